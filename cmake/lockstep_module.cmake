@@ -1,0 +1,41 @@
+# lockstep_module(<name> SOURCES ... [TORCH] [LINK ...] [PRIVATE_LINK ...])
+#
+# One folder of lockstep/ = one static library lockstep_<name>, alias lockstep::<name>.
+# LINK is what the module's public headers need; the list is the rule of who may use whom.
+# TORCH gives libtorch and the shared precompiled header.
+function(lockstep_module name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  set(target lockstep_${name})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(lockstep::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK} $<BUILD_INTERFACE:lockstep_flags>)
+  if(ARG_TORCH)
+    lockstep_use_torch(${target})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_MODULES ${target})
+endfunction()
+
+# Gives a target libtorch and the precompiled header that all such targets share.
+function(lockstep_use_torch target)
+  target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
+  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+endfunction()
+
+# lockstep_program(<name> SOURCES ... [TORCH] [LINK ...])
+function(lockstep_program name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} lockstep_flags)
+  if(ARG_TORCH)
+    lockstep_use_torch_program(${name})
+  endif()
+endfunction()
+
+function(lockstep_use_torch_program target)
+  target_link_libraries(${target} PRIVATE Libtorch::Libtorch)
+  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+endfunction()

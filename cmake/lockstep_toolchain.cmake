@@ -1,0 +1,23 @@
+# Flags that every target shares. They must be equal everywhere, because all
+# targets that use torch share one precompiled header.
+add_library(lockstep_flags INTERFACE)
+target_compile_features(lockstep_flags INTERFACE cxx_std_20)
+target_compile_options(lockstep_flags INTERFACE
+  -fPIC -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Winvalid-pch
+  # The arithmetic is part of the product: no compiler may fuse or reorder it.
+  -ffp-contract=off)
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_flags INTERFACE
+    -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE)
+  # ccache only caches compilations with a precompiled header under these settings.
+  set(launcher ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${LOCKSTEP_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+endif()

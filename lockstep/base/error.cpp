@@ -1,0 +1,27 @@
+#include "lockstep/base/error.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace lockstep {
+
+std::string Failure::to_string() const {
+  std::string text = rank >= 0 ? "rank " + std::to_string(rank) : std::string("agent");
+  if (step > 0) text += ", step " + std::to_string(step);
+  if (!phase.empty()) text += ", " + phase;
+  return text + ": " + cause;
+}
+
+GroupAborted::GroupAborted(Failure failure) : Error(failure.to_string()), failure_(std::move(failure)) {}
+
+int exit_code(const std::exception& error) {
+  if (dynamic_cast<const UsageError*>(&error)) return kExitUsage;
+  if (const auto* aborted = dynamic_cast<const GroupAborted*>(&error)) return aborted->failure().exit_code;
+  return kExitFailure;
+}
+
+void throw_errno(const std::string& what) {
+  throw Error(what + ": " + std::strerror(errno));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+#include "lockstep/base/member.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "lockstep/base/futex.h"
+
+namespace lockstep::base {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Each slice of sleep ends with a look at the deadline and at the peers.
+constexpr std::chrono::milliseconds kSlice{10};
+
+// About 50 microseconds of looking before sleeping: longer than a barrier of ranks that
+// run, shorter than a scheduler's time slice.
+constexpr int kSpins = 1500;
+
+int usable_cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+UniqueFd open_pid(int pid) {
+  return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0)));
+}
+
+}  // namespace
+
+Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout)
+    : page_(page),
+      rank_(rank),
+      generation_(page.generation.load(std::memory_order_acquire)),
+      timeout_(timeout),
+      spins_(page.local_world <= usable_cores() ? kSpins : 0) {
+  RankWords& mine = words();
+  mine.pid.store(getpid(), std::memory_order_relaxed);
+  mine.step.store(0, std::memory_order_relaxed);
+  set_phase(Phase::outside);
+  mine.seat.store(std::uint32_t(Seat::joined), std::memory_order_relaxed);
+  mine.generation.store(generation_, std::memory_order_seq_cst);
+  wake_all(page_);
+
+  auto missing = [&](int peer) {
+    return page_.ranks[peer].generation.load(std::memory_order_seq_cst) != generation_;
+  };
+  wait(
+      [&] {
+        for (int peer = 0; peer < size(); ++peer)
+          if (missing(peer)) return false;
+        return true;
+      },
+      missing);
+
+  peer_pids_.resize(std::size_t(size()));
+  for (int peer = 0; peer < size(); ++peer) {
+    const int pid = page_.ranks[peer].pid.load(std::memory_order_relaxed);
+    if (pid == getpid()) continue;
+    peer_pids_[std::size_t(peer)] = open_pid(pid);
+    // A peer that is dead and reaped already leaves no pidfd; barrier() below would wait
+    // for nothing.
+    if (!peer_pids_[std::size_t(peer)] && errno == ESRCH) {
+      raise_abort(page_, {.rank = peer, .cause = "its process ended while the group was forming"});
+      throw_aborted();
+    }
+  }
+}
+
+Member::~Member() {
+  words().seat.store(std::uint32_t(Seat::left), std::memory_order_seq_cst);
+  wake_all(page_);
+}
+
+bool Member::spin(ReadyRef ready) const {
+  for (int i = 0; i < spins_; ++i) {
+    if (ready()) return true;
+    __builtin_ia32_pause();
+  }
+  return ready();
+}
+
+void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object) {
+  const Clock::time_point start = Clock::now();
+  RankWords& mine = words();
+  for (;;) {
+    // The order is what makes a wake-up impossible to miss: first "asleep", then the look,
+    // then the sleep on the value read before; a waker stores first and looks at "asleep"
+    // afterwards (wake_all).
+    const std::uint32_t seen = mine.futex.load(std::memory_order_seq_cst);
+    mine.asleep.store(1, std::memory_order_seq_cst);
+    const bool is_ready = ready();
+    if (!is_ready && !is_aborted(page_)) futex_wait(mine.futex, seen, kSlice);
+    mine.asleep.store(0, std::memory_order_relaxed);
+    if (is_ready || ready()) return;
+    check_abort();
+    check_peers(ready, owed, owed_object);
+    if (Clock::now() - start > timeout_) {
+      std::string late;
+      for (int peer = 0; peer < size(); ++peer) {
+        if (peer == rank_ || !owed(owed_object, peer)) continue;
+        const RankWords& theirs = page_.ranks[peer];
+        late += (late.empty() ? "rank " : ", rank ") + std::to_string(peer) + " (step " +
+                std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
+                std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))) + ")";
+      }
+      fail("waited " + std::to_string(timeout_.count()) + " ms for " + (late.empty() ? "its peers" : late));
+      throw_aborted();
+    }
+  }
+}
+
+void Member::check_peers(ReadyRef ready, OwedCall owed, void* owed_object) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_ || !owed(owed_object, peer)) continue;
+    const RankWords& theirs = page_.ranks[peer];
+    const bool joined = theirs.generation.load(std::memory_order_seq_cst) == generation_;
+    const bool gone = joined && theirs.seat.load(std::memory_order_seq_cst) == std::uint32_t(Seat::left);
+    if (!gone && !peer_is_dead(peer)) continue;
+    if (ready()) return;  // its last words made it true after all
+    raise_abort(page_, {.rank = peer,
+                        .step = theirs.step.load(std::memory_order_relaxed),
+                        .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
+                        .cause = gone ? "left the group while rank " + std::to_string(rank_) + " waited for it"
+                                      : "its process (pid " +
+                                            std::to_string(theirs.pid.load(std::memory_order_relaxed)) +
+                                            ") ended without a word"});
+    throw_aborted();
+  }
+}
+
+bool Member::peer_is_dead(int rank) const {
+  if (peer_pids_.empty() || !peer_pids_[std::size_t(rank)]) return false;
+  pollfd poll_for_end{.fd = peer_pids_[std::size_t(rank)].get(), .events = POLLIN, .revents = 0};
+  return poll(&poll_for_end, 1, 0) == 1;
+}
+
+void Member::barrier() {
+  const Mark mark = make_mark(generation_, ++barriers_);
+  words().arrived.store(mark, std::memory_order_seq_cst);
+  auto missing = [&](int peer) { return page_.ranks[peer].arrived.load(std::memory_order_seq_cst) < mark; };
+  auto ready = [&] {
+    for (int peer = 0; peer < size(); ++peer)
+      if (missing(peer)) return false;
+    return true;
+  };
+  // Only the last to arrive has anybody to wake.
+  if (ready()) return wake_all(page_);
+  wait(ready, missing);
+}
+
+bool Member::fail(const std::string& cause, int exit_code) {
+  return raise_abort(page_, {.rank = rank_,
+                             .step = words().step.load(std::memory_order_relaxed),
+                             .phase = std::string(to_string(phase())),
+                             .cause = cause,
+                             .exit_code = exit_code});
+}
+
+void Member::check_abort() const {
+  if (is_aborted(page_)) throw_aborted();
+}
+
+void Member::throw_aborted() const {
+  throw GroupAborted(read_failure(page_));
+}
+
+}  // namespace lockstep::base

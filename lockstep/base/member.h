@@ -1,0 +1,93 @@
+#pragma once
+
+// One rank's seat at the control page: how it waits for its peers, and how it fails.
+//
+// Every wait has a deadline and ends early, with GroupAborted, when a peer has failed,
+// died or left. A Member belongs to one rank and one thread at a time.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "lockstep/base/control_page.h"
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep::base {
+
+inline constexpr std::chrono::milliseconds kDefaultTimeout{300'000};
+
+/// A reference to a callable `bool()`, alive for the length of one call.
+class ReadyRef {
+ public:
+  template <class F, class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, ReadyRef>>>
+  ReadyRef(F&& ready)  // NOLINT: implicit by design
+      : object_(const_cast<void*>(static_cast<const void*>(&ready))),
+        call_([](void* object) { return bool((*static_cast<std::remove_reference_t<F>*>(object))()); }) {}
+  bool operator()() const { return call_(object_); }
+
+ private:
+  void* object_;
+  bool (*call_)(void*);
+};
+
+class Member {
+ public:
+  /// Takes seat `rank` and waits until all ranks of the page's generation have taken theirs.
+  Member(ControlPage& page, int rank, std::chrono::milliseconds timeout = kDefaultTimeout);
+  /// Leaves the seat: peers that still wait for this rank get GroupAborted.
+  ~Member();
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return page_.local_world; }
+  std::uint32_t generation() const { return generation_; }
+  ControlPage& page() const { return page_; }
+  RankWords& words() const { return page_.ranks[rank_]; }
+
+  /// Says to peers (and to whoever finds the body) where this rank is.
+  void set_phase(Phase phase) { words().phase.store(std::uint32_t(phase), std::memory_order_relaxed); }
+  void set_step(std::uint64_t step) { words().step.store(step, std::memory_order_relaxed); }
+  Phase phase() const { return Phase(words().phase.load(std::memory_order_relaxed)); }
+
+  /// Returns when ready() is true. ready() must become true by a store of some peer that
+  /// calls wake_all() afterwards. `waits_for(rank)` tells whether that peer is still owed:
+  /// only its death counts, and the time-out message names it.
+  /// Throws GroupAborted.
+  template <class Owed>
+  void wait(ReadyRef ready, Owed&& owed) {
+    if (spin(ready)) return;
+    sleep_until(ready, [](void* f, int rank) { return bool((*static_cast<std::remove_reference_t<Owed>*>(f))(rank)); },
+                const_cast<void*>(static_cast<const void*>(&owed)));
+  }
+
+  /// Returns when every rank has called it as often as this one.
+  void barrier();
+
+  /// Writes down the failure (unless one was first), raises the abort word.
+  /// Returns true when this failure was the first.
+  bool fail(const std::string& cause, int exit_code = kExitFailure);
+
+  /// Throws GroupAborted when the group has failed.
+  void check_abort() const;
+
+ private:
+  using OwedCall = bool (*)(void*, int);
+  bool spin(ReadyRef ready) const;
+  void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object);
+  void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
+  bool peer_is_dead(int rank) const;
+  [[noreturn]] void throw_aborted() const;
+
+  ControlPage& page_;
+  const int rank_;
+  const std::uint32_t generation_;
+  const std::chrono::milliseconds timeout_;
+  std::uint64_t barriers_ = 0;
+  int spins_ = 0;                   ///< how often to look before sleeping; 0 when cores are short
+  std::vector<UniqueFd> peer_pids_; ///< pidfds; empty entries for self and thread ranks
+};
+
+}  // namespace lockstep::base

@@ -1,0 +1,193 @@
+#include "lockstep/base/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+namespace lockstep::base {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t(2) << 20;
+
+std::size_t round_up(std::size_t bytes) {
+  return (bytes + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+void* map_or_throw(int fd, std::size_t offset, std::size_t bytes, Access access) {
+  const int protection = access == Access::read_write ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* data = mmap(nullptr, bytes, protection, MAP_SHARED, fd, off_t(offset));
+  if (data == MAP_FAILED) throw_errno("segment: cannot map " + std::to_string(bytes) + " bytes");
+  return data;
+}
+
+// fallocate that reports a file size limit as an error instead of a signal.
+int allocate(int fd, std::size_t offset, std::size_t bytes) {
+  struct sigaction ignore {};
+  struct sigaction before {};
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGXFSZ, &ignore, &before);
+  int result;
+  do {
+    result = fallocate(fd, 0, off_t(offset), off_t(bytes));
+  } while (result != 0 && errno == EINTR);
+  const int error = errno;
+  sigaction(SIGXFSZ, &before, nullptr);
+  errno = error;
+  return result;
+}
+
+std::size_t read_number(const std::string& path, std::size_t otherwise) {
+  std::ifstream file(path);
+  std::size_t value;
+  return file >> value ? value : otherwise;
+}
+
+// "limit - used" of this process's control group, version 2 and its parents, version 1.
+std::size_t control_group_room() {
+  constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+  std::size_t room = unlimited;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const bool v2 = line.rfind("0::", 0) == 0;
+    const bool v1 = line.find(":memory:") != std::string::npos;
+    if (!v2 && !v1) continue;
+    std::string group = line.substr(line.rfind(':') + 1);
+    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    const std::string limit_file = v2 ? "/memory.max" : "/memory.limit_in_bytes";
+    const std::string used_file = v2 ? "/memory.current" : "/memory.usage_in_bytes";
+    for (;;) {
+      const std::size_t limit = read_number(root + group + limit_file, unlimited);
+      const std::size_t used = read_number(root + group + used_file, 0);
+      if (limit != unlimited) room = std::min(room, limit > used ? limit - used : 0);
+      if (group.empty() || group == "/") break;
+      group.resize(group.rfind('/'));
+    }
+  }
+  return room;
+}
+
+}  // namespace
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+Segment::Segment(UniqueFd fd, Mapping control_mapping, ControlPage* control)
+    : fd_(std::move(fd)), control_mapping_(std::move(control_mapping)), control_(control) {}
+
+Segment Segment::create(int local_world) {
+  UniqueFd fd(memfd_create("lockstep-segment", MFD_CLOEXEC));
+  if (!fd) throw_errno("segment: memfd_create");
+  if (allocate(fd.get(), 0, kControlBytes) != 0) throw_errno("segment: cannot allocate the control page");
+  Mapping mapping(map_or_throw(fd.get(), 0, kControlBytes, Access::read_write), kControlBytes);
+  ControlPage* control = format_control_page(mapping.data(), local_world);
+  return Segment(std::move(fd), std::move(mapping), control);
+}
+
+Segment Segment::adopt(UniqueFd fd, int local_world) {
+  struct stat status {};
+  if (fstat(fd.get(), &status) != 0) throw_errno("segment: fstat");
+  if (std::size_t(status.st_size) < kControlBytes) throw Error("segment: too short for a control page");
+  Mapping mapping(map_or_throw(fd.get(), 0, kControlBytes, Access::read_write), kControlBytes);
+  ControlPage* control = check_control_page(mapping.data(), local_world);
+  return Segment(std::move(fd), std::move(mapping), control);
+}
+
+Segment Segment::open(const std::string& path, int local_world) {
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) throw_errno("segment: cannot open " + path + " (is the agent that made it still alive?)");
+  return adopt(std::move(fd), local_world);
+}
+
+std::string Segment::path() const {
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_.get());
+}
+
+std::size_t Segment::grow(std::size_t bytes) {
+  const std::size_t offset = round_up(control_->bytes.load(std::memory_order_acquire));
+  const std::size_t length = round_up(bytes);
+  const auto too_small = [&](const std::string& why) {
+    return UsageError("shared memory too small: the segment needs " + std::to_string(length >> 20) + " MiB more, " + why);
+  };
+  const std::size_t available = available_memory();
+  if (length > available) throw too_small("this machine has " + std::to_string(available >> 20) + " MiB available");
+  if (allocate(fd_.get(), offset, length) != 0) throw too_small(std::strerror(errno));
+  control_->bytes.store(offset + length, std::memory_order_release);
+  return offset;
+}
+
+Mapping Segment::map(std::size_t offset, std::size_t bytes, Access access) const {
+  // An address on a 2 MiB edge, so that huge pages can back it: reserve more, map inside.
+  const std::size_t length = round_up(bytes);
+  void* reserved = mmap(nullptr, length + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) throw_errno("segment: no address space for " + std::to_string(length) + " bytes");
+  auto* begin = static_cast<std::byte*>(reserved);
+  auto* aligned = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::size_t>(begin)));
+  const int protection = access == Access::read_write ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* data = mmap(aligned, length, protection, MAP_SHARED | MAP_FIXED, fd_.get(), off_t(offset));
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    munmap(reserved, length + kHugePage);
+    errno = error;
+    throw_errno("segment: cannot map " + std::to_string(bytes) + " bytes");
+  }
+  if (aligned > begin) munmap(begin, std::size_t(aligned - begin));
+  if (std::byte* end = begin + length + kHugePage; end > aligned + length)
+    munmap(aligned + length, std::size_t(end - (aligned + length)));
+  // Only advice: where the system grants no shared huge pages, small ones serve.
+  madvise(data, length, MADV_HUGEPAGE);
+  return Mapping(data, length);
+}
+
+std::string page_size(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<std::size_t>(address);
+  bool inside = false;
+  std::size_t resident = 0;
+  for (std::string line; std::getline(maps, line);) {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    if (sscanf(line.c_str(), "%zx-%zx ", &begin, &end) == 2) {
+      if (inside) break;
+      inside = begin <= wanted && wanted < end;
+    } else if (inside) {
+      std::istringstream fields(line);
+      std::string key;
+      std::size_t kib = 0;
+      fields >> key >> kib;
+      if (key == "Rss:") resident = kib;
+      if (key == "ShmemPmdMapped:") return kib == 0 ? "4 KiB" : kib >= resident ? "2 MiB" : "mixed";
+    }
+  }
+  return "4 KiB";
+}
+
+std::size_t available_memory() {
+  std::size_t available = std::numeric_limits<std::size_t>::max();
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);) {
+    std::size_t kib = 0;
+    if (sscanf(line.c_str(), "MemAvailable: %zu kB", &kib) == 1) available = kib << 10;
+  }
+  return std::min(available, control_group_room());
+}
+
+}  // namespace lockstep::base

@@ -1,0 +1,80 @@
+#include "lockstep/base/control_page.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lockstep::base {
+namespace {
+
+struct Page {
+  std::vector<std::byte> memory = std::vector<std::byte>(kControlBytes + 4096);
+  ControlPage& page = *format_control_page(
+      reinterpret_cast<void*>((reinterpret_cast<std::size_t>(memory.data()) + 4095) / 4096 * 4096), 3);
+};
+
+TEST(Mark, OrdersByGenerationThenCount) {
+  EXPECT_LT(make_mark(1, 1'000'000), make_mark(2, 0));
+  EXPECT_LT(make_mark(2, 6), make_mark(2, 7));
+  EXPECT_EQ(mark_count(make_mark(5, 77)), 77u);
+  EXPECT_EQ(mark_generation(make_mark(5, 77)), 5u);
+}
+
+TEST(Commit, PacksStepAndBuffer) {
+  const Commit commit{.step = 123456789, .buffer = 2};
+  EXPECT_EQ(Commit::unpack(commit.pack()), commit);
+}
+
+TEST(ControlPage, RefusesImpossibleWorlds) {
+  std::vector<std::byte> memory(kControlBytes);
+  EXPECT_THROW(format_control_page(memory.data(), 0), UsageError);
+  EXPECT_THROW(format_control_page(memory.data(), kMaxLocalRanks + 1), UsageError);
+}
+
+TEST(ControlPage, CheckNamesWhatDiffers) {
+  Page p;
+  EXPECT_EQ(check_control_page(&p.page, 3), &p.page);
+  EXPECT_THROW(check_control_page(&p.page, 2), Error);
+  p.page.version = 99;
+  EXPECT_THROW(check_control_page(&p.page, 3), Error);
+  p.page.magic = 0;
+  EXPECT_THROW(check_control_page(&p.page, 3), Error);
+}
+
+TEST(Abort, TheFirstFailureStays) {
+  Page p;
+  EXPECT_FALSE(is_aborted(p.page));
+  EXPECT_TRUE(raise_abort(p.page, {.rank = 2, .step = 9, .phase = "vote", .cause = "lightning", .exit_code = 137}));
+  EXPECT_FALSE(raise_abort(p.page, {.rank = 0, .cause = "rank 2 is gone"}));
+  EXPECT_TRUE(is_aborted(p.page));
+  const Failure failure = read_failure(p.page);
+  EXPECT_EQ(failure.to_string(), "rank 2, step 9, vote: lightning");
+  EXPECT_EQ(failure.exit_code, 137);
+}
+
+TEST(Abort, LongCausesAreCutNotOverrun) {
+  Page p;
+  raise_abort(p.page, {.rank = 1, .phase = std::string(500, 'p'), .cause = std::string(5000, 'c')});
+  EXPECT_EQ(read_failure(p.page).cause.size(), sizeof(ErrorSlot::cause) - 1);
+  EXPECT_EQ(read_failure(p.page).phase.size(), sizeof(ErrorSlot::phase) - 1);
+}
+
+TEST(Abort, AWriterThatDiedHalfwayStillAborts) {
+  Page p;
+  p.page.error.claim.store(1);
+  EXPECT_FALSE(raise_abort(p.page, {.rank = 0, .cause = "second"}));
+  EXPECT_TRUE(is_aborted(p.page));
+  EXPECT_NE(read_failure(p.page).cause, "second");
+}
+
+TEST(Generation, TheNextOneStartsClean) {
+  Page p;
+  raise_abort(p.page, {.rank = 0, .cause = "old"});
+  next_generation(p.page);
+  EXPECT_FALSE(is_aborted(p.page));
+  EXPECT_TRUE(raise_abort(p.page, {.rank = 1, .cause = "new"}));
+  EXPECT_EQ(read_failure(p.page).cause, "new");
+}
+
+}  // namespace
+}  // namespace lockstep::base

@@ -1,0 +1,160 @@
+#include "lockstep/base/member.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "lockstep/base/segment.h"
+
+namespace lockstep::base {
+namespace {
+
+using namespace std::chrono_literals;
+
+void run_ranks(Segment& segment, int ranks, const std::function<void(Member&)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      Member member(segment.control(), rank, 10s);
+      body(member);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Member, BarrierLetsNobodyThroughEarly) {
+  for (int ranks : {1, 2, 3, 8}) {
+    Segment segment = Segment::create(ranks);
+    std::atomic<int> inside{0};
+    std::atomic<int> wrong{0};
+    run_ranks(segment, ranks, [&](Member& member) {
+      for (int round = 1; round <= 50; ++round) {
+        inside.fetch_add(1);
+        member.barrier();
+        if (inside.load() < round * ranks) wrong.fetch_add(1);
+        member.barrier();
+      }
+    });
+    EXPECT_EQ(wrong.load(), 0) << ranks << " ranks";
+  }
+}
+
+TEST(Member, ARankThatLeavesAbortsTheOthers) {
+  Segment segment = Segment::create(3);
+  std::atomic<int> aborted{0};
+  run_ranks(segment, 3, [&](Member& member) {
+    member.barrier();
+    if (member.rank() == 1) return;
+    try {
+      member.barrier();
+    } catch (const GroupAborted& error) {
+      EXPECT_EQ(error.failure().rank, 1);
+      aborted.fetch_add(1);
+    }
+  });
+  EXPECT_EQ(aborted.load(), 2);
+}
+
+TEST(Member, ARankThatLeavesAfterItsLastBarrierIsNoFailure) {
+  for (int round = 0; round < 50; ++round) {
+    Segment segment = Segment::create(4);
+    run_ranks(segment, 4, [&](Member& member) {
+      for (int i = 0; i < 3; ++i) member.barrier();
+    });
+    EXPECT_FALSE(is_aborted(segment.control()));
+  }
+}
+
+TEST(Member, TheTimeoutNamesWhoIsLate) {
+  Segment segment = Segment::create(2);
+  std::atomic<bool> done{false};
+  std::thread late([&] {
+    Member member(segment.control(), 1, 10s);
+    member.set_step(7);
+    member.set_phase(Phase::forward);
+    while (!done.load()) std::this_thread::sleep_for(1ms);
+  });
+  Member member(segment.control(), 0, 100ms);
+  try {
+    member.barrier();
+    ADD_FAILURE() << "the barrier ended without rank 1";
+  } catch (const GroupAborted& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 1 (step 7, forward)"), std::string::npos) << error.what();
+    EXPECT_EQ(error.failure().rank, 0);
+  }
+  done.store(true);
+  late.join();
+}
+
+TEST(Member, MissingRanksAreNamedAtTheStart) {
+  Segment segment = Segment::create(2);
+  EXPECT_THROW(Member(segment.control(), 0, 50ms), GroupAborted);
+}
+
+TEST(Member, AKilledProcessAbortsThoseWhoWaitForIt) {
+  Segment segment = Segment::create(2);
+  const pid_t child = fork();
+  if (child == 0) {
+    Member member(segment.control(), 1, 10s);
+    member.barrier();
+    pause();
+    _exit(0);
+  }
+  Member member(segment.control(), 0, 10s);
+  member.barrier();
+  std::thread killer([&] {
+    std::this_thread::sleep_for(30ms);
+    kill(child, SIGKILL);
+  });
+  try {
+    member.barrier();
+    ADD_FAILURE() << "the barrier ended without rank 1";
+  } catch (const GroupAborted& error) {
+    EXPECT_EQ(error.failure().rank, 1);
+    EXPECT_NE(error.failure().cause.find("ended without a word"), std::string::npos);
+  }
+  killer.join();
+  waitpid(child, nullptr, 0);
+}
+
+TEST(Member, AnOldGenerationsArrivalsDoNotCount) {
+  Segment segment = Segment::create(2);
+  run_ranks(segment, 2, [](Member& member) {
+    for (int i = 0; i < 5; ++i) member.barrier();
+  });
+  next_generation(segment.control());
+  std::atomic<int> passed{0};
+  run_ranks(segment, 2, [&](Member& member) {
+    if (member.rank() == 1) {
+      std::this_thread::sleep_for(20ms);
+      EXPECT_EQ(passed.load(), 0);
+    }
+    member.barrier();
+    passed.fetch_add(1);
+  });
+  EXPECT_EQ(passed.load(), 2);
+}
+
+TEST(Member, FailWakesSleepersAtOnce) {
+  Segment segment = Segment::create(2);
+  std::thread failing([&] {
+    Member member(segment.control(), 1, 10s);
+    std::this_thread::sleep_for(30ms);
+    EXPECT_TRUE(member.fail("disk full", 1));
+  });
+  Member member(segment.control(), 0, 10s);
+  try {
+    member.barrier();
+    ADD_FAILURE();
+  } catch (const GroupAborted& error) {
+    EXPECT_EQ(error.failure().cause, "disk full");
+  }
+  failing.join();
+}
+
+}  // namespace
+}  // namespace lockstep::base

@@ -1,0 +1,69 @@
+#include "lockstep/base/segment.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstring>
+
+namespace lockstep::base {
+namespace {
+
+TEST(Segment, OthersOpenItByPathAndSeeTheSameBytes) {
+  Segment made = Segment::create(2);
+  const std::size_t offset = made.grow(1000);
+  Segment opened = Segment::open(made.path(), 2);
+  Mapping write = made.map(offset, 1000, Access::read_write);
+  Mapping read = opened.map(offset, 1000, Access::read_only);
+  std::strcpy(reinterpret_cast<char*>(write.data()), "hello");
+  EXPECT_STREQ(reinterpret_cast<const char*>(read.data()), "hello");
+  EXPECT_NE(write.data(), read.data());
+}
+
+TEST(Segment, GrowsInOrderOnHugePageEdges) {
+  Segment segment = Segment::create(1);
+  const std::size_t first = segment.grow(1);
+  const std::size_t second = segment.grow(std::size_t(3) << 20);
+  EXPECT_EQ(first % (std::size_t(2) << 20), 0u);
+  EXPECT_EQ(second, first + (std::size_t(2) << 20));
+  EXPECT_EQ(segment.control().bytes.load(), second + (std::size_t(4) << 20));
+}
+
+TEST(Segment, RefusesAnotherWorld) {
+  Segment made = Segment::create(2);
+  EXPECT_THROW(Segment::open(made.path(), 3), Error);
+}
+
+TEST(Segment, RefusesAFileThatIsNone) {
+  EXPECT_THROW(Segment::open("/proc/self/exe", 1), Error);
+  EXPECT_THROW(Segment::open("/nowhere", 1), Error);
+}
+
+TEST(Segment, TooLittleMemoryIsAnErrorNotASignal) {
+  Segment segment = Segment::create(1);
+  EXPECT_THROW(segment.grow(available_memory() + (std::size_t(1) << 30)), UsageError);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  try {
+    segment.grow(8 << 20);
+    ADD_FAILURE() << "grew over the limit";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("shared memory too small: the segment needs 8 MiB"), std::string::npos);
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+}
+
+TEST(Segment, WritingThroughAReadOnlyMappingFaults) {
+  Segment segment = Segment::create(1);
+  const std::size_t offset = segment.grow(4096);
+  Mapping read = segment.map(offset, 4096, Access::read_only);
+  EXPECT_DEATH(std::memset(read.data(), 1, 1), "");
+}
+
+TEST(Memory, SomeIsAvailable) {
+  EXPECT_GT(available_memory(), std::size_t(1) << 20);
+}
+
+}  // namespace
+}  // namespace lockstep::base
