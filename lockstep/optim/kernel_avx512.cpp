@@ -1,0 +1,3 @@
+#include "lockstep/optim/kernels.h"
+#define LOCKSTEP_KERNEL update_avx512
+#include "lockstep/optim/kernel.h"

@@ -1,0 +1,3 @@
+#include "lockstep/optim/kernels.h"
+#define LOCKSTEP_KERNEL update_scalar
+#include "lockstep/optim/kernel.h"

@@ -1,0 +1,115 @@
+#pragma once
+
+// The optimizers as a user sees them. Names, defaults and meaning of the options are those
+// of Python's torch.optim.
+//
+//   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
+//   ...
+//   loss.backward();
+//   optimizer.step();
+//
+// The optimizer holds no tensors: its state lives in the node's segment, beside the weights.
+
+#include <cstdint>
+
+#include "lockstep/optim/rule.h"
+
+namespace lockstep::optim {
+
+/// What an optimizer steps: the data-parallel engine.
+class Target {
+ public:
+  virtual ~Target() = default;
+  /// Gives the engine `arrays` arrays of optimizer state, each of the size of the weights,
+  /// zero at the start. Collective. Once per target.
+  virtual void attach(int arrays) = 0;
+  /// The step that the next call of apply() makes, counted from 1.
+  virtual std::uint64_t next_step() const = 0;
+  /// One step: reduce, update by the rule, commit. Collective.
+  virtual void apply(const Rule& rule) = 0;
+  /// Forgets the gradients gathered since the last step.
+  virtual void discard_gradients() = 0;
+};
+
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;  ///< needs momentum > 0 and dampening 0
+};
+
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+};
+
+/// UsageError naming the value when one is out of its range.
+void check(const SGDOptions& options);
+void check(const AdamOptions& options);
+void check(const AdamWOptions& options);
+
+/// The rule of step `step` (from 1).
+SGDRule rule_for(const SGDOptions& options, std::uint64_t step);
+AdamRule rule_for(const AdamOptions& options, std::uint64_t step);
+AdamRule rule_for(const AdamWOptions& options, std::uint64_t step);
+
+/// Arrays of state that the options need.
+int state_arrays(const SGDOptions& options);
+int state_arrays(const AdamOptions& options);
+int state_arrays(const AdamWOptions& options);
+
+/// What the loop sees of any optimizer.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  /// One step of the whole group: waits for all gradients, reduces, updates, commits.
+  /// Throws Error when a parameter got no gradient or a .grad was set by hand, GroupAborted
+  /// when a peer failed; the weights are then still those of the last step.
+  virtual void step() = 0;
+  /// Forgets the gradients of backward passes since the last step. Not needed after step().
+  virtual void zero_grad() = 0;
+  /// Sets the learning rate of the coming steps; the same on all ranks.
+  virtual void set_lr(double lr) = 0;
+  virtual double lr() const = 0;
+};
+
+template <class Options>
+class FusedOptimizer final : public Optimizer {
+ public:
+  /// Attaches to the engine (collective). UsageError for options out of range.
+  explicit FusedOptimizer(Target& target, Options options = {}) : target_(target), options_(options) {
+    check(options_);
+    target_.attach(state_arrays(options_));
+  }
+  void step() override { target_.apply(rule_for(options_, target_.next_step())); }
+  void zero_grad() override { target_.discard_gradients(); }
+  void set_lr(double lr) override {
+    Options changed = options_;
+    changed.lr = lr;
+    check(changed);
+    options_ = changed;
+  }
+  double lr() const override { return options_.lr; }
+
+ private:
+  Target& target_;
+  Options options_;
+};
+
+using SGD = FusedOptimizer<SGDOptions>;
+using Adam = FusedOptimizer<AdamOptions>;
+using AdamW = FusedOptimizer<AdamWOptions>;
+
+}  // namespace lockstep::optim

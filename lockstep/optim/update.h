@@ -1,0 +1,47 @@
+#pragma once
+
+// Reduce and update in one pass: for every weight of a range, the gradients of all shards
+// are summed along the fixed tree, multiplied by 1/shards, and the rule is applied; the new
+// weight and optimizer state go to the target. Elementwise in float32; the operations are
+// the same on every instruction set (no compiler contraction, explicit fused multiply-add),
+// so the bits are.
+//
+// Pure arithmetic over memory that the caller owns: no allocation, no waiting, any number of
+// threads on disjoint ranges.
+
+#include <cstddef>
+
+#include "lockstep/optim/rule.h"
+
+namespace lockstep::optim {
+
+inline constexpr int kMaxStateArrays = 2;
+
+/// The flat arrays a step reads and writes. All pointers are to element 0 and 64-byte
+/// aligned. `to` may equal `from` (in place) but not overlap it otherwise.
+struct Arrays {
+  const float* const* gradients = nullptr;  ///< one per shard
+  int shards = 1;
+  const float* from_weights = nullptr;
+  const float* from_state[kMaxStateArrays] = {};  ///< SGD: momentum; Adam: m, v
+  float* to_weights = nullptr;
+  float* to_state[kMaxStateArrays] = {};
+};
+
+enum class Stores {
+  automatic,  ///< streaming when what is written exceeds the last-level cache and is not in place
+  plain,
+  streaming,  ///< past the caches: no read for ownership; pays above the last-level cache
+};
+
+/// Applies the rule to elements [begin, end); both multiples of 16.
+/// `total` is the number of elements all ranks of the node update in this step: `automatic`
+/// is decided from it.
+void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, std::size_t total,
+            Stores stores = Stores::automatic);
+
+/// The instruction set that update() uses here: "avx512", "avx2" or "scalar". The environment
+/// variable LOCKSTEP_ISA may name a lower one (for tests; the bits are the same).
+const char* instruction_set();
+
+}  // namespace lockstep::optim

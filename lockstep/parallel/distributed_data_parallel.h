@@ -1,0 +1,109 @@
+#pragma once
+
+// DistributedDataParallel: what a user wraps around a module.
+//
+//   lockstep::DistributedDataParallel ddp(model, world.group());
+//   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1});
+//   for (auto& batch : loader) {
+//     auto loss = torch::nn::functional::cross_entropy(ddp(batch.data), batch.target);
+//     loss.backward();
+//     optimizer.step();
+//   }
+//
+// With more shards than ranks, `for (auto& shard : ddp.shards(batch))` surrounds forward and
+// backward, and the loss of each shard is the mean over its samples.
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "lockstep/parallel/engine.h"
+
+namespace lockstep::parallel {
+
+/// The shards of one rank's batch, one after the other. Batch: anything with tensor members
+/// `data` and `target`, samples along dimension 0.
+template <class Batch>
+class Shards {
+ public:
+  struct Shard {
+    int index = 0;  ///< the logical shard
+    at::Tensor data;
+    at::Tensor target;
+  };
+
+  Shards(Engine& engine, const Batch& batch) : engine_(engine), batch_(batch) {
+    const std::int64_t samples = batch.data.size(0);
+    const int count = engine.local_shards().count();
+    if (samples % count != 0)
+      throw UsageError("shards: a batch of " + std::to_string(samples) + " samples cannot be cut into this rank's " +
+                       std::to_string(count) + " shards");
+    per_shard_ = samples / count;
+  }
+
+  class Iterator {
+   public:
+    Iterator(Shards* shards, int shard) : shards_(shards), shard_(shard) {}
+    Shard& operator*() { return shards_->start(shard_); }
+    Iterator& operator++() {
+      ++shard_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return shard_ != other.shard_; }
+
+   private:
+    Shards* shards_;
+    int shard_;
+  };
+  Iterator begin() { return {this, engine_.local_shards().first}; }
+  Iterator end() { return {this, engine_.local_shards().last}; }
+
+ private:
+  Shard& start(int shard) {
+    engine_.begin_shard(shard);
+    const std::int64_t first = (shard - engine_.local_shards().first) * per_shard_;
+    current_ = {shard, batch_.data.narrow(0, first, per_shard_), batch_.target.narrow(0, first, per_shard_)};
+    return current_;
+  }
+
+  Engine& engine_;
+  const Batch& batch_;
+  std::int64_t per_shard_ = 0;
+  Shard current_;
+};
+
+namespace detail {
+template <class Impl>
+std::shared_ptr<torch::nn::Module> module_pointer(const torch::nn::ModuleHolder<Impl>& holder) { return holder.ptr(); }
+template <class Impl>
+std::shared_ptr<torch::nn::Module> module_pointer(const std::shared_ptr<Impl>& pointer) { return pointer; }
+}  // namespace detail
+
+/// Module: a torch::nn::ModuleHolder or a std::shared_ptr to a module. Engine has the rest of
+/// the interface.
+template <class Module>
+class DistributedDataParallel : public Engine {
+ public:
+  DistributedDataParallel(Module module, std::shared_ptr<comm::Group> group, DataParallelOptions options = {})
+      : Engine(detail::module_pointer(module), std::move(group), options), wrapped_(std::move(module)) {}
+
+  template <class... Inputs>
+  auto operator()(Inputs&&... inputs) {
+    begin_forward();
+    return wrapped_->forward(std::forward<Inputs>(inputs)...);
+  }
+
+  template <class Batch>
+  Shards<Batch> shards(const Batch& batch) { return Shards<Batch>(*this, batch); }
+  using Engine::shards;
+
+ private:
+  Module wrapped_;
+};
+
+}  // namespace lockstep::parallel
+
+namespace lockstep {
+using parallel::DataParallelOptions;
+using parallel::DistributedDataParallel;
+}  // namespace lockstep

@@ -1,0 +1,338 @@
+#include "lockstep/parallel/engine.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/from_blob.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <cstring>
+#include <map>
+
+#include "lockstep/base/tree.h"
+#include "lockstep/optim/update.h"
+#include "lockstep/parallel/gradient_hooks.h"
+#include "lockstep/parallel/gradient_slots.h"
+#include "lockstep/parallel/module_buffers.h"
+#include "lockstep/state/binding.h"
+#include "lockstep/state/hash.h"
+#include "lockstep/state/shared_state.h"
+#include "lockstep/state/write_guard.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using base::Phase;
+
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+state::Layout make_layout(const NamedTensors& parameters, const NamedTensors& buffers, int shards, int arrays,
+                          int ranks) {
+  return {state::specs_of(parameters, true), state::specs_of(buffers, false),
+          // A rank that is alone loses its memory with its life: one buffer, updated in place.
+          {.shards = shards, .optimizer_arrays = arrays, .state_buffers = ranks == 1 ? 1 : 2}};
+}
+
+void reseed(std::uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+}  // namespace
+
+// In the order in which they depend on each other; destroyed from the last to the first.
+struct Engine::Fused {
+  Fused(const Engine& engine, int arrays, GradientHooks::Callback on_gradient)
+      : state(engine.group_->node(),
+              make_layout(engine.trainable_, engine.buffers_, engine.options_.shards, arrays, engine.group_->size()),
+              [&](state::SharedState& fresh) { fill(engine, fresh); }),
+        guard(state.read(0), state.layout()),
+        buffers(tensors_of(engine.buffers_), state.layout()),
+        slots(state, engine.local_shards().first, engine.local_shards().last),
+        binding(tensors_of(engine.trainable_), state.layout(),
+                state.read(state.layout().weights(int(state.committed().buffer)))),
+        hooks(binding.parameters(), std::move(on_gradient)) {
+    for (int shard = 0; shard < engine.options_.shards; ++shard)
+      gradients.push_back(state.read_as<float>(state.layout().gradients(shard)));
+    load_buffers();
+  }
+
+  static void fill(const Engine& engine, state::SharedState& fresh) {
+    const state::Layout& layout = fresh.layout();
+    for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
+      const state::PlacedParameter& place = layout.parameters()[i];
+      state::view_of(place.spec, fresh.write(layout.weights(0) + place.offset * sizeof(float)))
+          .copy_(engine.trainable_[i].second.detach());
+    }
+    ModuleBuffers(tensors_of(engine.buffers_), layout).store(fresh.write(layout.module_buffers(0)));
+  }
+
+  void load_buffers() {
+    buffers.load(state.read(state.layout().module_buffers(int(state.committed().buffer))));
+  }
+
+  state::SharedState state;
+  state::WriteGuard guard;
+  ModuleBuffers buffers;
+  GradientSlots slots;
+  state::Binding binding;
+  GradientHooks hooks;
+  std::vector<const float*> gradients;  ///< all shards' slots
+};
+
+Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::Group> group,
+               DataParallelOptions options)
+    : module_(std::move(module)), group_(std::move(group)), options_(options) {
+  if (options_.shards == 0) options_.shards = group_->size();
+  if (options_.shards < group_->size())
+    throw UsageError("data parallel: " + std::to_string(options_.shards) + " shards for " +
+                     std::to_string(group_->size()) + " ranks; every rank needs at least one shard");
+  refuse_writing_modules(*module_);
+  parameters_ = parameters_of(*module_);
+  trainable_ = trainable(parameters_);
+  buffers_ = buffers_of(*module_);
+  check_same_module();
+  broadcast_module();
+  buckets_ = std::make_unique<GradientBuckets>(trainable_, group_);
+}
+
+Engine::~Engine() = default;
+
+// Runs what only this rank may fail at; the others hear the reason instead of waiting.
+template <class F>
+void Engine::or_abort(F&& body) {
+  try {
+    body();
+  } catch (const GroupAborted&) {
+    throw;
+  } catch (const std::exception& error) {
+    group_->abort(error.what(), exit_code(error));
+    throw;
+  }
+}
+
+void Engine::check_same_module() const {
+  const auto named = [&] {
+    NamedTensors all = parameters_;
+    all.insert(all.end(), buffers_.begin(), buffers_.end());
+    return all;
+  }();
+  std::vector<std::int64_t> prints;
+  for (const state::TensorSpec& spec : state::specs_of(named, false))
+    prints.push_back(std::int64_t(state::fingerprint(spec)));
+  prints.push_back(options_.shards);
+
+  const auto differ = [&](int rank, const std::string& what) {
+    const std::string cause = "rank " + std::to_string(rank) + " has another model than rank 0: " + what;
+    group_->abort(cause);
+    throw Error(cause);
+  };
+  const auto gather = [&](std::vector<std::int64_t>& values) {
+    return group_->all_gather(at::from_blob(values.data(), {std::int64_t(values.size())}, at::kLong));
+  };
+  std::vector<std::int64_t> count{std::int64_t(prints.size())};
+  const std::vector<at::Tensor> counts = gather(count);
+  for (int rank = 1; rank < group_->size(); ++rank) {
+    const auto theirs = counts[std::size_t(rank)].item<std::int64_t>();
+    const auto first = counts[0].item<std::int64_t>();
+    if (theirs != first)
+      differ(rank, std::to_string(theirs - 1) + " parameters and buffers, not " + std::to_string(first - 1));
+  }
+  const std::vector<at::Tensor> all = gather(prints);
+  for (int rank = 1; rank < group_->size(); ++rank)
+    for (std::size_t i = 0; i < prints.size(); ++i)
+      if (all[std::size_t(rank)].data_ptr<std::int64_t>()[i] != all[0].data_ptr<std::int64_t>()[i])
+        differ(rank, i < named.size() ? "'" + named[i].first + "' differs in name, dtype, shape or strides"
+                                      : std::string("another number of shards"));
+}
+
+void Engine::broadcast_module() {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : parameters_) group_->broadcast(tensor);
+  for (const auto& [name, tensor] : buffers_) group_->broadcast(tensor);
+}
+
+void Engine::attach(int arrays) {
+  if (fused_) throw UsageError("data parallel: an optimizer is attached already; a model has one");
+  buckets_.reset();
+  or_abort([&] { fused_ = std::make_unique<Fused>(*this, arrays, [this](std::size_t i) { on_gradient(i); }); });
+}
+
+std::uint64_t Engine::steps() const {
+  return fused_ ? fused_->state.committed().step : 0;
+}
+
+state::StepRecord Engine::last_record() const {
+  if (!fused_) return {};
+  const state::Layout& layout = fused_->state.layout();
+  return *fused_->state.read_as<state::StepRecord>(layout.step_record(int(fused_->state.committed().buffer)));
+}
+
+void Engine::begin_forward() {
+  if (!fused_ || active_shard_ || !module_->is_training() || !torch::GradMode::is_enabled()) return;
+  const ShardSpan mine = local_shards();
+  if (mine.count() != 1)
+    throw UsageError("data parallel: this rank computes " + std::to_string(mine.count()) +
+                     " shards; surround forward and backward by: for (auto& shard : ddp.shards(batch))");
+  begin_shard(mine.first);
+}
+
+void Engine::begin_shard(int shard) {
+  if (!fused_) return;
+  const ShardSpan mine = local_shards();
+  if (shard < mine.first || shard >= mine.last)
+    throw UsageError("data parallel: shard " + std::to_string(shard) + " is not one of this rank's (" +
+                     std::to_string(mine.first) + " to " + std::to_string(mine.last - 1) + ")");
+  end_shard();
+  base::Member& member = group_->node().member;
+  member.check_abort();
+  member.set_step(next_step());
+  member.set_phase(Phase::forward);
+  active_shard_ = shard;
+  fused_->load_buffers();
+  *fused_->state.write_as<state::ShardRecord>(fused_->state.layout().shard_record(shard)) = {};
+  reseed(shard_seed(options_.seed, next_step(), shard));
+}
+
+void Engine::end_shard() {
+  // Shard 0's module buffers are those of the next state.
+  if (active_shard_ == 0) fused_->buffers.capture();
+  active_shard_.reset();
+}
+
+void Engine::record(double loss, std::int64_t samples) {
+  if (!active_shard_) throw UsageError("data parallel: record() outside a shard; call it between forward and step");
+  *fused_->state.write_as<state::ShardRecord>(fused_->state.layout().shard_record(*active_shard_)) = {loss, samples};
+}
+
+void Engine::on_gradient(std::size_t parameter) {
+  const auto& [name, tensor] = trainable_[parameter];
+  if (!active_shard_)
+    throw UsageError("data parallel: backward reached '" + name +
+                     "' outside a shard; run forward through ddp(...) in training mode");
+  at::Tensor& gradient = tensor.mutable_grad();
+  fused_->slots.put(*active_shard_, parameter, gradient);
+  gradient.reset();
+}
+
+void Engine::discard_gradients() {
+  active_shard_.reset();
+  if (fused_) fused_->slots.clear();
+}
+
+void Engine::check_gradients() const {
+  for (const auto& [name, tensor] : trainable_)
+    if (tensor.grad().defined())
+      throw Error("step: somebody set .grad of '" + name +
+                  "'; gradients belong to the engine, which takes them during backward");
+  fused_->slots.check_complete();
+}
+
+void Engine::apply(const optim::Rule& rule) {
+  or_abort([&] { run_step(rule); });
+}
+
+void Engine::run_step(const optim::Rule& rule) {
+  const std::uint64_t step = next_step();
+  base::Member& member = group_->node().member;
+  state::SharedState& state = fused_->state;
+  end_shard();
+  check_gradients();
+  member.set_phase(Phase::gather);
+  member.barrier();
+  member.set_phase(Phase::update);
+  update_slice(rule);
+  if (group_->rank() == 0) write_record(step);
+  member.set_phase(Phase::vote);
+  state.vote(step);
+  member.set_phase(Phase::flip);
+  flip();
+  member.set_phase(Phase::outside);
+}
+
+void Engine::update_slice(const optim::Rule& rule) {
+  const state::SharedState& state = fused_->state;
+  const state::Layout& layout = state.layout();
+  const int from = int(state.committed().buffer);
+  const int to = state.target();
+  optim::Arrays arrays{.gradients = fused_->gradients.data(),
+                       .shards = options_.shards,
+                       .from_weights = state.read_as<float>(layout.weights(from)),
+                       .to_weights = state.write_as<float>(layout.weights(to))};
+  for (int array = 0; array < layout.options().optimizer_arrays; ++array) {
+    arrays.from_state[array] = state.read_as<float>(layout.optimizer_array(from, array));
+    arrays.to_state[array] = state.write_as<float>(layout.optimizer_array(to, array));
+  }
+  const state::Slice mine = layout.slice(group_->rank(), group_->size());
+  optim::update(rule, arrays, mine.begin, mine.end, layout.elements());
+}
+
+// Shard 0's module buffers and the means over the shards, by rank 0, which computes shard 0.
+void Engine::write_record(std::uint64_t step) {
+  const state::SharedState& state = fused_->state;
+  const state::Layout& layout = state.layout();
+  const int to = state.target();
+  const auto shard = [&](int s) { return *state.read_as<state::ShardRecord>(layout.shard_record(s)); };
+  state::StepRecord record{.step = step};
+  record.loss = base::tree_sum(0, options_.shards, [&](int s) { return shard(s).loss; }) / options_.shards;
+  for (int s = 0; s < options_.shards; ++s) record.samples += shard(s).samples;
+  *state.write_as<state::StepRecord>(layout.step_record(to)) = record;
+  fused_->buffers.write_captured(state.write(layout.module_buffers(to)));
+}
+
+void Engine::flip() {
+  const state::SharedState& state = fused_->state;
+  fused_->binding.point_to(state.read(state.layout().weights(int(state.committed().buffer))));
+  fused_->load_buffers();
+  fused_->slots.clear();
+}
+
+void Engine::modify(const std::function<void()>& fn) {
+  if (!fused_) throw UsageError("data parallel: modify() needs an attached optimizer; before, edit the module itself");
+  if (active_shard_) throw UsageError("data parallel: modify() in the middle of a step");
+  base::Member& member = group_->node().member;
+  state::SharedState& state = fused_->state;
+  const state::Layout& layout = state.layout();
+  const int from = int(state.committed().buffer);
+  const int to = state.target();
+  member.barrier();
+  if (group_->rank() == 0) {
+    or_abort([&] {
+      const torch::NoGradGuard no_grad;
+      if (to != from)
+        std::memcpy(state.write(layout.weights(to)), state.read(layout.weights(from)), layout.buffer_bytes());
+      fused_->binding.point_to(state.write(layout.weights(to)));
+      try {
+        fn();
+      } catch (...) {
+        fused_->binding.point_to(state.read(layout.weights(from)));
+        throw;
+      }
+      fused_->buffers.store(state.write(layout.module_buffers(to)));
+      state.recommit(to);
+    });
+  }
+  member.barrier();
+  flip();
+}
+
+std::string Engine::weights_hash() const {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& item : module_->named_parameters()) tensors.emplace(item.key(), item.value());
+  for (const auto& item : module_->named_buffers()) tensors.emplace(item.key(), item.value());
+  return state::tensors_hash(tensors);
+}
+
+std::shared_ptr<void> Engine::no_sync() {
+  if (!buckets_) throw UsageError("data parallel: no_sync() is for other optimizers; with ours gradients add up until step()");
+  const bool before = buckets_->enabled();
+  buckets_->set_enabled(false);
+  return {nullptr, [this, before](void*) {
+            if (buckets_) buckets_->set_enabled(before);
+          }};
+}
+
+}  // namespace lockstep::parallel

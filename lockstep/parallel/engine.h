@@ -1,0 +1,107 @@
+#pragma once
+
+// The data-parallel engine: one module, one group, and what happens to gradients.
+//
+// From its construction, all ranks have rank 0's parameters and buffers, and gradients are
+// averaged in buckets (gradient_buckets.h). Once one of our optimizers attaches, parameters
+// and optimizer state move into the node's segment (state/shared_state.h), gradients into
+// slots there, and a step becomes a transaction. docs/design/step.md walks through one.
+//
+// Used by one thread at a time. Collective, on all ranks in the same order: construction,
+// attach, apply, modify.
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/gradient_buckets.h"
+#include "lockstep/parallel/named_tensors.h"
+#include "lockstep/parallel/shards.h"
+#include "lockstep/state/layout.h"
+
+namespace lockstep::parallel {
+
+struct DataParallelOptions {
+  /// Logical shards S the global batch is cut into. It decides the bits of the result; the
+  /// number of ranks does not. 0: as many as ranks. At least as many as ranks.
+  int shards = 0;
+  /// Of the random numbers drawn inside shards (dropout): see shard_seed().
+  std::uint64_t seed = 0;
+};
+
+class Engine : public optim::Target {
+ public:
+  /// UsageError when the module cannot be shared (see named_tensors.h), when there are fewer
+  /// shards than ranks; Error naming the rank and the tensor when ranks hold different modules.
+  Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::Group> group, DataParallelOptions options);
+  ~Engine() override;
+
+  comm::Group& group() const { return *group_; }
+  torch::nn::Module& module() const { return *module_; }
+  int shards() const { return options_.shards; }
+  /// The shards that this rank computes.
+  ShardSpan local_shards() const { return shards_of(group_->rank(), group_->size(), options_.shards); }
+
+  /// Starts shard `shard` of the next step: module buffers as committed, generator reseeded;
+  /// gradients of backward passes go into this shard's slot until the next begin_shard() or
+  /// step. Needed only with several shards per rank, where Shards calls it.
+  void begin_shard(int shard);
+  /// Called before each forward: starts the only shard of a rank, if it is time.
+  void begin_forward();
+  /// Puts the active shard's mean loss over `samples` samples into the step's record.
+  void record(double loss, std::int64_t samples);
+
+  /// Steps committed so far.
+  std::uint64_t steps() const;
+  /// The record of the last committed step.
+  state::StepRecord last_record() const;
+
+  /// Runs fn() on rank 0, there with writable parameters and without autograd; the edited
+  /// parameters and buffers become everybody's in one commit. Collective; between steps.
+  void modify(const std::function<void()>& fn);
+
+  /// state::tensors_hash() over all parameters and buffers, by their PyTorch names.
+  std::string weights_hash() const;
+
+  /// While the returned object lives, gradients stay local and add up in .grad(), as with
+  /// PyTorch's no_sync. For optimizers that are not ours only: ours add up until step().
+  std::shared_ptr<void> no_sync();
+
+  // optim::Target
+  void attach(int arrays) override;
+  std::uint64_t next_step() const override { return steps() + 1; }
+  void apply(const optim::Rule& rule) override;
+  void discard_gradients() override;
+
+ private:
+  struct Fused;  // what exists once an optimizer of ours is attached
+
+  void check_same_module() const;
+  void broadcast_module();
+  void on_gradient(std::size_t parameter);
+  void end_shard();
+  void check_gradients() const;
+  void run_step(const optim::Rule& rule);
+  void update_slice(const optim::Rule& rule);
+  void write_record(std::uint64_t step);
+  void flip();
+  template <class F>
+  void or_abort(F&& body);
+
+  std::shared_ptr<torch::nn::Module> module_;
+  std::shared_ptr<comm::Group> group_;
+  DataParallelOptions options_;
+  NamedTensors parameters_;  ///< all
+  NamedTensors trainable_;
+  NamedTensors buffers_;
+  std::unique_ptr<GradientBuckets> buckets_;  ///< until attach()
+  std::unique_ptr<Fused> fused_;              ///< from attach() on
+  std::optional<int> active_shard_;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,107 @@
+#include "lockstep/parallel/gradient_buckets.h"
+
+#include <ATen/ops/cat.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::parallel {
+namespace {
+
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<std::size_t>& bytes, std::size_t capacity) {
+  std::vector<std::vector<std::size_t>> buckets;
+  std::size_t filled = capacity;
+  for (std::size_t i = bytes.size(); i-- > 0;) {
+    if (filled >= capacity) {
+      buckets.emplace_back();
+      filled = 0;
+    }
+    buckets.back().push_back(i);
+    filled += bytes[i];
+  }
+  return buckets;
+}
+
+GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group,
+                                 std::size_t capacity)
+    : parameters_(parameters),
+      group_(std::move(group)),
+      bucket_of_(parameters.size()),
+      ready_(parameters.size()),
+      hooks_(tensors_of(parameters), [this](std::size_t i) { on_gradient(i); }) {
+  std::vector<std::size_t> bytes;
+  for (const auto& [name, tensor] : parameters_) bytes.push_back(tensor.nbytes());
+  for (auto& indices : plan_buckets(bytes, capacity)) {
+    for (std::size_t i : indices) bucket_of_[i] = buckets_.size();
+    buckets_.push_back({std::move(indices)});
+  }
+}
+
+void GradientBuckets::begin_backward() {
+  in_backward_ = true;
+  next_ = 0;
+  ready_.assign(parameters_.size(), false);
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { finish_backward(); });
+}
+
+void GradientBuckets::on_gradient(std::size_t parameter) {
+  if (!enabled_) return;
+  if (!in_backward_) begin_backward();
+  if (ready_[parameter]) return;  // a second use in the same backward has added to .grad() already
+  ready_[parameter] = true;
+  --buckets_[bucket_of_[parameter]].missing;
+  send_ready();
+}
+
+void GradientBuckets::send_ready() {
+  for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(buckets_[next_]);
+}
+
+void GradientBuckets::send(const Bucket& bucket) {
+  const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> flat;
+  for (std::size_t i : bucket.parameters) flat.push_back(parameters_[i].second.grad().reshape({-1}));
+  // Gradients of one bucket may differ in dtype; they are rare enough to travel one by one.
+  const bool uniform = std::all_of(flat.begin(), flat.end(), [&](const at::Tensor& t) {
+    return t.scalar_type() == flat.front().scalar_type();
+  });
+  if (!uniform) {
+    for (std::size_t i : bucket.parameters)
+      group_->all_reduce(parameters_[i].second.grad(), comm::ReduceOp::mean);
+    return;
+  }
+  const at::Tensor together = at::cat(flat);
+  group_->all_reduce(together, comm::ReduceOp::mean);
+  std::int64_t offset = 0;
+  for (std::size_t i : bucket.parameters) {
+    const at::Tensor grad = parameters_[i].second.grad();
+    grad.copy_(together.narrow(0, offset, grad.numel()).view(grad.sizes()));
+    offset += grad.numel();
+  }
+}
+
+void GradientBuckets::finish_backward() {
+  in_backward_ = false;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (ready_[i]) continue;
+    const std::string cause = "backward: parameter '" + parameters_[i].first +
+                              "' got no gradient, so the ranks cannot average it; every parameter must take part in "
+                              "the loss (set requires_grad to false for those that do not)";
+    group_->abort(cause);
+    throw Error(cause);
+  }
+}
+
+}  // namespace lockstep::parallel

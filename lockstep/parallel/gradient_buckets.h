@@ -1,0 +1,54 @@
+#pragma once
+
+// The classic path, for optimizers that are not ours: gradients are averaged over the ranks
+// in buckets while backward runs, and are found in .grad() afterwards, as with PyTorch's
+// DistributedDataParallel. No shared state, no transaction.
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/parallel/gradient_hooks.h"
+#include "lockstep/parallel/named_tensors.h"
+
+namespace lockstep::parallel {
+
+/// Which parameters travel together: indices, in the order in which the buckets are sent.
+/// Parameters are taken from the last to the first (backward's usual order) until a bucket
+/// holds `capacity` bytes.
+std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<std::size_t>& bytes, std::size_t capacity);
+
+class GradientBuckets {
+ public:
+  static constexpr std::size_t kCapacity = std::size_t(25) << 20;  ///< as PyTorch's bucket_cap_mb
+
+  GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group,
+                  std::size_t capacity = kCapacity);
+
+  /// While false, gradients stay local and add up in .grad() (no_sync).
+  void set_enabled(bool enabled) { enabled_ = enabled; }
+  bool enabled() const { return enabled_; }
+
+ private:
+  struct Bucket {
+    std::vector<std::size_t> parameters;
+    std::size_t missing = 0;  ///< gradients not there yet in this backward
+  };
+  void on_gradient(std::size_t parameter);
+  void begin_backward();
+  void finish_backward();
+  void send_ready();
+  void send(const Bucket& bucket);
+
+  NamedTensors parameters_;
+  std::shared_ptr<comm::Group> group_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;  ///< by parameter
+  std::vector<bool> ready_;             ///< by parameter
+  std::size_t next_ = 0;                ///< the bucket to send next: always in order, on all ranks
+  bool in_backward_ = false;
+  bool enabled_ = true;
+  GradientHooks hooks_;  ///< last: silenced before the rest goes
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,34 @@
+#pragma once
+
+// Calls back when autograd has finished the gradient of a parameter.
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace lockstep::parallel {
+
+class GradientHooks {
+ public:
+  /// Called on the thread that runs backward, with the parameter's index; its .grad() holds the
+  /// gradient just accumulated and may be taken away. What it throws comes out of backward().
+  using Callback = std::function<void(std::size_t)>;
+
+  GradientHooks(const std::vector<at::Tensor>& parameters, Callback callback);
+  /// Silences the hooks; autograd has no way to take one off a node.
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+ private:
+  std::shared_ptr<Callback> callback_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  ///< kept alive: tensors hold them weakly
+};
+
+}  // namespace lockstep::parallel

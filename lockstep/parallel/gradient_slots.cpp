@@ -1,0 +1,52 @@
+#include "lockstep/parallel/gradient_slots.h"
+
+#include <cstring>
+
+#include "lockstep/state/binding.h"
+
+namespace lockstep::parallel {
+
+GradientSlots::GradientSlots(const state::SharedState& state, int first, int last)
+    : layout_(state.layout()), first_(first), slots_(std::size_t(last - first)) {
+  for (int shard = first; shard < last; ++shard)
+    for (const state::PlacedParameter& parameter : layout_.parameters())
+      slots_[std::size_t(shard - first)].push_back(
+          {state::view_of(parameter.spec,
+                          state.write(layout_.gradients(shard) + parameter.offset * sizeof(float)))});
+}
+
+GradientSlots::Slot& GradientSlots::slot(int shard, std::size_t parameter) {
+  return slots_[std::size_t(shard - first_)][parameter];
+}
+
+void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& gradient) {
+  const state::TensorSpec& spec = layout_.parameters()[parameter].spec;
+  if (gradient.layout() != at::kStrided) throw Error(spec.name + ": sparse gradients are not supported");
+  Slot& to = slot(shard, parameter);
+  if (to.written) {
+    to.tensor.add_(gradient);
+  } else if (gradient.scalar_type() == at::kFloat && gradient.strides() == to.tensor.strides() &&
+             gradient.sizes() == to.tensor.sizes()) {
+    // The usual case, without the dispatcher.
+    if (gradient.nbytes() > 0) std::memcpy(to.tensor.mutable_data_ptr(), gradient.const_data_ptr(), gradient.nbytes());
+  } else {
+    to.tensor.copy_(gradient);
+  }
+  to.written = true;
+}
+
+void GradientSlots::check_complete() const {
+  for (std::size_t local = 0; local < slots_.size(); ++local)
+    for (std::size_t parameter = 0; parameter < slots_[local].size(); ++parameter)
+      if (!slots_[local][parameter].written)
+        throw Error("step: parameter '" + layout_.parameters()[parameter].spec.name +
+                    "' got no gradient in shard " + std::to_string(first_ + int(local)) +
+                    "; every parameter must take part in the loss (set requires_grad to false for those that do not)");
+}
+
+void GradientSlots::clear() {
+  for (auto& shard : slots_)
+    for (Slot& slot : shard) slot.written = false;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,63 @@
+#include "lockstep/parallel/named_tensors.h"
+
+#include <torch/nn/modules/embedding.h>
+
+#include <map>
+#include <set>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::parallel {
+
+NamedTensors parameters_of(const torch::nn::Module& module) {
+  NamedTensors named;
+  std::set<const at::TensorImpl*> seen;
+  std::map<const void*, std::string> owners;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor& tensor = item.value();
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    if (tensor.numel() > 0) {
+      const auto [owner, fresh] = owners.emplace(tensor.storage().data(), item.key());
+      if (!fresh)
+        throw UsageError("parameters '" + owner->second + "' and '" + item.key() +
+                         "' share memory but are different tensors; register one tensor under both names instead");
+    }
+    named.emplace_back(item.key(), tensor);
+  }
+  return named;
+}
+
+NamedTensors buffers_of(const torch::nn::Module& module) {
+  NamedTensors named;
+  std::set<const at::TensorImpl*> seen;
+  for (const auto& item : module.named_buffers()) {
+    const at::Tensor& tensor = item.value();
+    if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    if (!tensor.is_contiguous()) throw UsageError("buffer '" + item.key() + "' is not contiguous");
+    named.emplace_back(item.key(), tensor);
+  }
+  return named;
+}
+
+NamedTensors trainable(const NamedTensors& parameters) {
+  NamedTensors named;
+  for (const auto& parameter : parameters)
+    if (parameter.second.requires_grad()) named.push_back(parameter);
+  return named;
+}
+
+void refuse_writing_modules(const torch::nn::Module& module) {
+  const auto refuse = [](const std::string& name, const char* kind) {
+    throw UsageError("module '" + name + "': " + kind +
+                     " with max_norm edits its weights during forward, which weights shared by all ranks do not allow");
+  };
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    const torch::nn::Module* child = item.value().get();
+    const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(child);
+    if (embedding != nullptr && embedding->options.max_norm()) refuse(item.key(), "Embedding");
+    const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(child);
+    if (bag != nullptr && bag->options.max_norm()) refuse(item.key(), "EmbeddingBag");
+  }
+}
+
+}  // namespace lockstep::parallel

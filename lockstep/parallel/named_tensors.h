@@ -1,0 +1,29 @@
+#pragma once
+
+// What of a module the engine works on.
+
+#include <torch/nn/module.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::parallel {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// The module's parameters in registration order, PyTorch's names, each tensor once (a tied
+/// one under its first name). UsageError when two different ones share memory.
+NamedTensors parameters_of(const torch::nn::Module& module);
+
+/// The module's buffers (BatchNorm statistics), each once. UsageError when not contiguous.
+NamedTensors buffers_of(const torch::nn::Module& module);
+
+/// Those that want a gradient.
+NamedTensors trainable(const NamedTensors& parameters);
+
+/// UsageError for modules that write to their parameters in forward, which shared weights do
+/// not allow: Embedding and EmbeddingBag with max_norm.
+void refuse_writing_modules(const torch::nn::Module& module);
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,35 @@
+#pragma once
+
+// Which logical shards a rank computes, and with which random numbers. Pure functions.
+
+#include <cstdint>
+
+namespace lockstep::parallel {
+
+/// Shards [first, last).
+struct ShardSpan {
+  int first = 0;
+  int last = 0;
+  int count() const { return last - first; }
+};
+
+/// Rank r of R computes shards floor(rS/R) ... floor((r+1)S/R) - 1; R <= S.
+constexpr ShardSpan shards_of(int rank, int ranks, int shards) {
+  const auto edge = [&](int r) { return int(std::int64_t(r) * shards / ranks); };
+  return {edge(rank), edge(rank + 1)};
+}
+
+/// The seed of torch's generator during a shard's forward and backward: a function of the
+/// run's seed, the step (from 1) and the shard, so that dropout draws the same numbers on
+/// whatever rank the shard runs. SplitMix64's finaliser (Steele, Lea, Flood 2014), chained.
+constexpr std::uint64_t shard_seed(std::uint64_t seed, std::uint64_t step, int shard) {
+  const auto mix = [](std::uint64_t z) {
+    z += 0x9e3779b97f4a7c15ULL;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+  };
+  return mix(mix(mix(seed) ^ step) ^ std::uint64_t(shard));
+}
+
+}  // namespace lockstep::parallel

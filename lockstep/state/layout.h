@@ -1,0 +1,116 @@
+#pragma once
+
+// The plan of the state region: where each parameter, optimizer array, module buffer and
+// gradient slot lies. Pure data, a function of its inputs alone, equal on all ranks.
+//
+// One state buffer (there are one or more, so that a step writes another than it reads):
+//   [weights][optimizer array 0][optimizer array 1][module buffers][step record]
+// and after the state buffers one gradient slot per logical shard, with its shard record.
+// Weights, optimizer arrays and slots share one flat range: element i of each belongs to the
+// same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
+
+#include <c10/core/ScalarType.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::state {
+
+/// What is known of a tensor before it has a place.
+struct TensorSpec {
+  std::string name;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;  ///< in elements, dense
+};
+
+struct PlacedParameter {
+  TensorSpec spec;
+  std::size_t offset = 0;    ///< first element in the flat range
+  std::size_t elements = 0;
+};
+
+struct PlacedBuffer {
+  TensorSpec spec;
+  std::size_t offset = 0;  ///< bytes from the start of the module buffers
+  std::size_t bytes = 0;
+};
+
+/// What a committed step left behind, apart from the state itself.
+struct StepRecord {
+  std::uint64_t step = 0;
+  double loss = 0;           ///< tree mean of the shard means, before the update
+  std::int64_t samples = 0;  ///< of the whole global batch
+};
+
+/// What a shard contributes to the record.
+struct ShardRecord {
+  double loss = 0;
+  std::int64_t samples = 0;
+};
+
+struct LayoutOptions {
+  int shards = 1;           ///< logical shards S: gradient slots
+  int optimizer_arrays = 0;
+  int state_buffers = 2;    ///< 1: updated in place, for a rank that is alone
+};
+
+/// Elements [begin, end) of the flat range.
+struct Slice {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  bool operator==(const Slice&) const = default;
+};
+
+class Layout {
+ public:
+  /// Elements of a block: 64 KiB. Slices end on block edges.
+  static constexpr std::size_t kBlock = std::size_t(16) << 10;
+
+  Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffers, LayoutOptions options);
+
+  const std::vector<PlacedParameter>& parameters() const { return parameters_; }
+  const std::vector<PlacedBuffer>& buffers() const { return buffers_; }
+  const LayoutOptions& options() const { return options_; }
+  /// Elements of the flat range, padding included; a multiple of 16.
+  std::size_t elements() const { return elements_; }
+
+  /// The slice that local rank `rank` of `ranks` updates; the slices cover the range.
+  Slice slice(int rank, int ranks) const;
+
+  // Byte offsets from the start of the state region.
+  std::size_t weights(int buffer) const { return std::size_t(buffer) * buffer_bytes_; }
+  std::size_t optimizer_array(int buffer, int array) const {
+    return weights(buffer) + std::size_t(1 + array) * array_bytes_;
+  }
+  std::size_t module_buffers(int buffer) const { return optimizer_array(buffer, options_.optimizer_arrays); }
+  std::size_t step_record(int buffer) const { return module_buffers(buffer) + module_buffer_bytes_; }
+  std::size_t gradients(int shard) const {
+    return std::size_t(options_.state_buffers) * buffer_bytes_ + std::size_t(shard) * slot_bytes_;
+  }
+  std::size_t shard_record(int shard) const { return gradients(shard) + array_bytes_; }
+  std::size_t module_buffer_bytes() const { return module_buffer_bytes_; }
+  /// Bytes of one state buffer, the step record included.
+  std::size_t buffer_bytes() const { return buffer_bytes_; }
+  std::size_t total_bytes() const { return gradients(options_.shards); }
+
+  /// Names, dtypes, shapes, strides and options in one number. Equal layouts, equal numbers.
+  std::uint64_t fingerprint() const;
+
+ private:
+  std::vector<PlacedParameter> parameters_;
+  std::vector<PlacedBuffer> buffers_;
+  LayoutOptions options_;
+  std::size_t elements_ = 0;
+  std::size_t array_bytes_ = 0;
+  std::size_t module_buffer_bytes_ = 0;
+  std::size_t buffer_bytes_ = 0;
+  std::size_t slot_bytes_ = 0;
+};
+
+/// The fingerprint of one tensor; Layout::fingerprint() is made of these.
+std::uint64_t fingerprint(const TensorSpec& spec);
+
+}  // namespace lockstep::state

@@ -1,0 +1,71 @@
+#pragma once
+
+// The training state of a node: one region of the segment, laid out by a Layout, that all
+// local ranks share. Who writes what, when, and how a step becomes the committed one.
+//
+// Two mappings: tensors see the region through a read-only one, only the update and the
+// gradient slots go through the writable one. The committed buffer is named by the control
+// page's commit word alone; nothing derives it from the number of the step.
+//
+// One SharedState per rank; not thread-safe.
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "lockstep/base/node.h"
+#include "lockstep/state/layout.h"
+
+namespace lockstep::state {
+
+class SharedState {
+ public:
+  /// Collective. Local rank 0 makes the region and calls fill(*this) to write buffer 0, which
+  /// is committed as step 0. Where the segment holds the state of an earlier generation with
+  /// the same fingerprint, it is taken over as it is: the job goes on from its committed step.
+  /// UsageError when memory is short; Error when the segment holds another layout.
+  SharedState(base::Node& node, Layout layout, const std::function<void(SharedState&)>& fill);
+
+  const Layout& layout() const { return layout_; }
+  /// The committed step and buffer.
+  base::Commit committed() const;
+  /// The buffer that the next step writes: any but the committed one (with one buffer: itself).
+  int target() const;
+
+  /// An address in the read-only mapping, `offset` from the layout.
+  const std::byte* read(std::size_t offset) const { return readable_.data() + offset; }
+  /// The same address in the writable mapping.
+  std::byte* write(std::size_t offset) const { return writable_.data() + offset; }
+  template <class T>
+  const T* read_as(std::size_t offset) const { return reinterpret_cast<const T*>(read(offset)); }
+  template <class T>
+  T* write_as(std::size_t offset) const { return reinterpret_cast<T*>(write(offset)); }
+
+  /// Votes that this rank's part of `step` is written to target(), and returns when the step
+  /// is committed. The commit is made by whoever sees all votes, this rank's peers and the
+  /// agent included; a death after the last vote rolls forward. GroupAborted when a peer
+  /// fails before it votes: the committed state is then still step - 1.
+  void vote(std::uint64_t step);
+
+  /// Commits buffer `buffer` for the step that is committed already (see Engine::modify).
+  /// Called by one rank, between two barriers.
+  void recommit(int buffer);
+
+  /// XXH3-128 over all bytes of a state buffer (weights, optimizer, module buffers, record).
+  std::string buffer_hash(int buffer) const;
+
+ private:
+  base::Node& node_;
+  Layout layout_;
+  base::Mapping readable_;
+  base::Mapping writable_;
+};
+
+/// Moves the commit word to (step, next buffer) when all ranks have voted for `step`. Returns
+/// whether `step` is committed now. Safe to call by anybody, any number of times.
+bool try_commit(base::ControlPage& page, std::uint64_t step, int state_buffers);
+
+/// The buffer that a step writes when `committed` is the current one.
+constexpr int next_buffer(int committed, int state_buffers) { return (committed + 1) % state_buffers; }
+
+}  // namespace lockstep::state
