@@ -140,6 +140,7 @@ bool Member::peer_is_dead(int rank) const {
 }
 
 void Member::barrier() {
+  check_abort();
   const Mark mark = make_mark(generation_, ++barriers_);
   words().arrived.store(mark, std::memory_order_seq_cst);
   auto missing = [&](int peer) { return page_.ranks[peer].arrived.load(std::memory_order_seq_cst) < mark; };

@@ -1,0 +1,7 @@
+#pragma once
+
+// Everything a training program needs.
+
+#include "lockstep/comm/group.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/distributed_data_parallel.h"

@@ -1,0 +1,385 @@
+// The engine over real processes: the same bits whoever computes, and clear errors for every
+// broken rule of the fused path.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "lockstep/state/hash.h"
+#include "tests/support/ranks.h"
+#include "tests/support/small_job.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using support::RankKind;
+using support::run_ranks;
+using support::small_batch;
+using support::SmallJob;
+using support::SmallNet;
+using support::SmallOptimizer;
+
+// What forked ranks tell the test: text in memory they share.
+class SharedText {
+ public:
+  SharedText() : text_(static_cast<char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~SharedText() { munmap(text_, 4096); }
+  void set(const std::string& text) { std::strcpy(text_, text.c_str()); }
+  std::string get() const { return text_; }
+
+ private:
+  char* text_;
+};
+
+std::string hash_of(int ranks, const SmallJob& job) {
+  SharedText hash;
+  run_ranks(ranks == 1 ? RankKind::single : RankKind::processes, ranks, [&](auto group) {
+    const std::string mine = run_small_job(group, job);
+    if (group->rank() == 0) hash.set(mine);
+    const auto all = group->all_gather(torch::full({1}, std::int64_t(state::hash64(mine)), torch::kLong));
+    for (const at::Tensor& other : all) EXPECT_TRUE(torch::equal(other, all[0])) << "ranks hold different weights";
+  });
+  return hash.get();
+}
+
+class SameBits : public testing::TestWithParam<SmallOptimizer> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, SameBits, testing::Values(SmallOptimizer::sgd, SmallOptimizer::adam));
+
+TEST_P(SameBits, ForAnyNumberOfRanks) {
+  const SmallJob four{.shards = 4, .optimizer = GetParam()};
+  const std::string hash = hash_of(1, four);
+  for (int ranks : {2, 3, 4, 2}) EXPECT_EQ(hash_of(ranks, four), hash) << ranks << " ranks";
+  const SmallJob six{.shards = 6, .optimizer = GetParam()};
+  EXPECT_EQ(hash_of(4, six), hash_of(1, six));
+  EXPECT_NE(hash_of(1, six), hash) << "another number of shards must not give the same weights";
+}
+
+TEST(Engine, FollowsTorchsOptimizerOnTheWholeBatch) {
+  // Without dropout and BatchNorm the mean over shards is the mean over the batch.
+  const auto train = [](auto group, bool ours) {
+    torch::manual_seed(3);
+    torch::nn::Linear model(20, 5);
+    DistributedDataParallel ddp(model, group, {.shards = 4});
+    std::unique_ptr<torch::optim::Optimizer> theirs;
+    std::unique_ptr<optim::Adam> fused;
+    if (ours) fused = std::make_unique<optim::Adam>(ddp, optim::AdamOptions{.lr = 0.01});
+    else theirs = std::make_unique<torch::optim::Adam>(model->parameters(), torch::optim::AdamOptions(0.01));
+    for (std::uint64_t step = 1; step <= 20; ++step) {
+      const auto batch = small_batch(step, {0, 4});
+      if (ours) {
+        for (auto& shard : ddp.shards(batch))
+          torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+        fused->step();
+      } else {
+        theirs->zero_grad();
+        torch::nn::functional::cross_entropy(ddp(batch.data), batch.target).backward();
+        theirs->step();
+      }
+    }
+    return model->weight.detach().clone();
+  };
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    EXPECT_TRUE(torch::allclose(train(group, true), train(group, false), 1e-4, 1e-6));
+  });
+}
+
+TEST(Engine, TheRecordHoldsTheMeanLossOfTheGlobalBatch) {
+  SharedText losses;
+  const auto record = [&](int ranks) {
+    SmallJob job{.shards = 4};
+    run_ranks(ranks == 1 ? RankKind::single : RankKind::processes, ranks, [&](auto group) {
+      std::string text;
+      job.after_step = [&](Engine& engine) {
+        text += std::to_string(engine.last_record().step) + ":" + std::to_string(engine.last_record().loss) + "/" +
+                std::to_string(engine.last_record().samples) + " ";
+      };
+      run_small_job(group, job);
+      if (group->rank() == group->size() - 1) losses.set(text);
+    });
+    return losses.get();
+  };
+  const std::string alone = record(1);
+  EXPECT_NE(alone.find("6:"), std::string::npos);
+  EXPECT_NE(alone.find("/24"), std::string::npos);
+  EXPECT_EQ(record(3), alone);
+}
+
+TEST(Engine, StartsFromRankZerosWeights) {
+  run_ranks(RankKind::processes, 3, [](auto group) {
+    torch::manual_seed(std::uint64_t(group->rank()));
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    const auto all = group->all_gather(model->fc1->weight);
+    for (const at::Tensor& weight : all) EXPECT_TRUE(torch::equal(weight, all[0]));
+  });
+}
+
+TEST(Engine, AMissingGradientIsNamedOnEveryRank) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    const std::string before = ddp.weights_hash();
+    ddp(torch::randn({4, 20})).sum().backward();
+    optimizer.step();
+    EXPECT_NE(ddp.weights_hash(), before);
+    const std::string after = ddp.weights_hash();
+    model->eval();  // leaves the BatchNorm statistics alone
+    if (group->rank() == 1) ddp.begin_shard(1);  // no backward
+    else ddp.begin_shard(0), ddp(torch::randn({4, 20})).sum().backward();
+    try {
+      optimizer.step();
+      ADD_FAILURE() << "stepped without gradients";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("parameter 'fc1.weight' got no gradient in shard 1"), std::string::npos)
+          << error.what();
+    }
+    EXPECT_EQ(ddp.steps(), 1u);
+    EXPECT_EQ(ddp.weights_hash(), after) << "the failed step left traces";
+  });
+}
+
+TEST(Engine, AGradientSetByHandIsRefused) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    torch::nn::Linear model(2, 2);
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    ddp(torch::ones({1, 2})).sum().backward();
+    EXPECT_FALSE(model->weight.grad().defined());
+    model->bias.mutable_grad() = torch::ones({2});
+    try {
+      optimizer.step();
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("somebody set .grad of 'bias'"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Engine, ASecondBackwardAdds) {
+  const auto weight_after = [](int passes, float scale) {
+    at::Tensor result;
+    run_ranks(RankKind::single, 1, [&](auto group) {
+      torch::manual_seed(0);
+      torch::nn::Linear model(2, 2);
+      DistributedDataParallel ddp(model, group);
+      optim::SGD optimizer(ddp, {.lr = 0.5});
+      for (int i = 0; i < passes; ++i) (ddp(torch::ones({1, 2})).sum() * scale).backward();
+      optimizer.step();
+      result = model->weight.detach().clone();
+    });
+    return result;
+  };
+  EXPECT_TRUE(torch::equal(weight_after(2, 1), weight_after(1, 2)));
+}
+
+TEST(Engine, ZeroGradForgets) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    torch::nn::Linear model(2, 2);
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 1});
+    const at::Tensor before = model->weight.detach().clone();
+    (ddp(torch::ones({1, 2})).sum() * 100).backward();
+    optimizer.zero_grad();
+    EXPECT_THROW(optimizer.step(), Error);
+    EXPECT_TRUE(torch::equal(model->weight, before));
+  });
+}
+
+TEST(Engine, SeveralShardsNeedTheirLoop) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    torch::nn::Linear model(2, 2);
+    DistributedDataParallel ddp(model, group, {.shards = 2});
+    optim::SGD optimizer(ddp);
+    EXPECT_THROW(ddp(torch::ones({1, 2})), UsageError);
+    EXPECT_THROW(ddp.shards(support::SmallBatch{torch::ones({3, 2}), torch::ones({3})}), UsageError);
+    const torch::NoGradGuard no_grad;
+    EXPECT_NO_THROW(ddp(torch::ones({1, 2}))) << "evaluation needs no shards";
+  });
+}
+
+TEST(Engine, BackwardOutsideAShardIsRefused) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    torch::nn::Linear model(2, 2);
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    EXPECT_THROW(model->forward(torch::ones({1, 2})).sum().backward(), UsageError);
+  });
+}
+
+TEST(Engine, ModifyChangesEverybodysWeightsInOneCommit) {
+  run_ranks(RankKind::processes, 3, [](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
+    for (int step = 0; step < 3; ++step) {
+      ddp(torch::randn({4, 20})).sum().backward();
+      optimizer.step();
+    }
+    ddp.modify([&] {
+      model->fc3->bias.fill_(0.25);
+      model->bn->running_mean.fill_(2);
+    });
+    EXPECT_EQ(ddp.steps(), 3u);
+    EXPECT_TRUE(torch::equal(model->fc3->bias, torch::full({5}, 0.25)));
+    EXPECT_TRUE(torch::equal(model->bn->running_mean, torch::full({300}, 2.0)));
+    ddp(torch::randn({4, 20})).sum().backward();
+    optimizer.step();
+    EXPECT_EQ(ddp.steps(), 4u);
+  });
+}
+
+TEST(EngineDeathTest, AStrayInPlaceEditNamesTheParameter) {
+  EXPECT_DEATH(
+      {
+        run_ranks(RankKind::single, 1, [](auto group) {
+          SmallNet model;
+          DistributedDataParallel ddp(model, group);
+          optim::SGD optimizer(ddp);
+          const torch::NoGradGuard no_grad;
+          model->fc2->weight.mul_(0.5);
+        });
+      },
+      "parameter 'fc2.weight' was edited in place");
+}
+
+TEST(Engine, RefusesEmbeddingsThatEditThemselves) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    struct Net : torch::nn::Module {
+      torch::nn::Embedding table =
+          register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).max_norm(1)));
+    };
+    try {
+      Engine engine(std::make_shared<Net>(), group, {});
+      ADD_FAILURE();
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("'table': Embedding with max_norm"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Engine, DifferentModelsAreNamed) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::Linear model(2, group->rank() == 0 ? 3 : 4);
+    try {
+      DistributedDataParallel ddp(model, group);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1 has another model than rank 0: 'weight'"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+TEST(Engine, TiedParametersAreOneAndOverlappingOnesRefused) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    struct Net : torch::nn::Module {
+      explicit Net(bool overlap) {
+        a = register_parameter("a", torch::ones({4}));
+        b = register_parameter("b", overlap ? a.detach() : a);
+      }
+      at::Tensor forward(const at::Tensor& x) { return (a * x + b).sum(); }
+      at::Tensor a, b;
+    };
+    auto net = std::make_shared<Net>(false);
+    DistributedDataParallel ddp(net, group);
+    optim::SGD optimizer(ddp, {.lr = 1});
+    ddp(torch::ones({4})).backward();
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(net->a, torch::full({4}, -1.0)));
+    EXPECT_TRUE(torch::equal(net->b, net->a));
+    EXPECT_THROW(DistributedDataParallel(std::make_shared<Net>(true), group), UsageError);
+  });
+}
+
+TEST(Engine, AModelHasOneOptimizer) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    torch::nn::Linear model(2, 2);
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    EXPECT_THROW(optim::Adam another(ddp), UsageError);
+    EXPECT_THROW(DistributedDataParallel(model, group, {.shards = -1}), UsageError);
+  });
+}
+
+TEST(Engine, AnErrorOfOneRankReachesTheOthersAsItsCause) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    if (group->rank() == 0) {
+      group->abort("the disk is full");
+      EXPECT_THROW(group->barrier(), GroupAborted);
+      return;
+    }
+    try {
+      ddp(torch::randn({4, 20})).sum().backward();
+      optimizer.step();
+      ADD_FAILURE();
+    } catch (const GroupAborted& error) {
+      EXPECT_EQ(error.failure().cause, "the disk is full");
+      EXPECT_EQ(error.failure().rank, 0);
+    }
+  });
+}
+
+// --- the classic path: somebody else's optimizer
+
+TEST(ClassicPath, GradIsTheMeanOverTheRanks) {
+  run_ranks(RankKind::processes, 3, [](auto group) {
+    torch::manual_seed(0);
+    SmallNet model;
+    model->eval();  // no dropout, no BatchNorm statistics: gradients are comparable
+    DistributedDataParallel ddp(model, group);
+    const auto gradient = [&](int rank) {
+      return torch::autograd::grad({torch::nn::functional::cross_entropy(
+                                       model->forward(small_batch(1, {rank, rank + 1}).data),
+                                       small_batch(1, {rank, rank + 1}).target)},
+                                   {model->fc2->weight})[0];
+    };
+    at::Tensor expected = (gradient(0) + gradient(1) + gradient(2)) / 3;
+    const auto mine = small_batch(1, {group->rank(), group->rank() + 1});
+    torch::nn::functional::cross_entropy(ddp(mine.data), mine.target).backward();
+    EXPECT_TRUE(torch::allclose(model->fc2->weight.grad(), expected, 1e-5, 1e-7));
+  });
+}
+
+TEST(ClassicPath, NoSyncKeepsGradientsLocalAndAddsUp) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::Linear model(2, 1);
+    DistributedDataParallel ddp(model, group);
+    const at::Tensor x = torch::full({1, 2}, float(group->rank() + 1));
+    {
+      const auto guard = ddp.no_sync();
+      ddp(x).sum().backward();
+      EXPECT_TRUE(torch::equal(model->weight.grad(), x));
+    }
+    ddp(x).sum().backward();
+    EXPECT_TRUE(torch::equal(model->weight.grad(), torch::full({1, 2}, 3.0)));
+  });
+}
+
+TEST(ClassicPath, AnUnusedParameterIsNamed) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    try {
+      torch::relu(model->fc1(torch::ones({1, 20}))).sum().backward();
+      ADD_FAILURE();
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("got no gradient"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(ClassicPath, BucketsAreFilledFromTheLastParameter) {
+  using Buckets = std::vector<std::vector<std::size_t>>;
+  EXPECT_EQ(plan_buckets({}, 10), Buckets{});
+  EXPECT_EQ(plan_buckets({4, 4, 4}, 8), (Buckets{{2, 1}, {0}}));
+  EXPECT_EQ(plan_buckets({100, 1}, 8), (Buckets{{1, 0}}));
+  EXPECT_EQ(plan_buckets({1, 100}, 8), (Buckets{{1}, {0}}));
+}
+
+}  // namespace
+}  // namespace lockstep::parallel

@@ -1,0 +1,38 @@
+#include "tests/support/small_job.h"
+
+namespace lockstep::support {
+
+SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int samples_per_shard) {
+  std::vector<at::Tensor> data, target;
+  for (int shard = shards.first; shard < shards.last; ++shard) {
+    auto generator = torch::make_generator<at::CPUGeneratorImpl>(parallel::shard_seed(99, step, shard));
+    data.push_back(torch::randn({samples_per_shard, 20}, generator));
+    target.push_back(torch::randint(5, {samples_per_shard}, generator, torch::kLong));
+  }
+  return {torch::cat(data), torch::cat(target)};
+}
+
+std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job) {
+  torch::manual_seed(1);
+  SmallNet model;
+  DistributedDataParallel ddp(model, group, {.shards = job.shards, .seed = 5});
+  std::unique_ptr<optim::Optimizer> optimizer;
+  if (job.optimizer == SmallOptimizer::sgd)
+    optimizer = std::make_unique<optim::SGD>(ddp, optim::SGDOptions{.lr = 0.05, .momentum = 0.9});
+  else
+    optimizer = std::make_unique<optim::Adam>(ddp, optim::AdamOptions{.lr = 0.01});
+  job.after_step(ddp);
+  while (ddp.steps() < job.steps) {
+    const SmallBatch batch = small_batch(ddp.next_step(), ddp.local_shards());
+    for (auto& shard : ddp.shards(batch)) {
+      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(shard.data), shard.target);
+      loss.backward();
+      ddp.record(loss.item<double>(), shard.data.size(0));
+    }
+    optimizer->step();
+    job.after_step(ddp);
+  }
+  return ddp.weights_hash();
+}
+
+}  // namespace lockstep::support

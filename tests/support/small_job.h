@@ -1,0 +1,54 @@
+#pragma once
+
+// A small training job for engine tests: a net with BatchNorm and dropout, data that are a
+// function of (step, shard), a few steps. Fast enough to run hundreds of times.
+
+#include <torch/nn.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/lockstep.h"
+
+namespace lockstep::support {
+
+struct SmallNetImpl : torch::nn::Module {
+  SmallNetImpl()
+      : fc1(register_module("fc1", torch::nn::Linear(20, 300))),
+        bn(register_module("bn", torch::nn::BatchNorm1d(300))),
+        dropout(register_module("dropout", torch::nn::Dropout(0.3))),
+        fc2(register_module("fc2", torch::nn::Linear(300, 90))),
+        fc3(register_module("fc3", torch::nn::Linear(90, 5))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return fc3(torch::relu(fc2(dropout(torch::relu(bn(fc1(x)))))));
+  }
+  torch::nn::Linear fc1;
+  torch::nn::BatchNorm1d bn;
+  torch::nn::Dropout dropout;
+  torch::nn::Linear fc2, fc3;
+};
+TORCH_MODULE(SmallNet);
+
+struct SmallBatch {
+  at::Tensor data;
+  at::Tensor target;
+};
+
+/// The samples of shards [first, last) at a step.
+SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int samples_per_shard = 6);
+
+enum class SmallOptimizer { sgd, adam };
+
+struct SmallJob {
+  int shards = 4;
+  std::uint64_t steps = 6;
+  SmallOptimizer optimizer = SmallOptimizer::sgd;
+  /// Called on every rank with the engine before the first and after each step.
+  std::function<void(parallel::Engine&)> after_step = [](parallel::Engine&) {};
+};
+
+/// Trains from the committed step to `steps`; returns the weights hash.
+std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job);
+
+}  // namespace lockstep::support
