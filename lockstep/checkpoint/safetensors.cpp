@@ -1,0 +1,135 @@
+#include "lockstep/checkpoint/safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+
+#include "lockstep/base/atomic_file.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/checkpoint/safetensors_header.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian and so are we");
+
+constexpr std::uint64_t kLengthBytes = 8;
+// The reference implementation's limit.
+constexpr std::uint64_t kLongestHeader = 100'000'000;
+
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    struct stat info {};
+    if (!fd_ || ::fstat(fd_.get(), &info) != 0) throw UsageError("cannot open '" + path + "': " + std::strerror(errno));
+    if (!S_ISREG(info.st_mode)) throw UsageError("cannot read '" + path + "': not a regular file");
+    size_ = std::uint64_t(info.st_size);
+  }
+
+  std::uint64_t size() const { return size_; }
+
+  void read(std::uint64_t offset, void* out, std::uint64_t bytes) const {
+    char* next = static_cast<char*>(out);
+    while (bytes > 0) {
+      const ssize_t got = ::pread(fd_.get(), next, bytes, off_t(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail(offset, std::strerror(errno));
+      if (got == 0) fail(offset, "the file became shorter while it was read");
+      next += got;
+      offset += std::uint64_t(got);
+      bytes -= std::uint64_t(got);
+    }
+  }
+
+  [[noreturn]] void fail(std::uint64_t offset, const std::string& what) const {
+    throw UsageError("'" + path_ + "': " + what + " at offset " + std::to_string(offset));
+  }
+
+ private:
+  std::string path_;
+  base::UniqueFd fd_;
+  std::uint64_t size_ = 0;
+};
+
+std::string read_header(const InputFile& file) {
+  if (file.size() < kLengthBytes) {
+    file.fail(file.size(), "the file ends before the 8 bytes of the header's length");
+  }
+  std::uint64_t length = 0;
+  file.read(0, &length, kLengthBytes);
+  if (length > file.size() - kLengthBytes) {
+    file.fail(0, "a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(file.size()));
+  }
+  if (length > kLongestHeader) file.fail(0, "a header of " + std::to_string(length) + " bytes, 100 MB is the limit");
+  std::string header(length, '\0');
+  file.read(kLengthBytes, header.data(), length);
+  return header;
+}
+
+void check_writable(const std::string& path, const TensorMap& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined()) throw UsageError("writing '" + path + "': tensor '" + name + "' is undefined");
+    if (name == "__metadata__") throw UsageError("writing '" + path + "': no tensor can be called __metadata__");
+    if (dtype_name(tensor.scalar_type()) == nullptr) {
+      throw UsageError("writing '" + path + "': tensor '" + name + "' has the dtype " +
+                       c10::toString(tensor.scalar_type()) + ", which safetensors does not know");
+    }
+  }
+}
+
+std::vector<TensorEntry> lay_out(const TensorMap& tensors) {
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, tensor] : tensors)
+    entries.push_back({name, tensor.scalar_type(), tensor.sizes().vec(), 0, 0});
+  // The map is in name order already, and a stable sort keeps it so within an element size.
+  std::stable_sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return c10::elementSize(a.dtype) > c10::elementSize(b.dtype);
+  });
+  std::uint64_t next = 0;
+  for (TensorEntry& entry : entries) {
+    entry.begin = next;
+    next += tensors.at(entry.name).nbytes();
+    entry.end = next;
+  }
+  return entries;
+}
+
+}  // namespace
+
+TensorMap read_safetensors(const std::string& path) {
+  const InputFile file(path);
+  const std::string header = read_header(file);
+  const std::uint64_t data_start = kLengthBytes + header.size();
+  TensorMap tensors;
+  for (const TensorEntry& entry : parse_header(header, file.size() - data_start, path)) {
+    at::Tensor tensor = at::empty(entry.shape, entry.dtype);
+    file.read(data_start + entry.begin, tensor.mutable_data_ptr(), entry.end - entry.begin);
+    tensors.emplace(entry.name, std::move(tensor));
+  }
+  return tensors;
+}
+
+void write_safetensors(const std::string& path, const TensorMap& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  check_writable(path, tensors);
+  const std::vector<TensorEntry> entries = lay_out(tensors);
+  const std::string header = format_header(entries, metadata);
+  const std::uint64_t length = header.size();
+  base::AtomicFile file(path);
+  file.write(&length, kLengthBytes);
+  file.write(header.data(), header.size());
+  for (const TensorEntry& entry : entries) {
+    const at::Tensor plain = tensors.at(entry.name).detach().cpu().contiguous();
+    file.write(plain.const_data_ptr(), entry.end - entry.begin);
+  }
+  file.commit();
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,191 @@
+#include "lockstep/checkpoint/safetensors_header.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kHeaderStart = 8;
+
+constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {
+    {"F64", at::kDouble},
+    {"F32", at::kFloat},
+    {"F16", at::kHalf},
+    {"BF16", at::kBFloat16},
+    {"C64", at::kComplexFloat},
+    {"I64", at::kLong},
+    {"I32", at::kInt},
+    {"I16", at::kShort},
+    {"I8", at::kChar},
+    {"U64", at::kUInt64},
+    {"U32", at::kUInt32},
+    {"U16", at::kUInt16},
+    {"U8", at::kByte},
+    {"BOOL", at::kBool},
+    {"F8_E4M3", at::kFloat8_e4m3fn},
+    {"F8_E5M2", at::kFloat8_e5m2},
+};
+
+[[noreturn]] void fail(const std::string& file, std::uint64_t offset, const std::string& what) {
+  throw UsageError("'" + file + "': " + what + " at offset " + std::to_string(offset));
+}
+
+// Checks one header against its file; all messages name a place.
+class HeaderReader {
+ public:
+  HeaderReader(std::string_view header, std::uint64_t data_bytes, const std::string& file)
+      : header_(header), data_bytes_(data_bytes), file_(file) {}
+
+  std::vector<TensorEntry> read() const {
+    const json root = parse();
+    if (!root.is_object()) fail(file_, kHeaderStart, "the header is not a JSON object");
+    std::vector<TensorEntry> entries;
+    for (const auto& [name, value] : root.items()) {
+      if (name == "__metadata__") {
+        check_metadata(value);
+      } else {
+        entries.push_back(read_entry(name, value));
+      }
+    }
+    check_ranges(entries);
+    return entries;
+  }
+
+ private:
+  // The parser keeps the last of equal keys; the format forbids them, so they are counted here.
+  json parse() const {
+    std::vector<std::set<std::string>> keys;
+    const auto refuse_twice = [&](int, json::parse_event_t event, json& value) {
+      if (event == json::parse_event_t::object_start) keys.emplace_back();
+      if (event == json::parse_event_t::object_end) keys.pop_back();
+      if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+        fail(file_, kHeaderStart, "name " + value.dump() + " twice in the header");
+      }
+      return true;
+    };
+    try {
+      return json::parse(header_, refuse_twice);
+    } catch (const json::exception& error) {
+      const auto* where = dynamic_cast<const json::parse_error*>(&error);
+      const std::uint64_t byte = where && where->byte > 0 ? where->byte - 1 : 0;
+      fail(file_, kHeaderStart + byte, "the header is no valid JSON");
+    }
+  }
+
+  void check_metadata(const json& value) const {
+    const auto is_text = [](const json& item) { return item.is_string(); };
+    if (value.is_object() && std::all_of(value.begin(), value.end(), is_text)) return;
+    fail_at("__metadata__", "is not a map of texts");
+  }
+
+  TensorEntry read_entry(const std::string& name, const json& value) const {
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets")) {
+      fail_at(name, "does not have exactly dtype, shape and data_offsets");
+    }
+    TensorEntry entry{.name = name, .dtype = read_dtype(name, value["dtype"])};
+    for (const std::uint64_t size : read_sizes(name, value["shape"])) entry.shape.push_back(std::int64_t(size));
+    const std::vector<std::uint64_t> range = read_sizes(name, value["data_offsets"]);
+    if (range.size() != 2) fail_at(name, "does not have two data_offsets");
+    entry.begin = range[0];
+    entry.end = range[1];
+    check_bytes(entry);
+    return entry;
+  }
+
+  at::ScalarType read_dtype(const std::string& name, const json& value) const {
+    for (const auto& [text, dtype] : kDtypes) {
+      if (value == text) return dtype;
+    }
+    fail_at(name, "has the unknown dtype " + value.dump());
+  }
+
+  std::vector<std::uint64_t> read_sizes(const std::string& name, const json& value) const {
+    if (!value.is_array()) fail_at(name, "has " + value.dump() + " where a list of sizes belongs");
+    std::vector<std::uint64_t> sizes;
+    for (const json& size : value) {
+      if (!size.is_number_unsigned() || size.get<std::uint64_t>() > std::uint64_t(INT64_MAX)) {
+        fail_at(name, "has the impossible size " + size.dump());
+      }
+      sizes.push_back(size.get<std::uint64_t>());
+    }
+    return sizes;
+  }
+
+  void check_bytes(const TensorEntry& entry) const {
+    const std::string range = "[" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + ")";
+    if (entry.begin > entry.end || entry.end > data_bytes_) {
+      fail_at(entry.name,
+              "has the bytes " + range + " of data that are " + std::to_string(data_bytes_) + " bytes long");
+    }
+    std::uint64_t bytes = c10::elementSize(entry.dtype);
+    for (const std::int64_t size : entry.shape) {
+      if (__builtin_mul_overflow(bytes, std::uint64_t(size), &bytes)) fail_at(entry.name, "has an impossible shape");
+    }
+    if (bytes != entry.end - entry.begin) {
+      fail_at(entry.name, "has the bytes " + range + ", but shape and dtype make " + std::to_string(bytes));
+    }
+  }
+
+  // Together the ranges are the data: no overlap, no hole, nothing after the last.
+  void check_ranges(std::vector<TensorEntry>& entries) const {
+    std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
+      return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+    });
+    const std::uint64_t data_start = kHeaderStart + header_.size();
+    std::uint64_t next = 0;
+    for (const TensorEntry& entry : entries) {
+      if (entry.begin != next) {
+        const std::string kind = entry.begin < next ? "overlaps the one before" : "leaves a hole before it";
+        fail(file_, data_start + entry.begin, "tensor " + json(entry.name).dump() + " " + kind);
+      }
+      next = entry.end;
+    }
+    if (next != data_bytes_) fail(file_, data_start + next, "trailing bytes that belong to no tensor");
+  }
+
+  // Offset: where the name stands in the header (the start when it is written with escapes).
+  [[noreturn]] void fail_at(const std::string& name, const std::string& what) const {
+    const std::string quoted = json(name).dump();
+    const std::size_t place = header_.find(quoted);
+    fail(file_, kHeaderStart + (place == std::string_view::npos ? 0 : place), quoted + " " + what);
+  }
+
+  std::string_view header_;
+  std::uint64_t data_bytes_;
+  const std::string& file_;
+};
+
+}  // namespace
+
+std::vector<TensorEntry> parse_header(std::string_view header, std::uint64_t data_bytes, const std::string& file) {
+  return HeaderReader(header, data_bytes, file).read();
+}
+
+std::string format_header(const std::vector<TensorEntry>& entries, const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json root = nlohmann::ordered_json::object();
+  if (!metadata.empty()) root["__metadata__"] = metadata;
+  for (const TensorEntry& entry : entries) {
+    root[entry.name] = {
+        {"dtype", dtype_name(entry.dtype)}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+  }
+  std::string text = root.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+const char* dtype_name(at::ScalarType dtype) {
+  for (const auto& [name, known] : kDtypes) {
+    if (known == dtype) return name;
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep::checkpoint

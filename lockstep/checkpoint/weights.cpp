@@ -1,0 +1,55 @@
+#include "lockstep/checkpoint/weights.h"
+
+#include <c10/util/StringUtil.h>
+#include <torch/utils.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+std::vector<std::string> differences(const TensorMap& wanted, const TensorMap& given) {
+  std::vector<std::string> found;
+  for (const auto& [name, tensor] : wanted) {
+    const auto other = given.find(name);
+    if (other == given.end()) {
+      found.push_back("missing " + name);
+      continue;
+    }
+    const at::Tensor& value = other->second;
+    if (value.sizes() != tensor.sizes()) {
+      found.push_back("shape of " + name + " is " + c10::str(value.sizes()) + ", " + c10::str(tensor.sizes()) +
+                      " expected");
+    }
+    if (value.scalar_type() != tensor.scalar_type()) {
+      found.push_back("dtype of " + name + " is " + c10::str(value.scalar_type()) + ", " +
+                      c10::str(tensor.scalar_type()) + " expected");
+    }
+  }
+  for (const auto& [name, value] : given) {
+    if (!wanted.contains(name)) found.push_back("unexpected " + name);
+  }
+  return found;
+}
+
+}  // namespace
+
+TensorMap state_dict(const torch::nn::Module& module) {
+  TensorMap state;
+  for (const auto& item : module.named_parameters()) state.emplace(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) state.emplace(item.key(), item.value());
+  // An option switched off (BatchNorm without statistics) leaves an undefined entry behind.
+  std::erase_if(state, [](const auto& item) { return !item.second.defined(); });
+  return state;
+}
+
+void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::string& source) {
+  const TensorMap state = state_dict(module);
+  const std::vector<std::string> found = differences(state, tensors);
+  if (!found.empty()) throw UsageError(source + " does not fit the model: " + base::join(found, "; "));
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : state) at::Tensor(tensor).copy_(tensors.at(name));
+}
+
+}  // namespace lockstep::checkpoint

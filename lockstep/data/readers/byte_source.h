@@ -1,0 +1,31 @@
+#pragma once
+
+// The bytes of a file, plain or unpacked from gzip, read front to back.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace lockstep::data {
+
+/// Not thread-safe. Every damage is a UsageError that names file and offset.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+
+  /// Reads `bytes` bytes, fewer only at the end of the content; returns how many.
+  virtual std::size_t read(void* out, std::size_t bytes) = 0;
+
+  /// The content cannot be longer than this: ask before taking memory for a size that the
+  /// file itself declares.
+  virtual std::uint64_t limit() const = 0;
+
+  /// What is being read, for messages.
+  virtual const std::string& path() const = 0;
+};
+
+/// Opens `path`: gzip when its name ends in .gz, else plain. UsageError when it cannot be
+/// opened or is not a regular file.
+std::unique_ptr<ByteSource> open_bytes(const std::string& path);
+
+}  // namespace lockstep::data

@@ -1,0 +1,25 @@
+#pragma once
+
+// The ConvNet of the PyTorch MNIST tutorials, for 28x28 grey images.
+
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include "lockstep/models/image_model.h"
+
+namespace lockstep::models {
+
+/// layer1: Conv 5x5 1→16 pad 2, BatchNorm, ReLU, MaxPool 2; layer2: the same 16→32;
+/// fc: Linear(7·7·32, 10). Names: layer1.0.weight, layer1.1.running_mean, … fc.bias.
+class ConvNet : public ImageModel {
+ public:
+  ConvNet();
+  at::Tensor forward(at::Tensor images) override;
+
+ private:
+  torch::nn::Sequential layer1_;
+  torch::nn::Sequential layer2_;
+  torch::nn::Linear fc_;
+};
+
+}  // namespace lockstep::models

@@ -1,0 +1,18 @@
+#pragma once
+
+// What the built-in models have in common.
+
+#include <torch/nn/module.h>
+
+namespace lockstep::models {
+
+/// A classifier of images: float [B, channels, height, width] to logits [B, classes].
+/// Parameters and buffers bear the names of the PyTorch module; after torch::manual_seed(S)
+/// a new model has the bits that Python's gets from the same seed.
+class ImageModel : public torch::nn::Module {
+ public:
+  using torch::nn::Module::Module;
+  virtual at::Tensor forward(at::Tensor images) = 0;
+};
+
+}  // namespace lockstep::models

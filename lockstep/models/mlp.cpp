@@ -1,0 +1,17 @@
+#include "lockstep/models/mlp.h"
+
+namespace lockstep::models {
+
+Mlp::Mlp(double dropout) : ImageModel("Mlp"), fc1_(784, 128), fc2_(128, 10) {
+  register_module("fc1", fc1_);
+  if (dropout > 0) dropout_ = register_module("dropout", torch::nn::Dropout(dropout));
+  register_module("fc2", fc2_);
+}
+
+at::Tensor Mlp::forward(at::Tensor images) {
+  at::Tensor hidden = torch::relu(fc1_(images.flatten(1)));
+  if (dropout_) hidden = dropout_(hidden);
+  return fc2_(hidden);
+}
+
+}  // namespace lockstep::models

@@ -1,0 +1,173 @@
+#include "lockstep/data/readers/idx.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <zlib.h>
+
+#include <cstdlib>
+
+#include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::data {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ScratchFolder;
+using testing::usage_error;
+
+std::string word(std::uint32_t value) { return {char(value >> 24), char(value >> 16), char(value >> 8), char(value)}; }
+
+std::string idx(const std::vector<std::uint32_t>& sizes, const std::string& bytes) {
+  std::string content = word(0x800 + std::uint32_t(sizes.size()));
+  for (const std::uint32_t size : sizes) content += word(size);
+  return content + bytes;
+}
+
+std::string gzip(const std::string& content) {
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string packed(deflateBound(&stream, uLong(content.size())), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
+  stream.avail_in = uInt(content.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = uInt(packed.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+std::string pictures(std::uint32_t count) { return idx({count, 28, 28}, std::string(count * 784, '\x80')); }
+
+TEST(ReadIdx, PlainAndGzipGiveTheSameTensor) {
+  const ScratchFolder folder;
+  const std::string content = idx({2, 2, 3}, std::string("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\xff", 12));
+  const at::Tensor plain = read_idx(folder.write("a", content), 3);
+  EXPECT_EQ(plain.sizes(), (std::vector<std::int64_t>{2, 2, 3}));
+  EXPECT_EQ(plain[1][1][2].item<int>(), 255);
+  EXPECT_EQ(plain[0][1][0].item<int>(), 3);
+  EXPECT_TRUE(at::equal(read_idx(folder.write("a.gz", gzip(content)), 3), plain));
+}
+
+TEST(ReadIdx, TruncationAtEveryByteIsOneClearError) {
+  const ScratchFolder folder;
+  const std::string content = idx({4, 2, 2}, "abcdefghijklmnop");
+  const std::string packed = gzip(content);
+  for (std::size_t length = 0; length < content.size(); ++length) {
+    const std::string path = folder.write("a", content.substr(0, length));
+    EXPECT_THAT(usage_error([&] { read_idx(path, 3); }), HasSubstr("'" + path + "': truncated")) << length;
+  }
+  for (std::size_t length = 0; length < packed.size(); ++length) {
+    const std::string path = folder.write("a.gz", packed.substr(0, length));
+    EXPECT_THAT(usage_error([&] { read_idx(path, 3); }),
+                ::testing::AllOf(HasSubstr("'" + path + "': "), HasSubstr("offset")))
+        << length;
+  }
+}
+
+// A flipped byte may go unnoticed only where gzip's own header does not care (time, system).
+TEST(ReadIdx, DamageAtAnyByteOfGzipIsNoticed) {
+  const ScratchFolder folder;
+  const std::string packed = gzip(idx({4, 2, 2}, "abcdefghijklmnop"));
+  for (std::size_t place = 10; place < packed.size(); ++place) {
+    std::string damaged = packed;
+    damaged[place] = char(damaged[place] ^ 0x55);
+    const std::string path = folder.write("a.gz", damaged);
+    usage_error([&] { read_idx(path, 3); });
+  }
+}
+
+TEST(ReadIdx, NamesFileAndOffsetOfEachFault) {
+  const ScratchFolder folder;
+  const auto message = [&](const std::string& content, const std::string& name = "a") {
+    const std::string path = folder.write(name, content);
+    std::string text = usage_error([&] { read_idx(path, 3); });
+    EXPECT_EQ(text.rfind("'" + path + "': ", 0), 0u) << text;
+    return text.substr(std::min(text.size(), path.size() + 4));
+  };
+  const std::string good = idx({1, 2, 2}, "abcd");
+  EXPECT_EQ(message(idx({4}, "abcd")), "magic number 0x00000801 at offset 0, 0x00000803 expected");
+  EXPECT_EQ(message("PK\x03\x04 rubbish"), "magic number 0x504b0304 at offset 0, 0x00000803 expected");
+  EXPECT_EQ(message(good + "x"), "trailing bytes at offset 20");
+  EXPECT_EQ(message(good.substr(0, 10)), "truncated at offset 10, 12 bytes expected");
+  EXPECT_EQ(message(good.substr(0, 19)),
+            "truncated: the sizes before offset 16 promise 4 bytes, which the file cannot hold");
+  EXPECT_EQ(message(idx({0xffffffff, 0xffffffff, 0xffffffff}, "")), "impossible sizes at offset 4");
+  EXPECT_EQ(message(gzip(good + "x"), "a.gz"), "trailing bytes at offset 20");
+  EXPECT_EQ(message(gzip(idx({1, 2, 3}, "abcd")), "a.gz"), "truncated at offset 20, 22 bytes expected");
+  const std::string packed = gzip(good);
+  EXPECT_THAT(message(packed + "x", "a.gz"), HasSubstr("trailing bytes after the gzip data at offset"));
+  EXPECT_THAT(message(good, "a.gz"), HasSubstr("damaged gzip data (incorrect header check) at offset"));
+  EXPECT_THAT(message(packed.substr(0, packed.size() - 1), "a.gz"), HasSubstr("gzip data ends early at offset"));
+}
+
+// 4 GiB promised by a file of a few bytes: no memory may be taken for it.
+TEST(ReadIdx, BelievesNoSizeThatTheFileCannotHold) {
+  const ScratchFolder folder;
+  const std::string content = idx({0xffffffff, 28, 28}, "abcd");
+  const std::string plain = folder.write("a", content), packed = folder.write("a.gz", gzip(content));
+  for (const std::string& path : {plain, packed}) {
+    EXPECT_THAT(usage_error([&] { read_idx(path, 3); }), HasSubstr("which the file cannot hold"));
+  }
+}
+
+TEST(ReadIdx, RefusesWhatIsNoFile) {
+  const ScratchFolder folder;
+  const std::string missing = folder.file("missing");
+  EXPECT_EQ(usage_error([&] { read_idx(missing, 1); }), "cannot open '" + missing + "': No such file or directory");
+  EXPECT_THAT(usage_error([&] { read_idx(folder.path(), 1); }), HasSubstr("not a regular file"));
+}
+
+TEST(LoadMnist, FindsPlainPackedAndTorchvisionFolders) {
+  const std::string labels = idx({3}, std::string("\x00\x09\x05", 3));
+  for (const std::string place : {"", "MNIST/raw/"}) {
+    const ScratchFolder folder;
+    folder.write(place + "train-images-idx3-ubyte", pictures(3));
+    folder.write(place + "train-labels-idx1-ubyte.gz", gzip(labels));
+    const ImageSet set = load_mnist(folder.path(), true);
+    EXPECT_EQ(set.size(), 3);
+    EXPECT_EQ(set.classes, 10);
+    EXPECT_EQ(set.images.sizes(), (std::vector<std::int64_t>{3, 1, 28, 28}));
+    EXPECT_TRUE(at::equal(set.labels, torch::tensor({0, 9, 5}, torch::kLong)));
+    EXPECT_THAT(usage_error([&] { load_mnist(folder.path(), false); }), HasSubstr("'t10k-images-idx3-ubyte'"));
+  }
+}
+
+TEST(LoadMnist, SaysWhichNamesWereLookedFor) {
+  EXPECT_EQ(usage_error([] { load_mnist("/nowhere", true); }),
+            "no MNIST file 'train-images-idx3-ubyte' or 'train-images-idx3-ubyte.gz' in '/nowhere' or "
+            "'/nowhere/MNIST/raw'");
+}
+
+TEST(LoadMnist, ChecksThatTheTwoFilesBelongTogether) {
+  const ScratchFolder folder;
+  const std::string images = folder.write("train-images-idx3-ubyte", pictures(3));
+  const std::string labels = folder.write("train-labels-idx1-ubyte", idx({2}, std::string(2, '\x01')));
+  const auto load = [&] { load_mnist(folder.path(), true); };
+  EXPECT_EQ(usage_error(load), "'" + labels + "': 2 labels at offset 4, but '" + images + "' has 3 images");
+  folder.write("train-labels-idx1-ubyte", idx({3}, "\x01\x02\x0a"));
+  EXPECT_EQ(usage_error(load), "'" + labels + "': label 10 of sample 2 at offset 10, 0 ... 9 expected");
+  folder.write("train-images-idx3-ubyte", idx({3, 14, 56}, std::string(3 * 784, 'x')));
+  EXPECT_EQ(usage_error(load), "'" + images + "': images of 14x56 at offset 8, 28x28 expected");
+  folder.write("train-images-idx3-ubyte", pictures(0));
+  EXPECT_EQ(usage_error(load), "'" + images + "': no images (count 0 at offset 4)");
+}
+
+TEST(LoadMnist, ReadsTheRealSet) {
+  const char* given = std::getenv("LOCKSTEP_TEST_DATA");
+  const std::filesystem::path folder = std::filesystem::path(given ? given : LOCKSTEP_TEST_DATA_DEFAULT) / "mnist";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder << "; set LOCKSTEP_TEST_DATA to have it read";
+  const ImageSet train = load_mnist(folder.string(), true), test = load_mnist(folder.string(), false);
+  EXPECT_EQ(train.size(), 60000);
+  EXPECT_EQ(test.size(), 10000);
+  const at::Tensor pixels = train.images.to(torch::kDouble) / 255;
+  EXPECT_NEAR(pixels.mean().item<double>(), 0.13066, 1e-5);
+  EXPECT_NEAR(pixels.std().item<double>(), 0.30811, 1e-5);
+  EXPECT_TRUE(at::equal(train.labels.slice(0, 0, 5), torch::tensor({5, 0, 4, 1, 9}, torch::kLong)));
+  EXPECT_TRUE(at::equal(test.labels.slice(0, 0, 5), torch::tensor({7, 2, 1, 0, 4}, torch::kLong)));
+}
+
+}  // namespace
+}  // namespace lockstep::data

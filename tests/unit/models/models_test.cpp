@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <map>
+
+#include "lockstep/models/convnet.h"
+#include "lockstep/models/mlp.h"
+#include "lockstep/models/registry.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::models {
+namespace {
+
+using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+
+Shapes shapes(const torch::nn::Module& module) {
+  Shapes found;
+  for (const auto& item : module.named_parameters()) found[item.key()] = item.value().sizes().vec();
+  for (const auto& item : module.named_buffers()) found[item.key()] = item.value().sizes().vec();
+  return found;
+}
+
+const Shapes kMlpShapes = {
+    {"fc1.weight", {128, 784}}, {"fc1.bias", {128}}, {"fc2.weight", {10, 128}}, {"fc2.bias", {10}}};
+
+TEST(Mlp, HasPyTorchsNamesWithAndWithoutDropout) {
+  EXPECT_EQ(shapes(Mlp()), kMlpShapes);
+  EXPECT_EQ(shapes(Mlp(0.5)), kMlpShapes);
+}
+
+TEST(Mlp, ComputesWhatItsLayersDo) {
+  Mlp mlp;
+  const at::Tensor images = torch::rand({3, 1, 28, 28});
+  const auto p = mlp.named_parameters();
+  const at::Tensor hidden = torch::relu(torch::linear(images.flatten(1), p["fc1.weight"], p["fc1.bias"]));
+  EXPECT_TRUE(at::equal(mlp.forward(images), torch::linear(hidden, p["fc2.weight"], p["fc2.bias"])));
+}
+
+TEST(Mlp, DropsOutInTrainingOnly) {
+  Mlp mlp(0.5);
+  const at::Tensor images = torch::rand({3, 1, 28, 28});
+  EXPECT_FALSE(at::equal(mlp.forward(images), mlp.forward(images)));
+  mlp.eval();
+  EXPECT_TRUE(at::equal(mlp.forward(images), mlp.forward(images)));
+}
+
+TEST(ConvNet, HasPyTorchsNames) {
+  const Shapes expected = {{"layer1.0.weight", {16, 1, 5, 5}},
+                           {"layer1.0.bias", {16}},
+                           {"layer1.1.weight", {16}},
+                           {"layer1.1.bias", {16}},
+                           {"layer1.1.running_mean", {16}},
+                           {"layer1.1.running_var", {16}},
+                           {"layer1.1.num_batches_tracked", {}},
+                           {"layer2.0.weight", {32, 16, 5, 5}},
+                           {"layer2.0.bias", {32}},
+                           {"layer2.1.weight", {32}},
+                           {"layer2.1.bias", {32}},
+                           {"layer2.1.running_mean", {32}},
+                           {"layer2.1.running_var", {32}},
+                           {"layer2.1.num_batches_tracked", {}},
+                           {"fc.weight", {10, 1568}},
+                           {"fc.bias", {10}}};
+  EXPECT_EQ(shapes(ConvNet()), expected);
+}
+
+TEST(ConvNet, ComputesWhatItsLayersDo) {
+  ConvNet net;
+  net.eval();
+  const at::Tensor images = torch::rand({3, 1, 28, 28});
+  const auto p = net.named_parameters();
+  const auto b = net.named_buffers();
+  at::Tensor x = images;
+  for (const std::string layer : {"layer1.", "layer2."}) {
+    x = torch::conv2d(x, p[layer + "0.weight"], p[layer + "0.bias"], 1, 2);
+    x = torch::batch_norm(x, p[layer + "1.weight"], p[layer + "1.bias"], b[layer + "1.running_mean"],
+                          b[layer + "1.running_var"], false, 0.1, 1e-5, false);
+    x = torch::max_pool2d(torch::relu(x), 2);
+  }
+  EXPECT_TRUE(at::equal(net.forward(images), torch::linear(x.flatten(1), p["fc.weight"], p["fc.bias"])));
+}
+
+// Python draws weight, then bias, of each layer in the order of the constructor, uniformly within
+// 1 / √fan_in. The C++ modules must draw the same numbers from the same generator.
+void expect_drawn_as_python(const torch::nn::Module& module, const std::vector<std::string>& layers) {
+  torch::manual_seed(17);
+  const auto parameters = module.named_parameters();
+  for (const std::string& layer : layers) {
+    const at::Tensor& weight = parameters[layer + ".weight"];
+    const double fan_in = double(weight[0].numel());
+    // kaiming_uniform_(a = √5): its gain and bound, in Python's order of operations.
+    const double gain = std::sqrt(2.0 / (1 + std::sqrt(5.0) * std::sqrt(5.0)));
+    const double bound = std::sqrt(3.0) * (gain / std::sqrt(fan_in));
+    EXPECT_TRUE(at::equal(weight, torch::empty_like(weight).uniform_(-bound, bound))) << layer;
+    const at::Tensor& bias = parameters[layer + ".bias"];
+    const double bias_bound = 1 / std::sqrt(fan_in);
+    EXPECT_TRUE(at::equal(bias, torch::empty_like(bias).uniform_(-bias_bound, bias_bound))) << layer;
+  }
+}
+
+TEST(InitialWeights, AreDrawnInPythonsOrder) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(17);
+  const ConvNet net;
+  expect_drawn_as_python(net, {"layer1.0", "layer2.0", "fc"});
+  torch::manual_seed(17);
+  const Mlp mlp(0.5);
+  expect_drawn_as_python(mlp, {"fc1", "fc2"});
+}
+
+TEST(Registry, MakesEveryModelItNames) {
+  EXPECT_EQ(model_names(), (std::vector<std::string>{"mlp", "mlp_dropout", "convnet"}));
+  for (const std::string& name : model_names()) {
+    const auto model = make_model(name);
+    EXPECT_EQ(model->forward(torch::rand({2, 1, 28, 28})).sizes(), (std::vector<std::int64_t>{2, 10})) << name;
+  }
+}
+
+TEST(Registry, OnlyMlpDropoutDropsOut) {
+  const at::Tensor images = torch::rand({2, 1, 28, 28});
+  for (const std::string& name : model_names()) {
+    const auto model = make_model(name);
+    EXPECT_EQ(at::equal(model->forward(images), model->forward(images)), name != "mlp_dropout") << name;
+  }
+}
+
+TEST(Registry, NamesTheNearestModel) {
+  EXPECT_EQ(testing::usage_error([] { make_model("convnett"); }),
+            "unknown model 'convnett': did you mean 'convnet'? (one of mlp, mlp_dropout, convnet)");
+}
+
+}  // namespace
+}  // namespace lockstep::models
