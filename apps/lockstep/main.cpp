@@ -23,7 +23,8 @@ int dispatch(const std::vector<std::string>& words) {
   if (words.empty()) throw UsageError("no command given: lockstep run, lockstep train, or lockstep --help");
   const std::string& name = words.front();
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (name == "--help" || name == "-h" || name == "help") return std::fputs(kHelp, stdout) < 0 ? kExitFailure : kExitDone;
+  if (name == "--help" || name == "-h" || name == "help")
+    return std::fputs(kHelp, stdout) < 0 ? kExitFailure : kExitDone;
   if (name == "--version") return std::puts("lockstep " LOCKSTEP_VERSION) < 0 ? kExitFailure : kExitDone;
   if (name == "run") return run_command(rest);
   if (name.starts_with("-")) throw UsageError("unknown option " + name + ": lockstep takes --help and --version");

@@ -36,9 +36,8 @@ int run_command(const std::vector<std::string>& arguments) {
     std::fprintf(stderr, "lockstep: cannot read '%s': %s\n", options.command.front().c_str(), std::strerror(errno));
     return errno == ENOENT ? launch::kExitNotFound : launch::kExitNotExecutable;
   }
-  return launch::run_agent({.command = launch::resolve_command(options.command),
-                            .workers = options.nproc_per_node,
-                            .grace = options.grace});
+  return launch::run_agent(
+      {.command = launch::resolve_command(options.command), .workers = options.nproc_per_node, .grace = options.grace});
 }
 
 }  // namespace lockstep::app

@@ -30,17 +30,25 @@ int number(const std::string& name, const std::string& text, int low, int high) 
 
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = {
-      {{"-n", "--nproc-per-node"}, "N", "worker processes on this machine (default 1)",
+      {{"-n", "--nproc-per-node"},
+       "N",
+       "worker processes on this machine (default 1)",
        [](RunOptions& options, const std::string& name, const std::string& value) {
          options.nproc_per_node = number(name, value, 1, base::kMaxLocalRanks);
        }},
-      {{"--grace-period"}, "SECONDS", "from SIGTERM to SIGKILL when the job ends early (default 10)",
+      {{"--grace-period"},
+       "SECONDS",
+       "from SIGTERM to SIGKILL when the job ends early (default 10)",
        [](RunOptions& options, const std::string& name, const std::string& value) {
          options.grace = std::chrono::seconds(number(name, value, 0, 86'400));
        }},
-      {{"--standalone"}, "", "one machine; always so today, accepted because torchrun has it",
+      {{"--standalone"},
+       "",
+       "one machine; always so today, accepted because torchrun has it",
        [](RunOptions&, const std::string&, const std::string&) {}},
-      {{"-h", "--help"}, "", "this text",
+      {{"-h", "--help"},
+       "",
+       "this text",
        [](RunOptions& options, const std::string&, const std::string&) { options.help = true; }},
   };
   return table;

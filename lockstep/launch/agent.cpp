@@ -129,17 +129,15 @@ int Job::run() {
     if (stage_ == Stage::running && all_ended()) begin_end(SIGTERM);
   }
   if (verdict_)
-    print(report_followers(int(std::ranges::count_if(
-        ends_, [&](const End& end) { return end.failed() && end.rank != verdict_->end.rank; }))));
+    print(report_followers(int(
+        std::ranges::count_if(ends_, [&](const End& end) { return end.failed() && end.rank != verdict_->end.rank; }))));
   return code_;
 }
 
 void Job::start() {
   const Environment inherited = this_environment();
-  const Attempt attempt{.run_id = random_id(),
-                        .master_port = free_port(),
-                        .segment_path = segment_.path(),
-                        .cores = usable_cores()};
+  const Attempt attempt{
+      .run_id = random_id(), .master_port = free_port(), .segment_path = segment_.path(), .cores = usable_cores()};
   const SpawnContext context{.signal_mask = signals_.mask_before(),
                              .reaper_pipe = reaper_.pipe(),
                              .stdin_is_terminal = isatty(STDIN_FILENO) == 1};
@@ -205,8 +203,10 @@ void Job::on_worker_end(int rank) {
   worker.ended = true;
   worker.process.pidfd = base::UniqueFd();
   ends_.push_back(end);
-  if (stage_ == Stage::running && end.failed()) on_failure(end);
-  else if (stage_ == Stage::last_words && told_->rank == rank) conclude();
+  if (stage_ == Stage::running && end.failed())
+    on_failure(end);
+  else if (stage_ == Stage::last_words && told_->rank == rank)
+    conclude();
 }
 
 void Job::on_failure(const End& end) {
@@ -283,8 +283,6 @@ void Job::watch(int fd, std::uint64_t what) {
 
 }  // namespace
 
-int run_agent(const Plan& plan) {
-  return Job(plan).run();
-}
+int run_agent(const Plan& plan) { return Job(plan).run(); }
 
 }  // namespace lockstep::launch

@@ -59,9 +59,7 @@ int cores_of_cpu_max(std::string_view text) {
   return std::max(1, int(cores) + (cores > double(int(cores)) ? 1 : 0));
 }
 
-int usable_cores() {
-  return std::max(1, control_group_cores(affinity_cores()));
-}
+int usable_cores() { return std::max(1, control_group_cores(affinity_cores())); }
 
 int free_port() {
   base::UniqueFd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -37,8 +37,7 @@ Environment this_environment() {
   return environment;
 }
 
-Environment worker_environment(const Environment& inherited, const Plan& plan, const Attempt& attempt,
-                               int local_rank) {
+Environment worker_environment(const Environment& inherited, const Plan& plan, const Attempt& attempt, int local_rank) {
   const std::string rank = std::to_string(local_rank);
   const std::string world = std::to_string(plan.workers);
   Environment environment = inherited;

@@ -9,8 +9,8 @@
 namespace lockstep::launch {
 
 struct Plan {
-  std::vector<std::string> command;  ///< program (a path, or a name looked up in PATH) and its arguments
-  int workers = 1;                   ///< processes on this node
+  std::vector<std::string> command;         ///< program (a path, or a name looked up in PATH) and its arguments
+  int workers = 1;                          ///< processes on this node
   std::chrono::milliseconds grace{10'000};  ///< from SIGTERM to SIGKILL; longer when workers save a lot at the end
 };
 

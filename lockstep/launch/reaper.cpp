@@ -45,8 +45,10 @@ class Groups {
   Groups groups;
   for (int word = 0;;) {
     const ssize_t got = read(0, &word, sizeof word);
-    if (got == ssize_t(sizeof word)) groups.hear(word);
-    else if (got == 0 || errno != EINTR) break;
+    if (got == ssize_t(sizeof word))
+      groups.hear(word);
+    else if (got == 0 || errno != EINTR)
+      break;
   }
   groups.kill_all();
   _exit(0);

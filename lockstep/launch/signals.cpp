@@ -23,9 +23,7 @@ Signals::Signals() {
   if (!fd_) throw_errno("launcher: signalfd");
 }
 
-Signals::~Signals() {
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
-}
+Signals::~Signals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
 int Signals::next() const {
   signalfd_siginfo info{};

@@ -20,8 +20,8 @@ struct Process {
 
 /// What a new worker takes over from the agent.
 struct SpawnContext {
-  sigset_t signal_mask{};      ///< the mask the agent was started with
-  int reaper_pipe = -1;        ///< where the worker announces its process group
+  sigset_t signal_mask{};  ///< the mask the agent was started with
+  int reaper_pipe = -1;    ///< where the worker announces its process group
   bool stdin_is_terminal = false;
 };
 

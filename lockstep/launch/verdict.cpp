@@ -24,9 +24,7 @@ std::string describe(const End& end) {
   return end.signal != 0 ? "killed by " + signal_name(end.signal) : "exit code " + std::to_string(end.exit_code);
 }
 
-int exit_code(const End& end) {
-  return end.signal != 0 ? 128 + end.signal : end.exit_code;
-}
+int exit_code(const End& end) { return end.signal != 0 ? 128 + end.signal : end.exit_code; }
 
 std::optional<Whereabouts> whereabouts(const base::ControlPage& page, int rank) {
   if (rank < 0 || rank >= page.local_world) return std::nullopt;
@@ -56,9 +54,11 @@ Verdict first_failure(const std::vector<End>& ends, const std::optional<Failure>
     verdict.still_running = named == ends.end();
     if (verdict.still_running) verdict.end = {.rank = told->rank, .exit_code = told->exit_code};
     // One that ended well is not to blame, whatever a peer thought of its leaving.
-    else if (named->failed()) verdict.end = *named;
+    else if (named->failed())
+      verdict.end = *named;
   }
-  verdict.code = exit_code(verdict.end);
+  // A failure told with exit code 0 is a failure all the same.
+  verdict.code = exit_code(verdict.end) != 0 ? exit_code(verdict.end) : int(kExitFailure);
   return verdict;
 }
 

@@ -40,10 +40,10 @@ Failure failure_of(const End& end, const std::optional<Whereabouts>& where);
 
 /// The first failure of a job.
 struct Verdict {
-  End end;                          ///< of the worker that is to blame
-  std::optional<Failure> told;      ///< what a worker wrote into the error slot, if one did
-  bool still_running = false;       ///< the worker has told its failure but not ended by itself
-  int code = 0;                     ///< the job's exit code
+  End end;                      ///< of the worker that is to blame
+  std::optional<Failure> told;  ///< what a worker wrote into the error slot, if one did
+  bool still_running = false;   ///< the worker has told its failure but not ended by itself
+  int code = 0;                 ///< the job's exit code
 };
 
 /// Who failed first. `ends` are in order of time, at least one of them failed; `told` is the

@@ -79,8 +79,7 @@ Place torchrun_place(const GetEnv& get) {
   // A port is one job's at a time, and torchrun takes a new run id or attempt for a new try.
   if (place.world_size > 1 || read.has("MASTER_PORT"))
     place.job_key = "torchrun " + read.text("MASTER_ADDR").value_or("") + ":" + read.required_text("MASTER_PORT") +
-                    " " + read.text("TORCHELASTIC_RUN_ID").value_or("none") + " " +
-                    std::to_string(place.restart_count);
+                    " " + read.text("TORCHELASTIC_RUN_ID").value_or("none") + " " + std::to_string(place.restart_count);
   return place;
 }
 
