@@ -128,9 +128,7 @@ int Job::run() {
     // What is left in the groups of workers that are all done has no purpose any more.
     if (stage_ == Stage::running && all_ended()) begin_end(SIGTERM);
   }
-  if (verdict_)
-    print(report_followers(int(
-        std::ranges::count_if(ends_, [&](const End& end) { return end.failed() && end.rank != verdict_->end.rank; }))));
+  if (verdict_) print(report_followers(*verdict_, ends_));
   return code_;
 }
 

@@ -18,6 +18,11 @@ bool adds_something(const Verdict& verdict) {
   return verdict.told && (verdict.end.signal == 0 || verdict.end.signal == SIGABRT);
 }
 
+// Wrong use or bad input, which the worker itself prints; more lines would only bury it.
+bool told_all(const Verdict& verdict) {
+  return verdict.told && verdict.told->exit_code == kExitUsage && verdict.code == kExitUsage && !verdict.still_running;
+}
+
 }  // namespace
 
 std::string describe(const End& end) {
@@ -63,8 +68,7 @@ Verdict first_failure(const std::vector<End>& ends, const std::optional<Failure>
 }
 
 std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host) {
-  if (verdict.told && verdict.told->exit_code == kExitUsage && verdict.code == kExitUsage && !verdict.still_running)
-    return {};
+  if (told_all(verdict)) return {};
   std::string text = "lockstep: rank " + std::to_string(verdict.end.rank) + " failed: ";
   text += verdict.still_running ? "an error, and it did not end by itself" : describe(verdict.end);
   text += " (host " + host;
@@ -76,8 +80,10 @@ std::string report(const Verdict& verdict, const std::optional<Whereabouts>& whe
   return text;
 }
 
-std::string report_followers(int count) {
-  if (count == 0) return {};
+std::string report_followers(const Verdict& verdict, const std::vector<End>& ends) {
+  const auto count = std::count_if(ends.begin(), ends.end(),
+                                   [&](const End& end) { return end.failed() && end.rank != verdict.end.rank; });
+  if (count == 0 || told_all(verdict)) return {};
   return "lockstep: " + std::to_string(count) + (count == 1 ? " more rank" : " more ranks") + " ended after it\n";
 }
 

@@ -55,7 +55,8 @@ Verdict first_failure(const std::vector<End>& ends, const std::optional<Failure>
 /// wrong use or bad input (exit code 2), which it prints itself.
 std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host);
 
-/// "lockstep: 3 more ranks ended after it\n"; empty for none.
-std::string report_followers(int count);
+/// "lockstep: 3 more ranks ended after it\n": how many others of `ends` failed. Empty for none,
+/// and where report() is empty.
+std::string report_followers(const Verdict& verdict, const std::vector<End>& ends);
 
 }  // namespace lockstep::launch

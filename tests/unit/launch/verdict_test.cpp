@@ -98,9 +98,14 @@ TEST(Report, BadInputIsToldByTheWorkerAlone) {
 }
 
 TEST(Report, FollowersAreCounted) {
-  EXPECT_EQ(report_followers(0), "");
-  EXPECT_EQ(report_followers(1), "lockstep: 1 more rank ended after it\n");
-  EXPECT_EQ(report_followers(3), "lockstep: 3 more ranks ended after it\n");
+  const auto followers = [](const std::vector<End>& ends, const std::optional<Failure>& told) {
+    return report_followers(first_failure(ends, told), ends);
+  };
+  EXPECT_EQ(followers({exited(1, 1), exited(0, 0)}, std::nullopt), "");
+  EXPECT_EQ(followers({exited(1, 1), exited(0, 1)}, std::nullopt), "lockstep: 1 more rank ended after it\n");
+  EXPECT_EQ(followers({exited(0, 0), exited(1, 1), killed(2, SIGTERM), killed(3, SIGKILL)}, std::nullopt),
+            "lockstep: 2 more ranks ended after it\n");
+  EXPECT_EQ(followers({exited(0, 2), exited(1, 2)}, Failure{.rank = 1, .cause = "bad", .exit_code = 2}), "");
 }
 
 TEST(WhereaboutsOf, OnlyRanksThatJoinedThisGeneration) {
