@@ -1,0 +1,23 @@
+#pragma once
+
+// The commands of the `lockstep` program. Each takes what stands after its name, and returns
+// the exit code or throws.
+
+#include <string>
+#include <vector>
+
+namespace lockstep::app {
+
+int run_command(const std::vector<std::string>& arguments);
+
+/// Executes lockstep-<name> from beside this program or from PATH; returns only (by throwing
+/// UsageError with the nearest command) when there is none.
+int external_command(const std::string& name, const std::vector<std::string>& arguments);
+
+/// The folder that this program is in.
+std::string own_folder();
+
+/// Replaces this process by `program`. Throws Error when it cannot be executed.
+[[noreturn]] void replace_by(const std::string& program, const std::vector<std::string>& arguments);
+
+}  // namespace lockstep::app

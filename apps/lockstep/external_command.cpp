@@ -1,0 +1,40 @@
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "commands.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/launch/plan.h"
+
+namespace lockstep::app {
+
+std::string own_folder() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw Error("cannot find this program's folder: " + error.message());
+  return self.parent_path().string();
+}
+
+void replace_by(const std::string& program, const std::vector<std::string>& arguments) {
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(program.c_str(), argv.data());
+  throw Error("cannot execute '" + program + "': " + std::strerror(errno));
+}
+
+int external_command(const std::string& name, const std::vector<std::string>& arguments) {
+  const std::string file = "lockstep-" + name;
+  const char* path = std::getenv("PATH");
+  const std::string program = launch::find_program(file, own_folder() + ":" + (path != nullptr ? path : ""));
+  if (program.empty() || name.find('/') != std::string::npos)
+    throw UsageError("'" + name + "' is no command and there is no " + file + " in PATH: did you mean " +
+                     base::nearest(name, {"run", "train", "help"}) + "?");
+  replace_by(program, arguments);
+}
+
+}  // namespace lockstep::app

@@ -1,0 +1,44 @@
+// lockstep: starts training jobs. Dispatch only, as git does; no libtorch.
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep::app {
+namespace {
+
+constexpr const char* kHelp =
+    "usage: lockstep COMMAND [arguments]\n"
+    "       lockstep --version | --help\n\n"
+    "commands:\n"
+    "  run      start any program as the workers of a job, as torchrun does\n"
+    "  train    train a built-in model on one or more processes\n"
+    "  X        execute lockstep-X, from beside this program or from PATH\n\n"
+    "lockstep COMMAND --help tells more.\n";
+
+int dispatch(const std::vector<std::string>& words) {
+  if (words.empty()) throw UsageError("no command given: lockstep run, lockstep train, or lockstep --help");
+  const std::string& name = words.front();
+  const std::vector<std::string> rest(words.begin() + 1, words.end());
+  if (name == "--help" || name == "-h" || name == "help")
+    return std::fputs(kHelp, stdout) < 0 ? kExitFailure : kExitDone;
+  if (name == "--version") return std::puts("lockstep " LOCKSTEP_VERSION) < 0 ? kExitFailure : kExitDone;
+  if (name == "run") return run_command(rest);
+  if (name.starts_with("-")) throw UsageError("unknown option " + name + ": lockstep takes --help and --version");
+  return external_command(name, rest);
+}
+
+}  // namespace
+}  // namespace lockstep::app
+
+int main(int argc, char** argv) {
+  try {
+    return lockstep::app::dispatch({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
+    return lockstep::exit_code(error);
+  }
+}

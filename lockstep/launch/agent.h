@@ -1,0 +1,26 @@
+#pragma once
+
+// The agent: the process that starts a node's workers, watches them and ends them.
+//
+// Promises, whatever happens to workers or agent (docs/design/launch.md):
+//   - the exit code is that of the first failure, 128 + n for signal n, 0 when all did well;
+//   - no worker and no process that stays in a worker's process group outlives the agent;
+//   - the first failure is told once, on stderr; those who fell after it are counted.
+
+#include "lockstep/launch/plan.h"
+
+namespace lockstep::launch {
+
+/// Exit codes for a program that cannot be executed, as a shell has them.
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
+
+/// Runs the job and returns its exit code. It takes the process over: SIGINT, SIGTERM,
+/// SIGHUP, SIGQUIT and SIGCHLD are read by its event loop (the first of the four goes to the
+/// workers as it is and starts the grace period, the second ends everything at once), and
+/// orphans of its workers become its children. Call it once, from the main thread of a
+/// process that has no other threads and no other children.
+/// Throws UsageError (workers out of range), Error (no process, no memory to be had).
+int run_agent(const Plan& plan);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,40 @@
+#pragma once
+
+// Starting one worker process.
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/plan.h"
+
+namespace lockstep::launch {
+
+struct Process {
+  pid_t pid = -1;
+  base::UniqueFd pidfd;  ///< readable when the process has ended
+};
+
+/// What a new worker takes over from the agent.
+struct SpawnContext {
+  sigset_t signal_mask{};  ///< the mask the agent was started with
+  int reaper_pipe = -1;    ///< where the worker announces its process group
+  bool stdin_is_terminal = false;
+};
+
+/// The program could not be executed.
+struct ExecFailure {
+  int error = 0;  ///< errno of execve; 0: it runs
+};
+
+/// Starts `arguments` (file `program`) with `environment` as the leader of a new process
+/// group that dies with this thread. Returns when the new program runs, or fills `failure`
+/// when it could not be executed (the process has ended then and is reaped).
+/// Throws Error when no process can be made.
+Process spawn(const std::string& program, const std::vector<std::string>& arguments, const Environment& environment,
+              const SpawnContext& context, ExecFailure& failure);
+
+}  // namespace lockstep::launch

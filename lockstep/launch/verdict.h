@@ -1,0 +1,62 @@
+#pragma once
+
+// What the agent makes of the ends of its workers: pure functions.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/control_page.h"
+#include "lockstep/base/error.h"
+
+namespace lockstep::launch {
+
+/// How a worker ended.
+struct End {
+  int rank = 0;
+  int pid = 0;
+  int exit_code = 0;  ///< when no signal ended it
+  int signal = 0;     ///< 0: it exited
+  bool failed() const { return signal != 0 || exit_code != 0; }
+};
+
+/// Where a worker was, by its words on the control page.
+struct Whereabouts {
+  std::uint64_t step = 0;
+  std::string phase;
+};
+
+/// "killed by SIGKILL", "exit code 3".
+std::string describe(const End& end);
+
+/// What a shell would say of it: the exit code, or 128 + signal.
+int exit_code(const End& end);
+
+/// The words of `rank`, or nothing when it has not joined the page's generation.
+std::optional<Whereabouts> whereabouts(const base::ControlPage& page, int rank);
+
+/// What the agent writes into the error slot for a worker's end.
+Failure failure_of(const End& end, const std::optional<Whereabouts>& where);
+
+/// The first failure of a job.
+struct Verdict {
+  End end;                      ///< of the worker that is to blame
+  std::optional<Failure> told;  ///< what a worker wrote into the error slot, if one did
+  bool still_running = false;   ///< the worker has told its failure but not ended by itself
+  int code = 0;                 ///< the job's exit code
+};
+
+/// Who failed first. `ends` are in order of time, at least one of them failed; `told` is the
+/// error slot if a worker wrote it. The rank that the slot names was first, even when its
+/// peers, who only followed it, ended before it did; else the first end in time that failed.
+Verdict first_failure(const std::vector<End>& ends, const std::optional<Failure>& told);
+
+/// The agent's message, lines ending in newlines. Empty when the worker has said it all:
+/// wrong use or bad input (exit code 2), which it prints itself.
+std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host);
+
+/// "lockstep: 3 more ranks ended after it\n": how many others of `ends` failed. Empty for none,
+/// and where report() is empty.
+std::string report_followers(const Verdict& verdict, const std::vector<End>& ends);
+
+}  // namespace lockstep::launch

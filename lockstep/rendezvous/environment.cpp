@@ -1,0 +1,188 @@
+#include "lockstep/rendezvous/environment.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::rendezvous {
+namespace {
+
+// Reads the variables of one launcher; every message names it.
+class Reader {
+ public:
+  Reader(const GetEnv& get, std::string launcher) : get_(get), launcher_(std::move(launcher)) {}
+
+  std::optional<std::string> text(const char* name) const {
+    const char* value = get_(name);
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return value;
+  }
+
+  bool has(const char* name) const { return text(name).has_value(); }
+
+  std::string required_text(const char* name) const {
+    if (auto value = text(name)) return *value;
+    throw UsageError("environment: " + std::string(name) + " is not set, although other variables of " + launcher_ +
+                     " are");
+  }
+
+  // A number in [low, high].
+  int number(const char* name, int low, int high = std::numeric_limits<int>::max()) const {
+    const std::string value = required_text(name);
+    int result = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    if (error != std::errc() || end != value.data() + value.size() || result < low || result > high)
+      throw UsageError("environment: " + std::string(name) + "=" + value + " is not " + range(low, high));
+    return result;
+  }
+
+  int number_or(const char* name, int otherwise) const { return has(name) ? number(name, 0) : otherwise; }
+
+ private:
+  static std::string range(int low, int high) {
+    if (high == std::numeric_limits<int>::max()) return "a number from " + std::to_string(low);
+    return "a number from " + std::to_string(low) + " to " + std::to_string(high);
+  }
+
+  const GetEnv& get_;
+  std::string launcher_;
+};
+
+// The four variables by which each launcher tells the place.
+struct Names {
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+  const char* local_world_size;
+};
+
+Place read_place(const Reader& read, const Names& names) {
+  Place place;
+  place.world_size = read.number(names.world_size, 1);
+  place.rank = read.number(names.rank, 0, place.world_size - 1);
+  place.local_world_size = read.number(names.local_world_size, 1, place.world_size);
+  place.local_rank = read.number(names.local_rank, 0, place.local_world_size - 1);
+  return place;
+}
+
+Place torchrun_place(const GetEnv& get) {
+  const Reader read(get, "torchrun or lockstep run");
+  Place place = read_place(read, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+  place.restart_count = read.number_or("TORCHELASTIC_RESTART_COUNT", 0);
+  place.segment_path = read.text("LOCKSTEP_SEGMENT").value_or("");
+  place.launcher = place.segment_path.empty() ? "torchrun" : "lockstep";
+  // A port is one job's at a time, and torchrun takes a new run id or attempt for a new try.
+  if (place.world_size > 1 || read.has("MASTER_PORT"))
+    place.job_key = "torchrun " + read.text("MASTER_ADDR").value_or("") + ":" + read.required_text("MASTER_PORT") +
+                    " " + read.text("TORCHELASTIC_RUN_ID").value_or("none") + " " + std::to_string(place.restart_count);
+  return place;
+}
+
+Place open_mpi_place(const GetEnv& get) {
+  const Reader read(get, "mpirun (Open MPI)");
+  Place place = read_place(read, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE"});
+  place.launcher = "mpirun";
+  std::string job;
+  for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"})
+    if (job.empty()) job = read.text(name).value_or("");
+  if (job.empty()) job = read.required_text("PMIX_NAMESPACE");
+  place.job_key = "openmpi " + job;
+  return place;
+}
+
+Place mpich_place(const GetEnv& get) {
+  const Reader read(get, "mpiexec (MPICH)");
+  Place place = read_place(read, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+  place.launcher = "mpirun";
+  // MPICH names no job; place_from_environment() adds what the ranks of a node share.
+  place.job_key = "mpich";
+  return place;
+}
+
+Place slurm_place(const GetEnv& get) {
+  const Reader read(get, "srun");
+  Place place;
+  const char* tasks = read.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  place.world_size = read.number(tasks, 1);
+  place.rank = read.number("SLURM_PROCID", 0, place.world_size - 1);
+  place.local_world_size = slurm_tasks_on_node(
+      read.required_text(read.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE"),
+      read.number_or("SLURM_NODEID", 0));
+  place.local_rank = read.number("SLURM_LOCALID", 0, place.local_world_size - 1);
+  place.restart_count = read.number_or("SLURM_RESTART_COUNT", 0);
+  place.launcher = "srun";
+  const std::string step = read.text("SLURM_STEP_ID").value_or(read.text("SLURM_STEPID").value_or(""));
+  place.job_key =
+      "slurm " + read.required_text("SLURM_JOB_ID") + "." + step + " " + std::to_string(place.restart_count);
+  return place;
+}
+
+// A half-set contract must not read as "alone": four processes would each train a model.
+void refuse_half_a_contract(const GetEnv& get) {
+  const Reader read(get, "torchrun");
+  for (const char* name : {"WORLD_SIZE", "LOCAL_RANK"})
+    if (read.has(name))
+      throw UsageError("environment: " + std::string(name) + "=" + *read.text(name) +
+                       " is set but RANK is not: set both, or neither for a process on its own");
+}
+
+}  // namespace
+
+int slurm_tasks_on_node(std::string_view list, int node) {
+  const auto wrong = [&] {
+    return UsageError("environment: SLURM_STEP_TASKS_PER_NODE=" + std::string(list) +
+                      " has no number of tasks for node " + std::to_string(node) + " (expected for example 2(x3),1)");
+  };
+  int first = 0;  // the node at which the entry begins
+  for (const char *at = list.data(), *end = at + list.size(); at != end;) {
+    int tasks = 0;
+    auto parsed = std::from_chars(at, end, tasks);
+    if (parsed.ec != std::errc() || tasks < 1) throw wrong();
+    at = parsed.ptr;
+    int nodes = 1;
+    if (end - at > 2 && at[0] == '(' && at[1] == 'x') {
+      parsed = std::from_chars(at + 2, end, nodes);
+      if (parsed.ec != std::errc() || nodes < 1 || parsed.ptr == end || *parsed.ptr != ')') throw wrong();
+      at = parsed.ptr + 1;
+    }
+    if (node < first + nodes) return tasks;
+    first += nodes;
+    if (at != end && *at++ != ',') throw wrong();
+  }
+  throw wrong();
+}
+
+Place place_from_environment(const GetEnv& get) {
+  const Reader read(get, "the launcher");
+  const bool in_slurm_step = read.has("SLURM_PROCID") && (read.has("SLURM_STEP_ID") || read.has("SLURM_STEPID"));
+  Place place;
+  if (read.has("RANK"))
+    place = torchrun_place(get);
+  else if (read.has("OMPI_COMM_WORLD_RANK"))
+    place = open_mpi_place(get);
+  else if (read.has("PMI_RANK") && (read.has("MPI_LOCALRANKID") || !in_slurm_step))  // srun's pmi2 sets PMI_RANK too
+    place = mpich_place(get);
+  else if (in_slurm_step)
+    place = slurm_place(get);
+  else
+    refuse_half_a_contract(get);
+  if (place.local_world_size != place.world_size)
+    throw UsageError("environment: " + std::to_string(place.local_world_size) + " of " +
+                     std::to_string(place.world_size) + " ranks are on this node; several nodes: not yet");
+  return place;
+}
+
+Place place_from_environment() {
+  Place place = place_from_environment([](const char* name) { return ::getenv(name); });
+  // The ranks that one mpiexec started on a node are children of one proxy process.
+  if (place.job_key == "mpich") place.job_key += " " + std::to_string(getppid());
+  return place;
+}
+
+}  // namespace lockstep::rendezvous

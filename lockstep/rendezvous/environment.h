@@ -1,0 +1,44 @@
+#pragma once
+
+// A process's place in the job, read from what its launcher put into the environment.
+//
+// Looked for in this order, the first found decides:
+//   RANK ...                the torchrun contract: torchrun, our own launcher, or by hand
+//   OMPI_COMM_WORLD_RANK    Open MPI's mpirun
+//   PMI_RANK                MPICH's mpiexec
+//   SLURM_PROCID            srun. Inside a job step only: a script under plain sbatch also has
+//                           SLURM_ variables, but is one process, alone
+//   none of them            alone: a world of one
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace lockstep::rendezvous {
+
+struct Place {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  std::string launcher = "alone";  ///< "lockstep", "torchrun", "mpirun", "srun" or "alone"
+  std::string job_key;             ///< names this run and attempt on this node; empty when alone
+  std::string segment_path;        ///< LOCKSTEP_SEGMENT; empty when no agent of ours made one
+  int restart_count = 0;           ///< how often the launcher has restarted the job
+};
+
+/// Returns a variable's value, or null when it is not set. An empty value counts as not set.
+using GetEnv = std::function<const char*(const char*)>;
+
+/// Pure. Throws UsageError, naming variable and value, when a launcher's variables are
+/// incomplete, no numbers, out of range, or speak of several nodes.
+Place place_from_environment(const GetEnv& get);
+
+/// The same from this process's environment.
+Place place_from_environment();
+
+/// How many tasks node `node` has by SLURM's list, "2(x3),1" = 2, 2, 2, 1.
+/// Throws UsageError when the list is malformed or shorter.
+int slurm_tasks_on_node(std::string_view list, int node);
+
+}  // namespace lockstep::rendezvous

@@ -1,0 +1,134 @@
+// What `lockstep` and `lockstep run` accept and refuse: one clear line, the right exit code.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tests/support/job.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Job;
+
+// Runs `lockstep <arguments>`; expects the exit code and a single line that holds `words`.
+void expect_refused(std::vector<std::string> arguments, int code, const std::string& words,
+                    const std::vector<std::string>& variables = {}) {
+  arguments.insert(arguments.begin(), LOCKSTEP_PROGRAM);
+  Job job(arguments, variables);
+  EXPECT_EQ(job.wait(), code) << words;
+  EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr(words));
+  EXPECT_EQ(job.out(), "");
+  EXPECT_TRUE(job.nothing_left());
+}
+
+std::string out_of(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), LOCKSTEP_PROGRAM);
+  Job job(arguments);
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  return job.out();
+}
+
+class Folder {
+ public:
+  Folder() { mkdtemp(name_); }
+  ~Folder() {
+    unlink(file("program.py").c_str());
+    unlink(file("lockstep-toy").c_str());
+    rmdir(name_);
+  }
+  std::string path() const { return name_; }
+  std::string file(const std::string& name) const { return std::string(name_) + "/" + name; }
+  void write(const std::string& name, const std::string& text, mode_t mode) const {
+    std::ofstream(file(name)) << text;
+    chmod(file(name).c_str(), mode);
+  }
+
+ private:
+  char name_[32] = "/tmp/lockstep-test-XXXXXX";
+};
+
+TEST(RunUsage, ProgramsThatCannotBeExecuted) {
+  expect_refused({"run", "-n", "4", "no-such-program"}, 127, "cannot execute 'no-such-program'");
+  expect_refused({"run", "-n", "4", "./no-such-program"}, 127, "No such file or directory");
+  expect_refused({"run", "-n", "4", "/etc/passwd"}, 126, "cannot execute '/etc/passwd': Permission denied");
+  expect_refused({"run", "-n", "4", "no-such.py"}, 127, "cannot read 'no-such.py'");
+  const Folder folder;
+  folder.write("lockstep-toy", "#!/no/such/interpreter\n", 0755);
+  expect_refused({"run", folder.file("lockstep-toy")}, 127, "interpreter in its first line is missing");
+}
+
+TEST(RunUsage, WrongFlags) {
+  expect_refused({"run", "-n", "0", "true"}, 2, "-n '0' is not a number from 1 to 128");
+  expect_refused({"run", "-n", "two", "true"}, 2, "-n 'two'");
+  expect_refused({"run", "--nproc_per_node=-1", "true"}, 2, "--nproc-per-node '-1'");
+  expect_refused({"run", "--nproc-per-nod", "2", "true"}, 2, "did you mean --nproc-per-node?");
+  expect_refused({"run", "--standalone=yes", "true"}, 2, "takes no value");
+  expect_refused({"run", "-n"}, 2, "-n needs a value");
+  expect_refused({"run", "-n", "2"}, 2, "no program given");
+}
+
+TEST(RunUsage, EverySpellingOfTheProcessCount) {
+  for (const std::vector<std::string>& spelling :
+       std::vector<std::vector<std::string>>{{"-n", "2"}, {"-n2"}, {"--nproc-per-node", "2"}, {"--nproc_per_node=2"}}) {
+    std::vector<std::string> command = {"run", "--standalone"};
+    command.insert(command.end(), spelling.begin(), spelling.end());
+    command.insert(command.end(), {"sh", "-c", "echo $WORLD_SIZE -n"});
+    EXPECT_EQ(out_of(command), "2 -n\n2 -n\n");
+  }
+}
+
+TEST(RunUsage, TheProgramsOwnFlagsAreItsOwn) {
+  EXPECT_EQ(out_of({"run", "echo", "-n2", "--help", "--grace_period"}), "-n2 --help --grace_period\n");
+  EXPECT_EQ(out_of({"run", "--", "echo", "x"}), "x\n");
+}
+
+TEST(RunUsage, PythonScripts) {
+  const Folder folder;
+  folder.write("program.py", "import os, sys\nprint(os.environ['RANK'], sys.argv[1:])\n", 0644);
+  EXPECT_EQ(out_of({"run", folder.file("program.py"), "--x", "1"}), "0 ['--x', '1']\n");
+}
+
+TEST(RunUsage, NotInsideAnotherLauncher) {
+  const std::vector<std::string> torchrun = {
+      "RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"};
+  expect_refused({"run", "-n", "2", "true"}, 2, "torchrun has started already", torchrun);
+  expect_refused({"run", "-n", "2", "true"}, 2, "RANK=x", {"RANK=x", "WORLD_SIZE=1"});
+}
+
+TEST(RunUsage, OneSlurmTaskMayLaunch) {
+  Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "sh", "-c", "echo $WORLD_SIZE"},
+          {"SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_LOCALID=0", "SLURM_STEP_TASKS_PER_NODE=1", "SLURM_JOB_ID=1",
+           "SLURM_STEP_ID=0"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "2\n2\n");
+}
+
+TEST(Dispatch, CommandsFlagsAndOtherPrograms) {
+  EXPECT_THAT(out_of({"--version"}), HasSubstr("lockstep "));
+  EXPECT_THAT(out_of({"--help"}), HasSubstr("usage: lockstep"));
+  EXPECT_THAT(out_of({"run", "--help"}), HasSubstr("--nproc-per-node"));
+  expect_refused({}, 2, "no command given");
+  expect_refused({"tran"}, 2, "did you mean train?");
+  expect_refused({"--verbose"}, 2, "unknown option --verbose");
+  const Folder folder;
+  folder.write("lockstep-toy", "#!/bin/sh\necho toy \"$@\"\n", 0755);
+  Job job({LOCKSTEP_PROGRAM, "toy", "-n", "a b"}, {"PATH=" + folder.path() + ":/usr/bin:/bin"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "toy -n a b\n");
+}
+
+TEST(Dispatch, NoLibtorch) {
+  Job job({"/usr/bin/ldd", LOCKSTEP_PROGRAM});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.out(), HasSubstr("libc.so"));
+  EXPECT_THAT(job.out(), ::testing::Not(HasSubstr("torch")));
+}
+
+}  // namespace
+}  // namespace lockstep
