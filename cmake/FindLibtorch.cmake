@@ -4,9 +4,10 @@
 #
 # Looked for, in this order:
 #   LOCKSTEP_TORCH (variable or environment): a libtorch folder, or .../site-packages/torch
-#   CMAKE_PREFIX_PATH
+#   CMAKE_PREFIX_PATH (variable or environment)
 #   .deps/site/torch beside the project (scripts/bootstrap puts it there)
 #   the torch package of the python3 in PATH
+# scripts/bootstrap looks in the same places; change both.
 # Result: Libtorch_FOUND, Libtorch_ROOT, Libtorch_VERSION.
 
 set(Libtorch_SUPPORTED "2.11")
@@ -17,7 +18,8 @@ if(LOCKSTEP_TORCH)
 elseif(DEFINED ENV{LOCKSTEP_TORCH})
   list(APPEND _libtorch_candidates $ENV{LOCKSTEP_TORCH})
 else()
-  foreach(_prefix IN LISTS CMAKE_PREFIX_PATH)
+  string(REPLACE ":" ";" _libtorch_prefixes "$ENV{CMAKE_PREFIX_PATH}")
+  foreach(_prefix IN LISTS CMAKE_PREFIX_PATH _libtorch_prefixes)
     list(APPEND _libtorch_candidates ${_prefix} ${_prefix}/torch)
   endforeach()
   list(APPEND _libtorch_candidates ${CMAKE_CURRENT_LIST_DIR}/../.deps/site/torch)
@@ -33,6 +35,9 @@ set(Libtorch_ROOT)
 set(_libtorch_rejected)
 foreach(_candidate IN LISTS _libtorch_candidates)
   if(NOT EXISTS ${_candidate}/include/torch/csrc/api/include/torch/torch.h)
+    if(_candidate STREQUAL "${LOCKSTEP_TORCH}" OR _candidate STREQUAL "$ENV{LOCKSTEP_TORCH}")
+      string(APPEND _libtorch_rejected " LOCKSTEP_TORCH=${_candidate} is none;")
+    endif()
     continue()
   endif()
   set(_version)

@@ -1,0 +1,40 @@
+# lockstep::lockstep, the whole library as one target, and what `cmake --install` copies:
+# headers, module libraries, programs, and a package file for find_package(Lockstep).
+# The target is the same in the build tree, by add_subdirectory and by find_package.
+
+option(LOCKSTEP_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
+
+get_property(_modules GLOBAL PROPERTY LOCKSTEP_MODULES)
+add_library(lockstep_library INTERFACE)
+add_library(lockstep::lockstep ALIAS lockstep_library)
+set_target_properties(lockstep_library PROPERTIES EXPORT_NAME lockstep)
+target_link_libraries(lockstep_library INTERFACE ${_modules})
+
+if(NOT LOCKSTEP_INSTALL)
+  return()
+endif()
+
+include(CMakePackageConfigHelpers)
+set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+install(TARGETS lockstep_library ${_modules} EXPORT Lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(_program lockstep lockstep-trainer)
+  if(TARGET ${_program})
+    install(TARGETS ${_program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()
+
+install(EXPORT Lockstep NAMESPACE lockstep:: FILE LockstepTargets.cmake DESTINATION ${_package_dir})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/LockstepConfig.cmake.in
+  ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfig.cmake INSTALL_DESTINATION ${_package_dir}
+  NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may change the interface.
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/LockstepConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfig.cmake
+  ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfigVersion.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/FindLibtorch.cmake
+  DESTINATION ${_package_dir})

@@ -2,6 +2,7 @@
 #
 # One folder of lockstep/ = one static library lockstep_<name>, alias lockstep::<name>.
 # LINK is what the module's public headers need; the list is the rule of who may use whom.
+# PRIVATE_LINK is what only its sources need.
 # TORCH gives libtorch and the shared precompiled header.
 function(lockstep_module name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
@@ -12,11 +13,25 @@ function(lockstep_module name)
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_libraries(${target} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE_LINK} $<BUILD_INTERFACE:lockstep_flags>)
+  target_link_libraries(${target} PUBLIC ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:lockstep_flags>)
+  foreach(library IN LISTS ARG_PRIVATE_LINK)
+    lockstep_private_link(${target} ${library})
+  endforeach()
   if(ARG_TORCH)
     lockstep_use_torch(${target})
   endif()
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_MODULES ${target})
+endfunction()
+
+# A header-only library is needed to compile the module, not by those who link it: it does not
+# get into the installed package.
+function(lockstep_private_link target library)
+  get_target_property(type ${library} TYPE)
+  get_target_property(imported ${library} IMPORTED)
+  if(imported AND type STREQUAL "INTERFACE_LIBRARY")
+    set(library $<BUILD_INTERFACE:${library}>)
+  endif()
+  target_link_libraries(${target} PRIVATE ${library})
 endfunction()
 
 # Gives a target libtorch and the precompiled header that all such targets share.

@@ -21,3 +21,6 @@ if(LOCKSTEP_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
+
+# An installed program finds libtorch where the build found it.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)

@@ -1,0 +1,76 @@
+# The front door. `make help` lists what there is; everything else is CMake with presets.
+#
+# scripts/bootstrap runs first each time: silent and offline when nothing is missing.
+
+PREFIX ?= /usr/local
+# A source file that includes torch takes 1.5 GB to compile: no more jobs than memory.
+JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemAvailable/ {n = int($$2 / 1.5e6); print n < 1 ? 1 : n < cores ? n : cores}' /proc/meminfo)
+
+BUILD = cmake --build --preset
+CTEST = ctest --output-on-failure --no-tests=error --output-junit tests.xml
+
+DEMO = build/bin/lockstep train --dataset digits --model convnet --nproc-per-node 2 \
+       --batch-size 100 --lr 1e-3 --epochs 1
+
+# What the sanitizers run: the seams under AddressSanitizer, ranks that are threads under ThreadSanitizer.
+empty =
+space = $(empty) $(empty)
+asan_labels = contract multiprocess
+tsan_labels = contract
+
+.PHONY: all demo test sanitize asan tsan lint format install clean help FORCE
+.DEFAULT_GOAL = all
+
+all: build/build.ninja
+	$(BUILD) default -j $(JOBS)
+
+demo: build/build.ninja
+	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-trainer
+	$(DEMO)
+
+test: all
+	@scripts/bootstrap --tests
+	$(CTEST) --test-dir build
+
+sanitize: asan tsan
+
+asan tsan: %: build-%/build.ninja
+	$(BUILD) $@ -j $(JOBS) --target $(addprefix tests_,$($@_labels))
+	$(CTEST) --test-dir build-$@ --label-regex '$(subst $(space),|,$($@_labels))'
+
+lint:
+	@scripts/bootstrap --lint
+	scripts/check_includes
+	scripts/check_tree
+	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
+
+format:
+	@scripts/bootstrap --lint
+	git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+install: all
+	cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-*
+
+help:
+	@echo 'make            build everything into build/, programs into build/bin/'
+	@echo 'make demo       build, then train a ConvNet on two processes'
+	@echo 'make test       build, then run every test'
+	@echo 'make sanitize   run the tests of the seams under the sanitizers (asan, tsan)'
+	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
+	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'
+	@echo 'make clean      remove the build folders; .deps/ stays'
+
+# Bootstrap touches .deps/libtorch only when it found another libtorch.
+.deps/libtorch: FORCE
+	@scripts/bootstrap
+
+build/build.ninja: .deps/libtorch CMakePresets.json
+	cmake --preset default
+	@touch $@
+
+build-%/build.ninja: .deps/libtorch CMakePresets.json
+	cmake --preset $*
+	@touch $@
