@@ -3,5 +3,6 @@
 // Everything a training program needs.
 
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/world.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/distributed_data_parallel.h"

@@ -65,7 +65,7 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout)
     // A peer that is dead and reaped already leaves no pidfd; barrier() below would wait
     // for nothing.
     if (!peer_pids_[std::size_t(peer)] && errno == ESRCH) {
-      raise_abort(page_, {.rank = peer, .cause = "its process ended while the group was forming"});
+      raise({.rank = peer, .cause = "its process ended while the group was forming"});
       throw_aborted();
     }
   }
@@ -122,7 +122,7 @@ void Member::check_peers(ReadyRef ready, OwedCall owed, void* owed_object) {
     const bool gone = joined && theirs.seat.load(std::memory_order_seq_cst) == std::uint32_t(Seat::left);
     if (!gone && !peer_is_dead(peer)) continue;
     if (ready()) return;  // its last words made it true after all
-    raise_abort(page_, {.rank = peer,
+    raise({.rank = peer,
                         .step = theirs.step.load(std::memory_order_relaxed),
                         .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
                         .cause = gone ? "left the group while rank " + std::to_string(rank_) + " waited for it"
@@ -155,11 +155,17 @@ void Member::barrier() {
 }
 
 bool Member::fail(const std::string& cause, int exit_code) {
-  return raise_abort(page_, {.rank = rank_,
+  return raise({.rank = rank_,
                              .step = words().step.load(std::memory_order_relaxed),
                              .phase = std::string(to_string(phase())),
                              .cause = cause,
                              .exit_code = exit_code});
+}
+
+bool Member::raise(const Failure& failure) {
+  const bool first = raise_abort(page_, failure);
+  first_to_fail_ = first_to_fail_ || first;
+  return first;
 }
 
 void Member::check_abort() const {

@@ -70,6 +70,9 @@ class Member {
   /// Returns true when this failure was the first.
   bool fail(const std::string& cause, int exit_code = kExitFailure);
 
+  /// Whether the group's failure was written down by this rank: then it is the one to say so.
+  bool first_to_fail() const { return first_to_fail_; }
+
   /// Throws GroupAborted when the group has failed.
   void check_abort() const;
 
@@ -77,6 +80,7 @@ class Member {
   using OwedCall = bool (*)(void*, int);
   bool spin(ReadyRef ready) const;
   void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object);
+  bool raise(const Failure& failure);
   void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
   bool peer_is_dead(int rank) const;
   [[noreturn]] void throw_aborted() const;
@@ -86,6 +90,7 @@ class Member {
   const std::uint32_t generation_;
   const std::chrono::milliseconds timeout_;
   std::uint64_t barriers_ = 0;
+  bool first_to_fail_ = false;
   int spins_ = 0;                   ///< how often to look before sleeping; 0 when cores are short
   std::vector<UniqueFd> peer_pids_; ///< pidfds; empty entries for self and thread ranks
 };

@@ -1,0 +1,68 @@
+// The worker of `lockstep train`: one rank of a run. Started by our agent, torchrun, mpirun,
+// srun, or alone.
+
+#include <malloc.h>
+
+#include <iostream>
+
+#include "lockstep/comm/world.h"
+#include "lockstep/train/loop.h"
+#include "lockstep/train/options.h"
+
+namespace {
+
+using namespace lockstep;
+
+void say(const std::string& text) {
+  std::cerr << "lockstep: error: " + text + "\n" << std::flush;
+}
+
+// glibc gives large freed blocks back to the kernel after every step and pays for their page
+// faults in the next. A trainer keeps its working set.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 << 20);
+}
+
+// An error reaches the user once: from the rank that was the first to write it into the
+// error slot, or, when ranks did not get to talk, from rank 0.
+int train(const train::Options& options, const comm::World& world) {
+  comm::Group& group = *world.group();
+  try {
+    train::Loop(options, world).run();
+    return kExitDone;
+  } catch (const GroupAborted& aborted) {
+    // Our agent reports the death of a rank better than its peers can.
+    if (world.place().launcher != "lockstep" && group.node().member.first_to_fail()) say(aborted.what());
+    return exit_code(aborted);
+  } catch (const std::exception& error) {
+    if (group.abort(error.what(), exit_code(error)) || group.node().member.first_to_fail()) say(error.what());
+    return exit_code(error);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool speaks = true;
+  try {
+    const rendezvous::Place place = rendezvous::place_from_environment();
+    speaks = place.rank == 0;
+    const train::Parsed parsed = train::parse_options(argc, argv);
+    if (!parsed.text.empty()) {
+      if (speaks) std::cout << parsed.text;
+      return kExitDone;
+    }
+    const train::Options& options = parsed.options;
+    if (place.launcher != "alone" && options.nproc_per_node && place.launcher != "lockstep")
+      throw UsageError("--nproc-per-node is for starting processes, but " + place.launcher +
+                       " has started this one already; leave the flag out");
+    keep_freed_memory();
+    const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
+    return train(options, comm::init({.timeout = timeout, .threads = options.threads}));
+  } catch (const std::exception& error) {
+    if (speaks) say(error.what());
+    return exit_code(error);
+  }
+}

@@ -1,0 +1,24 @@
+#include "lockstep/comm/world.h"
+
+#include <ATen/Parallel.h>
+
+#include "lockstep/comm/shm/shm_group.h"
+#include "lockstep/comm/single/single_group.h"
+#include "lockstep/rendezvous/segment_exchange.h"
+
+namespace lockstep::comm {
+
+World init(InitOptions options) {
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  rendezvous::Place place = rendezvous::place_from_environment();
+  std::shared_ptr<Group> group;
+  if (place.world_size == 1 && place.segment_path.empty()) {
+    group = std::make_shared<SingleGroup>();
+  } else {
+    group = std::make_shared<ShmGroup>(rendezvous::share_segment(place, options.timeout), place.local_rank,
+                                       options.timeout);
+  }
+  return {std::move(place), std::move(group)};
+}
+
+}  // namespace lockstep::comm

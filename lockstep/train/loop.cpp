@@ -1,0 +1,120 @@
+#include "lockstep/train/loop.h"
+
+#include <torch/nn/functional/loss.h>
+
+#include <chrono>
+
+#include "lockstep/checkpoint/weights.h"
+
+namespace lockstep::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Adds the time of its scope to a counter.
+class Timed {
+ public:
+  explicit Timed(double& counter) : counter_(counter) {}
+  ~Timed() { counter_ += seconds_since(start_); }
+
+ private:
+  double& counter_;
+  Clock::time_point start_ = Clock::now();
+};
+
+data::ImageSet load_if(bool wanted, const Options& options, bool train) {
+  return wanted ? load_images(options, train) : data::ImageSet{};
+}
+
+RunSize size_of(const Options& options, int world_size, const data::ImageSet& set) {
+  RunSize size{.world_size = world_size};
+  size.train_samples = set.images.defined() ? set.size() : 0;
+  size.plan = plan_batch(options, world_size, size.train_samples);
+  if (reads_data(options))
+    size.total_steps = steps_in_run(options, steps_per_epoch(size.plan, size.train_samples));
+  return size;
+}
+
+}  // namespace
+
+// What can be wrong is looked at before anything is written: the data, then the batch flags,
+// then the weights, and only then the run directory.
+Loop::Loop(const Options& options, const comm::World& world)
+    : options_(options),
+      group_(*world.group()),
+      leader_(world.rank() == 0),
+      train_set_(load_if(reads_data(options), options, true)),
+      test_set_(load_if(reads_data(options) && options.eval, options, false)),
+      size_(size_of(options, world.size(), train_set_)),
+      model_(train::make_model(options)),
+      ddp_(model_, world.group(), {.shards = size_.plan.shards, .seed = std::uint64_t(options.seed)}),
+      optimizer_(make_optimizer(options, ddp_)) {
+  report_ = make_report(options, leader_);
+}
+
+void Loop::run() {
+  const Clock::time_point start = Clock::now();
+  report_->start(size_);
+  if (size_.total_steps > 0) train_steps();
+  const std::string hash = ddp_.weights_hash();
+  if (leader_ && !options_.save_weights.empty()) save_weights();
+  report_->done(seconds_since(start), training_seconds_, size_.total_steps, training_samples_, hash);
+  group_.barrier();  // nobody leaves while a peer can still fail
+}
+
+void Loop::train_steps() {
+  const std::int64_t per_epoch = steps_per_epoch(size_.plan, size_.train_samples);
+  data::Loader loader(shard_source(train_set_, size_.plan, ddp_.local_shards(), std::uint64_t(options_.seed)),
+                      /*first=*/1, /*last=*/size_.total_steps + 1, {.timeout_seconds = options_.timeout});
+  for (std::int64_t number = 1; number <= size_.total_steps; ++number) {
+    std::optional<data::Batch> batch;
+    {
+      const Timed timed(since_last_event_.time.data);
+      batch = loader.next();
+    }
+    step(*batch);
+    const StepPlace place = place_of_step(number, per_epoch);
+    const bool last = number == size_.total_steps;
+    if (number % options_.print_freq == 0 || last) report_train(number, place);
+    if (options_.eval && (place.ends_epoch || last)) evaluate(number, place);
+  }
+}
+
+void Loop::step(const data::Batch& batch) {
+  {
+    const Timed timed(since_last_event_.time.compute);
+    for (auto& shard : ddp_.shards(batch)) {
+      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp_(shard.data), shard.target);
+      loss.backward();
+      ddp_.record(loss.item<double>(), shard.target.size(0));
+    }
+  }
+  const Timed timed(since_last_event_.time.step);
+  optimizer_->step();
+  since_last_event_.samples += ddp_.last_record().samples;
+}
+
+void Loop::report_train(std::int64_t step, const StepPlace& place) {
+  since_last_event_.step = step;
+  since_last_event_.epoch = place.epoch;
+  since_last_event_.loss = ddp_.last_record().loss;
+  since_last_event_.lr = optimizer_->lr();
+  report_->train(since_last_event_);
+  training_seconds_ += since_last_event_.time.total();
+  training_samples_ += since_last_event_.samples;
+  since_last_event_ = {};
+}
+
+void Loop::evaluate(std::int64_t step, const StepPlace& place) {
+  report_->eval(place.epoch, step, train::evaluate(*model_, test_set_, group_));
+}
+
+void Loop::save_weights() const {
+  checkpoint::write_safetensors(options_.save_weights, checkpoint::state_dict(*model_), {{"format", "pt"}});
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,54 @@
+#pragma once
+
+// What a run says of itself: the events of metrics.jsonl (docs/design/metrics.md), in terms
+// of training. Only rank 0 reports.
+
+#include <memory>
+#include <string>
+
+#include "lockstep/train/batch_plan.h"
+#include "lockstep/train/evaluation.h"
+#include "lockstep/train/options.h"
+
+namespace lockstep::train {
+
+/// Where the time since the last train event went, in seconds.
+struct TimeSplit {
+  double data = 0;     ///< waiting for the loader
+  double compute = 0;  ///< forward, loss, backward
+  double step = 0;     ///< waiting for peers, reduce, update, commit
+  double total() const { return data + compute + step; }
+};
+
+struct TrainEvent {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;  ///< from 0
+  double loss = 0;         ///< of the step's whole global batch, before the update
+  double lr = 0;
+  std::int64_t samples = 0;  ///< since the last train event
+  TimeSplit time;
+};
+
+struct RunSize {
+  int world_size = 1;
+  BatchPlan plan;
+  std::int64_t total_steps = 0;
+  std::int64_t train_samples = 0;
+};
+
+class Report {
+ public:
+  virtual ~Report() = default;
+  virtual void start(const RunSize& size) = 0;
+  virtual void train(const TrainEvent& event) = 0;
+  virtual void eval(std::int64_t epoch, std::int64_t step, const Evaluation& evaluation) = 0;
+  /// `seconds`: from start() on. `training`: the part spent in steps.
+  virtual void done(double seconds, double training_seconds, std::int64_t steps, std::int64_t samples,
+                    const std::string& weights_hash) = 0;
+};
+
+/// The report of rank 0: terminal, and the files of options.output_dir when there is one.
+/// UsageError when the directory cannot be used. Other ranks' report says nothing.
+std::unique_ptr<Report> make_report(const Options& options, bool leader);
+
+}  // namespace lockstep::train

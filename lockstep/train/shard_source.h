@@ -1,0 +1,27 @@
+#pragma once
+
+// Which samples a rank reads at each step: the orders of its shards, one behind the other.
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/data/loader.h"
+#include "lockstep/parallel/shards.h"
+#include "lockstep/train/batch_plan.h"
+
+namespace lockstep::train {
+
+/// Where step `step` (from 1) stands in the run.
+struct StepPlace {
+  std::int64_t epoch = 0;  ///< from 0
+  std::int64_t batch = 0;  ///< within the epoch, from 0
+  bool ends_epoch = false;
+};
+StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch);
+
+/// A source for data::Loader: number k gives the batch of step k for the shards of `span`,
+/// shard after shard. The order within a shard is that of Python's DistributedSampler with as
+/// many replicas as shards, so it does not depend on who computes it. Thread-safe.
+data::BatchSource shard_source(data::ImageSet set, BatchPlan plan, parallel::ShardSpan span, std::uint64_t seed);
+
+}  // namespace lockstep::train
