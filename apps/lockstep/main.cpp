@@ -27,6 +27,7 @@ int dispatch(const std::vector<std::string>& words) {
     return std::fputs(kHelp, stdout) < 0 ? kExitFailure : kExitDone;
   if (name == "--version") return std::puts("lockstep " LOCKSTEP_VERSION) < 0 ? kExitFailure : kExitDone;
   if (name == "run") return run_command(rest);
+  if (name == "train") return train_command(rest);
   if (name.starts_with("-")) throw UsageError("unknown option " + name + ": lockstep takes --help and --version");
   return external_command(name, rest);
 }

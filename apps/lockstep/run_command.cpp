@@ -7,8 +7,8 @@
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/launch/agent.h"
-#include "lockstep/rendezvous/environment.h"
 #include "run_options.h"
+#include "worker_place.h"
 
 namespace lockstep::app {
 namespace {
@@ -16,8 +16,8 @@ namespace {
 // A launcher inside a launcher would make a job of its own per worker.
 void refuse_to_nest() {
   const rendezvous::Place place = rendezvous::place_from_environment();
-  const bool torch_contract = place.launcher == "torchrun" || place.launcher == "lockstep";
-  if (!torch_contract && place.world_size == 1) return;
+  if (!has_torch_contract(place) && place.world_size == 1) return;
+  let_rank_zero_speak(place);
   throw UsageError("run: this is rank " + std::to_string(place.rank) + " of a job that " + place.launcher +
                    " has started already: start the program without lockstep run");
 }

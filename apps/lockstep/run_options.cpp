@@ -60,7 +60,7 @@ const Flag& find_flag(const std::string& name) {
     if (std::ranges::find(flag.names, name) != flag.names.end()) return flag;
     names.insert(names.end(), flag.names.begin(), flag.names.end());
   }
-  throw UsageError("run: unknown option " + name + ": did you mean " + base::nearest(name, names) + "?");
+  throw UsageError("run: " + base::unknown_name("option", name, names));
 }
 
 // What one word of the command line says: "--grace_period=3", "-n2", "--standalone".

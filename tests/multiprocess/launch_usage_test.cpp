@@ -67,7 +67,7 @@ TEST(RunUsage, WrongFlags) {
   expect_refused({"run", "-n", "0", "true"}, 2, "-n '0' is not a number from 1 to 128");
   expect_refused({"run", "-n", "two", "true"}, 2, "-n 'two'");
   expect_refused({"run", "--nproc_per_node=-1", "true"}, 2, "--nproc-per-node '-1'");
-  expect_refused({"run", "--nproc-per-nod", "2", "true"}, 2, "did you mean --nproc-per-node?");
+  expect_refused({"run", "--nproc-per-nod", "2", "true"}, 2, "did you mean '--nproc-per-node'?");
   expect_refused({"run", "--standalone=yes", "true"}, 2, "takes no value");
   expect_refused({"run", "-n"}, 2, "-n needs a value");
   expect_refused({"run", "-n", "2"}, 2, "no program given");
@@ -114,7 +114,7 @@ TEST(Dispatch, CommandsFlagsAndOtherPrograms) {
   EXPECT_THAT(out_of({"--help"}), HasSubstr("usage: lockstep"));
   EXPECT_THAT(out_of({"run", "--help"}), HasSubstr("--nproc-per-node"));
   expect_refused({}, 2, "no command given");
-  expect_refused({"tran"}, 2, "did you mean train?");
+  expect_refused({"tran"}, 2, "did you mean 'train'?");
   expect_refused({"--verbose"}, 2, "unknown option --verbose");
   const Folder folder;
   folder.write("lockstep-toy", "#!/bin/sh\necho toy \"$@\"\n", 0755);

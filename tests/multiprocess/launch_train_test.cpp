@@ -1,0 +1,110 @@
+// What `lockstep train` does before any trainer runs: checks flags once, decides whether it is
+// the agent or a worker, and passes everything on. The trainer here is a script.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/job.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::Job;
+
+// A copy of the lockstep program beside a trainer that prints its place and its arguments.
+class TrainCommand : public ::testing::Test {
+ protected:
+  TrainCommand() {
+    namespace fs = std::filesystem;
+    std::string name = (fs::temp_directory_path() / "lockstep-test-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    fs::copy_file(LOCKSTEP_PROGRAM, folder_ / "lockstep");
+    std::ofstream(folder_ / "lockstep-trainer") << "#!/bin/sh\necho \"rank $RANK of $WORLD_SIZE: $*\"\n";
+    fs::permissions(folder_ / "lockstep-trainer", fs::perms::owner_all);
+  }
+  ~TrainCommand() override { std::filesystem::remove_all(folder_); }
+
+  std::vector<std::string> train(std::vector<std::string> flags) const {
+    flags.insert(flags.begin(), {(folder_ / "lockstep").string(), "train"});
+    return flags;
+  }
+
+  std::filesystem::path folder_;
+};
+
+std::vector<std::string> torchrun(int rank, int world) {
+  const std::string r = std::to_string(rank);
+  const std::string w = std::to_string(world);
+  return {"RANK=" + r,        "WORLD_SIZE=" + w, "LOCAL_RANK=" + r, "LOCAL_WORLD_SIZE=" + w, "MASTER_ADDR=127.0.0.1",
+          "MASTER_PORT=29500"};
+}
+
+TEST_F(TrainCommand, IsTheAgentOfItsTrainers) {
+  Job job(train({"--nproc_per_node", "2", "--lr", "0.5"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()), ::testing::UnorderedElementsAre("rank 0 of 2: --nproc_per_node 2 --lr 0.5",
+                                                                         "rank 1 of 2: --nproc_per_node 2 --lr 0.5"));
+}
+
+TEST_F(TrainCommand, StartsOneTrainerByDefault) {
+  Job job(train({"--epochs", "2"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "rank 0 of 1: --epochs 2\n");
+}
+
+TEST_F(TrainCommand, IsTheTrainerUnderALauncher) {
+  Job job(train({"--epochs", "2"}), torchrun(1, 4));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "rank 1 of 4: --epochs 2\n");
+}
+
+TEST_F(TrainCommand, ASingleSlurmTaskMayStartSeveral) {
+  Job job(train({"-n", "2"}), {"SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_LOCALID=0", "SLURM_STEP_TASKS_PER_NODE=1",
+                               "SLURM_JOB_ID=1", "SLURM_STEP_ID=0"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(testing::lines(job.out()).size(), 2u);
+}
+
+TEST_F(TrainCommand, WrongFlagsAreToldOnceAndStartNothing) {
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"-n", "4", "--optt", "sgd"}, {"-n", "4", "--opt", "sdg"}, {"-n", "0"}, {"-n", "4", "--lr", "fast"}}) {
+    Job job(train(flags));
+    EXPECT_EQ(job.wait(), 2) << flags.back();
+    EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
+    EXPECT_EQ(job.out(), "");
+  }
+}
+
+TEST_F(TrainCommand, ProcessCountsUnderALauncherAreRefused) {
+  Job job(train({"-n", "2"}), torchrun(0, 2));
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("--nproc-per-node 2"), HasSubstr("torchrun has started 2 processes")));
+  EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
+}
+
+TEST_F(TrainCommand, RanksUnderALauncherDoNotComplainInChorus) {
+  // What torchrun does: rank 0 ends with 2, so the other ranks are ended.
+  Job rank_one(train({"--optt", "sgd"}), torchrun(1, 2));
+  Job rank_zero(train({"--optt", "sgd"}), torchrun(0, 2));
+  EXPECT_EQ(rank_zero.wait(), 2);
+  rank_one.signal(SIGTERM);
+  rank_one.wait();
+  EXPECT_EQ(testing::lines(rank_zero.err()).size(), 1u);
+  EXPECT_EQ(rank_one.err(), "");
+}
+
+TEST_F(TrainCommand, HelpStartsNothing) {
+  Job job(train({"--help"}));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.out(), HasSubstr("--nproc-per-node"));
+  EXPECT_EQ(job.err(), "");
+}
+
+}  // namespace
+}  // namespace lockstep
