@@ -1,0 +1,24 @@
+#pragma once
+
+// Small helpers for messages to a person. Pure functions, thread-safe.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::base {
+
+/// The name in `valid` that somebody who wrote `wrong` most likely meant, "" when none is
+/// near. Near: at most a third of the length of `wrong` in edits (but one or two always),
+/// where an edit inserts, deletes, changes or swaps neighbouring letters, upper and lower
+/// case alike; else the only name that begins with `wrong`. The first of equals wins.
+std::string nearest(std::string_view wrong, const std::vector<std::string>& valid);
+
+/// "a, b, c".
+std::string join(const std::vector<std::string>& words, std::string_view separator = ", ");
+
+/// "unknown model 'convnot': did you mean 'convnet'? (one of mlp, convnet)"; without the
+/// question when no name is near.
+std::string unknown_name(std::string_view kind, std::string_view wrong, const std::vector<std::string>& valid);
+
+}  // namespace lockstep::base
