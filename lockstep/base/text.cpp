@@ -1,32 +1,56 @@
 #include "lockstep/base/text.h"
 
 #include <algorithm>
+#include <cctype>
 
 namespace lockstep::base {
+namespace {
 
-int edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the table: a swap looks two rows back.
-  std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = int(j);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::swap(before, above);
-    std::swap(above, row);
-    row[0] = int(i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const int replaced = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      row[j] = std::min({replaced, above[j] + 1, row[j - 1] + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
-    }
-  }
-  return row[b.size()];
+bool same_letter(char a, char b) {
+  return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
 }
 
-std::string nearest(std::string_view word, const std::vector<std::string>& names) {
-  const auto closer = [&](const std::string& a, const std::string& b) {
-    return edit_distance(word, a) < edit_distance(word, b);
-  };
-  const auto best = std::min_element(names.begin(), names.end(), closer);
-  return best == names.end() ? std::string() : *best;
+/// Restricted Damerau-Levenshtein distance (optimal string alignment).
+std::size_t edits(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i)
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t change = same_letter(a[i - 1], b[j - 1]) ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
+      if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]))
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+bool begins_with(std::string_view name, std::string_view start) {
+  return start.size() <= name.size() && std::equal(start.begin(), start.end(), name.begin(), same_letter);
+}
+
+/// One edit in a word of up to 3 letters, two in one of up to 8, a third of it beyond.
+std::size_t most_edits(std::size_t length) { return std::max<std::size_t>(length / 3, length <= 3 ? 1 : 2); }
+
+}  // namespace
+
+std::string nearest(std::string_view wrong, const std::vector<std::string>& valid) {
+  // No name is that long, and the table grows with the square.
+  if (wrong.empty() || wrong.size() > 200) return "";
+  std::string best;
+  std::size_t fewest = most_edits(wrong.size()) + 1;
+  for (const std::string& name : valid) {
+    const std::size_t count = edits(wrong, name);
+    // As many edits as letters would make any word of any other.
+    if (count < fewest && count < std::max(wrong.size(), name.size())) {
+      fewest = count;
+      best = name;
+    }
+  }
+  if (!best.empty()) return best;
+  const auto begins = [&](const std::string& name) { return begins_with(name, wrong); };
+  if (std::count_if(valid.begin(), valid.end(), begins) != 1) return "";
+  return *std::find_if(valid.begin(), valid.end(), begins);
 }
 
 std::string join(const std::vector<std::string>& words, std::string_view separator) {
@@ -38,10 +62,11 @@ std::string join(const std::vector<std::string>& words, std::string_view separat
   return text;
 }
 
-std::string unknown_name(std::string_view kind, std::string_view word, const std::vector<std::string>& names) {
-  std::string text = "unknown " + std::string(kind) + " '" + std::string(word) + "'";
-  if (names.empty()) return text;
-  return text + ": did you mean '" + nearest(word, names) + "'? (one of " + join(names) + ")";
+std::string unknown_name(std::string_view kind, std::string_view wrong, const std::vector<std::string>& valid) {
+  std::string text = "unknown " + std::string(kind) + " '" + std::string(wrong) + "'";
+  const std::string meant = nearest(wrong, valid);
+  if (!meant.empty()) text += ": did you mean '" + meant + "'?";
+  return valid.empty() ? text : text + " (one of " + join(valid) + ")";
 }
 
 }  // namespace lockstep::base

@@ -1,6 +1,6 @@
 #pragma once
 
-// Words for error messages: the nearest valid name, lists of names.
+// Small helpers for messages to a person. Pure functions, thread-safe.
 
 #include <string>
 #include <string_view>
@@ -8,17 +8,17 @@
 
 namespace lockstep::base {
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
-int edit_distance(std::string_view a, std::string_view b);
-
-/// The name that is nearest to `word` by edit distance (the first of equals); empty when
-/// `names` is empty.
-std::string nearest(std::string_view word, const std::vector<std::string>& names);
+/// The name in `valid` that somebody who wrote `wrong` most likely meant, "" when none is
+/// near. Near: at most a third of the length of `wrong` in edits (but one or two always),
+/// where an edit inserts, deletes, changes or swaps neighbouring letters, upper and lower
+/// case alike; else the only name that begins with `wrong`. The first of equals wins.
+std::string nearest(std::string_view wrong, const std::vector<std::string>& valid);
 
 /// "a, b, c".
 std::string join(const std::vector<std::string>& words, std::string_view separator = ", ");
 
-/// "unknown model 'convnett': did you mean 'convnet'? (one of mlp, convnet)".
-std::string unknown_name(std::string_view kind, std::string_view word, const std::vector<std::string>& names);
+/// "unknown model 'convnot': did you mean 'convnet'? (one of mlp, convnet)"; without the
+/// question when no name is near.
+std::string unknown_name(std::string_view kind, std::string_view wrong, const std::vector<std::string>& valid);
 
 }  // namespace lockstep::base

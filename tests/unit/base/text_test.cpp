@@ -5,34 +5,54 @@
 namespace lockstep::base {
 namespace {
 
-TEST(EditDistance, CountsEachKindOfEdit) {
-  EXPECT_EQ(edit_distance("", ""), 0);
-  EXPECT_EQ(edit_distance("", "abc"), 3);
-  EXPECT_EQ(edit_distance("abc", ""), 3);
-  EXPECT_EQ(edit_distance("convnet", "convnet"), 0);
-  EXPECT_EQ(edit_distance("convet", "convnet"), 1);
-  EXPECT_EQ(edit_distance("convnett", "convnet"), 1);
-  EXPECT_EQ(edit_distance("comvnet", "convnet"), 1);
-  EXPECT_EQ(edit_distance("covnnet", "convnet"), 1);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+const std::vector<std::string> kModels = {"mlp", "mlp_dropout", "convnet"};
+const std::vector<std::string> kOptimizers = {"sgd", "sgd_nesterov", "adam", "adamw"};
+
+TEST(Nearest, FindsOneEditOfEveryKind) {
+  EXPECT_EQ(nearest("convnot", kModels), "convnet");   // changed
+  EXPECT_EQ(nearest("convet", kModels), "convnet");    // missing
+  EXPECT_EQ(nearest("connvnet", kModels), "convnet");  // one too many
+  EXPECT_EQ(nearest("ocnvnet", kModels), "convnet");   // swapped
+  EXPECT_EQ(nearest("ConvNet", kModels), "convnet");   // upper case
 }
 
-TEST(Nearest, TakesTheFirstOfTheClosest) {
-  EXPECT_EQ(nearest("adma", {"sgd", "adam", "adamw"}), "adam");
-  EXPECT_EQ(nearest("x", {"a", "b"}), "a");
-  EXPECT_EQ(nearest("x", {}), "");
+TEST(Nearest, ShortNamesAllowOneEditOnly) {
+  EXPECT_EQ(nearest("sdg", kOptimizers), "sgd");
+  EXPECT_EQ(nearest("mpl", kModels), "mlp");
+  EXPECT_EQ(nearest("cat", kOptimizers), "");
+  EXPECT_EQ(nearest("x", {"n"}), "");
 }
 
-TEST(UnknownName, SaysWhatWouldBeRight) {
-  EXPECT_EQ(unknown_name("model", "convnett", {"mlp", "convnet"}),
-            "unknown model 'convnett': did you mean 'convnet'? (one of mlp, convnet)");
-  EXPECT_EQ(unknown_name("model", "x", {}), "unknown model 'x'");
+TEST(Nearest, TheNearerOneWinsAndTheFirstOfEquals) {
+  EXPECT_EQ(nearest("adamv", kOptimizers), "adam");
+  EXPECT_EQ(nearest("adamww", kOptimizers), "adamw");
+  EXPECT_EQ(nearest("bat", {"cat", "rat"}), "cat");
 }
 
-TEST(Join, PutsSeparatorsBetween) {
+TEST(Nearest, ABeginningCountsWhenItIsTheOnlyOne) {
+  EXPECT_EQ(nearest("nproc", {"nproc-per-node", "epochs"}), "nproc-per-node");
+  EXPECT_EQ(nearest("save", {"save-weights", "save-everything"}), "");
+}
+
+TEST(Nearest, NothingNearIsEmpty) {
+  EXPECT_EQ(nearest("transformer", kModels), "");
+  EXPECT_EQ(nearest("", kModels), "");
+  EXPECT_EQ(nearest("mlp", {}), "");
+  EXPECT_EQ(nearest(std::string(100000, 'm'), kModels), "");
+}
+
+TEST(UnknownName, AsksOnlyWhenANameIsNear) {
+  EXPECT_EQ(unknown_name("model", "convnot", kModels),
+            "unknown model 'convnot': did you mean 'convnet'? (one of mlp, mlp_dropout, convnet)");
+  EXPECT_EQ(unknown_name("model", "transformer", kModels),
+            "unknown model 'transformer' (one of mlp, mlp_dropout, convnet)");
+  EXPECT_EQ(unknown_name("tensor", "w", {}), "unknown tensor 'w'");
+}
+
+TEST(Join, PutsTheSeparatorBetween) {
   EXPECT_EQ(join({}), "");
   EXPECT_EQ(join({"a"}), "a");
-  EXPECT_EQ(join({"a", "a", ""}, "-"), "a-a-");
+  EXPECT_EQ(join({"a", "b", "c"}, "|"), "a|b|c");
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+#include "lockstep/train/batch_plan.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::int64_t kDefaultBatchSize = 100;
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+std::string number(std::int64_t value) { return std::to_string(value); }
+
+std::int64_t global_batch(const Options& options, int world_size) {
+  const std::int64_t product = options.batch_size.value_or(kDefaultBatchSize) * world_size;
+  if (!options.global_batch_size) return product;
+  if (options.batch_size && *options.global_batch_size != product)
+    throw UsageError("--batch-size " + number(*options.batch_size) + " x " + number(world_size) + " processes is " +
+                     number(product) + ", but --global-batch-size is " + number(*options.global_batch_size) +
+                     ": give one of the two, or numbers that agree");
+  return *options.global_batch_size;
+}
+
+/// The divisor of `whole` nearest to `wanted`, of those that serve `world_size` ranks; 0: none.
+int nearest_divisor(std::int64_t whole, int wanted, int world_size) {
+  int best = 0;
+  const std::int64_t most = std::min<std::int64_t>(whole, 2 * std::int64_t(wanted));
+  for (std::int64_t d = world_size; d <= most; ++d)
+    if (whole % d == 0 && (best == 0 || std::abs(d - wanted) < std::abs(best - wanted))) best = static_cast<int>(d);
+  return best;
+}
+
+void check_shards(std::int64_t global_batch, int shards, int world_size) {
+  if (world_size > shards)
+    throw UsageError("--logical-shards " + number(shards) + " is less than the " + number(world_size) +
+                     " processes: each needs a shard, so " + number(world_size) + " or more");
+  if (global_batch % shards == 0) return;
+  const int divisor = nearest_divisor(global_batch, shards, world_size);
+  throw UsageError("the global batch of " + number(global_batch) + " samples does not divide into " + number(shards) +
+                   " shards: " + (divisor > 0 ? "--logical-shards " + number(divisor) + " would, or " : std::string()) +
+                   "--global-batch-size " + number(ceil_divide(global_batch, shards) * shards));
+}
+
+}  // namespace
+
+BatchPlan plan_batch(const Options& options, int world_size, std::int64_t dataset_size) {
+  if (world_size < 1) throw UsageError("a world of " + number(world_size) + " processes: at least 1 is needed");
+  BatchPlan plan;
+  plan.global_batch = global_batch(options, world_size);
+  plan.shards = options.logical_shards.value_or(world_size);
+  check_shards(plan.global_batch, plan.shards, world_size);
+  plan.shard_batch = plan.global_batch / plan.shards;
+  if (reads_data(options) && plan.global_batch > dataset_size)
+    throw UsageError("more samples per step than the set has: the global batch is " + number(plan.global_batch) +
+                     ", the set has " + number(dataset_size));
+  return plan;
+}
+
+ShardRange shard_range(int rank, int world_size, int shards) {
+  const auto edge = [&](std::int64_t r) { return static_cast<int>(r * shards / world_size); };
+  return {edge(rank), edge(std::int64_t(rank) + 1)};
+}
+
+bool reads_data(const Options& options) { return options.max_steps != 0 && options.epochs != 0; }
+
+std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size) {
+  return ceil_divide(ceil_divide(dataset_size, plan.shards), plan.shard_batch);
+}
+
+std::int64_t steps_in_run(const Options& options, std::int64_t steps_per_epoch) {
+  if (options.max_steps && !options.epochs) return *options.max_steps;
+  const std::int64_t steps = options.epochs.value_or(1) * steps_per_epoch;
+  return options.max_steps ? std::min(*options.max_steps, steps) : steps;
+}
+
+}  // namespace lockstep::train

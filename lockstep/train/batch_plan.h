@@ -1,0 +1,50 @@
+#pragma once
+
+// How a run divides its work: samples into steps, steps into shards, shards among ranks.
+// Pure functions of the options, the world and the data set; all ranks get the same.
+
+#include <cstdint>
+
+#include "lockstep/train/options.h"
+
+namespace lockstep::train {
+
+/// How many samples one step takes and into how many equal shards they are cut.
+struct BatchPlan {
+  std::int64_t global_batch = 0;  ///< samples per step (G); the last step of an epoch may have fewer
+  int shards = 0;                 ///< logical shards (S)
+  std::int64_t shard_batch = 0;   ///< samples per shard and step, G / S
+
+  bool operator==(const BatchPlan&) const = default;
+};
+
+/// The plan for `world_size` ranks and a training set of `dataset_size` samples (not looked
+/// at when the run reads no data). Throws UsageError when the batch flags contradict each
+/// other, world > S, S does not divide G, or G is more than the set has.
+BatchPlan plan_batch(const Options& options, int world_size, std::int64_t dataset_size);
+
+/// The shards begin … end - 1 of one rank.
+struct ShardRange {
+  int begin = 0;
+  int end = 0;
+
+  int size() const { return end - begin; }
+  bool operator==(const ShardRange&) const = default;
+};
+
+/// Rank r of R has the shards ⌊rS/R⌋ … ⌊(r+1)S/R⌋ - 1. Every rank has one at least when R <= S.
+ShardRange shard_range(int rank, int world_size, int shards);
+
+/// False when the run ends before its first step (--max-steps 0 or --epochs 0): no data
+/// set is needed then.
+bool reads_data(const Options& options);
+
+/// Steps that one pass over `dataset_size` samples takes. Each shard has ⌈N/S⌉ samples (as
+/// DistributedSampler pads them) and takes them G/S at a time; its last batch may be smaller.
+std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size);
+
+/// Steps of the whole run: --max-steps alone crosses epochs, with --epochs the first
+/// reached ends the run, neither means one epoch.
+std::int64_t steps_in_run(const Options& options, std::int64_t steps_per_epoch);
+
+}  // namespace lockstep::train

@@ -1,0 +1,286 @@
+#include "lockstep/train/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "lockstep/base/control_page.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr std::int64_t kMostSamples = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostSteps = std::int64_t(1) << 40;  // a mark in the control page counts to 2^44
+constexpr std::int64_t kMostShards = 1 << 16;
+constexpr std::int64_t kMostThreads = 1024;
+constexpr double kMostSeconds = 1e6;
+
+[[noreturn]] void bad_value(const std::string& flag, const std::string& value, const std::string& wanted) {
+  throw UsageError(flag + " '" + value + "': " + wanted);
+}
+
+std::int64_t integer(const std::string& flag, const std::string& value, std::int64_t least, std::int64_t most) {
+  std::int64_t number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  const std::string range = "an integer from " + std::to_string(least) + " to " + std::to_string(most);
+  if (error == std::errc::invalid_argument || stop != end) bad_value(flag, value, "not an integer; wanted " + range);
+  if (error != std::errc() || number < least || number > most) bad_value(flag, value, "out of range; wanted " + range);
+  return number;
+}
+
+/// A finite number for which `valid` holds; `wanted` says which these are.
+double real(const std::string& flag, const std::string& value, const std::string& wanted, bool (*valid)(double)) {
+  double number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error == std::errc::invalid_argument || stop != end) bad_value(flag, value, "not a number; wanted " + wanted);
+  if (error != std::errc() || !std::isfinite(number) || !valid(number))
+    bad_value(flag, value, "out of range; wanted " + wanted);
+  return number;
+}
+
+std::string name(const std::string& flag, const std::string& value, const std::vector<std::string>& valid) {
+  if (std::find(valid.begin(), valid.end(), value) == valid.end())
+    throw UsageError(flag + ": " + base::unknown_name("value", value, valid));
+  return value;
+}
+
+/// One command line in the making: CLI11 finds flags and values and writes the help, the
+/// values are read here so that every error is one line that says what would be right.
+class Parser {
+ public:
+  Parser() {
+    app_.name("lockstep train");
+    app_.set_help_flag("-h,--help", "Print this help and exit");
+    app_.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
+    app_.get_formatter()->column_width(34);
+    app_.allow_extras();
+    add_job();
+    add_batch();
+    add_optimizer();
+    add_reproducibility();
+    add_output();
+  }
+
+  Parsed parse(std::vector<std::string> arguments);
+
+ private:
+  using Read = std::function<void(const std::string& flag, const std::string& value)>;
+
+  void add(const std::string& names, const std::string& type, const std::string& help, Read read) {
+    const std::string flag = names.substr(names.find("--"));
+    const auto callback = [flag, read](const std::string& value) {
+      if (value.empty() || value.rfind("--", 0) == 0) throw UsageError(flag + " needs a value (" + flag + " VALUE)");
+      read(flag, value);
+    };
+    app_.add_option_function<std::string>(names, callback, help)->option_text(type)->group(group_);
+  }
+
+  /// A flag that takes an integer from `least` to `most`; T: int, int64 or an optional of one.
+  template <class T>
+  void add_integer(const std::string& names, const std::string& help, T& target, std::int64_t least,
+                   std::int64_t most) {
+    add(names, "N", help, [&target, least, most](const std::string& flag, const std::string& value) {
+      const std::int64_t number = integer(flag, value, least, most);
+      if constexpr (std::is_same_v<T, std::optional<int>> || std::is_same_v<T, int>)
+        target = static_cast<int>(number);
+      else
+        target = number;
+    });
+  }
+
+  void add_text(const std::string& names, const std::string& type, const std::string& help, std::string& target) {
+    add(names, type, help, [&target](const std::string&, const std::string& value) { target = value; });
+  }
+
+  void add_name(const std::string& names, const std::string& help, std::string& target,
+                const std::vector<std::string>& valid) {
+    add(names, "NAME", base::join(valid, "|") + help,
+        [&target, &valid](const std::string& flag, const std::string& value) { target = name(flag, value, valid); });
+  }
+
+  void add_job();
+  void add_batch();
+  void add_optimizer();
+  void add_reproducibility();
+  void add_output();
+
+  void normalise(std::string& argument) const;
+  [[noreturn]] void refuse_unknown(const std::string& argument) const;
+  std::vector<std::string> flag_names() const;
+  void check_twice() const;
+  void settle_momentum();
+  void check_combinations() const;
+
+  CLI::App app_{
+      "Trains a built-in model on image data, on one or more processes of this machine.\n"
+      "A dash and an underscore in a flag's name are alike."};
+  Options options_;
+  std::optional<double> momentum_;
+  std::string group_;
+};
+
+void Parser::add_job() {
+  group_ = "Job";
+  add_integer("-n,--nproc-per-node", "Processes on this machine [1]", options_.nproc_per_node, 1, base::kMaxLocalRanks);
+  add_name("--model", " [convnet]", options_.model, model_names());
+  add_name("--dataset", " [digits]; digits is drawn, not read", options_.dataset, dataset_names());
+  add_text("--data-path", "DIR", "Folder with the data set's files", options_.data_path);
+  add_integer("--epochs", "Passes over the data [1]", options_.epochs, 0, kMostSamples);
+  add_integer("--max-steps", "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run",
+              options_.max_steps, 0, kMostSteps);
+}
+
+void Parser::add_batch() {
+  group_ = "Batch";
+  add_integer("-b,--batch-size", "Samples per process and step [100]", options_.batch_size, 1, kMostSamples);
+  add_integer("--global-batch-size", "Samples per step [batch size x processes]", options_.global_batch_size, 1,
+              kMostSamples);
+  add_integer("--logical-shards", "Slices the global batch is cut into; fixes the bits of the result [processes]",
+              options_.logical_shards, 1, kMostShards);
+}
+
+void Parser::add_optimizer() {
+  group_ = "Optimizer";
+  add_name("--opt", " [sgd]", options_.opt, optimizer_names());
+  add("--lr", "X", "Learning rate [0.001]", [this](const std::string& flag, const std::string& value) {
+    options_.lr = real(flag, value, "a number of 0 or more", [](double x) { return x >= 0; });
+  });
+  add("--momentum", "X", "For SGD [0; sgd_nesterov: 0.9]", [this](const std::string& flag, const std::string& value) {
+    momentum_ = real(flag, value, "a number from 0 to less than 1", [](double x) { return x >= 0 && x < 1; });
+  });
+  add("--weight-decay", "X", "Weight decay [0]", [this](const std::string& flag, const std::string& value) {
+    options_.weight_decay = real(flag, value, "a number of 0 or more", [](double x) { return x >= 0; });
+  });
+}
+
+void Parser::add_reproducibility() {
+  group_ = "State and arithmetic";
+  add_integer("--seed", "Of initial weights, sample order and dropout [0]", options_.seed, 0,
+              std::numeric_limits<std::int64_t>::max());
+  add_text("--weights", "FILE", "Start from these weights (safetensors)", options_.weights);
+  add_text("--save-weights", "FILE", "Write the final weights (safetensors)", options_.save_weights);
+  add_integer("--threads", "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored [1]",
+              options_.threads, 1, kMostThreads);
+  add("--timeout", "SECONDS", "Longest wait for another process [300]",
+      [this](const std::string& flag, const std::string& value) {
+        options_.timeout = real(flag, value, "seconds, more than 0 and at most 1000000",
+                                [](double x) { return x > 0 && x <= kMostSeconds; });
+      });
+}
+
+void Parser::add_output() {
+  group_ = "Output";
+  add_integer("--print-freq", "Steps from one report to the next [100]", options_.print_freq, 1, kMostSteps);
+  add_text("--output-dir", "DIR", "Write configuration and metrics here", options_.output_dir);
+  app_.add_flag("--overwrite", options_.overwrite, "Replace the run that --output-dir holds")->group(group_);
+  app_.add_flag_function(
+          "--no-eval", [this](std::int64_t) { options_.eval = false; }, "Do not evaluate")
+      ->group(group_);
+}
+
+/// Underscores in a flag's name become dashes; the value behind '=' stays as it is.
+void Parser::normalise(std::string& argument) const {
+  if (argument.rfind("--", 0) != 0) return;
+  const std::size_t name_end = std::min(argument.find('='), argument.size());
+  std::replace(argument.begin(), argument.begin() + name_end, '_', '-');
+  if (name_end == argument.size()) return;
+  const std::string name = argument.substr(0, name_end);
+  const CLI::Option* option = app_.get_option_no_throw(name);
+  if (option && option->get_expected_max() == 0)
+    throw UsageError(name + " takes no value, found '" + argument.substr(name_end + 1) + "'");
+  // CLI11 would take the next argument for the missing value.
+  if (name_end + 1 == argument.size()) throw UsageError(name + " needs a value, found none behind '='");
+}
+
+std::vector<std::string> Parser::flag_names() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  return names;
+}
+
+void Parser::refuse_unknown(const std::string& argument) const {
+  if (argument.rfind('-', 0) != 0)
+    throw UsageError("unexpected argument '" + argument + "': every value follows a flag");
+  const std::string flag = argument.substr(0, argument.find('='));
+  const std::string meant =
+      base::nearest(flag.substr(std::min(flag.find_first_not_of('-'), flag.size())), flag_names());
+  throw UsageError("unknown flag " + flag + ": " +
+                   (meant.empty() ? "--help lists what there is" : "did you mean --" + meant + "?"));
+}
+
+void Parser::check_twice() const {
+  for (const CLI::Option* option : app_.get_options())
+    if (option->count() > 1)
+      throw UsageError(option->get_name() + " is given " + std::to_string(option->count()) + " times");
+}
+
+void Parser::settle_momentum() {
+  const bool nesterov = options_.opt == "sgd_nesterov";
+  if (momentum_ && options_.opt.rfind("sgd", 0) != 0)
+    throw UsageError("--momentum has no meaning for --opt " + options_.opt + ": it is for sgd and sgd_nesterov");
+  options_.momentum = momentum_.value_or(nesterov ? 0.9 : 0.0);
+  if (nesterov && options_.momentum == 0)
+    throw UsageError("--momentum 0 with --opt sgd_nesterov: Nesterov's method needs a momentum above 0");
+}
+
+void Parser::check_combinations() const {
+  if (options_.dataset == "digits" && !options_.data_path.empty())
+    throw UsageError("--data-path '" + options_.data_path +
+                     "' with --dataset digits, which is drawn and reads no files: "
+                     "add --dataset mnist or leave it out");
+  if (options_.dataset != "digits" && options_.data_path.empty())
+    throw UsageError("--dataset " + options_.dataset + " needs --data-path DIR, the folder with its files");
+  if (options_.overwrite && options_.output_dir.empty()) throw UsageError("--overwrite needs --output-dir DIR");
+}
+
+Parsed Parser::parse(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) normalise(argument);
+  std::reverse(arguments.begin(), arguments.end());  // the order CLI11 wants of a vector
+  try {
+    app_.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    return {.options = {}, .text = app_.help()};
+  } catch (const CLI::CallForVersion& version) {
+    return {.options = {}, .text = std::string(version.what()) + "\n"};
+  } catch (const CLI::ParseError& error) {
+    check_twice();
+    throw UsageError(error.what());
+  }
+  if (!app_.remaining().empty()) refuse_unknown(app_.remaining().front());
+  check_twice();
+  settle_momentum();
+  check_combinations();
+  return {.options = options_, .text = ""};
+}
+
+}  // namespace
+
+const std::vector<std::string>& model_names() {
+  static const std::vector<std::string> names = {"mlp", "mlp_dropout", "convnet"};
+  return names;
+}
+
+const std::vector<std::string>& dataset_names() {
+  static const std::vector<std::string> names = {"digits", "mnist"};
+  return names;
+}
+
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names = {"sgd", "sgd_nesterov", "adam", "adamw"};
+  return names;
+}
+
+Parsed parse_options(int argc, const char* const* argv) {
+  Parser parser;
+  return parser.parse(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+}
+
+}  // namespace lockstep::train

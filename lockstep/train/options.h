@@ -1,0 +1,68 @@
+#pragma once
+
+// The flags of `lockstep train`, parsed and checked. Without libtorch, so that the command
+// reports a wrong flag once, in milliseconds, before any worker starts; the workers parse
+// the same arguments again. What depends on the world or on the data is checked by
+// plan_batch() in batch_plan.h. Pure functions, thread-safe.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::train {
+
+/// What `lockstep train` was asked to do. An optional without a value: the flag was not
+/// given, which for these flags differs from giving the default.
+struct Options {
+  std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
+
+  std::string model = "convnet";   ///< one of model_names()
+  std::string dataset = "digits";  ///< one of dataset_names()
+  std::string data_path;           ///< folder of the data set's files; empty for digits, which has none
+
+  std::optional<std::int64_t> epochs;             ///< passes over the data, >= 0; default 1. See steps_in_run()
+  std::optional<std::int64_t> max_steps;          ///< optimizer updates at most, >= 0; default no limit
+  std::optional<std::int64_t> batch_size;         ///< samples per process and step, >= 1; default 100
+  std::optional<std::int64_t> global_batch_size;  ///< samples per step; default batch size x world size
+  std::optional<int> logical_shards;              ///< slices of the global batch (S), >= 1; default the world size
+
+  std::string opt = "sgd";  ///< one of optimizer_names()
+  double lr = 1e-3;         ///< learning rate, finite, >= 0
+  double momentum = 0;      ///< [0, 1), SGD only; 0.9 for sgd_nesterov when not given
+  double weight_decay = 0;  ///< finite, >= 0; decoupled for adamw, an L2 term for the others
+
+  std::int64_t seed = 0;     ///< >= 0; initial weights, sample order, dropout
+  std::string weights;       ///< safetensors file to start from; empty: initial weights of the seed
+  std::string save_weights;  ///< safetensors file to write at the end; empty: none
+
+  int threads = 1;                ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
+  double timeout = 300;           ///< seconds that a rank waits for the others, > 0
+  std::int64_t print_freq = 100;  ///< steps from one train event to the next, >= 1
+
+  std::string output_dir;  ///< run directory; empty: no files
+  bool overwrite = false;  ///< replace the run that output_dir holds
+  bool eval = true;        ///< evaluate after each epoch (--no-eval: false)
+
+  /// Worker processes to start on this node: what was asked for, else 1.
+  int processes() const { return nproc_per_node.value_or(1); }
+};
+
+/// Valid values of --model, --dataset and --opt.
+const std::vector<std::string>& model_names();
+const std::vector<std::string>& dataset_names();
+const std::vector<std::string>& optimizer_names();
+
+/// Options, or a text that was asked for instead (--help, --version).
+struct Parsed {
+  Options options;
+  std::string text;  ///< not empty: print it to stdout and exit 0; `options` means nothing then
+};
+
+/// Parses the flags argv[1] … argv[argc - 1]; argv[0] is skipped. A dash and an underscore
+/// within a flag's name are alike, `--flag value` and `--flag=value` too.
+/// Throws UsageError for the first thing that is wrong: one line with the flag, the value
+/// found and what would be right.
+Parsed parse_options(int argc, const char* const* argv);
+
+}  // namespace lockstep::train

@@ -1,0 +1,106 @@
+#include "lockstep/train/batch_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kSamples = 60000;
+
+std::string refusal(const Options& options, int world_size, std::int64_t samples = kSamples) {
+  try {
+    plan_batch(options, world_size, samples);
+  } catch (const UsageError& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+TEST(BatchPlan, DefaultsFollowTheWorld) {
+  EXPECT_EQ(plan_batch({}, 1, kSamples), (BatchPlan{.global_batch = 100, .shards = 1, .shard_batch = 100}));
+  EXPECT_EQ(plan_batch({}, 3, kSamples), (BatchPlan{.global_batch = 300, .shards = 3, .shard_batch = 100}));
+  EXPECT_EQ(plan_batch({.batch_size = 32}, 2, kSamples), (BatchPlan{64, 2, 32}));
+}
+
+TEST(BatchPlan, FixedFlagsGiveTheSamePlanInEveryWorld) {
+  const Options options{.global_batch_size = 240, .logical_shards = 6};
+  for (int world = 1; world <= 6; ++world) EXPECT_EQ(plan_batch(options, world, kSamples), (BatchPlan{240, 6, 40}));
+}
+
+TEST(BatchPlan, BothBatchFlagsMustAgree) {
+  EXPECT_EQ(plan_batch({.batch_size = 50, .global_batch_size = 100}, 2, kSamples), (BatchPlan{100, 2, 50}));
+  const std::string message = refusal({.batch_size = 50, .global_batch_size = 90}, 2);
+  EXPECT_THAT(message, HasSubstr("is 100"));
+  EXPECT_THAT(message, HasSubstr("is 90"));
+}
+
+TEST(BatchPlan, EveryRankNeedsAShard) {
+  EXPECT_THAT(refusal({.logical_shards = 2}, 3), HasSubstr("--logical-shards 2 is less than the 3 processes"));
+  EXPECT_THAT(refusal({}, 0), HasSubstr("world of 0"));
+}
+
+TEST(BatchPlan, ShardsDivideTheGlobalBatch) {
+  EXPECT_EQ(refusal({.global_batch_size = 100, .logical_shards = 6}, 2),
+            "the global batch of 100 samples does not divide into 6 shards: --logical-shards 5 would, or "
+            "--global-batch-size 102");
+  EXPECT_THAT(refusal({.global_batch_size = 100}, 3), HasSubstr("--logical-shards 4 would"));
+  EXPECT_THAT(refusal({.global_batch_size = 3, .logical_shards = 60000}, 4), HasSubstr("--global-batch-size 60000"));
+}
+
+TEST(BatchPlan, AStepNeedsNoMoreThanTheSetHas) {
+  EXPECT_EQ(plan_batch({.batch_size = 10}, 2, 20).global_batch, 20);
+  EXPECT_THAT(refusal({.batch_size = 10}, 2, 19), HasSubstr("the global batch is 20, the set has 19"));
+}
+
+TEST(BatchPlan, ARunWithoutStepsNeedsNoData) {
+  EXPECT_TRUE(reads_data({}));
+  EXPECT_TRUE(reads_data({.epochs = 1, .max_steps = 1}));
+  EXPECT_FALSE(reads_data({.max_steps = 0}));
+  EXPECT_FALSE(reads_data({.epochs = 0}));
+  EXPECT_EQ(plan_batch({.max_steps = 0}, 2, 0).global_batch, 200);
+}
+
+TEST(ShardRange, CutsWithoutGapAndWithoutEmptyRank) {
+  EXPECT_EQ(shard_range(0, 4, 6), (ShardRange{0, 1}));
+  EXPECT_EQ(shard_range(1, 4, 6), (ShardRange{1, 3}));
+  EXPECT_EQ(shard_range(2, 4, 6), (ShardRange{3, 4}));
+  EXPECT_EQ(shard_range(3, 4, 6), (ShardRange{4, 6}));
+  for (int shards = 1; shards <= 20; ++shards)
+    for (int world = 1; world <= shards; ++world) {
+      int next = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        const ShardRange range = shard_range(rank, world, shards);
+        EXPECT_EQ(range.begin, next);
+        EXPECT_GE(range.size(), 1);
+        next = range.end;
+      }
+      EXPECT_EQ(next, shards);
+    }
+}
+
+TEST(Steps, AnEpochCountsPaddedShardsAndItsSmallLastBatch) {
+  EXPECT_EQ(steps_per_epoch({100, 2, 50}, 60000), 600);
+  EXPECT_EQ(steps_per_epoch({200, 2, 100}, 60001), 301);  // 30001 samples a shard
+  EXPECT_EQ(steps_per_epoch({12, 4, 3}, 13), 2);          // 4 samples a shard: 3, then 1
+  EXPECT_EQ(steps_per_epoch({12, 4, 3}, 12), 1);
+}
+
+TEST(Steps, TheFirstLimitReachedEndsTheRun) {
+  EXPECT_EQ(steps_in_run({}, 600), 600);
+  EXPECT_EQ(steps_in_run({.epochs = 3}, 600), 1800);
+  EXPECT_EQ(steps_in_run({.epochs = 3, .max_steps = 700}, 600), 700);
+  EXPECT_EQ(steps_in_run({.epochs = 1, .max_steps = 700}, 600), 600);
+  EXPECT_EQ(steps_in_run({.max_steps = 700}, 600), 700);  // alone it crosses the epoch
+  EXPECT_EQ(steps_in_run({.max_steps = 0}, 600), 0);
+  EXPECT_EQ(steps_in_run({.epochs = 0}, 600), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::train

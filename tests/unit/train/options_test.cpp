@@ -1,0 +1,220 @@
+#include "lockstep/train/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+Parsed parse(const std::vector<const char*>& flags) {
+  std::vector<const char*> argv = {"lockstep"};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  return parse_options(static_cast<int>(argv.size()), argv.data());
+}
+
+Options options(const std::vector<const char*>& flags) {
+  const Parsed parsed = parse(flags);
+  EXPECT_EQ(parsed.text, "");
+  return parsed.options;
+}
+
+/// The message of the UsageError that the flags cause; it must be one line.
+std::string refusal(const std::vector<const char*>& flags) {
+  try {
+    parse(flags);
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message;
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+TEST(Options, DefaultsAreTheDocumentedOnes) {
+  const Options o = options({});
+  EXPECT_FALSE(o.nproc_per_node || o.epochs || o.max_steps || o.batch_size || o.global_batch_size || o.logical_shards);
+  EXPECT_EQ(o.processes(), 1);
+  EXPECT_EQ(o.model, "convnet");
+  EXPECT_EQ(o.dataset, "digits");
+  EXPECT_EQ(o.opt, "sgd");
+  EXPECT_EQ(o.lr, 1e-3);
+  EXPECT_EQ(o.momentum, 0);
+  EXPECT_EQ(o.weight_decay, 0);
+  EXPECT_EQ(o.seed, 0);
+  EXPECT_EQ(o.threads, 1);
+  EXPECT_EQ(o.timeout, 300);
+  EXPECT_EQ(o.print_freq, 100);
+  EXPECT_EQ(o.data_path + o.weights + o.save_weights + o.output_dir, "");
+  EXPECT_FALSE(o.overwrite);
+  EXPECT_TRUE(o.eval);
+}
+
+TEST(Options, EveryFlagArrives) {
+  const Options o = options({"-n",
+                             "3",
+                             "--model",
+                             "mlp_dropout",
+                             "--dataset",
+                             "mnist",
+                             "--data-path",
+                             "d_d",
+                             "--epochs",
+                             "4",
+                             "--max-steps",
+                             "5",
+                             "-b",
+                             "6",
+                             "--global-batch-size",
+                             "18",
+                             "--logical-shards",
+                             "9",
+                             "--opt",
+                             "sgd_nesterov",
+                             "--lr",
+                             "1e-4",
+                             "--momentum",
+                             "0.5",
+                             "--weight-decay",
+                             "0.01",
+                             "--seed",
+                             "7",
+                             "--weights",
+                             "w",
+                             "--save-weights",
+                             "s",
+                             "--threads",
+                             "2",
+                             "--timeout",
+                             "1.5",
+                             "--print-freq",
+                             "8",
+                             "--output-dir",
+                             "out",
+                             "--overwrite",
+                             "--no-eval"});
+  EXPECT_EQ(o.nproc_per_node, 3);
+  EXPECT_EQ(o.model, "mlp_dropout");
+  EXPECT_EQ(o.dataset, "mnist");
+  EXPECT_EQ(o.data_path, "d_d");
+  EXPECT_EQ(o.epochs, 4);
+  EXPECT_EQ(o.max_steps, 5);
+  EXPECT_EQ(o.batch_size, 6);
+  EXPECT_EQ(o.global_batch_size, 18);
+  EXPECT_EQ(o.logical_shards, 9);
+  EXPECT_EQ(o.opt, "sgd_nesterov");
+  EXPECT_EQ(o.lr, 1e-4);
+  EXPECT_EQ(o.momentum, 0.5);
+  EXPECT_EQ(o.weight_decay, 0.01);
+  EXPECT_EQ(o.seed, 7);
+  EXPECT_EQ(o.weights, "w");
+  EXPECT_EQ(o.save_weights, "s");
+  EXPECT_EQ(o.threads, 2);
+  EXPECT_EQ(o.timeout, 1.5);
+  EXPECT_EQ(o.print_freq, 8);
+  EXPECT_EQ(o.output_dir, "out");
+  EXPECT_TRUE(o.overwrite);
+  EXPECT_FALSE(o.eval);
+}
+
+TEST(Options, DashAndUnderscoreAreAlikeInNamesOnly) {
+  EXPECT_EQ(options({"--batch_size", "7"}).batch_size, 7);
+  EXPECT_EQ(options({"--batch-size=7"}).batch_size, 7);
+  EXPECT_EQ(options({"--nproc_per_node=2"}).nproc_per_node, 2);
+  EXPECT_EQ(options({"--output_dir=runs/a_b"}).output_dir, "runs/a_b");
+  EXPECT_EQ(options({"--model=mlp_dropout"}).model, "mlp_dropout");
+  EXPECT_FALSE(options({"--no_eval"}).eval);
+  EXPECT_EQ(options({"-b7"}).batch_size, 7);
+}
+
+TEST(Options, MomentumFollowsTheOptimizer) {
+  EXPECT_EQ(options({"--opt", "sgd_nesterov"}).momentum, 0.9);
+  EXPECT_EQ(options({"--momentum", "0.3", "--opt", "sgd"}).momentum, 0.3);
+  EXPECT_THAT(refusal({"--opt", "adam", "--momentum", "0.9"}), HasSubstr("no meaning for --opt adam"));
+  EXPECT_THAT(refusal({"--opt", "sgd_nesterov", "--momentum", "0"}), HasSubstr("above 0"));
+}
+
+TEST(Options, HelpAndVersionComeBackAsText) {
+  EXPECT_THAT(parse({"--help"}).text, HasSubstr("lockstep train"));
+  EXPECT_THAT(parse({"-h"}).text, HasSubstr("--logical-shards"));
+  EXPECT_TRUE(std::regex_match(parse({"--version"}).text, std::regex("lockstep \\d+\\.\\d+\\.\\d+\n")));
+}
+
+// A new flag is a promise to users: it belongs into the reference and into this list.
+TEST(Options, TheListOfFlagsIsFrozen) {
+  const std::vector<std::string> frozen = {
+      "--batch-size",     "--data-path", "--dataset",    "--epochs",    "--global-batch-size", "--help",
+      "--logical-shards", "--lr",        "--max-steps",  "--model",     "--momentum",          "--no-eval",
+      "--nproc-per-node", "--opt",       "--output-dir", "--overwrite", "--print-freq",        "--save-weights",
+      "--seed",           "--threads",   "--timeout",    "--version",   "--weight-decay",      "--weights"};
+  const std::string help = parse({"--help"}).text;
+  std::vector<std::string> found;
+  const std::regex flag_line("(?:^|\n)  (?:-[a-z],)?(--[a-z-]+)");
+  for (std::sregex_iterator match(help.begin(), help.end(), flag_line), end; match != end; ++match)
+    found.push_back((*match)[1]);
+  EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(frozen)) << help;
+}
+
+TEST(OptionErrors, UnknownFlagsNameTheNearest) {
+  EXPECT_EQ(refusal({"--optt", "adam"}), "unknown flag --optt: did you mean --opt?");
+  EXPECT_EQ(refusal({"--batchsize=3"}), "unknown flag --batchsize: did you mean --batch-size?");
+  EXPECT_EQ(refusal({"--nproc", "2"}), "unknown flag --nproc: did you mean --nproc-per-node?");
+  EXPECT_EQ(refusal({"--frobnicate"}), "unknown flag --frobnicate: --help lists what there is");
+  EXPECT_EQ(refusal({"-z"}), "unknown flag -z: --help lists what there is");
+  EXPECT_THAT(refusal({"train.py"}), HasSubstr("unexpected argument 'train.py'"));
+}
+
+TEST(OptionErrors, UnknownValuesNameTheNearest) {
+  EXPECT_EQ(refusal({"--model", "convnot"}),
+            "--model: unknown value 'convnot': did you mean 'convnet'? (one of mlp, mlp_dropout, convnet)");
+  EXPECT_THAT(refusal({"--dataset", "minst"}), HasSubstr("did you mean 'mnist'?"));
+  EXPECT_THAT(refusal({"--opt", "rmsprop"}), HasSubstr("(one of sgd, sgd_nesterov, adam, adamw)"));
+}
+
+TEST(OptionErrors, NumbersThatAreNone) {
+  EXPECT_EQ(refusal({"--lr", "1e-3x"}), "--lr '1e-3x': not a number; wanted a number of 0 or more");
+  EXPECT_THAT(refusal({"--lr", "nan"}), HasSubstr("out of range"));
+  EXPECT_THAT(refusal({"--lr", "inf"}), HasSubstr("out of range"));
+  EXPECT_THAT(refusal({"--lr", "1e999"}), HasSubstr("out of range"));
+  EXPECT_EQ(refusal({"--epochs", "1.5"}), "--epochs '1.5': not an integer; wanted an integer from 0 to 2147483647");
+  EXPECT_THAT(refusal({"--seed", "99999999999999999999"}), HasSubstr("out of range"));
+  EXPECT_THAT(refusal({"--batch-size", "-5"}), HasSubstr("--batch-size '-5': out of range; wanted an integer from 1"));
+  EXPECT_THAT(refusal({"--batch-size", ""}), HasSubstr("--batch-size needs a value"));
+  EXPECT_THAT(refusal({"--batch-size="}), HasSubstr("--batch-size needs a value"));
+  EXPECT_THAT(refusal({"--batch-size= ", "4"}), HasSubstr("not an integer"));
+}
+
+TEST(OptionErrors, RangesAreChecked) {
+  for (const char* flag : {"--nproc-per-node", "--batch-size", "--global-batch-size", "--logical-shards", "--threads",
+                           "--print-freq", "--timeout"})
+    EXPECT_THAT(refusal({flag, "0"}), HasSubstr(std::string(flag) + " '0': out of range")) << flag;
+  for (const char* flag : {"--lr", "--weight-decay", "--momentum", "--epochs", "--max-steps", "--seed"})
+    EXPECT_THAT(refusal({flag, "-1"}), HasSubstr(std::string(flag) + " '-1': out of range")) << flag;
+  EXPECT_THAT(refusal({"--momentum", "1"}), HasSubstr("less than 1"));
+  EXPECT_THAT(refusal({"-n", "129"}), HasSubstr("from 1 to 128"));
+  EXPECT_EQ(options({"--epochs", "0"}).epochs, 0);
+  EXPECT_EQ(options({"--max-steps", "0"}).max_steps, 0);
+  EXPECT_EQ(options({"--lr", "0"}).lr, 0);
+}
+
+TEST(OptionErrors, MissingValuesAndRepetition) {
+  EXPECT_THAT(refusal({"--epochs"}), HasSubstr("--epochs"));
+  EXPECT_THAT(refusal({"--output-dir", "--overwrite"}), HasSubstr("--output-dir needs a value"));
+  EXPECT_EQ(refusal({"--epochs", "1", "--epochs", "2"}), "--epochs is given 2 times");
+  EXPECT_EQ(refusal({"--no_eval=maybe"}), "--no-eval takes no value, found 'maybe'");
+}
+
+TEST(OptionErrors, FlagsThatDoNotGoTogether) {
+  EXPECT_THAT(refusal({"--dataset", "mnist"}), HasSubstr("needs --data-path"));
+  EXPECT_THAT(refusal({"--data-path", "x"}), HasSubstr("digits"));
+  EXPECT_THAT(refusal({"--overwrite"}), HasSubstr("--output-dir"));
+}
+
+}  // namespace
+}  // namespace lockstep::train
