@@ -62,7 +62,8 @@ endforeach()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
   REQUIRED_VARS Libtorch_ROOT VERSION_VAR Libtorch_VERSION
-  REASON_FAILURE_MESSAGE "libtorch ${Libtorch_SUPPORTED} is needed.${_libtorch_rejected} Run scripts/bootstrap, or set LOCKSTEP_TORCH to a libtorch folder.")
+  REASON_FAILURE_MESSAGE "libtorch ${Libtorch_SUPPORTED} is needed.${_libtorch_rejected} \
+Run scripts/bootstrap, or set LOCKSTEP_TORCH to a libtorch folder.")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
   add_library(Libtorch::c10 SHARED IMPORTED)
