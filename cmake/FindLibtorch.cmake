@@ -36,7 +36,7 @@ set(_libtorch_rejected)
 foreach(_candidate IN LISTS _libtorch_candidates)
   if(NOT EXISTS ${_candidate}/include/torch/csrc/api/include/torch/torch.h)
     if(_candidate STREQUAL "${LOCKSTEP_TORCH}" OR _candidate STREQUAL "$ENV{LOCKSTEP_TORCH}")
-      string(APPEND _libtorch_rejected " LOCKSTEP_TORCH=${_candidate} is none;")
+      string(APPEND _libtorch_rejected " LOCKSTEP_TORCH=${_candidate} is none.")
     endif()
     continue()
   endif()
@@ -56,13 +56,14 @@ foreach(_candidate IN LISTS _libtorch_candidates)
     set(Libtorch_VERSION ${_version})
     break()
   endif()
-  string(APPEND _libtorch_rejected " ${_candidate} is ${_version};")
+  string(APPEND _libtorch_rejected " ${_candidate} is ${_version}.")
 endforeach()
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
   REQUIRED_VARS Libtorch_ROOT VERSION_VAR Libtorch_VERSION
-  REASON_FAILURE_MESSAGE "libtorch ${Libtorch_SUPPORTED} is needed.${_libtorch_rejected} Run scripts/bootstrap, or set LOCKSTEP_TORCH to a libtorch folder.")
+  REASON_FAILURE_MESSAGE "libtorch ${Libtorch_SUPPORTED} is needed.${_libtorch_rejected} \
+Run scripts/bootstrap, or set LOCKSTEP_TORCH to a libtorch folder.")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
   add_library(Libtorch::c10 SHARED IMPORTED)

@@ -1,7 +1,8 @@
 # Installs BUILD into WORK, moves the result to WORK/tree, and checks that its package files name
 # neither the build nor the source folder.
 file(REMOVE_RECURSE ${WORK}/first ${WORK}/tree ${WORK}/consumer ${WORK}/subdirectory)
-execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first
+  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME ${WORK}/first ${WORK}/tree)
 
 file(GLOB_RECURSE package_files ${WORK}/tree/*.cmake)
