@@ -26,19 +26,18 @@ void keep_freed_memory() {
 }
 
 // An error reaches the user once: from the rank that was the first to write it into the
-// error slot, or, when ranks did not get to talk, from rank 0.
-int train(const train::Options& options, const comm::World& world) {
+// error slot. Our agent reads that slot and reports failures itself, all but wrong use.
+int run(const train::Options& options, const comm::World& world) {
   comm::Group& group = *world.group();
   try {
     train::Loop(options, world).run();
     return kExitDone;
-  } catch (const GroupAborted& aborted) {
-    // Our agent reports the death of a rank better than its peers can.
-    if (world.place().launcher != "lockstep" && group.node().member.first_to_fail()) say(aborted.what());
-    return exit_code(aborted);
   } catch (const std::exception& error) {
-    if (group.abort(error.what(), exit_code(error)) || group.node().member.first_to_fail()) say(error.what());
-    return exit_code(error);
+    const int code = exit_code(error);
+    group.abort(error.what(), code);
+    const bool agent_reports = world.place().launcher == "lockstep" && code != kExitUsage;
+    if (group.node().member.first_to_fail() && !agent_reports) say(error.what());
+    return code;
   }
 }
 
@@ -60,7 +59,7 @@ int main(int argc, char** argv) {
                        " has started this one already; leave the flag out");
     keep_freed_memory();
     const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
-    return train(options, comm::init({.timeout = timeout, .threads = options.threads}));
+    return run(options, comm::init({.timeout = timeout, .threads = options.threads}));
   } catch (const std::exception& error) {
     if (speaks) say(error.what());
     return exit_code(error);

@@ -58,11 +58,6 @@ BatchPlan plan_batch(const Options& options, int world_size, std::int64_t datase
   return plan;
 }
 
-ShardRange shard_range(int rank, int world_size, int shards) {
-  const auto edge = [&](std::int64_t r) { return static_cast<int>(r * shards / world_size); };
-  return {edge(rank), edge(std::int64_t(rank) + 1)};
-}
-
 bool reads_data(const Options& options) { return options.max_steps != 0 && options.epochs != 0; }
 
 std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size) {

@@ -23,18 +23,6 @@ struct BatchPlan {
 /// other, world > S, S does not divide G, or G is more than the set has.
 BatchPlan plan_batch(const Options& options, int world_size, std::int64_t dataset_size);
 
-/// The shards begin … end - 1 of one rank.
-struct ShardRange {
-  int begin = 0;
-  int end = 0;
-
-  int size() const { return end - begin; }
-  bool operator==(const ShardRange&) const = default;
-};
-
-/// Rank r of R has the shards ⌊rS/R⌋ … ⌊(r+1)S/R⌋ - 1. Every rank has one at least when R <= S.
-ShardRange shard_range(int rank, int world_size, int shards);
-
 /// False when the run ends before its first step (--max-steps 0 or --epochs 0): no data
 /// set is needed then.
 bool reads_data(const Options& options);

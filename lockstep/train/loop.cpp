@@ -100,7 +100,7 @@ void Loop::step(const data::Batch& batch) {
 
 void Loop::report_train(std::int64_t step, const StepPlace& place) {
   since_last_event_.step = step;
-  since_last_event_.epoch = place.epoch;
+  since_last_event_.epoch = place.epoch + 1;
   since_last_event_.loss = ddp_.last_record().loss;
   since_last_event_.lr = optimizer_->lr();
   report_->train(since_last_event_);
@@ -110,7 +110,7 @@ void Loop::report_train(std::int64_t step, const StepPlace& place) {
 }
 
 void Loop::evaluate(std::int64_t step, const StepPlace& place) {
-  report_->eval(place.epoch, step, train::evaluate(*model_, test_set_, group_));
+  report_->eval(place.epoch + 1, step, train::evaluate(*model_, test_set_, group_));
 }
 
 void Loop::save_weights() const {

@@ -22,7 +22,7 @@ struct TimeSplit {
 
 struct TrainEvent {
   std::int64_t step = 0;
-  std::int64_t epoch = 0;  ///< from 0
+  std::int64_t epoch = 1;  ///< from 1, as the step
   double loss = 0;         ///< of the step's whole global batch, before the update
   double lr = 0;
   std::int64_t samples = 0;  ///< since the last train event

@@ -67,24 +67,6 @@ TEST(BatchPlan, ARunWithoutStepsNeedsNoData) {
   EXPECT_EQ(plan_batch({.max_steps = 0}, 2, 0).global_batch, 200);
 }
 
-TEST(ShardRange, CutsWithoutGapAndWithoutEmptyRank) {
-  EXPECT_EQ(shard_range(0, 4, 6), (ShardRange{0, 1}));
-  EXPECT_EQ(shard_range(1, 4, 6), (ShardRange{1, 3}));
-  EXPECT_EQ(shard_range(2, 4, 6), (ShardRange{3, 4}));
-  EXPECT_EQ(shard_range(3, 4, 6), (ShardRange{4, 6}));
-  for (int shards = 1; shards <= 20; ++shards)
-    for (int world = 1; world <= shards; ++world) {
-      int next = 0;
-      for (int rank = 0; rank < world; ++rank) {
-        const ShardRange range = shard_range(rank, world, shards);
-        EXPECT_EQ(range.begin, next);
-        EXPECT_GE(range.size(), 1);
-        next = range.end;
-      }
-      EXPECT_EQ(next, shards);
-    }
-}
-
 TEST(Steps, AnEpochCountsPaddedShardsAndItsSmallLastBatch) {
   EXPECT_EQ(steps_per_epoch({100, 2, 50}, 60000), 600);
   EXPECT_EQ(steps_per_epoch({200, 2, 100}, 60001), 301);  // 30001 samples a shard

@@ -1,0 +1,28 @@
+#include "lockstep/metrics/csv.h"
+
+namespace lockstep::metrics {
+namespace {
+
+std::string whole(const Event& event, const char* name) { return std::to_string(event.integer(name)); }
+std::string real(const Event& event, const char* name) { return shortest(event.number(name)); }
+
+}  // namespace
+
+std::string csv_row(const Event& event) {
+  if (event.kind != Kind::train && event.kind != Kind::eval) return "";
+  const std::string start = std::string(to_string(event.kind)) + "," + shortest(event.time) + "," +
+                            whole(event, "step") + "," + whole(event, "epoch") + "," + real(event, "loss") + ",";
+  if (event.kind == Kind::train) return start + real(event, "lr") + "," + real(event, "samples_per_second") + ",,";
+  return start + ",," + real(event, "top1") + "," + whole(event, "samples");
+}
+
+Csv::Csv(std::string path) : file_(std::move(path)) {
+  if (file_.is_new()) file_.append(std::string(kCsvHeader) + "\n");
+}
+
+void Csv::write(const Event& event) {
+  const std::string row = csv_row(event);
+  if (!row.empty()) file_.append(row + "\n");
+}
+
+}  // namespace lockstep::metrics

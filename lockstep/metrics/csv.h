@@ -1,0 +1,29 @@
+#pragma once
+
+// metrics.csv: the train and eval events as a table for spreadsheets and plots.
+
+#include <string>
+
+#include "lockstep/metrics/line_file.h"
+#include "lockstep/metrics/sink.h"
+
+namespace lockstep::metrics {
+
+/// The columns of every row; a column that an event has not stays empty.
+inline constexpr const char* kCsvHeader = "event,time,step,epoch,loss,lr,samples_per_second,top1,samples";
+
+/// The event as a row without its line end; "" for the kinds that have no row. Numbers as
+/// in metrics.jsonl. Throws Error when a field is missing that its kind must have.
+std::string csv_row(const Event& event);
+
+/// Appends to `path`, the header first when the file is new. Errors: see LineFile.
+class Csv : public Sink {
+ public:
+  explicit Csv(std::string path);
+  void write(const Event& event) override;
+
+ private:
+  LineFile file_;
+};
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,120 @@
+#include "lockstep/metrics/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+
+namespace lockstep::metrics {
+namespace {
+
+/// `value` by a printf format for a double.
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), pattern, value);
+  return text;
+}
+
+/// "3/10"; "3" when the total is not known.
+std::string of(std::int64_t count, std::int64_t total) {
+  return std::to_string(count) + (total > 0 ? "/" + std::to_string(total) : std::string());
+}
+
+std::string train_text(const Event& event, const RunLength& run) {
+  const std::int64_t step = event.integer("step");
+  const double speed = event.number("samples_per_second");
+  const double left = static_cast<double>(run.steps - step) * static_cast<double>(run.samples_per_step) / speed;
+  return "epoch " + of(event.integer("epoch"), run.epochs) + "  step " + of(step, run.steps) + "  loss " +
+         format("%.4f", event.number("loss")) + "  lr " + format("%.4g", event.number("lr")) + "  " +
+         format("%.0f", speed) + " images/s  ETA " + duration_text(left);
+}
+
+std::string eval_text(const Event& event, const RunLength& run) {
+  return "epoch " + of(event.integer("epoch"), run.epochs) + "  evaluation: loss " +
+         format("%.4f", event.number("loss")) + ", accuracy " + format("%.2f", 100 * event.number("top1")) + " % of " +
+         std::to_string(event.integer("samples"));
+}
+
+std::string done_text(const Event& event) {
+  return "done: " + std::to_string(event.integer("steps")) + " steps in " + format("%.1f", event.number("seconds")) +
+         " s, " + format("%.0f", event.number("samples_per_second")) + " images/s, weights " +
+         event.text("weights_hash");
+}
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno != EINTR) return;
+    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+int terminal_columns(int fd) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  constexpr double kCentury = 3.2e9;
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > kCentury) return "?";
+  const auto whole = static_cast<std::int64_t>(std::ceil(seconds));
+  const auto days = static_cast<long long>(whole / 86400), hours = static_cast<long long>(whole / 3600 % 24);
+  const auto minutes = static_cast<long long>(whole / 60 % 60), rest = static_cast<long long>(whole % 60);
+  char text[64];
+  if (days > 0)
+    std::snprintf(text, sizeof(text), "%lldd %02lld:%02lld:%02lld", days, hours, minutes, rest);
+  else if (hours > 0)
+    std::snprintf(text, sizeof(text), "%lld:%02lld:%02lld", hours, minutes, rest);
+  else
+    std::snprintf(text, sizeof(text), "%lld:%02lld", minutes, rest);
+  return text;
+}
+
+std::string progress_text(const Event& event, const RunLength& run) {
+  switch (event.kind) {
+    case Kind::start:
+      return "";
+    case Kind::train:
+      return train_text(event, run);
+    case Kind::eval:
+      return eval_text(event, run);
+    case Kind::checkpoint:
+      return "checkpoint at step " + std::to_string(event.integer("step")) + ": " + event.text("path");
+    case Kind::fault:
+      return "fault: " + event.text("cause");
+    case Kind::done:
+      return done_text(event);
+  }
+  return "";
+}
+
+std::string terminal_text(Kind kind, const std::string& text, int columns) {
+  constexpr const char* kClearRest = "\x1b[K";
+  if (kind != Kind::train) return "\r" + text + kClearRest + "\n";
+  // A line that wraps could not be rewritten; the last column is left free as well.
+  const std::size_t room = columns > 1 ? static_cast<std::size_t>(columns - 1) : text.size();
+  return "\r" + text.substr(0, room) + kClearRest;
+}
+
+Progress::Progress(int fd, RunLength run) : fd_(fd), run_(run), terminal_(::isatty(fd) == 1) {}
+
+Progress::~Progress() {
+  if (line_open_) write_all(fd_, "\n");
+}
+
+void Progress::write(const Event& event) {
+  const std::string text = progress_text(event, run_);
+  if (text.empty()) return;
+  if (!terminal_) return write_all(fd_, text + "\n");
+  // The last train line before anything else stays on the screen.
+  const bool replaces = event.kind == Kind::train;
+  if (line_open_ && !replaces) write_all(fd_, "\n");
+  write_all(fd_, terminal_text(event.kind, text, terminal_columns(fd_)));
+  line_open_ = replaces;
+}
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,49 @@
+#pragma once
+
+// What a person sees while a run goes on: on a terminal one line that is rewritten, in a
+// file or pipe plain lines. The texts are pure functions of the events.
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/metrics/sink.h"
+
+namespace lockstep::metrics {
+
+/// What the events do not say about the run as a whole.
+struct RunLength {
+  std::int64_t steps = 0;             ///< steps of the whole run
+  std::int64_t samples_per_step = 1;  ///< the global batch, for the time that is left
+  std::int64_t epochs = 0;            ///< passes of the whole run; 0: not known, not shown
+};
+
+/// "0:42", "12:05", "1:02:03", "2d 03:04:05"; seconds are rounded up. "?" when not finite or negative.
+std::string duration_text(double seconds);
+
+/// Train: "epoch 1/10  step 100/600  loss 0.3456  lr 0.001  12345 images/s  ETA 0:42"; the
+/// other kinds, but start (""), have a line of their own. Fields: docs/design/metrics.md.
+/// Numbers are rounded here only. Throws Error when the event lacks one.
+std::string progress_text(const Event& event, const RunLength& run);
+
+/// The bytes that show `text` on a terminal `columns` wide (0: unknown): a train line
+/// replaces the line the cursor is in, every other one stays.
+std::string terminal_text(Kind kind, const std::string& text, int columns);
+
+/// Writes to a descriptor that it does not own. A failure to write is no failure of the
+/// run: nobody may be looking any more.
+class Progress : public Sink {
+ public:
+  /// Rewrites its line when `fd` is a terminal.
+  Progress(int fd, RunLength run);
+  /// Leaves the cursor at the start of a line.
+  ~Progress() override;
+  void write(const Event& event) override;
+
+ private:
+  int fd_;
+  RunLength run_;
+  bool terminal_;
+  bool line_open_ = false;  ///< the cursor is in a train line
+};
+
+}  // namespace lockstep::metrics

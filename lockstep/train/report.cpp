@@ -1,0 +1,143 @@
+#include "lockstep/train/report.h"
+
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/metrics/csv.h"
+#include "lockstep/metrics/jsonl.h"
+#include "lockstep/metrics/progress.h"
+#include "lockstep/metrics/run_directory.h"
+#include "lockstep/metrics/tensorboard.h"
+
+namespace lockstep::train {
+namespace {
+
+using metrics::Event;
+using metrics::Kind;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double rate(std::int64_t samples, double seconds) {
+  return seconds > 0 ? double(samples) / seconds : 0;
+}
+
+template <class T>
+nlohmann::ordered_json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+std::string config_json(const Options& options) {
+  const nlohmann::ordered_json config{
+      {"model", options.model},
+      {"dataset", options.dataset},
+      {"data_path", options.data_path},
+      {"epochs", or_null(options.epochs)},
+      {"max_steps", or_null(options.max_steps)},
+      {"batch_size", or_null(options.batch_size)},
+      {"global_batch_size", or_null(options.global_batch_size)},
+      {"logical_shards", or_null(options.logical_shards)},
+      {"opt", options.opt},
+      {"lr", options.lr},
+      {"momentum", options.momentum},
+      {"weight_decay", options.weight_decay},
+      {"seed", options.seed},
+      {"weights", options.weights},
+      {"save_weights", options.save_weights},
+      {"threads", options.threads},
+      {"timeout", options.timeout},
+      {"print_freq", options.print_freq},
+      {"eval", options.eval},
+  };
+  return config.dump(2) + "\n";
+}
+
+class Silence final : public Report {
+ public:
+  void start(const RunSize&) override {}
+  void train(const TrainEvent&) override {}
+  void eval(std::int64_t, std::int64_t, const Evaluation&) override {}
+  void done(double, double, std::int64_t, std::int64_t, const std::string&) override {}
+};
+
+class LeaderReport final : public Report {
+ public:
+  explicit LeaderReport(const Options& options) : options_(options) {
+    if (options.output_dir.empty()) return;
+    const auto directory = metrics::RunDirectory::create(
+        options.output_dir, config_json(options),
+        options.overwrite ? metrics::IfUsed::overwrite : metrics::IfUsed::refuse);
+    sinks_.add(std::make_unique<metrics::JsonLines>(directory.metrics_jsonl()));
+    sinks_.add(std::make_unique<metrics::Csv>(directory.metrics_csv()));
+    sinks_.add(std::make_unique<metrics::TensorBoard>(directory.path(), now()));
+  }
+
+  void start(const RunSize& size) override {
+    const std::int64_t per_epoch = size.train_samples > 0 ? steps_per_epoch(size.plan, size.train_samples) : 0;
+    sinks_.add(std::make_unique<metrics::Progress>(
+        STDOUT_FILENO,
+        metrics::RunLength{.steps = size.total_steps,
+                           .samples_per_step = size.plan.global_batch,
+                           .epochs = per_epoch > 0 ? (size.total_steps + per_epoch - 1) / per_epoch : 0}));
+    write(Kind::start, {{"model", options_.model},
+                        {"dataset", options_.dataset},
+                        {"optimizer", options_.opt},
+                        {"world_size", std::int64_t(size.world_size)},
+                        {"logical_shards", std::int64_t(size.plan.shards)},
+                        {"global_batch_size", size.plan.global_batch},
+                        {"threads", std::int64_t(options_.threads)},
+                        {"seed", options_.seed},
+                        {"steps", size.total_steps},
+                        {"train_samples", size.train_samples},
+                        {"lockstep_version", std::string(LOCKSTEP_VERSION)},
+                        {"torch_version", std::string(TORCH_VERSION)}});
+  }
+
+  void train(const TrainEvent& event) override {
+    write(Kind::train, {{"step", event.step},
+                        {"epoch", event.epoch},
+                        {"loss", event.loss},
+                        {"lr", event.lr},
+                        {"samples_per_second", rate(event.samples, event.time.total())},
+                        {"data_seconds", event.time.data},
+                        {"compute_seconds", event.time.compute},
+                        {"step_seconds", event.time.step}});
+  }
+
+  void eval(std::int64_t epoch, std::int64_t step, const Evaluation& evaluation) override {
+    write(Kind::eval, {{"step", step},
+                       {"epoch", epoch},
+                       {"loss", evaluation.loss},
+                       {"top1", evaluation.top1},
+                       {"samples", evaluation.samples}});
+  }
+
+  void done(double seconds, double training_seconds, std::int64_t steps, std::int64_t samples,
+            const std::string& weights_hash) override {
+    write(Kind::done, {{"seconds", seconds},
+                       {"steps", steps},
+                       {"samples_per_second", rate(samples, training_seconds)},
+                       {"weights_hash", weights_hash}});
+  }
+
+ private:
+  void write(Kind kind, std::vector<std::pair<std::string, metrics::Value>> fields) {
+    sinks_.write({.kind = kind, .time = now(), .fields = std::move(fields)});
+  }
+
+  const Options& options_;
+  metrics::MultiSink sinks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Report> make_report(const Options& options, bool leader) {
+  if (!leader) return std::make_unique<Silence>();
+  return std::make_unique<LeaderReport>(options);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,50 @@
+#include "lockstep/parallel/shards.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace lockstep::parallel {
+namespace {
+
+TEST(Shards, AreCutWithoutGapAndWithoutEmptyRank) {
+  const int edges[] = {0, 1, 3, 4, 6};
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(shards_of(rank, 4, 6).first, edges[rank]);
+    EXPECT_EQ(shards_of(rank, 4, 6).last, edges[rank + 1]);
+  }
+  for (int shards = 1; shards <= 20; ++shards)
+    for (int ranks = 1; ranks <= shards; ++ranks) {
+      int next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_EQ(shards_of(rank, ranks, shards).first, next);
+        EXPECT_GE(shards_of(rank, ranks, shards).count(), 1);
+        next = shards_of(rank, ranks, shards).last;
+      }
+      EXPECT_EQ(next, shards);
+    }
+}
+
+TEST(ShardSeed, IsSplitMix64Chained) {
+  // The first output of SplitMix64 for state 0 (published with the generator).
+  constexpr std::uint64_t first = 0xe220a8397b1dcdafULL;
+  // mix(0) == first, so with step == first the middle argument is 0 again, and so on.
+  EXPECT_EQ(shard_seed(0, first, 0), [] {
+    std::uint64_t z = 0xe220a8397b1dcdafULL + 0x9e3779b97f4a7c15ULL;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+  }());
+}
+
+TEST(ShardSeed, EveryArgumentCounts) {
+  std::set<std::uint64_t> seeds;
+  for (std::uint64_t seed = 0; seed < 8; ++seed)
+    for (std::uint64_t step = 1; step < 50; ++step)
+      for (int shard = 0; shard < 8; ++shard) seeds.insert(shard_seed(seed, step, shard));
+  EXPECT_EQ(seeds.size(), 8u * 49u * 8u);
+  static_assert(shard_seed(1, 2, 3) == shard_seed(1, 2, 3));
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
