@@ -326,6 +326,11 @@ std::string Engine::weights_hash() const {
   return state::tensors_hash(tensors);
 }
 
+std::string Engine::state_hash() const {
+  if (!fused_) throw UsageError("data parallel: state_hash() needs an attached optimizer");
+  return fused_->state.buffer_hash(int(fused_->state.committed().buffer));
+}
+
 std::shared_ptr<void> Engine::no_sync() {
   if (!buckets_) throw UsageError("data parallel: no_sync() is for other optimizers; with ours gradients add up until step()");
   const bool before = buckets_->enabled();

@@ -68,6 +68,10 @@ class Engine : public optim::Target {
   /// state::tensors_hash() over all parameters and buffers, by their PyTorch names.
   std::string weights_hash() const;
 
+  /// XXH3-128 over the committed buffer: weights, optimizer state, module buffers and record.
+  /// Equal states, equal hashes, on any rank. Needs an attached optimizer.
+  std::string state_hash() const;
+
   /// While the returned object lives, gradients stay local and add up in .grad(), as with
   /// PyTorch's no_sync. For optimizers that are not ours only: ours add up until step().
   std::shared_ptr<void> no_sync();

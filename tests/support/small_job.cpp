@@ -14,7 +14,7 @@ SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int sampl
 
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job) {
   torch::manual_seed(1);
-  SmallNet model;
+  SmallNet model(job.ballast);
   DistributedDataParallel ddp(model, group, {.shards = job.shards, .seed = 5});
   std::unique_ptr<optim::Optimizer> optimizer;
   if (job.optimizer == SmallOptimizer::sgd)

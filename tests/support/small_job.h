@@ -14,12 +14,15 @@
 namespace lockstep::support {
 
 struct SmallNetImpl : torch::nn::Module {
-  SmallNetImpl()
+  /// `ballast`: elements of a module buffer that does nothing but take time to move.
+  explicit SmallNetImpl(std::int64_t ballast = 0)
       : fc1(register_module("fc1", torch::nn::Linear(20, 300))),
         bn(register_module("bn", torch::nn::BatchNorm1d(300))),
         dropout(register_module("dropout", torch::nn::Dropout(0.3))),
         fc2(register_module("fc2", torch::nn::Linear(300, 90))),
-        fc3(register_module("fc3", torch::nn::Linear(90, 5))) {}
+        fc3(register_module("fc3", torch::nn::Linear(90, 5))) {
+    register_buffer("ballast", torch::zeros({ballast}));
+  }
   at::Tensor forward(const at::Tensor& x) {
     return fc3(torch::relu(fc2(dropout(torch::relu(bn(fc1(x)))))));
   }
@@ -44,6 +47,7 @@ struct SmallJob {
   int shards = 4;
   std::uint64_t steps = 6;
   SmallOptimizer optimizer = SmallOptimizer::sgd;
+  std::int64_t ballast = 0;
   /// Called on every rank with the engine before the first and after each step.
   std::function<void(parallel::Engine&)> after_step = [](parallel::Engine&) {};
 };
