@@ -291,7 +291,7 @@ void Engine::flip() {
 }
 
 void Engine::modify(const std::function<void()>& fn) {
-  if (!fused_) throw UsageError("data parallel: modify() needs an attached optimizer; before, edit the module itself");
+  require_optimizer("modify()");
   if (active_shard_) throw UsageError("data parallel: modify() in the middle of a step");
   base::Member& member = group_->node().member;
   state::SharedState& state = fused_->state;
@@ -326,8 +326,17 @@ std::string Engine::weights_hash() const {
   return state::tensors_hash(tensors);
 }
 
+std::string Engine::page_size() const {
+  require_optimizer("page_size()");
+  return base::page_size(fused_->state.read(0));
+}
+
+void Engine::require_optimizer(const char* what) const {
+  if (!fused_) throw UsageError(std::string("data parallel: ") + what + " needs an attached optimizer");
+}
+
 std::string Engine::state_hash() const {
-  if (!fused_) throw UsageError("data parallel: state_hash() needs an attached optimizer");
+  require_optimizer("state_hash()");
   return fused_->state.buffer_hash(int(fused_->state.committed().buffer));
 }
 

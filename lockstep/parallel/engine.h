@@ -72,6 +72,9 @@ class Engine : public optim::Target {
   /// Equal states, equal hashes, on any rank. Needs an attached optimizer.
   std::string state_hash() const;
 
+  /// The page size behind the shared state (base::page_size). Needs an attached optimizer.
+  std::string page_size() const;
+
   /// While the returned object lives, gradients stay local and add up in .grad(), as with
   /// PyTorch's no_sync. For optimizers that are not ours only: ours add up until step().
   std::shared_ptr<void> no_sync();
@@ -85,6 +88,7 @@ class Engine : public optim::Target {
  private:
   struct Fused;  // what exists once an optimizer of ours is attached
 
+  void require_optimizer(const char* what) const;
   void check_same_module() const;
   void broadcast_module();
   void on_gradient(std::size_t parameter);

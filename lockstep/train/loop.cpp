@@ -53,6 +53,7 @@ Loop::Loop(const Options& options, const comm::World& world)
       model_(train::make_model(options)),
       ddp_(model_, world.group(), {.shards = size_.plan.shards, .seed = std::uint64_t(options.seed)}),
       optimizer_(make_optimizer(options, ddp_)) {
+  size_.page_size = ddp_.page_size();
   report_ = make_report(options, leader_);
 }
 
@@ -68,9 +69,11 @@ void Loop::run() {
 
 void Loop::train_steps() {
   const std::int64_t per_epoch = steps_per_epoch(size_.plan, size_.train_samples);
-  data::Loader loader(shard_source(train_set_, size_.plan, ddp_.local_shards(), std::uint64_t(options_.seed)),
-                      /*first=*/1, /*last=*/size_.total_steps + 1, {.timeout_seconds = options_.timeout});
-  for (std::int64_t number = 1; number <= size_.total_steps; ++number) {
+  // Not always 1: a later generation goes on from the committed step.
+  const auto first = std::int64_t(ddp_.next_step());
+  data::Loader loader(shard_source(train_set_, size_.plan, ddp_.local_shards(), std::uint64_t(options_.seed)), first,
+                      size_.total_steps + 1, {.timeout_seconds = options_.timeout});
+  for (std::int64_t number = first; number <= size_.total_steps; ++number) {
     std::optional<data::Batch> batch;
     {
       const Timed timed(since_last_event_.time.data);

@@ -93,6 +93,7 @@ class LeaderReport final : public Report {
                         {"seed", options_.seed},
                         {"steps", size.total_steps},
                         {"train_samples", size.train_samples},
+                        {"page_size", size.page_size},
                         {"lockstep_version", std::string(LOCKSTEP_VERSION)},
                         {"torch_version", std::string(TORCH_VERSION)}});
   }

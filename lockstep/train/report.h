@@ -34,6 +34,7 @@ struct RunSize {
   BatchPlan plan;
   std::int64_t total_steps = 0;
   std::int64_t train_samples = 0;
+  std::string page_size;  ///< of the shared state, as the kernel granted it
 };
 
 class Report {
