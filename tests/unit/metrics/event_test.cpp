@@ -34,7 +34,7 @@ TEST(Event, AMissingOrMistypedFieldIsNamed) {
 
 TEST(Shortest, ReadsBackAsTheSameBits) {
   EXPECT_EQ(shortest(0.1), "0.1");
-  EXPECT_EQ(shortest(1e-4), "0.0001");
+  EXPECT_EQ(shortest(1e-4), "1e-04");
   for (double value : {1.0 / 3, 1e300, 5e-324, -0.0, 123456789.123456789, std::numeric_limits<double>::max()}) {
     const double back = std::stold(shortest(value));
     EXPECT_EQ(std::memcmp(&back, &value, sizeof(value)), 0) << shortest(value);

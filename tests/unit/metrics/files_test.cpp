@@ -84,7 +84,7 @@ TEST(Csv, RowsHaveTheColumnsOfTheHeader) {
   EXPECT_EQ(lines[0], kCsvHeader);
   const std::size_t columns = split(kCsvHeader, ',').size();
   for (const std::string& line : lines) EXPECT_EQ(split(line, ',').size(), columns) << line;
-  EXPECT_EQ(lines[1], "train,1000.25,300,2,0.1,0.0001,12345.678,,");
+  EXPECT_EQ(lines[1], "train,1000.25,300,2,0.1,1e-04,12345.678,,");
   const std::vector<std::string> eval = split(lines[2], ',');
   EXPECT_EQ(eval[0], "eval");
   EXPECT_EQ(std::stod(eval[4]), 1.0 / 3);
