@@ -1,0 +1,148 @@
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/metrics/csv.h"
+#include "lockstep/metrics/jsonl.h"
+#include "sample_events.h"
+
+namespace lockstep::metrics {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  if (!text.empty() && text.back() == separator && separator != '\n') parts.emplace_back();
+  return parts;
+}
+
+TEST(JsonLines, EveryLineIsAnObjectWithUnroundedNumbers) {
+  TemporaryFolder folder;
+  JsonLines sink(folder.file("metrics.jsonl"));
+  for (const Event& event : {train_event(), eval_event(), done_event()}) sink.write(event);
+  const std::vector<std::string> lines = split(read_all(folder.file("metrics.jsonl")), '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  const auto train = nlohmann::json::parse(lines[0]);
+  EXPECT_EQ(train["event"], "train");
+  EXPECT_EQ(train["time"].get<double>(), 1000.25);
+  EXPECT_EQ(train["step"].get<std::int64_t>(), 300);
+  EXPECT_TRUE(train["step"].is_number_integer());
+  EXPECT_EQ(train["loss"].get<double>(), 0.1);
+  EXPECT_EQ(train["samples_per_second"].get<double>(), 12345.678);
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["loss"].get<double>(), 1.0 / 3);
+  EXPECT_EQ(nlohmann::json::parse(lines[2])["weights_hash"], "00ff");
+}
+
+TEST(JsonLines, FieldsKeepTheirOrder) {
+  EXPECT_EQ(json_line(train_event()), R"({"event":"train","time":1000.25,"step":300,"epoch":2,"loss":0.1,"lr":0.0001,)"
+                                      R"("samples_per_second":12345.678})");
+}
+
+TEST(JsonLines, NumbersThatJsonLacksAndBadTextStayReadable) {
+  Event event{.kind = Kind::fault, .time = 1, .fields = {{"loss", std::nan("")}, {"cause", std::string("a\nb\xff\"")}}};
+  const auto object = nlohmann::json::parse(json_line(event));
+  EXPECT_EQ(object["loss"], "nan");
+  EXPECT_EQ(object["cause"], "a\nb\xEF\xBF\xBD\"");
+  EXPECT_EQ(json_line(event).find('\n'), std::string::npos);
+}
+
+TEST(JsonLines, AKilledWriterLeavesWholeLines) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("metrics.jsonl");
+  const pid_t child = fork();
+  if (child == 0) {
+    JsonLines sink(path);
+    for (int i = 0; i < 50; ++i) sink.write(train_event());
+    kill(getpid(), SIGKILL);
+  }
+  waitpid(child, nullptr, 0);
+  const std::string text = read_all(path);
+  EXPECT_EQ(split(text, '\n').size(), 50u);
+  EXPECT_EQ(text.back(), '\n');
+}
+
+TEST(Csv, RowsHaveTheColumnsOfTheHeader) {
+  TemporaryFolder folder;
+  {
+    Csv sink(folder.file("metrics.csv"));
+    for (const Event& event : {train_event(), done_event(), eval_event()}) sink.write(event);
+  }
+  Csv(folder.file("metrics.csv")).write(train_event());  // a second header would be a wrong row
+  const std::vector<std::string> lines = split(read_all(folder.file("metrics.csv")), '\n');
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0], kCsvHeader);
+  const std::size_t columns = split(kCsvHeader, ',').size();
+  for (const std::string& line : lines) EXPECT_EQ(split(line, ',').size(), columns) << line;
+  EXPECT_EQ(lines[1], "train,1000.25,300,2,0.1,1e-04,12345.678,,");
+  const std::vector<std::string> eval = split(lines[2], ',');
+  EXPECT_EQ(eval[0], "eval");
+  EXPECT_EQ(std::stod(eval[4]), 1.0 / 3);
+  EXPECT_EQ(eval[7], "0.9875");
+  EXPECT_EQ(eval[8], "10000");
+}
+
+TEST(Csv, AnEventWithoutItsFieldsIsRefused) {
+  EXPECT_THROW(csv_row({.kind = Kind::train, .time = 1, .fields = {{"step", std::int64_t(1)}}}), Error);
+}
+
+TEST(LineFile, ErrorsNameTheFile) {
+  EXPECT_THAT([] { LineFile("/nowhere/metrics.jsonl"); }, ThrowsMessage<Error>(HasSubstr("/nowhere/metrics.jsonl: ")));
+  LineFile full("/dev/full");
+  EXPECT_THAT([&] { full.append("line\n"); }, ThrowsMessage<Error>(HasSubstr("/dev/full: No space left on device")));
+}
+
+TEST(LineFile, ARecordThatDoesNotFitIsTakenBack) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("small");
+  LineFile file(path);
+  file.append("first\n");
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 10, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THAT([&] { file.append("second line\n"); }, ThrowsMessage<Error>(HasSubstr(path)));
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(read_all(path), "first\n");
+}
+
+class Counting : public Sink {
+ public:
+  explicit Counting(int& count) : count_(count) {}
+  void write(const Event&) override { ++count_; }
+
+ private:
+  int& count_;
+};
+
+class Failing : public Sink {
+ public:
+  void write(const Event&) override { throw Error("disk full"); }
+};
+
+TEST(MultiSink, AFailureIsThrownAfterAllHaveTheEvent) {
+  int before = 0, after = 0;
+  MultiSink sinks;
+  sinks.add(std::make_unique<Counting>(before));
+  sinks.write(train_event());
+  sinks.add(std::make_unique<Failing>());
+  sinks.add(std::make_unique<Counting>(after));
+  EXPECT_THAT([&] { sinks.write(train_event()); }, ThrowsMessage<Error>("disk full"));
+  EXPECT_EQ(before, 2);
+  EXPECT_EQ(after, 1);
+}
+
+}  // namespace
+}  // namespace lockstep::metrics

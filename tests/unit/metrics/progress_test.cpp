@@ -1,0 +1,95 @@
+#include "lockstep/metrics/progress.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
+#include "sample_events.h"
+
+namespace lockstep::metrics {
+namespace {
+
+constexpr RunLength kRun{.steps = 600, .samples_per_step = 200, .epochs = 2};
+
+TEST(Duration, GrowsByUnits) {
+  EXPECT_EQ(duration_text(0), "0:00");
+  EXPECT_EQ(duration_text(41.2), "0:42");
+  EXPECT_EQ(duration_text(59.5), "1:00");
+  EXPECT_EQ(duration_text(725), "12:05");
+  EXPECT_EQ(duration_text(3723), "1:02:03");
+  EXPECT_EQ(duration_text(2 * 86400 + 3 * 3600 + 245), "2d 03:04:05");
+  for (double odd : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e300})
+    EXPECT_EQ(duration_text(odd), "?");
+}
+
+TEST(ProgressText, ShowsEachKind) {
+  // 300 steps x 200 images at 12345.678 a second: 4.86 s
+  EXPECT_EQ(progress_text(train_event(), kRun),
+            "epoch 2/2  step 300/600  loss 0.1000  lr 0.0001  12346 images/s  ETA 0:05");
+  EXPECT_EQ(progress_text(eval_event(), kRun), "epoch 2/2  evaluation: loss 0.3333, accuracy 98.75 % of 10000");
+  EXPECT_EQ(progress_text(done_event(), kRun), "done: 600 steps in 12.3 s, 10000 images/s, weights 00ff");
+  EXPECT_EQ(progress_text({.kind = Kind::fault, .fields = {{"cause", std::string("rank 1 is gone")}}}, kRun),
+            "fault: rank 1 is gone");
+  EXPECT_EQ(progress_text({.kind = Kind::checkpoint,
+                           .fields = {{"step", std::int64_t(7)}, {"path", std::string("checkpoints/7")}}},
+                          kRun),
+            "checkpoint at step 7: checkpoints/7");
+  EXPECT_EQ(progress_text({.kind = Kind::start}, kRun), "");
+}
+
+TEST(ProgressText, UnknownTotalsAndSpeedsAreNotInvented) {
+  Event event = train_event();
+  event.fields.back().second = 0.0;
+  EXPECT_EQ(progress_text(event, {.steps = 600, .samples_per_step = 200}),
+            "epoch 2  step 300/600  loss 0.1000  lr 0.0001  0 images/s  ETA ?");
+  EXPECT_THROW(progress_text({.kind = Kind::train}, kRun), Error);
+}
+
+TEST(TerminalText, OnlyTrainLinesAreRewrittenAndCut) {
+  EXPECT_EQ(terminal_text(Kind::train, "0123456789", 0), "\r0123456789\x1b[K");
+  EXPECT_EQ(terminal_text(Kind::train, "0123456789", 6), "\r01234\x1b[K");
+  EXPECT_EQ(terminal_text(Kind::eval, "0123456789", 6), "\r0123456789\x1b[K\n");
+}
+
+TEST(Progress, PlainLinesWhereThereIsNoTerminal) {
+  TemporaryFolder folder;
+  const base::UniqueFd file(::open(folder.file("out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  {
+    Progress progress(file.get(), kRun);
+    for (const Event& event : {train_event(), eval_event()}) progress.write(event);
+  }
+  EXPECT_EQ(read_all(folder.file("out")),
+            progress_text(train_event(), kRun) + "\n" + progress_text(eval_event(), kRun) + "\n");
+}
+
+TEST(Progress, OneRewrittenLineOnATerminal) {
+  const base::UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(master);
+  ASSERT_EQ(::grantpt(master.get()) | ::unlockpt(master.get()), 0);
+  const base::UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(terminal);
+  {
+    Progress progress(terminal.get(), kRun);
+    progress.write(train_event());
+    progress.write(train_event());
+  }
+  const std::string line = "\r" + progress_text(train_event(), kRun) + "\x1b[K";
+  std::string shown(4096, '\0');
+  const ssize_t count = ::read(master.get(), shown.data(), shown.size());
+  ASSERT_GT(count, 0);
+  shown.resize(static_cast<std::size_t>(count));
+  EXPECT_EQ(shown, line + line + "\r\n");  // the terminal makes \r\n of \n
+}
+
+TEST(Progress, NobodyWatchingIsNoFailure) {
+  Progress progress(-1, kRun);
+  EXPECT_NO_THROW(progress.write(train_event()));
+}
+
+}  // namespace
+}  // namespace lockstep::metrics
