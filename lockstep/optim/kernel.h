@@ -28,10 +28,11 @@ struct StreamingStore {
 // The mean gradient where the number of shards is known to the compiler: the whole tree in registers.
 template <int Shards>
 struct FixedMean {
-  explicit FixedMean(const Arrays& arrays) : scale(Vector::all(1.0f / float(Shards))) {
+  explicit FixedMean(const Arrays& arrays)
+      : scale(Vector::all(1.0f / float(Shards))), clip(Vector::all(arrays.gradient_scale)) {
     for (int shard = 0; shard < Shards; ++shard) gradients[shard] = arrays.gradients[shard];
   }
-  Vector operator()(std::size_t i) const { return sum<0, Shards>(i) * scale; }
+  Vector operator()(std::size_t i) const { return sum<0, Shards>(i) * scale * clip; }
 
   template <int Lo, int Hi>
   Vector sum(std::size_t i) const {
@@ -44,20 +45,23 @@ struct FixedMean {
   }
 
   const float* gradients[Shards];
-  Vector scale;
+  Vector scale, clip;
 };
 
 // The same for any number of shards.
 struct AnyMean {
   explicit AnyMean(const Arrays& arrays)
-      : gradients(arrays.gradients), shards(arrays.shards), scale(Vector::all(1.0f / float(arrays.shards))) {}
+      : gradients(arrays.gradients),
+        shards(arrays.shards),
+        scale(Vector::all(1.0f / float(arrays.shards))),
+        clip(Vector::all(arrays.gradient_scale)) {}
   Vector operator()(std::size_t i) const {
-    return base::tree_sum(0, shards, [&](int shard) { return Vector::load(gradients[shard] + i); }) * scale;
+    return base::tree_sum(0, shards, [&](int shard) { return Vector::load(gradients[shard] + i); }) * scale * clip;
   }
 
   const float* const* gradients;
   int shards;
-  Vector scale;
+  Vector scale, clip;
 };
 
 template <bool Momentum, bool Decay>

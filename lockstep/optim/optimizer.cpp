@@ -54,6 +54,10 @@ void check(const SGDOptions& options) {
 void check(const AdamOptions& options) { check_adam(options); }
 void check(const AdamWOptions& options) { check_adam(options); }
 
+void check(const StepOptions& options) {
+  require(options.max_norm >= 0, "max_norm", options.max_norm, "at least 0 (0: no clipping)");
+}
+
 SGDRule rule_for(const SGDOptions& options, std::uint64_t step) {
   return {.negative_lr = float(-options.lr),
           .momentum = float(options.momentum),

@@ -16,6 +16,13 @@
 
 namespace lockstep::optim {
 
+/// What a single step may be told.
+struct StepOptions {
+  /// Clips the mean gradients so that their 2-norm over all parameters is at most this, as
+  /// torch.nn.utils.clip_grad_norm_ does; costs one more pass over the gradients. 0: no clipping.
+  double max_norm = 0;
+};
+
 /// What an optimizer steps: the data-parallel engine.
 class Target {
  public:
@@ -26,7 +33,7 @@ class Target {
   /// The step that the next call of apply() makes, counted from 1.
   virtual std::uint64_t next_step() const = 0;
   /// One step: reduce, update by the rule, commit. Collective.
-  virtual void apply(const Rule& rule) = 0;
+  virtual void apply(const Rule& rule, const StepOptions& options) = 0;
   /// Forgets the gradients gathered since the last step.
   virtual void discard_gradients() = 0;
 };
@@ -59,6 +66,7 @@ struct AdamWOptions {
 void check(const SGDOptions& options);
 void check(const AdamOptions& options);
 void check(const AdamWOptions& options);
+void check(const StepOptions& options);
 
 /// The rule of step `step` (from 1).
 SGDRule rule_for(const SGDOptions& options, std::uint64_t step);
@@ -77,7 +85,8 @@ class Optimizer {
   /// One step of the whole group: waits for all gradients, reduces, updates, commits.
   /// Throws Error when a parameter got no gradient or a .grad was set by hand, GroupAborted
   /// when a peer failed; the weights are then still those of the last step.
-  virtual void step() = 0;
+  /// UsageError for options out of range.
+  virtual void step(const StepOptions& options = {}) = 0;
   /// Forgets the gradients of backward passes since the last step. Not needed after step().
   virtual void zero_grad() = 0;
   /// Sets the learning rate of the coming steps; the same on all ranks.
@@ -93,7 +102,10 @@ class FusedOptimizer final : public Optimizer {
     check(options_);
     target_.attach(state_arrays(options_));
   }
-  void step() override { target_.apply(rule_for(options_, target_.next_step())); }
+  void step(const StepOptions& options = {}) override {
+    check(options);
+    target_.apply(rule_for(options_, target_.next_step()), options);
+  }
   void zero_grad() override { target_.discard_gradients(); }
   void set_lr(double lr) override {
     Options changed = options_;

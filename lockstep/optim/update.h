@@ -26,6 +26,7 @@ struct Arrays {
   const float* from_state[kMaxStateArrays] = {};  ///< SGD: momentum; Adam: m, v
   float* to_weights = nullptr;
   float* to_state[kMaxStateArrays] = {};
+  float gradient_scale = 1;  ///< multiplies the mean gradient: the clipping coefficient
 };
 
 enum class Stores {
@@ -39,6 +40,14 @@ enum class Stores {
 /// is decided from it.
 void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, std::size_t total,
             Stores stores = Stores::automatic);
+
+/// Elements of a block, over which square_sums() adds up: 64 KiB.
+inline constexpr std::size_t kBlock = std::size_t(16) << 10;
+
+/// sums[b] = sum of squares of the mean gradients (tree sum times 1/shards, in float32) of block
+/// b, for the blocks of [begin, end); `begin` on a block edge, `sums` indexed from block 0. Added
+/// up in float64 over 16 interleaved lanes, then the lanes in tree order: the same bits everywhere.
+void square_sums(const Arrays& arrays, std::size_t begin, std::size_t end, double* sums);
 
 /// The instruction set that update() uses here: "avx512", "avx2" or "scalar". The environment
 /// variable LOCKSTEP_ISA may name a lower one (for tests; the bits are the same).

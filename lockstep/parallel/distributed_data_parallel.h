@@ -21,9 +21,7 @@
 
 namespace lockstep::parallel {
 
-/// The shards of one rank's batch, one after the other. Batch: anything with tensor members
-/// `data` and `target`, samples along dimension 0.
-template <class Batch>
+/// The shards of one rank's batch, one after the other; samples along dimension 0.
 class Shards {
  public:
   struct Shard {
@@ -32,8 +30,9 @@ class Shards {
     at::Tensor target;
   };
 
-  Shards(Engine& engine, const Batch& batch) : engine_(engine), batch_(batch) {
-    const std::int64_t samples = batch.data.size(0);
+  Shards(Engine& engine, at::Tensor data, at::Tensor target)
+      : engine_(engine), data_(std::move(data)), target_(std::move(target)) {
+    const std::int64_t samples = data_.size(0);
     const int count = engine.local_shards().count();
     if (samples % count != 0)
       throw UsageError("shards: a batch of " + std::to_string(samples) + " samples cannot be cut into this rank's " +
@@ -62,12 +61,13 @@ class Shards {
   Shard& start(int shard) {
     engine_.begin_shard(shard);
     const std::int64_t first = (shard - engine_.local_shards().first) * per_shard_;
-    current_ = {shard, batch_.data.narrow(0, first, per_shard_), batch_.target.narrow(0, first, per_shard_)};
+    current_ = {shard, data_.narrow(0, first, per_shard_), target_.narrow(0, first, per_shard_)};
     return current_;
   }
 
   Engine& engine_;
-  const Batch& batch_;
+  at::Tensor data_;
+  at::Tensor target_;
   std::int64_t per_shard_ = 0;
   Shard current_;
 };
@@ -93,8 +93,11 @@ class DistributedDataParallel : public Engine {
     return wrapped_->forward(std::forward<Inputs>(inputs)...);
   }
 
+  /// Batch: anything with tensor members `data` and `target`.
   template <class Batch>
-  Shards<Batch> shards(const Batch& batch) { return Shards<Batch>(*this, batch); }
+  Shards shards(const Batch& batch) {
+    return {*this, batch.data, batch.target};
+  }
   using Engine::shards;
 
  private:

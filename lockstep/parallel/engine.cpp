@@ -4,11 +4,12 @@
 #include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 
 #include "lockstep/base/tree.h"
-#include "lockstep/optim/update.h"
 #include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/gradient_slots.h"
 #include "lockstep/parallel/module_buffers.h"
@@ -231,29 +232,33 @@ void Engine::check_gradients() const {
   fused_->slots.check_complete();
 }
 
-void Engine::apply(const optim::Rule& rule) {
-  or_abort([&] { run_step(rule); });
+void Engine::apply(const optim::Rule& rule, const optim::StepOptions& options) {
+  or_abort([&] { run_step(rule, options); });
 }
 
-void Engine::run_step(const optim::Rule& rule) {
+void Engine::run_step(const optim::Rule& rule, const optim::StepOptions& options) {
   const std::uint64_t step = next_step();
   base::Member& member = group_->node().member;
-  state::SharedState& state = fused_->state;
+  const state::Layout& layout = fused_->state.layout();
   end_shard();
   check_gradients();
   member.set_phase(Phase::gather);
   member.barrier();
+  const double norm = options.max_norm > 0 ? gradient_norm() : 0;
   member.set_phase(Phase::update);
-  update_slice(rule);
-  if (group_->rank() == 0) write_record(step);
+  optim::Arrays arrays = arrays_of_step();
+  if (norm > 0) arrays.gradient_scale = std::min(1.0f, float(options.max_norm / (norm + 1e-6)));
+  const state::Slice mine = layout.slice(group_->rank(), group_->size());
+  optim::update(rule, arrays, mine.begin, mine.end, layout.elements());
+  if (group_->rank() == 0) write_record(step, norm);
   member.set_phase(Phase::vote);
-  state.vote(step);
+  fused_->state.vote(step);
   member.set_phase(Phase::flip);
   flip();
   member.set_phase(Phase::outside);
 }
 
-void Engine::update_slice(const optim::Rule& rule) {
+optim::Arrays Engine::arrays_of_step() const {
   const state::SharedState& state = fused_->state;
   const state::Layout& layout = state.layout();
   const int from = int(state.committed().buffer);
@@ -266,17 +271,28 @@ void Engine::update_slice(const optim::Rule& rule) {
     arrays.from_state[array] = state.read_as<float>(layout.optimizer_array(from, array));
     arrays.to_state[array] = state.write_as<float>(layout.optimizer_array(to, array));
   }
+  return arrays;
+}
+
+// One more pass and barrier: each rank's blocks, then all blocks in tree order on every rank.
+double Engine::gradient_norm() {
+  const state::SharedState& state = fused_->state;
+  const state::Layout& layout = state.layout();
   const state::Slice mine = layout.slice(group_->rank(), group_->size());
-  optim::update(rule, arrays, mine.begin, mine.end, layout.elements());
+  optim::square_sums(arrays_of_step(), mine.begin, mine.end, state.write_as<double>(layout.block_sums()));
+  group_->node().member.barrier();
+  const auto* sums = state.read_as<double>(layout.block_sums());
+  if (layout.blocks() == 0) return 0;
+  return std::sqrt(base::tree_sum(0, int(layout.blocks()), [&](int block) { return sums[block]; }));
 }
 
 // Shard 0's module buffers and the means over the shards, by rank 0, which computes shard 0.
-void Engine::write_record(std::uint64_t step) {
+void Engine::write_record(std::uint64_t step, double gradient_norm) {
   const state::SharedState& state = fused_->state;
   const state::Layout& layout = state.layout();
   const int to = state.target();
   const auto shard = [&](int s) { return *state.read_as<state::ShardRecord>(layout.shard_record(s)); };
-  state::StepRecord record{.step = step};
+  state::StepRecord record{.step = step, .gradient_norm = gradient_norm};
   record.loss = base::tree_sum(0, options_.shards, [&](int s) { return shard(s).loss; }) / options_.shards;
   for (int s = 0; s < options_.shards; ++s) record.samples += shard(s).samples;
   *state.write_as<state::StepRecord>(layout.step_record(to)) = record;

@@ -19,6 +19,7 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/optim/update.h"
 #include "lockstep/parallel/gradient_buckets.h"
 #include "lockstep/parallel/named_tensors.h"
 #include "lockstep/parallel/shards.h"
@@ -82,7 +83,7 @@ class Engine : public optim::Target {
   // optim::Target
   void attach(int arrays) override;
   std::uint64_t next_step() const override { return steps() + 1; }
-  void apply(const optim::Rule& rule) override;
+  void apply(const optim::Rule& rule, const optim::StepOptions& options) override;
   void discard_gradients() override;
 
  private:
@@ -94,9 +95,10 @@ class Engine : public optim::Target {
   void on_gradient(std::size_t parameter);
   void end_shard();
   void check_gradients() const;
-  void run_step(const optim::Rule& rule);
-  void update_slice(const optim::Rule& rule);
-  void write_record(std::uint64_t step);
+  void run_step(const optim::Rule& rule, const optim::StepOptions& options);
+  double gradient_norm();
+  optim::Arrays arrays_of_step() const;
+  void write_record(std::uint64_t step, double gradient_norm);
   void flip();
   template <class F>
   void or_abort(F&& body);

@@ -48,9 +48,8 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
 }
 
 Slice Layout::slice(int rank, int ranks) const {
-  const std::size_t blocks = (elements_ + kBlock - 1) / kBlock;
   const auto edge = [&](int r) {
-    return std::min(elements_, blocks * std::size_t(r) / std::size_t(ranks) * kBlock);
+    return std::min(elements_, blocks() * std::size_t(r) / std::size_t(ranks) * kBlock);
   };
   return {edge(rank), edge(rank + 1)};
 }

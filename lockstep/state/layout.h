@@ -5,7 +5,8 @@
 //
 // One state buffer (there are one or more, so that a step writes another than it reads):
 //   [weights][optimizer array 0][optimizer array 1][module buffers][step record]
-// and after the state buffers one gradient slot per logical shard, with its shard record.
+// and after the state buffers one gradient slot per logical shard, with its shard record, and
+// the block sums of the gradient norm.
 // Weights, optimizer arrays and slots share one flat range: element i of each belongs to the
 // same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
 
@@ -42,6 +43,7 @@ struct PlacedBuffer {
 struct StepRecord {
   std::uint64_t step = 0;
   double loss = 0;           ///< tree mean of the shard means, before the update
+  double gradient_norm = 0;  ///< 2-norm of the mean gradients before clipping; 0: the step did not clip
   std::int64_t samples = 0;  ///< of the whole global batch
 };
 
@@ -94,7 +96,10 @@ class Layout {
   std::size_t module_buffer_bytes() const { return module_buffer_bytes_; }
   /// Bytes of one state buffer, the step record included.
   std::size_t buffer_bytes() const { return buffer_bytes_; }
-  std::size_t total_bytes() const { return gradients(options_.shards); }
+  /// One double per block of the flat range, for the gradient norm.
+  std::size_t block_sums() const { return gradients(options_.shards); }
+  std::size_t blocks() const { return (elements_ + kBlock - 1) / kBlock; }
+  std::size_t total_bytes() const { return block_sums() + blocks() * sizeof(double); }
 
   /// Names, dtypes, shapes, strides and options in one number. Equal layouts, equal numbers.
   std::uint64_t fingerprint() const;

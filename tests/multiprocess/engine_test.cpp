@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <torch/nn/utils/clip_grad.h>
+
 #include <cstring>
 
 #include "lockstep/state/hash.h"
@@ -172,6 +174,36 @@ TEST(Engine, ASecondBackwardAdds) {
     return result;
   };
   EXPECT_TRUE(torch::equal(weight_after(2, 1), weight_after(1, 2)));
+}
+
+TEST(Engine, ClippingFollowsTorchsAndDoesNotDependOnTheRanks) {
+  const auto batch = small_batch(1, {0, 4});
+  at::Tensor expected;
+  double expected_norm = 0;
+  {
+    torch::manual_seed(3);
+    torch::nn::Linear model(20, 5);
+    torch::nn::functional::cross_entropy(model(batch.data), batch.target).backward();
+    expected_norm = torch::nn::utils::clip_grad_norm_(model->parameters(), 0.01);
+    expected = model->weight.detach() - model->weight.grad();
+  }
+  SharedText hash;
+  for (int ranks : {1, 2, 4}) {
+    run_ranks(ranks == 1 ? RankKind::single : RankKind::processes, ranks, [&](auto group) {
+      torch::manual_seed(3);
+      torch::nn::Linear model(20, 5);
+      DistributedDataParallel ddp(model, group, {.shards = 4});
+      optim::SGD optimizer(ddp, {.lr = 1});
+      const ShardSpan mine = ddp.local_shards();
+      for (auto& shard : ddp.shards(small_batch(1, mine)))
+        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+      optimizer.step({.max_norm = 0.01});
+      EXPECT_NEAR(ddp.last_record().gradient_norm, expected_norm, 1e-6);
+      EXPECT_TRUE(torch::allclose(model->weight, expected, 1e-5, 1e-7));
+      if (ranks == 1) hash.set(ddp.weights_hash());
+      EXPECT_EQ(ddp.weights_hash(), hash.get()) << ranks << " ranks";
+    });
+  }
 }
 
 TEST(Engine, ZeroGradForgets) {

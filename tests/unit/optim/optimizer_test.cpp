@@ -13,7 +13,7 @@ namespace {
 struct RecordingTarget final : Target {
   void attach(int count) override { arrays = count; }
   std::uint64_t next_step() const override { return step; }
-  void apply(const Rule& rule) override {
+  void apply(const Rule& rule, const StepOptions&) override {
     applied.push_back(rule);
     ++step;
   }
@@ -77,6 +77,13 @@ TEST(Optimizer, LearningRateChangesTakeEffectAtTheNextStep) {
   EXPECT_EQ(std::get<SGDRule>(target.applied[1]).negative_lr, -0.5f);
   EXPECT_THROW(optimizer.set_lr(-2), UsageError);
   EXPECT_EQ(optimizer.lr(), 0.5);
+}
+
+TEST(Optimizer, RefusesANegativeNorm) {
+  RecordingTarget target;
+  SGD optimizer(target);
+  EXPECT_THROW(optimizer.step({.max_norm = -1}), UsageError);
+  EXPECT_TRUE(target.applied.empty());
 }
 
 TEST(Optimizer, ZeroGradDiscards) {

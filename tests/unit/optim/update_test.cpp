@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -143,6 +144,34 @@ TEST(Update, InPlaceGivesTheSameBits) {
     Arrays arrays = place.arrays(place.weights, place.first, place.second);
     update(rule, arrays, 0, kElements, kElements);
     EXPECT_EQ(0, std::memcmp(&w, &place.weights, sizeof w));
+  }
+}
+
+TEST(Update, TheGradientScaleMultipliesTheMean) {
+  const Problem problem(3);
+  Block w{}, s0{}, s1{};
+  Arrays arrays = problem.arrays(w, s0, s1);
+  arrays.gradient_scale = 0.37f;
+  update(rule_for(SGDOptions{.lr = 1}, 1), arrays, 0, kElements, kElements);
+  for (std::size_t i = 0; i < kElements; ++i)
+    ASSERT_TRUE(same_bits(w.values[i], std::fma(problem.mean(i) * 0.37f, -1.0f, problem.weights.values[i])));
+}
+
+TEST(SquareSums, AddUpPerBlockWhoeverHasIt) {
+  std::vector<float> gradient(3 * kBlock);
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = float(i % 5);
+  const float* pointer = gradient.data();
+  const Arrays arrays{.gradients = &pointer, .shards = 1};
+  double whole[3] = {}, parts[3] = {};
+  square_sums(arrays, 0, 2 * kBlock + 160, whole);
+  square_sums(arrays, 0, kBlock, parts);
+  square_sums(arrays, kBlock, 2 * kBlock + 160, parts);
+  for (std::size_t block = 0; block < 3; ++block) {
+    double expected = 0;
+    for (std::size_t i = block * kBlock; i < std::min((block + 1) * kBlock, 2 * kBlock + 160); ++i)
+      expected += double(gradient[i]) * gradient[i];
+    EXPECT_EQ(whole[block], expected);  // small integers: exact in any order
+    EXPECT_EQ(parts[block], whole[block]);
   }
 }
 
