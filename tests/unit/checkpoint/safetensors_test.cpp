@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <csignal>
@@ -186,6 +187,9 @@ TEST(Safetensors, RefusesWhatIsNoFile) {
   const ScratchFolder folder;
   EXPECT_THAT(usage_error([&] { read_safetensors(folder.file("no")); }), HasSubstr("No such file or directory"));
   EXPECT_THAT(usage_error([&] { read_safetensors(folder.path()); }), HasSubstr("not a regular file"));
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(usage_error([&] { read_safetensors(pipe); }), HasSubstr("not a regular file"));
 }
 
 TEST(Safetensors, RefusesTensorsItCannotWriteAndLeavesTheOldFile) {
