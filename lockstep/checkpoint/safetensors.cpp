@@ -24,9 +24,11 @@ constexpr std::uint64_t kLengthBytes = 8;
 // The reference implementation's limit.
 constexpr std::uint64_t kLongestHeader = 100'000'000;
 
+// Opened without blocking: a pipe in the place of a file is refused, not waited for.
 class InputFile {
  public:
-  explicit InputFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit InputFile(const std::string& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat info {};
     if (!fd_ || ::fstat(fd_.get(), &info) != 0) throw UsageError("cannot open '" + path + "': " + std::strerror(errno));
     if (!S_ISREG(info.st_mode)) throw UsageError("cannot read '" + path + "': not a regular file");

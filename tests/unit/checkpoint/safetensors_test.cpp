@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <csignal>
@@ -26,6 +27,7 @@ void expect_equal(const TensorMap& a, const TensorMap& b) {
     const at::Tensor& other = b.at(name);
     EXPECT_EQ(other.scalar_type(), tensor.scalar_type()) << name;
     EXPECT_EQ(other.sizes(), tensor.sizes()) << name;
+    if (tensor.numel() == 0) continue;  // nothing to compare, at no address
     const at::Tensor bytes = tensor.contiguous();
     EXPECT_EQ(std::memcmp(bytes.const_data_ptr(), other.const_data_ptr(), other.nbytes()), 0) << name;
   }
@@ -186,6 +188,9 @@ TEST(Safetensors, RefusesWhatIsNoFile) {
   const ScratchFolder folder;
   EXPECT_THAT(usage_error([&] { read_safetensors(folder.file("no")); }), HasSubstr("No such file or directory"));
   EXPECT_THAT(usage_error([&] { read_safetensors(folder.path()); }), HasSubstr("not a regular file"));
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(usage_error([&] { read_safetensors(pipe); }), HasSubstr("not a regular file"));
 }
 
 TEST(Safetensors, RefusesTensorsItCannotWriteAndLeavesTheOldFile) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 #include <zlib.h>
 
@@ -118,6 +119,9 @@ TEST(ReadIdx, RefusesWhatIsNoFile) {
   const std::string missing = folder.file("missing");
   EXPECT_EQ(usage_error([&] { read_idx(missing, 1); }), "cannot open '" + missing + "': No such file or directory");
   EXPECT_THAT(usage_error([&] { read_idx(folder.path(), 1); }), HasSubstr("not a regular file"));
+  const std::string pipe = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(usage_error([&] { read_idx(pipe, 1); }), HasSubstr("not a regular file"));
 }
 
 TEST(LoadMnist, FindsPlainPackedAndTorchvisionFolders) {
