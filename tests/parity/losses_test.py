@@ -1,0 +1,90 @@
+"""The same training by Python's DistributedDataParallel and by `lockstep train`: the same losses.
+
+  losses_test.py Digits | Mnist
+
+Same initial weights (a file that Lockstep wrote), samples, order, optimizer; two processes with one
+thread each. The kernels are libtorch's on both sides; what differs is how gradients are summed and
+updates are grouped, so the losses agree to rounding errors, which training amplifies: hence small
+learning rates, stated below.
+"""
+import itertools
+import os
+import pathlib
+import tempfile
+import unittest
+
+import lockstep
+import reference
+from reference import Job
+
+STEPS = 100
+LIMIT = 1e-5  # relative difference of a loss
+OPTIMIZERS = {
+    "sgd": {"lr": 1e-2, "momentum": 0.9, "weight_decay": 1e-4},
+    "sgd_nesterov": {"lr": 1e-2, "momentum": 0.9},
+    "adam": {"lr": 1e-4, "weight_decay": 1e-4},
+    "adamw": {"lr": 1e-4, "weight_decay": 1e-2},
+}
+# Samples per process and step. 448 makes an epoch of 60,000 end at step 67, by a smaller batch.
+BATCH = {"mlp": 448, "convnet": 50}
+
+
+def relative_differences(ours: list[float], theirs: list[float]) -> list[float]:
+    return [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
+
+
+class Losses:
+    """What the sets have in common. A subclass's class method make_data(folder) gives the folder of IDX files."""
+    dataset = ""
+
+    @classmethod
+    def setUpClass(cls):
+        scratch = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.folder = pathlib.Path(scratch)
+        data_path = cls.make_data(cls.folder)
+        cls.jobs = [cls.make_job(model, opt, data_path) for model, opt in itertools.product(BATCH, OPTIMIZERS)]
+        cls.expected = reference.run(cls.jobs, cls.folder / "reference.json")
+
+    @classmethod
+    def make_job(cls, model: str, opt: str, data_path) -> Job:
+        weights = cls.folder / f"{model}.safetensors"
+        if not weights.exists():
+            lockstep.initial_weights(model, 5, weights)
+        return Job(model, cls.dataset, str(data_path), opt, batch_size=BATCH[model], max_steps=STEPS,
+                   weights=str(weights), seed=7, **OPTIMIZERS[opt])
+
+    def test_losses_of_100_steps(self):
+        for job, expected in zip(self.jobs, self.expected, strict=True):
+            with self.subTest(model=job.model, opt=job.opt):
+                events = lockstep.train(job, self.folder / f"{job.model}-{job.opt}")
+                theirs = expected["losses"]
+                worst = max(relative_differences(lockstep.losses(events), theirs))
+                print(f"{self.dataset} {job.model} {job.opt} lr {job.lr}: loss {theirs[0]:.4f} to {theirs[-1]:.4f}, "
+                      f"largest relative difference {worst:.1e}", flush=True)
+                self.assertEqual(len(theirs), STEPS)
+                self.assertLess(theirs[-1], 0.9 * theirs[0], "nothing was learned: the comparison shows little")
+                self.assertLess(worst, LIMIT)
+
+
+class Digits(Losses, unittest.TestCase):
+    dataset = "digits"
+
+    @classmethod
+    def make_data(cls, folder):
+        lockstep.probe("digits", folder=str(folder))
+        return folder
+
+
+class Mnist(Losses, unittest.TestCase):
+    dataset = "mnist"
+
+    @classmethod
+    def make_data(cls, folder):
+        data_path = pathlib.Path(os.environ["LOCKSTEP_MNIST"])
+        if not data_path.exists():
+            raise unittest.SkipTest(f"no MNIST files in {data_path}")
+        return data_path
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,141 @@
+// Lets the Python tests look at parts of Lockstep that no flag of `lockstep train` shows:
+//   parity_probe digits|sampler|optimizer < request.json
+// Arrays travel in raw files, native byte order.
+
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/digits.h"
+#include "lockstep/data/samplers/distributed.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/optim/update.h"
+
+namespace {
+
+using nlohmann::json;
+using namespace lockstep;
+
+std::ofstream create(const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  file.exceptions(std::ios::badbit | std::ios::failbit);
+  return file;
+}
+
+template <class T>
+void put(std::ofstream& file, const T* values, std::size_t count) {
+  file.write(reinterpret_cast<const char*>(values), std::streamsize(count * sizeof(T)));
+}
+
+// ---- digits {"folder"}: the built-in set's training half as MNIST's files
+
+void write_idx(const std::string& path, const at::Tensor& bytes) {
+  std::ofstream file = create(path);
+  const auto big_endian = [&](std::uint32_t x) {
+    for (int shift = 24; shift >= 0; shift -= 8) file.put(char(x >> shift & 0xff));
+  };
+  big_endian(0x0800 | std::uint32_t(bytes.dim()));
+  for (const std::int64_t size : bytes.sizes()) big_endian(std::uint32_t(size));
+  put(file, bytes.const_data_ptr<std::uint8_t>(), std::size_t(bytes.numel()));
+}
+
+void digits(const json& request) {
+  const std::string folder = request.at("folder");
+  const data::ImageSet set = data::make_digits(data::Split::train);
+  write_idx(folder + "/train-images-idx3-ubyte", set.images.squeeze(1));
+  write_idx(folder + "/train-labels-idx1-ubyte", set.labels.to(at::kByte));
+}
+
+// ---- sampler {"output", "cases": [{size, replicas, seed, epoch, shuffle, drop_last}]}:
+// the int64 indices of all ranks, one behind the other, case after case
+
+void sampler(const json& request) {
+  std::ofstream file = create(request.at("output"));
+  for (const json& c : request.at("cases")) {
+    const data::DistributedSamplerOptions options{
+        .shuffle = c.at("shuffle"), .seed = c.at("seed"), .drop_last = c.at("drop_last")};
+    for (int rank = 0; rank < c.at("replicas"); ++rank) {
+      data::DistributedSampler one(c.at("size"), c.at("replicas"), rank, options);
+      one.set_epoch(c.at("epoch"));
+      const std::vector<std::int64_t> indices = one.indices();
+      put(file, indices.data(), indices.size());
+    }
+  }
+}
+
+// ---- optimizer {"name", options..., "elements", "steps", "input", "output"}: the update of one
+// shard. Input: the weights, then the gradients of each step. Output: the weights after each step.
+
+struct Free {
+  void operator()(float* p) const { std::free(p); }
+};
+using Block = std::unique_ptr<float, Free>;
+
+Block make_block(std::size_t elements) {
+  Block block(static_cast<float*>(std::aligned_alloc(64, elements * sizeof(float))));
+  if (!block) throw std::bad_alloc();
+  std::fill_n(block.get(), elements, 0.0f);
+  return block;
+}
+
+optim::Rule rule_of(const json& r, std::uint64_t step) {
+  const std::string name = r.at("name");
+  if (name == "sgd")
+    return rule_for(optim::SGDOptions{.lr = r.at("lr"),
+                                      .momentum = r.at("momentum"),
+                                      .dampening = r.at("dampening"),
+                                      .weight_decay = r.at("weight_decay"),
+                                      .nesterov = r.at("nesterov")},
+                    step);
+  const double lr = r.at("lr"), beta1 = r.at("beta1"), beta2 = r.at("beta2"), eps = r.at("eps");
+  if (name == "adam") return rule_for(optim::AdamOptions{lr, beta1, beta2, eps, r.at("weight_decay")}, step);
+  if (name == "adamw") return rule_for(optim::AdamWOptions{lr, beta1, beta2, eps, r.at("weight_decay")}, step);
+  throw std::invalid_argument("no optimizer " + name);
+}
+
+void optimizer(const json& request) {
+  const std::size_t elements = request.at("elements");
+  const Block weights = make_block(elements), gradient = make_block(elements);
+  const Block state[] = {make_block(elements), make_block(elements)};
+  const float* const gradients[] = {gradient.get()};
+  const optim::Arrays arrays{.gradients = gradients,
+                             .shards = 1,
+                             .from_weights = weights.get(),
+                             .from_state = {state[0].get(), state[1].get()},
+                             .to_weights = weights.get(),
+                             .to_state = {state[0].get(), state[1].get()}};
+  std::ifstream input(request.at("input").get<std::string>(), std::ios::binary);
+  input.exceptions(std::ios::badbit | std::ios::failbit);
+  const auto read = [&](const Block& block) {
+    input.read(reinterpret_cast<char*>(block.get()), std::streamsize(elements * sizeof(float)));
+  };
+  std::ofstream output = create(request.at("output"));
+  read(weights);
+  for (std::uint64_t step = 1; step <= request.at("steps"); ++step) {
+    read(gradient);
+    optim::update(rule_of(request, step), arrays, 0, elements, elements);
+    put(output, weights.get(), elements);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::string command = argc == 2 ? argv[1] : "";
+    const json request = json::parse(std::cin);
+    if (command == "digits") return digits(request), 0;
+    if (command == "sampler") return sampler(request), 0;
+    if (command == "optimizer") return optimizer(request), 0;
+    throw std::invalid_argument("usage: parity_probe digits|sampler|optimizer < request.json");
+  } catch (const std::exception& error) {
+    std::cerr << "parity_probe: " << error.what() << "\n";
+    return 2;
+  }
+}

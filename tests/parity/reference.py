@@ -1,0 +1,106 @@
+"""Data-parallel training as PyTorch does it: DistributedDataParallel over Gloo, one process per rank."""
+import dataclasses
+import datetime
+import json
+import pathlib
+import socket
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import BatchSampler, DistributedSampler
+
+from files import read_images, read_safetensors
+from models import MODELS
+
+
+@dataclasses.dataclass
+class Job:
+    """One training run; the fields bear the names of the flags of `lockstep train`."""
+    model: str
+    dataset: str  # "digits" or "mnist"; read from data_path here in both cases
+    data_path: str
+    opt: str
+    lr: float
+    batch_size: int
+    max_steps: int
+    weights: str | None = None  # a safetensors file; None: the initial weights of the seed
+    momentum: float = 0
+    weight_decay: float = 0
+    seed: int = 0
+    evaluate: bool = False
+
+
+def make_optimizer(job: Job, parameters) -> torch.optim.Optimizer:
+    common = {"lr": job.lr, "weight_decay": job.weight_decay}
+    if job.opt == "adam":
+        return torch.optim.Adam(parameters, **common)
+    if job.opt == "adamw":
+        return torch.optim.AdamW(parameters, **common)
+    return torch.optim.SGD(parameters, momentum=job.momentum, nesterov=job.opt == "sgd_nesterov", **common)
+
+
+def batches(job: Job, images: torch.Tensor, labels: torch.Tensor):
+    """This rank's batches, epoch after epoch, without end."""
+    sampler = DistributedSampler(labels, seed=job.seed)
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        for indices in BatchSampler(sampler, job.batch_size, drop_last=False):
+            yield images[indices].to(torch.float32).div(255), labels[indices]
+        epoch += 1
+
+
+def accuracy(model, images, labels) -> float:
+    model.eval()
+    with torch.no_grad():
+        right = sum(
+            int((model(pixels.float().div(255)).argmax(1) == target).sum())
+            for pixels, target in zip(images.split(500), labels.split(500)))
+    return right / len(labels)
+
+
+def train(job: Job) -> dict:
+    """Runs in every rank. The loss of each step is the mean over ranks, before the update."""
+    torch.manual_seed(job.seed)
+    model = MODELS[job.model]()
+    if job.weights:
+        model.load_state_dict(read_safetensors(job.weights))
+    ddp = DistributedDataParallel(model)
+    optimizer = make_optimizer(job, ddp.parameters())
+    losses = []
+    for _, (images, labels) in zip(range(job.max_steps), batches(job, *read_images(job.data_path, "train"))):
+        loss = F.cross_entropy(ddp(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach().double())
+    losses = torch.stack(losses)
+    dist.all_reduce(losses)
+    result = {"losses": (losses / dist.get_world_size()).tolist()}
+    if job.evaluate:
+        result["top1"] = accuracy(model, *read_images(job.data_path, "t10k"))
+    return result
+
+
+def worker(rank: int, world_size: int, port: int, jobs: list[Job], output: str):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size,
+                            timeout=datetime.timedelta(seconds=120))
+    results = [train(job) for job in jobs]
+    if rank == 0:
+        pathlib.Path(output).write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(jobs: list[Job], output: str, world_size: int = 2) -> list[dict]:
+    """Trains the jobs one after the other on world_size processes, which are started once."""
+    torch.multiprocessing.spawn(worker, (world_size, free_port(), jobs, output), nprocs=world_size)
+    return json.loads(pathlib.Path(output).read_text())
