@@ -1,12 +1,12 @@
 #include "lockstep/base/member.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/futex.h"
 
 namespace lockstep::base {
@@ -20,11 +20,6 @@ constexpr std::chrono::milliseconds kSlice{10};
 // About 50 microseconds of looking before sleeping: longer than a barrier of ranks that
 // run, shorter than a scheduler's time slice.
 constexpr int kSpins = 1500;
-
-int usable_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 UniqueFd open_pid(int pid) {
   return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0)));

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <optional>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/segment.h"
 #include "lockstep/base/unique_fd.h"
@@ -135,7 +136,7 @@ int Job::run() {
 void Job::start() {
   const Environment inherited = this_environment();
   const Attempt attempt{
-      .run_id = random_id(), .master_port = free_port(), .segment_path = segment_.path(), .cores = usable_cores()};
+      .run_id = random_id(), .master_port = free_port(), .segment_path = segment_.path(), .cores = base::usable_cores()};
   const SpawnContext context{.signal_mask = signals_.mask_before(),
                              .reaper_pipe = reaper_.pipe(),
                              .stdin_is_terminal = isatty(STDIN_FILENO) == 1};

@@ -3,7 +3,9 @@
 #include <torch/nn/functional/loss.h>
 
 #include <chrono>
+#include <filesystem>
 
+#include "lockstep/base/atomic_file.h"
 #include "lockstep/checkpoint/weights.h"
 
 namespace lockstep::train {
@@ -39,10 +41,23 @@ RunSize size_of(const Options& options, int world_size, const data::ImageSet& se
   return size;
 }
 
+std::filesystem::path folder_of(const std::string& file) {
+  return std::filesystem::absolute(file).lexically_normal().parent_path();
+}
+
+// Hours of training must not end at a file that cannot be written. A new run directory needs
+// no look: that it can be made is the proof.
+void check_target(const std::string& file, const std::string& output_dir) {
+  if (file.empty()) return;
+  std::error_code ignored;
+  const bool comes_with_run = !output_dir.empty() && folder_of(file) == folder_of(output_dir + "/.");
+  if (!comes_with_run || std::filesystem::exists(folder_of(file), ignored)) base::AtomicFile{file};
+}
+
 }  // namespace
 
 // What can be wrong is looked at before anything is written: the data, then the batch flags,
-// then the weights, and only then the run directory.
+// then the weights, the file for the new ones, and only then the run directory.
 Loop::Loop(const Options& options, const comm::World& world)
     : options_(options),
       group_(*world.group()),
@@ -53,7 +68,11 @@ Loop::Loop(const Options& options, const comm::World& world)
       model_(train::make_model(options)),
       ddp_(model_, world.group(), {.shards = size_.plan.shards, .seed = std::uint64_t(options.seed)}),
       optimizer_(make_optimizer(options, ddp_)) {
+<<<<<<< HEAD
   size_.page_size = ddp_.page_size();
+=======
+  if (leader_) check_target(options.save_weights, options.output_dir);
+>>>>>>> trainertests
   report_ = make_report(options, leader_);
 }
 

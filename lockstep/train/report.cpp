@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/metrics/csv.h"
 #include "lockstep/metrics/jsonl.h"
 #include "lockstep/metrics/progress.h"
 #include "lockstep/metrics/run_directory.h"
 #include "lockstep/metrics/tensorboard.h"
+#include "lockstep/train/hints.h"
 
 namespace lockstep::train {
 namespace {
@@ -77,6 +80,7 @@ class LeaderReport final : public Report {
   }
 
   void start(const RunSize& size) override {
+    if (size.total_steps > 0) say_hint(idle_cores_hint(size.world_size, options_.threads, base::usable_cores()));
     const std::int64_t per_epoch = size.train_samples > 0 ? steps_per_epoch(size.plan, size.train_samples) : 0;
     sinks_.add(std::make_unique<metrics::Progress>(
         STDOUT_FILENO,
@@ -126,6 +130,10 @@ class LeaderReport final : public Report {
   }
 
  private:
+  static void say_hint(const std::string& hint) {
+    if (!hint.empty()) std::cerr << hint + "\n" << std::flush;
+  }
+
   void write(Kind kind, std::vector<std::pair<std::string, metrics::Value>> fields) {
     sinks_.write({.kind = kind, .time = now(), .fields = std::move(fields)});
   }

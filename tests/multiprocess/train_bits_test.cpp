@@ -1,0 +1,86 @@
+// One and the same result, to the bit, for every number of processes and every launcher.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/train_run.h"
+
+namespace lockstep {
+namespace {
+
+using testing::By;
+using testing::Job;
+using Flags = std::vector<std::string>;
+
+// Dropout draws random numbers, BatchNorm keeps statistics, Adam has two moments and a step count.
+const Flags kMlp = {"--model", "mlp_dropout", "--opt", "adam"};
+const Flags kConvNet = {"--model", "convnet", "--opt", "sgd", "--momentum", "0.9"};
+
+class TrainBits : public ::testing::Test {
+ protected:
+  // 250 samples in batches of 24 are 11 steps, the last of them smaller: 13 cross an epoch's edge.
+  Job start(By launcher, int processes, int shards, Flags flags) {
+    flags.insert(flags.end(), {"--dataset", "mnist", "--data-path", set_, "--global-batch-size", "24", "--max-steps",
+                               "13", "--print-freq", "1", "--logical-shards", std::to_string(shards), "--output-dir",
+                               folder_.file("run"), "--overwrite"});
+    return Job(testing::train_command(launcher, processes, flags));
+  }
+
+  std::vector<std::string> train(By launcher, int processes, int shards, const Flags& flags) {
+    Job job = start(launcher, processes, shards, flags);
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    EXPECT_TRUE(job.nothing_left());
+    return testing::results(testing::read_file(folder_.file("run/metrics.jsonl")));
+  }
+
+  // 13 steps, 2 evaluations, the hash.
+  void expect_same_bits(By launcher, const std::vector<int>& worlds, int shards, const Flags& flags) {
+    const auto reference = train(By::lockstep, 1, shards, flags);
+    EXPECT_EQ(reference.size(), 16u);
+    for (const int processes : worlds)
+      EXPECT_EQ(train(launcher, processes, shards, flags), reference)
+          << processes << " processes by " << to_string(launcher);
+  }
+
+  testing::ScratchFolder folder_;
+  const std::string set_ = testing::write_mnist(folder_);
+};
+
+TEST_F(TrainBits, FourShardsMlp) { expect_same_bits(By::lockstep, {2, 3, 4}, 4, kMlp); }
+
+TEST_F(TrainBits, FourShardsConvNet) { expect_same_bits(By::lockstep, {2, 3, 4}, 4, kConvNet); }
+
+TEST_F(TrainBits, SixShardsOnFourProcesses) {
+  expect_same_bits(By::lockstep, {4}, 6, kMlp);
+  expect_same_bits(By::lockstep, {4}, 6, kConvNet);
+}
+
+TEST_F(TrainBits, TwiceInARow) { expect_same_bits(By::lockstep, {1, 4, 4}, 4, kConvNet); }
+
+TEST_F(TrainBits, ByTorchrun) {
+  if (const std::string reason = testing::why_not(By::torchrun); !reason.empty()) GTEST_SKIP() << reason;
+  expect_same_bits(By::torchrun, {2}, 4, kMlp);
+  expect_same_bits(By::torchrun, {3}, 4, kConvNet);
+}
+
+TEST_F(TrainBits, ByMpirun) {
+  if (const std::string reason = testing::why_not(By::mpirun); !reason.empty()) GTEST_SKIP() << reason;
+  expect_same_bits(By::mpirun, {3}, 4, kMlp);
+  expect_same_bits(By::mpirun, {2}, 4, kConvNet);
+}
+
+// Controls: what is said to decide the bits does, and the comparison can fail.
+TEST_F(TrainBits, AnotherShardCountOrSeedGivesOtherBits) {
+  for (const Flags& flags : {kMlp, kConvNet}) {
+    const auto four = train(By::lockstep, 2, 4, flags);
+    const auto six = train(By::lockstep, 2, 6, flags);
+    Flags seeded = flags;
+    seeded.insert(seeded.end(), {"--seed", "1"});
+    const auto other_seed = train(By::lockstep, 2, 4, seeded);
+    EXPECT_NE(four.back(), six.back());
+    EXPECT_NE(four.back(), other_seed.back());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

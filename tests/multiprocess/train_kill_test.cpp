@@ -1,0 +1,135 @@
+// The real trainer killed in the middle of training: who is blamed, what is left.
+
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <set>
+
+#include "tests/support/train_run.h"
+#include "tests/support/wait_until.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ContainsRegex;
+using testing::By;
+using ::testing::HasSubstr;
+using testing::Job;
+using testing::wait_until;
+
+constexpr const char* kWhere = "step [0-9]+, (outside|forward|gather|update|vote|flip|collective)";
+
+// Shared memory with a name would stay: there must be none of ours.
+std::set<std::string> named_shared_memory() {
+  std::set<std::string> names;
+  if (DIR* folder = opendir("/dev/shm")) {
+    while (const dirent* entry = readdir(folder))
+      if (std::string(entry->d_name).find("lockstep") != std::string::npos) names.insert(entry->d_name);
+    closedir(folder);
+  }
+  return names;
+}
+
+class TrainKill : public ::testing::Test {
+ protected:
+  // Training that goes on until somebody ends it.
+  std::vector<std::string> endless(std::vector<std::string> flags = {}) const {
+    flags.insert(flags.end(), {"--dataset", "mnist", "--data-path", set_, "--model", "mlp", "--max-steps", "100000000",
+                               "--global-batch-size", "40", "--print-freq", "1", "--output-dir", folder_.file("run"),
+                               "--no-eval"});
+    return flags;
+  }
+
+  static pid_t pid_of_rank(const Job& job, int rank) {
+    for (const pid_t pid : job.living()) {
+      if (pid == job.pid()) continue;
+      const std::string environment = testing::read_file("/proc/" + std::to_string(pid) + "/environ");
+      if (environment.find(std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0') != std::string::npos) return pid;
+    }
+    throw std::runtime_error("no process of rank " + std::to_string(rank));
+  }
+
+  void wait_for_steps(const Job& job) const {
+    wait_until([&] { return testing::lines(job.out()).size() >= 20 || !job.err().empty(); });
+  }
+
+  void expect_clean_end(const Job& job) const {
+    EXPECT_TRUE(job.nothing_left());
+    EXPECT_TRUE(named_shared_memory().empty());
+    EXPECT_GE(testing::results(testing::read_file(folder_.file("run/metrics.jsonl"))).size(), 20u);
+  }
+
+  testing::ScratchFolder folder_;
+  const std::string set_ = testing::write_mnist(folder_);
+};
+
+TEST_F(TrainKill, AKilledWorkerIsNamedWithStepAndPhase) {
+  for (const int victim : {0, 1, 2}) {
+    Job job(testing::train_command(By::lockstep, 3, endless({"--logical-shards", "4", "--overwrite"})));
+    wait_for_steps(job);
+    kill(pid_of_rank(job, victim), SIGKILL);
+    EXPECT_EQ(job.wait(), 128 + SIGKILL);
+    EXPECT_THAT(job.err(), HasSubstr("rank " + std::to_string(victim) + " failed: killed by SIGKILL"));
+    EXPECT_THAT(job.err(), ContainsRegex(kWhere));
+    EXPECT_EQ(testing::lines(job.err()).size(), 2u) << job.err();
+    expect_clean_end(job);
+  }
+}
+
+TEST_F(TrainKill, AKilledAgentLeavesNothing) {
+  Job job(testing::train_command(By::lockstep, 2, endless()));
+  wait_for_steps(job);
+  job.signal(SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  expect_clean_end(job);
+}
+
+TEST_F(TrainKill, CtrlC) {
+  Job job(testing::train_command(By::lockstep, 2, endless()));
+  wait_for_steps(job);
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 128 + SIGINT);
+  EXPECT_THAT(job.err(), ::testing::Not(HasSubstr("error")));
+  expect_clean_end(job);
+}
+
+// As under torchrun, which reads no control page: the survivor itself must notice and say it.
+TEST_F(TrainKill, WithoutAnAgentTheSurvivorSaysWhoDied) {
+  std::vector<std::string> command = endless();
+  command.insert(command.begin(), {LOCKSTEP_PROGRAM, "train"});
+  Job zero(command, testing::rank_variables(0, 2, 29521));
+  Job one(command, testing::rank_variables(1, 2, 29521));
+  wait_for_steps(zero);
+  one.signal(SIGKILL);
+  EXPECT_EQ(zero.wait(), 1);
+  EXPECT_EQ(one.wait(), 128 + SIGKILL);
+  EXPECT_EQ(testing::lines(zero.err()).size(), 1u) << zero.err();
+  EXPECT_THAT(zero.err(), HasSubstr("rank 1"));
+  EXPECT_THAT(zero.err(), ContainsRegex("step [0-9]+"));
+  expect_clean_end(zero);
+}
+
+TEST_F(TrainKill, AStoppedWorkerIsWaitedForUntilTheTimeout) {
+  Job job(testing::train_command(By::lockstep, 2, endless({"--timeout", "3"})));
+  wait_for_steps(job);
+  kill(pid_of_rank(job, 1), SIGSTOP);
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(), HasSubstr("rank 1"));
+  EXPECT_THAT(job.err(), ContainsRegex(kWhere));
+  expect_clean_end(job);
+}
+
+TEST_F(TrainKill, ARankThatNeverComesIsWaitedForUntilTheTimeout) {
+  std::vector<std::string> command = endless({"--timeout", "1"});
+  command.insert(command.begin(), {LOCKSTEP_PROGRAM, "train"});
+  Job zero(command, testing::rank_variables(0, 2, 29522));
+  EXPECT_EQ(zero.wait(), 1);
+  EXPECT_EQ(testing::lines(zero.err()).size(), 1u) << zero.err();
+  EXPECT_THAT(zero.err(), HasSubstr("ranks did not come within 1 s: 1"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("run")));
+}
+
+}  // namespace
+}  // namespace lockstep

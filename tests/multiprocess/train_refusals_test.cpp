@@ -1,0 +1,202 @@
+// Bad input: one clear line from two processes, exit code 2, nothing written.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/train_run.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using testing::By;
+using ::testing::HasSubstr;
+using testing::Job;
+using Flags = std::vector<std::string>;
+using Words = std::vector<std::string>;
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+Flags operator+(Flags left, const Flags& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+class TrainRefusals : public ::testing::Test {
+ protected:
+  // Good flags, to which each case adds its fault.
+  Flags good() const { return {"--dataset", "mnist", "--data-path", set_, "--max-steps", "2", "--no-eval"}; }
+  Flags with_set(const std::string& set) const { return {"--dataset", "mnist", "--data-path", set, "--max-steps", "2"}; }
+  std::string run() const { return folder_.file("run"); }
+
+  // A copy of the good set in which one file is replaced.
+  std::string damaged(const std::string& file, const std::string& bytes) const {
+    namespace fs = std::filesystem;
+    fs::copy(set_, folder_.file("bad"), fs::copy_options::overwrite_existing);
+    folder_.write("bad/" + file, bytes);
+    return folder_.file("bad");
+  }
+
+  void expect_one_line(const Job& job, const Words& words) const {
+    const std::string text = job.err();
+    EXPECT_EQ(testing::lines(text).size(), 1u) << text;
+    EXPECT_EQ(text.rfind("lockstep: error: ", 0), 0u) << text;
+    for (const std::string& word : words) EXPECT_THAT(text, HasSubstr(word));
+  }
+
+  // Two processes, with a run directory asked for, which must not appear.
+  void expect_refused(Flags flags, const Words& words, bool with_run = true) {
+    SCOPED_TRACE(::testing::PrintToString(flags));
+    const auto before = testing::everything_in(folder_.path());
+    if (with_run) flags = flags + Flags{"--output-dir", run()};
+    Job job(testing::train_command(By::lockstep, 2, flags));
+    EXPECT_EQ(job.wait(), 2);
+    expect_one_line(job, words);
+    EXPECT_EQ(job.out(), "");
+    EXPECT_TRUE(job.nothing_left());
+    EXPECT_EQ(testing::everything_in(folder_.path()), before);
+  }
+
+  // The initial weights of a model, in a file.
+  std::string weights_of(const std::string& model) const {
+    const std::string file = folder_.file(model + ".safetensors");
+    Job job({LOCKSTEP_PROGRAM, "train", "--model", model, "--max-steps", "0", "--save-weights", file});
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    return file;
+  }
+
+  testing::ScratchFolder folder_;
+  const std::string set_ = testing::write_mnist(folder_);
+};
+
+TEST_F(TrainRefusals, Flags) {
+  expect_refused(good() + Flags{"--optt", "adam"}, {"unknown flag --optt", "did you mean --opt?"});
+  expect_refused(good() + Flags{"--opt", "adm"}, {"--opt", "'adm'", "did you mean 'adam'?"});
+  expect_refused(good() + Flags{"--model", "convnett"}, {"--model", "'convnett'", "did you mean 'convnet'?"});
+  expect_refused({"--dataset", "minst"}, {"--dataset", "'minst'", "did you mean 'mnist'?"});
+  Job job({LOCKSTEP_PROGRAM, "train", "-n", "0"});
+  EXPECT_EQ(job.wait(), 2);
+  expect_one_line(job, {"'0'", "from 1 to"});
+}
+
+TEST_F(TrainRefusals, MissingFiles) {
+  expect_refused(with_set(folder_.file("nowhere")), {"train-images-idx3-ubyte", folder_.file("nowhere")});
+  std::filesystem::remove(set_ + "/t10k-labels-idx1-ubyte");
+  expect_refused(with_set(set_), {"no MNIST file 't10k-labels-idx1-ubyte'"});
+}
+
+TEST_F(TrainRefusals, DamagedFiles) {
+  const std::string images = testing::idx_images(testing::kTrainImages, 1);
+  const std::string labels = testing::idx_labels(testing::kTrainImages, 1);
+  expect_refused(with_set(damaged("train-images-idx3-ubyte", images.substr(0, 1000))),
+                 {"bad/train-images-idx3-ubyte", "truncated", "offset 16", "196000 bytes"});
+  expect_refused(with_set(damaged("train-images-idx3-ubyte", labels)),
+                 {"bad/train-images-idx3-ubyte", "magic number 0x00000801 at offset 0", "0x00000803 expected"});
+  std::filesystem::copy(set_, folder_.file("bad"), std::filesystem::copy_options::overwrite_existing);
+  std::string wrong = labels;
+  wrong[8 + 77] = 10;
+  expect_refused(with_set(damaged("train-labels-idx1-ubyte", wrong)),
+                 {"bad/train-labels-idx1-ubyte", "label 10 of sample 77 at offset 85", "0 ... 9 expected"});
+}
+
+TEST_F(TrainRefusals, BatchesAndShards) {
+  expect_refused(good() + Flags{"--logical-shards", "1"}, {"--logical-shards 1 is less than the 2 processes"});
+  expect_refused(good() + Flags{"--global-batch-size", "24", "--logical-shards", "5"},
+                 {"24 samples does not divide into 5 shards", "--logical-shards 4"});
+  expect_refused(good() + Flags{"--batch-size", "10", "--global-batch-size", "24"}, {"is 20", "is 24"});
+  expect_refused(good() + Flags{"--batch-size", "126"}, {"the global batch is 252, the set has 250"});
+}
+
+TEST_F(TrainRefusals, OutputDirectories) {
+  expect_refused(good() + Flags{"--output-dir", set_ + "/t10k-labels-idx1-ubyte/run"}, {"Not a directory"}, false);
+  expect_refused(good() + Flags{"--output-dir", set_ + "/t10k-labels-idx1-ubyte"}, {"output directory"}, false);
+  expect_refused(good() + Flags{"--output-dir", "/proc/run"}, {"'/proc/run'"}, false);
+  folder_.write("run/config.json", "{}");
+  expect_refused(good(), {run(), "already holds a run", "--overwrite"});
+  EXPECT_EQ(testing::read_file(folder_.file("run/config.json")), "{}");
+}
+
+TEST_F(TrainRefusals, PlacesForTheWeightsAreLookedAtBeforeTraining) {
+  for (const std::string& file : {folder_.file("nowhere/w.safetensors"), set_ + "/t10k-labels-idx1-ubyte/w.safetensors",
+                                  set_, folder_.file("run/sub/w.safetensors"), std::string("/proc/w.safetensors")})
+    expect_refused(good() + Flags{"--save-weights", file}, {"cannot write '" + file + "'"});
+}
+
+TEST_F(TrainRefusals, WeightsOfAnotherModelWithEveryDifference) {
+  const std::string mlp = weights_of("mlp");
+  expect_refused(good() + Flags{"--model", "convnet", "--weights", mlp},
+                 {"mlp.safetensors does not fit", "missing fc.weight", "missing layer1.1.running_mean",
+                  "missing layer2.0.bias", "unexpected fc1.weight", "unexpected fc2.bias"});
+  // A shape: the header says [10,128] with the bytes of [128,10].
+  std::string bytes = testing::read_file(mlp);
+  bytes.replace(bytes.find("[10,128]"), 8, "[128,10]");
+  folder_.write("shape.safetensors", bytes);
+  expect_refused(good() + Flags{"--model", "mlp", "--weights", folder_.file("shape.safetensors")},
+                 {"shape of fc2.weight is [128, 10], [10, 128] expected"});
+}
+
+TEST_F(TrainRefusals, DamagedWeights) {
+  const std::string bytes = testing::read_file(weights_of("mlp"));
+  const auto refuse = [&](const std::string& content, const Words& words) {
+    folder_.write("w.safetensors", content);
+    expect_refused(good() + Flags{"--model", "mlp", "--weights", folder_.file("w.safetensors")}, words);
+  };
+  refuse(bytes.substr(0, bytes.size() - 4), {"w.safetensors'", "offset"});
+  refuse("short", {"w.safetensors'", "offset 0"});
+  refuse(std::string(8, '\x7f') + bytes.substr(8), {"w.safetensors'", "header"});
+  expect_refused(good() + Flags{"--weights", folder_.file("no.safetensors")}, {"no.safetensors'"});
+}
+
+TEST_F(TrainRefusals, SharedMemoryTooSmall) {
+  const auto before = testing::everything_in(folder_.path());
+  Flags command = testing::train_command(By::lockstep, 2, good() + Flags{"--output-dir", run()});
+  // A limit on the size of files is one on the segment too.
+  command = Flags{"/bin/bash", "-c", "ulimit -f 1024; exec \"$@\"", "bash"} + command;
+  Job job(command);
+  EXPECT_EQ(job.wait(), 2);
+  expect_one_line(job, {"shared memory too small", "MiB more"});
+  EXPECT_EQ(testing::everything_in(folder_.path()), before);
+}
+
+TEST_F(TrainRefusals, ProcessCountUnderTorchrun) {
+  Job job({LOCKSTEP_PROGRAM, "train", "-n", "2"}, testing::rank_variables(0, 2, 29511));
+  EXPECT_EQ(job.wait(), 2);
+  expect_one_line(job, {"--nproc-per-node 2", "torchrun has started 2 processes"});
+}
+
+TEST_F(TrainRefusals, OnceFromRanksWithoutAnAgent) {
+  const Flags command = Flags{LOCKSTEP_PROGRAM, "train"} + with_set(damaged("train-labels-idx1-ubyte", "")) +
+                        Flags{"--output-dir", run()};
+  Job zero(command, testing::rank_variables(0, 2, 29512));
+  Job one(command, testing::rank_variables(1, 2, 29512));
+  EXPECT_EQ(zero.wait(), 2);
+  EXPECT_EQ(one.wait(), 2);
+  EXPECT_EQ(testing::lines(zero.err() + one.err()).size(), 1u) << zero.err() << one.err();
+  EXPECT_THAT(zero.err() + one.err(), HasSubstr("truncated at offset 0"));
+  EXPECT_FALSE(std::filesystem::exists(run()));
+}
+
+TEST_F(TrainRefusals, OnceUnderMpirun) {
+  if (const std::string reason = testing::why_not(By::mpirun); !reason.empty()) GTEST_SKIP() << reason;
+  const std::vector<std::pair<Flags, std::string>> cases = {
+      {with_set(damaged("train-labels-idx1-ubyte", "")), "truncated at offset 0"},
+      {good() + Flags{"--logical-shards", "1"}, "--logical-shards 1 is less"},
+      {good() + Flags{"--opt", "adm"}, "did you mean 'adam'?"}};
+  for (const auto& [flags, words] : cases) {
+    Job job(testing::train_command(By::mpirun, 2, flags + Flags{"--output-dir", run()}));
+    EXPECT_EQ(job.wait(), 2);
+    EXPECT_EQ(count(job.err(), "lockstep: "), 1) << job.err();
+    EXPECT_THAT(job.err(), HasSubstr(words));
+    EXPECT_TRUE(job.nothing_left());
+    EXPECT_FALSE(std::filesystem::exists(run()));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

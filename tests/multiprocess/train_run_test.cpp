@@ -1,0 +1,177 @@
+// What a run of `lockstep train` does and writes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/cores.h"
+#include "tests/support/train_run.h"
+
+namespace lockstep {
+namespace {
+
+using testing::By;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Job;
+using ::testing::Not;
+using Flags = std::vector<std::string>;
+
+class TrainRun : public ::testing::Test {
+ protected:
+  struct Outcome {
+    std::string out, err;
+    std::vector<std::string> results;  ///< of metrics.jsonl
+    std::string hash;
+  };
+
+  // Two processes, 50 samples a step: 5 steps an epoch.
+  Outcome train(Flags flags, int processes = 2) {
+    flags.insert(flags.end(), {"--dataset", "mnist", "--data-path", set_, "--global-batch-size", "50",
+                               "--logical-shards", "2", "--output-dir", run_, "--overwrite"});
+    Job job(testing::train_command(By::lockstep, processes, flags));
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    const std::string metrics = testing::read_file(run_ + "/metrics.jsonl");
+    return {job.out(), job.err(), testing::results(metrics), testing::weights_hash(metrics)};
+  }
+
+  // The events as "train 3" (step) and "eval 5".
+  std::vector<std::string> events(const Flags& flags) {
+    std::vector<std::string> short_forms;
+    for (const std::string& line : train(flags).results) {
+      const std::size_t space = line.find(' ');
+      const auto fields = nlohmann::json::parse(line.substr(space));
+      const auto step = fields.contains("step") ? fields.at("step") : fields.at("steps");
+      short_forms.push_back(line.substr(0, space) + " " + step.dump());
+    }
+    return short_forms;
+  }
+
+  testing::ScratchFolder folder_;
+  const std::string set_ = testing::write_mnist(folder_);
+  const std::string run_ = folder_.file("run");
+};
+
+TEST_F(TrainRun, TheFirstLimitReachedEndsTheRun) {
+  EXPECT_THAT(events({"--max-steps", "7", "--print-freq", "3"}),
+              ElementsAre("train 3", "eval 5", "train 6", "train 7", "eval 7", "done 7"));
+  EXPECT_THAT(events({"--max-steps", "7", "--epochs", "1"}), ElementsAre("train 5", "eval 5", "done 5"));
+  EXPECT_THAT(events({"--max-steps", "4", "--epochs", "1"}), ElementsAre("train 4", "eval 4", "done 4"));
+  EXPECT_THAT(events({"--epochs", "2", "--no-eval"}), ElementsAre("train 10", "done 10"));
+  EXPECT_THAT(events({"--epochs", "0"}), ElementsAre("done 0"));
+}
+
+TEST_F(TrainRun, NoEvalNeedsNoTestFiles) {
+  std::filesystem::remove(set_ + "/t10k-images-idx3-ubyte");
+  EXPECT_THAT(events({"--max-steps", "1", "--no-eval"}), ElementsAre("train 1", "done 1"));
+}
+
+TEST_F(TrainRun, LearningLowersTheLoss) {
+  const Outcome outcome = train({"--epochs", "6", "--lr", "0.01", "--opt", "adam", "--print-freq", "1"});
+  const auto loss = [&](std::size_t i) {
+    return nlohmann::json::parse(outcome.results.at(i).substr(6)).at("loss").get<double>();
+  };
+  EXPECT_THAT(outcome.results.front(), HasSubstr("\"step\":1,"));
+  EXPECT_LT(loss(outcome.results.size() - 3), loss(0) / 2);
+}
+
+TEST_F(TrainRun, InitialWeightsNeedNoData) {
+  const std::string file = folder_.file("w.safetensors");
+  const auto initial = [&](const std::string& processes, const std::string& seed) {
+    Job job({LOCKSTEP_PROGRAM, "train", "-n", processes, "--dataset", "mnist", "--data-path", "/nowhere", "--max-steps",
+             "0", "--seed", seed, "--save-weights", file});
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    EXPECT_EQ(job.err(), "");
+    return testing::read_file(file);
+  };
+  const std::string weights = initial("1", "0");
+  EXPECT_THAT(weights, HasSubstr("\"layer1.0.weight\""));
+  EXPECT_EQ(initial("2", "0"), weights);
+  EXPECT_NE(initial("2", "1"), weights);
+}
+
+TEST_F(TrainRun, SavedWeightsComeBackToTheBit) {
+  for (const std::string& model : {std::string("convnet"), std::string("mlp_dropout")}) {
+    const std::string file = folder_.file(model + ".safetensors");
+    const Outcome trained = train({"--model", model, "--max-steps", "3", "--save-weights", file});
+    const std::string bytes = testing::read_file(file);
+    const Outcome loaded = train({"--model", model, "--max-steps", "0", "--weights", file, "--save-weights", file}, 1);
+    EXPECT_EQ(loaded.hash, trained.hash);
+    EXPECT_EQ(testing::read_file(file), bytes);
+    EXPECT_NE(train({"--model", model, "--max-steps", "0"}).hash, trained.hash);
+  }
+}
+
+TEST_F(TrainRun, WeightsMayBeSavedIntoTheNewRunDirectory) {
+  train({"--max-steps", "1", "--save-weights", run_ + "/w.safetensors"});
+  EXPECT_TRUE(std::filesystem::exists(run_ + "/w.safetensors"));
+  train({"--max-steps", "1", "--save-weights", run_ + "/./w.safetensors"});
+}
+
+TEST_F(TrainRun, FilesOfARun) {
+  train({"--epochs", "1", "--print-freq", "2"});
+  std::vector<std::string> names;
+  for (const std::string& path : testing::everything_in(run_))
+    names.push_back(std::filesystem::path(path).filename().string());
+  EXPECT_THAT(names, ElementsAre("config.json", HasSubstr("events.out.tfevents."), "metrics.csv", "metrics.jsonl"));
+  const auto config = nlohmann::json::parse(testing::read_file(run_ + "/config.json"));
+  EXPECT_EQ(config.at("global_batch_size"), 50);
+  EXPECT_EQ(config.at("model"), "convnet");
+  const auto rows = testing::lines(testing::read_file(run_ + "/metrics.csv"));
+  EXPECT_EQ(rows.size(), 5u) << "a header, steps 2, 4 and 5, one evaluation";
+  const auto lines = testing::lines(testing::read_file(run_ + "/metrics.jsonl"));
+  const auto start = nlohmann::json::parse(lines.front());
+  EXPECT_EQ(start.at("event"), "start");
+  EXPECT_EQ(start.at("world_size"), 2);
+  EXPECT_EQ(start.at("logical_shards"), 2);
+  const auto done = nlohmann::json::parse(lines.back());
+  EXPECT_EQ(done.at("steps"), 5);
+  EXPECT_GT(done.at("samples_per_second").get<double>(), 0);
+  EXPECT_EQ(done.at("weights_hash").get<std::string>().size(), 32u);
+}
+
+TEST_F(TrainRun, OverwritingLeavesOtherFilesAlone) {
+  train({"--max-steps", "1"});
+  folder_.write("run/notes.txt", "mine");
+  const auto before = testing::everything_in(run_).size();
+  train({"--max-steps", "1"});
+  EXPECT_EQ(testing::everything_in(run_).size(), before);
+  EXPECT_EQ(testing::read_file(run_ + "/notes.txt"), "mine");
+}
+
+TEST_F(TrainRun, ReportsArePlainLinesWithoutATerminal) {
+  const Outcome outcome = train({"--epochs", "1", "--print-freq", "1"});
+  const auto lines = testing::lines(outcome.out);
+  EXPECT_EQ(lines.size(), 7u) << outcome.out;
+  EXPECT_THAT(outcome.out, Not(HasSubstr("\r")));
+  EXPECT_THAT(outcome.out, HasSubstr("images/s"));
+  EXPECT_THAT(lines.back(), HasSubstr(outcome.hash));
+}
+
+TEST_F(TrainRun, ThreadsAreAskedForAndNothingElse) {
+  const Outcome one = train({"--epochs", "1"});
+  const Outcome two = train({"--epochs", "1", "--threads", "2"});
+  EXPECT_EQ(one.results.size(), two.results.size());
+  // The launcher's variable is not consulted.
+  Job job(testing::train_command(By::lockstep, 2,
+                                 {"--dataset", "mnist", "--data-path", set_, "--global-batch-size", "50",
+                                  "--logical-shards", "2", "--output-dir", run_, "--overwrite", "--epochs", "1"}),
+          {"OMP_NUM_THREADS=3"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(testing::weights_hash(testing::read_file(run_ + "/metrics.jsonl")), one.hash);
+}
+
+TEST_F(TrainRun, IdleCoresAreHintedAtOnce) {
+  const int cores = base::usable_cores();
+  const Outcome busy = train({"--max-steps", "1", "--no-eval", "--threads", std::to_string((cores + 1) / 2)});
+  EXPECT_EQ(busy.err, "");
+  if (cores < 2) return;  // one process keeps a single core busy
+  const Outcome idle = train({"--max-steps", "1", "--no-eval"}, 1);
+  EXPECT_EQ(testing::lines(idle.err).size(), 1u) << idle.err;
+  EXPECT_THAT(idle.err, HasSubstr("hint: 1 process of 1 thread use"));
+}
+
+}  // namespace
+}  // namespace lockstep

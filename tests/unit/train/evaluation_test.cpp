@@ -1,0 +1,112 @@
+#include "lockstep/train/evaluation.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+
+#include <mutex>
+#include <numeric>
+
+#include "lockstep/data/digits.h"
+#include "lockstep/models/registry.h"
+#include "tests/support/ranks.h"
+
+namespace lockstep::train {
+namespace {
+
+using support::RankKind;
+
+// Reads the class off the first pixel.
+class Oracle : public models::ImageModel {
+ public:
+  Oracle() : ImageModel("Oracle") {}
+  at::Tensor forward(at::Tensor images) override {
+    samples_seen += images.size(0);
+    was_training |= is_training();
+    longest = std::max(longest, images.size(0));
+    const at::Tensor value = images.flatten(1).select(1, 0).mul(255).round().to(at::kLong);
+    return at::one_hot(value.remainder(10), 10).to(at::kFloat).mul(5);
+  }
+  std::int64_t samples_seen = 0;
+  std::int64_t longest = 0;
+  bool was_training = false;
+};
+
+// Of every five samples, the first bears a wrong label.
+data::ImageSet labelled(std::int64_t samples) {
+  data::ImageSet set{at::zeros({samples, 1, 2, 2}, at::kByte), at::arange(samples, at::kLong).remainder(10), 10};
+  auto pixels = set.images.accessor<std::uint8_t, 4>();
+  for (std::int64_t i = 0; i < samples; ++i) pixels[i][0][0][0] = std::uint8_t((i + (i % 5 == 0)) % 10);
+  return set;
+}
+
+TEST(Evaluation, EverySampleCountsOnce) {
+  for (const std::int64_t samples : {1, 499, 500, 501, 1250}) {
+    Oracle oracle;
+    support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+      const Evaluation result = evaluate(oracle, labelled(samples), *group);
+      EXPECT_EQ(result.samples, samples);
+      EXPECT_DOUBLE_EQ(result.top1, double(samples - (samples + 4) / 5) / double(samples));
+    });
+    EXPECT_EQ(oracle.samples_seen, samples);
+    EXPECT_LE(oracle.longest, kEvaluationChunk);
+  }
+}
+
+TEST(Evaluation, LeavesTheModelInItsMode) {
+  Oracle oracle;
+  support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+    evaluate(oracle, labelled(10), *group);
+    EXPECT_FALSE(oracle.was_training);
+    EXPECT_TRUE(oracle.is_training());
+    oracle.eval();
+    evaluate(oracle, labelled(10), *group);
+    EXPECT_FALSE(oracle.is_training());
+  });
+}
+
+TEST(Evaluation, IsTheMeanOfPyTorchsLoss) {
+  at::manual_seed(3);
+  const auto model = models::make_model("mlp");
+  const data::ImageSet set = data::make_digits(data::Split::test, 0, 1250);
+  std::vector<std::int64_t> all(1250);
+  std::iota(all.begin(), all.end(), 0);
+  const data::Batch batch = data::make_batch(set, all);
+  const at::Tensor loss = torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target);
+  support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+    EXPECT_NEAR(evaluate(*model, set, *group).loss, loss.item<double>(), 1e-5);
+  });
+}
+
+// Ranks take chunks in turn: three chunks, the last a short one, and a fourth rank with none.
+TEST(Evaluation, TheSameNumbersForEveryWorldOnEveryRank) {
+  const data::ImageSet set = data::make_digits(data::Split::test, 0, 1250);
+  for (const char* name : {"mlp_dropout", "convnet"}) {
+    std::vector<Evaluation> found;
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      std::vector<std::shared_ptr<models::ImageModel>> models;
+      for (int rank = 0; rank < ranks; ++rank) {
+        at::manual_seed(3);
+        models.push_back(models::make_model(name));
+      }
+      std::mutex mutex;
+      support::run_ranks(RankKind::threads, ranks, [&](const std::shared_ptr<comm::Group>& group) {
+        const Evaluation mine = evaluate(*models[std::size_t(group->rank())], set, *group);
+        const std::lock_guard lock(mutex);
+        found.push_back(mine);
+      });
+    }
+    ASSERT_EQ(found.size(), 1u + 2 + 3 + 4);
+    EXPECT_GT(found[0].loss, 0);
+    for (const Evaluation& other : found) {
+      EXPECT_EQ(other.loss, found[0].loss) << name;
+      EXPECT_EQ(other.top1, found[0].top1) << name;
+      EXPECT_EQ(other.samples, 1250);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train

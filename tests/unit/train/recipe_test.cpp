@@ -1,0 +1,91 @@
+#include "lockstep/train/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/checkpoint/weights.h"
+#include "lockstep/parallel/distributed_data_parallel.h"
+#include "tests/support/ranks.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+bool same_bits(const models::ImageModel& a, const models::ImageModel& b) {
+  const auto left = checkpoint::state_dict(a);
+  const auto right = checkpoint::state_dict(b);
+  return left.size() == right.size() && std::ranges::all_of(left, [&](const auto& item) {
+           return right.contains(item.first) && at::equal(item.second, right.at(item.first));
+         });
+}
+
+TEST(Recipe, ModelsFollowNameAndSeed) {
+  for (const std::string& name : model_names()) {
+    const auto model = make_model({.model = name, .seed = 4});
+    EXPECT_TRUE(same_bits(*model, *make_model({.model = name, .seed = 4}))) << name;
+    EXPECT_FALSE(same_bits(*model, *make_model({.model = name, .seed = 5}))) << name;
+    EXPECT_TRUE(model->is_training());
+  }
+}
+
+TEST(Recipe, WeightsFilesReplaceTheSeedsWeights) {
+  const testing::ScratchFolder folder;
+  const std::string file = folder.file("w.safetensors");
+  const auto model = make_model({.model = "convnet", .seed = 4});
+  checkpoint::write_safetensors(file, checkpoint::state_dict(*model));
+  EXPECT_TRUE(same_bits(*make_model({.model = "convnet", .seed = 5, .weights = file}), *model));
+  EXPECT_THAT(testing::usage_error([&] { make_model({.model = "mlp", .weights = file}); }),
+              AllOf(HasSubstr("w.safetensors does not fit the model"), HasSubstr("missing fc1.weight"),
+                    HasSubstr("unexpected layer2.1.running_var")));
+  EXPECT_THAT(testing::usage_error([&] { make_model({.weights = folder.file("none")}); }), HasSubstr("none"));
+}
+
+TEST(Recipe, DataSetsByName) {
+  EXPECT_EQ(load_images({.dataset = "digits"}, false).size(), 10000);
+  EXPECT_THAT(testing::usage_error([] { load_images({.dataset = "mnist", .data_path = "/nowhere"}, false); }),
+              HasSubstr("t10k-images-idx3-ubyte"));
+}
+
+// The weights after one step from a gradient of the model's own making.
+checkpoint::TensorMap after_one_step(const Options& options) {
+  const auto model = make_model(options);
+  support::run_ranks(support::RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+    parallel::DistributedDataParallel<std::shared_ptr<models::ImageModel>> ddp(model, group);
+    const auto optimizer = make_optimizer(options, ddp);
+    EXPECT_EQ(optimizer->lr(), options.lr);
+    ddp(at::ones({2, 1, 28, 28})).pow(2).sum().backward();
+    optimizer->step();
+  });
+  checkpoint::TensorMap copies;
+  for (const auto& [name, tensor] : checkpoint::state_dict(*model)) copies.emplace(name, tensor.clone());
+  return copies;
+}
+
+TEST(Recipe, EveryOptimizerTakesItsOptions) {
+  const auto weight = [](Options options) {
+    options.model = "mlp";
+    options.lr = 0.01;
+    return after_one_step(options).at("fc2.weight");
+  };
+  std::vector<at::Tensor> found;
+  for (const std::string& name : optimizer_names())
+    found.push_back(weight({.opt = name, .momentum = name == "sgd_nesterov" ? 0.9 : 0.0}));
+  // Adam and AdamW differ by their decay only.
+  for (std::size_t i = 0; i < found.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_EQ(at::equal(found[i], found[j]), optimizer_names()[i] == "adamw" && optimizer_names()[j] == "adam")
+          << optimizer_names()[i] << " " << optimizer_names()[j];
+  for (const std::string& name : optimizer_names()) {
+    const double momentum = name == "sgd_nesterov" ? 0.9 : 0.0;
+    EXPECT_FALSE(at::equal(weight({.opt = name, .momentum = momentum, .weight_decay = 0.1}),
+                           weight({.opt = name, .momentum = momentum})))
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
