@@ -95,12 +95,13 @@ struct AdamKernel {
   explicit AdamKernel(const AdamRule& rule)
       : decoupled(Vector::all(rule.decoupled_decay)),
         decay(Vector::all(rule.weight_decay)),
-        lerp(Vector::all(rule.one_minus_beta1)),
+        lerp(Vector::all(rule.lerp)),
         beta2(Vector::all(rule.beta2)),
         square_weight(Vector::all(rule.one_minus_beta2)),
         correction(Vector::all(rule.bias_correction2_sqrt)),
         eps(Vector::all(rule.eps)),
-        negative_step(Vector::all(rule.negative_step_size)) {}
+        negative_step(Vector::all(rule.negative_step_size)),
+        lerp_from_gradient(rule.lerp_from_gradient) {}
 
   template <class Store>
   void apply(const Arrays& a, std::size_t i, Vector g) const {
@@ -108,15 +109,16 @@ struct AdamKernel {
     w = w * decoupled;
     if constexpr (Decay) g = fma(w, decay, g);
     const Vector m0 = Vector::load(a.from_state[0] + i);
-    const Vector m = fma(lerp, g - m0, m0);
+    const Vector m = fma(lerp, g - m0, lerp_from_gradient ? g : m0);
     const Vector v = fma(square_weight * g, g, Vector::load(a.from_state[1] + i) * beta2);
     Store::put(m, a.to_state[0] + i);
     Store::put(v, a.to_state[1] + i);
     const Vector denominator = sqrt(v) / correction + eps;
-    Store::put(fma(negative_step, m / denominator, w), a.to_weights + i);
+    Store::put(w + negative_step * m / denominator, a.to_weights + i);
   }
 
   Vector decoupled, decay, lerp, beta2, square_weight, correction, eps, negative_step;
+  bool lerp_from_gradient;
 };
 
 template <class Store, class Mean, class Kernel>

@@ -33,7 +33,10 @@ AdamRule adam_rule(const Options& options, std::uint64_t step) {
   // In double and in Python's order: these scalars are rounded to float32 once.
   const double bias_correction1 = 1 - std::pow(options.beta1, double(step));
   const double bias_correction2 = 1 - std::pow(options.beta2, double(step));
-  return {.one_minus_beta1 = float(1 - options.beta1),
+  const float lerp = float(1 - options.beta1);
+  const bool from_gradient = lerp >= 0.5f;
+  return {.lerp = from_gradient ? lerp - 1 : lerp,
+          .lerp_from_gradient = from_gradient,
           .beta2 = float(options.beta2),
           .one_minus_beta2 = float(1 - options.beta2),
           .bias_correction2_sqrt = float(std::sqrt(bias_correction2)),

@@ -4,17 +4,18 @@
 // on the step already folded in. Rules are values; the same rule on all ranks.
 //
 // The operations and their order are those of Python's torch.optim (2.11, single-tensor
-// implementation on CPU), so that results follow PyTorch's. Elementwise, with g the mean
-// gradient:
+// implementation on CPU), so that the bits are PyTorch's (tests/parity/optimizer_test.py).
+// Elementwise, with g the mean gradient; every a * b + c is one fused operation except the
+// last of Adam, where the division stands between:
 //
 // SGD:    g += weight_decay * w
 //         m  = first ? g : momentum * m + (1 - dampening) * g     (only if momentum != 0)
 //         g  = nesterov ? g + momentum * m : m
 //         w -= lr * g
 // Adam:   g += weight_decay * w            (AdamW instead: w *= 1 - lr * weight_decay)
-//         m += (1 - beta1) * (g - m)
+//         m  = (1 - beta1) * (g - m) + m     (from beta1 = 0.5 down: -beta1 * (g - m) + g)
 //         v  = beta2 * v + (1 - beta2) * g * g
-//         w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+//         w -= (lr / (1 - beta1^t) * m) / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
 #include <cstdint>
 #include <variant>
@@ -33,7 +34,8 @@ struct SGDRule {
 struct AdamRule {
   float decoupled_decay = 1;  ///< AdamW: 1 - lr * weight_decay; Adam: 1
   float weight_decay = 0;     ///< Adam: L2 added to the gradient; AdamW: 0
-  float one_minus_beta1 = 0;
+  float lerp = 0;                   ///< 1 - beta1, or that minus 1 when from the gradient
+  bool lerp_from_gradient = false;  ///< torch's lerp starts at the nearer end: beta1 <= 0.5
   float beta2 = 0;
   float one_minus_beta2 = 0;
   float bias_correction2_sqrt = 1;

@@ -78,11 +78,12 @@ Expected formula(const AdamRule& r, const Problem& p, std::size_t i) {
   const float w = p.weights.values[i] * r.decoupled_decay;
   float g = p.mean(i);
   if (r.weight_decay != 0) g = std::fma(w, r.weight_decay, g);
-  const float m = std::fma(r.one_minus_beta1, g - p.first.values[i], p.first.values[i]);
+  const float m0 = p.first.values[i];
+  const float m = std::fma(r.lerp, g - m0, r.lerp_from_gradient ? g : m0);
   const float square = r.one_minus_beta2 * g;
   const float v = std::fma(square, g, p.second.values[i] * r.beta2);
   const float denominator = std::sqrt(v) / r.bias_correction2_sqrt + r.eps;
-  return {std::fma(r.negative_step_size, m / denominator, w), m, v};
+  return {w + r.negative_step_size * m / denominator, m, v};
 }
 
 std::vector<Rule> rules() {
@@ -93,6 +94,7 @@ std::vector<Rule> rules() {
           rule_for(SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, 2),
           rule_for(AdamOptions{.lr = 0.01}, 1),
           rule_for(AdamOptions{.lr = 0.01, .weight_decay = 0.1}, 17),
+          rule_for(AdamOptions{.lr = 0.01, .beta1 = 0.3}, 17),
           rule_for(AdamWOptions{.lr = 0.01}, 5)};
 }
 
