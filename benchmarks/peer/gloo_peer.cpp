@@ -177,7 +177,7 @@ class GlooPeer final : public Contender {
 }  // namespace
 
 std::vector<std::unique_ptr<Contender>> make_gloo_peers(const GlooPlace& place, const Shapes& shapes,
-                                                        OptimizerKind kind) {
+                                                        OptimizerKind kind, int threads) {
   const auto gloo = connect(place);
   const auto small = std::make_shared<Model>(gloo, shapes, Pages::small);
   const auto huge = std::make_shared<Model>(gloo, shapes, Pages::huge);
@@ -185,10 +185,10 @@ std::vector<std::unique_ptr<Contender>> make_gloo_peers(const GlooPlace& place, 
   const auto fused = std::make_shared<FusedStep>(*small, shapes, kind);
   const auto huge_fused = std::make_shared<FusedStep>(*huge, shapes, kind);
   std::vector<std::unique_ptr<Contender>> peers;
-  peers.push_back(std::make_unique<GlooPeer>(small, loop, 1));
-  peers.push_back(std::make_unique<GlooPeer>(small, loop, 2));
-  peers.push_back(std::make_unique<GlooPeer>(small, fused, 1));
-  peers.push_back(std::make_unique<GlooPeer>(small, fused, 2));
+  for (int count = 1; count <= threads; ++count) {
+    peers.push_back(std::make_unique<GlooPeer>(small, loop, count));
+    peers.push_back(std::make_unique<GlooPeer>(small, fused, count));
+  }
   peers.push_back(std::make_unique<GlooPeer>(huge, huge_fused, 1));
   return peers;
 }

@@ -23,9 +23,9 @@ struct GlooPlace {
   std::string store_file;  ///< fresh, the same on all ranks
 };
 
-/// torch::optim's default implementation and at::_fused_*_, each with 1 and 2 computing threads,
-/// and the fused one with all its memory in huge pages. Collective.
+/// torch::optim's default implementation and at::_fused_*_, each with 1 to `threads` computing
+/// threads, and the fused one with all its memory in huge pages. Collective.
 std::vector<std::unique_ptr<Contender>> make_gloo_peers(const GlooPlace& place, const Shapes& shapes,
-                                                        OptimizerKind kind);
+                                                        OptimizerKind kind, int threads);
 
 }  // namespace lockstep::bench

@@ -31,6 +31,7 @@ constexpr int kSegments = 9;  // one for the clock, four a kind of pages
 struct Options {
   Rounds rounds;
   int narrow = 1;
+  int peer_threads = 2;
   std::string report;  // path without extension; empty: Markdown to standard output
   std::string commit = "unknown";
   std::string command;
@@ -63,7 +64,7 @@ Section run_section(const Groups& groups, const Options& options, OptimizerKind 
   const Shapes shapes = resnet50_shapes(options.narrow);
   Contenders contenders = shared_contenders(groups, 1, shapes, kind, Pages::huge);
   append(contenders, shared_contenders(groups, 5, shapes, kind, Pages::small));
-  append(contenders, make_gloo_peers({clock.rank(), clock.size(), store_file}, shapes, kind));
+  append(contenders, make_gloo_peers({clock.rank(), clock.size(), store_file}, shapes, kind, options.peer_threads));
   torch::manual_seed(std::uint64_t(1 + clock.rank()));
   Gradients gradients;
   for (const auto& [name, sizes] : shapes) gradients.push_back(torch::randn(sizes) * 0.01);
@@ -98,6 +99,7 @@ void run(const Options& options) {
                 .commit = options.commit,
                 .command = options.command,
                 .instruction_set = optim::instruction_set(),
+                .last_level_cache = optim::last_level_cache(),
                 .weights = weights_of(resnet50_shapes(options.narrow)),
                 .ranks = kRanks,
                 .rounds = options.rounds};
@@ -123,6 +125,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds.measured, "turns of each contender")->check(CLI::PositiveNumber);
   app.add_option("--warmup", options.rounds.warmup, "turns before those")->check(CLI::NonNegativeNumber);
   app.add_option("--narrow", options.narrow, "divide the widths of the model, for a quick look")->check(CLI::Range(1, 64));
+  app.add_option("--peer-threads", options.peer_threads, "try torch's optimizers with 1 to N threads a rank")
+      ->check(CLI::Range(1, 64));
   app.add_option("--report", options.report, "write PATH.md and PATH.json instead of standard output");
   app.add_option("--commit", options.commit, "what the report names as the measured commit");
   CLI11_PARSE(app, argc, argv);

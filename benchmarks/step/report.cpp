@@ -48,9 +48,8 @@ ordered_json to_json(const Timings& timings) {
 
 ordered_json to_json(const Machine& machine) {
   return {{"cpu", machine.cpu},           {"cores", machine.cores},
-          {"l2_bytes", machine.l2_bytes}, {"l3_bytes", machine.l3_bytes},
-          {"memory_bytes", machine.memory_bytes}, {"kernel", machine.kernel},
-          {"load", machine.load}};
+          {"l2_bytes", machine.l2_bytes}, {"memory_bytes", machine.memory_bytes},
+          {"kernel", machine.kernel}, {"load", machine.load}};
 }
 
 std::string row(const Timings& timings, const Verdict& verdict) {
@@ -99,7 +98,7 @@ std::string to_markdown(const Report& report) {
               "one run, %d rounds after %d to warm up.\n\n",
               static_cast<long long>(report.weights), report.ranks, report.rounds.measured, report.rounds.warmup);
   out += text("- machine: %s, %d cores, %zu KiB L2 per core, %zu MiB L3, %.1f GiB memory, Linux %s, load %.2f before\n",
-              m.cpu.c_str(), m.cores, m.l2_bytes >> 10, m.l3_bytes >> 20, double(m.memory_bytes) / (1 << 30),
+              m.cpu.c_str(), m.cores, m.l2_bytes >> 10, report.last_level_cache >> 20, double(m.memory_bytes) / (1 << 30),
               m.kernel.c_str(), m.load);
   out += "- instruction set of the kernel: " + report.instruction_set + "\n";
   out += "- commit: " + report.commit + "\n- command: `" + report.command + "`\n\n";
@@ -128,6 +127,7 @@ std::string to_json(const Report& report) {
                          {"commit", report.commit},
                          {"command", report.command},
                          {"instruction_set", report.instruction_set},
+                         {"last_level_cache", report.last_level_cache},
                          {"weights", report.weights},
                          {"ranks", report.ranks},
                          {"rounds", report.rounds.measured},

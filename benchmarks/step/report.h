@@ -21,6 +21,7 @@ struct Report {
   std::string commit;
   std::string command;
   std::string instruction_set;
+  std::size_t last_level_cache = 0;  ///< bytes, as the kernel's choice of stores sees it
   std::int64_t weights = 0;
   int ranks = 0;
   Rounds rounds;
