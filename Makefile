@@ -18,7 +18,7 @@ space = $(empty) $(empty)
 asan_labels = contract multiprocess
 tsan_labels = contract
 
-.PHONY: all demo test sanitize asan tsan lint format install clean help FORCE
+.PHONY: all demo test bench sanitize asan tsan lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -31,6 +31,10 @@ demo: build/build.ninja
 test: all
 	@scripts/bootstrap --tests
 	$(CTEST) --test-dir build
+
+bench: build/build.ninja
+	@$(BUILD) default -j $(JOBS) --target lockstep-bench-reduce-update
+	scripts/bench
 
 sanitize: asan tsan
 
@@ -58,6 +62,7 @@ help:
 	@echo 'make            build everything into build/, programs into build/bin/'
 	@echo 'make demo       build, then train a ConvNet on two processes'
 	@echo 'make test       build, then run every test'
+	@echo 'make bench      build, then measure against Gloo and torch; writes benchmarks/reports/'
 	@echo 'make sanitize   run the tests of the seams under the sanitizers (asan, tsan)'
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'

@@ -45,6 +45,15 @@ int allocate(int fd, std::size_t offset, std::size_t bytes) {
   return result;
 }
 
+// Moves allocated memory of the segment into huge pages, once and for all processes. Allocation
+// gives small ones unless the system says "always"; collapsing them needs no setting and no
+// rights. Only an attempt: an old kernel, a ban or scattered memory leave small pages, which
+// serve as well, slower.
+void make_huge(const Mapping& mapping) {
+  constexpr int collapse = 25;  // MADV_COLLAPSE, Linux 6.1; older headers do not name it
+  madvise(mapping.data(), mapping.bytes(), collapse);
+}
+
 std::size_t read_number(const std::string& path, std::size_t otherwise) {
   std::ifstream file(path);
   std::size_t value;
@@ -130,6 +139,7 @@ std::size_t Segment::grow(std::size_t bytes) {
   const std::size_t available = available_memory();
   if (length > available) throw too_small("this machine has " + std::to_string(available >> 20) + " MiB available");
   if (allocate(fd_.get(), offset, length) != 0) throw too_small(std::strerror(errno));
+  make_huge(map(offset, length, Access::read_write));
   control_->bytes.store(offset + length, std::memory_order_release);
   return offset;
 }
@@ -152,7 +162,7 @@ Mapping Segment::map(std::size_t offset, std::size_t bytes, Access access) const
   if (aligned > begin) munmap(begin, std::size_t(aligned - begin));
   if (std::byte* end = begin + length + kHugePage; end > aligned + length)
     munmap(aligned + length, std::size_t(end - (aligned + length)));
-  // Only advice: where the system grants no shared huge pages, small ones serve.
+  // Only advice: where there are no huge pages in this range, small ones serve.
   madvise(data, length, MADV_HUGEPAGE);
   return Mapping(data, length);
 }

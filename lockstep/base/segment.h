@@ -51,7 +51,8 @@ class Segment {
 
   /// Appends `bytes` (rounded up to 2 MiB, on a 2 MiB edge) and returns their offset. All
   /// memory is taken now: too little is a UsageError here, not a bus error later. One rank
-  /// (local rank 0) calls it; it says the new size in control().bytes.
+  /// (local rank 0) calls it; it says the new size in control().bytes. The memory is moved into
+  /// huge pages where the kernel can (Linux 6.1 or newer); page_size() tells.
   std::size_t grow(std::size_t bytes);
 
   /// Maps [offset, offset + bytes). Asks for huge pages; see page_size().

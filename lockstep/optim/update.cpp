@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string_view>
 
 #include "lockstep/base/error.h"
@@ -39,8 +40,13 @@ const Build& build() {
   return chosen;
 }
 
-std::size_t last_level_cache() {
-  static const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+// The kernel's word comes first: in virtual machines sysconf reads the size of the host's whole
+// package from the CPU (320 MiB where this machine's cores share 32).
+std::size_t read_last_level_cache() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  std::size_t kib = 0;
+  if (file >> kib && kib > 0) return kib << 10;
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return bytes > 0 ? std::size_t(bytes) : std::size_t(32) << 20;
 }
 
@@ -59,6 +65,11 @@ void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size
   const bool streaming = streams(arrays, total, stores);
   if (const auto* sgd = std::get_if<SGDRule>(&rule)) return build().sgd(*sgd, arrays, begin, end, streaming);
   build().adam(std::get<AdamRule>(rule), arrays, begin, end, streaming);
+}
+
+std::size_t last_level_cache() {
+  static const std::size_t bytes = read_last_level_cache();
+  return bytes;
 }
 
 const char* instruction_set() {

@@ -49,6 +49,9 @@ inline constexpr std::size_t kBlock = std::size_t(16) << 10;
 /// up in float64 over 16 interleaved lanes, then the lanes in tree order: the same bits everywhere.
 void square_sums(const Arrays& arrays, std::size_t begin, std::size_t end, double* sums);
 
+/// Bytes of the last-level cache that the cores of this machine share, which `automatic` is about.
+std::size_t last_level_cache();
+
 /// The instruction set that update() uses here: "avx512", "avx2" or "scalar". The environment
 /// variable LOCKSTEP_ISA may name a lower one (for tests; the bits are the same).
 const char* instruction_set();

@@ -1,7 +1,11 @@
 #include "lockstep/base/segment.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -52,6 +56,28 @@ TEST(Segment, TooLittleMemoryIsAnErrorNotASignal) {
     EXPECT_NE(std::string(error.what()).find("shared memory too small: the segment needs 8 MiB"), std::string::npos);
   }
   setrlimit(RLIMIT_FSIZE, &before);
+}
+
+TEST(Segment, HugePagesBackItWhereTheKernelHasThem) {
+  Segment segment = Segment::create(1);
+  const std::size_t bytes = std::size_t(8) << 20;
+  const auto pages = [&] {
+    const Mapping mapping = segment.map(segment.grow(bytes), bytes, Access::read_write);
+    std::memset(mapping.data(), 1, bytes);
+    return page_size(mapping.data());
+  };
+  prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  EXPECT_EQ(pages(), "4 KiB");
+  prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+  // Whether this kernel can do it: what the segment does, done by hand.
+  const int fd = memfd_create("probe", MFD_CLOEXEC);
+  ASSERT_EQ(fallocate(fd, 0, 0, off_t(bytes)), 0);
+  void* probe = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const bool can = madvise(probe, bytes, 25) == 0;
+  munmap(probe, bytes);
+  close(fd);
+  if (!can) GTEST_SKIP() << "this kernel does not collapse shared memory into huge pages";
+  EXPECT_EQ(pages(), "2 MiB");
 }
 
 TEST(Segment, WritingThroughAReadOnlyMappingFaults) {

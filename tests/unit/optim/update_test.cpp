@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <random>
 
@@ -193,6 +194,13 @@ TEST(Update, PaddingOfZerosStaysZero) {
     update(rule, problem.arrays(w, s0, s1), 0, kElements, kElements);
     for (float x : w.values) ASSERT_EQ(x, 0.0f);
   }
+}
+
+TEST(Update, TheLastLevelCacheIsTheOneTheKernelReports) {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  std::size_t kib = 0;
+  if (!(file >> kib)) GTEST_SKIP() << "this kernel does not describe a third-level cache";
+  EXPECT_EQ(last_level_cache(), kib << 10);
 }
 
 }  // namespace

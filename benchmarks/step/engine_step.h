@@ -1,0 +1,21 @@
+#pragma once
+
+// Lockstep as a user has it: parallel::Engine with a fused optimizer, timed from
+// optimizer.step() to its return. The gradients come through autograd and the engine's hooks,
+// before the clock starts.
+
+#include <memory>
+
+#include "benchmarks/step/contender.h"
+#include "benchmarks/step/optimizer_kind.h"
+#include "benchmarks/support/pages.h"
+#include "benchmarks/support/shapes.h"
+#include "lockstep/comm/group.h"
+
+namespace lockstep::bench {
+
+/// Collective.
+std::unique_ptr<Contender> make_engine_step(const std::shared_ptr<comm::Group>& group, const Shapes& shapes,
+                                            OptimizerKind kind, Pages pages);
+
+}  // namespace lockstep::bench

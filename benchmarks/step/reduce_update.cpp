@@ -1,0 +1,145 @@
+// lockstep-bench-reduce-update: how long a step takes once the gradients are there, for
+// Lockstep, for Gloo + torch's optimizers, and against the copy bandwidth of the machine. See
+// docs/design/update.md.
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "benchmarks/peer/gloo_peer.h"
+#include "benchmarks/step/copy.h"
+#include "benchmarks/step/engine_step.h"
+#include "benchmarks/step/measure.h"
+#include "benchmarks/step/report.h"
+#include "benchmarks/step/update_step.h"
+#include "benchmarks/support/ranks.h"
+#include "lockstep/base/error.h"
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::bench;
+
+constexpr int kRanks = 2;
+constexpr int kSegments = 9;  // one for the clock, four a kind of pages
+
+struct Options {
+  Rounds rounds;
+  int narrow = 1;
+  int peer_threads = 2;
+  std::string report;  // path without extension; empty: Markdown to standard output
+  std::string commit = "unknown";
+  std::string command;
+};
+
+using Contenders = std::vector<std::unique_ptr<Contender>>;
+
+void append(Contenders& to, Contenders from) {
+  for (auto& contender : from) to.push_back(std::move(contender));
+}
+
+// Those in shared memory with one kind of pages; takes four of the groups.
+Contenders shared_contenders(const Groups& groups, std::size_t first, const Shapes& shapes, OptimizerKind kind,
+                             Pages pages) {
+  Contenders all;
+  all.push_back(make_engine_step(groups[first], shapes, kind, pages));
+  const auto two_buffers = make_state(groups[first + 1], shapes, kind, 2, pages);
+  for (const optim::Stores stores : {optim::Stores::streaming, optim::Stores::plain})
+    all.push_back(make_update_step(groups[first + 1], two_buffers, kind, {stores, pages}));
+  const auto one_buffer = make_state(groups[first + 2], shapes, kind, 1, pages);
+  all.push_back(make_update_step(groups[first + 2], one_buffer, kind, {optim::Stores::plain, pages}));
+  const std::size_t bytes = std::size_t(weights_of(shapes)) * sizeof(float) * std::size_t(1 + state_arrays(kind));
+  append(all, make_copies(groups[first + 3], bytes, pages));
+  return all;
+}
+
+Section run_section(const Groups& groups, const Options& options, OptimizerKind kind, const std::string& store_file) {
+  at::set_num_threads(1);
+  comm::Group& clock = *groups[0];
+  const Shapes shapes = resnet50_shapes(options.narrow);
+  Contenders contenders = shared_contenders(groups, 1, shapes, kind, Pages::huge);
+  append(contenders, shared_contenders(groups, 5, shapes, kind, Pages::small));
+  append(contenders, make_gloo_peers({clock.rank(), clock.size(), store_file}, shapes, kind, options.peer_threads));
+  torch::manual_seed(std::uint64_t(1 + clock.rank()));
+  Gradients gradients;
+  for (const auto& [name, sizes] : shapes) gradients.push_back(torch::randn(sizes) * 0.01);
+  return {to_string(kind), measure(clock, contenders, gradients, options.rounds)};
+}
+
+// A file name that exists only while it lives.
+class ScratchFile {
+ public:
+  ScratchFile() {
+    path_ = (std::filesystem::temp_directory_path() / "lockstep-bench-XXXXXX").string();
+    const int fd = mkstemp(path_.data());
+    if (fd < 0) throw_errno("benchmark: cannot make " + path_);
+    close(fd);
+  }
+  ~ScratchFile() { unlink(path_.c_str()); }
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  if (!(file << text << std::flush)) throw_errno("benchmark: cannot write " + path);
+}
+
+void run(const Options& options) {
+  Report report{.machine = read_machine(),
+                .commit = options.commit,
+                .command = options.command,
+                .instruction_set = optim::instruction_set(),
+                .last_level_cache = optim::last_level_cache(),
+                .weights = weights_of(resnet50_shapes(options.narrow)),
+                .ranks = kRanks,
+                .rounds = options.rounds};
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adam}) {
+    const ScratchFile store;
+    report.sections.push_back(deserialize(run_ranks(kRanks, kSegments, [&](const Groups& groups) {
+      return serialize(run_section(groups, options, kind, store.path()));
+    })));
+  }
+  if (options.report.empty()) {
+    std::cout << to_markdown(report);
+  } else {
+    write_file(options.report + ".md", to_markdown(report));
+    write_file(options.report + ".json", to_json(report));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Reduce + update, 2 processes: Lockstep, Gloo + torch's optimizers, copy bandwidth.");
+  app.add_option("--rounds", options.rounds.measured, "turns of each contender")->check(CLI::PositiveNumber);
+  app.add_option("--warmup", options.rounds.warmup, "turns before those")->check(CLI::NonNegativeNumber);
+  app.add_option("--narrow", options.narrow, "divide the widths of the model, for a quick look")->check(CLI::Range(1, 64));
+  app.add_option("--peer-threads", options.peer_threads, "try torch's optimizers with 1 to N threads a rank")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--report", options.report, "write PATH.md and PATH.json instead of standard output");
+  app.add_option("--commit", options.commit, "what the report names as the measured commit");
+  CLI11_PARSE(app, argc, argv);
+  options.command = "lockstep-bench-reduce-update";
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    options.command += " " + (argument.find(' ') == std::string::npos ? argument : "'" + argument + "'");
+  }
+  try {
+    run(options);
+    return kExitDone;
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep-bench-reduce-update: error: " << error.what() << "\n";
+    return exit_code(error);
+  }
+}

@@ -1,0 +1,154 @@
+#include "benchmarks/step/report.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/support/statistics.h"
+
+namespace lockstep::bench {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kStep = "lockstep step()";
+constexpr const char* kCopy = "copy";
+constexpr const char* kDefault = "Gloo + torch::optim";
+constexpr const char* kFused = "Gloo + fused operator";
+
+__attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
+  char buffer[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(buffer, sizeof buffer, format, arguments);
+  va_end(arguments);
+  return buffer;
+}
+
+bool is_kind(const Timings& timings, const std::string& kind) { return timings.name.rfind(kind, 0) == 0; }
+
+// The contender of a kind with the smallest median; copies all move the same bytes.
+const Timings& best(const Section& section, const std::string& kind) {
+  const Timings* found = nullptr;
+  for (const Timings& timings : section.timings)
+    if (is_kind(timings, kind) &&
+        (found == nullptr || spread_of(timings.seconds).median < spread_of(found->seconds).median))
+      found = &timings;
+  return *found;
+}
+
+double median(const Timings& timings) { return spread_of(timings.seconds).median; }
+
+ordered_json to_json(const Timings& timings) {
+  return {{"name", timings.name},
+          {"page_size", timings.page_size},
+          {"bytes", timings.bytes},
+          {"seconds", timings.seconds}};
+}
+
+ordered_json to_json(const Machine& machine) {
+  return {{"cpu", machine.cpu},           {"cores", machine.cores},
+          {"l2_bytes", machine.l2_bytes}, {"memory_bytes", machine.memory_bytes},
+          {"kernel", machine.kernel}, {"load", machine.load}};
+}
+
+std::string row(const Timings& timings, const Verdict& verdict) {
+  const Spread ms = spread_of(timings.seconds);
+  const double rate = timings.bytes / ms.median;
+  const std::string bandwidth = timings.bytes == 0
+                                    ? "| |"
+                                    : text("%.1f | %.0f %% |", rate / 1e9, 100 * rate / verdict.copy_rate);
+  return text("| %s | %s | %.2f | %.2f-%.2f | %.2f | ", timings.name.c_str(), timings.page_size.c_str(),
+              ms.median * 1e3, ms.p10 * 1e3, ms.p90 * 1e3, ms.median / verdict.step) +
+         bandwidth + "\n";
+}
+
+std::string section_text(const Section& section) {
+  const Verdict verdict = verdict_of(section);
+  std::string out = "\n## " + section.optimizer + "\n\n";
+  out += text("`optimizer.step()` %.2f ms: %.0f %% of the copy bandwidth (%.1f of %.1f GB/s by state bytes), "
+              "%.1f times as fast as Gloo + torch::optim, %.1f times as fast as Gloo + fused operator "
+              "(each at its best setting).\n\n",
+              verdict.step * 1e3, 100 * verdict.step_rate / verdict.copy_rate, verdict.step_rate / 1e9,
+              verdict.copy_rate / 1e9, verdict.over_default, verdict.over_fused);
+  out += "| contender | pages used | median ms | p10-p90 ms | times step() | GB/s | of the best copy |\n";
+  out += "|---|---|---:|---:|---:|---:|---:|\n";
+  for (const Timings& timings : section.timings) out += row(timings, verdict);
+  return out;
+}
+
+}  // namespace
+
+Verdict verdict_of(const Section& section) {
+  const Timings& step = best(section, kStep);
+  const Timings& copy = best(section, kCopy);
+  return {.step = median(step),
+          .step_rate = step.bytes / median(step),
+          .copy_rate = copy.bytes / median(copy),
+          .over_default = median(best(section, kDefault)) / median(step),
+          .over_fused = median(best(section, kFused)) / median(step)};
+}
+
+std::string to_markdown(const Report& report) {
+  const Machine& m = report.machine;
+  std::string out = "# Reduce + update\n\n";
+  out += text("%lld weights in ResNet-50's shapes, float32, %d processes with one computing thread each. A turn "
+              "reduces the gradients of all ranks and steps the optimizer; fresh gradients are put in place before "
+              "it, the clock runs from the first rank's start to the last rank's end. All contenders took turns in "
+              "one run, %d rounds after %d to warm up.\n\n",
+              static_cast<long long>(report.weights), report.ranks, report.rounds.measured, report.rounds.warmup);
+  out += text("- machine: %s, %d cores, %zu KiB L2 per core, %zu MiB L3, %.1f GiB memory, Linux %s, load %.2f before\n",
+              m.cpu.c_str(), m.cores, m.l2_bytes >> 10, report.last_level_cache >> 20, double(m.memory_bytes) / (1 << 30),
+              m.kernel.c_str(), m.load);
+  out += "- instruction set of the kernel: " + report.instruction_set + "\n";
+  out += "- commit: " + report.commit + "\n- command: `" + report.command + "`\n\n";
+  out += "State bytes of a step: every gradient slot read, weights and optimizer state read and written. A copy "
+         "counts what it reads and what it writes.\n";
+  for (const Section& section : report.sections) out += section_text(section);
+  return out;
+}
+
+std::string to_json(const Report& report) {
+  ordered_json sections = ordered_json::array();
+  for (const Section& section : report.sections) {
+    const Verdict verdict = verdict_of(section);
+    ordered_json contenders = ordered_json::array();
+    for (const Timings& timings : section.timings) contenders.push_back(to_json(timings));
+    sections.push_back({{"optimizer", section.optimizer},
+                        {"step_seconds", verdict.step},
+                        {"step_bytes_per_second", verdict.step_rate},
+                        {"copy_bytes_per_second", verdict.copy_rate},
+                        {"over_default", verdict.over_default},
+                        {"over_fused", verdict.over_fused},
+                        {"contenders", contenders}});
+  }
+  const ordered_json all{{"benchmark", "reduce-update"},
+                         {"machine", to_json(report.machine)},
+                         {"commit", report.commit},
+                         {"command", report.command},
+                         {"instruction_set", report.instruction_set},
+                         {"last_level_cache", report.last_level_cache},
+                         {"weights", report.weights},
+                         {"ranks", report.ranks},
+                         {"rounds", report.rounds.measured},
+                         {"warmup", report.rounds.warmup},
+                         {"sections", sections}};
+  return all.dump(1) + "\n";
+}
+
+std::string serialize(const Section& section) {
+  ordered_json timings = ordered_json::array();
+  for (const Timings& t : section.timings) timings.push_back(to_json(t));
+  return ordered_json{{"optimizer", section.optimizer}, {"timings", timings}}.dump();
+}
+
+Section deserialize(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  Section section{json.at("optimizer").get<std::string>(), {}};
+  for (const auto& t : json.at("timings"))
+    section.timings.push_back({t.at("name").get<std::string>(), t.at("page_size").get<std::string>(),
+                               t.at("bytes").get<double>(), t.at("seconds").get<std::vector<double>>()});
+  return section;
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,100 @@
+#include "benchmarks/step/update_step.h"
+
+#include <cstring>
+#include <random>
+
+#include "lockstep/base/segment.h"
+
+namespace lockstep::bench {
+namespace {
+
+state::Layout layout_of(const Shapes& shapes, state::LayoutOptions options) {
+  std::vector<state::TensorSpec> specs;
+  for (const auto& [name, sizes] : shapes) {
+    std::vector<std::int64_t> strides(sizes.size(), 1);
+    for (std::size_t i = sizes.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * sizes[i];
+    specs.push_back({name, c10::ScalarType::Float, sizes, strides});
+  }
+  return {std::move(specs), {}, options};
+}
+
+void fill_weights(state::SharedState& state) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-0.1f, 0.1f);
+  for (const state::PlacedParameter& parameter : state.layout().parameters()) {
+    float* to = state.write_as<float>(state.layout().weights(0)) + parameter.offset;
+    for (std::size_t i = 0; i < parameter.elements; ++i) to[i] = uniform(random);
+  }
+}
+
+class UpdateStep final : public Contender {
+ public:
+  UpdateStep(std::shared_ptr<comm::Group> group, std::shared_ptr<state::SharedState> state, OptimizerKind kind,
+             UpdateVariant variant)
+      : group_(std::move(group)), state_(std::move(state)), kind_(kind), variant_(variant) {
+    for (int shard = 0; shard < group_->size(); ++shard)
+      gradients_.push_back(state_->read_as<float>(state_->layout().gradients(shard)));
+  }
+
+  std::string name() const override {
+    const char* how = state_->layout().options().state_buffers == 1      ? "in place"
+                      : variant_.stores == optim::Stores::streaming ? "streaming stores"
+                                                                    : "plain stores";
+    return std::string("update + commit, ") + how + ", " + to_string(variant_.pages);
+  }
+  double bytes() const override {
+    std::size_t elements = 0;
+    for (const auto& parameter : state_->layout().parameters()) elements += parameter.elements;
+    return bytes_per_weight(kind_, group_->size()) * double(elements);
+  }
+  std::string page_size() const override { return base::page_size(state_->read(0)); }
+
+  void prepare(const Gradients& gradients) override {
+    float* slot = state_->write_as<float>(state_->layout().gradients(group_->rank()));
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      std::memcpy(slot + state_->layout().parameters()[i].offset, gradients[i].const_data_ptr(), gradients[i].nbytes());
+  }
+
+  void run() override {
+    const state::Layout& layout = state_->layout();
+    const base::Commit from = state_->committed();
+    const int to = state_->target();
+    group_->barrier();
+    optim::Arrays arrays{.gradients = gradients_.data(),
+                         .shards = group_->size(),
+                         .from_weights = state_->read_as<float>(layout.weights(int(from.buffer))),
+                         .to_weights = state_->write_as<float>(layout.weights(to))};
+    for (int array = 0; array < layout.options().optimizer_arrays; ++array) {
+      arrays.from_state[array] = state_->read_as<float>(layout.optimizer_array(int(from.buffer), array));
+      arrays.to_state[array] = state_->write_as<float>(layout.optimizer_array(to, array));
+    }
+    const state::Slice mine = layout.slice(group_->rank(), group_->size());
+    optim::update(rule_for(kind_, from.step + 1), arrays, mine.begin, mine.end, layout.elements(), variant_.stores);
+    state_->vote(from.step + 1);
+  }
+
+ private:
+  std::shared_ptr<comm::Group> group_;
+  std::shared_ptr<state::SharedState> state_;
+  OptimizerKind kind_;
+  UpdateVariant variant_;
+  std::vector<const float*> gradients_;
+};
+
+}  // namespace
+
+std::shared_ptr<state::SharedState> make_state(const std::shared_ptr<comm::Group>& group, const Shapes& shapes,
+                                               OptimizerKind kind, int state_buffers, Pages pages) {
+  const PagesScope scope(pages);
+  const state::LayoutOptions options{
+      .shards = group->size(), .optimizer_arrays = state_arrays(kind), .state_buffers = state_buffers};
+  return std::make_shared<state::SharedState>(group->node(), layout_of(shapes, options), fill_weights);
+}
+
+std::unique_ptr<Contender> make_update_step(const std::shared_ptr<comm::Group>& group,
+                                            const std::shared_ptr<state::SharedState>& state, OptimizerKind kind,
+                                            UpdateVariant variant) {
+  return std::make_unique<UpdateStep>(group, state, kind, variant);
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,92 @@
+// The parts of the benchmarks that compute: shapes, statistics, the verdict of a report.
+
+#include "benchmarks/step/report.h"
+
+#include <gmock/gmock.h>
+
+#include "benchmarks/support/shapes.h"
+#include "benchmarks/support/statistics.h"
+
+namespace lockstep::bench {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Shapes, AreThoseOfResNet50) {
+  const Shapes shapes = resnet50_shapes();
+  EXPECT_EQ(shapes.size(), 161u);
+  EXPECT_EQ(weights_of(shapes), 25'557'032);
+  EXPECT_EQ(shapes.front().second, (std::vector<std::int64_t>{64, 3, 7, 7}));
+}
+
+TEST(Shapes, NarrowOnesAreAsMany) {
+  EXPECT_EQ(resnet50_shapes(16).size(), 161u);
+  EXPECT_LT(weights_of(resnet50_shapes(16)), 200'000);
+}
+
+TEST(Spread, IsOfTheSortedValues) {
+  const Spread spread = spread_of({11, 1, 10, 2, 9, 3, 8, 4, 7, 5, 6});
+  EXPECT_DOUBLE_EQ(spread.p10, 2);
+  EXPECT_DOUBLE_EQ(spread.median, 6);
+  EXPECT_DOUBLE_EQ(spread.p90, 10);
+}
+
+TEST(Spread, LiesBetweenNeighbours) {
+  EXPECT_DOUBLE_EQ(spread_of({1, 2}).median, 1.5);
+  EXPECT_DOUBLE_EQ(spread_of({1, 2}).p90, 1.9);
+}
+
+TEST(Spread, OfOneValueIsThatValue) {
+  const Spread spread = spread_of({3});
+  EXPECT_EQ(spread.p10, 3);
+  EXPECT_EQ(spread.median, 3);
+  EXPECT_EQ(spread.p90, 3);
+}
+
+Section example() {
+  return {"Adam",
+          {{"lockstep step(), huge pages", "2 MiB", 8e8, {0.02, 0.03, 0.02}},
+           {"lockstep step(), small pages", "4 KiB", 8e8, {0.04, 0.04, 0.04}},
+           {"copy, memcpy, huge pages", "2 MiB", 5e8, {0.02, 0.02, 0.02}},
+           {"copy, streaming stores, huge pages", "2 MiB", 5e8, {0.01, 0.01, 0.01}},
+           {"Gloo + torch::optim, 1 thread, small pages", "4 KiB", 0, {0.2, 0.2, 0.2}},
+           {"Gloo + torch::optim, 2 threads, small pages", "4 KiB", 0, {0.18, 0.18, 0.3}},
+           {"Gloo + fused operator, 1 thread, small pages", "4 KiB", 0, {0.16, 0.16, 0.16}}}};
+}
+
+TEST(Verdict, ComparesTheBestOfEachKind) {
+  const Verdict verdict = verdict_of(example());
+  EXPECT_DOUBLE_EQ(verdict.step, 0.02);
+  EXPECT_DOUBLE_EQ(verdict.step_rate, 4e10);
+  EXPECT_DOUBLE_EQ(verdict.copy_rate, 5e10);
+  EXPECT_DOUBLE_EQ(verdict.over_default, 9);
+  EXPECT_DOUBLE_EQ(verdict.over_fused, 8);
+}
+
+TEST(Report, StatesTheVerdictAndEveryContender) {
+  Report report{.commit = "abc", .command = "bench --x", .weights = 10, .ranks = 2, .sections = {example()}};
+  report.machine.cpu = "some CPU";
+  const std::string text = to_markdown(report);
+  EXPECT_THAT(text, HasSubstr("some CPU"));
+  EXPECT_THAT(text, HasSubstr("commit: abc"));
+  EXPECT_THAT(text, HasSubstr("20.00 ms: 80 % of the copy bandwidth (40.0 of 50.0 GB/s by state bytes), 9.0 times"));
+  EXPECT_THAT(text, HasSubstr("| lockstep step(), small pages | 4 KiB | 40.00 | 40.00-40.00 | 2.00 | 20.0 | 40 % |"));
+  EXPECT_THAT(text, HasSubstr("| Gloo + fused operator, 1 thread, small pages | 4 KiB | 160.00 |"));
+  EXPECT_THAT(to_json(report), HasSubstr("\"over_fused\": 8"));
+}
+
+TEST(Report, SectionsTravelAsText) {
+  const Section section = example();
+  const Section read = deserialize(serialize(section));
+  EXPECT_EQ(read.optimizer, section.optimizer);
+  ASSERT_EQ(read.timings.size(), section.timings.size());
+  for (std::size_t i = 0; i < read.timings.size(); ++i) {
+    EXPECT_EQ(read.timings[i].name, section.timings[i].name);
+    EXPECT_EQ(read.timings[i].page_size, section.timings[i].page_size);
+    EXPECT_EQ(read.timings[i].bytes, section.timings[i].bytes);
+    EXPECT_EQ(read.timings[i].seconds, section.timings[i].seconds);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::bench
