@@ -89,7 +89,11 @@ std::vector<std::string> train_command(By launcher, int processes, const std::ve
 std::vector<std::string> rank_variables(int rank, int world, int port) {
   const std::string r = std::to_string(rank);
   const std::string w = std::to_string(world);
-  return {"RANK=" + r,        "WORLD_SIZE=" + w, "LOCAL_RANK=" + r, "LOCAL_WORLD_SIZE=" + w, "MASTER_ADDR=127.0.0.1",
+  return {"RANK=" + r,
+          "WORLD_SIZE=" + w,
+          "LOCAL_RANK=" + r,
+          "LOCAL_WORLD_SIZE=" + w,
+          "MASTER_ADDR=127.0.0.1",
           "MASTER_PORT=" + std::to_string(port)};
 }
 
