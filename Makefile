@@ -30,7 +30,7 @@ demo: build/build.ninja
 
 test: all
 	@scripts/bootstrap --tests
-	$(CTEST) --test-dir build
+	LOCKSTEP_REQUIRE_LAUNCHERS=1 $(CTEST) --test-dir build
 
 bench: build/build.ninja
 	@$(BUILD) default -j $(JOBS) --target lockstep-bench-reduce-update

@@ -5,6 +5,7 @@
 
 #include <iostream>
 
+#include "lockstep/base/standard_streams.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/train/loop.h"
 #include "lockstep/train/options.h"
@@ -46,6 +47,7 @@ int run(const train::Options& options, const comm::World& world) {
 int main(int argc, char** argv) {
   bool speaks = true;
   try {
+    base::open_standard_streams();
     const rendezvous::Place place = rendezvous::place_from_environment();
     speaks = place.rank == 0;
     const train::Parsed parsed = train::parse_options(argc, argv);

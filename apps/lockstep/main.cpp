@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/standard_streams.h"
 
 namespace lockstep::app {
 namespace {
@@ -37,6 +38,7 @@ int dispatch(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   try {
+    lockstep::base::open_standard_streams();
     return lockstep::app::dispatch({argv + 1, argv + argc});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: error: %s\n", error.what());

@@ -135,8 +135,10 @@ int Job::run() {
 
 void Job::start() {
   const Environment inherited = this_environment();
-  const Attempt attempt{
-      .run_id = random_id(), .master_port = free_port(), .segment_path = segment_.path(), .cores = base::usable_cores()};
+  const Attempt attempt{.run_id = random_id(),
+                        .master_port = free_port(),
+                        .segment_path = segment_.path(),
+                        .cores = base::usable_cores()};
   const SpawnContext context{.signal_mask = signals_.mask_before(),
                              .reaper_pipe = reaper_.pipe(),
                              .stdin_is_terminal = isatty(STDIN_FILENO) == 1};

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "lockstep/base/atomic_file.h"
+#include "lockstep/base/error.h"
 #include "lockstep/checkpoint/weights.h"
 
 namespace lockstep::train {
@@ -50,8 +51,9 @@ std::filesystem::path folder_of(const std::string& file) {
 void check_target(const std::string& file, const std::string& output_dir) {
   if (file.empty()) return;
   std::error_code ignored;
-  const bool comes_with_run = !output_dir.empty() && folder_of(file) == folder_of(output_dir + "/.");
-  if (!comes_with_run || std::filesystem::exists(folder_of(file), ignored)) base::AtomicFile{file};
+  const auto run = output_dir.empty() ? std::filesystem::path() : folder_of(output_dir + "/.");
+  if (folder_of(file + "/.") == run) throw UsageError("cannot write '" + file + "': it is the output directory");
+  if (folder_of(file) != run || std::filesystem::exists(run, ignored)) base::AtomicFile{file};
 }
 
 }  // namespace

@@ -46,16 +46,15 @@ class TrainBits : public ::testing::Test {
   const std::string set_ = testing::write_mnist(folder_);
 };
 
-TEST_F(TrainBits, FourShardsMlp) { expect_same_bits(By::lockstep, {2, 3, 4}, 4, kMlp); }
+// The largest world twice in a row: there the ranks' order of arrival varies most.
+TEST_F(TrainBits, FourShardsMlp) { expect_same_bits(By::lockstep, {2, 3, 4, 4}, 4, kMlp); }
 
-TEST_F(TrainBits, FourShardsConvNet) { expect_same_bits(By::lockstep, {2, 3, 4}, 4, kConvNet); }
+TEST_F(TrainBits, FourShardsConvNet) { expect_same_bits(By::lockstep, {2, 3, 4, 4}, 4, kConvNet); }
 
 TEST_F(TrainBits, SixShardsOnFourProcesses) {
   expect_same_bits(By::lockstep, {4}, 6, kMlp);
   expect_same_bits(By::lockstep, {4}, 6, kConvNet);
 }
-
-TEST_F(TrainBits, TwiceInARow) { expect_same_bits(By::lockstep, {1, 4, 4}, 4, kConvNet); }
 
 TEST_F(TrainBits, ByTorchrun) {
   if (const std::string reason = testing::why_not(By::torchrun); !reason.empty()) GTEST_SKIP() << reason;
@@ -71,15 +70,13 @@ TEST_F(TrainBits, ByMpirun) {
 
 // Controls: what is said to decide the bits does, and the comparison can fail.
 TEST_F(TrainBits, AnotherShardCountOrSeedGivesOtherBits) {
-  for (const Flags& flags : {kMlp, kConvNet}) {
-    const auto four = train(By::lockstep, 2, 4, flags);
-    const auto six = train(By::lockstep, 2, 6, flags);
-    Flags seeded = flags;
-    seeded.insert(seeded.end(), {"--seed", "1"});
-    const auto other_seed = train(By::lockstep, 2, 4, seeded);
-    EXPECT_NE(four.back(), six.back());
-    EXPECT_NE(four.back(), other_seed.back());
-  }
+  const auto hash = [&](int shards, Flags flags) { return train(By::lockstep, 2, shards, flags).back(); };
+  const std::string mlp = hash(4, kMlp);
+  EXPECT_NE(hash(6, kMlp), mlp);
+  EXPECT_NE(hash(6, kConvNet), hash(4, kConvNet));
+  Flags seeded = kMlp;
+  seeded.insert(seeded.end(), {"--seed", "1"});
+  EXPECT_NE(hash(4, seeded), mlp);
 }
 
 }  // namespace

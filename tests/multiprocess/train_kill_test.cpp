@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-using ::testing::ContainsRegex;
 using testing::By;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Job;
 using testing::wait_until;
@@ -36,9 +36,9 @@ class TrainKill : public ::testing::Test {
  protected:
   // Training that goes on until somebody ends it.
   std::vector<std::string> endless(std::vector<std::string> flags = {}) const {
-    flags.insert(flags.end(), {"--dataset", "mnist", "--data-path", set_, "--model", "mlp", "--max-steps", "100000000",
-                               "--global-batch-size", "40", "--print-freq", "1", "--output-dir", folder_.file("run"),
-                               "--no-eval"});
+    flags.insert(flags.end(),
+                 {"--dataset", "mnist", "--data-path", set_, "--model", "mlp", "--max-steps", "100000000",
+                  "--global-batch-size", "40", "--print-freq", "1", "--output-dir", folder_.file("run"), "--no-eval"});
     return flags;
   }
 
@@ -46,7 +46,8 @@ class TrainKill : public ::testing::Test {
     for (const pid_t pid : job.living()) {
       if (pid == job.pid()) continue;
       const std::string environment = testing::read_file("/proc/" + std::to_string(pid) + "/environ");
-      if (environment.find(std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0') != std::string::npos) return pid;
+      if (environment.find(std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0') != std::string::npos)
+        return pid;
     }
     throw std::runtime_error("no process of rank " + std::to_string(rank));
   }

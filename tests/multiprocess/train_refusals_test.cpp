@@ -32,13 +32,15 @@ class TrainRefusals : public ::testing::Test {
  protected:
   // Good flags, to which each case adds its fault.
   Flags good() const { return {"--dataset", "mnist", "--data-path", set_, "--max-steps", "2", "--no-eval"}; }
-  Flags with_set(const std::string& set) const { return {"--dataset", "mnist", "--data-path", set, "--max-steps", "2"}; }
+  Flags with_set(const std::string& set) const {
+    return {"--dataset", "mnist", "--data-path", set, "--max-steps", "2"};
+  }
   std::string run() const { return folder_.file("run"); }
 
   // A copy of the good set in which one file is replaced.
   std::string damaged(const std::string& file, const std::string& bytes) const {
     namespace fs = std::filesystem;
-    fs::copy(set_, folder_.file("bad"), fs::copy_options::overwrite_existing);
+    fs::copy(set_, folder_.file("bad"), fs::copy_options::overwrite_existing | fs::copy_options::recursive);
     folder_.write("bad/" + file, bytes);
     return folder_.file("bad");
   }
@@ -98,7 +100,6 @@ TEST_F(TrainRefusals, DamagedFiles) {
                  {"bad/train-images-idx3-ubyte", "truncated", "offset 16", "196000 bytes"});
   expect_refused(with_set(damaged("train-images-idx3-ubyte", labels)),
                  {"bad/train-images-idx3-ubyte", "magic number 0x00000801 at offset 0", "0x00000803 expected"});
-  std::filesystem::copy(set_, folder_.file("bad"), std::filesystem::copy_options::overwrite_existing);
   std::string wrong = labels;
   wrong[8 + 77] = 10;
   expect_refused(with_set(damaged("train-labels-idx1-ubyte", wrong)),
@@ -123,8 +124,9 @@ TEST_F(TrainRefusals, OutputDirectories) {
 }
 
 TEST_F(TrainRefusals, PlacesForTheWeightsAreLookedAtBeforeTraining) {
-  for (const std::string& file : {folder_.file("nowhere/w.safetensors"), set_ + "/t10k-labels-idx1-ubyte/w.safetensors",
-                                  set_, folder_.file("run/sub/w.safetensors"), std::string("/proc/w.safetensors")})
+  for (const std::string& file :
+       {folder_.file("nowhere/w.safetensors"), set_ + "/t10k-labels-idx1-ubyte/w.safetensors", set_, run(),
+        folder_.file("run/sub/w.safetensors"), std::string("/proc/w.safetensors")})
     expect_refused(good() + Flags{"--save-weights", file}, {"cannot write '" + file + "'"});
 }
 
@@ -148,7 +150,7 @@ TEST_F(TrainRefusals, DamagedWeights) {
     expect_refused(good() + Flags{"--model", "mlp", "--weights", folder_.file("w.safetensors")}, words);
   };
   refuse(bytes.substr(0, bytes.size() - 4), {"w.safetensors'", "offset"});
-  refuse("short", {"w.safetensors'", "offset 0"});
+  refuse("short", {"w.safetensors'", "ends before", "offset 5"});
   refuse(std::string(8, '\x7f') + bytes.substr(8), {"w.safetensors'", "header"});
   expect_refused(good() + Flags{"--weights", folder_.file("no.safetensors")}, {"no.safetensors'"});
 }

@@ -1,5 +1,7 @@
 // What a run of `lockstep train` does and writes.
 
+#include "tests/support/train_run.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/cores.h"
-#include "tests/support/train_run.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +19,11 @@ using ::testing::HasSubstr;
 using testing::Job;
 using ::testing::Not;
 using Flags = std::vector<std::string>;
+
+// A field of one of testing::results().
+double number(const std::string& result, const std::string& field) {
+  return nlohmann::json::parse(result.substr(result.find(' '))).at(field).get<double>();
+}
 
 class TrainRun : public ::testing::Test {
  protected:
@@ -70,11 +76,9 @@ TEST_F(TrainRun, NoEvalNeedsNoTestFiles) {
 
 TEST_F(TrainRun, LearningLowersTheLoss) {
   const Outcome outcome = train({"--epochs", "6", "--lr", "0.01", "--opt", "adam", "--print-freq", "1"});
-  const auto loss = [&](std::size_t i) {
-    return nlohmann::json::parse(outcome.results.at(i).substr(6)).at("loss").get<double>();
-  };
-  EXPECT_THAT(outcome.results.front(), HasSubstr("\"step\":1,"));
-  EXPECT_LT(loss(outcome.results.size() - 3), loss(0) / 2);
+  EXPECT_EQ(number(outcome.results.front(), "step"), 1);
+  EXPECT_LT(number(outcome.results.at(outcome.results.size() - 3), "loss"),
+            number(outcome.results.front(), "loss") / 2);
 }
 
 TEST_F(TrainRun, InitialWeightsNeedNoData) {
@@ -150,10 +154,45 @@ TEST_F(TrainRun, ReportsArePlainLinesWithoutATerminal) {
   EXPECT_THAT(lines.back(), HasSubstr(outcome.hash));
 }
 
-TEST_F(TrainRun, ThreadsAreAskedForAndNothingElse) {
+// A closed stream's number must not become the segment's, into which reports would go then.
+TEST_F(TrainRun, ClosedStreamsAreNoFiles) {
+  const Outcome open = train({"--max-steps", "3", "--print-freq", "1"});
+  for (const char* closed : {">&-", "2>&-", "<&- >&- 2>&-"}) {
+    Job job({"/bin/bash",
+             "-c",
+             std::string("exec \"$@\" ") + closed,
+             "bash",
+             LOCKSTEP_PROGRAM,
+             "train",
+             "-n",
+             "2",
+             "--dataset",
+             "mnist",
+             "--data-path",
+             set_,
+             "--global-batch-size",
+             "50",
+             "--logical-shards",
+             "2",
+             "--output-dir",
+             run_,
+             "--overwrite",
+             "--max-steps",
+             "3",
+             "--print-freq",
+             "1"});
+    EXPECT_EQ(job.wait(), 0) << closed << job.err();
+    EXPECT_EQ(testing::results(testing::read_file(run_ + "/metrics.jsonl")), open.results) << closed;
+  }
+}
+
+TEST_F(TrainRun, ThreadsChangeNothingButBits) {
   const Outcome one = train({"--epochs", "1"});
   const Outcome two = train({"--epochs", "1", "--threads", "2"});
-  EXPECT_EQ(one.results.size(), two.results.size());
+  ASSERT_EQ(two.results.size(), one.results.size());
+  EXPECT_NEAR(number(two.results.at(0), "loss"), number(one.results.at(0), "loss"), 1e-4);
+  EXPECT_NEAR(number(two.results.at(1), "loss"), number(one.results.at(1), "loss"), 1e-4);
+  EXPECT_NEAR(number(two.results.at(1), "top1"), number(one.results.at(1), "top1"), 0.01);
   // The launcher's variable is not consulted.
   Job job(testing::train_command(By::lockstep, 2,
                                  {"--dataset", "mnist", "--data-path", set_, "--global-batch-size", "50",

@@ -1,7 +1,5 @@
 #include "tests/support/train_run.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -18,7 +16,7 @@ std::string big_endian(unsigned value) {
 bool runs(const std::vector<std::string>& command) { return Job(command).wait() == 0; }
 
 std::string look_for(By launcher) {
-  if (launcher == By::mpirun && access(MPIRUN, X_OK) != 0) return "no mpirun on this machine";
+  if (launcher == By::mpirun && !runs({"/usr/bin/env", "mpirun", "--version"})) return "no mpirun on this machine";
   if (launcher == By::torchrun && !runs({PYTHON_TORCH, "-c", "import torch.distributed.run"}))
     return "no Python that can import torch (scripts/bootstrap --tests installs one)";
   return "";
@@ -79,7 +77,8 @@ std::vector<std::string> train_command(By launcher, int processes, const std::ve
   std::vector<std::string> command;
   if (launcher == By::torchrun)
     command = {PYTHON_TORCH, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count, "--no-python"};
-  if (launcher == By::mpirun) command = {MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", count};
+  if (launcher == By::mpirun)
+    command = {"/usr/bin/env", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", count};
   command.insert(command.end(), {LOCKSTEP_PROGRAM, "train"});
   if (launcher == By::lockstep) command.insert(command.end(), {"-n", count});
   command.insert(command.end(), flags.begin(), flags.end());
@@ -89,7 +88,11 @@ std::vector<std::string> train_command(By launcher, int processes, const std::ve
 std::vector<std::string> rank_variables(int rank, int world, int port) {
   const std::string r = std::to_string(rank);
   const std::string w = std::to_string(world);
-  return {"RANK=" + r,        "WORLD_SIZE=" + w, "LOCAL_RANK=" + r, "LOCAL_WORLD_SIZE=" + w, "MASTER_ADDR=127.0.0.1",
+  return {"RANK=" + r,
+          "WORLD_SIZE=" + w,
+          "LOCAL_RANK=" + r,
+          "LOCAL_WORLD_SIZE=" + w,
+          "MASTER_ADDR=127.0.0.1",
           "MASTER_PORT=" + std::to_string(port)};
 }
 
