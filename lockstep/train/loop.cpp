@@ -70,11 +70,8 @@ Loop::Loop(const Options& options, const comm::World& world)
       model_(train::make_model(options)),
       ddp_(model_, world.group(), {.shards = size_.plan.shards, .seed = std::uint64_t(options.seed)}),
       optimizer_(make_optimizer(options, ddp_)) {
-<<<<<<< HEAD
   size_.page_size = ddp_.page_size();
-=======
   if (leader_) check_target(options.save_weights, options.output_dir);
->>>>>>> trainertests
   report_ = make_report(options, leader_);
 }
 
