@@ -14,9 +14,7 @@ namespace {
 
 using namespace lockstep;
 
-void say(const std::string& text) {
-  std::cerr << "lockstep: error: " + text + "\n" << std::flush;
-}
+void say(const std::string& text) { std::cerr << "lockstep: error: " + text + "\n" << std::flush; }
 
 // glibc gives large freed blocks back to the kernel after every step and pays for their page
 // faults in the next. A trainer keeps its working set.

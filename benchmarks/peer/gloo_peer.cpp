@@ -5,10 +5,11 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <sys/mman.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "benchmarks/support/pages.h"
 #include "lockstep/base/error.h"
@@ -114,8 +115,8 @@ struct Step {
 struct DefaultStep final : Step {
   DefaultStep(const Model& model, OptimizerKind kind) {
     if (kind == OptimizerKind::sgd)
-      optimizer = std::make_unique<torch::optim::SGD>(
-          model.parameters, torch::optim::SGDOptions(kSGD.lr).momentum(kSGD.momentum));
+      optimizer = std::make_unique<torch::optim::SGD>(model.parameters,
+                                                      torch::optim::SGDOptions(kSGD.lr).momentum(kSGD.momentum));
     else
       optimizer = std::make_unique<torch::optim::Adam>(model.parameters, torch::optim::AdamOptions(kAdam.lr));
   }

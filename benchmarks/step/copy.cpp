@@ -11,9 +11,7 @@ namespace {
 
 using Copy = void (*)(float* to, const float* from, std::size_t n);
 
-void copy_memcpy(float* to, const float* from, std::size_t n) {
-  std::memcpy(to, from, n * sizeof(float));
-}
+void copy_memcpy(float* to, const float* from, std::size_t n) { std::memcpy(to, from, n * sizeof(float)); }
 
 __attribute__((target("avx512f"))) void copy_plain_512(float* to, const float* from, std::size_t n) {
   for (std::size_t i = 0; i < n; i += 16) _mm512_store_ps(to + i, _mm512_load_ps(from + i));

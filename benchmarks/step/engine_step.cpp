@@ -34,8 +34,10 @@ class EngineStep final : public Contender {
         module_(std::make_shared<LinearLoss>(shapes)),
         ddp_(module_, group) {
     const PagesScope scope(pages);
-    if (kind == OptimizerKind::sgd) optimizer_ = std::make_unique<optim::SGD>(ddp_, kSGD);
-    else optimizer_ = std::make_unique<optim::Adam>(ddp_, kAdam);
+    if (kind == OptimizerKind::sgd)
+      optimizer_ = std::make_unique<optim::SGD>(ddp_, kSGD);
+    else
+      optimizer_ = std::make_unique<optim::Adam>(ddp_, kAdam);
   }
   std::string name() const override { return std::string("lockstep step(), ") + to_string(pages_); }
   double bytes() const override { return bytes_; }

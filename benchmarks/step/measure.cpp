@@ -9,9 +9,7 @@ namespace lockstep::bench {
 namespace {
 
 // The monotonic clock is one for all processes of a machine.
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double turn(comm::Group& group, Contender& contender, const Gradients& gradients) {
   contender.prepare(gradients);

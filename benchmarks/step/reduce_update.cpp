@@ -124,7 +124,8 @@ int main(int argc, char** argv) {
   CLI::App app("Reduce + update, 2 processes: Lockstep, Gloo + torch's optimizers, copy bandwidth.");
   app.add_option("--rounds", options.rounds.measured, "turns of each contender")->check(CLI::PositiveNumber);
   app.add_option("--warmup", options.rounds.warmup, "turns before those")->check(CLI::NonNegativeNumber);
-  app.add_option("--narrow", options.narrow, "divide the widths of the model, for a quick look")->check(CLI::Range(1, 64));
+  app.add_option("--narrow", options.narrow, "divide the widths of the model, for a quick look")
+      ->check(CLI::Range(1, 64));
   app.add_option("--peer-threads", options.peer_threads, "try torch's optimizers with 1 to N threads a rank")
       ->check(CLI::Range(1, 64));
   app.add_option("--report", options.report, "write PATH.md and PATH.json instead of standard output");

@@ -40,24 +40,21 @@ const Timings& best(const Section& section, const std::string& kind) {
 double median(const Timings& timings) { return spread_of(timings.seconds).median; }
 
 ordered_json to_json(const Timings& timings) {
-  return {{"name", timings.name},
-          {"page_size", timings.page_size},
-          {"bytes", timings.bytes},
-          {"seconds", timings.seconds}};
+  return {
+      {"name", timings.name}, {"page_size", timings.page_size}, {"bytes", timings.bytes}, {"seconds", timings.seconds}};
 }
 
 ordered_json to_json(const Machine& machine) {
   return {{"cpu", machine.cpu},           {"cores", machine.cores},
           {"l2_bytes", machine.l2_bytes}, {"memory_bytes", machine.memory_bytes},
-          {"kernel", machine.kernel}, {"load", machine.load}};
+          {"kernel", machine.kernel},     {"load", machine.load}};
 }
 
 std::string row(const Timings& timings, const Verdict& verdict) {
   const Spread ms = spread_of(timings.seconds);
   const double rate = timings.bytes / ms.median;
-  const std::string bandwidth = timings.bytes == 0
-                                    ? "| |"
-                                    : text("%.1f | %.0f %% |", rate / 1e9, 100 * rate / verdict.copy_rate);
+  const std::string bandwidth =
+      timings.bytes == 0 ? "| |" : text("%.1f | %.0f %% |", rate / 1e9, 100 * rate / verdict.copy_rate);
   return text("| %s | %s | %.2f | %.2f-%.2f | %.2f | ", timings.name.c_str(), timings.page_size.c_str(),
               ms.median * 1e3, ms.p10 * 1e3, ms.p90 * 1e3, ms.median / verdict.step) +
          bandwidth + "\n";
@@ -66,11 +63,12 @@ std::string row(const Timings& timings, const Verdict& verdict) {
 std::string section_text(const Section& section) {
   const Verdict verdict = verdict_of(section);
   std::string out = "\n## " + section.optimizer + "\n\n";
-  out += text("`optimizer.step()` %.2f ms: %.0f %% of the copy bandwidth (%.1f of %.1f GB/s by state bytes), "
-              "%.1f times as fast as Gloo + torch::optim, %.1f times as fast as Gloo + fused operator "
-              "(each at its best setting).\n\n",
-              verdict.step * 1e3, 100 * verdict.step_rate / verdict.copy_rate, verdict.step_rate / 1e9,
-              verdict.copy_rate / 1e9, verdict.over_default, verdict.over_fused);
+  out += text(
+      "`optimizer.step()` %.2f ms: %.0f %% of the copy bandwidth (%.1f of %.1f GB/s by state bytes), "
+      "%.1f times as fast as Gloo + torch::optim, %.1f times as fast as Gloo + fused operator "
+      "(each at its best setting).\n\n",
+      verdict.step * 1e3, 100 * verdict.step_rate / verdict.copy_rate, verdict.step_rate / 1e9, verdict.copy_rate / 1e9,
+      verdict.over_default, verdict.over_fused);
   out += "| contender | pages used | median ms | p10-p90 ms | times step() | GB/s | of the best copy |\n";
   out += "|---|---|---:|---:|---:|---:|---:|\n";
   for (const Timings& timings : section.timings) out += row(timings, verdict);
@@ -92,18 +90,20 @@ Verdict verdict_of(const Section& section) {
 std::string to_markdown(const Report& report) {
   const Machine& m = report.machine;
   std::string out = "# Reduce + update\n\n";
-  out += text("%lld weights in ResNet-50's shapes, float32, %d processes with one computing thread each. A turn "
-              "reduces the gradients of all ranks and steps the optimizer; fresh gradients are put in place before "
-              "it, the clock runs from the first rank's start to the last rank's end. All contenders took turns in "
-              "one run, %d rounds after %d to warm up.\n\n",
-              static_cast<long long>(report.weights), report.ranks, report.rounds.measured, report.rounds.warmup);
+  out += text(
+      "%lld weights in ResNet-50's shapes, float32, %d processes with one computing thread each. A turn "
+      "reduces the gradients of all ranks and steps the optimizer; fresh gradients are put in place before "
+      "it, the clock runs from the first rank's start to the last rank's end. All contenders took turns in "
+      "one run, %d rounds after %d to warm up.\n\n",
+      static_cast<long long>(report.weights), report.ranks, report.rounds.measured, report.rounds.warmup);
   out += text("- machine: %s, %d cores, %zu KiB L2 per core, %zu MiB L3, %.1f GiB memory, Linux %s, load %.2f before\n",
-              m.cpu.c_str(), m.cores, m.l2_bytes >> 10, report.last_level_cache >> 20, double(m.memory_bytes) / (1 << 30),
-              m.kernel.c_str(), m.load);
+              m.cpu.c_str(), m.cores, m.l2_bytes >> 10, report.last_level_cache >> 20,
+              double(m.memory_bytes) / (1 << 30), m.kernel.c_str(), m.load);
   out += "- instruction set of the kernel: " + report.instruction_set + "\n";
   out += "- commit: " + report.commit + "\n- command: `" + report.command + "`\n\n";
-  out += "State bytes of a step: every gradient slot read, weights and optimizer state read and written. A copy "
-         "counts what it reads and what it writes.\n";
+  out +=
+      "State bytes of a step: every gradient slot read, weights and optimizer state read and written. A copy "
+      "counts what it reads and what it writes.\n";
   for (const Section& section : report.sections) out += section_text(section);
   return out;
 }

@@ -37,7 +37,7 @@ class UpdateStep final : public Contender {
   }
 
   std::string name() const override {
-    const char* how = state_->layout().options().state_buffers == 1      ? "in place"
+    const char* how = state_->layout().options().state_buffers == 1 ? "in place"
                       : variant_.stores == optim::Stores::streaming ? "streaming stores"
                                                                     : "plain stores";
     return std::string("update + commit, ") + how + ", " + to_string(variant_.pages);

@@ -28,8 +28,8 @@ int run_rank(int rank, const std::vector<base::Segment>& segments, std::FILE* re
   Groups groups;
   try {
     for (const base::Segment& segment : segments)
-      groups.push_back(std::make_shared<comm::ShmGroup>(
-          base::Segment::open(segment.path(), segment.control().local_world), rank));
+      groups.push_back(
+          std::make_shared<comm::ShmGroup>(base::Segment::open(segment.path(), segment.control().local_world), rank));
     const std::string text = body(groups);
     if (rank == 0) std::fputs(text.c_str(), result);
     std::fflush(result);

@@ -19,7 +19,7 @@ void copy_text(char* to, std::size_t capacity, const std::string& from) {
 }  // namespace
 
 std::string_view to_string(Phase phase) {
-  constexpr std::string_view names[kPhases] = {"outside a step", "forward", "gather", "update",
+  constexpr std::string_view names[kPhases] = {"outside a step", "forward", "gather",    "update",
                                                "vote",           "flip",    "collective"};
   const auto index = static_cast<std::size_t>(phase);
   return index < kPhases ? names[index] : "unknown phase";
@@ -42,8 +42,8 @@ ControlPage* check_control_page(void* memory, int local_world) {
   auto* page = static_cast<ControlPage*>(memory);
   if (page->magic != kControlMagic) throw Error("segment: no control page (wrong magic)");
   if (page->version != kControlVersion)
-    throw Error("segment: made by another version of lockstep (control page version " +
-                std::to_string(page->version) + ", this program has " + std::to_string(kControlVersion) + ")");
+    throw Error("segment: made by another version of lockstep (control page version " + std::to_string(page->version) +
+                ", this program has " + std::to_string(kControlVersion) + ")");
   if (page->local_world != local_world)
     throw Error("segment: made for " + std::to_string(page->local_world) + " ranks, this job has " +
                 std::to_string(local_world));

@@ -59,11 +59,11 @@ struct Commit {
 
 /// One rank's words, on cache lines of their own.
 struct alignas(128) RankWords {
-  std::atomic<Mark> arrived;          ///< barriers it has arrived at
-  std::atomic<Mark> vote;             ///< the step it votes to commit
-  std::atomic<std::uint64_t> step;    ///< the step it is in
-  std::atomic<std::uint32_t> phase;   ///< Phase
-  std::atomic<std::uint32_t> seat;    ///< Seat
+  std::atomic<Mark> arrived;              ///< barriers it has arrived at
+  std::atomic<Mark> vote;                 ///< the step it votes to commit
+  std::atomic<std::uint64_t> step;        ///< the step it is in
+  std::atomic<std::uint32_t> phase;       ///< Phase
+  std::atomic<std::uint32_t> seat;        ///< Seat
   std::atomic<std::uint32_t> generation;  ///< the generation it joined
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> futex;   ///< what it sleeps on
@@ -85,14 +85,14 @@ struct ErrorSlot {
 struct ControlPage {
   std::uint64_t magic;
   std::uint32_t version;
-  std::int32_t local_world;               ///< ranks on this node
-  std::atomic<std::uint32_t> generation;  ///< starts at 1
-  std::atomic<std::uint32_t> abort;       ///< 0, or the generation that has failed
+  std::int32_t local_world;                       ///< ranks on this node
+  std::atomic<std::uint32_t> generation;          ///< starts at 1
+  std::atomic<std::uint32_t> abort;               ///< 0, or the generation that has failed
   alignas(64) std::atomic<std::uint64_t> commit;  ///< Commit::pack()
   alignas(64) std::atomic<std::uint64_t> bytes;   ///< size of the segment so far, see Segment::grow
   std::atomic<std::uint64_t> state_offset;        ///< where the state region begins; 0: none yet
   std::atomic<std::uint64_t> state_bytes;
-  std::atomic<std::uint64_t> state_fingerprint;   ///< of the layout the state region was made for
+  std::atomic<std::uint64_t> state_fingerprint;  ///< of the layout the state region was made for
   ErrorSlot error;
   RankWords ranks[kMaxLocalRanks];
 };

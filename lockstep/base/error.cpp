@@ -20,8 +20,6 @@ int exit_code(const std::exception& error) {
   return kExitFailure;
 }
 
-void throw_errno(const std::string& what) {
-  throw Error(what + ": " + std::strerror(errno));
-}
+void throw_errno(const std::string& what) { throw Error(what + ": " + std::strerror(errno)); }
 
 }  // namespace lockstep

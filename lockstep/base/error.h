@@ -28,11 +28,11 @@ class UsageError : public Error {
 
 /// What went wrong in a group, as the first rank that noticed wrote it down.
 struct Failure {
-  int rank = -1;            ///< the rank that failed; -1: the agent, or unknown
-  std::uint64_t step = 0;   ///< the step it was in; 0: before the first
-  std::string phase;        ///< what it was doing, in words ("forward", "update")
-  std::string cause;        ///< why, one line
-  int exit_code = 1;        ///< what a process that stops because of it exits with
+  int rank = -1;           ///< the rank that failed; -1: the agent, or unknown
+  std::uint64_t step = 0;  ///< the step it was in; 0: before the first
+  std::string phase;       ///< what it was doing, in words ("forward", "update")
+  std::string cause;       ///< why, one line
+  int exit_code = 1;       ///< what a process that stops because of it exits with
 
   /// "rank 1, step 12, forward: killed by SIGKILL".
   std::string to_string() const;

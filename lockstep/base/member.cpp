@@ -21,9 +21,7 @@ constexpr std::chrono::milliseconds kSlice{10};
 // run, shorter than a scheduler's time slice.
 constexpr int kSpins = 1500;
 
-UniqueFd open_pid(int pid) {
-  return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0)));
-}
+UniqueFd open_pid(int pid) { return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0))); }
 
 }  // namespace
 
@@ -41,9 +39,7 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout)
   mine.generation.store(generation_, std::memory_order_seq_cst);
   wake_all(page_);
 
-  auto missing = [&](int peer) {
-    return page_.ranks[peer].generation.load(std::memory_order_seq_cst) != generation_;
-  };
+  auto missing = [&](int peer) { return page_.ranks[peer].generation.load(std::memory_order_seq_cst) != generation_; };
   wait(
       [&] {
         for (int peer = 0; peer < size(); ++peer)
@@ -118,12 +114,11 @@ void Member::check_peers(ReadyRef ready, OwedCall owed, void* owed_object) {
     if (!gone && !peer_is_dead(peer)) continue;
     if (ready()) return;  // its last words made it true after all
     raise({.rank = peer,
-                        .step = theirs.step.load(std::memory_order_relaxed),
-                        .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
-                        .cause = gone ? "left the group while rank " + std::to_string(rank_) + " waited for it"
-                                      : "its process (pid " +
-                                            std::to_string(theirs.pid.load(std::memory_order_relaxed)) +
-                                            ") ended without a word"});
+           .step = theirs.step.load(std::memory_order_relaxed),
+           .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
+           .cause = gone ? "left the group while rank " + std::to_string(rank_) + " waited for it"
+                         : "its process (pid " + std::to_string(theirs.pid.load(std::memory_order_relaxed)) +
+                               ") ended without a word"});
     throw_aborted();
   }
 }
@@ -151,10 +146,10 @@ void Member::barrier() {
 
 bool Member::fail(const std::string& cause, int exit_code) {
   return raise({.rank = rank_,
-                             .step = words().step.load(std::memory_order_relaxed),
-                             .phase = std::string(to_string(phase())),
-                             .cause = cause,
-                             .exit_code = exit_code});
+                .step = words().step.load(std::memory_order_relaxed),
+                .phase = std::string(to_string(phase())),
+                .cause = cause,
+                .exit_code = exit_code});
 }
 
 bool Member::raise(const Failure& failure) {
@@ -167,8 +162,6 @@ void Member::check_abort() const {
   if (is_aborted(page_)) throw_aborted();
 }
 
-void Member::throw_aborted() const {
-  throw GroupAborted(read_failure(page_));
-}
+void Member::throw_aborted() const { throw GroupAborted(read_failure(page_)); }
 
 }  // namespace lockstep::base

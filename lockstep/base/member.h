@@ -59,8 +59,9 @@ class Member {
   template <class Owed>
   void wait(ReadyRef ready, Owed&& owed) {
     if (spin(ready)) return;
-    sleep_until(ready, [](void* f, int rank) { return bool((*static_cast<std::remove_reference_t<Owed>*>(f))(rank)); },
-                const_cast<void*>(static_cast<const void*>(&owed)));
+    sleep_until(
+        ready, [](void* f, int rank) { return bool((*static_cast<std::remove_reference_t<Owed>*>(f))(rank)); },
+        const_cast<void*>(static_cast<const void*>(&owed)));
   }
 
   /// Returns when every rank has called it as often as this one.
@@ -91,8 +92,8 @@ class Member {
   const std::chrono::milliseconds timeout_;
   std::uint64_t barriers_ = 0;
   bool first_to_fail_ = false;
-  int spins_ = 0;                   ///< how often to look before sleeping; 0 when cores are short
-  std::vector<UniqueFd> peer_pids_; ///< pidfds; empty entries for self and thread ranks
+  int spins_ = 0;                    ///< how often to look before sleeping; 0 when cores are short
+  std::vector<UniqueFd> peer_pids_;  ///< pidfds; empty entries for self and thread ranks
 };
 
 }  // namespace lockstep::base

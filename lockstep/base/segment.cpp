@@ -18,9 +18,7 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + kHugePage - 1) / kHugePage * kHugePage;
-}
+std::size_t round_up(std::size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
 void* map_or_throw(int fd, std::size_t offset, std::size_t bytes, Access access) {
   const int protection = access == Access::read_write ? PROT_READ | PROT_WRITE : PROT_READ;
@@ -126,15 +124,14 @@ Segment Segment::open(const std::string& path, int local_world) {
   return adopt(std::move(fd), local_world);
 }
 
-std::string Segment::path() const {
-  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_.get());
-}
+std::string Segment::path() const { return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_.get()); }
 
 std::size_t Segment::grow(std::size_t bytes) {
   const std::size_t offset = round_up(control_->bytes.load(std::memory_order_acquire));
   const std::size_t length = round_up(bytes);
   const auto too_small = [&](const std::string& why) {
-    return UsageError("shared memory too small: the segment needs " + std::to_string(length >> 20) + " MiB more, " + why);
+    return UsageError("shared memory too small: the segment needs " + std::to_string(length >> 20) + " MiB more, " +
+                      why);
   };
   const std::size_t available = available_memory();
   if (length > available) throw too_small("this machine has " + std::to_string(available >> 20) + " MiB available");

@@ -32,8 +32,8 @@ struct SGDRule {
 };
 
 struct AdamRule {
-  float decoupled_decay = 1;  ///< AdamW: 1 - lr * weight_decay; Adam: 1
-  float weight_decay = 0;     ///< Adam: L2 added to the gradient; AdamW: 0
+  float decoupled_decay = 1;        ///< AdamW: 1 - lr * weight_decay; Adam: 1
+  float weight_decay = 0;           ///< Adam: L2 added to the gradient; AdamW: 0
   float lerp = 0;                   ///< 1 - beta1, or that minus 1 when from the gradient
   bool lerp_from_gradient = false;  ///< torch's lerp starts at the nearer end: beta1 <= 0.5
   float beta2 = 0;

@@ -72,8 +72,6 @@ std::size_t last_level_cache() {
   return bytes;
 }
 
-const char* instruction_set() {
-  return build().name;
-}
+const char* instruction_set() { return build().name; }
 
 }  // namespace lockstep::optim

@@ -74,9 +74,13 @@ class Shards {
 
 namespace detail {
 template <class Impl>
-std::shared_ptr<torch::nn::Module> module_pointer(const torch::nn::ModuleHolder<Impl>& holder) { return holder.ptr(); }
+std::shared_ptr<torch::nn::Module> module_pointer(const torch::nn::ModuleHolder<Impl>& holder) {
+  return holder.ptr();
+}
 template <class Impl>
-std::shared_ptr<torch::nn::Module> module_pointer(const std::shared_ptr<Impl>& pointer) { return pointer; }
+std::shared_ptr<torch::nn::Module> module_pointer(const std::shared_ptr<Impl>& pointer) {
+  return pointer;
+}
 }  // namespace detail
 
 /// Module: a torch::nn::ModuleHolder or a std::shared_ptr to a module. Engine has the rest of

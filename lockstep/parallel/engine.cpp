@@ -31,7 +31,8 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
 
 state::Layout make_layout(const NamedTensors& parameters, const NamedTensors& buffers, int shards, int arrays,
                           int ranks) {
-  return {state::specs_of(parameters, true), state::specs_of(buffers, false),
+  return {state::specs_of(parameters, true),
+          state::specs_of(buffers, false),
           // A rank that is alone loses its memory with its life: one buffer, updated in place.
           {.shards = shards, .optimizer_arrays = arrays, .state_buffers = ranks == 1 ? 1 : 2}};
 }
@@ -71,9 +72,7 @@ struct Engine::Fused {
     ModuleBuffers(tensors_of(engine.buffers_), layout).store(fresh.write(layout.module_buffers(0)));
   }
 
-  void load_buffers() {
-    buffers.load(state.read(state.layout().module_buffers(int(state.committed().buffer))));
-  }
+  void load_buffers() { buffers.load(state.read(state.layout().module_buffers(int(state.committed().buffer)))); }
 
   state::SharedState state;
   state::WriteGuard guard;
@@ -162,9 +161,7 @@ void Engine::attach(int arrays) {
   or_abort([&] { fused_ = std::make_unique<Fused>(*this, arrays, [this](std::size_t i) { on_gradient(i); }); });
 }
 
-std::uint64_t Engine::steps() const {
-  return fused_ ? fused_->state.committed().step : 0;
-}
+std::uint64_t Engine::steps() const { return fused_ ? fused_->state.committed().step : 0; }
 
 state::StepRecord Engine::last_record() const {
   if (!fused_) return {};
@@ -357,7 +354,8 @@ std::string Engine::state_hash() const {
 }
 
 std::shared_ptr<void> Engine::no_sync() {
-  if (!buckets_) throw UsageError("data parallel: no_sync() is for other optimizers; with ours gradients add up until step()");
+  if (!buckets_)
+    throw UsageError("data parallel: no_sync() is for other optimizers; with ours gradients add up until step()");
   const bool before = buckets_->enabled();
   buckets_->set_enabled(false);
   return {nullptr, [this, before](void*) {

@@ -74,12 +74,10 @@ void GradientBuckets::send(const Bucket& bucket) {
   std::vector<at::Tensor> flat;
   for (std::size_t i : bucket.parameters) flat.push_back(parameters_[i].second.grad().reshape({-1}));
   // Gradients of one bucket may differ in dtype; they are rare enough to travel one by one.
-  const bool uniform = std::all_of(flat.begin(), flat.end(), [&](const at::Tensor& t) {
-    return t.scalar_type() == flat.front().scalar_type();
-  });
+  const bool uniform = std::all_of(flat.begin(), flat.end(),
+                                   [&](const at::Tensor& t) { return t.scalar_type() == flat.front().scalar_type(); });
   if (!uniform) {
-    for (std::size_t i : bucket.parameters)
-      group_->all_reduce(parameters_[i].second.grad(), comm::ReduceOp::mean);
+    for (std::size_t i : bucket.parameters) group_->all_reduce(parameters_[i].second.grad(), comm::ReduceOp::mean);
     return;
   }
   const at::Tensor together = at::cat(flat);

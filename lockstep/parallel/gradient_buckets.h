@@ -22,8 +22,7 @@ class GradientBuckets {
  public:
   static constexpr std::size_t kCapacity = std::size_t(25) << 20;  ///< as PyTorch's bucket_cap_mb
 
-  GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group,
-                  std::size_t capacity = kCapacity);
+  GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group, std::size_t capacity = kCapacity);
 
   /// While false, gradients stay local and add up in .grad() (no_sync).
   void set_enabled(bool enabled) { enabled_ = enabled; }

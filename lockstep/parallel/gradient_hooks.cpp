@@ -34,8 +34,6 @@ GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters, Callback
   }
 }
 
-GradientHooks::~GradientHooks() {
-  *callback_ = nullptr;
-}
+GradientHooks::~GradientHooks() { *callback_ = nullptr; }
 
 }  // namespace lockstep::parallel

@@ -11,8 +11,7 @@ GradientSlots::GradientSlots(const state::SharedState& state, int first, int las
   for (int shard = first; shard < last; ++shard)
     for (const state::PlacedParameter& parameter : layout_.parameters())
       slots_[std::size_t(shard - first)].push_back(
-          {state::view_of(parameter.spec,
-                          state.write(layout_.gradients(shard) + parameter.offset * sizeof(float)))});
+          {state::view_of(parameter.spec, state.write(layout_.gradients(shard) + parameter.offset * sizeof(float)))});
 }
 
 GradientSlots::Slot& GradientSlots::slot(int shard, std::size_t parameter) {
@@ -39,8 +38,8 @@ void GradientSlots::check_complete() const {
   for (std::size_t local = 0; local < slots_.size(); ++local)
     for (std::size_t parameter = 0; parameter < slots_[local].size(); ++parameter)
       if (!slots_[local][parameter].written)
-        throw Error("step: parameter '" + layout_.parameters()[parameter].spec.name +
-                    "' got no gradient in shard " + std::to_string(first_ + int(local)) +
+        throw Error("step: parameter '" + layout_.parameters()[parameter].spec.name + "' got no gradient in shard " +
+                    std::to_string(first_ + int(local)) +
                     "; every parameter must take part in the loss (set requires_grad to false for those that do not)");
 }
 

@@ -21,9 +21,7 @@ void ModuleBuffers::store(std::byte* to) const {
   }
 }
 
-void ModuleBuffers::capture() {
-  store(captured_.data());
-}
+void ModuleBuffers::capture() { store(captured_.data()); }
 
 void ModuleBuffers::write_captured(std::byte* to) const {
   if (!captured_.empty()) std::memcpy(to, captured_.data(), captured_.size());

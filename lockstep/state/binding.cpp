@@ -7,13 +7,9 @@
 namespace lockstep::state {
 namespace {
 
-c10::DataPtr borrowed(std::byte* memory) {
-  return {memory, c10::Device(c10::kCPU)};
-}
+c10::DataPtr borrowed(std::byte* memory) { return {memory, c10::Device(c10::kCPU)}; }
 
-std::size_t bytes_of(const PlacedParameter& parameter) {
-  return parameter.elements * sizeof(float);
-}
+std::size_t bytes_of(const PlacedParameter& parameter) { return parameter.elements * sizeof(float); }
 
 std::byte* writable(const std::byte* memory) {
   return const_cast<std::byte*>(memory);  // the page protection guards it, torch has no const tensors
@@ -30,8 +26,8 @@ std::vector<TensorSpec> specs_of(const std::vector<std::pair<std::string, at::Te
       throw UsageError(name + ": is " + c10::toString(tensor.scalar_type()) +
                        "; the fused optimizers keep float32 parameters");
     if (!tensor.is_non_overlapping_and_dense())
-      throw UsageError(name + ": its elements overlap or leave gaps (strides " +
-                       c10::str(tensor.strides()) + "); make it contiguous");
+      throw UsageError(name + ": its elements overlap or leave gaps (strides " + c10::str(tensor.strides()) +
+                       "); make it contiguous");
     specs.push_back({name, tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec()});
   }
   return specs;
@@ -51,9 +47,9 @@ Binding::Binding(std::vector<at::Tensor> parameters, const Layout& layout, const
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const PlacedParameter& place = layout.parameters()[i];
     offsets_.push_back(place.offset * sizeof(float));
-    c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t(), bytes_of(place), borrowed(writable(weights) + offsets_.back()),
-        /*allocator=*/nullptr, /*resizable=*/false));
+    c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes_of(place),
+                                                               borrowed(writable(weights) + offsets_.back()),
+                                                               /*allocator=*/nullptr, /*resizable=*/false));
     storages_.push_back(storage.unsafeGetStorageImpl());
     at::Tensor placed = at::detail::make_tensor<at::TensorImpl>(
         std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), caffe2::TypeMeta::Make<float>());

@@ -8,9 +8,7 @@
 
 namespace lockstep::state {
 
-std::uint64_t hash64(std::string_view bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
+std::uint64_t hash64(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 std::string hash128(std::string_view bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());

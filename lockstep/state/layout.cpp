@@ -13,9 +13,7 @@ namespace {
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kPage = 4096;
 
-std::size_t round_up(std::size_t value, std::size_t edge) {
-  return (value + edge - 1) / edge * edge;
-}
+std::size_t round_up(std::size_t value, std::size_t edge) { return (value + edge - 1) / edge * edge; }
 
 // Arrays that begin at the same place of a page make loads wait for unrelated stores (4 KiB
 // aliasing) and share cache sets: each array therefore begins nine lines further into its page.
@@ -48,9 +46,7 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
 }
 
 Slice Layout::slice(int rank, int ranks) const {
-  const auto edge = [&](int r) {
-    return std::min(elements_, blocks() * std::size_t(r) / std::size_t(ranks) * kBlock);
-  };
+  const auto edge = [&](int r) { return std::min(elements_, blocks() * std::size_t(r) / std::size_t(ranks) * kBlock); };
   return {edge(rank), edge(rank + 1)};
 }
 

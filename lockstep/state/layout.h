@@ -29,7 +29,7 @@ struct TensorSpec {
 
 struct PlacedParameter {
   TensorSpec spec;
-  std::size_t offset = 0;    ///< first element in the flat range
+  std::size_t offset = 0;  ///< first element in the flat range
   std::size_t elements = 0;
 };
 
@@ -54,9 +54,9 @@ struct ShardRecord {
 };
 
 struct LayoutOptions {
-  int shards = 1;           ///< logical shards S: gradient slots
+  int shards = 1;  ///< logical shards S: gradient slots
   int optimizer_arrays = 0;
-  int state_buffers = 2;    ///< 1: updated in place, for a rank that is alone
+  int state_buffers = 2;  ///< 1: updated in place, for a rank that is alone
 };
 
 /// Elements [begin, end) of the flat range.

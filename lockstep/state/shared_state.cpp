@@ -60,9 +60,7 @@ Commit SharedState::committed() const {
   return Commit::unpack(node_.segment.control().commit.load(std::memory_order_acquire));
 }
 
-int SharedState::target() const {
-  return next_buffer(int(committed().buffer), layout_.options().state_buffers);
-}
+int SharedState::target() const { return next_buffer(int(committed().buffer), layout_.options().state_buffers); }
 
 bool try_commit(ControlPage& page, std::uint64_t step, int state_buffers) {
   std::uint64_t word = page.commit.load(std::memory_order_seq_cst);

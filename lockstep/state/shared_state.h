@@ -37,9 +37,13 @@ class SharedState {
   /// The same address in the writable mapping.
   std::byte* write(std::size_t offset) const { return writable_.data() + offset; }
   template <class T>
-  const T* read_as(std::size_t offset) const { return reinterpret_cast<const T*>(read(offset)); }
+  const T* read_as(std::size_t offset) const {
+    return reinterpret_cast<const T*>(read(offset));
+  }
   template <class T>
-  T* write_as(std::size_t offset) const { return reinterpret_cast<T*>(write(offset)); }
+  T* write_as(std::size_t offset) const {
+    return reinterpret_cast<T*>(write(offset));
+  }
 
   /// Votes that this rank's part of `step` is written to target(), and returns when the step
   /// is committed. The commit is made by whoever sees all votes, this rank's peers and the

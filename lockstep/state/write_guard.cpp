@@ -80,8 +80,6 @@ WriteGuard::WriteGuard(const std::byte* region, const Layout& layout) {
   throw Error("too many models at once: this process watches 16 shared states already");
 }
 
-WriteGuard::~WriteGuard() {
-  watched[std::size_t(slot_)].region.store(nullptr, std::memory_order_release);
-}
+WriteGuard::~WriteGuard() { watched[std::size_t(slot_)].region.store(nullptr, std::memory_order_release); }
 
 }  // namespace lockstep::state

@@ -12,7 +12,9 @@ namespace {
 // Sets the mode for a scope.
 class EvaluationMode {
  public:
-  explicit EvaluationMode(torch::nn::Module& module) : module_(module), before_(module.is_training()) { module_.eval(); }
+  explicit EvaluationMode(torch::nn::Module& module) : module_(module), before_(module.is_training()) {
+    module_.eval();
+  }
   ~EvaluationMode() { module_.train(before_); }
 
  private:

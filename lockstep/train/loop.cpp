@@ -14,9 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Adds the time of its scope to a counter.
 class Timed {
@@ -37,8 +35,7 @@ RunSize size_of(const Options& options, int world_size, const data::ImageSet& se
   RunSize size{.world_size = world_size};
   size.train_samples = set.images.defined() ? set.size() : 0;
   size.plan = plan_batch(options, world_size, size.train_samples);
-  if (reads_data(options))
-    size.total_steps = steps_in_run(options, steps_per_epoch(size.plan, size.train_samples));
+  if (reads_data(options)) size.total_steps = steps_in_run(options, steps_per_epoch(size.plan, size.train_samples));
   return size;
 }
 

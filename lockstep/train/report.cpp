@@ -21,13 +21,9 @@ namespace {
 using metrics::Event;
 using metrics::Kind;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-double rate(std::int64_t samples, double seconds) {
-  return seconds > 0 ? double(samples) / seconds : 0;
-}
+double rate(std::int64_t samples, double seconds) { return seconds > 0 ? double(samples) / seconds : 0; }
 
 template <class T>
 nlohmann::ordered_json or_null(const std::optional<T>& value) {
@@ -71,9 +67,9 @@ class LeaderReport final : public Report {
  public:
   explicit LeaderReport(const Options& options) : options_(options) {
     if (options.output_dir.empty()) return;
-    const auto directory = metrics::RunDirectory::create(
-        options.output_dir, config_json(options),
-        options.overwrite ? metrics::IfUsed::overwrite : metrics::IfUsed::refuse);
+    const auto directory =
+        metrics::RunDirectory::create(options.output_dir, config_json(options),
+                                      options.overwrite ? metrics::IfUsed::overwrite : metrics::IfUsed::refuse);
     sinks_.add(std::make_unique<metrics::JsonLines>(directory.metrics_jsonl()));
     sinks_.add(std::make_unique<metrics::Csv>(directory.metrics_csv()));
     sinks_.add(std::make_unique<metrics::TensorBoard>(directory.path(), now()));

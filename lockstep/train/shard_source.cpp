@@ -43,9 +43,8 @@ class EpochOrders {
 
 StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch) {
   const std::int64_t index = step - 1;
-  return {.epoch = index / steps_per_epoch,
-          .batch = index % steps_per_epoch,
-          .ends_epoch = step % steps_per_epoch == 0};
+  return {
+      .epoch = index / steps_per_epoch, .batch = index % steps_per_epoch, .ends_epoch = step % steps_per_epoch == 0};
 }
 
 data::BatchSource shard_source(data::ImageSet set, BatchPlan plan, parallel::ShardSpan span, std::uint64_t seed) {

@@ -27,15 +27,15 @@ class GroupContract : public testing::TestWithParam<World> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Worlds, GroupContract,
-    testing::Values(World{RankKind::single, 1}, World{RankKind::threads, 1}, World{RankKind::threads, 2},
-                    World{RankKind::threads, 3}, World{RankKind::threads, 8}, World{RankKind::processes, 1},
-                    World{RankKind::processes, 2}, World{RankKind::processes, 3}, World{RankKind::processes, 5},
-                    World{RankKind::processes, 8}),
-    [](const testing::TestParamInfo<World>& info) {
-      return std::string(support::to_string(info.param.kind)) + std::to_string(info.param.ranks);
-    });
+INSTANTIATE_TEST_SUITE_P(Worlds, GroupContract,
+                         testing::Values(World{RankKind::single, 1}, World{RankKind::threads, 1},
+                                         World{RankKind::threads, 2}, World{RankKind::threads, 3},
+                                         World{RankKind::threads, 8}, World{RankKind::processes, 1},
+                                         World{RankKind::processes, 2}, World{RankKind::processes, 3},
+                                         World{RankKind::processes, 5}, World{RankKind::processes, 8}),
+                         [](const testing::TestParamInfo<World>& info) {
+                           return std::string(support::to_string(info.param.kind)) + std::to_string(info.param.ranks);
+                         });
 
 // Values that tell ranks and places apart and add up exactly in every dtype.
 at::Tensor example(int rank, std::int64_t elements, at::ScalarType dtype) {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-
 #include <torch/nn/utils/clip_grad.h>
 
 #include <cstring>
@@ -25,7 +24,8 @@ using support::SmallOptimizer;
 // What forked ranks tell the test: text in memory they share.
 class SharedText {
  public:
-  SharedText() : text_(static_cast<char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  SharedText()
+      : text_(static_cast<char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~SharedText() { munmap(text_, 4096); }
   void set(const std::string& text) { std::strcpy(text_, text.c_str()); }
   std::string get() const { return text_; }
@@ -65,8 +65,10 @@ TEST(Engine, FollowsTorchsOptimizerOnTheWholeBatch) {
     DistributedDataParallel ddp(model, group, {.shards = 4});
     std::unique_ptr<torch::optim::Optimizer> theirs;
     std::unique_ptr<optim::Adam> fused;
-    if (ours) fused = std::make_unique<optim::Adam>(ddp, optim::AdamOptions{.lr = 0.01});
-    else theirs = std::make_unique<torch::optim::Adam>(model->parameters(), torch::optim::AdamOptions(0.01));
+    if (ours)
+      fused = std::make_unique<optim::Adam>(ddp, optim::AdamOptions{.lr = 0.01});
+    else
+      theirs = std::make_unique<torch::optim::Adam>(model->parameters(), torch::optim::AdamOptions(0.01));
     for (std::uint64_t step = 1; step <= 20; ++step) {
       const auto batch = small_batch(step, {0, 4});
       if (ours) {
@@ -81,9 +83,8 @@ TEST(Engine, FollowsTorchsOptimizerOnTheWholeBatch) {
     }
     return model->weight.detach().clone();
   };
-  run_ranks(RankKind::single, 1, [&](auto group) {
-    EXPECT_TRUE(torch::allclose(train(group, true), train(group, false), 1e-4, 1e-6));
-  });
+  run_ranks(RankKind::single, 1,
+            [&](auto group) { EXPECT_TRUE(torch::allclose(train(group, true), train(group, false), 1e-4, 1e-6)); });
 }
 
 TEST(Engine, TheRecordHoldsTheMeanLossOfTheGlobalBatch) {
@@ -365,10 +366,10 @@ TEST(ClassicPath, GradIsTheMeanOverTheRanks) {
     model->eval();  // no dropout, no BatchNorm statistics: gradients are comparable
     DistributedDataParallel ddp(model, group);
     const auto gradient = [&](int rank) {
-      return torch::autograd::grad({torch::nn::functional::cross_entropy(
-                                       model->forward(small_batch(1, {rank, rank + 1}).data),
-                                       small_batch(1, {rank, rank + 1}).target)},
-                                   {model->fc2->weight})[0];
+      return torch::autograd::grad(
+          {torch::nn::functional::cross_entropy(model->forward(small_batch(1, {rank, rank + 1}).data),
+                                                small_batch(1, {rank, rank + 1}).target)},
+          {model->fc2->weight})[0];
     };
     at::Tensor expected = (gradient(0) + gradient(1) + gradient(2)) / 3;
     const auto mine = small_batch(1, {group->rank(), group->rank() + 1});

@@ -30,11 +30,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 3;
 constexpr int kKills = 200;
-constexpr std::uint64_t kSteps = 600;   // of the undisturbed run; every kill comes earlier
+constexpr std::uint64_t kSteps = 600;  // of the undisturbed run; every kill comes earlier
 constexpr std::uint64_t kLastKill = 300;
-constexpr std::uint64_t kFurther = 3;   // steps that the next generation goes on
-constexpr int kAbortedCode = 42;        // a survivor that saw GroupAborted for the right rank
-constexpr auto kPatience = 2s;          // "at the very worst" of the architecture
+constexpr std::uint64_t kFurther = 3;  // steps that the next generation goes on
+constexpr int kAbortedCode = 42;       // a survivor that saw GroupAborted for the right rank
+constexpr auto kPatience = 2s;         // "at the very worst" of the architecture
 
 struct Hash {
   char text[33];
@@ -43,7 +43,8 @@ struct Hash {
 // The state hash after each step, shared with forked ranks.
 class History {
  public:
-  History() : hashes_(static_cast<Hash*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  History()
+      : hashes_(static_cast<Hash*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~History() { munmap(hashes_, kBytes); }
   void set(std::uint64_t step, const std::string& hash) { std::strcpy(hashes_[step].text, hash.c_str()); }
   std::string at(std::uint64_t step) const { return hashes_[step].text; }
@@ -123,7 +124,8 @@ class Killer {
     while (words.step.load() < 2 + random_() % 5 && Clock::now() < deadline) std::this_thread::yield();
     if (phase) {
       while (Phase(words.phase.load(std::memory_order_relaxed)) != *phase && words.step.load() < kLastKill &&
-             Clock::now() < deadline) {}
+             Clock::now() < deadline) {
+      }
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(random_() % 8000));
     }
@@ -153,7 +155,9 @@ Phase kill_once(Killer& killer, const History& history, std::optional<Phase> wan
   for (int rank = 0; rank < kRanks; ++rank) {
     const std::optional<int> status = wait_for(pids[std::size_t(rank)]);
     EXPECT_TRUE(status) << "rank " << rank << " hung after rank " << victim << " was killed";
-    if (rank != victim) { EXPECT_TRUE(exited_with(status, kAbortedCode)) << "rank " << rank; }
+    if (rank != victim) {
+      EXPECT_TRUE(exited_with(status, kAbortedCode)) << "rank " << rank;
+    }
   }
   const auto phase = Phase(page.ranks[victim].phase.load());
 

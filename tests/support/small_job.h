@@ -23,9 +23,7 @@ struct SmallNetImpl : torch::nn::Module {
         fc3(register_module("fc3", torch::nn::Linear(90, 5))) {
     register_buffer("ballast", torch::zeros({ballast}));
   }
-  at::Tensor forward(const at::Tensor& x) {
-    return fc3(torch::relu(fc2(dropout(torch::relu(bn(fc1(x)))))));
-  }
+  at::Tensor forward(const at::Tensor& x) { return fc3(torch::relu(fc2(dropout(torch::relu(bn(fc1(x))))))); }
   torch::nn::Linear fc1;
   torch::nn::BatchNorm1d bn;
   torch::nn::Dropout dropout;

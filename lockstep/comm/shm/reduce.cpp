@@ -17,8 +17,7 @@ template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, c10::BFloat16>, float, T>;
 
 template <class T>
-void sum_block(const std::byte* const* inputs, int lo, int hi, std::size_t begin, std::size_t n,
-               Accumulator<T>* out) {
+void sum_block(const std::byte* const* inputs, int lo, int hi, std::size_t begin, std::size_t n, Accumulator<T>* out) {
   if (hi - lo == 1) {
     const T* input = reinterpret_cast<const T*>(inputs[lo]) + begin;
     for (std::size_t i = 0; i < n; ++i) out[i] = Accumulator<T>(input[i]);
@@ -49,8 +48,8 @@ void reduce(const std::byte* const* inputs, int count, std::byte* out, std::size
 
 }  // namespace
 
-void tree_reduce(c10::ScalarType dtype, const std::byte* const* inputs, int count, std::byte* out,
-                 std::size_t elements, double scale) {
+void tree_reduce(c10::ScalarType dtype, const std::byte* const* inputs, int count, std::byte* out, std::size_t elements,
+                 double scale) {
   switch (dtype) {
     case c10::ScalarType::Float:
       return reduce<float>(inputs, count, out, elements, scale);

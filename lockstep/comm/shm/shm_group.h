@@ -31,9 +31,9 @@ class ShmGroup final : public Group {
 
   base::Node node_;
   Staging staging_;
-  int half_ = 0;                            ///< the half the next chunk uses
-  int note_ = 0;                            ///< the note the next collective uses
-  std::vector<const std::byte*> by_rank_;   ///< scratch: the halves of all ranks
+  int half_ = 0;                           ///< the half the next chunk uses
+  int note_ = 0;                           ///< the note the next collective uses
+  std::vector<const std::byte*> by_rank_;  ///< scratch: the halves of all ranks
 };
 
 }  // namespace lockstep::comm

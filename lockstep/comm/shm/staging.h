@@ -30,9 +30,7 @@ class Staging {
 
   std::byte* half(int rank, int which) const { return area(rank) + kNote + std::size_t(which) * kHalf; }
   /// Two notes per rank, used in turn for the same reason as the halves.
-  CollectiveNote& note(int rank, int which) const {
-    return reinterpret_cast<CollectiveNote*>(area(rank))[which];
-  }
+  CollectiveNote& note(int rank, int which) const { return reinterpret_cast<CollectiveNote*>(area(rank))[which]; }
 
  private:
   static constexpr std::size_t kNote = 4096;

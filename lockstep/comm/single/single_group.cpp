@@ -25,8 +25,6 @@ std::vector<at::Tensor> SingleGroup::all_gather(const at::Tensor& tensor) {
   return {tensor.detach().clone(at::MemoryFormat::Contiguous)};
 }
 
-void SingleGroup::barrier() {
-  node_.member.check_abort();
-}
+void SingleGroup::barrier() { node_.member.check_abort(); }
 
 }  // namespace lockstep::comm

@@ -87,9 +87,7 @@ TEST(Segment, WritingThroughAReadOnlyMappingFaults) {
   EXPECT_DEATH(std::memset(read.data(), 1, 1), "");
 }
 
-TEST(Memory, SomeIsAvailable) {
-  EXPECT_GT(available_memory(), std::size_t(1) << 20);
-}
+TEST(Memory, SomeIsAvailable) { EXPECT_GT(available_memory(), std::size_t(1) << 20); }
 
 }  // namespace
 }  // namespace lockstep::base

@@ -15,7 +15,8 @@ using support::RankKind;
 using support::run_ranks;
 
 Layout tiny(int shards = 2) {
-  return {{{"w", c10::ScalarType::Float, {40}, {1}}}, {}, {.shards = shards, .optimizer_arrays = 1, .state_buffers = 2}};
+  return {
+      {{"w", c10::ScalarType::Float, {40}, {1}}}, {}, {.shards = shards, .optimizer_arrays = 1, .state_buffers = 2}};
 }
 
 TEST(SharedState, IsFilledOnceAndSeenByAll) {
@@ -73,9 +74,8 @@ TEST(SharedState, ALaterGenerationGoesOnFromTheCommittedStep) {
   std::string hash;
   {
     comm::ShmGroup group(open(), 0);
-    SharedState state(group.node(), tiny(), [](SharedState& fresh) {
-      fresh.write_as<float>(fresh.layout().weights(0))[3] = 3;
-    });
+    SharedState state(group.node(), tiny(),
+                      [](SharedState& fresh) { fresh.write_as<float>(fresh.layout().weights(0))[3] = 3; });
     state.write_as<float>(state.layout().weights(1))[3] = 4;
     state.vote(1);
     hash = state.buffer_hash(1);
@@ -90,7 +90,7 @@ TEST(SharedState, ALaterGenerationGoesOnFromTheCommittedStep) {
 
 TEST(SharedState, RefusesTheStateOfAnotherModel) {
   base::Segment segment = base::Segment::create(1);
-  { 
+  {
     comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
     SharedState state(group.node(), tiny(2), [](SharedState&) {});
   }
