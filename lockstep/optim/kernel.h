@@ -123,8 +123,7 @@ struct AdamKernel {
 
 template <class Store, class Mean, class Kernel>
 void run(const Kernel kernel, const Mean mean, const Arrays arrays, Range range) {
-  for (std::size_t i = range.begin; i < range.end; i += Vector::width)
-    kernel.template apply<Store>(arrays, i, mean(i));
+  for (std::size_t i = range.begin; i < range.end; i += Vector::width) kernel.template apply<Store>(arrays, i, mean(i));
 }
 
 template <class Store, class Kernel>

@@ -2,12 +2,11 @@
 //   parity_probe digits|sampler|optimizer < request.json
 // Arrays travel in raw files, native byte order.
 
-#include <nlohmann/json.hpp>
-
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>

@@ -130,8 +130,12 @@ TEST(Update, EveryBuildFollowsTheFormulaBitForBit) {
             ASSERT_TRUE(same_bits(w.values[i], e.w))
                 << name << " rule " << rule.index() << " shards " << shards << " at " << i;
             const auto* sgd = std::get_if<SGDRule>(&rule);
-            if (sgd == nullptr || sgd->momentum != 0) { ASSERT_TRUE(same_bits(s0.values[i], e.s0)); }
-            if (sgd == nullptr) { ASSERT_TRUE(same_bits(s1.values[i], e.s1)); }
+            if (sgd == nullptr || sgd->momentum != 0) {
+              ASSERT_TRUE(same_bits(s0.values[i], e.s0));
+            }
+            if (sgd == nullptr) {
+              ASSERT_TRUE(same_bits(s1.values[i], e.s1));
+            }
           }
         }
   }
