@@ -18,7 +18,10 @@ space = $(empty) $(empty)
 asan_labels = contract multiprocess
 tsan_labels = contract
 
-.PHONY: all demo test bench sanitize asan tsan lint format install clean help FORCE
+# The folder of MNIST's files, for parity-long.
+MNIST ?= ../shared/data/mnist
+
+.PHONY: all demo test bench parity-long sanitize asan tsan lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -35,6 +38,11 @@ test: all
 bench: build/build.ninja
 	@$(BUILD) default -j $(JOBS) --target lockstep-bench-reduce-update
 	scripts/bench
+
+parity-long: all
+	@scripts/bootstrap --tests
+	LOCKSTEP_BIN=build/bin scripts/python-torch tests/parity/mnist_ten_epochs.py --data-path $(MNIST) \
+	  --report benchmarks/reports/mnist-parity.md
 
 sanitize: asan tsan
 
@@ -63,6 +71,7 @@ help:
 	@echo 'make demo       build, then train a ConvNet on two processes'
 	@echo 'make test       build, then run every test'
 	@echo 'make bench      build, then measure against Gloo and torch; writes benchmarks/reports/'
+	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of the seams under the sanitizers (asan, tsan)'
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'

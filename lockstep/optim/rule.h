@@ -3,10 +3,11 @@
 // What one optimizer step does to one weight: the numbers of the formula, all that depends
 // on the step already folded in. Rules are values; the same rule on all ranks.
 //
-// The operations and their order are those of Python's torch.optim (2.11, single-tensor
-// implementation on CPU), so that the bits are PyTorch's (tests/parity/optimizer_test.py).
-// Elementwise, with g the mean gradient; every a * b + c is one fused operation except the
-// last of Adam, where the division stands between:
+// The operations, their order and where a product and a sum are fused are those of Python's
+// torch.optim (2.11, single-tensor implementation on CPU with AVX2 or AVX-512), so that the bits
+// are PyTorch's (tests/parity/optimizer_test.py). The one exception is Adam's square root: ours
+// is correctly rounded; PyTorch's is MKL's, off by up to a unit in the last place.
+// Elementwise, with g the mean gradient:
 //
 // SGD:    g += weight_decay * w
 //         m  = first ? g : momentum * m + (1 - dampening) * g     (only if momentum != 0)

@@ -7,8 +7,8 @@ import subprocess
 
 from reference import Job
 
-BIN = pathlib.Path(os.environ["LOCKSTEP_BIN"])
-DEADLINE_SECONDS = 300
+BIN = pathlib.Path(os.environ["LOCKSTEP_BIN"]).resolve()
+DEADLINE_SECONDS = 1800
 
 
 def probe(command: str, **request):
@@ -46,3 +46,7 @@ def train(job: Job, folder, *more, world_size: int = 2) -> list[dict]:
 
 def losses(events: list[dict]) -> list[float]:
     return [event["loss"] for event in events if event["event"] == "train"]
+
+
+def last_accuracy(events: list[dict]) -> float:
+    return [event["top1"] for event in events if event["event"] == "eval"][-1]
