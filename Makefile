@@ -10,13 +10,13 @@ BUILD = cmake --build --preset
 CTEST = ctest --output-on-failure --no-tests=error --output-junit tests.xml
 
 DEMO = build/bin/lockstep train --dataset digits --model convnet --nproc-per-node 2 \
-       --batch-size 100 --lr 1e-3 --epochs 1
+       --batch-size 100 --opt adam --lr 1e-3 --epochs 1
 
 # What the sanitizers run: the seams under AddressSanitizer, ranks that are threads under ThreadSanitizer.
 empty =
 space = $(empty) $(empty)
 asan_labels = contract multiprocess
-tsan_labels = contract
+tsan_labels = contract threads
 
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist

@@ -3,6 +3,7 @@
 
 #include <malloc.h>
 
+#include <csignal>
 #include <iostream>
 
 #include "lockstep/base/standard_streams.h"
@@ -44,10 +45,12 @@ int run(const train::Options& options, const comm::World& world) {
 
 int main(int argc, char** argv) {
   bool speaks = true;
+  int rank = 0;
   try {
     base::open_standard_streams();
     const rendezvous::Place place = rendezvous::place_from_environment();
-    speaks = place.rank == 0;
+    rank = place.rank;
+    speaks = rank == 0;
     const train::Parsed parsed = train::parse_options(argc, argv);
     if (!parsed.text.empty()) {
       if (speaks) std::cout << parsed.text;
@@ -57,9 +60,14 @@ int main(int argc, char** argv) {
     if (place.launcher != "alone" && options.nproc_per_node && place.launcher != "lockstep")
       throw UsageError("--nproc-per-node is for starting processes, but " + place.launcher +
                        " has started this one already; leave the flag out");
+    speaks = true;  // the flags are every rank's; what comes now may be wrong on this one alone
     keep_freed_memory();
+    std::signal(SIGPIPE, SIG_IGN);  // nobody watching the progress any more is no failure of the run
     const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
     return run(options, comm::init({.timeout = timeout, .threads = options.threads}));
+  } catch (const GroupAborted& aborted) {  // while joining: told by the rank that gave up first
+    if (aborted.failure().rank == rank) say(aborted.what());
+    return exit_code(aborted);
   } catch (const std::exception& error) {
     if (speaks) say(error.what());
     return exit_code(error);

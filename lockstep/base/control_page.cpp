@@ -72,9 +72,29 @@ bool raise_abort(ControlPage& page, const Failure& failure) {
   return first;
 }
 
+bool try_commit(ControlPage& page, std::uint64_t step) {
+  std::uint64_t word = page.commit.load(std::memory_order_seq_cst);
+  const Commit current = Commit::unpack(word);
+  if (current.step >= step) return true;
+  const Mark wanted = make_mark(page.generation.load(std::memory_order_relaxed), step);
+  for (int rank = 0; rank < page.local_world; ++rank)
+    if (page.ranks[rank].vote.load(std::memory_order_seq_cst) != wanted) return false;
+  const auto buffers = int(page.state_buffers.load(std::memory_order_relaxed));
+  const Commit next{.step = step, .buffer = std::uint32_t(next_buffer(int(current.buffer), buffers))};
+  page.commit.compare_exchange_strong(word, next.pack(), std::memory_order_seq_cst);
+  return true;  // by this call or, when the exchange failed, by another's
+}
+
+void roll_forward(ControlPage& page) {
+  const Mark vote = page.ranks[0].vote.load(std::memory_order_seq_cst);
+  const bool current = mark_generation(vote) == page.generation.load(std::memory_order_relaxed);
+  if (current && page.state_buffers.load(std::memory_order_relaxed) > 0) try_commit(page, mark_count(vote));
+}
+
 Failure read_failure(const ControlPage& page) {
   using namespace std::chrono_literals;
-  for (int i = 0; i < 50 && page.error.written.load(std::memory_order_acquire) == 0; ++i)
+  // A writer that was preempted in the middle needs a moment; one that died there never comes.
+  for (int i = 0; i < 500 && page.error.written.load(std::memory_order_acquire) == 0; ++i)
     std::this_thread::sleep_for(1ms);
   if (page.error.written.load(std::memory_order_acquire) == 0)
     return {.cause = "a rank failed and died before it could say why"};

@@ -64,6 +64,7 @@ struct alignas(128) RankWords {
   std::atomic<std::uint64_t> step;        ///< the step it is in
   std::atomic<std::uint32_t> phase;       ///< Phase
   std::atomic<std::uint32_t> seat;        ///< Seat
+  std::atomic<std::uint32_t> claim;       ///< the last generation in which somebody took the seat
   std::atomic<std::uint32_t> generation;  ///< the generation it joined
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> futex;   ///< what it sleeps on
@@ -91,8 +92,9 @@ struct ControlPage {
   alignas(64) std::atomic<std::uint64_t> commit;  ///< Commit::pack()
   alignas(64) std::atomic<std::uint64_t> bytes;   ///< size of the segment so far, see Segment::grow
   std::atomic<std::uint64_t> state_offset;        ///< where the state region begins; 0: none yet
-  std::atomic<std::uint64_t> state_bytes;
-  std::atomic<std::uint64_t> state_fingerprint;  ///< of the layout the state region was made for
+  std::atomic<std::uint32_t> state_generation;    ///< the generation whose ranks made or took over the state
+  std::atomic<std::uint32_t> state_buffers;       ///< how many buffers a step may write in turn
+  std::atomic<std::uint64_t> state_fingerprint;   ///< of the layout the state region was made for
   ErrorSlot error;
   RankWords ranks[kMaxLocalRanks];
 };
@@ -116,6 +118,17 @@ void next_generation(ControlPage& page);
 /// and wakes every sleeper. Returns true when this one was first. Safe from any thread or
 /// process, the agent included.
 bool raise_abort(ControlPage& page, const Failure& failure);
+
+/// The buffer that a step writes when `committed` is the current one.
+constexpr int next_buffer(int committed, int state_buffers) { return (committed + 1) % state_buffers; }
+
+/// Moves the commit word to (step, next buffer) when all ranks have voted for `step`. Returns
+/// whether `step` is committed now. Safe to call by anybody, any number of times.
+bool try_commit(ControlPage& page, std::uint64_t step);
+
+/// What the agent does when all workers have ended: commits the step that all had voted for, if
+/// they died before one of them could.
+void roll_forward(ControlPage& page);
 
 /// The failure in the error slot. Waits a moment for a writer that is not done; a writer
 /// that died halfway reads as an unnamed failure.

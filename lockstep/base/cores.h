@@ -7,7 +7,7 @@
 namespace lockstep::base {
 
 /// Cores of this process: its affinity, cut by the processor limits of its control groups
-/// (rounded up). At least 1.
+/// (version 2, rounded up). At least 1.
 int usable_cores();
 
 /// The cores a control group grants by the text of its cpu.max ("150000 100000" is 2, "max

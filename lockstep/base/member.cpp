@@ -32,6 +32,10 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout)
       timeout_(timeout),
       spins_(page.local_world <= usable_cores() ? kSpins : 0) {
   RankWords& mine = words();
+  // Before any other word is touched: a second process with this rank would mix up the first one's.
+  if (mine.claim.exchange(generation_) == generation_)
+    throw UsageError("rank " + std::to_string(rank_) +
+                     " has joined already; a process joins once, and no two have the same rank");
   mine.pid.store(getpid(), std::memory_order_relaxed);
   mine.step.store(0, std::memory_order_relaxed);
   set_phase(Phase::outside);

@@ -62,6 +62,16 @@ std::size_t read_number(const std::string& path, std::size_t otherwise) {
   return file >> value ? value : otherwise;
 }
 
+// The page cache counts as used, but makes room when it must.
+std::size_t reclaimable(const std::string& stat_file, const std::string& prefix) {
+  std::ifstream file(stat_file);
+  std::size_t bytes = 0;
+  std::string key;
+  for (std::size_t value = 0; file >> key >> value;)
+    if (key == prefix + "inactive_file" || key == prefix + "active_file") bytes += value;
+  return bytes;
+}
+
 // "limit - used" of this process's control group, version 2 and its parents, version 1.
 std::size_t control_group_room() {
   constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
@@ -77,8 +87,12 @@ std::size_t control_group_room() {
     const std::string used_file = v2 ? "/memory.current" : "/memory.usage_in_bytes";
     for (;;) {
       const std::size_t limit = read_number(root + group + limit_file, unlimited);
-      const std::size_t used = read_number(root + group + used_file, 0);
-      if (limit != unlimited) room = std::min(room, limit > used ? limit - used : 0);
+      if (limit != unlimited) {
+        const std::size_t cache = reclaimable(root + group + "/memory.stat", v2 ? "" : "total_");
+        const std::size_t used = read_number(root + group + used_file, 0);
+        const std::size_t firm = used > cache ? used - cache : 0;
+        room = std::min(room, limit > firm ? limit - firm : 0);
+      }
       if (group.empty() || group == "/") break;
       group.resize(group.rfind('/'));
     }

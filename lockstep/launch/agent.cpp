@@ -129,6 +129,7 @@ int Job::run() {
     // What is left in the groups of workers that are all done has no purpose any more.
     if (stage_ == Stage::running && all_ended()) begin_end(SIGTERM);
   }
+  roll_forward(segment_.control());
   if (verdict_) print(report_followers(*verdict_, ends_));
   return code_;
 }

@@ -41,7 +41,8 @@ class Groups {
   prctl(PR_SET_NAME, "lockstep-reaper");
   // Nothing of the agent may be kept open by it, above all not the pipe's other end.
   if (dup2(pipe, 0) != 0) _exit(1);
-  syscall(SYS_close_range, 1U, ~0U, 0U);
+  // Without it the pipe would never end, and neither would the reaper.
+  if (syscall(SYS_close_range, 1U, ~0U, 0U) != 0) _exit(1);
   Groups groups;
   for (int word = 0;;) {
     const ssize_t got = read(0, &word, sizeof word);

@@ -29,6 +29,8 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   return tensors;
 }
 
+static_assert(state::Layout::kBlock == optim::kBlock, "slices and norms share their blocks");
+
 state::Layout make_layout(const NamedTensors& parameters, const NamedTensors& buffers, int shards, int arrays,
                           int ranks) {
   return {state::specs_of(parameters, true),
@@ -93,6 +95,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::
   refuse_writing_modules(*module_);
   parameters_ = parameters_of(*module_);
   trainable_ = trainable(parameters_);
+  frozen_ = frozen(parameters_);
   buffers_ = buffers_of(*module_);
   check_same_module();
   broadcast_module();
@@ -158,6 +161,7 @@ void Engine::broadcast_module() {
 void Engine::attach(int arrays) {
   if (fused_) throw UsageError("data parallel: an optimizer is attached already; a model has one");
   buckets_.reset();
+  for (const auto& [name, tensor] : trainable_) tensor.mutable_grad().reset();  // of the classic path
   or_abort([&] { fused_ = std::make_unique<Fused>(*this, arrays, [this](std::size_t i) { on_gradient(i); }); });
 }
 
@@ -170,12 +174,22 @@ state::StepRecord Engine::last_record() const {
 }
 
 void Engine::begin_forward() {
-  if (!fused_ || active_shard_ || !module_->is_training() || !torch::GradMode::is_enabled()) return;
+  if (!module_->is_training() || !torch::GradMode::is_enabled()) return;
+  if (buckets_) return begin_classic_forward();
+  if (active_shard_) return;
   const ShardSpan mine = local_shards();
   if (mine.count() != 1)
     throw UsageError("data parallel: this rank computes " + std::to_string(mine.count()) +
                      " shards; surround forward and backward by: for (auto& shard : ddp.shards(batch))");
   begin_shard(mine.first);
+}
+
+// As PyTorch's broadcast_buffers: every forward starts from rank 0's BatchNorm statistics.
+void Engine::begin_classic_forward() {
+  buckets_->begin_forward();
+  if (!buckets_->enabled()) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : buffers_) group_->broadcast(tensor);
 }
 
 void Engine::begin_shard(int shard) {
@@ -187,6 +201,7 @@ void Engine::begin_shard(int shard) {
   end_shard();
   base::Member& member = group_->node().member;
   member.check_abort();
+  refuse_set_gradients();
   member.set_step(next_step());
   member.set_phase(Phase::forward);
   active_shard_ = shard;
@@ -221,11 +236,19 @@ void Engine::discard_gradients() {
   if (fused_) fused_->slots.clear();
 }
 
-void Engine::check_gradients() const {
+void Engine::refuse_set_gradients() const {
   for (const auto& [name, tensor] : trainable_)
     if (tensor.grad().defined())
       throw Error("step: somebody set .grad of '" + name +
                   "'; gradients belong to the engine, which takes them during backward");
+}
+
+void Engine::check_gradients() const {
+  refuse_set_gradients();
+  for (const auto& [name, tensor] : frozen_)
+    if (tensor.requires_grad())
+      throw Error("step: parameter '" + name +
+                  "' was frozen when the optimizer was made and wants a gradient now; unfreeze it before");
   fused_->slots.check_complete();
 }
 
@@ -260,12 +283,16 @@ optim::Arrays Engine::arrays_of_step() const {
   const state::Layout& layout = state.layout();
   const int from = int(state.committed().buffer);
   const int to = state.target();
+  // In place (a rank that is alone) the kernel must see that it is: one mapping for both.
+  const auto source = [&](std::size_t offset) -> const float* {
+    return from == to ? state.write_as<float>(offset) : state.read_as<float>(offset);
+  };
   optim::Arrays arrays{.gradients = fused_->gradients.data(),
                        .shards = options_.shards,
-                       .from_weights = state.read_as<float>(layout.weights(from)),
+                       .from_weights = source(layout.weights(from)),
                        .to_weights = state.write_as<float>(layout.weights(to))};
   for (int array = 0; array < layout.options().optimizer_arrays; ++array) {
-    arrays.from_state[array] = state.read_as<float>(layout.optimizer_array(from, array));
+    arrays.from_state[array] = source(layout.optimizer_array(from, array));
     arrays.to_state[array] = state.write_as<float>(layout.optimizer_array(to, array));
   }
   return arrays;
@@ -330,6 +357,9 @@ void Engine::modify(const std::function<void()>& fn) {
   }
   member.barrier();
   flip();
+  // What is frozen is not part of the state: each rank has its own copy.
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : frozen_) group_->broadcast(tensor);
 }
 
 std::string Engine::weights_hash() const {

@@ -94,6 +94,8 @@ class Engine : public optim::Target {
   void broadcast_module();
   void on_gradient(std::size_t parameter);
   void end_shard();
+  void begin_classic_forward();
+  void refuse_set_gradients() const;
   void check_gradients() const;
   void run_step(const optim::Rule& rule, const optim::StepOptions& options);
   double gradient_norm();
@@ -108,6 +110,7 @@ class Engine : public optim::Target {
   DataParallelOptions options_;
   NamedTensors parameters_;  ///< all
   NamedTensors trainable_;
+  NamedTensors frozen_;
   NamedTensors buffers_;
   std::unique_ptr<GradientBuckets> buckets_;  ///< until attach()
   std::unique_ptr<Fused> fused_;              ///< from attach() on

@@ -24,6 +24,9 @@ class GradientBuckets {
 
   GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group, std::size_t capacity = kCapacity);
 
+  /// Forgets a backward that ended by an exception. Called before each forward.
+  void begin_forward() { in_backward_ = false; }
+
   /// While false, gradients stay local and add up in .grad() (no_sync).
   void set_enabled(bool enabled) { enabled_ = enabled; }
   bool enabled() const { return enabled_; }

@@ -46,6 +46,13 @@ NamedTensors trainable(const NamedTensors& parameters) {
   return named;
 }
 
+NamedTensors frozen(const NamedTensors& parameters) {
+  NamedTensors named;
+  for (const auto& parameter : parameters)
+    if (!parameter.second.requires_grad()) named.push_back(parameter);
+  return named;
+}
+
 void refuse_writing_modules(const torch::nn::Module& module) {
   const auto refuse = [](const std::string& name, const char* kind) {
     throw UsageError("module '" + name + "': " + kind +

@@ -22,6 +22,9 @@ NamedTensors buffers_of(const torch::nn::Module& module);
 /// Those that want a gradient.
 NamedTensors trainable(const NamedTensors& parameters);
 
+/// Those that do not.
+NamedTensors frozen(const NamedTensors& parameters);
+
 /// UsageError for modules that write to their parameters in forward, which shared weights do
 /// not allow: Embedding and EmbeddingBag with max_norm.
 void refuse_writing_modules(const torch::nn::Module& module);

@@ -168,7 +168,8 @@ Segment serve(const Place& place, milliseconds timeout) {
   for (int missing = place.local_world_size - 1; missing > 0;) {
     if (!readable_by(listener.get(), deadline)) throw_missing(served, timeout);
     const UniqueFd peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer) continue;  // it hung up again
+    if (!peer && (errno == ECONNABORTED || errno == EINTR || errno == EPROTO)) continue;  // it hung up again
+    if (!peer) throw_errno("segment exchange: accept");
     const std::optional<int> rank = read_hello(peer.get(), place, deadline);
     if (!rank || !Parcel().send(peer.get(), segment.fd())) continue;
     if (served[std::size_t(*rank)])

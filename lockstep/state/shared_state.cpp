@@ -13,10 +13,12 @@ void make_region(base::Node& node, const Layout& layout) {
   ControlPage& page = node.segment.control();
   const std::size_t offset = node.segment.grow(layout.total_bytes());
   page.state_offset.store(offset, std::memory_order_relaxed);
-  page.state_bytes.store(layout.total_bytes(), std::memory_order_relaxed);
+  page.state_buffers.store(std::uint32_t(layout.options().state_buffers), std::memory_order_relaxed);
 }
 
 void check_region(const ControlPage& page, const Layout& layout) {
+  if (page.state_generation.load() == page.generation.load())
+    throw UsageError("this group carries the state of a model already; a group serves one model and optimizer");
   if (page.state_fingerprint.load() != layout.fingerprint())
     throw Error("segment: it holds the state of another model, optimizer or number of shards; start a new job");
 }
@@ -29,7 +31,6 @@ SharedState::SharedState(base::Node& node, Layout layout, const std::function<vo
   const bool leader = node_.member.rank() == 0;
   // The fingerprint is stored last: a region without one was never filled.
   const bool found = page.state_fingerprint.load(std::memory_order_acquire) != 0;
-  node_.member.barrier();  // everybody has looked before anybody makes
   const auto map = [&] {
     const std::size_t offset = page.state_offset.load();
     readable_ = node_.segment.map(offset, layout_.total_bytes(), base::Access::read_only);
@@ -37,6 +38,7 @@ SharedState::SharedState(base::Node& node, Layout layout, const std::function<vo
   };
   try {
     if (found) check_region(page, layout_);
+    node_.member.barrier();  // everybody has looked before anybody makes
     if (leader) {
       if (!found) make_region(node_, layout_);
       map();
@@ -45,6 +47,7 @@ SharedState::SharedState(base::Node& node, Layout layout, const std::function<vo
         fill(*this);
         page.state_fingerprint.store(layout_.fingerprint(), std::memory_order_release);
       }
+      page.state_generation.store(node_.member.generation());
     }
     node_.member.barrier();
     if (!leader) map();
@@ -60,27 +63,14 @@ Commit SharedState::committed() const {
   return Commit::unpack(node_.segment.control().commit.load(std::memory_order_acquire));
 }
 
-int SharedState::target() const { return next_buffer(int(committed().buffer), layout_.options().state_buffers); }
-
-bool try_commit(ControlPage& page, std::uint64_t step, int state_buffers) {
-  std::uint64_t word = page.commit.load(std::memory_order_seq_cst);
-  const Commit current = Commit::unpack(word);
-  if (current.step >= step) return true;
-  const base::Mark wanted = base::make_mark(page.generation.load(std::memory_order_relaxed), step);
-  for (int rank = 0; rank < page.local_world; ++rank)
-    if (page.ranks[rank].vote.load(std::memory_order_seq_cst) != wanted) return false;
-  const Commit next{.step = step, .buffer = std::uint32_t(next_buffer(int(current.buffer), state_buffers))};
-  page.commit.compare_exchange_strong(word, next.pack(), std::memory_order_seq_cst);
-  return true;  // by this call or, when the exchange failed, by another's
-}
+int SharedState::target() const { return base::next_buffer(int(committed().buffer), layout_.options().state_buffers); }
 
 void SharedState::vote(std::uint64_t step) {
   base::Member& member = node_.member;
   ControlPage& page = node_.segment.control();
-  const int buffers = layout_.options().state_buffers;
   const base::Mark mark = base::make_mark(member.generation(), step);
   member.words().vote.store(mark, std::memory_order_seq_cst);
-  const auto ready = [&] { return try_commit(page, step, buffers); };
+  const auto ready = [&] { return base::try_commit(page, step); };
   if (ready()) return base::wake_all(page);
   member.wait(ready, [&](int peer) { return page.ranks[peer].vote.load(std::memory_order_seq_cst) < mark; });
 }

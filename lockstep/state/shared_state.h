@@ -23,7 +23,8 @@ class SharedState {
   /// Collective. Local rank 0 makes the region and calls fill(*this) to write buffer 0, which
   /// is committed as step 0. Where the segment holds the state of an earlier generation with
   /// the same fingerprint, it is taken over as it is: the job goes on from its committed step.
-  /// UsageError when memory is short; Error when the segment holds another layout.
+  /// UsageError when memory is short, or when this generation has a state in the segment already:
+  /// a group carries one model. Error when an earlier generation's state has another layout.
   SharedState(base::Node& node, Layout layout, const std::function<void(SharedState&)>& fill);
 
   const Layout& layout() const { return layout_; }
@@ -64,12 +65,5 @@ class SharedState {
   base::Mapping readable_;
   base::Mapping writable_;
 };
-
-/// Moves the commit word to (step, next buffer) when all ranks have voted for `step`. Returns
-/// whether `step` is committed now. Safe to call by anybody, any number of times.
-bool try_commit(base::ControlPage& page, std::uint64_t step, int state_buffers);
-
-/// The buffer that a step writes when `committed` is the current one.
-constexpr int next_buffer(int committed, int state_buffers) { return (committed + 1) % state_buffers; }
 
 }  // namespace lockstep::state

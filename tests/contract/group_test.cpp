@@ -236,6 +236,18 @@ TEST_P(GroupContract, RanksThatDisagreeAreTold) {
   });
 }
 
+TEST_P(GroupContract, ABarrierDoesNotMatchAReduce) {
+  if (GetParam().ranks == 1) return;
+  run([](auto group) {
+    const at::Tensor tensor = torch::ones({10});
+    for (int i = 0; i < 4; ++i) group->all_reduce(tensor);  // old notes that look alike
+    if (group->rank() == 0)
+      EXPECT_THROW(group->barrier(), Error);
+    else
+      EXPECT_THROW(group->all_reduce(tensor), Error);
+  });
+}
+
 TEST_P(GroupContract, ManySmallOnesInARow) {
   run([](auto group) {
     const at::Tensor tensor = torch::zeros({1}, torch::kLong);

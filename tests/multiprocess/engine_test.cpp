@@ -160,6 +160,32 @@ TEST(Engine, AGradientSetByHandIsRefused) {
   });
 }
 
+TEST(Engine, AGradientFromBeforeIsRefusedToo) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    torch::nn::Linear model(2, 2);
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    model->bias.mutable_grad() = torch::ones({2});
+    EXPECT_THROW(ddp(torch::ones({1, 2})), Error) << "backward would add to it unseen";
+  });
+}
+
+TEST(Engine, FrozenParametersAreModifiedForAllAndNotUnfrozenUnseen) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::Linear model(2, 2);
+    model->bias.requires_grad_(false);
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    ddp.modify([&] { model->bias.fill_(0.5); });
+    EXPECT_TRUE(torch::equal(model->bias, torch::full({2}, 0.5)));
+    ddp(torch::ones({1, 2})).sum().backward();
+    optimizer.step();
+    model->bias.requires_grad_(true);
+    ddp(torch::ones({1, 2})).sum().backward();
+    EXPECT_THROW(optimizer.step(), Error);
+  });
+}
+
 TEST(Engine, ASecondBackwardAdds) {
   const auto weight_after = [](int passes, float scale) {
     at::Tensor result;
@@ -355,63 +381,6 @@ TEST(Engine, AnErrorOfOneRankReachesTheOthersAsItsCause) {
       EXPECT_EQ(error.failure().rank, 0);
     }
   });
-}
-
-// --- the classic path: somebody else's optimizer
-
-TEST(ClassicPath, GradIsTheMeanOverTheRanks) {
-  run_ranks(RankKind::processes, 3, [](auto group) {
-    torch::manual_seed(0);
-    SmallNet model;
-    model->eval();  // no dropout, no BatchNorm statistics: gradients are comparable
-    DistributedDataParallel ddp(model, group);
-    const auto gradient = [&](int rank) {
-      return torch::autograd::grad(
-          {torch::nn::functional::cross_entropy(model->forward(small_batch(1, {rank, rank + 1}).data),
-                                                small_batch(1, {rank, rank + 1}).target)},
-          {model->fc2->weight})[0];
-    };
-    at::Tensor expected = (gradient(0) + gradient(1) + gradient(2)) / 3;
-    const auto mine = small_batch(1, {group->rank(), group->rank() + 1});
-    torch::nn::functional::cross_entropy(ddp(mine.data), mine.target).backward();
-    EXPECT_TRUE(torch::allclose(model->fc2->weight.grad(), expected, 1e-5, 1e-7));
-  });
-}
-
-TEST(ClassicPath, NoSyncKeepsGradientsLocalAndAddsUp) {
-  run_ranks(RankKind::processes, 2, [](auto group) {
-    torch::nn::Linear model(2, 1);
-    DistributedDataParallel ddp(model, group);
-    const at::Tensor x = torch::full({1, 2}, float(group->rank() + 1));
-    {
-      const auto guard = ddp.no_sync();
-      ddp(x).sum().backward();
-      EXPECT_TRUE(torch::equal(model->weight.grad(), x));
-    }
-    ddp(x).sum().backward();
-    EXPECT_TRUE(torch::equal(model->weight.grad(), torch::full({1, 2}, 3.0)));
-  });
-}
-
-TEST(ClassicPath, AnUnusedParameterIsNamed) {
-  run_ranks(RankKind::processes, 2, [](auto group) {
-    SmallNet model;
-    DistributedDataParallel ddp(model, group);
-    try {
-      torch::relu(model->fc1(torch::ones({1, 20}))).sum().backward();
-      ADD_FAILURE();
-    } catch (const std::exception& error) {
-      EXPECT_NE(std::string(error.what()).find("got no gradient"), std::string::npos) << error.what();
-    }
-  });
-}
-
-TEST(ClassicPath, BucketsAreFilledFromTheLastParameter) {
-  using Buckets = std::vector<std::vector<std::size_t>>;
-  EXPECT_EQ(plan_buckets({}, 10), Buckets{});
-  EXPECT_EQ(plan_buckets({4, 4, 4}, 8), (Buckets{{2, 1}, {0}}));
-  EXPECT_EQ(plan_buckets({100, 1}, 8), (Buckets{{1, 0}}));
-  EXPECT_EQ(plan_buckets({1, 100}, 8), (Buckets{{1}, {0}}));
 }
 
 }  // namespace

@@ -11,11 +11,12 @@
 namespace lockstep::comm {
 namespace {
 
-enum Collective : std::uint32_t { kAllReduce = 1, kBroadcast = 2, kAllGather = 3 };
+enum Collective : std::uint32_t { kAllReduce = 1, kBroadcast = 2, kAllGather = 3, kBarrier = 4 };
 
 std::string describe(const CollectiveNote& note) {
-  const char* names[] = {"nothing", "all_reduce", "broadcast", "all_gather"};
-  return std::string(names[note.collective & 3]) + "(" + std::to_string(note.elements) + " x " +
+  const char* names[] = {"nothing", "all_reduce", "broadcast", "all_gather", "barrier"};
+  if (note.collective == kBarrier) return "barrier()";
+  return std::string(names[note.collective]) + "(" + std::to_string(note.elements) + " x " +
          c10::toString(c10::ScalarType(note.dtype)) + (note.collective == kBroadcast ? ", root " : ", op ") +
          std::to_string(note.detail) + ")";
 }
@@ -48,9 +49,10 @@ ShmGroup::ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds ti
     : node_(std::move(segment), rank, timeout), staging_(node_), by_rank_(std::size_t(node_.member.size())) {}
 
 template <class Write, class Read>
-void ShmGroup::through_staging(const CollectiveNote& note, std::size_t element_bytes, Write&& write, Read&& read) {
+void ShmGroup::through_staging(CollectiveNote note, std::size_t element_bytes, Write&& write, Read&& read) {
   InCollective in_collective(node_.member);
-  const int which_note = std::exchange(note_, 1 - note_);
+  note.sequence = sequence_++;
+  const int which_note = int(note.sequence & 1);
   staging_.note(rank(), which_note) = note;
   const auto elements = std::size_t(note.elements);
   const std::size_t chunk = Staging::kHalf / element_bytes;
@@ -128,8 +130,8 @@ std::vector<at::Tensor> ShmGroup::all_gather(const at::Tensor& tensor) {
 }
 
 void ShmGroup::barrier() {
-  InCollective in_collective(node_.member);
-  node_.member.barrier();
+  through_staging(
+      {.collective = kBarrier}, 1, [](auto&&...) {}, [](auto&&...) {});
 }
 
 }  // namespace lockstep::comm

@@ -26,13 +26,13 @@ class ShmGroup final : public Group {
   /// first, n) puts this rank's part in (may do nothing), then, all parts being there, read(halves
   /// by rank, first, n) takes the result out.
   template <class Write, class Read>
-  void through_staging(const CollectiveNote& note, std::size_t element_bytes, Write&& write, Read&& read);
+  void through_staging(CollectiveNote note, std::size_t element_bytes, Write&& write, Read&& read);
   void check_notes(const CollectiveNote& mine, int which);
 
   base::Node node_;
   Staging staging_;
   int half_ = 0;                           ///< the half the next chunk uses
-  int note_ = 0;                           ///< the note the next collective uses
+  std::uint64_t sequence_ = 0;             ///< collectives called so far
   std::vector<const std::byte*> by_rank_;  ///< scratch: the halves of all ranks
 };
 

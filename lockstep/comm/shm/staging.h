@@ -14,7 +14,8 @@ namespace lockstep::comm {
 
 /// What a rank says it is calling, so that peers can tell a mismatch.
 struct CollectiveNote {
-  std::uint32_t collective = 0;  ///< 1 all_reduce, 2 broadcast, 3 all_gather
+  std::uint64_t sequence = 0;    ///< how many collectives the rank had called before: an old note never matches
+  std::uint32_t collective = 0;  ///< 1 all_reduce, 2 broadcast, 3 all_gather, 4 barrier
   std::int32_t detail = 0;       ///< reduce op, or root
   std::int32_t dtype = 0;        ///< c10::ScalarType
   std::int64_t elements = 0;

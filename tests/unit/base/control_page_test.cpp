@@ -7,10 +7,18 @@
 namespace lockstep::base {
 namespace {
 
-struct Page {
-  std::vector<std::byte> memory = std::vector<std::byte>(kControlBytes + 4096);
-  ControlPage& page = *format_control_page(
-      reinterpret_cast<void*>((reinterpret_cast<std::size_t>(memory.data()) + 4095) / 4096 * 4096), 3);
+class Page {
+ public:
+  explicit Page(int ranks = 3)
+      : memory_(kControlBytes + 4096),
+        page(*format_control_page(
+            reinterpret_cast<void*>((reinterpret_cast<std::size_t>(memory_.data()) + 4095) / 4096 * 4096), ranks)) {}
+
+ private:
+  std::vector<std::byte> memory_;
+
+ public:
+  ControlPage& page;
 };
 
 TEST(Mark, OrdersByGenerationThenCount) {
@@ -65,6 +73,40 @@ TEST(Abort, AWriterThatDiedHalfwayStillAborts) {
   EXPECT_FALSE(raise_abort(p.page, {.rank = 0, .cause = "second"}));
   EXPECT_TRUE(is_aborted(p.page));
   EXPECT_NE(read_failure(p.page).cause, "second");
+}
+
+TEST(Commit, WithoutAVoteTheOldStepStays) {
+  Page p(2);
+  ControlPage& page = p.page;
+  page.state_buffers.store(2);
+  page.ranks[0].vote.store(make_mark(1, 5));
+  EXPECT_FALSE(try_commit(page, 5));
+  EXPECT_EQ(Commit::unpack(page.commit.load()).step, 0u);
+  // A vote of an older generation, or for another step, is none.
+  page.ranks[1].vote.store(make_mark(0, 5));
+  EXPECT_FALSE(try_commit(page, 5));
+  page.ranks[1].vote.store(make_mark(1, 4));
+  EXPECT_FALSE(try_commit(page, 5));
+  // The last vote rolls forward, whoever looks; looking again changes nothing.
+  page.ranks[1].vote.store(make_mark(1, 5));
+  EXPECT_TRUE(try_commit(page, 5));
+  EXPECT_EQ(Commit::unpack(page.commit.load()), (Commit{5, 1}));
+  EXPECT_TRUE(try_commit(page, 5));
+  EXPECT_EQ(Commit::unpack(page.commit.load()), (Commit{5, 1}));
+}
+
+TEST(Commit, TheAgentRollsForwardWhatAllHadVotedFor) {
+  Page p(2);
+  p.page.ranks[0].vote.store(make_mark(1, 1));
+  p.page.ranks[1].vote.store(make_mark(1, 1));
+  roll_forward(p.page);  // no state yet: nothing to commit
+  EXPECT_EQ(Commit::unpack(p.page.commit.load()), Commit{});
+  p.page.state_buffers.store(2);
+  roll_forward(p.page);
+  EXPECT_EQ(Commit::unpack(p.page.commit.load()), (Commit{1, 1}));
+  p.page.ranks[0].vote.store(make_mark(1, 2));
+  roll_forward(p.page);  // rank 1 has not voted
+  EXPECT_EQ(Commit::unpack(p.page.commit.load()).step, 1u);
 }
 
 TEST(Generation, TheNextOneStartsClean) {

@@ -139,6 +139,14 @@ TEST(Member, AnOldGenerationsArrivalsDoNotCount) {
   EXPECT_EQ(passed.load(), 2);
 }
 
+TEST(Member, ASeatIsTakenOnce) {
+  Segment segment = Segment::create(1);
+  Member member(segment.control(), 0);
+  EXPECT_THROW(Member(segment.control(), 0), UsageError);
+  member.barrier();
+  EXPECT_FALSE(is_aborted(segment.control()));
+}
+
 TEST(Member, FailWakesSleepersAtOnce) {
   Segment segment = Segment::create(2);
   std::thread failing([&] {

@@ -49,25 +49,6 @@ TEST(SharedState, AStepIsCommittedOnlyWhenAllHaveVoted) {
   });
 }
 
-TEST(SharedState, WithoutAVoteTheOldStepStays) {
-  base::Segment segment = base::Segment::create(2);
-  base::ControlPage& page = segment.control();
-  page.ranks[0].vote.store(base::make_mark(1, 5));
-  EXPECT_FALSE(try_commit(page, 5, 2));
-  EXPECT_EQ(base::Commit::unpack(page.commit.load()).step, 0u);
-  // A vote of an older generation, or for another step, is none.
-  page.ranks[1].vote.store(base::make_mark(0, 5));
-  EXPECT_FALSE(try_commit(page, 5, 2));
-  page.ranks[1].vote.store(base::make_mark(1, 4));
-  EXPECT_FALSE(try_commit(page, 5, 2));
-  // The last vote rolls forward, whoever looks; looking again changes nothing.
-  page.ranks[1].vote.store(base::make_mark(1, 5));
-  EXPECT_TRUE(try_commit(page, 5, 2));
-  EXPECT_EQ(base::Commit::unpack(page.commit.load()), (base::Commit{5, 1}));
-  EXPECT_TRUE(try_commit(page, 5, 2));
-  EXPECT_EQ(base::Commit::unpack(page.commit.load()), (base::Commit{5, 1}));
-}
-
 TEST(SharedState, ALaterGenerationGoesOnFromTheCommittedStep) {
   base::Segment segment = base::Segment::create(1);
   const auto open = [&] { return base::Segment::open(segment.path(), 1); };
@@ -86,6 +67,18 @@ TEST(SharedState, ALaterGenerationGoesOnFromTheCommittedStep) {
   EXPECT_EQ(state.committed(), (base::Commit{1, 1}));
   EXPECT_EQ(state.read_as<float>(state.layout().weights(1))[3], 4.0f);
   EXPECT_EQ(state.buffer_hash(1), hash);
+}
+
+TEST(SharedState, AGroupCarriesOneModel) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    SharedState first(group->node(), tiny(), [](SharedState&) {});
+    try {
+      SharedState second(group->node(), tiny(), [](SharedState&) {});
+      ADD_FAILURE() << "a second model took over the first one's state";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("carries the state of a model already"), std::string::npos);
+    }
+  });
 }
 
 TEST(SharedState, RefusesTheStateOfAnotherModel) {
