@@ -48,7 +48,7 @@ sanitize: asan tsan
 
 asan tsan: %: build-%/build.ninja
 	$(BUILD) $@ -j $(JOBS) --target $(addprefix tests_,$($@_labels))
-	OMP_NUM_THREADS=1 $(CTEST) --test-dir build-$@ --label-regex '$(subst $(space),|,$($@_labels))'
+	$(if $(filter tsan,$@),OMP_NUM_THREADS=1) $(CTEST) --test-dir build-$@ --label-regex '$(subst $(space),|,$($@_labels))'
 
 lint:
 	@scripts/bootstrap --lint
