@@ -29,6 +29,7 @@ def initial_weights(model: str, seed: int, file) -> None:
 def flags(job: Job) -> list[str]:
     """The job's fields as flags of `lockstep train`; what is not set is left to the defaults."""
     values = {name: value for name, value in dataclasses.asdict(job).items() if value}
+    values.pop("ieee_sqrt", None)  # always so in Lockstep
     if not values.pop("evaluate", False):
         values["no_eval"] = ""
     if job.dataset == "digits":
