@@ -9,6 +9,7 @@
 namespace lockstep::app {
 
 int run_command(const std::vector<std::string>& arguments);
+int launch_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
 
 /// Executes lockstep-<name> from beside this program or from PATH; returns only (by throwing

@@ -2,12 +2,14 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/launch/agent.h"
-#include "run_options.h"
+#include "lockstep/launch/dry_run.h"
+#include "lockstep/launch/options.h"
 #include "worker_place.h"
 
 namespace lockstep::app {
@@ -22,22 +24,33 @@ void refuse_to_nest() {
                    " has started already: start the program without lockstep run");
 }
 
+int print(const std::string& text) { return std::fputs(text.c_str(), stdout) < 0 ? kExitFailure : kExitDone; }
+
+// Python would say so itself, but once per worker.
+int check_script(const launch::Options& options) {
+  const std::string& script = options.typed.front();
+  if (options.module || !script.ends_with(".py") || access(script.c_str(), R_OK) == 0) return 0;
+  std::fprintf(stderr, "lockstep: cannot read '%s': %s\n", script.c_str(), std::strerror(errno));
+  return errno == ENOENT ? launch::kExitNotFound : launch::kExitNotExecutable;
+}
+
+int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
+  const launch::Options options = launch::parse_options(dialect, arguments, ::getenv);
+  if (options.help) return print(launch::help(dialect));
+  refuse_to_nest();
+  const launch::Machine machine = launch::this_machine();
+  const launch::Plan plan = launch::make_plan(options, dialect, machine);
+  const launch::Environment inherited = launch::this_environment();
+  if (options.dry_run) return print(launch::describe_plan(plan, inherited, machine.cores));
+  if (const int code = check_script(options); code != 0) return code;
+  std::fputs(launch::threads_note(plan, inherited, machine.cores).c_str(), stderr);
+  return launch::run_agent(plan);
+}
+
 }  // namespace
 
-int run_command(const std::vector<std::string>& arguments) {
-  const RunOptions options = parse_run_options(arguments);
-  if (options.help) {
-    std::fputs(run_help().c_str(), stdout);
-    return kExitDone;
-  }
-  refuse_to_nest();
-  // Python would say so itself, but once per worker.
-  if (options.command.front().ends_with(".py") && access(options.command.front().c_str(), R_OK) != 0) {
-    std::fprintf(stderr, "lockstep: cannot read '%s': %s\n", options.command.front().c_str(), std::strerror(errno));
-    return errno == ENOENT ? launch::kExitNotFound : launch::kExitNotExecutable;
-  }
-  return launch::run_agent(
-      {.command = launch::resolve_command(options.command), .workers = options.nproc_per_node, .grace = options.grace});
-}
+int run_command(const std::vector<std::string>& arguments) { return run_as(launch::Dialect::run, arguments); }
+
+int launch_command(const std::vector<std::string>& arguments) { return run_as(launch::Dialect::launch, arguments); }
 
 }  // namespace lockstep::app

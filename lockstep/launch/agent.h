@@ -5,7 +5,9 @@
 // Promises, whatever happens to workers or agent (docs/design/launch.md):
 //   - the exit code is that of the first failure, 128 + n for signal n, 0 when all did well;
 //   - no worker and no process that stays in a worker's process group outlives the agent;
-//   - the first failure is told once, on stderr; those who fell after it are counted.
+//   - the first failure is told once, on stderr; those who fell after it are counted;
+//   - after a failure all workers are started again, up to max_restarts times, and only when no
+//     process of the attempt before is left.
 
 #include "lockstep/launch/plan.h"
 
@@ -15,12 +17,11 @@ namespace lockstep::launch {
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
-/// Runs the job and returns its exit code. It takes the process over: SIGINT, SIGTERM,
-/// SIGHUP, SIGQUIT and SIGCHLD are read by its event loop (the first of the four goes to the
-/// workers as it is and starts the grace period, the second ends everything at once), and
-/// orphans of its workers become its children. Call it once, from the main thread of a
-/// process that has no other threads and no other children.
-/// Throws UsageError (workers out of range), Error (no process, no memory to be had).
+/// Runs the job and returns its exit code. It takes the process over: plan.signals and SIGCHLD are
+/// read by its event loop (the first of plan.signals goes to the workers as it is and starts the
+/// grace period, the second ends everything at once), and orphans of its workers become its children. Call it once,
+/// from the main thread of a process that has no other threads and no other children. Throws UsageError (workers out of
+/// range, a report that cannot be written), Error (no process, no memory to be had).
 int run_agent(const Plan& plan);
 
 }  // namespace lockstep::launch

@@ -5,23 +5,81 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/policy.h"
 
 namespace lockstep::launch {
-int free_port() {
-  base::UniqueFd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+namespace {
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != ssize_t(sizeof number)) throw_errno("launcher: getrandom");
+  return number;
+}
+
+// Binds without listening, so nothing can connect. On all addresses, both families at once, as a
+// TCPStore does; without IPv6, on those of IPv4. Returns 0, or errno.
+int try_port(int port, bool reuse) {
+  const base::UniqueFd six(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const base::UniqueFd four(six ? -1 : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int fd = six ? six.get() : four.get();
+  const int off = 0;
+  const int on = 1;
+  if (reuse) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (six) {
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(std::uint16_t(port));
+    return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+  }
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (!probe || bind(probe.get(), generic, length) != 0 || getsockname(probe.get(), generic, &length) != 0)
-    throw_errno("launcher: no free port on 127.0.0.1");
-  return ntohs(address.sin_port);
+  address.sin_port = htons(std::uint16_t(port));
+  return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+}
+
+bool all_digits(const std::string& text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+int count_entries(const std::string& folder, const std::string& prefix) {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    count += name.starts_with(prefix) && all_digits(name.substr(prefix.size()));
+  }
+  return count;
+}
+
+}  // namespace
+
+int free_port() {
+  int low = 32'768;
+  int high = 60'999;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
+  int error = 0;
+  for (int tries = 0; tries < 200; ++tries) {
+    const int port = port_candidate(random_number(), low, high);
+    error = try_port(port, false);
+    if (error == 0) return port;
+  }
+  errno = error;
+  throw_errno("launcher: no free port for MASTER_PORT");
+}
+
+bool port_is_taken(int port) {
+  // With SO_REUSEADDR, connections that have ended and only wait for their time-out do not count.
+  return try_port(port, true) == EADDRINUSE;
 }
 
 std::string host_name() {
@@ -31,11 +89,25 @@ std::string host_name() {
 }
 
 std::string random_id() {
-  std::uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != ssize_t(sizeof number)) throw_errno("launcher: getrandom");
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  const std::uint64_t a = random_number();
+  const std::uint64_t b = random_number();
+  char text[37];
+  // Version 4, variant 1 (RFC 9562).
+  std::snprintf(text, sizeof text, "%08x-%04x-4%03x-%04x-%012llx", unsigned(a >> 32), unsigned(a >> 16) & 0xffff,
+                unsigned(a) & 0xfff, (unsigned(b >> 48) & 0x3fff) | 0x8000,
+                static_cast<unsigned long long>(b & 0xffff'ffff'ffffULL));
   return text;
 }
+
+int count_gpus(const std::string* visible) {
+  // An empty list hides them all, and so does -1, from its place on.
+  if (visible != nullptr) {
+    if (visible->empty() || visible->starts_with("-1")) return 0;
+    return 1 + int(std::ranges::count(visible->substr(0, visible->find(",-1")), ','));
+  }
+  return count_entries("/dev", "nvidia");
+}
+
+int count_numa_nodes() { return std::max(1, count_entries("/sys/devices/system/node", "node")); }
 
 }  // namespace lockstep::launch

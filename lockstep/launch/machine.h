@@ -3,17 +3,28 @@
 // What the launcher asks of the machine.
 
 #include <string>
+#include <vector>
 
 namespace lockstep::launch {
 
-/// A TCP port that nobody on 127.0.0.1 uses at this moment. It is not held: whoever binds it
-/// must be ready to lose a race. Throws Error when there is none.
+/// A TCP port that nobody on this machine uses at this moment, on any address. It is not held:
+/// whoever binds it must be ready to lose a race. Throws Error when there is none.
 int free_port();
+
+/// Whether somebody listens at the port on this machine, or holds it so that nobody can.
+bool port_is_taken(int port);
 
 /// This machine's name, for messages.
 std::string host_name();
 
-/// Sixteen random hexadecimal digits.
+/// A random identifier in the form of a UUID.
 std::string random_id();
+
+/// How many GPUs a worker may use: the entries of `visible` (CUDA_VISIBLE_DEVICES) when it is
+/// given, else those that the driver shows.
+int count_gpus(const std::string* visible);
+
+/// The machine's NUMA nodes, at least 1.
+int count_numa_nodes();
 
 }  // namespace lockstep::launch

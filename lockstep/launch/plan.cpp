@@ -1,11 +1,14 @@
 #include "lockstep/launch/plan.h"
 
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <sstream>
 #include <string_view>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep::launch {
 namespace {
@@ -14,14 +17,20 @@ bool names(const std::string& entry, std::string_view name) {
   return entry.size() > name.size() && entry.compare(0, name.size(), name) == 0 && entry[name.size()] == '=';
 }
 
-bool is_set(const Environment& environment, std::string_view name) {
-  return std::any_of(environment.begin(), environment.end(),
-                     [&](const std::string& entry) { return names(entry, name); });
-}
-
 void set(Environment& environment, std::string_view name, const std::string& value) {
   std::erase_if(environment, [&](const std::string& entry) { return names(entry, name); });
   environment.push_back(std::string(name) + "=" + value);
+}
+
+// The GPU that a worker sees as its only one: its entry of the list, or its own number.
+std::string visible_gpu(const std::string& list, int local_rank) {
+  if (list.empty()) return std::to_string(local_rank);
+  std::istringstream entries(list);
+  std::string entry;
+  for (int i = 0; std::getline(entries, entry, ','); ++i)
+    if (i == local_rank) return entry;
+  throw UsageError("run: --virtual-local-rank: CUDA_VISIBLE_DEVICES=" + list + " has no entry for local rank " +
+                   std::to_string(local_rank));
 }
 
 bool is_executable_file(const std::string& path) {
@@ -37,37 +46,72 @@ Environment this_environment() {
   return environment;
 }
 
-Environment worker_environment(const Environment& inherited, const Plan& plan, const Attempt& attempt, int local_rank) {
+std::string value_of(const Environment& environment, std::string_view name) {
+  for (const std::string& entry : environment)
+    if (names(entry, name)) return entry.substr(name.size() + 1);
+  return {};
+}
+
+int threads_per_worker(int cores, int workers) { return std::max(1, cores / workers); }
+
+std::string threads_note(const Plan& plan, const Environment& inherited, int cores) {
+  if (plan.workers == 1 || !value_of(inherited, "OMP_NUM_THREADS").empty()) return {};
+  return "lockstep: OMP_NUM_THREADS=" + std::to_string(threads_per_worker(cores, plan.workers)) + " for each of " +
+         std::to_string(plan.workers) + " workers (" + std::to_string(cores) + (cores == 1 ? " core)\n" : " cores)\n");
+}
+
+Environment worker_environment(const Environment& inherited, const Plan& plan, const Attempt& attempt, int local_rank,
+                               const std::string& error_file) {
   const std::string rank = std::to_string(local_rank);
   const std::string world = std::to_string(plan.workers);
+  std::string signals;
+  for (const int signal : plan.signals)
+    signals += (signals.empty() ? "SIG" : ",SIG") + std::string(sigabbrev_np(signal));
   Environment environment = inherited;
   const std::pair<const char*, std::string> variables[] = {
       {"RANK", rank},
-      {"LOCAL_RANK", rank},
+      {"LOCAL_RANK", plan.virtual_local_rank ? "0" : rank},
       {"ROLE_RANK", rank},
       {"GROUP_RANK", "0"},
       {"WORLD_SIZE", world},
       {"LOCAL_WORLD_SIZE", world},
       {"ROLE_WORLD_SIZE", world},
       {"GROUP_WORLD_SIZE", "1"},
-      {"ROLE_NAME", "default"},
-      {"MASTER_ADDR", "127.0.0.1"},
+      {"ROLE_NAME", plan.role},
+      {"MASTER_ADDR", plan.master_addr},
       {"MASTER_PORT", std::to_string(attempt.master_port)},
-      {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt.restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(plan.max_restarts)},
       {"TORCHELASTIC_RUN_ID", attempt.run_id},
       // No store listens at MASTER_PORT: rank 0 makes its own, as under a plain env:// start.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"TORCHELASTIC_ERROR_FILE", error_file},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", signals},
       {"LOCKSTEP_SEGMENT", attempt.segment_path},
   };
   for (const auto& [name, value] : variables) set(environment, name, value);
-  if (!is_set(environment, "OMP_NUM_THREADS"))
-    set(environment, "OMP_NUM_THREADS", std::to_string(std::max(1, attempt.cores / plan.workers)));
+  if (plan.virtual_local_rank)
+    set(environment, "CUDA_VISIBLE_DEVICES", visible_gpu(value_of(inherited, "CUDA_VISIBLE_DEVICES"), local_rank));
+  if (value_of(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING").empty())
+    set(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (value_of(inherited, "OMP_NUM_THREADS").empty())
+    set(environment, "OMP_NUM_THREADS", std::to_string(threads_per_worker(attempt.cores, plan.workers)));
   return environment;
 }
 
-std::vector<std::string> resolve_command(std::vector<std::string> typed) {
-  if (typed.front().ends_with(".py")) typed.insert(typed.begin(), {"python3", "-u"});
+std::vector<std::string> worker_command(const std::vector<std::string>& command, int local_rank) {
+  constexpr std::string_view kMacro = "${local_rank}";
+  std::vector<std::string> result = command;
+  for (std::size_t i = 1; i < result.size(); ++i)
+    for (std::size_t at = 0; (at = result[i].find(kMacro, at)) != std::string::npos;)
+      result[i].replace(at, kMacro.size(), std::to_string(local_rank));
+  return result;
+}
+
+std::vector<std::string> resolve_command(std::vector<std::string> typed, Start start, const std::string& python) {
+  if (start == Start::by_name) start = typed.front().ends_with(".py") ? Start::python : Start::program;
+  if (start == Start::module) typed.insert(typed.begin(), {python, "-u", "-m"});
+  if (start == Start::python) typed.insert(typed.begin(), {python, "-u"});
   return typed;
 }
 

@@ -7,13 +7,15 @@
 
 namespace lockstep::launch {
 
-Signals::Signals() {
+Signals::Signals(const std::vector<int>& signals) {
   sigset_t wanted;
   sigemptyset(&wanted);
-  for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGCHLD}) sigaddset(&wanted, signal);
-  struct sigaction hangup {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&wanted, SIGHUP);
+  sigaddset(&wanted, SIGCHLD);
+  for (const int signal : signals) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (signal != SIGHUP || action.sa_handler != SIG_IGN) sigaddset(&wanted, signal);
+  }
   // An inherited "ignore" would make the kernel bury workers before their end is read.
   signal(SIGCHLD, SIG_DFL);
   sigset_t blocked = wanted;

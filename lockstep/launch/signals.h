@@ -3,16 +3,17 @@
 // The signals that end a job, read from a descriptor instead of interrupting the agent.
 
 #include <csignal>
+#include <vector>
 
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep::launch {
 
-/// Blocks SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGCHLD (and SIGPIPE) for its life. SIGHUP
-/// only when it is not ignored: nohup means what it says.
+/// Blocks the wanted signals and SIGCHLD (and SIGPIPE) for its life. SIGHUP only when it is not
+/// ignored: nohup means what it says.
 class Signals {
  public:
-  Signals();
+  explicit Signals(const std::vector<int>& wanted);
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;

@@ -4,26 +4,49 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 
 namespace lockstep::launch {
 namespace {
+
+// Wrong use or bad input, which the worker itself prints; more lines would only bury it.
+bool told_all(const Verdict& verdict) { return is_bad_input(verdict) && !verdict.still_running; }
+
+void blame(Verdict& verdict, const End& end) {
+  verdict.end = end;
+  verdict.still_running = false;
+}
+
+void blame_living(Verdict& verdict, int rank, int exit_code) {
+  verdict.end = {.rank = rank, .exit_code = exit_code};
+  verdict.still_running = true;
+}
+
+void blame_first_in_time(Verdict& verdict, const std::vector<End>& ends, const std::vector<Recorded>& recorded) {
+  double earliest = std::numeric_limits<double>::infinity();
+  const auto written = [&](int rank) { return std::ranges::find(recorded, rank, &Recorded::rank); };
+  for (const End& end : ends) {
+    const auto record = written(end.rank);
+    const double when = record != recorded.end() ? record->when : end.when;
+    if (!end.failed() || when >= earliest) continue;
+    earliest = when;
+    blame(verdict, end);
+  }
+  for (const Recorded& record : recorded) {
+    if (std::ranges::find(ends, record.rank, &End::rank) != ends.end() || record.when >= earliest) continue;
+    earliest = record.when;
+    blame_living(verdict, record.rank, kExitFailure);
+  }
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
 
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
 }
-
-// A process that was killed could not say why: then the slot holds a peer's guess.
-bool adds_something(const Verdict& verdict) {
-  return verdict.told && (verdict.end.signal == 0 || verdict.end.signal == SIGABRT);
-}
-
-// Wrong use or bad input, which the worker itself prints; more lines would only bury it.
-bool told_all(const Verdict& verdict) {
-  return verdict.told && verdict.told->exit_code == kExitUsage && verdict.code == kExitUsage && !verdict.still_running;
-}
-
-}  // namespace
 
 std::string describe(const End& end) {
   return end.signal != 0 ? "killed by " + signal_name(end.signal) : "exit code " + std::to_string(end.exit_code);
@@ -49,22 +72,33 @@ Failure failure_of(const End& end, const std::optional<Whereabouts>& where) {
   return failure;
 }
 
-Verdict first_failure(const std::vector<End>& ends, const std::optional<Failure>& told) {
+Verdict first_failure(const std::vector<End>& ends, const std::optional<Failure>& told,
+                      const std::vector<Recorded>& recorded) {
   Verdict verdict{.told = told};
-  const auto find = [&](auto&& matches) { return std::find_if(ends.begin(), ends.end(), matches); };
-  const auto first = find([](const End& end) { return end.failed(); });
-  verdict.end = *first;
+  blame_first_in_time(verdict, ends, recorded);
   if (told && told->rank >= 0) {
-    const auto named = find([&](const End& end) { return end.rank == told->rank; });
-    verdict.still_running = named == ends.end();
-    if (verdict.still_running) verdict.end = {.rank = told->rank, .exit_code = told->exit_code};
+    const auto named = std::ranges::find(ends, told->rank, &End::rank);
     // One that ended well is not to blame, whatever a peer thought of its leaving.
+    if (named == ends.end())
+      blame_living(verdict, told->rank, told->exit_code);
     else if (named->failed())
-      verdict.end = *named;
+      blame(verdict, *named);
   }
   // A failure told with exit code 0 is a failure all the same.
   verdict.code = exit_code(verdict.end) != 0 ? exit_code(verdict.end) : int(kExitFailure);
   return verdict;
+}
+
+std::string cause(const Verdict& verdict) {
+  if (verdict.out_of_memory) return *verdict.out_of_memory;
+  // A process that was killed could not say why: then the slot holds a peer's guess.
+  const bool spoke = verdict.end.signal == 0 || verdict.end.signal == SIGABRT;
+  if (verdict.told && spoke) return verdict.told->to_string();
+  return verdict.error ? first_line(verdict.error->message) : std::string();
+}
+
+bool is_bad_input(const Verdict& verdict) {
+  return verdict.told && verdict.told->exit_code == kExitUsage && verdict.code == kExitUsage;
 }
 
 std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host) {
@@ -76,13 +110,16 @@ std::string report(const Verdict& verdict, const std::optional<Whereabouts>& whe
   if (where && where->step > 0) text += ", step " + std::to_string(where->step);
   if (where) text += ", " + where->phase;
   text += ")\n";
-  if (adds_something(verdict)) text += "lockstep:   cause: " + verdict.told->to_string() + "\n";
+  if (const std::string why = cause(verdict); !why.empty()) text += "lockstep:   cause: " + why + "\n";
   return text;
 }
 
+int count_followers(const Verdict& verdict, const std::vector<End>& ends) {
+  return int(std::ranges::count_if(ends, [&](const End& end) { return end.failed() && end.rank != verdict.end.rank; }));
+}
+
 std::string report_followers(const Verdict& verdict, const std::vector<End>& ends) {
-  const auto count = std::count_if(ends.begin(), ends.end(),
-                                   [&](const End& end) { return end.failed() && end.rank != verdict.end.rank; });
+  const int count = count_followers(verdict, ends);
   if (count == 0 || told_all(verdict)) return {};
   return "lockstep: " + std::to_string(count) + (count == 1 ? " more rank" : " more ranks") + " ended after it\n";
 }

@@ -64,23 +64,29 @@ TEST(RunUsage, ProgramsThatCannotBeExecuted) {
 }
 
 TEST(RunUsage, WrongFlags) {
-  expect_refused({"run", "-n", "0", "true"}, 2, "-n '0' is not a number from 1 to 128");
-  expect_refused({"run", "-n", "two", "true"}, 2, "-n 'two'");
-  expect_refused({"run", "--nproc_per_node=-1", "true"}, 2, "--nproc-per-node '-1'");
+  expect_refused({"run", "-n", "0", "true"}, 2, "--nproc-per-node '0' is not a number from 1 to 128");
   expect_refused({"run", "--nproc-per-nod", "2", "true"}, 2, "did you mean '--nproc-per-node'?");
-  expect_refused({"run", "--standalone=yes", "true"}, 2, "takes no value");
-  expect_refused({"run", "-n"}, 2, "-n needs a value");
+  expect_refused({"run", "--nnodes", "2", "true"}, 2, "not yet");
   expect_refused({"run", "-n", "2"}, 2, "no program given");
+  expect_refused({"run", "--report", "/no/such/folder/report.json", "true"}, 2, "/no/such/folder");
+  expect_refused({"run", "true"}, 2, "PET_GRACE_PERIOD 'x'", {"PET_GRACE_PERIOD=x"});
 }
 
-TEST(RunUsage, EverySpellingOfTheProcessCount) {
-  for (const std::vector<std::string>& spelling :
-       std::vector<std::vector<std::string>>{{"-n", "2"}, {"-n2"}, {"--nproc-per-node", "2"}, {"--nproc_per_node=2"}}) {
-    std::vector<std::string> command = {"run", "--standalone"};
-    command.insert(command.end(), spelling.begin(), spelling.end());
-    command.insert(command.end(), {"sh", "-c", "echo $WORLD_SIZE -n"});
-    EXPECT_EQ(out_of(command), "2 -n\n2 -n\n");
-  }
+TEST(RunUsage, TheEnvironmentSpeaksToo) {
+  Job job({LOCKSTEP_PROGRAM, "run", "sh", "-c", "echo $WORLD_SIZE"}, {"PET_NPROC_PER_NODE=3"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "3\n3\n3\n");
+}
+
+TEST(RunUsage, DryRunStartsNothing) {
+  const std::string text = out_of({"run", "--dry-run", "-n", "2", "no-such-program", "a b"});
+  EXPECT_THAT(text, HasSubstr("rank 1: no-such-program 'a b'"));
+}
+
+TEST(RunUsage, OmpThreadsAreSaidInOneLine) {
+  Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "true"}, {"OMP_NUM_THREADS="});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.err(), ::testing::MatchesRegex("lockstep: OMP_NUM_THREADS=[0-9]+ for each of 2 workers .*\n"));
 }
 
 TEST(RunUsage, TheProgramsOwnFlagsAreItsOwn) {

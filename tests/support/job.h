@@ -16,7 +16,7 @@ namespace lockstep::testing {
 class Job {
  public:
   /// Starts the command (a path first), with these variables added to the environment and
-  /// all launchers' variables of this process removed.
+  /// all launchers' variables of this process removed; OMP_NUM_THREADS is 1 unless given.
   explicit Job(const std::vector<std::string>& command, const std::vector<std::string>& variables = {});
   /// Kills what is left.
   ~Job();

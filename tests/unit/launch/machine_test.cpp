@@ -1,17 +1,69 @@
 #include "lockstep/launch/machine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "lockstep/base/unique_fd.h"
 
 namespace lockstep::launch {
 namespace {
 
-TEST(Machine, APortAndAnId) {
+// A socket that listens at a port of 127.0.0.1 chosen by the kernel.
+class Listener {
+ public:
+  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(fd_.get(), generic, length), 0);
+    EXPECT_EQ(listen(fd_.get(), 1), 0);
+    getsockname(fd_.get(), generic, &length);
+    port_ = ntohs(address.sin_port);
+  }
+  int port() const { return port_; }
+
+ private:
+  base::UniqueFd fd_;
+  int port_ = 0;
+};
+
+TEST(Ports, AFreeOneIsNotTaken) {
   const int port = free_port();
-  EXPECT_GT(port, 1023);
-  EXPECT_LT(port, 65536);
-  EXPECT_EQ(random_id().size(), 16u);
+  EXPECT_GE(port, 10'000);
+  EXPECT_LT(port, 65'536);
+  EXPECT_FALSE(port_is_taken(port));
+}
+
+TEST(Ports, AListenerTakesIt) {
+  int port = 0;
+  {
+    const Listener listener;
+    port = listener.port();
+    EXPECT_TRUE(port_is_taken(port));
+  }
+  EXPECT_FALSE(port_is_taken(port));
+}
+
+TEST(RandomId, IsAUuid) {
+  EXPECT_THAT(random_id(),
+              testing::MatchesRegex("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
   EXPECT_NE(random_id(), random_id());
 }
+
+TEST(CountGpus, TheVisibleOnes) {
+  const auto count = [](const std::string& list) { return count_gpus(&list); };
+  EXPECT_EQ(count("0,1,5"), 3);
+  EXPECT_EQ(count("GPU-abc"), 1);
+  EXPECT_EQ(count(""), 0);
+  EXPECT_EQ(count("-1"), 0);
+  EXPECT_EQ(count("2,-1,3"), 1) << "CUDA ignores what stands after -1";
+}
+
+TEST(NumaNodes, AtLeastOne) { EXPECT_GE(count_numa_nodes(), 1); }
 
 }  // namespace
 }  // namespace lockstep::launch

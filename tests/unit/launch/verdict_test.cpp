@@ -67,6 +67,42 @@ TEST(FirstFailure, IsNeverExitCodeZero) {
   EXPECT_NE(verdict.code, 0);
 }
 
+TEST(FirstFailure, AnErrorFileTellsWhenItHappened) {
+  // Rank 1 threw first, but was slow to end: rank 0, which only missed it, was faster.
+  const auto at = [](End end, double when) {
+    end.when = when;
+    return end;
+  };
+  const std::vector<End> ends{at(exited(0, 1), 12.0), at(exited(1, 7), 13.0)};
+  EXPECT_EQ(first_failure(ends, std::nullopt, {{.rank = 1, .when = 11.0}}).end.rank, 1);
+  EXPECT_EQ(first_failure(ends, std::nullopt, {{.rank = 1, .when = 11.0}, {.rank = 0, .when = 10.5}}).end.rank, 0);
+  EXPECT_EQ(first_failure(ends, std::nullopt, {{.rank = 1, .when = 12.5}}).end.rank, 0);
+}
+
+TEST(FirstFailure, OneThatHasWrittenItsErrorMayStillRun) {
+  const Verdict verdict =
+      first_failure({{.rank = 0, .exit_code = 1, .when = 12.0}}, std::nullopt, {{.rank = 1, .when = 11.0}});
+  EXPECT_EQ(verdict.end.rank, 1);
+  EXPECT_TRUE(verdict.still_running);
+  EXPECT_EQ(verdict.code, 1);
+}
+
+TEST(FirstFailure, AnErrorFileOfOneThatEndedWellIsNoFailure) {
+  const std::vector<End> ends{{.rank = 1, .when = 11.0}, {.rank = 0, .exit_code = 3, .when = 12.0}};
+  EXPECT_EQ(first_failure(ends, std::nullopt, {{.rank = 1, .when = 10.0}}).end.rank, 0);
+}
+
+TEST(Cause, TheBestThatIsKnown) {
+  Verdict verdict = first_failure({exited(1, 1)}, std::nullopt);
+  EXPECT_EQ(cause(verdict), "");
+  verdict.error = WorkerError{.message = "ValueError: bad\nand more", .traceback = "..."};
+  EXPECT_EQ(cause(verdict), "ValueError: bad") << "one line";
+  verdict.told = Failure{.rank = 1, .step = 3, .phase = "update", .cause = "disk full"};
+  EXPECT_EQ(cause(verdict), "rank 1, step 3, update: disk full");
+  verdict.out_of_memory = "out of memory";
+  EXPECT_EQ(cause(verdict), "out of memory");
+}
+
 TEST(Report, NamesRankHostPidStepPhase) {
   const Verdict verdict = first_failure({killed(1, SIGKILL)}, std::nullopt);
   EXPECT_EQ(report(verdict, Whereabouts{.step = 17, .phase = "update"}, "node7"),

@@ -1,0 +1,69 @@
+#pragma once
+
+// The flags of `lockstep run` and `lockstep launch`: torchrun's, under torchrun's names, and a
+// few of ours. docs/guide/launching.md compares them one by one.
+//
+// A flag may be written with dashes or underscores. One that is not on the command line is looked
+// for in the environment, as PET_<NAME>; switches there are 0 or 1.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/launch/plan.h"
+
+namespace lockstep::launch {
+
+/// Which command's flags: `lockstep run` is torchrun, `lockstep launch` is
+/// torch.distributed.launch, whose scripts get --local-rank=N as their first argument unless
+/// --use-env is given.
+enum class Dialect { run, launch };
+
+/// The flags as typed, checked one by one.
+struct Options {
+  std::string nproc_per_node = "1";  ///< a number, or auto, cpu, gpu
+  std::string rdzv_backend = "static";
+  std::string rdzv_endpoint;
+  std::string rdzv_id;
+  bool standalone = false;
+  std::string master_addr;
+  int master_port = 0;
+  std::string local_addr;
+  bool module = false;
+  bool no_python = false;
+  bool run_path = false;
+  std::string numa_binding;
+  bool use_env = false;
+  bool dry_run = false;
+  bool help = false;
+  std::vector<std::string> typed;  ///< the program and its arguments
+  Plan plan;                       ///< what needs no second look
+};
+
+/// What the flags are measured by.
+struct Machine {
+  std::string host;
+  int cores = 1;  ///< that the job may use
+  int gpus = 0;   ///< that the job may see
+  int numa_nodes = 1;
+  std::string python;  ///< the Python that runs scripts; empty: there is none
+};
+
+/// Returns a variable's value, or null when it is not set.
+using GetEnv = std::function<const char*(const char*)>;
+
+/// Reads what stands after `lockstep run`. Options end at the first word that is none, or at "--".
+/// Pure. Throws UsageError, naming the flag or the variable and its value.
+Options parse_options(Dialect dialect, const std::vector<std::string>& arguments, const GetEnv& get);
+
+/// The plan that the flags ask for on this machine. Pure. Throws UsageError for what cannot be
+/// done here: several nodes, other rendezvous backends, GPUs that are not there.
+Plan make_plan(const Options& options, Dialect dialect, const Machine& machine);
+
+/// This machine.
+Machine this_machine();
+
+/// The text of --help.
+std::string help(Dialect dialect);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,319 @@
+#include "lockstep/launch/worker_group.h"
+
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/agent.h"
+#include "lockstep/launch/error_file.h"
+#include "lockstep/launch/machine.h"
+#include "lockstep/launch/spawn.h"
+#include "lockstep/launch/verdict.h"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// How long a worker that has told its failure may take to print it and end by itself.
+constexpr milliseconds kLastWords{2'000};
+// After SIGKILL only a process stuck in the kernel lives on.
+constexpr milliseconds kKillWait{5'000};
+
+struct Worker {
+  Process process;
+  bool ended = true;       // the worker itself; true as well before it is started
+  bool group_gone = true;  // and everything in its process group
+};
+
+// Seconds since the epoch: comparable with the times of files.
+double wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// 'T' or 't' in /proc/<pid>/stat: a stopped process would sleep through SIGTERM.
+bool is_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
+  return text[name_end + 2] == 'T' || text[name_end + 2] == 't';
+}
+
+// Sends to the whole group, or at least to a worker that has left its own.
+void signal_group(const Worker& worker, int signal) {
+  if (worker.group_gone) return;
+  if (kill(-worker.process.pid, signal) != 0 && !worker.ended)
+    syscall(SYS_pidfd_send_signal, worker.process.pidfd.get(), signal, nullptr, 0);
+}
+
+class WorkerGroup {
+ public:
+  WorkerGroup(const GroupContext& context, const Attempt& attempt);
+  ~WorkerGroup() { kill_everything(); }
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  GroupResult run();
+
+ private:
+  // running -> (last_words ->) ending -> killing; all but the first have a deadline.
+  enum class Stage { running, last_words, ending, killing };
+  static constexpr std::uint64_t kSignals = ~std::uint64_t(0);
+
+  void start();
+  void start_worker(int rank, const std::string& program, const Environment& inherited);
+  void refuse(const std::string& program, int error);
+  void wait();
+  void on_signals();
+  void on_worker_end(int rank);
+  void on_failure(const End& end);
+  void on_deadline();
+  void conclude();
+  void begin_end(int signal);
+  void kill_everything();
+  void reap_group(Worker& worker);
+
+  void enter(Stage stage, milliseconds deadline);
+  int milliseconds_left() const;
+  void watch(int fd, std::uint64_t what);
+  std::vector<Recorded> recorded() const;
+  bool all_ended() const { return std::ranges::all_of(workers_, &Worker::ended); }
+  bool all_gone() const { return std::ranges::all_of(workers_, &Worker::group_gone); }
+
+  const GroupContext& context_;
+  const Attempt& attempt_;
+  base::UniqueFd epoll_;
+  std::vector<Worker> workers_;
+  std::vector<ErrorFile> error_files_;
+  std::optional<Failure> told_;  // what a worker wrote into the error slot
+  Stage stage_ = Stage::running;
+  Clock::time_point deadline_{};
+  Clock::time_point started_ = Clock::now();
+  GroupResult result_;
+};
+
+WorkerGroup::WorkerGroup(const GroupContext& context, const Attempt& attempt)
+    : context_(context),
+      attempt_(attempt),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      workers_(std::size_t(context.plan.workers)),
+      error_files_(std::size_t(context.plan.workers)) {
+  if (!epoll_) throw_errno("launcher: epoll_create1");
+  watch(context_.signals.fd(), kSignals);
+  result_.record.restart_count = attempt.restart_count;
+  result_.record.master_port = attempt.master_port;
+  result_.record.started = wall_clock();
+}
+
+GroupResult WorkerGroup::run() {
+  start();
+  while (!all_gone()) {
+    wait();
+    // What is left in the groups of workers that are all done has no purpose any more.
+    if (stage_ == Stage::running && all_ended()) begin_end(SIGTERM);
+  }
+  result_.record.seconds = wall_clock() - result_.record.started;
+  if (result_.record.first) print(report_followers(*result_.record.first, result_.record.ends));
+  return std::move(result_);
+}
+
+void WorkerGroup::start() {
+  const Environment inherited = this_environment();
+  const std::string path = value_of(inherited, "PATH");
+  const std::string& wanted = context_.plan.command.front();
+  const std::string program = find_program(wanted, path.empty() ? "/usr/bin:/bin" : path);
+  if (program.empty()) return refuse(wanted, ENOENT);
+  try {
+    for (int rank = 0; rank < context_.plan.workers && result_.start_failure.empty(); ++rank)
+      start_worker(rank, program, inherited);
+  } catch (const Error& error) {
+    result_.start_failure = error.what();
+    result_.code = exit_code(error);
+    print("lockstep: error: " + result_.start_failure + "\n");
+    begin_end(SIGTERM);
+  }
+}
+
+void WorkerGroup::start_worker(int rank, const std::string& program, const Environment& inherited) {
+  const SpawnContext context{.signal_mask = context_.signals.mask_before(),
+                             .reaper_pipe = context_.reaper.pipe(),
+                             .stdin_is_terminal = isatty(STDIN_FILENO) == 1};
+  Worker& worker = workers_[std::size_t(rank)];
+  ExecFailure failure;
+  worker.process =
+      spawn(program, worker_command(context_.plan.command, rank),
+            worker_environment(inherited, context_.plan, attempt_, rank, error_files_[std::size_t(rank)].path()),
+            context, failure);
+  if (failure.error != 0) return refuse(program, failure.error);
+  worker.ended = worker.group_gone = false;
+  watch(worker.process.pidfd.get(), std::uint64_t(rank));
+}
+
+void WorkerGroup::refuse(const std::string& program, int error) {
+  result_.code = error == ENOENT || error == ENOTDIR ? kExitNotFound : kExitNotExecutable;
+  result_.never_ran = true;
+  std::string text = "cannot execute '" + program + "': " + std::strerror(error);
+  if (error == ENOENT && program.find('/') == std::string::npos)
+    text += access(program.c_str(), F_OK) == 0 ? " in PATH (write ./" + program + " for the one in this folder)"
+                                               : " in PATH";
+  else if (error == ENOENT && access(program.c_str(), F_OK) == 0)
+    text += " (the interpreter in its first line is missing)";
+  result_.start_failure = text;
+  print("lockstep: " + text + "\n");
+  begin_end(SIGTERM);
+}
+
+void WorkerGroup::wait() {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), int(events.size()), milliseconds_left());
+  if (count < 0 && errno != EINTR) throw_errno("launcher: epoll_wait");
+  // Events come in the order in which they happened.
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t what = events[std::size_t(i)].data.u64;
+    what == kSignals ? on_signals() : on_worker_end(int(what));
+  }
+  for (Worker& worker : workers_) reap_group(worker);
+  if (stage_ != Stage::running && Clock::now() >= deadline_) on_deadline();
+}
+
+void WorkerGroup::on_signals() {
+  while (const int signal = context_.signals.next()) {
+    if (signal == SIGCHLD) continue;  // only to look after the groups again
+    if (stage_ == Stage::last_words) conclude();
+    if (stage_ != Stage::running) {
+      kill_everything();
+    } else {
+      result_.code = 128 + signal;
+      result_.stop_signal = signal;
+      begin_end(signal);
+    }
+  }
+}
+
+void WorkerGroup::on_worker_end(int rank) {
+  Worker& worker = workers_[std::size_t(rank)];
+  siginfo_t info{};
+  if (waitid(P_PID, id_t(worker.process.pid), &info, WEXITED | WNOHANG) != 0) throw_errno("launcher: waitid");
+  if (info.si_pid == 0) return;
+  End end{.rank = rank, .pid = worker.process.pid, .when = wall_clock()};
+  (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
+  worker.ended = true;
+  worker.process.pidfd = base::UniqueFd();
+  result_.record.ends.push_back(end);
+  if (stage_ == Stage::running && end.failed())
+    on_failure(end);
+  else if (stage_ == Stage::last_words && !first_failure(result_.record.ends, told_, recorded()).still_running)
+    conclude();
+}
+
+void WorkerGroup::on_failure(const End& end) {
+  if (!raise_abort(context_.page, failure_of(end, whereabouts(context_.page, end.rank))))
+    told_ = read_failure(context_.page);
+  // Ending a worker that has claimed the failure would cut off its message.
+  if (first_failure(result_.record.ends, told_, recorded()).still_running && context_.plan.grace > milliseconds(0))
+    enter(Stage::last_words, std::min(context_.plan.grace, kLastWords));
+  else
+    conclude();
+}
+
+void WorkerGroup::conclude() {
+  Verdict verdict = first_failure(result_.record.ends, told_, recorded());
+  verdict.error = error_files_[std::size_t(verdict.end.rank)].read();
+  result_.code = verdict.code;
+  result_.uptime = std::chrono::duration_cast<milliseconds>(Clock::now() - started_);
+  result_.record.where = whereabouts(context_.page, verdict.end.rank);
+  print(report(verdict, result_.record.where, host_name()));
+  result_.record.first = std::move(verdict);
+  begin_end(SIGTERM);
+}
+
+void WorkerGroup::on_deadline() {
+  if (stage_ == Stage::last_words) return conclude();
+  if (stage_ == Stage::ending) return kill_everything();
+  for (Worker& worker : workers_) {
+    if (worker.group_gone) continue;
+    print("lockstep: process group " + std::to_string(worker.process.pid) + " cannot be killed, left behind\n");
+    worker.group_gone = true;
+    result_.left_behind = true;
+  }
+}
+
+void WorkerGroup::begin_end(int signal) {
+  enter(Stage::ending, context_.plan.grace);
+  for (const Worker& worker : workers_) {
+    if (!worker.ended && is_stopped(worker.process.pid)) {
+      signal_group(worker, SIGKILL);
+    } else {
+      signal_group(worker, signal);
+      signal_group(worker, SIGCONT);  // a stopped process deeper in the group wakes up to take the signal
+    }
+  }
+}
+
+void WorkerGroup::kill_everything() {
+  enter(Stage::killing, kKillWait);
+  for (const Worker& worker : workers_) signal_group(worker, SIGKILL);
+}
+
+// Buries the orphans of an ended worker's group, and notes when nobody is left in it.
+void WorkerGroup::reap_group(Worker& worker) {
+  if (!worker.ended || worker.group_gone) return;
+  siginfo_t info{};
+  do {
+    info.si_pid = 0;
+  } while (waitid(P_PGID, id_t(worker.process.pid), &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0);
+  if (kill(-worker.process.pid, 0) == 0 || errno != ESRCH) return;
+  worker.group_gone = true;
+  context_.reaper.forget(worker.process.pid);
+}
+
+// Which error files were written so far, and when.
+std::vector<Recorded> WorkerGroup::recorded() const {
+  std::vector<Recorded> written;
+  for (std::size_t rank = 0; rank < error_files_.size(); ++rank)
+    if (const auto when = error_files_[rank].written()) written.push_back({int(rank), *when});
+  return written;
+}
+
+void WorkerGroup::enter(Stage stage, milliseconds deadline) {
+  stage_ = stage;
+  deadline_ = Clock::now() + deadline;
+}
+
+int WorkerGroup::milliseconds_left() const {
+  if (stage_ == Stage::running) return -1;
+  const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now()).count();
+  return int(std::clamp<long long>(left, 0, 3'600'000));
+}
+
+void WorkerGroup::watch(int fd, std::uint64_t what) {
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = what}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw_errno("launcher: epoll_ctl");
+}
+
+}  // namespace
+
+void print(const std::string& text) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+GroupResult run_worker_group(const GroupContext& context, const Attempt& attempt) {
+  return WorkerGroup(context, attempt).run();
+}
+
+}  // namespace lockstep::launch

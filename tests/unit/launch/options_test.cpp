@@ -1,0 +1,197 @@
+#include "lockstep/launch/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/flags.h"
+
+namespace lockstep::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const Machine kMachine{.host = "node7", .cores = 8, .gpus = 0, .numa_nodes = 1, .python = "python3"};
+
+using Variables = std::map<std::string, std::string>;
+
+Options parse(const std::vector<std::string>& arguments, const Variables& variables = {},
+              Dialect dialect = Dialect::run) {
+  return parse_options(dialect, arguments, [&](const char* name) {
+    const auto found = variables.find(name);
+    return found != variables.end() ? found->second.c_str() : nullptr;
+  });
+}
+
+Plan plan_of(std::vector<std::string> flags, const Machine& machine = kMachine, const Variables& variables = {}) {
+  flags.insert(flags.end(), {"--", "program"});
+  return make_plan(parse(flags, variables), Dialect::run, machine);
+}
+
+// The message with which the flags are refused.
+std::string refusal(const std::vector<std::string>& flags, const Machine& machine = kMachine,
+                    const Variables& variables = {}) {
+  try {
+    plan_of(flags, machine, variables);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(RunOptions, Defaults) {
+  const Plan plan = plan_of({});
+  EXPECT_EQ(plan.workers, 1);
+  EXPECT_EQ(plan.max_restarts, 0);
+  EXPECT_EQ(plan.grace, milliseconds(10'000));
+  EXPECT_EQ(plan.role, "default");
+  EXPECT_EQ(plan.run_id, "");
+  EXPECT_EQ(plan.master_addr, "127.0.0.1");
+  EXPECT_EQ(plan.master_port, 0);
+  EXPECT_THAT(plan.signals, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+  EXPECT_THAT(plan.no_restart_codes, ElementsAre());
+  EXPECT_THAT(plan.command, ElementsAre("program"));
+}
+
+TEST(RunOptions, EverySpelling) {
+  for (const std::vector<std::string>& spelling : std::vector<std::vector<std::string>>{
+           {"-n", "2"}, {"-n2"}, {"--nproc-per-node", "2"}, {"--nproc_per_node=2"}, {"--nproc-per_node=2"}})
+    EXPECT_EQ(plan_of(spelling).workers, 2) << spelling.front();
+}
+
+TEST(RunOptions, TheEnvironmentAndThenTheCommandLine) {
+  const Variables variables{
+      {"PET_NPROC_PER_NODE", "3"},          {"PET_MAX_RESTARTS", "5"}, {"PET_MODULE", "1"}, {"PET_STANDALONE", "0"},
+      {"PET_SIGNALS_TO_HANDLE", "SIGUSR1"}, {"PET_ROLE", ""}};
+  const Plan plan = plan_of({"--nproc_per_node=2"}, kMachine, variables);
+  EXPECT_EQ(plan.workers, 2);
+  EXPECT_EQ(plan.max_restarts, 5);
+  EXPECT_THAT(plan.signals, ElementsAre(SIGUSR1));
+  EXPECT_THAT(plan.command, ElementsAre("python3", "-u", "-m", "program"));
+  EXPECT_EQ(plan.role, "default") << "an empty variable says nothing";
+}
+
+TEST(RunOptions, AWrongVariableIsNamed) {
+  EXPECT_THAT(refusal({}, kMachine, {{"PET_MAX_RESTARTS", "many"}}), HasSubstr("PET_MAX_RESTARTS 'many'"));
+  EXPECT_THAT(refusal({}, kMachine, {{"PET_STANDALONE", "yes"}}), HasSubstr("PET_STANDALONE 'yes'"));
+}
+
+TEST(RunOptions, WorkerCounts) {
+  const Machine gpus{.host = "h", .cores = 8, .gpus = 4, .python = "p"};
+  EXPECT_EQ(plan_of({"-n", "cpu"}).workers, 8);
+  EXPECT_EQ(plan_of({"-n", "auto"}).workers, 8);
+  EXPECT_EQ(plan_of({"-n", "auto"}, gpus).workers, 4);
+  EXPECT_EQ(plan_of({"-n", "gpu"}, gpus).workers, 4);
+  EXPECT_EQ(plan_of({"-n", "cpu"}, gpus).workers, 8);
+  EXPECT_THAT(refusal({"-n", "gpu"}), HasSubstr("no NVIDIA GPU"));
+  EXPECT_THAT(refusal({"-n", "two"}), HasSubstr("'two' is not a number from 1 to 128, nor auto, cpu or gpu"));
+  EXPECT_THAT(refusal({"-n", "0"}), HasSubstr("'0'"));
+  EXPECT_THAT(refusal({"-n", "129"}), HasSubstr("'129'"));
+  EXPECT_THAT(refusal({"-n", "99999999999999999999"}), HasSubstr("from 1 to 128"));
+}
+
+TEST(RunOptions, SeveralNodesAreRefused) {
+  EXPECT_EQ(plan_of({"--nnodes", "1"}).workers, 1);
+  EXPECT_EQ(plan_of({"--nnodes=1:1", "--node-rank", "0"}).workers, 1);
+  EXPECT_THAT(refusal({"--nnodes", "2"}), HasSubstr("not yet"));
+  EXPECT_THAT(refusal({"--nnodes", "1:4"}), HasSubstr("not yet"));
+  EXPECT_THAT(refusal({"--nnodes", "2:1"}), HasSubstr("MIN:MAX"));
+  EXPECT_THAT(refusal({"--nnodes", "x"}), HasSubstr("'x'"));
+  EXPECT_THAT(refusal({"--node-rank", "1"}), HasSubstr("not yet"));
+  EXPECT_THAT(refusal({"--master-addr", "10.0.0.1"}), HasSubstr("--master-addr 10.0.0.1 is not this machine"));
+  EXPECT_THAT(refusal({"--rdzv-endpoint", "other:29400"}), HasSubstr("--rdzv-endpoint other is not this machine"));
+  EXPECT_THAT(refusal({"--rdzv-backend", "etcd"}), HasSubstr("one of static, c10d"));
+  EXPECT_THAT(refusal({"--rdzv-conf", "timeout"}), HasSubstr("key=value"));
+}
+
+TEST(RunOptions, MasterAddressAndPort) {
+  const auto master = [](const std::vector<std::string>& flags) {
+    const Plan plan = plan_of(flags);
+    return plan.master_addr + " " + std::to_string(plan.master_port) + " " + plan.run_id;
+  };
+  EXPECT_EQ(master({"--master-addr=localhost", "--master-port=29500", "--rdzv-id=x"}), "localhost 29500 x");
+  EXPECT_EQ(master({"--master-addr=node7"}), "node7 0 ");
+  EXPECT_EQ(master({"--rdzv-endpoint=localhost:4711"}), "localhost 4711 ");
+  EXPECT_EQ(master({"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:4711", "--rdzv-id=x"}), "localhost 0 x");
+  EXPECT_EQ(master({"--rdzv-backend=c10d", "--local-addr=127.0.0.1"}), "127.0.0.1 0 ");
+  EXPECT_EQ(master({"--standalone", "--rdzv-id=x", "--master-port=29500"}), "localhost 0 ");
+  EXPECT_THAT(refusal({"--master-port", "65536"}), HasSubstr("'65536'"));
+}
+
+TEST(RunOptions, HowTheProgramIsStarted) {
+  const auto command = [](std::vector<std::string> words, Dialect dialect = Dialect::run) {
+    return make_plan(parse(words, {}, dialect), dialect, kMachine).command;
+  };
+  EXPECT_THAT(command({"train.py", "-n", "3"}), ElementsAre("python3", "-u", "train.py", "-n", "3"));
+  EXPECT_THAT(command({"-m", "pkg.train", "x"}), ElementsAre("python3", "-u", "-m", "pkg.train", "x"));
+  EXPECT_THAT(command({"--no-python", "train.py"}), ElementsAre("train.py"));
+  EXPECT_THAT(command({"--run-path", "/a/train"}), ElementsAre("python3", "-u", "/a/train"));
+  EXPECT_THAT(command({"--run-path", "--no-python", "/a/train"}), ElementsAre("python3", "-u", "/a/train"));
+  EXPECT_THAT(command({"train.py", "x"}, Dialect::launch),
+              ElementsAre("python3", "-u", "train.py", "--local-rank=${local_rank}", "x"));
+  EXPECT_THAT(command({"--use_env", "train.py", "x"}, Dialect::launch), ElementsAre("python3", "-u", "train.py", "x"));
+  EXPECT_THAT(command({"--use-env", "--no-use-env", "a", "x"}, Dialect::launch),
+              ElementsAre("a", "--local-rank=${local_rank}", "x"));
+  EXPECT_THROW(command({"-m", "--no-python", "x"}), UsageError);
+  EXPECT_THROW(command({"--no-python", "x"}, Dialect::launch), UsageError);
+  EXPECT_THROW(command({"--use-env", "x"}), UsageError) << "torchrun has no such flag";
+  EXPECT_THROW(make_plan(parse({"x.py"}), Dialect::run, {.cores = 1}), UsageError) << "no Python";
+}
+
+TEST(RunOptions, FlagsThatChangeNothingAreStillChecked) {
+  EXPECT_EQ(refusal({"--monitor-interval", "0.5", "--start-method", "fork", "--event-log-handler", "null"}),
+            "accepted");
+  EXPECT_THAT(refusal({"--monitor-interval", "soon"}), HasSubstr("'soon'"));
+  EXPECT_THAT(refusal({"--start-method", "thread"}), HasSubstr("one of spawn, fork, forkserver"));
+  EXPECT_THAT(refusal({"--event-log-handler", "console"}), HasSubstr("one of null"));
+  EXPECT_THAT(refusal({"--logs-specs", "mine"}), HasSubstr("Python entry points"));
+}
+
+TEST(RunOptions, NumaBindingSaysWhyNot) {
+  EXPECT_THAT(refusal({"--numa-binding", "node"}), HasSubstr("one NUMA node"));
+  EXPECT_THAT(refusal({"--numa-binding", "node"}, {.cores = 8, .numa_nodes = 2}), HasSubstr("not yet"));
+  EXPECT_THAT(refusal({"--numa-binding", "best"}), HasSubstr("one of node, socket, exclusive, core-complex"));
+}
+
+TEST(RunOptions, GracePeriods) {
+  EXPECT_EQ(plan_of({"--grace-period", "0.25"}).grace, milliseconds(250));
+  for (const char* wrong : {"-1", "nan", "inf", "1e9", "", "2s"})
+    EXPECT_THAT(refusal({"--grace-period", wrong}), HasSubstr("seconds from 0")) << wrong;
+}
+
+TEST(RunOptions, WrongWordsNameTheNearestFlag) {
+  EXPECT_THAT(refusal({"--nproc-per-nod", "2"}), HasSubstr("did you mean '--nproc-per-node'?"));
+  EXPECT_THAT(refusal({"--standalone=yes"}), HasSubstr("takes no value"));
+  EXPECT_THROW(parse({"-n"}), UsageError);
+  EXPECT_THROW(parse({}), UsageError);
+  EXPECT_THROW(parse({"--"}), UsageError);
+}
+
+TEST(RunOptions, HelpNamesEveryFlag) {
+  for (const Dialect dialect : {Dialect::run, Dialect::launch})
+    for (const Flag& flag : flags_of(dialect))
+      for (const std::string& name : flag.names) EXPECT_THAT(help(dialect), HasSubstr(name));
+  EXPECT_TRUE(parse({"-n", "2", "--help", "--nonsense"}).help);
+}
+
+TEST(Signals, ByName) {
+  EXPECT_THAT(parse_signals("s", "SIGTERM, USR1,SIGINT"), ElementsAre(SIGTERM, SIGUSR1, SIGINT));
+  EXPECT_THAT(parse_signals("s", ""), ElementsAre());
+  for (const char* wrong : {"SIGKILL", "STOP", "SIGCHLD", "SIGFOO", "15"})
+    EXPECT_THROW(parse_signals("s", wrong), UsageError) << wrong;
+}
+
+TEST(Codes, NumbersRangesSignals) {
+  EXPECT_THAT(parse_codes("c", "2, 64-66,SIGSEGV,139"), ElementsAre(2, 64, 65, 66, 139, 139));
+  EXPECT_THAT(parse_codes("c", ""), ElementsAre());
+  for (const char* wrong : {"0", "256", "5-3", "-3", "x", "3-", "3-400"})
+    EXPECT_THROW(parse_codes("c", wrong), UsageError) << wrong;
+}
+
+}  // namespace
+}  // namespace lockstep::launch
