@@ -26,13 +26,22 @@ double wall_clock() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// A port that the user named is not ours to change: better no start than ranks that wait for a stranger.
+void require_free(int port) {
+  if (port != 0 && port_is_taken(port))
+    throw UsageError("--master-port " + std::to_string(port) +
+                     " is in use by another program: name another, or none to get a free one");
+}
+
 class Agent {
  public:
   explicit Agent(const Plan& plan);
   int run();
 
  private:
+  bool run_once();
   GroupResult run_attempt();
+  void note_stop(int signal);
   Decision after(const GroupResult& result);
   void announce(const Decision& decision) const;
   int wait_for_signal(milliseconds at_most) const;
@@ -57,33 +66,47 @@ Agent::Agent(const Plan& plan) : plan_(plan), segment_(base::Segment::create(pla
 }
 
 int Agent::run() {
-  for (;;) {
-    GroupResult result = run_attempt();
-    const Decision decision = after(result);
-    job_.exit_code = result.code;
-    job_.start_failure = result.start_failure;
-    job_.outcome = result.code == 0 ? "succeeded" : result.start_failure.empty() ? "failed" : "not started";
-    int stop = result.stop_signal;
-    job_.attempts.push_back(std::move(result.record));
-    announce(decision);
-    if (decision.next == Next::finish) job_.attempts.back().next = "finish";
-    if (decision.next != Next::finish) {
-      job_.attempts.back().next = decision.next == Next::restart ? "restart" : "new_port";
-      stop = wait_for_signal(decision.delay);
-      if (stop != 0) job_.exit_code = 128 + stop;
-    }
-    if (stop != 0) {
-      job_.outcome = "stopped";
-      job_.stop_signal = signal_name(stop);
-    }
-    if (stop != 0 || decision.next == Next::finish) break;
-    base::next_generation(segment_.control());
+  try {
+    while (run_once()) base::next_generation(segment_.control());
+  } catch (const Error& error) {
+    job_.outcome = "not started";
+    job_.start_failure = error.what();
+    job_.exit_code = exit_code(error);
+    write_report();
+    throw;
   }
   write_report();
   return job_.exit_code;
 }
 
+// One attempt and what follows from it. Returns whether there is to be another.
+bool Agent::run_once() {
+  GroupResult result = run_attempt();
+  const Decision decision = after(result);
+  job_.exit_code = result.code;
+  job_.start_failure = result.start_failure;
+  job_.outcome = result.code == 0 ? "succeeded" : result.start_failure.empty() ? "failed" : "not started";
+  job_.attempts.push_back(std::move(result.record));
+  job_.attempts.back().next = to_string(decision.next);
+  announce(decision);
+  if (decision.next == Next::finish) {
+    if (result.stop_signal != 0) note_stop(result.stop_signal);
+    return false;
+  }
+  const int stop = wait_for_signal(decision.delay);
+  if (stop == 0) return true;
+  job_.exit_code = 128 + stop;
+  note_stop(stop);
+  return false;
+}
+
+void Agent::note_stop(int signal) {
+  job_.outcome = "stopped";
+  job_.stop_signal = signal_name(signal);
+}
+
 GroupResult Agent::run_attempt() {
+  require_free(plan_.master_port);
   const Attempt attempt{.run_id = job_.run_id,
                         .restart_count = history_.restarts,
                         .master_port = plan_.master_port != 0 ? plan_.master_port : free_port(),

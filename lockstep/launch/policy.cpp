@@ -4,6 +4,10 @@
 
 namespace lockstep::launch {
 
+std::string to_string(Next next) {
+  return next == Next::finish ? "finish" : next == Next::restart ? "restart" : "new_port";
+}
+
 Decision decide(const AttemptFacts& facts, const History& history, int max_restarts,
                 const std::vector<int>& no_restart_codes) {
   if (facts.code == 0 || facts.stopped) return {};

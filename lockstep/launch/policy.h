@@ -34,6 +34,9 @@ enum class Next {
   new_port,  ///< the same attempt again, with another port
 };
 
+/// "finish", "restart", "new_port".
+std::string to_string(Next next);
+
 struct Decision {
   Next next = Next::finish;
   std::chrono::milliseconds delay{0};  ///< before the start

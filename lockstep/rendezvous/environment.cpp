@@ -73,6 +73,8 @@ Place read_place(const Reader& read, const Names& names) {
 Place torchrun_place(const GetEnv& get) {
   const Reader read(get, "torchrun or lockstep run");
   Place place = read_place(read, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+  // With --virtual-local-rank every LOCAL_RANK is 0. On one node the ranks are the local ranks.
+  if (place.local_world_size == place.world_size) place.local_rank = place.rank;
   place.restart_count = read.number_or("TORCHELASTIC_RESTART_COUNT", 0);
   place.segment_path = read.text("LOCKSTEP_SEGMENT").value_or("");
   place.launcher = place.segment_path.empty() ? "torchrun" : "lockstep";

@@ -2,9 +2,12 @@
 // step 17 and then does what its argument says.
 //
 //   meet              all leave together
+//   close             the same, after having closed all its descriptors
 //   die               rank 1 is killed in the update of step 17, the others wait for it
+//   die-once          the same in the first attempt; all leave together in the next
 //   fail CODE         rank 1 fails with that exit code and tells it slowly, as under load
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -22,12 +25,15 @@ namespace {
 
 using namespace lockstep;
 
+void close_everything() { syscall(SYS_close_range, 0U, ~0U, 0U); }
+
 int work(base::Member& member, const std::string& task, int code) {
   member.barrier();
   member.set_step(17);
   member.set_phase(base::Phase::update);
-  if (task != "meet" && member.rank() == 1) {
-    if (task == "die") kill(getpid(), SIGKILL);
+  const bool last_attempt = task == "die-once" && member.generation() > 1;
+  if (task != "meet" && task != "close" && !last_attempt && member.rank() == 1) {
+    if (task.starts_with("die")) kill(getpid(), SIGKILL);
     member.fail("the toy is broken", code);
     // The peers have ended long before this line is out.
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -35,6 +41,7 @@ int work(base::Member& member, const std::string& task, int code) {
     return code;
   }
   member.barrier();
+  if (task == "close") close_everything();
   std::printf("rank %d of %d\n", member.rank(), member.size());
   return kExitDone;
 }

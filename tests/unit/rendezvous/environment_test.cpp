@@ -112,6 +112,10 @@ TEST(Environment, TheJobKeyTellsJobsAndAttemptsApart) {
   EXPECT_NE(place_of(with(kSrun, {{"SLURM_RESTART_COUNT", "1"}})).job_key, place_of(kSrun).job_key);
 }
 
+TEST(Torchrun, VirtualLocalRanksAreToldApartByRank) {
+  EXPECT_EQ(place_of(with(kTorchrun, {{"RANK", "2"}, {"LOCAL_RANK", "0"}})).local_rank, 2);
+}
+
 TEST(Environment, OpenMpiWithoutPmixNamesItsJobOtherwise) {
   Variables variables = kOpenMpi;
   variables.erase("PMIX_NAMESPACE");
