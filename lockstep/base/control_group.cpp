@@ -178,9 +178,12 @@ OutOfMemoryCounts out_of_memory_counts() {
     // A kill counts in the victim's own group; groups above it tell of strangers too.
     const std::string own = read_text(group.folders.front() + (v2 ? "/memory.events" : "/memory.oom_control"));
     add(counts.group_kills, value_of_key(own, "oom_kill"));
-    for (const std::string& folder : group.folders)
-      add(counts.limit_hits, v2 ? value_of_key(read_text(folder + "/memory.events"), "oom")
-                                : number_of<std::uint64_t>(read_text(folder + "/memory.failcnt")));
+    for (const std::string& folder : group.folders) {
+      if (v2) add(counts.limit_hits, value_of_key(read_text(folder + "/memory.events"), "oom"));
+      if (v2) continue;
+      for (const char* file : {"/memory.failcnt", "/memory.memsw.failcnt"})
+        add(counts.limit_hits, number_of<std::uint64_t>(read_text(folder + file)));
+    }
   }
   return counts;
 }
