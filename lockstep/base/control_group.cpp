@@ -97,6 +97,18 @@ std::optional<MemoryGroup> memory_group(const std::string& folder, bool v2) {
   return MemoryGroup{folder, *limit, used > cache ? used - cache : 0};
 }
 
+bool was_full_v2(const std::string& folder) {
+  return value_of_key(read_text(folder + "/memory.events"), "oom").value_or(0) > 0;
+}
+
+// Version 1 has a counter too, memory.failcnt, but newer kernels (6.18) leave it at 0.
+bool was_full_v1(const std::string& folder) {
+  constexpr std::uint64_t charged_at_once = 1 << 20;
+  const auto limit = limit_of_memory(read_text(folder + "/memory.limit_in_bytes"));
+  const auto most = number_of<std::uint64_t>(read_text(folder + "/memory.max_usage_in_bytes"));
+  return limit && most && *most + charged_at_once >= *limit;
+}
+
 void add(std::optional<std::uint64_t>& sum, std::optional<std::uint64_t> more) {
   if (more) sum = sum.value_or(0) + *more;
 }
@@ -178,12 +190,8 @@ OutOfMemoryCounts out_of_memory_counts() {
     // A kill counts in the victim's own group; groups above it tell of strangers too.
     const std::string own = read_text(group.folders.front() + (v2 ? "/memory.events" : "/memory.oom_control"));
     add(counts.group_kills, value_of_key(own, "oom_kill"));
-    for (const std::string& folder : group.folders) {
-      if (v2) add(counts.limit_hits, value_of_key(read_text(folder + "/memory.events"), "oom"));
-      if (v2) continue;
-      for (const char* file : {"/memory.failcnt", "/memory.memsw.failcnt"})
-        add(counts.limit_hits, number_of<std::uint64_t>(read_text(folder + file)));
-    }
+    for (const std::string& folder : group.folders)
+      counts.group_was_full = counts.group_was_full || (v2 ? was_full_v2(folder) : was_full_v1(folder));
   }
   return counts;
 }

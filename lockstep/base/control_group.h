@@ -36,7 +36,7 @@ std::vector<MemoryGroup> limited_memory_groups();
 struct OutOfMemoryCounts {
   std::optional<std::uint64_t> machine_kills;  ///< processes of any group, by /proc/vmstat
   std::optional<std::uint64_t> group_kills;    ///< processes of this process's group
-  std::optional<std::uint64_t> limit_hits;     ///< times that it or a group above it was full
+  bool group_was_full = false;                 ///< whether it or a group above it has ever reached its limit
 };
 
 OutOfMemoryCounts out_of_memory_counts();

@@ -87,7 +87,7 @@ std::optional<std::string> explain_kill(const OutOfMemoryEvidence& evidence, int
   if (untold_kills(evidence) == 0) return std::nullopt;
   const bool group_knows = evidence.before.group_kills && evidence.after.group_kills;
   if (group_knows && rise(evidence.before.group_kills, evidence.after.group_kills) == 0) return std::nullopt;
-  return sentence(rise(evidence.before.limit_hits, evidence.after.limit_hits) > 0, evidence.limit);
+  return sentence(evidence.after.group_was_full, evidence.limit);
 }
 
 OutOfMemoryWatch::OutOfMemoryWatch() {
