@@ -3,31 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
-#include <string>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/control_group.h"
 
 namespace lockstep::base {
-namespace {
-
-// The tightest limit from this process's control group (version 2) up to the root.
-int control_group_cores(int otherwise) {
-  int cores = otherwise;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (line.rfind("0::", 0) != 0) continue;
-    std::string group = line.substr(3);
-    for (;;) {
-      std::ifstream file("/sys/fs/cgroup" + group + "/cpu.max");
-      std::string text;
-      if (std::getline(file, text))
-        if (const int limit = cores_of_cpu_max(text); limit > 0) cores = std::min(cores, limit);
-      if (group.empty() || group == "/") break;
-      group.resize(group.rfind('/'));
-    }
-  }
-  return cores;
-}
 
 int affinity_cores() {
   // A set of fixed size is too small for machines with more than 1,024 cores.
@@ -42,16 +23,10 @@ int affinity_cores() {
   return 1;
 }
 
-}  // namespace
-
-int cores_of_cpu_max(std::string_view text) {
-  double quota = 0;
-  double period = 0;
-  if (std::sscanf(std::string(text).c_str(), "%lf %lf", &quota, &period) != 2 || quota <= 0 || period <= 0) return 0;
-  const double cores = quota / period;
-  return std::max(1, int(cores) + (cores > double(int(cores)) ? 1 : 0));
+int usable_cores() {
+  constexpr double unlimited = std::numeric_limits<int>::max();
+  const double granted = std::ceil(control_group_cores().value_or(unlimited));
+  return std::max(1, int(std::min(granted, double(affinity_cores()))));
 }
-
-int usable_cores() { return std::max(1, control_group_cores(affinity_cores())); }
 
 }  // namespace lockstep::base

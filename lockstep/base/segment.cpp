@@ -13,6 +13,8 @@
 #include <limits>
 #include <sstream>
 
+#include "lockstep/base/control_group.h"
+
 namespace lockstep::base {
 namespace {
 
@@ -54,50 +56,6 @@ void make_huge(const Mapping& mapping) {
   constexpr std::size_t piece = 16 * kHugePage;
   for (std::size_t done = 0; done < mapping.bytes(); done += piece)
     madvise(mapping.data() + done, std::min(piece, mapping.bytes() - done), collapse);
-}
-
-std::size_t read_number(const std::string& path, std::size_t otherwise) {
-  std::ifstream file(path);
-  std::size_t value;
-  return file >> value ? value : otherwise;
-}
-
-// The page cache counts as used, but makes room when it must.
-std::size_t reclaimable(const std::string& stat_file, const std::string& prefix) {
-  std::ifstream file(stat_file);
-  std::size_t bytes = 0;
-  std::string key;
-  for (std::size_t value = 0; file >> key >> value;)
-    if (key == prefix + "inactive_file" || key == prefix + "active_file") bytes += value;
-  return bytes;
-}
-
-// "limit - used" of this process's control group, version 2 and its parents, version 1.
-std::size_t control_group_room() {
-  constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-  std::size_t room = unlimited;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const bool v2 = line.rfind("0::", 0) == 0;
-    const bool v1 = line.find(":memory:") != std::string::npos;
-    if (!v2 && !v1) continue;
-    std::string group = line.substr(line.rfind(':') + 1);
-    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const std::string limit_file = v2 ? "/memory.max" : "/memory.limit_in_bytes";
-    const std::string used_file = v2 ? "/memory.current" : "/memory.usage_in_bytes";
-    for (;;) {
-      const std::size_t limit = read_number(root + group + limit_file, unlimited);
-      if (limit != unlimited) {
-        const std::size_t cache = reclaimable(root + group + "/memory.stat", v2 ? "" : "total_");
-        const std::size_t used = read_number(root + group + used_file, 0);
-        const std::size_t firm = used > cache ? used - cache : 0;
-        room = std::min(room, limit > firm ? limit - firm : 0);
-      }
-      if (group.empty() || group == "/") break;
-      group.resize(group.rfind('/'));
-    }
-  }
-  return room;
 }
 
 }  // namespace
@@ -212,7 +170,8 @@ std::size_t available_memory() {
     std::size_t kib = 0;
     if (sscanf(line.c_str(), "MemAvailable: %zu kB", &kib) == 1) available = kib << 10;
   }
-  return std::min(available, control_group_room());
+  for (const MemoryGroup& group : limited_memory_groups()) available = std::min(available, std::size_t(group.room()));
+  return available;
 }
 
 }  // namespace lockstep::base

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 
 namespace lockstep::base {
 namespace {
@@ -67,6 +68,17 @@ std::string unknown_name(std::string_view kind, std::string_view wrong, const st
   const std::string meant = nearest(wrong, valid);
   if (!meant.empty()) text += ": did you mean '" + meant + "'?";
   return valid.empty() ? text : text + " (one of " + join(valid) + ")";
+}
+
+std::string size_text(std::uint64_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  const char* const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double size = double(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; size >= 1023.95; size /= 1024) ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %s", size, units[unit]);
+  return text;
 }
 
 }  // namespace lockstep::base

@@ -2,6 +2,7 @@
 
 // Small helpers for messages to a person. Pure functions, thread-safe.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,5 +21,8 @@ std::string join(const std::vector<std::string>& words, std::string_view separat
 /// "unknown model 'convnot': did you mean 'convnet'? (one of mlp, convnet)"; without the
 /// question when no name is near.
 std::string unknown_name(std::string_view kind, std::string_view wrong, const std::vector<std::string>& valid);
+
+/// "512 B", "32.0 MiB", "2.0 GiB".
+std::string size_text(std::uint64_t bytes);
 
 }  // namespace lockstep::base

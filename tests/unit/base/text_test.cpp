@@ -55,5 +55,15 @@ TEST(Join, PutsTheSeparatorBetween) {
   EXPECT_EQ(join({"a", "b", "c"}, "|"), "a|b|c");
 }
 
+TEST(SizeText, InTheUnitThatFits) {
+  EXPECT_EQ(size_text(0), "0 B");
+  EXPECT_EQ(size_text(1023), "1023 B");
+  EXPECT_EQ(size_text(1024), "1.0 KiB");
+  EXPECT_EQ(size_text(std::uint64_t(32) << 20), "32.0 MiB");
+  EXPECT_EQ(size_text((std::uint64_t(1) << 30) - 1), "1.0 GiB");
+  EXPECT_EQ(size_text(std::uint64_t(5) << 29), "2.5 GiB");
+  EXPECT_EQ(size_text(~std::uint64_t(0)), "16.0 EiB");
+}
+
 }  // namespace
 }  // namespace lockstep::base
