@@ -19,6 +19,7 @@
 #include "lockstep/launch/agent.h"
 #include "lockstep/launch/error_file.h"
 #include "lockstep/launch/machine.h"
+#include "lockstep/launch/out_of_memory.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/launch/verdict.h"
 
@@ -100,6 +101,7 @@ class WorkerGroup {
   base::UniqueFd epoll_;
   std::vector<Worker> workers_;
   std::vector<ErrorFile> error_files_;
+  OutOfMemoryWatch out_of_memory_;
   std::optional<Failure> told_;  // what a worker wrote into the error slot
   Stage stage_ = Stage::running;
   Clock::time_point deadline_{};
@@ -234,6 +236,8 @@ void WorkerGroup::on_failure(const End& end) {
 void WorkerGroup::conclude() {
   Verdict verdict = first_failure(result_.record.ends, told_, recorded());
   verdict.error = error_files_[std::size_t(verdict.end.rank)].read();
+  // A shell reports the death of the program it ran as an exit code.
+  verdict.out_of_memory = out_of_memory_.explain(verdict.end.pid, exit_code(verdict.end) - 128);
   result_.code = verdict.code;
   result_.uptime = std::chrono::duration_cast<milliseconds>(Clock::now() - started_);
   result_.record.where = whereabouts(context_.page, verdict.end.rank);

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/unique_fd.h"
+#include "tests/support/control_group.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/wait_until.h"
@@ -124,6 +125,23 @@ TEST_F(Fault, TheLargestExitCodeAndASignalOfItsOwn) {
   EXPECT_EQ(first_failure(end_of(large, 255))["exit_code"], 255);
   Job signal(shell({}, "kill -SEGV $$"));
   EXPECT_EQ(first_failure(end_of(signal, 139))["signal"], "SIGSEGV");
+}
+
+TEST_F(Fault, TheKernelKillsAWorkerForItsMemory) {
+  const testing::OwnControlGroup group("memory", "memory.limit_in_bytes", "memory.max");
+  if (!group.made()) GTEST_SKIP() << group.why_not();
+  const bool v2 = group.version() == 2;
+  ASSERT_TRUE(group.write(v2 ? "memory.max" : "memory.limit_in_bytes", "67108864"));
+  group.write(v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", v2 ? "0" : "67108864");
+  // Agent and workers share the group, as in a container; rank 1 reads what has no end into memory.
+  std::vector<std::string> command = shell({"-n", "2"}, "[ $RANK = 1 ] && exec tail /dev/zero; exec sleep 1000");
+  command.insert(command.begin(),
+                 {"/bin/sh", "-c", "echo $$ > " + group.file("cgroup.procs") + " && exec \"$@\"", "sh"});
+  Job job(command);
+  const Json failure = first_failure(end_of(job, 137));
+  EXPECT_EQ(failure["rank"], 1);
+  EXPECT_TRUE(failure["out_of_memory"]);
+  EXPECT_THAT(job.err(), HasSubstr("cause: out of memory: the kernel killed it"));
 }
 
 // A socket that listens at a free port of 127.0.0.1.
