@@ -5,7 +5,9 @@
 
 #include <csignal>
 #include <iostream>
+#include <string_view>
 
+#include "libtorch.h"
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/rendezvous/error_file.h"
@@ -58,6 +60,7 @@ int main(int argc, char** argv) {
   int rank = 0;
   try {
     base::open_standard_streams();
+    if (argc == 2 && std::string_view(argv[1]) == "--libtorch") return app::print_libtorch();  // lockstep env asks
     const rendezvous::Place place = rendezvous::place_from_environment();
     rank = place.rank;
     speaks = rank == 0;
