@@ -5,9 +5,12 @@
 
 #include <csignal>
 #include <iostream>
+#include <string_view>
 
+#include "libtorch.h"
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/rendezvous/error_file.h"
 #include "lockstep/train/loop.h"
 #include "lockstep/train/options.h"
 
@@ -16,6 +19,12 @@ namespace {
 using namespace lockstep;
 
 void say(const std::string& text) { std::cerr << "lockstep: error: " + text + "\n" << std::flush; }
+
+// For the launcher, which quotes it in its report. `failure` tells where, `error` why.
+void leave_word(Failure failure, const std::exception& error) {
+  failure.cause = error.what();
+  rendezvous::write_error_file(failure);
+}
 
 // glibc gives large freed blocks back to the kernel after every step and pays for their page
 // faults in the next. A trainer keeps its working set.
@@ -36,7 +45,10 @@ int run(const train::Options& options, const comm::World& world) {
     const int code = exit_code(error);
     group.abort(error.what(), code);
     const bool agent_reports = world.place().launcher == "lockstep" && code != kExitUsage;
-    if (group.node().member.first_to_fail() && !agent_reports) say(error.what());
+    if (group.node().member.first_to_fail()) {
+      leave_word(base::read_failure(group.node().member.page()), error);
+      if (!agent_reports) say(error.what());
+    }
     return code;
   }
 }
@@ -48,6 +60,7 @@ int main(int argc, char** argv) {
   int rank = 0;
   try {
     base::open_standard_streams();
+    if (argc == 2 && std::string_view(argv[1]) == "--libtorch") return app::print_libtorch();  // lockstep env asks
     const rendezvous::Place place = rendezvous::place_from_environment();
     rank = place.rank;
     speaks = rank == 0;
@@ -66,10 +79,16 @@ int main(int argc, char** argv) {
     const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
     return run(options, comm::init({.timeout = timeout, .threads = options.threads}));
   } catch (const GroupAborted& aborted) {  // while joining: told by the rank that gave up first
-    if (aborted.failure().rank == rank) say(aborted.what());
+    if (aborted.failure().rank == rank) {
+      leave_word(aborted.failure(), aborted);
+      say(aborted.what());
+    }
     return exit_code(aborted);
   } catch (const std::exception& error) {
-    if (speaks) say(error.what());
+    if (speaks) {
+      leave_word({.rank = rank}, error);
+      say(error.what());
+    }
     return exit_code(error);
   }
 }

@@ -1,0 +1,49 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "commands.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/launch/machine_report.h"
+#include "lockstep/launch/plan.h"
+#include "lockstep_commit.h"
+
+namespace lockstep::app {
+namespace {
+
+constexpr const char* kHelp =
+    "usage: lockstep env [--json]\n\n"
+    "Prints what a bug report needs: versions, processor, memory, limits, GPUs, launchers, the\n"
+    "environment variables that change a job (secrets hidden), and libtorch. Starts nothing but\n"
+    "lockstep-trainer, for the facts about libtorch.\n\noptions:\n"
+    "  --json      the same as one JSON object\n"
+    "  -h, --help  this text\n";
+
+constexpr std::chrono::milliseconds kProbeTime{5'000};
+
+launch::Section libtorch() {
+  const std::string trainer = own_folder() + "/lockstep-trainer";
+  if (access(trainer.c_str(), F_OK) != 0) return {"libtorch", {{"trainer", "not found beside lockstep"}}};
+  return launch::libtorch_section(trainer, launch::run_probe({trainer, "--libtorch"}, kProbeTime));
+}
+
+}  // namespace
+
+int env_command(const std::vector<std::string>& arguments) {
+  bool json = false;
+  for (const std::string& argument : arguments) {
+    if (argument == "-h" || argument == "--help") return std::fputs(kHelp, stdout) < 0 ? kExitFailure : kExitDone;
+    if (!argument.starts_with("-")) throw UsageError("env: takes no arguments: '" + argument + "'");
+    if (argument != "--json") throw UsageError("env: " + base::unknown_name("option", argument, {"--json", "--help"}));
+    json = true;
+  }
+  std::vector<launch::Section> sections = launch::machine_report(
+      {LOCKSTEP_VERSION, LOCKSTEP_COMMIT, LOCKSTEP_COMPILER, LOCKSTEP_BUILD_TYPE}, launch::this_environment());
+  sections.push_back(libtorch());
+  const std::string text = json ? launch::facts_as_json(sections) : launch::facts_as_text(sections);
+  const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return written ? kExitDone : kExitFailure;
+}
+
+}  // namespace lockstep::app
