@@ -87,8 +87,7 @@ bool LogFile::write_note() {
 std::size_t LogFile::put(std::string_view bytes) {
   std::size_t taken = 0;
   while (taken < bytes.size()) {
-    const ssize_t count =
-        pwrite(fd_.get(), bytes.data() + taken, bytes.size() - taken, written_ + off_t(taken));
+    const ssize_t count = pwrite(fd_.get(), bytes.data() + taken, bytes.size() - taken, written_ + off_t(taken));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       error_ = count < 0 ? errno : ENOSPC;

@@ -40,16 +40,16 @@ class Outlet {
  private:
   enum class Mode { plain, socket, blocking, closed };
   Mode mode_ = Mode::plain;
-  int fd_ = -1;          // shared with others
+  int fd_ = -1;  // shared with others
   base::UniqueFd own_;
 };
 
 /// One file that is followed.
 struct Followed {
   LogFile* file = nullptr;
-  std::string prefix;                 ///< before each line
-  std::vector<std::string> filters;   ///< only lines with one of these; none: all lines
-  off_t shown = 0;                    ///< offset of the next byte to copy
+  std::string prefix;                ///< before each line
+  std::vector<std::string> filters;  ///< only lines with one of these; none: all lines
+  off_t shown = 0;                   ///< offset of the next byte to copy
 };
 
 class Follower {
@@ -91,10 +91,10 @@ class Follower {
   std::string name_;
   std::vector<Followed> files_;
   std::deque<std::string> messages_;
-  std::string out_;            // being written: a line, or a piece of a long one
+  std::string out_;  // being written: a line, or a piece of a long one
   std::size_t out_done_ = 0;
-  std::size_t current_ = 0;    // whose line it is
-  bool mid_line_ = false;      // the line of `current_` goes on
+  std::size_t current_ = 0;  // whose line it is
+  bool mid_line_ = false;    // the line of `current_` goes on
   // A part of the current file: what is in memory of it.
   std::string buffer_;
   std::string_view window_;

