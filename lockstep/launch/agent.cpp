@@ -9,6 +9,7 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/segment.h"
+#include "lockstep/launch/attempt_logs.h"
 #include "lockstep/launch/job_report.h"
 #include "lockstep/launch/machine.h"
 #include "lockstep/launch/policy.h"
@@ -33,6 +34,17 @@ void require_free(int port) {
                      " is in use by another program: name another, or none to get a free one");
 }
 
+// How long the console may take for what the workers have written to the end.
+constexpr milliseconds kShowLogs{5'000};
+
+// The end of what the failed worker printed: all of it for the report, on the terminal what was
+// not seen there.
+void add_tails(const AttemptLogs& logs, AttemptRecord& record) {
+  record.log = logs.tails(record.first->end.rank, /*unseen=*/false);
+  print(report_followers(*record.first, record.ends) +
+        describe_tails(logs.tails(record.first->end.rank, /*unseen=*/true)));
+}
+
 class Agent {
  public:
   explicit Agent(const Plan& plan);
@@ -51,6 +63,7 @@ class Agent {
   base::Segment segment_;
   Signals signals_;
   Reaper reaper_;
+  std::string run_folder_;
   History history_;
   JobRecord job_;
 };
@@ -62,6 +75,8 @@ Agent::Agent(const Plan& plan) : plan_(plan), segment_(base::Segment::create(pla
   job_.version = LOCKSTEP_VERSION;
   job_.run_id = plan.run_id.empty() ? random_id() : plan.run_id;
   job_.host = host_name();
+  if (wants_folder(plan.logs, plan.workers)) run_folder_ = make_run_folder(plan.logs.dir, job_.run_id);
+  if (!run_folder_.empty() && plan.logs.dir.empty()) print("lockstep: logs in " + run_folder_ + "\n");
   job_.started = wall_clock();
 }
 
@@ -112,9 +127,12 @@ GroupResult Agent::run_attempt() {
                         .master_port = plan_.master_port != 0 ? plan_.master_port : free_port(),
                         .segment_path = segment_.path(),
                         .cores = base::usable_cores()};
-  GroupResult result =
-      run_worker_group({.plan = plan_, .page = segment_.control(), .signals = signals_, .reaper = reaper_}, attempt);
+  AttemptLogs logs(plan_.logs, run_folder_, attempt.restart_count, plan_.workers);
+  GroupResult result = run_worker_group(
+      {.plan = plan_, .page = segment_.control(), .signals = signals_, .reaper = reaper_, .logs = logs}, attempt);
   base::roll_forward(segment_.control());
+  if (!logs.finish(kShowLogs)) print("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
+  if (result.record.first) add_tails(logs, result.record);
   return result;
 }
 

@@ -112,7 +112,7 @@ std::vector<Flag> worker_flags() {
       {{"--role"},
        "NAME",
        "ROLE_NAME of the workers, and their name in logs (default default)",
-       [](Options& options, const std::string&, const std::string& value) { options.plan.role = value; }},
+       [](Options& options, const std::string&, const std::string& value) { options.plan.logs.role = value; }},
       {{"--virtual-local-rank"},
        "",
        "LOCAL_RANK is 0 for all, each sees one GPU in CUDA_VISIBLE_DEVICES",
@@ -193,6 +193,45 @@ std::vector<Flag> node_flags() {
   };
 }
 
+std::vector<Flag> log_flags() {
+  return {
+      {{"--log-dir"},
+       "FOLDER",
+       "where log files go, as torchrun lays them out (default: a new folder in TMPDIR)",
+       [](Options& options, const std::string&, const std::string& value) { options.plan.logs.dir = value; }},
+      {{"-r", "--redirects"},
+       "STREAMS",
+       "to files: 0 none, 1 stdout, 2 stderr, 3 both; by rank: 0:3,1:2",
+       [](Options& options, const std::string& name, const std::string& value) {
+         options.plan.logs.redirects = StdMap::parse(name, value);
+       }},
+      {{"-t", "--tee"},
+       "STREAMS",
+       "to files and to the console",
+       [](Options& options, const std::string& name, const std::string& value) {
+         options.plan.logs.tee = StdMap::parse(name, value);
+       }},
+      {{"--local-ranks-filter"},
+       "RANKS",
+       "only these ranks on the console, as 0,1 (default all)",
+       [](Options& options, const std::string& name, const std::string& value) {
+         options.plan.logs.console_ranks = parse_ranks(name, value);
+       }},
+      {{"--duplicate-stdout-filters"},
+       "LIST",
+       "tee'd lines with one of these words also to filtered_stdout.log",
+       [](Options& options, const std::string& name, const std::string& value) {
+         options.plan.logs.stdout_filters = parse_filters(name, value);
+       }},
+      {{"--duplicate-stderr-filters"},
+       "LIST",
+       "the same for stderr",
+       [](Options& options, const std::string& name, const std::string& value) {
+         options.plan.logs.stderr_filters = parse_filters(name, value);
+       }},
+  };
+}
+
 std::vector<Flag> report_flags() {
   return {
       {{"--report"},
@@ -248,6 +287,7 @@ std::vector<Flag> flags_of(Dialect dialect) {
   if (dialect == Dialect::launch)
     append({{{"--use-env"}, "", "do not pass --local-rank=N to the script", turn_on(&Options::use_env)},
             {{"--no-use-env"}, "", "pass it (the default)", turn_on(&Options::use_env, false)}});
+  append(log_flags());
   append(report_flags());
   append(node_flags());
   return all;

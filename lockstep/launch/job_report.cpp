@@ -52,7 +52,7 @@ Json attempt_to_json(const AttemptRecord& attempt, const std::string& host) {
 
 std::string to_json(const JobRecord& job, const Plan& plan) {
   Json json{{"lockstep", job.version}, {"run_id", job.run_id},       {"host", job.host},
-            {"command", plan.command}, {"workers", plan.workers},    {"role", plan.role},
+            {"command", plan.command}, {"workers", plan.workers},    {"role", plan.logs.role},
             {"outcome", job.outcome},  {"exit_code", job.exit_code}, {"max_restarts", plan.max_restarts},
             {"started", job.started},  {"seconds", job.seconds}};
   json["stop_signal"] = null_if_empty(job.stop_signal);

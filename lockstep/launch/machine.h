@@ -14,6 +14,11 @@ int free_port();
 /// Whether somebody listens at the port on this machine, or holds it so that nobody can.
 bool port_is_taken(int port);
 
+/// Writes to stderr, in one piece as far as pipes allow (4 KiB), so that lines stay together among
+/// those of the workers. A terminal that stands still must not stop the supervision: what it does
+/// not take within a second is dropped.
+void print(const std::string& text);
+
 /// This machine's name, for messages.
 std::string host_name();
 

@@ -143,6 +143,7 @@ Options parse_options(Dialect dialect, const std::vector<std::string>& arguments
     if (options.help) return options;
   }
   apply_environment(flags, given, get, options);
+  if (const char* prefix = get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")) options.plan.logs.prefix_template = prefix;
   options.typed.assign(at, arguments.end());
   if (options.typed.empty()) throw UsageError("run: no program given: lockstep run [options] program [arguments]");
   return options;
@@ -154,6 +155,8 @@ Plan make_plan(const Options& options, Dialect dialect, const Machine& machine) 
   if (!options.numa_binding.empty())
     throw UsageError("run: --numa-binding " + options.numa_binding +
                      (machine.numa_nodes > 1 ? ": not yet" : ": this machine has one NUMA node: nothing to bind to"));
+  if (plan.logs.dir == "/dev/null" && !(plan.logs.stdout_filters.empty() && plan.logs.stderr_filters.empty()))
+    throw UsageError("run: --duplicate-std...-filters need a folder, but --log-dir is /dev/null");
   settle_rendezvous(options, machine, plan);
   const Start start = start_of(options);
   std::vector<std::string> typed = options.typed;

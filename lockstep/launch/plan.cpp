@@ -77,7 +77,7 @@ Environment worker_environment(const Environment& inherited, const Plan& plan, c
       {"LOCAL_WORLD_SIZE", world},
       {"ROLE_WORLD_SIZE", world},
       {"GROUP_WORLD_SIZE", "1"},
-      {"ROLE_NAME", plan.role},
+      {"ROLE_NAME", plan.logs.role},
       {"MASTER_ADDR", plan.master_addr},
       {"MASTER_PORT", std::to_string(attempt.master_port)},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt.restart_count)},

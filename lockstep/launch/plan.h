@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/launch/logs.h"
+
 namespace lockstep::launch {
 
 struct Plan {
@@ -16,12 +18,12 @@ struct Plan {
   std::chrono::milliseconds grace{10'000};  ///< from SIGTERM to SIGKILL; longer when workers save a lot at the end
   int max_restarts = 0;                     ///< how often all workers may be started again after a failure
   std::vector<int> no_restart_codes;        ///< exit codes (128 + n for signal n) after which they are not
-  std::string role = "default";             ///< ROLE_NAME, and the name in log prefixes
   std::string run_id;                       ///< TORCHELASTIC_RUN_ID; empty: a random one
   std::string master_addr = "127.0.0.1";    ///< MASTER_ADDR
   int master_port = 0;                      ///< MASTER_PORT; 0: a free one for each attempt
   bool virtual_local_rank = false;          ///< LOCAL_RANK is 0 and each worker sees one GPU
   std::vector<int> signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< what ends the job in good order
+  LogOptions logs;                                             ///< where the output goes; logs.role is ROLE_NAME
   std::string report;                                          ///< the file for the report as JSON; empty: none
 };
 

@@ -52,6 +52,8 @@ void write_int(int fd, int value) {
     if (null >= 0) dup2(null, STDIN_FILENO);
     if (null > STDIN_FILENO) close(null);
   }
+  if (launch.context.stdout_fd >= 0) dup2(launch.context.stdout_fd, STDOUT_FILENO);
+  if (launch.context.stderr_fd >= 0) dup2(launch.context.stderr_fd, STDERR_FILENO);
   execve(launch.program, launch.arguments, launch.environment);
   write_int(launch.status_pipe, errno);
   _exit(127);

@@ -23,6 +23,8 @@ struct SpawnContext {
   sigset_t signal_mask{};  ///< the mask the agent was started with
   int reaper_pipe = -1;    ///< where the worker announces its process group
   bool stdin_is_terminal = false;
+  int stdout_fd = -1;  ///< what becomes the worker's stdout; -1: the agent's
+  int stderr_fd = -1;
 };
 
 /// The program could not be executed.

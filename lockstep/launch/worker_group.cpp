@@ -113,10 +113,13 @@ WorkerGroup::WorkerGroup(const GroupContext& context, const Attempt& attempt)
     : context_(context),
       attempt_(attempt),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      workers_(std::size_t(context.plan.workers)),
-      error_files_(std::size_t(context.plan.workers)) {
+      workers_(std::size_t(context.plan.workers)) {
   if (!epoll_) throw_errno("launcher: epoll_create1");
   watch(context_.signals.fd(), kSignals);
+  for (int rank = 0; rank < context.plan.workers; ++rank) {
+    const std::string& path = context.logs.error_file_of(rank);
+    error_files_.push_back(path.empty() ? ErrorFile() : ErrorFile(path));
+  }
   result_.record.restart_count = attempt.restart_count;
   result_.record.master_port = attempt.master_port;
   result_.record.started = wall_clock();
@@ -124,13 +127,13 @@ WorkerGroup::WorkerGroup(const GroupContext& context, const Attempt& attempt)
 
 GroupResult WorkerGroup::run() {
   start();
+  context_.logs.close_writers();
   while (!all_gone()) {
     wait();
     // What is left in the groups of workers that are all done has no purpose any more.
     if (stage_ == Stage::running && all_ended()) begin_end(SIGTERM);
   }
   result_.record.seconds = wall_clock() - result_.record.started;
-  if (result_.record.first) print(report_followers(*result_.record.first, result_.record.ends));
   return std::move(result_);
 }
 
@@ -154,7 +157,9 @@ void WorkerGroup::start() {
 void WorkerGroup::start_worker(int rank, const std::string& program, const Environment& inherited) {
   const SpawnContext context{.signal_mask = context_.signals.mask_before(),
                              .reaper_pipe = context_.reaper.pipe(),
-                             .stdin_is_terminal = isatty(STDIN_FILENO) == 1};
+                             .stdin_is_terminal = isatty(STDIN_FILENO) == 1,
+                             .stdout_fd = context_.logs.stdout_of(rank),
+                             .stderr_fd = context_.logs.stderr_of(rank)};
   Worker& worker = workers_[std::size_t(rank)];
   ExecFailure failure;
   worker.process =
@@ -311,10 +316,6 @@ void WorkerGroup::watch(int fd, std::uint64_t what) {
 }
 
 }  // namespace
-
-void print(const std::string& text) {
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-}
 
 GroupResult run_worker_group(const GroupContext& context, const Attempt& attempt) {
   return WorkerGroup(context, attempt).run();

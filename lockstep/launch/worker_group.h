@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lockstep/base/control_page.h"
+#include "lockstep/launch/attempt_logs.h"
 #include "lockstep/launch/job_report.h"
 #include "lockstep/launch/plan.h"
 #include "lockstep/launch/reaper.h"
@@ -20,6 +21,7 @@ struct GroupContext {
   base::ControlPage& page;
   const Signals& signals;
   Reaper& reaper;
+  AttemptLogs& logs;
 };
 
 struct GroupResult {
@@ -35,8 +37,5 @@ struct GroupResult {
 /// Starts the workers and returns when no process is left in any of their groups. Prints the first
 /// failure when it happens. Throws Error when the system fails the agent; all workers are killed then.
 GroupResult run_worker_group(const GroupContext& context, const Attempt& attempt);
-
-/// Writes to stderr in one piece, so that the lines stay together among those of the workers.
-void print(const std::string& text);
 
 }  // namespace lockstep::launch

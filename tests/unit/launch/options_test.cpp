@@ -49,7 +49,7 @@ TEST(RunOptions, Defaults) {
   EXPECT_EQ(plan.workers, 1);
   EXPECT_EQ(plan.max_restarts, 0);
   EXPECT_EQ(plan.grace, milliseconds(10'000));
-  EXPECT_EQ(plan.role, "default");
+  EXPECT_EQ(plan.logs.role, "default");
   EXPECT_EQ(plan.run_id, "");
   EXPECT_EQ(plan.master_addr, "127.0.0.1");
   EXPECT_EQ(plan.master_port, 0);
@@ -73,7 +73,7 @@ TEST(RunOptions, TheEnvironmentAndThenTheCommandLine) {
   EXPECT_EQ(plan.max_restarts, 5);
   EXPECT_THAT(plan.signals, ElementsAre(SIGUSR1));
   EXPECT_THAT(plan.command, ElementsAre("python3", "-u", "-m", "program"));
-  EXPECT_EQ(plan.role, "default") << "an empty variable says nothing";
+  EXPECT_EQ(plan.logs.role, "default") << "an empty variable says nothing";
 }
 
 TEST(RunOptions, AWrongVariableIsNamed) {

@@ -23,7 +23,7 @@ Environment environment_of(const Environment& inherited, const Plan& plan, int l
 }
 
 TEST(WorkerEnvironment, IsTorchruns) {
-  const Plan plan{.command = {"program"}, .workers = 3, .max_restarts = 4, .role = "trainer"};
+  const Plan plan{.command = {"program"}, .workers = 3, .max_restarts = 4, .logs = {.role = "trainer"}};
   EXPECT_THAT(environment_of({}, plan, 2),
               UnorderedElementsAre(
                   "RANK=2", "LOCAL_RANK=2", "ROLE_RANK=2", "GROUP_RANK=0", "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=3",

@@ -11,8 +11,8 @@
 namespace lockstep::launch {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 
 constexpr milliseconds kEnough{30'000};
 

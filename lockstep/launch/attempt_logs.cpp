@@ -1,0 +1,72 @@
+#include "lockstep/launch/attempt_logs.h"
+
+#include <fcntl.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/last_lines.h"
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kTailLines = 20;
+constexpr std::size_t kTailBytes = 64 << 10;
+
+// Marks a stream's number in the router until its descriptor is known.
+constexpr int kFirstStream = -2;
+
+}  // namespace
+
+AttemptLogs::AttemptLogs(const LogOptions& options, const std::string& run_folder, int attempt, int workers)
+    : ranks_(plan_logs(options, run_folder, attempt, workers)), null_(open("/dev/null", O_WRONLY | O_CLOEXEC)) {
+  if (!null_) throw_errno("launcher: /dev/null");
+  make_attempt_folders(ranks_);
+  for (const RankLogs& rank : ranks_) {
+    stdout_.push_back(route(rank.out, 1, rank.prefix, options.stdout_filters));
+    stderr_.push_back(route(rank.err, 2, rank.prefix, options.stderr_filters));
+  }
+  if (streams_.empty()) return;
+  router_ = std::make_unique<LogRouter>(streams_);
+  for (std::vector<int>* numbers : {&stdout_, &stderr_})
+    for (int& number : *numbers)
+      if (number <= kFirstStream) number = router_->writer(std::size_t(kFirstStream - number));
+}
+
+int AttemptLogs::route(const StreamLog& stream, int number, const std::string& prefix,
+                       const std::vector<std::string>& filters) {
+  if (stream.sink == StreamLog::Sink::inherited) return -1;
+  if (stream.sink == StreamLog::Sink::null) return null_.get();
+  streams_.push_back({.file = stream.file,
+                      .console = stream.console ? number : -1,
+                      .prefix = prefix,
+                      .filter_file = stream.filter_file,
+                      .filters = stream.filter_file.empty() ? std::vector<std::string>() : filters});
+  return kFirstStream - int(streams_.size() - 1);
+}
+
+void AttemptLogs::close_writers() {
+  if (router_) router_->close_writers();
+}
+
+bool AttemptLogs::finish(std::chrono::milliseconds deadline) { return !router_ || router_->finish(deadline); }
+
+std::vector<LogTail> AttemptLogs::tails(int rank, bool unseen) const {
+  std::vector<LogTail> tails;
+  const RankLogs& logs = ranks_[std::size_t(rank)];
+  for (const StreamLog* stream : {&logs.out, &logs.err}) {
+    if (stream->file.empty() || (unseen && stream->console)) continue;
+    LogTail tail{.file = stream->file, .lines = last_lines(stream->file, kTailLines, kTailBytes)};
+    if (!tail.lines.empty()) tails.push_back(std::move(tail));
+  }
+  return tails;
+}
+
+std::string describe_tails(const std::vector<LogTail>& tails) {
+  std::string text;
+  for (const LogTail& tail : tails) {
+    text += "lockstep:   last lines of " + tail.file + ":\n";
+    for (const std::string& line : tail.lines) text += "    " + line + "\n";
+  }
+  return text;
+}
+
+}  // namespace lockstep::launch

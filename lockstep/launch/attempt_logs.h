@@ -1,0 +1,52 @@
+#pragma once
+
+// The output of the workers of one attempt: folders, files, and the router that fills them.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/job_report.h"
+#include "lockstep/launch/log_router.h"
+#include "lockstep/launch/logs.h"
+
+namespace lockstep::launch {
+
+class AttemptLogs {
+ public:
+  /// Makes folders and files below `run_folder` (empty: none) and starts a router where some output
+  /// has to pass through one. Call it before the workers are started. Throws UsageError, Error.
+  AttemptLogs(const LogOptions& options, const std::string& run_folder, int attempt, int workers);
+
+  /// What the worker's stdout and stderr become; -1: they stay the agent's.
+  int stdout_of(int rank) const { return stdout_[std::size_t(rank)]; }
+  int stderr_of(int rank) const { return stderr_[std::size_t(rank)]; }
+  /// The path of the worker's error file; empty where there is no folder.
+  const std::string& error_file_of(int rank) const { return ranks_[std::size_t(rank)].error_file; }
+
+  /// All workers are started.
+  void close_writers();
+  /// All workers have ended: shows and files what they wrote, within `deadline`. Returns false when
+  /// something did not reach the console.
+  bool finish(std::chrono::milliseconds deadline);
+
+  /// The last lines of the worker's files. `unseen`: only of those that are not on the console.
+  std::vector<LogTail> tails(int rank, bool unseen) const;
+
+ private:
+  int route(const StreamLog& stream, int number, const std::string& prefix, const std::vector<std::string>& filters);
+
+  std::vector<RankLogs> ranks_;
+  base::UniqueFd null_;
+  std::vector<LogStream> streams_;
+  std::unique_ptr<LogRouter> router_;
+  std::vector<int> stdout_;
+  std::vector<int> stderr_;
+};
+
+/// "lockstep:   last lines of FILE:\n" and the lines, indented. Empty for none.
+std::string describe_tails(const std::vector<LogTail>& tails);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,132 @@
+#include "lockstep/launch/log_router.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "lockstep/base/error.h"
+#include "lockstep/launch/log_loop.h"
+
+namespace lockstep::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMostCapacity = 1 << 20;
+constexpr int kLeastCapacity = 64 << 10;
+// All pipes of a user count against fs.pipe-user-pages-soft, by default 64 MiB.
+constexpr int kCapacityOfAll = 16 << 20;
+
+base::UniqueFd make_pipe(base::UniqueFd& writer, int capacity) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("launcher: pipe");
+  base::UniqueFd reader(ends[0]);
+  writer = base::UniqueFd(ends[1]);
+  // The worker's end waits, ours does not: each has flags of its own.
+  if (fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) throw_errno("launcher: pipe");
+  fcntl(reader.get(), F_SETPIPE_SZ, capacity);  // where it is not allowed, the pipe is smaller
+  return reader;
+}
+
+void close_all_but(std::vector<int> kept) {
+  std::sort(kept.begin(), kept.end());
+  unsigned next = 3;
+  for (const int fd : kept) {
+    if (fd < int(next)) continue;
+    if (unsigned(fd) > next && syscall(SYS_close_range, next, unsigned(fd) - 1, 0U) != 0) _exit(1);
+    next = unsigned(fd) + 1;
+  }
+  if (syscall(SYS_close_range, next, ~0U, 0U) != 0) _exit(1);
+}
+
+// Nothing of the agent may be kept open, above all not the write ends of the pipes.
+void leave_the_agent(const LogLoop& loop, bool uses_stdout, int control) {
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0 || dup2(null, STDIN_FILENO) < 0 || (!uses_stdout && dup2(null, STDOUT_FILENO) < 0)) _exit(1);
+  std::vector<int> kept = loop.descriptors();
+  kept.push_back(control);
+  close_all_but(std::move(kept));
+}
+
+[[noreturn]] void route(LogLoop& loop, bool uses_stdout, int control) {
+  // A session of its own: what ends the agent's process group does not reach it.
+  setsid();
+  prctl(PR_SET_NAME, "lockstep-logs");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  try {
+    loop.attach_consoles();
+    leave_the_agent(loop, uses_stdout, control);
+    _exit(loop.run(control) ? 0 : 1);
+  } catch (...) {
+    _exit(1);
+  }
+}
+
+}  // namespace
+
+LogRouter::LogRouter(const std::vector<LogStream>& streams) : writers_(streams.size()) {
+  const int share = kCapacityOfAll / int(std::max<std::size_t>(1, streams.size()));
+  std::vector<base::UniqueFd> readers;
+  for (base::UniqueFd& writer : writers_)
+    readers.push_back(make_pipe(writer, std::clamp(share, kLeastCapacity, kMostCapacity)));
+  LogLoop loop(streams, std::move(readers));
+  const bool uses_stdout = std::any_of(streams.begin(), streams.end(),
+                                       [](const LogStream& stream) { return stream.console == STDOUT_FILENO; });
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw_errno("launcher: socketpair");
+  control_ = base::UniqueFd(ends[0]);
+  const base::UniqueFd router_end(ends[1]);
+
+  // A Ctrl-C between fork and its being ignored would end the router.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);
+  pid_ = fork();
+  if (pid_ == 0) route(loop, uses_stdout, router_end.get());
+  const int fork_error = errno;
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  errno = fork_error;
+  if (pid_ < 0) throw_errno("launcher: cannot start the log router");
+  pidfd_ = base::UniqueFd(int(syscall(SYS_pidfd_open, pid_, 0)));
+  if (pidfd_) return;
+  const int error = errno;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+  errno = error;
+  throw_errno("launcher: pidfd_open");
+}
+
+LogRouter::~LogRouter() { finish(std::chrono::milliseconds(500)); }
+
+bool LogRouter::finish(std::chrono::milliseconds deadline) {
+  if (outcome_) return *outcome_;
+  const auto until = Clock::now() + deadline;
+  writers_.clear();
+  // A router that was killed by hand answers by having ended.
+  send(control_.get(), "F", 1, MSG_NOSIGNAL);
+  pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  while (ended.revents == 0) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+    if (poll(&ended, 1, int(std::clamp<long long>(left, 0, 3'600'000))) == 0 && left <= 0) break;
+  }
+  if (ended.revents == 0) kill(pid_, SIGKILL);
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  outcome_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return *outcome_;
+}
+
+}  // namespace lockstep::launch
