@@ -16,10 +16,10 @@
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
 using nlohmann::json;
+using ::testing::HasSubstr;
 using testing::Job;
+using ::testing::Not;
 using testing::ScratchFolder;
 
 std::string env(std::vector<std::string> arguments, const std::vector<std::string>& variables = {},
@@ -109,12 +109,10 @@ class EnvElsewhere : public ::testing::Test {
   const ScratchFolder folder_;
 };
 
-TEST_F(EnvElsewhere, WithoutATrainer) {
-  EXPECT_EQ(libtorch(), (json{{"trainer", "not found beside lockstep"}}));
-}
+TEST_F(EnvElsewhere, WithoutATrainer) { EXPECT_EQ(libtorch(), (json{{"trainer", "not found beside lockstep"}})); }
 
 TEST_F(EnvElsewhere, TheLoadersErrorIsShown) {
-  put_trainer("#!/bin/sh\necho 'x: error while loading shared libraries: libtorch_cpu.so: no such file' >&2\nexit 127\n");
+  put_trainer("#!/bin/sh\necho 'x: error while loading shared libraries: libtorch_cpu.so: no such file' >&2; exit 127");
   EXPECT_EQ(libtorch()["libtorch"],
             "unknown (lockstep-trainer: exit code 127: x: error while loading shared libraries: libtorch_cpu.so: "
             "no such file)");
