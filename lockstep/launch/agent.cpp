@@ -131,7 +131,8 @@ GroupResult Agent::run_attempt() {
   GroupResult result = run_worker_group(
       {.plan = plan_, .page = segment_.control(), .signals = signals_, .reaper = reaper_, .logs = logs}, attempt);
   base::roll_forward(segment_.control());
-  if (!logs.finish(kShowLogs)) print("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
+  if (!logs.finish(kShowLogs) && logs.on_console())
+    print("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
   if (result.record.first) add_tails(logs, result.record);
   return result;
 }

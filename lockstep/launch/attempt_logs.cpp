@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/launch/last_lines.h"
 
@@ -41,6 +43,10 @@ int AttemptLogs::route(const StreamLog& stream, int number, const std::string& p
                       .filter_file = stream.filter_file,
                       .filters = stream.filter_file.empty() ? std::vector<std::string>() : filters});
   return kFirstStream - int(streams_.size() - 1);
+}
+
+bool AttemptLogs::on_console() const {
+  return std::ranges::any_of(streams_, [](const LogStream& stream) { return stream.console >= 0; });
 }
 
 void AttemptLogs::close_writers() {

@@ -26,6 +26,9 @@ class AttemptLogs {
   /// The path of the worker's error file; empty where there is no folder.
   const std::string& error_file_of(int rank) const { return ranks_[std::size_t(rank)].error_file; }
 
+  /// Whether the router copies something to the console.
+  bool on_console() const;
+
   /// All workers are started.
   void close_writers();
   /// All workers have ended: shows and files what they wrote, within `deadline`. Returns false when
