@@ -27,10 +27,14 @@ int train_as(const rendezvous::Place& place, const std::vector<std::string>& arg
   if (!parsed.text.empty()) return std::fputs(parsed.text.c_str(), stdout) < 0 ? kExitFailure : kExitDone;
   const std::string trainer = own_folder() + "/lockstep-trainer";
   if (!is_worker(place, parsed.options)) {
-    launch::Plan plan{.command = {trainer}, .workers = parsed.options.processes()};
+    launch::Plan plan{
+        .command = {trainer}, .workers = parsed.options.processes(), .max_restarts = parsed.options.max_restarts};
     plan.command.insert(plan.command.end(), arguments.begin(), arguments.end());
     return launch::run_agent(plan);
   }
+  if (parsed.options.max_restarts > 0)
+    throw UsageError("train: --max-restarts is the launcher's, and " + place.launcher +
+                     " has started this job: give it to " + place.launcher);
   if (parsed.options.nproc_per_node)
     throw UsageError("train: --nproc-per-node " + std::to_string(*parsed.options.nproc_per_node) + ", but " +
                      place.launcher + " has started " + std::to_string(place.world_size) +

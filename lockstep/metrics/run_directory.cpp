@@ -1,6 +1,8 @@
 #include "lockstep/metrics/run_directory.h"
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <system_error>
 
 #include "lockstep/base/error.h"
@@ -29,6 +31,11 @@ void make_folder(const std::string& path) {
 bool is_used(const fs::path& path) {
   std::error_code error;
   return fs::exists(path / kConfigName, error) || fs::exists(path / "metrics.jsonl", error);
+}
+
+bool holds(const fs::path& path, std::string_view config_json) {
+  std::ifstream file(path / kConfigName, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {}) == config_json;
 }
 
 /// Also the proof that files can be made here, before any is removed.
@@ -68,6 +75,10 @@ RunDirectory RunDirectory::create(const std::string& path, std::string_view conf
   make_folder(path);
   if (if_used == IfUsed::refuse && is_used(path))
     refuse(path, "already holds a run; choose another or give --overwrite to replace it");
+  if (if_used == IfUsed::go_on && is_used(path)) {
+    if (!holds(path, config_json)) refuse(path, "holds a run of another configuration; this job cannot go on in it");
+    return RunDirectory(path);
+  }
   write_aside(path, config_json);
   if (if_used == IfUsed::overwrite) remove_run_files(path);
   std::error_code error;

@@ -9,14 +9,19 @@
 
 namespace lockstep::metrics {
 
-enum class IfUsed { refuse, overwrite };
+enum class IfUsed {
+  refuse,
+  overwrite,
+  go_on,  ///< the job was started again: it appends to its own files
+};
 
 /// A folder that is ready for the files of a new run.
 class RunDirectory {
  public:
   /// Makes `path` with its parents and writes config.json, whole or not at all. A folder
   /// is used when it holds config.json or metrics.jsonl; then IfUsed::overwrite removes the
-  /// files that a run made (is_run_file()) and nothing else.
+  /// files that a run made (is_run_file()) and nothing else, and IfUsed::go_on leaves all as it
+  /// is, when its config.json is this one.
   /// Throws UsageError naming the path when it is used, no folder, or cannot be written;
   /// nothing has been removed then.
   static RunDirectory create(const std::string& path, std::string_view config_json, IfUsed if_used);

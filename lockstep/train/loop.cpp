@@ -69,7 +69,9 @@ Loop::Loop(const Options& options, const comm::World& world)
       optimizer_(make_optimizer(options, ddp_)) {
   size_.page_size = ddp_.page_size();
   if (leader_) check_target(options.save_weights, options.output_dir);
-  report_ = make_report(options, leader_);
+  size_.restart_count = world.place().restart_count;
+  size_.first_step = std::int64_t(ddp_.next_step());
+  report_ = make_report(options, leader_, size_.restart_count > 0);
 }
 
 void Loop::run() {
@@ -84,10 +86,11 @@ void Loop::run() {
 
 void Loop::train_steps() {
   const std::int64_t per_epoch = steps_per_epoch(size_.plan, size_.train_samples);
-  // Not always 1: a later generation goes on from the committed step.
-  const auto first = std::int64_t(ddp_.next_step());
+  const std::int64_t first = size_.first_step;
   data::Loader loader(shard_source(train_set_, size_.plan, ddp_.local_shards(), std::uint64_t(options_.seed)), first,
                       size_.total_steps + 1, {.timeout_seconds = options_.timeout});
+  // Who died after a commit may not have come to say what belongs to that step.
+  if (first > 1) report_step(first - 1, place_of_step(first - 1, per_epoch));
   for (std::int64_t number = first; number <= size_.total_steps; ++number) {
     std::optional<data::Batch> batch;
     {
@@ -95,11 +98,15 @@ void Loop::train_steps() {
       batch = loader.next();
     }
     step(*batch);
-    const StepPlace place = place_of_step(number, per_epoch);
-    const bool last = number == size_.total_steps;
-    if (number % options_.print_freq == 0 || last) report_train(number, place);
-    if (options_.eval && (place.ends_epoch || last)) evaluate(number, place);
+    report_step(number, place_of_step(number, per_epoch));
   }
+}
+
+// After the step: what is due then.
+void Loop::report_step(std::int64_t number, const StepPlace& place) {
+  const bool last = number == size_.total_steps;
+  if (number % options_.print_freq == 0 || last) report_train(number, place);
+  if (options_.eval && (place.ends_epoch || last)) evaluate(number, place);
 }
 
 void Loop::step(const data::Batch& batch) {

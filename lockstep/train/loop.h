@@ -26,6 +26,7 @@ class Loop {
 
   void train_steps();
   void step(const data::Batch& batch);
+  void report_step(std::int64_t number, const StepPlace& place);
   void report_train(std::int64_t step, const StepPlace& place);
   void evaluate(std::int64_t step, const StepPlace& place);
   void save_weights() const;

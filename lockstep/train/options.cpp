@@ -129,6 +129,8 @@ class Parser {
 void Parser::add_job() {
   group_ = "Job";
   add_integer("-n,--nproc-per-node", "Processes on this machine [1]", options_.nproc_per_node, 1, base::kMaxLocalRanks);
+  add_integer("--max-restarts", "Go on after a failure, at most N times; only where lockstep starts the processes [0]",
+              options_.max_restarts, 0, 1'000'000);
   add_name("--model", " [convnet]", options_.model, model_names());
   add_name("--dataset", " [digits]; digits is drawn, not read", options_.dataset, dataset_names());
   add_text("--data-path", "DIR", "Folder with the data set's files", options_.data_path);

@@ -17,6 +17,8 @@ namespace lockstep::train {
 struct Options {
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
 
+  int max_restarts = 0;  ///< how often our launcher starts all processes again after a failure
+
   std::string model = "convnet";   ///< one of model_names()
   std::string dataset = "digits";  ///< one of dataset_names()
   std::string data_path;           ///< folder of the data set's files; empty for digits, which has none

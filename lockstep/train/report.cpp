@@ -65,11 +65,13 @@ class Silence final : public Report {
 
 class LeaderReport final : public Report {
  public:
-  explicit LeaderReport(const Options& options) : options_(options) {
+  LeaderReport(const Options& options, bool restarted) : options_(options) {
     if (options.output_dir.empty()) return;
-    const auto directory =
-        metrics::RunDirectory::create(options.output_dir, config_json(options),
-                                      options.overwrite ? metrics::IfUsed::overwrite : metrics::IfUsed::refuse);
+    // Also with --overwrite: what it was to replace is gone since the first start.
+    const auto if_used = restarted           ? metrics::IfUsed::go_on
+                         : options.overwrite ? metrics::IfUsed::overwrite
+                                             : metrics::IfUsed::refuse;
+    const auto directory = metrics::RunDirectory::create(options.output_dir, config_json(options), if_used);
     sinks_.add(std::make_unique<metrics::JsonLines>(directory.metrics_jsonl()));
     sinks_.add(std::make_unique<metrics::Csv>(directory.metrics_csv()));
     sinks_.add(std::make_unique<metrics::TensorBoard>(directory.path(), now()));
@@ -94,6 +96,8 @@ class LeaderReport final : public Report {
                         {"steps", size.total_steps},
                         {"train_samples", size.train_samples},
                         {"page_size", size.page_size},
+                        {"restart_count", std::int64_t(size.restart_count)},
+                        {"first_step", size.first_step},
                         {"lockstep_version", std::string(LOCKSTEP_VERSION)},
                         {"torch_version", std::string(TORCH_VERSION)}});
   }
@@ -140,9 +144,9 @@ class LeaderReport final : public Report {
 
 }  // namespace
 
-std::unique_ptr<Report> make_report(const Options& options, bool leader) {
+std::unique_ptr<Report> make_report(const Options& options, bool leader, bool restarted) {
   if (!leader) return std::make_unique<Silence>();
-  return std::make_unique<LeaderReport>(options);
+  return std::make_unique<LeaderReport>(options, restarted);
 }
 
 }  // namespace lockstep::train

@@ -34,7 +34,9 @@ struct RunSize {
   BatchPlan plan;
   std::int64_t total_steps = 0;
   std::int64_t train_samples = 0;
-  std::string page_size;  ///< of the shared state, as the kernel granted it
+  std::string page_size;        ///< of the shared state, as the kernel granted it
+  int restart_count = 0;        ///< how often the job was started before
+  std::int64_t first_step = 1;  ///< later than 1 when the state of an earlier start was taken over
 };
 
 class Report {
@@ -48,8 +50,9 @@ class Report {
                     const std::string& weights_hash) = 0;
 };
 
-/// The report of rank 0: terminal, and the files of options.output_dir when there is one.
+/// The report of rank 0: terminal, and the files of options.output_dir when there is one; those of
+/// an earlier start of the same job are continued (`restarted`).
 /// UsageError when the directory cannot be used. Other ranks' report says nothing.
-std::unique_ptr<Report> make_report(const Options& options, bool leader);
+std::unique_ptr<Report> make_report(const Options& options, bool leader, bool restarted);
 
 }  // namespace lockstep::train

@@ -88,6 +88,14 @@ TEST_F(TrainCommand, ProcessCountsUnderALauncherAreRefused) {
   EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
 }
 
+TEST_F(TrainCommand, RestartsAreTheLaunchersThatStarts) {
+  Job again(train({"-n", "2", "--max-restarts", "1"}));
+  EXPECT_EQ(again.wait(), 0) << again.err();
+  Job job(train({"--max-restarts", "1"}), torchrun(0, 2));
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("--max-restarts"), HasSubstr("give it to torchrun")));
+}
+
 TEST_F(TrainCommand, RanksUnderALauncherDoNotComplainInChorus) {
   // What torchrun does: rank 0 ends with 2, so the other ranks are ended.
   Job rank_one(train({"--optt", "sgd"}), torchrun(1, 2));

@@ -87,6 +87,38 @@ TEST_F(TrainKill, AKilledAgentLeavesNothing) {
   expect_clean_end(job);
 }
 
+// The run that nobody disturbs, and the same with each rank killed once on the way.
+TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
+  const std::vector<std::string> flags = {"--dataset",    "mnist", "--data-path",  set_,   "--model",     "convnet",
+                                          "--opt",        "adam",  "--lr",         "1e-3", "--epochs",    "12",
+                                          "--batch-size", "25",    "--print-freq", "1",    "--output-dir"};
+  const auto train = [&](const std::string& run, std::vector<std::string> more) {
+    std::vector<std::string> all = flags;
+    all.push_back(folder_.file(run));
+    all.insert(all.end(), more.begin(), more.end());
+    return testing::train_command(By::lockstep, 2, all);
+  };
+  Job calm(train("calm", {}));
+  ASSERT_EQ(calm.wait(), 0) << calm.err();
+
+  Job job(train("run", {"--max-restarts", "2"}));
+  for (const int victim : {1, 0}) {
+    const std::size_t lines = testing::lines(job.out()).size();
+    wait_until([&] { return testing::lines(job.out()).size() >= lines + 5; });
+    kill(pid_of_rank(job, victim), SIGKILL);
+    const std::string restart = "restart " + std::to_string(2 - victim) + " of 2";
+    wait_until([&] { return job.err().find(restart) != std::string::npos; });
+  }
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  const std::string undisturbed = testing::read_file(folder_.file("calm/metrics.jsonl"));
+  const std::string disturbed = testing::read_file(folder_.file("run/metrics.jsonl"));
+  EXPECT_EQ(testing::weights_hash(disturbed), testing::weights_hash(undisturbed));
+  // No result is missing, none differs; the one at each restart may stand twice.
+  const auto unique = [](std::vector<std::string> lines) { return std::set<std::string>(lines.begin(), lines.end()); };
+  EXPECT_EQ(unique(testing::results(disturbed)), unique(testing::results(undisturbed)));
+  EXPECT_TRUE(job.nothing_left());
+}
+
 TEST_F(TrainKill, CtrlC) {
   Job job(testing::train_command(By::lockstep, 2, endless()));
   wait_for_steps(job);

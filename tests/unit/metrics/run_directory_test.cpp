@@ -48,6 +48,20 @@ TEST(RunDirectory, AUsedOneIsRefusedAndStaysAsItWas) {
   }
 }
 
+TEST(RunDirectory, AJobThatWasStartedAgainGoesOnInItsOwn) {
+  TemporaryFolder folder;
+  put(folder.file("config.json"), "mine");
+  put(folder.file("metrics.jsonl"), "line\n");
+  RunDirectory::create(folder.path(), "mine", IfUsed::go_on);
+  EXPECT_EQ(read_all(folder.file("metrics.jsonl")), "line\n");
+  EXPECT_THAT([&] { RunDirectory::create(folder.path(), "other", IfUsed::go_on); },
+              ThrowsMessage<UsageError>(HasSubstr("another configuration")));
+  EXPECT_EQ(read_all(folder.file("config.json")), "mine");
+  // Killed before it made its folder.
+  RunDirectory::create(folder.file("new"), "mine", IfUsed::go_on);
+  EXPECT_EQ(read_all(folder.file("new/config.json")), "mine");
+}
+
 TEST(RunDirectory, OverwriteRemovesOnlyWhatARunMade) {
   TemporaryFolder folder;
   for (const char* file : {"config.json", "metrics.jsonl", "metrics.csv", "events.out.tfevents.17.lockstep"})

@@ -149,10 +149,11 @@ TEST(Options, HelpAndVersionComeBackAsText) {
 // A new flag is a promise to users: it belongs into the reference and into this list.
 TEST(Options, TheListOfFlagsIsFrozen) {
   const std::vector<std::string> frozen = {
-      "--batch-size",     "--data-path", "--dataset",    "--epochs",    "--global-batch-size", "--help",
-      "--logical-shards", "--lr",        "--max-steps",  "--model",     "--momentum",          "--no-eval",
-      "--nproc-per-node", "--opt",       "--output-dir", "--overwrite", "--print-freq",        "--save-weights",
-      "--seed",           "--threads",   "--timeout",    "--version",   "--weight-decay",      "--weights"};
+      "--batch-size", "--data-path",      "--dataset",    "--epochs",         "--global-batch-size",
+      "--help",       "--logical-shards", "--lr",         "--max-restarts",   "--max-steps",
+      "--model",      "--momentum",       "--no-eval",    "--nproc-per-node", "--opt",
+      "--output-dir", "--overwrite",      "--print-freq", "--save-weights",   "--seed",
+      "--threads",    "--timeout",        "--version",    "--weight-decay",   "--weights"};
   const std::string help = parse({"--help"}).text;
   std::vector<std::string> found;
   const std::regex flag_line("(?:^|\n)  (?:-[a-z],)?(--[a-z-]+)");
