@@ -2,7 +2,7 @@
 """The worker of launch_flags_test.py: writes down what it was given, prints a line on each stream, and ends.
 
 TOY_FOLDER  where <attempt>.<rank>.json goes
-TOY_FAIL    "ATTEMPT RANK CODE": that rank of that attempt exits with that code
+TOY_FAIL    "ATTEMPT RANK CODE": that rank of that attempt exits with that code when its peers have written
 TOY_WAIT    wait for a signal, say which, and exit with 0
 """
 import json
@@ -10,6 +10,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 
 attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
 
@@ -44,4 +45,8 @@ if "TOY_WAIT" in os.environ:
     while True:
         signal.pause()
 fail = os.environ.get("TOY_FAIL", "none").split()
-sys.exit(int(fail[2]) if fail[:2] == [attempt, rank] else 0)
+if fail[:2] == [attempt, rank]:
+    deadline = time.monotonic() + 20
+    while len(list(file.parent.glob(f"{attempt}.*.json"))) < int(os.environ["WORLD_SIZE"]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    sys.exit(int(fail[2]))
