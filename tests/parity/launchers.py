@@ -65,9 +65,9 @@ class Ended:
 class Launched:
     """A launcher that runs, in a session of its own; leaving the block kills what is left of it."""
 
-    def __init__(self, command, environment: dict, cwd=None):
+    def __init__(self, command, environment: dict, cwd=None, stdout=subprocess.PIPE):
         self.process = subprocess.Popen(list(map(str, command)), env=environment, cwd=cwd, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        stdout=stdout, stderr=subprocess.PIPE, text=True,
                                         errors="backslashreplace", start_new_session=True)
 
     def __enter__(self):
