@@ -36,8 +36,9 @@ test: all
 	LOCKSTEP_REQUIRE_LAUNCHERS=1 $(CTEST) --test-dir build
 
 bench: build/build.ninja
-	@$(BUILD) default -j $(JOBS) --target lockstep-bench-reduce-update
-	scripts/bench
+	@scripts/bootstrap --tests
+	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-bench-reduce-update lockstep-bench-worker
+	scripts/bench $(ONLY)
 
 parity-long: all
 	@scripts/bootstrap --tests
@@ -70,7 +71,8 @@ help:
 	@echo 'make            build everything into build/, programs into build/bin/'
 	@echo 'make demo       build, then train a ConvNet on two processes'
 	@echo 'make test       build, then run every test'
-	@echo 'make bench      build, then measure against Gloo and torch; writes benchmarks/reports/'
+	@echo 'make bench      build, then measure against Gloo, torch and torchrun; writes benchmarks/reports/'
+	@echo '                (ONLY=launch or ONLY=reduce-update: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of the seams under the sanitizers (asan, tsan)'
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'

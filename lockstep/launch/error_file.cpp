@@ -44,6 +44,7 @@ std::optional<double> ErrorFile::written() const {
 }
 
 std::optional<WorkerError> ErrorFile::read() const {
+  if (!written()) return std::nullopt;  // the ordinary case, on the way to a restart: not worth a megabyte of zeros
   std::string text(std::size_t(1) << 20, '\0');
   std::ifstream file(path_, std::ios::binary);
   file.read(text.data(), std::streamsize(text.size()));

@@ -80,7 +80,11 @@ CASES = [
     case("--local-ranks-filter", "--log-dir", "{logs}", "--tee", "3", "--local-ranks-filter", "1", *TWO),
     case("--local-ranks-filter", "--local-ranks-filter", "0", *TWO),
     case("--duplicate-stdout-filters", "--log-dir", "{logs}", "-t", "3", "--duplicate-stdout-filters", "1 out", *TWO),
+    case("--duplicate-stdout-filters", "--log-dir", "{logs}", "-r", "3", "--duplicate-stdout-filters", "1 out", *TWO,
+         differs=["logs"]),
     case("--duplicate-stderr-filters", "--log-dir", "{logs}", "-t", "3", "--duplicate-stderr-filters", "0 e,1 e", *TWO),
+    case("--duplicate-stderr-filters", "--log-dir", "{logs}", "-r", "3", "--duplicate-stderr-filters", "0 e", *TWO,
+         differs=["logs"]),
     case("--node-rank", "--node-rank", "0"),
     case("--master-addr", "--master-addr", "localhost", *TWO),
     case("--master-port", "--master-port", "{port}", *TWO),
@@ -155,7 +159,7 @@ def start(case: Case, side: str, port: int) -> Outcome:
 
 def read_logs(folder: pathlib.Path) -> dict:
     """Relative path -> text; the random part of the job's folder is cut off."""
-    return {re.sub(r"^([^/]*)_[a-z0-9_]{8}/", r"RUN/", str(file.relative_to(folder))): file.read_text()
+    return {re.sub(r"^[^/]+_\w{6,8}/", "RUN/", str(file.relative_to(folder))): file.read_text()
             for file in sorted(folder.rglob("*")) if file.is_file()}
 
 

@@ -2,7 +2,8 @@
 """The worker of launch_flags_test.py: writes down what it was given, prints a line on each stream, and ends.
 
 TOY_FOLDER  where <attempt>.<rank>.json goes
-TOY_FAIL    "ATTEMPT RANK CODE": that rank of that attempt exits with that code when its peers have written
+TOY_FAIL    "ATTEMPT RANK CODE": that rank of that attempt exits with that code when its peers have written,
+            and leaves an error file
 TOY_WAIT    wait for a signal, say which, and exit with 0
 """
 import json
@@ -49,4 +50,5 @@ if fail[:2] == [attempt, rank]:
     deadline = time.monotonic() + 20
     while len(list(file.parent.glob(f"{attempt}.*.json"))) < int(os.environ["WORLD_SIZE"]) and time.monotonic() < deadline:
         time.sleep(0.01)
+    pathlib.Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps({"message": "the toy is broken"}))
     sys.exit(int(fail[2]))

@@ -1,0 +1,106 @@
+"""The launcher benchmark's report: numbers in, Markdown and JSON out."""
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+
+TARGETS = {"start": 30, "restart": 20, "memory": 10e6}
+OURS = "lockstep run"
+
+
+def read_machine() -> dict:
+    info = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+
+    def first(key):
+        return next((line.split(":", 1)[1].strip() for line in info if line.split(":")[0].strip() == key), "unknown")
+
+    return {"cpu": f"{first('model name')} (family {first('cpu family')}, model {first('model')})",
+            "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "load": os.getloadavg()[0],
+            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")}
+
+
+def versions() -> dict:
+    mpirun = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    return {"torch": importlib.metadata.version("torch"), "python": platform.python_version(),
+            "mpirun": mpirun.splitlines()[0]}
+
+
+def spread(values: list[float]) -> tuple[float, float, float]:
+    """The tenth percentile, the median and the ninetieth, interpolated."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    tenths = statistics.quantiles(values, n=10, method="inclusive")
+    return tenths[0], statistics.median(values), tenths[-1]
+
+
+def median(results: list[dict], name: str) -> float:
+    return spread(next(result["seconds"] for result in results if result["name"] == name))[1]
+
+
+def times_table(results: list[dict]) -> str:
+    ours = median(results, OURS)
+    rows = ["| contender | median ms | p10-p90 ms | turns | times lockstep run |", "|---|---:|---:|---:|---:|"]
+    for result in results:
+        low, middle, high = (1e3 * value for value in spread(result["seconds"]))
+        rows.append(f"| {result['name']} | {middle:.2f} | {low:.2f}-{high:.2f} | {len(result['seconds'])} "
+                    f"| {middle / 1e3 / ours:.2f} |")
+    return "\n".join(rows) + "\n"
+
+
+def faster(results: list[dict], target: float) -> str:
+    ours = median(results, OURS)
+    others = [f"{median(results, result['name']) / ours:.1f} times as fast as {result['name']}"
+              for result in results if result["name"].startswith("torchrun")]
+    return f"`lockstep run` {1e3 * ours:.2f} ms: {', '.join(others)} (target: {target}).\n"
+
+
+def memory_table(results: list[dict]) -> str:
+    rows = ["| launcher | workers | resident MB | peak MB | its helper processes MB |", "|---|---:|---:|---:|---:|"]
+    rows += [f"| {result['name']} | {result['workers']} | {result['resident'] / 1e6:.1f} | {result['peak'] / 1e6:.1f} "
+             f"| {result['helpers'] / 1e6:.1f} |" for result in results]
+    return "\n".join(rows) + "\n"
+
+
+def markdown(whole: dict) -> str:
+    m, row, v = whole["machine"], whole["in_a_row"], whole["versions"]
+    peak = max(result["peak"] + result["helpers"] for result in whole["memory"] if result["name"] == OURS)
+    return f"""# Launch
+
+Two workers that do nothing, so that what is measured is the launcher. All contenders took turns in one run: {whole["rounds"]} rounds after one to warm up, three turns a round for those that are quick. Output goes to /dev/null, `OMP_NUM_THREADS` is 1 for all.
+
+- machine: {m["cpu"]}, {m["cores"]} cores, {m["memory_bytes"] / 2**30:.1f} GiB memory, Linux {m["kernel"]}, load {m["load"]:.2f} before
+- torchrun of torch {v["torch"]}, Python {v["python"]}; {v["mpirun"]}
+- torchrun, tuned: `--monitor-interval 0.01`, garbage collector off, static rendezvous; byte code is cached for all
+- commit: {whole["commit"]}
+- command: `{whole["command"]}`
+
+## Start to finish
+
+From the launcher's start to its end. {faster(whole["start"], TARGETS["start"])}
+{times_table(whole["start"])}
+The same with `true`:
+
+{times_table(whole["start_true"])}
+## A killed worker to the restarted workers' `main`
+
+A worker kills itself by SIGKILL, 0.2 to 0.5 s after all have begun, at no fixed point of torchrun's polling; the clock runs until `main` has begun in both workers of the next attempt. {faster(whole["restart"], TARGETS["restart"])}
+{times_table(whole["restart"])}
+## Memory of the launcher
+
+When all workers run; at most {peak / 1e6:.1f} MB for `lockstep run`, its peak and its helper process together (target: below {TARGETS["memory"] / 1e6:.0f} MB).
+
+{memory_table(whole["memory"])}
+## In a row
+
+{row["launches"]} starts of `lockstep run -n 2` one after another: {row["failures"]} failures, {row["seconds"]:.1f} s, {1e3 * row["seconds"] / row["launches"]:.2f} ms each.
+"""
+
+
+def write(path: pathlib.Path, whole: dict):
+    for suffix, text in ((".md", markdown(whole)), (".json", json.dumps(whole, indent=1) + "\n")):
+        part = path.with_name(path.name + suffix + ".part")
+        part.write_text(text)
+        part.replace(path.with_name(path.name + suffix))
