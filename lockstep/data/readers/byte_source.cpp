@@ -108,4 +108,11 @@ std::unique_ptr<ByteSource> open_bytes(const std::string& path) {
   return std::make_unique<PlainFile>(path);
 }
 
+std::vector<std::uint8_t> read_bytes(const std::string& path) {
+  PlainFile file(path);
+  std::vector<std::uint8_t> bytes(file.limit());
+  bytes.resize(file.read(bytes.data(), bytes.size()));
+  return bytes;
+}
+
 }  // namespace lockstep::data

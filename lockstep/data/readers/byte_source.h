@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace lockstep::data {
 
@@ -27,5 +28,8 @@ class ByteSource {
 /// Opens `path`: gzip when its name ends in .gz, else plain. UsageError when it cannot be
 /// opened or is not a regular file.
 std::unique_ptr<ByteSource> open_bytes(const std::string& path);
+
+/// All bytes of the file `path` as they are, whatever its name. UsageError as above.
+std::vector<std::uint8_t> read_bytes(const std::string& path);
 
 }  // namespace lockstep::data

@@ -1,0 +1,13 @@
+#include "lockstep/data/image.h"
+
+#include <cstring>
+
+namespace lockstep::data {
+
+Image copy_of(const ImageView& view) {
+  Image image(view.height, view.width, view.channels);
+  for (int y = 0; y < view.height; ++y) std::memcpy(image.row(y), view.row(y), image.row_bytes());
+  return image;
+}
+
+}  // namespace lockstep::data

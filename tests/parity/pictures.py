@@ -1,0 +1,91 @@
+"""Pictures for the parity tests of lockstep/data, and what Lockstep makes of them."""
+import io
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+import unittest
+import zlib
+
+import numpy as np
+from PIL import Image
+
+from lockstep import BIN, DEADLINE_SECONDS
+
+DATA = pathlib.Path(os.environ.get("LOCKSTEP_DATA", ""))
+
+
+def lockstep_pictures(cases: list[dict]) -> list:
+    """For each {"file", "steps"} the pixels [height, width, channels], or the message of the refusal."""
+    with tempfile.NamedTemporaryFile() as file:
+        request = {"output": file.name, "cases": [{"file": str(c["file"]), "steps": c.get("steps", [])} for c in cases]}
+        lines = subprocess.run([BIN / "image_probe"], input=json.dumps(request), text=True, check=True,
+                               timeout=DEADLINE_SECONDS, stdout=subprocess.PIPE).stdout.splitlines()
+        pixels = np.fromfile(file.name, dtype=np.uint8)
+    results, offset = [], 0
+    for line in map(json.loads, lines):
+        if "error" in line:
+            results.append(line["error"])
+            continue
+        size = int(np.prod(line["shape"]))
+        results.append(pixels[offset:offset + size].reshape(line["shape"]))
+        offset += size
+    assert offset == len(pixels) and len(results) == len(cases)
+    return results
+
+
+def load(path) -> Image.Image:
+    """As torchvision's pil_loader."""
+    with open(path, "rb") as file:
+        return Image.open(file).convert("RGB")
+
+
+def real_pictures(name: str, split: str, per_class: int) -> list[pathlib.Path]:
+    """The first pictures of each class of a real set; the test is skipped when the set is not there."""
+    folder = DATA / name / split
+    if not folder.is_dir():
+        raise unittest.SkipTest(f"no pictures in {folder}")
+    classes = sorted(path for path in folder.iterdir() if path.is_dir())
+    return [picture for one in classes for picture in sorted(one.iterdir())[:per_class]]
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def png(size, depth: int, color: int, raw: bytes, before: bytes = b"") -> bytes:
+    """A PNG of unfiltered rows `raw`, each beginning with its zero byte."""
+    header = struct.pack(">IIBBBBB", *size, depth, color, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + before + chunk(b"IDAT", zlib.compress(raw))
+            + chunk(b"IEND", b""))
+
+
+def random_png(rng, depth: int, color: int, before: bytes = b"") -> bytes:
+    width, height = 21, 9
+    samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
+    row = (width * samples * depth + 7) // 8
+    raw = b"".join(b"\0" + rng.bytes(row) for _ in range(height))
+    return png((width, height), depth, color, raw, before)
+
+
+def textured(rng, height: int, width: int, channels: int = 3) -> np.ndarray:
+    """Smooth colours, edges and noise: something of everything that resampling meets."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    planes = []
+    for _ in range(channels):
+        a, b, phase = rng.uniform(-0.3, 0.3, 2).tolist() + [rng.uniform(0, 6)]
+        plane = 127 + 100 * np.sin(a * x + b * y + phase) + rng.normal(0, 12, (height, width))
+        plane[(x * 0.7 + y > height) & (rng.random((height, width)) < 0.9)] *= 0.3
+        planes.append(plane)
+    pixels = np.clip(np.stack(planes, -1), 0, 255).astype(np.uint8)
+    pixels[: height // 5, : width // 5] = 255
+    pixels[-(height // 5):, -(width // 5):] = 0
+    return pixels
+
+
+def encode(pixels: np.ndarray, kind: str, mode: str = "RGB", **options) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0] if mode == "L" else pixels, mode).save(file, kind, **options)
+    return file.getvalue()

@@ -1,0 +1,42 @@
+#pragma once
+
+// Image files for tests, written by the libraries' encoders or byte by byte.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/image.h"
+
+namespace lockstep::testing {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// Reproducible smooth colours with some texture.
+data::Image picture(int height, int width, int channels = 3);
+
+struct JpegOptions {
+  int quality = 90;
+  bool progressive = false;
+  bool subsampled = true;
+  bool cmyk = false;  ///< the picture has 4 channels, stored as they are
+  int restart_rows = 0;
+};
+Bytes jpeg_file(const data::Image& image, const JpegOptions& options = {});
+
+/// One chunk with its length and checksum.
+Bytes png_chunk(const std::string& type, const Bytes& data);
+
+struct PngHeader {
+  std::uint32_t width = 0;
+  std::uint32_t height = 0;
+  std::uint8_t depth = 8;
+  std::uint8_t color = 2;  ///< 0 grey, 2 RGB, 3 palette, 4 grey + alpha, 6 RGBA
+};
+/// A PNG of these unfiltered rows; `before` stands between header and data (palette, transparency).
+Bytes png_file(const PngHeader& header, const std::vector<Bytes>& rows, const Bytes& before = {});
+
+/// RGB, filtered and, if asked for, interlaced by libpng.
+Bytes png_file(const data::Image& image, bool interlaced);
+
+}  // namespace lockstep::testing
