@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/codecs/decode.h"
+#include "lockstep/data/transforms/resize.h"
 
 namespace {
 
@@ -22,8 +23,33 @@ using data::Image;
 
 using Step = Image (*)(const Image& image, const json& arguments);
 
+data::Interpolation interpolation(const std::string& name) {
+  static const std::map<std::string, data::Interpolation> kNames = {{"nearest", data::Interpolation::nearest},
+                                                                    {"bilinear", data::Interpolation::bilinear},
+                                                                    {"bicubic", data::Interpolation::bicubic}};
+  return kNames.at(name);
+}
+
 // arguments[0] is the name of the step.
-const std::map<std::string, Step> kSteps = {};
+const std::map<std::string, Step> kSteps = {
+    // height, width, interpolation
+    {"resize",
+     [](const Image& image, const json& a) {
+       return resize(image.view(), {a.at(1), a.at(2)}, interpolation(a.at(3)));
+     }},
+    // height, width, interpolation, left, top, right, bottom
+    {"resize_box",
+     [](const Image& image, const json& a) {
+       return resize(image.view(), {a.at(1), a.at(2)}, interpolation(a.at(3)), {a.at(4), a.at(5), a.at(6), a.at(7)});
+     }},
+    // edge, max_size or null, interpolation
+    {"resize_edge",
+     [](const Image& image, const json& a) {
+       const std::optional<int> max_size = a.at(2).is_null() ? std::optional<int>() : a.at(2).get<int>();
+       return resize(image.view(), data::resized_by_edge({image.height(), image.width()}, a.at(1), max_size),
+                     interpolation(a.at(3)));
+     }},
+};
 
 Image run(const json& request) {
   Image image = data::read_image(request.at("file"));

@@ -1,0 +1,7 @@
+#include "lockstep/data/transforms/pixel_kernel.h"
+
+namespace lockstep::data {
+
+const PixelKernels kPixelKernelsAvx2 = {"avx2", [] { return __builtin_cpu_supports("avx2") != 0; }, blend};
+
+}  // namespace lockstep::data

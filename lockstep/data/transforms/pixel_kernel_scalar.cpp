@@ -1,0 +1,7 @@
+#include "lockstep/data/transforms/pixel_kernel.h"
+
+namespace lockstep::data {
+
+const PixelKernels kPixelKernelsScalar = {"scalar", [] { return true; }, blend};
+
+}  // namespace lockstep::data

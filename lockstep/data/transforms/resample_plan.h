@@ -1,0 +1,49 @@
+#pragma once
+
+// Which source samples make a sample of a resized line, and by which weights: pure numbers.
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::data {
+
+/// How a pixel of the resized picture is made; names and results are Pillow's.
+enum class Interpolation {
+  nearest,   ///< the pixel at its centre
+  bilinear,  ///< a triangle over the pixels that it covers
+  bicubic,   ///< Keys' cubic with a = −1/2, as wide
+};
+
+struct Size {
+  int height = 0;
+  int width = 0;
+
+  bool operator==(const Size&) const = default;
+};
+
+/// For each of the resized samples a range of the source and its weights.
+struct ResamplePlan {
+  struct Range {
+    int first;
+    int taps;
+  };
+  std::vector<Range> ranges;
+  std::vector<std::int32_t> weights;  ///< in 1/2^kWeightBits; those of sample i begin at i * max_taps
+  int max_taps = 0;
+
+  const std::int32_t* weights_of(int i) const { return weights.data() + std::ptrdiff_t(i) * max_taps; }
+};
+
+/// The plan for `to` samples out of the stretch [begin, end] of a line of `from`. Enlarging
+/// interpolates; reducing widens the filter to the samples that a new one covers (antialiasing).
+/// Bilinear or bicubic. The arithmetic follows Pillow's in type and order, so the weights are equal.
+ResamplePlan plan_resample(int from, float begin, float end, int to, Interpolation interpolation);
+
+/// Whether Pillow (13) takes the columns before the rows, to have less work; otherwise the rows come
+/// first. The sizes are those of whole pictures, whatever part of it is asked for.
+bool columns_first(Size from, Size to);
+
+/// Which source sample a nearest neighbour is, by Pillow's running sum; −1: outside.
+std::vector<int> plan_nearest(int from, float begin, float end, int to);
+
+}  // namespace lockstep::data

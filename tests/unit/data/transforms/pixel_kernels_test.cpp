@@ -1,0 +1,61 @@
+#include "lockstep/data/transforms/pixel_kernels.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/random.h"
+
+namespace lockstep::data {
+namespace {
+
+std::vector<std::uint8_t> by_formula(const Blend& blend, std::size_t count) {
+  std::vector<std::uint8_t> out(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t sum = std::int64_t(1) << (kWeightBits - 1);
+    for (int tap = 0; tap < blend.taps; ++tap) {
+      sum += std::int64_t(blend.weights[tap]) * blend.rows[std::size_t(tap * blend.stride) + i];
+    }
+    out[i] = std::uint8_t(std::clamp<std::int64_t>(sum >> kWeightBits, 0, 255));
+  }
+  return out;
+}
+
+class EveryBuild : public ::testing::TestWithParam<const PixelKernels*> {
+ protected:
+  void SetUp() override {
+    if (!GetParam()->supported()) GTEST_SKIP() << "this machine has no " << GetParam()->name;
+  }
+};
+
+TEST_P(EveryBuild, BlendIsTheRoundedSumForEveryCount) {
+  base::RandomStream random(1, 2, 3);
+  std::vector<std::uint8_t> rows(9 * 200);
+  for (std::uint8_t& sample : rows) sample = std::uint8_t(random.next());
+  for (int taps = 0; taps <= 9; ++taps) {
+    std::vector<std::int32_t> weights(std::size_t(taps) + 1);
+    for (int tap = 0; tap < taps; ++tap) {
+      // Sums from about −0.5 to 1.5: some results are cut off at either end.
+      weights[std::size_t(tap)] = std::int32_t(random.between(-0.5f, 1.5f) * (1 << kWeightBits)) / taps;
+    }
+    for (std::size_t count = 1; count <= 130; ++count) {
+      const Blend blend{weights.data(), taps, rows.data(), 200};
+      std::vector<std::uint8_t> out(count + 1, 77);
+      GetParam()->blend(blend, out.data(), count);
+      EXPECT_EQ(out.back(), 77) << "written behind the end";
+      out.pop_back();
+      ASSERT_EQ(out, by_formula(blend, count)) << count << " samples, " << taps << " taps";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(PixelKernels, EveryBuild, ::testing::ValuesIn(pixel_kernel_builds()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+TEST(PixelKernels, TheChosenBuildRunsHere) { EXPECT_TRUE(pixel_kernels().supported()); }
+
+}  // namespace
+}  // namespace lockstep::data
