@@ -5,8 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace lockstep::data {
+
+struct Size {
+  int height = 0;
+  int width = 0;
+
+  bool operator==(const Size&) const = default;
+};
+
+/// "28x28", height before width.
+std::string to_string(Size size);
 
 /// Somebody else's pixels, or a rectangle of them. Valid as long as their owner.
 struct ImageView {
@@ -17,6 +28,7 @@ struct ImageView {
   std::ptrdiff_t row_bytes = 0;  ///< from one row to the next
 
   const std::uint8_t* row(int y) const { return pixels + y * row_bytes; }
+  Size size() const { return {height, width}; }
 
   /// The rectangle of `rows` x `columns` pixels from (top, left) on; it must lie inside.
   ImageView part(int top, int left, int rows, int columns) const {
@@ -30,12 +42,14 @@ class Image {
   Image() = default;
 
   /// The pixels are not initialised: untouched memory costs nothing until it is written.
+  Image(Size size, int channels) : Image(size.height, size.width, channels) {}
   Image(int height, int width, int channels)
       : height_(height),
         width_(width),
         channels_(channels),
         pixels_(std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t(height) * row_bytes())) {}
 
+  Size size() const { return {height_, width_}; }
   int height() const { return height_; }
   int width() const { return width_; }
   int channels() const { return channels_; }

@@ -80,7 +80,8 @@ class Generated(Comparison):
     def test_refusals(self):
         """What Pillow refuses, we refuse. (The converse does not hold: we also refuse wrong checksums.)"""
         rng = np.random.default_rng(3)
-        jpeg, progressive = encode(textured(rng, 30, 30), "JPEG"), encode(textured(rng, 30, 30), "JPEG", progressive=True)
+        jpeg = encode(textured(rng, 30, 30), "JPEG")
+        progressive = encode(textured(rng, 30, 30), "JPEG", progressive=True)
         plain = encode(textured(rng, 30, 30), "PNG")
         files = {"empty": b"", "text": b"this is no picture", "huge": random_png(rng, 8, 0)[:16] + b"\x7f" * 40}
         for name, content in (("jpeg", jpeg), ("progressive", progressive), ("png", plain)):

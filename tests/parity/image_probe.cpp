@@ -1,27 +1,33 @@
 // Lets the Python tests look at decoded and transformed pictures:
 //   image_probe < request.json
-// Request: {"output": file, "cases": [{"file": picture, "steps": [[name, arguments...], ...]}]}.
-// Prints one line per case, {"shape": [height, width, channels]} or {"error": message}, and appends
-// the pixels of the former to the output file.
+// Request: {"output": file, "cases": [{"file": picture, "steps": [[name, arguments...], ...],
+// "normalize": {...} or null}]}. Prints one line per case, {"shape": [height, width, channels], "bytes"}
+// or {"error": message}, and appends the pixels or the normalised numbers to the output file.
+//
+//   image_probe crops < {"size", "image", "count"}
+// Prints the boxes that RandomResizedCrop draws for the first samples: top, left, height, width.
 
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/codecs/decode.h"
-#include "lockstep/data/transforms/resize.h"
+#include "lockstep/data/transforms/crop.h"
+#include "lockstep/data/transforms/geometry.h"
+#include "lockstep/data/transforms/normalize.h"
 
 namespace {
 
 using nlohmann::json;
 using namespace lockstep;
-using data::Image;
+using data::Picture;
 
-using Step = Image (*)(const Image& image, const json& arguments);
+using Step = void (*)(Picture& picture, const json& arguments);
 
 data::Interpolation interpolation(const std::string& name) {
   static const std::map<std::string, data::Interpolation> kNames = {{"nearest", data::Interpolation::nearest},
@@ -30,50 +36,113 @@ data::Interpolation interpolation(const std::string& name) {
   return kNames.at(name);
 }
 
+data::Border border(const json& mode, const json& fill) {
+  static const std::map<std::string, data::PaddingMode> kNames = {{"constant", data::PaddingMode::constant},
+                                                                  {"edge", data::PaddingMode::edge},
+                                                                  {"reflect", data::PaddingMode::reflect},
+                                                                  {"symmetric", data::PaddingMode::symmetric}};
+  return {kNames.at(mode), fill};
+}
+
+void apply(const data::Transform& transform, Picture& picture) {
+  base::RandomStream random(0, 0, 0);
+  transform.apply(picture, random);
+}
+
 // arguments[0] is the name of the step.
 const std::map<std::string, Step> kSteps = {
     // height, width, interpolation
     {"resize",
-     [](const Image& image, const json& a) {
-       return resize(image.view(), {a.at(1), a.at(2)}, interpolation(a.at(3)));
+     [](Picture& p, const json& a) {
+       apply(data::Resize({a.at(1), a.at(2)}, interpolation(a.at(3))), p);
      }},
     // height, width, interpolation, left, top, right, bottom
     {"resize_box",
-     [](const Image& image, const json& a) {
-       return resize(image.view(), {a.at(1), a.at(2)}, interpolation(a.at(3)), {a.at(4), a.at(5), a.at(6), a.at(7)});
+     [](Picture& p, const json& a) {
+       const data::Box box{a.at(4), a.at(5), a.at(6), a.at(7)};
+       p.replace(resize(p.pixels(), {a.at(1), a.at(2)}, interpolation(a.at(3)), box));
      }},
     // edge, max_size or null, interpolation
     {"resize_edge",
-     [](const Image& image, const json& a) {
+     [](Picture& p, const json& a) {
        const std::optional<int> max_size = a.at(2).is_null() ? std::optional<int>() : a.at(2).get<int>();
-       return resize(image.view(), data::resized_by_edge({image.height(), image.width()}, a.at(1), max_size),
-                     interpolation(a.at(3)));
+       apply(data::Resize(a.at(1).get<int>(), interpolation(a.at(3)), max_size), p);
      }},
+    // top, left, height, width
+    {"crop",
+     [](Picture& p, const json& a) {
+       p.crop(a.at(1), a.at(2), {a.at(3), a.at(4)});
+     }},
+    // left, top, right, bottom, mode, fill
+    {"pad",
+     [](Picture& p, const json& a) {
+       p.replace(pad(p.pixels(), {a.at(1), a.at(2), a.at(3), a.at(4)}, border(a.at(5), a.at(6))));
+     }},
+    // height, width
+    {"center_crop",
+     [](Picture& p, const json& a) {
+       apply(data::CenterCrop({a.at(1), a.at(2)}), p);
+     }},
+    {"hflip", [](Picture& p, const json&) { p.mirror(); }},
+    // channels
+    {"grayscale", [](Picture& p, const json& a) { apply(data::Grayscale(a.at(1)), p); }},
 };
 
-Image run(const json& request) {
-  Image image = data::read_image(request.at("file"));
-  for (const json& step : request.at("steps")) image = kSteps.at(step.at(0))(image, step);
-  return image;
+std::string normalized(const Picture& picture, const json& options) {
+  const bool last = options.at("channels_last"), half = options.at("bfloat16");
+  const data::Normalize normalize({.mean = options.at("mean"),
+                                   .std = options.at("std"),
+                                   .layout = last ? data::PixelLayout::channels_last : data::PixelLayout::planes,
+                                   .type = half ? data::PixelType::bfloat16 : data::PixelType::float32});
+  std::string bytes(normalize.bytes(picture.size(), picture.channels()), '\0');
+  normalize.write(picture, bytes.data());
+  return bytes;
+}
+
+std::string pixels(Picture& picture) {
+  const data::Image image = copy_of(picture.pixels());
+  return {image.row(0), image.row(0) + image.bytes()};
+}
+
+json run(const json& request, std::ofstream& output) {
+  Picture picture(data::read_image(request.at("file")));
+  for (const json& step : request.at("steps")) kSteps.at(step.at(0))(picture, step);
+  const json& options = request.at("normalize");
+  const std::string bytes = options.is_null() ? pixels(picture) : normalized(picture, options);
+  output.write(bytes.data(), std::streamsize(bytes.size()));
+  return {{"shape", {picture.size().height, picture.size().width, picture.channels()}}, {"bytes", bytes.size()}};
+}
+
+void run_cases(const json& request) {
+  std::ofstream output(request.at("output").get<std::string>(), std::ios::binary);
+  output.exceptions(std::ios::badbit | std::ios::failbit);
+  for (const json& one : request.at("cases")) {
+    try {
+      std::cout << run(one, output) << "\n";
+    } catch (const UsageError& error) {
+      std::cout << json{{"error", error.what()}} << "\n";
+    }
+  }
+}
+
+data::Size size(const json& pair) { return {pair.at(0), pair.at(1)}; }
+
+void draw_crops(const json& request) {
+  for (std::uint64_t index = 0; index < request.at("count"); ++index) {
+    base::RandomStream random = data::transform_stream({.seed = 1, .index = index}, 0);
+    const data::CropBox box = choose_crop(size(request.at("image")), {.size = size(request.at("size"))}, random);
+    std::cout << box.top << " " << box.left << " " << box.size.height << " " << box.size.width << "\n";
+  }
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
     const json request = json::parse(std::cin);
-    std::ofstream output(request.at("output").get<std::string>(), std::ios::binary);
-    output.exceptions(std::ios::badbit | std::ios::failbit);
-    for (const json& one : request.at("cases")) {
-      try {
-        const Image image = run(one);
-        output.write(reinterpret_cast<const char*>(image.row(0)), std::streamsize(image.bytes()));
-        std::cout << json{{"shape", {image.height(), image.width(), image.channels()}}} << "\n";
-      } catch (const UsageError& error) {
-        std::cout << json{{"error", error.what()}} << "\n";
-      }
-    }
-    return 0;
+    if (argc == 1) return run_cases(request), 0;
+    if (std::string(argv[1]) == "crops") return draw_crops(request), 0;
+    throw std::invalid_argument("usage: image_probe [crops] < request.json");
   } catch (const std::exception& error) {
     std::cerr << "image_probe: " << error.what() << "\n";
     return 2;

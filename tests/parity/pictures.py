@@ -10,6 +10,7 @@ import unittest
 import zlib
 
 import numpy as np
+import torch
 from PIL import Image
 
 from lockstep import BIN, DEADLINE_SECONDS
@@ -17,22 +18,36 @@ from lockstep import BIN, DEADLINE_SECONDS
 DATA = pathlib.Path(os.environ.get("LOCKSTEP_DATA", ""))
 
 
+def image_probe(*arguments, **request) -> list[str]:
+    return subprocess.run([BIN / "image_probe", *arguments], input=json.dumps(request), text=True, check=True,
+                          timeout=DEADLINE_SECONDS, stdout=subprocess.PIPE).stdout.splitlines()
+
+
+def numbers(line: dict, normalize: dict | None, content: bytes) -> np.ndarray | torch.Tensor:
+    height, width, channels = line["shape"]
+    if normalize is None:
+        return np.frombuffer(content, np.uint8).reshape(height, width, channels)
+    flat = torch.frombuffer(bytearray(content), dtype=torch.bfloat16 if normalize["bfloat16"] else torch.float32)
+    if normalize["channels_last"]:
+        return flat.reshape(height, width, channels).permute(2, 0, 1)
+    return flat.reshape(channels, height, width)
+
+
 def lockstep_pictures(cases: list[dict]) -> list:
-    """For each {"file", "steps"} the pixels [height, width, channels], or the message of the refusal."""
+    """What Lockstep makes of each {"file", "steps", "normalize"}: pixels [height, width, channels], or, if
+    normalised, a tensor [channels, height, width], or the message of the refusal."""
+    full = [{"steps": [], "normalize": None} | case | {"file": str(case["file"])} for case in cases]
     with tempfile.NamedTemporaryFile() as file:
-        request = {"output": file.name, "cases": [{"file": str(c["file"]), "steps": c.get("steps", [])} for c in cases]}
-        lines = subprocess.run([BIN / "image_probe"], input=json.dumps(request), text=True, check=True,
-                               timeout=DEADLINE_SECONDS, stdout=subprocess.PIPE).stdout.splitlines()
-        pixels = np.fromfile(file.name, dtype=np.uint8)
+        lines = [json.loads(line) for line in image_probe(output=file.name, cases=full)]
+        content = file.read()
     results, offset = [], 0
-    for line in map(json.loads, lines):
+    for case, line in zip(full, lines, strict=True):
         if "error" in line:
             results.append(line["error"])
             continue
-        size = int(np.prod(line["shape"]))
-        results.append(pixels[offset:offset + size].reshape(line["shape"]))
-        offset += size
-    assert offset == len(pixels) and len(results) == len(cases)
+        results.append(numbers(line, case["normalize"], content[offset:offset + line["bytes"]]))
+        offset += line["bytes"]
+    assert offset == len(content)
     return results
 
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "lockstep/data/image.h"
+
 namespace lockstep::data {
 
 /// How a pixel of the resized picture is made; names and results are Pillow's.
@@ -12,13 +14,6 @@ enum class Interpolation {
   nearest,   ///< the pixel at its centre
   bilinear,  ///< a triangle over the pixels that it covers
   bicubic,   ///< Keys' cubic with a = −1/2, as wide
-};
-
-struct Size {
-  int height = 0;
-  int width = 0;
-
-  bool operator==(const Size&) const = default;
 };
 
 /// For each of the resized samples a range of the source and its weights.

@@ -12,8 +12,6 @@
 namespace lockstep::data {
 namespace {
 
-std::string text(Size size) { return std::to_string(size.height) + "x" + std::to_string(size.width); }
-
 // Memory that stays with its thread: taking and returning it at every picture would cost page faults.
 class Scratch {
  public:
@@ -90,7 +88,7 @@ void resample_both(const ImageView& image, ResamplePlan across, ResamplePlan dow
   thread_local Scratch memory;
   const Stretch columns = narrow(across), rows = narrow(down);
   const ImageView needed = image.part(rows.first, columns.first, rows.count, columns.count);
-  const bool down_first = columns_first({image.height, image.width}, {out.height(), out.width()});
+  const bool down_first = columns_first(image.size(), out.size());
   const int height = down_first ? out.height() : needed.height;
   const int width = down_first ? needed.width : out.width();
   const std::ptrdiff_t row_bytes = std::ptrdiff_t(width) * image.channels;
@@ -110,7 +108,7 @@ Image resample(const ImageView& image, Size size, Interpolation interpolation, c
   const bool rows = size.width != image.width || box.left != 0 || box.right != float(size.width);
   const bool columns = size.height != image.height || box.top != 0 || box.bottom != float(size.height);
   if (!rows && !columns) return copy_of(image);
-  Image out(size.height, size.width, image.channels);
+  Image out(size, image.channels);
   const auto across = [&] { return plan_resample(image.width, box.left, box.right, size.width, interpolation); };
   const auto down = [&] { return plan_resample(image.height, box.top, box.bottom, size.height, interpolation); };
   if (!columns) {
@@ -124,7 +122,7 @@ Image resample(const ImageView& image, Size size, Interpolation interpolation, c
 }
 
 Image resize_nearest(const ImageView& image, Size size, const Box& box) {
-  Image out(size.height, size.width, image.channels);
+  Image out(size, image.channels);
   const std::vector<int> columns = plan_nearest(image.width, box.left, box.right, size.width);
   const std::vector<int> rows = plan_nearest(image.height, box.top, box.bottom, size.height);
   const auto channels = std::size_t(image.channels);
@@ -144,13 +142,13 @@ Image resize_nearest(const ImageView& image, Size size, const Box& box) {
 }  // namespace
 
 Image resize(const ImageView& image, Size size, Interpolation interpolation, const Box& box) {
-  if (size.height < 1 || size.width < 1) throw UsageError("resize: to " + text(size) + ", at least 1x1 expected");
+  if (size.height < 1 || size.width < 1) throw UsageError("resize: to " + to_string(size) + ", at least 1x1 expected");
   const bool inside = box.left >= 0 && box.top >= 0 && box.right <= float(image.width) &&
                       box.bottom <= float(image.height) && box.left < box.right && box.top < box.bottom;
   if (!inside) {
     throw UsageError("resize: box from (" + std::to_string(box.left) + ", " + std::to_string(box.top) + ") to (" +
                      std::to_string(box.right) + ", " + std::to_string(box.bottom) + ") in a picture of " +
-                     text({image.height, image.width}));
+                     to_string(image.size()));
   }
   return interpolation == Interpolation::nearest ? resize_nearest(image, size, box)
                                                  : resample(image, size, interpolation, box);

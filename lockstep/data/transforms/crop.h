@@ -1,0 +1,70 @@
+#pragma once
+
+// Crops and padding, with torchvision's names, sizes and rounding.
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/data/transforms/transform.h"
+
+namespace lockstep::data {
+
+/// What stands beyond the edge of a picture "abcd".
+enum class PaddingMode {
+  constant,   ///< the fill colour
+  edge,       ///< aa|abcd|dd
+  reflect,    ///< cb|abcd|cb
+  symmetric,  ///< ba|abcd|dc
+};
+
+/// Pixels added at each side.
+struct Padding {
+  int left = 0;
+  int top = 0;
+  int right = 0;
+  int bottom = 0;
+};
+
+struct Border {
+  PaddingMode mode = PaddingMode::constant;
+  std::array<std::uint8_t, 3> fill{};  ///< for constant; a grey picture takes the first
+};
+
+/// The picture with a border around. UsageError for a negative padding.
+Image pad(const ImageView& image, const Padding& padding, const Border& border = {});
+
+/// `places` (of pixels along a line; −1: fill) with more before and after it, as numpy.pad.
+std::vector<int> padded(const std::vector<int>& places, int before, int after, PaddingMode mode);
+
+/// The middle of the picture; a smaller one is first padded with black.
+class CenterCrop : public Transform {
+ public:
+  /// UsageError unless the size is positive.
+  explicit CenterCrop(Size size);
+  void apply(Picture& picture, base::RandomStream& random) const override;
+
+ private:
+  Size size_;
+};
+
+struct RandomCropOptions {
+  Size size;
+  Padding padding = {};
+  bool pad_if_needed = false;  ///< pads a smaller picture by the missing rows and columns, at both sides
+  Border border = {};
+};
+
+/// A part of this size at a random place of the padded picture, each place as likely.
+class RandomCrop : public Transform {
+ public:
+  /// UsageError unless the size is positive and the padding not negative.
+  explicit RandomCrop(const RandomCropOptions& options);
+  /// UsageError when the padded picture is smaller than the crop.
+  void apply(Picture& picture, base::RandomStream& random) const override;
+
+ private:
+  RandomCropOptions options_;
+};
+
+}  // namespace lockstep::data

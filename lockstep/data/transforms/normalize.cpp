@@ -1,0 +1,97 @@
+#include "lockstep/data/transforms/normalize.h"
+
+#include <bit>
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::data {
+namespace {
+
+double of_channel(const std::vector<double>& values, std::size_t channel, const char* what) {
+  if (values.size() != 1 && values.size() != 3) {
+    throw UsageError("Normalize: " + std::to_string(values.size()) + " numbers for the " + what + ", 1 or 3 expected");
+  }
+  return values.size() == 1 ? values[0] : values[channel];
+}
+
+// Of a finite number.
+std::uint16_t to_bfloat16(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  return std::uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Where a row of the picture begins and which way it is read.
+struct Reading {
+  std::ptrdiff_t first;  // byte of the first pixel
+  std::ptrdiff_t step;   // bytes to the next one
+};
+
+Reading reading(const Picture& picture) {
+  const std::ptrdiff_t channels = picture.channels();
+  if (!picture.mirrored()) return {0, channels};
+  return {(picture.size().width - 1) * channels, -channels};
+}
+
+template <class T>
+void write_planes(const Picture& picture, const std::array<std::array<T, 256>, 3>& table, T* out) {
+  const ImageView& window = picture.window();
+  const auto [first, step] = reading(picture);
+  for (int c = 0; c < window.channels; ++c) {
+    const std::array<T, 256>& values = table[std::size_t(c)];
+    for (int y = 0; y < window.height; ++y) {
+      const std::uint8_t* pixel = window.row(y) + first + c;
+      for (int x = 0; x < window.width; ++x) out[x] = values[pixel[x * step]];
+      out += window.width;
+    }
+  }
+}
+
+template <class T>
+void write_pixels(const Picture& picture, const std::array<std::array<T, 256>, 3>& table, T* out) {
+  const ImageView& window = picture.window();
+  const auto [first, step] = reading(picture);
+  for (int y = 0; y < window.height; ++y) {
+    const std::uint8_t* pixel = window.row(y) + first;
+    for (int x = 0; x < window.width; ++x, pixel += step) {
+      for (int c = 0; c < window.channels; ++c) *out++ = table[std::size_t(c)][pixel[c]];
+    }
+  }
+}
+
+template <class T>
+void write_as(PixelLayout layout, const Picture& picture, const std::array<std::array<T, 256>, 3>& table, void* slot) {
+  if (layout == PixelLayout::planes) {
+    write_planes(picture, table, static_cast<T*>(slot));
+  } else {
+    write_pixels(picture, table, static_cast<T*>(slot));
+  }
+}
+
+}  // namespace
+
+Normalize::Normalize(const NormalizeOptions& options) : layout_(options.layout), type_(options.type) {
+  for (std::size_t c = 0; c < 3; ++c) {
+    const float mean = float(of_channel(options.mean, c, "mean")), std = float(of_channel(options.std, c, "std"));
+    if (!(std != 0)) throw UsageError("Normalize: a std of " + std::to_string(std) + ", another number expected");
+    for (std::size_t pixel = 0; pixel < 256; ++pixel) {
+      floats_[c][pixel] = (float(pixel) / 255.0f - mean) / std;
+      halves_[c][pixel] = to_bfloat16(floats_[c][pixel]);
+    }
+  }
+}
+
+std::size_t Normalize::bytes(Size size, int channels) const {
+  const std::size_t sample = type_ == PixelType::float32 ? sizeof(float) : sizeof(std::uint16_t);
+  return std::size_t(size.height) * std::size_t(size.width) * std::size_t(channels) * sample;
+}
+
+void Normalize::write(const Picture& picture, void* slot) const {
+  if (type_ == PixelType::float32) {
+    write_as(layout_, picture, floats_, slot);
+  } else {
+    write_as(layout_, picture, halves_, slot);
+  }
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,54 @@
+#pragma once
+
+// The last pass: crop, flip, ToTensor, Normalize, layout and type in one, straight into the batch.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/data/transforms/picture.h"
+
+namespace lockstep::data {
+
+enum class PixelLayout {
+  planes,         ///< [channels, height, width], torch's contiguous
+  channels_last,  ///< [height, width, channels]
+};
+
+enum class PixelType {
+  float32,
+  bfloat16,  ///< the float32 value, rounded to the nearest, half to even
+};
+
+struct NormalizeOptions {
+  std::vector<double> mean = {0};  ///< per channel; one for all of them
+  std::vector<double> std = {1};   ///< per channel; one for all of them
+  PixelLayout layout = PixelLayout::planes;
+  PixelType type = PixelType::float32;
+};
+
+/// Writes (pixel / 255 − mean) / std in float32 arithmetic, one operation after the other: the bits of
+/// torchvision's ToTensor and Normalize. The defaults are ToTensor alone. Thread-safe.
+class Normalize {
+ public:
+  /// UsageError unless mean and std have one or three numbers each, std none that is zero.
+  explicit Normalize(const NormalizeOptions& options = {});
+
+  /// What one picture of this shape takes.
+  std::size_t bytes(Size size, int channels) const;
+
+  /// Writes the picture to `slot`, which has room for bytes(picture.size(), picture.channels()).
+  void write(const Picture& picture, void* slot) const;
+
+ private:
+  template <class T>
+  using Table = std::array<std::array<T, 256>, 3>;  // [channel][pixel]
+
+  PixelLayout layout_;
+  PixelType type_;
+  Table<float> floats_;
+  Table<std::uint16_t> halves_;  // bfloat16
+};
+
+}  // namespace lockstep::data

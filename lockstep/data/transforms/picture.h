@@ -1,0 +1,50 @@
+#pragma once
+
+// A picture on its way through the transforms.
+
+#include <memory>
+
+#include "lockstep/data/image.h"
+
+namespace lockstep::data {
+
+/// Cropping and mirroring only note what is to be seen; pixels are copied when somebody needs them
+/// in order, at best by the pass that writes the batch. Copies share the pixels, which nobody
+/// changes. Not thread-safe.
+class Picture {
+ public:
+  Picture() = default;
+  explicit Picture(Image image) { replace(std::move(image)); }
+
+  /// Pixels that somebody else keeps for as long as the picture lives.
+  static Picture borrowed(const ImageView& view);
+
+  Size size() const { return window_.size(); }
+  int channels() const { return window_.channels; }
+
+  /// What is seen, left and right not yet exchanged when mirrored().
+  const ImageView& window() const { return window_; }
+  bool mirrored() const { return mirrored_; }
+
+  /// Only this rectangle is seen from now on. UsageError when it is not inside of the picture.
+  void crop(int top, int left, Size size);
+
+  /// Left becomes right.
+  void mirror() { mirrored_ = !mirrored_; }
+
+  /// What is seen, in order. Valid until the picture changes.
+  const ImageView& pixels();
+
+  /// Other pixels take the place of these.
+  void replace(Image image);
+
+ private:
+  std::shared_ptr<const Image> owned_;  // empty: borrowed
+  ImageView window_;
+  bool mirrored_ = false;
+};
+
+/// The mirror image.
+Image mirrored(const ImageView& view);
+
+}  // namespace lockstep::data

@@ -1,0 +1,147 @@
+"""Crops, padding, flips, greys and normalised batches are torchvision's, given the same choice; random
+choices have the same distribution."""
+import itertools
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+import torch
+from PIL import Image
+from torchvision.transforms import Grayscale, RandomResizedCrop
+from torchvision.transforms import functional as F
+from torchvision.transforms.functional import InterpolationMode
+
+from pictures import encode, image_probe, load, lockstep_pictures, real_pictures, textured
+
+STEPS = {
+    "crop": lambda image, *box: F.crop(image, *box),
+    "pad": lambda image, *border: F.pad(image, border[:4], tuple(border[5]), border[4]),
+    "center_crop": lambda image, *size: F.center_crop(image, size),
+    "hflip": lambda image: F.hflip(image),
+    "grayscale": lambda image, channels: Grayscale(channels)(image),
+    "resize": lambda image, height, width, how: F.resize(image, [height, width], InterpolationMode(how)),
+}
+FILL = [10, 20, 30]
+
+
+def torchvision(case: dict) -> np.ndarray | torch.Tensor:
+    image = load(case["file"])
+    for name, *arguments in case["steps"]:
+        image = STEPS[name](image, *arguments)
+    options = case.get("normalize")
+    if options is None:
+        return np.atleast_3d(np.asarray(image))
+    tensor = F.normalize(F.to_tensor(image), options["mean"], options["std"])
+    return tensor.bfloat16() if options["bfloat16"] else tensor
+
+
+class Comparison(unittest.TestCase):
+    def compare(self, cases: list[dict]):
+        total = 0
+        for case, ours in zip(cases, lockstep_pictures(cases), strict=True):
+            with self.subTest(case=case):
+                self.assertNotIsInstance(ours, str, ours)
+                theirs = torchvision(case)
+                self.assertEqual(ours.shape, theirs.shape)
+                self.assertTrue((torch.equal if isinstance(theirs, torch.Tensor) else np.array_equal)(ours, theirs))
+                total += int(np.prod(theirs.shape))
+        print(f"{len(cases)} cases, {total} numbers, all equal", flush=True)
+        self.assertGreater(total, 0)
+
+    def setUp(self):
+        self.rng = np.random.default_rng(7)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def file(self, height: int, width: int) -> pathlib.Path:
+        path = self.folder / f"{height}x{width}.png"
+        path.write_bytes(encode(textured(self.rng, height, width), "PNG"))
+        return path
+
+
+class Generated(Comparison):
+    def test_center_crop(self):
+        shapes = [(20, 31), (8, 8), (9, 50), (3, 5)]
+        sizes = [(8, 8), (7, 6), (21, 12), (40, 40), (1, 1), (9, 31)]
+        self.compare([{"file": self.file(*shape), "steps": [["center_crop", *size]]}
+                      for shape, size in itertools.product(shapes, sizes)])
+
+    def test_padding(self):
+        modes = ("constant", "edge", "reflect", "symmetric")
+        paddings = [(0, 0, 0, 0), (4, 4, 4, 4), (1, 2, 3, 0), (0, 0, 9, 8), (25, 30, 17, 12)]
+        self.compare([{"file": self.file(*shape), "steps": [["pad", *padding, mode, FILL]]}
+                      for shape, padding, mode in itertools.product([(12, 9), (2, 30)], paddings, modes)])
+
+    def test_crops_and_flips_in_any_order(self):
+        path = self.file(30, 41)
+        steps = [["crop", 3, 5, 8, 9], ["hflip"], ["crop", 2, 1, 4, 6], ["pad", 1, 2, 3, 4, "reflect", FILL],
+                 ["resize", 16, 17, "bilinear"], ["center_crop", 14, 14], ["grayscale", 3]]
+        self.compare([{"file": path, "steps": [steps[i] for i in self.rng.permutation(len(steps))
+                                               if steps[i][0] != "crop" or steps[i][1] == first]}
+                      for first in (3, 2) for _ in range(20)])
+
+    def test_grey(self):
+        colors = self.rng.integers(0, 256, (256, 256, 3), dtype=np.uint8)
+        path = self.folder / "colors.png"
+        Image.fromarray(colors).save(path)
+        self.compare([{"file": path, "steps": [["grayscale", channels]]} for channels in (1, 3)])
+
+    def test_normalized_bits(self):
+        options = [{"mean": mean, "std": std, "channels_last": last, "bfloat16": half}
+                   for mean, std in (([0.0, 0.0, 0.0], [1.0, 1.0, 1.0]), ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+                                     ([0.1307, 0.1307, 0.1307], [0.3081, 0.3081, 0.3081]))
+                   for last in (False, True) for half in (False, True)]
+        path = self.folder / "every value.png"
+        Image.fromarray(np.arange(768, dtype=np.uint16).reshape(16, 16, 3).astype(np.uint8)).save(path)
+        crop, flip = ["crop", 2, 3, 9, 10], ["hflip"]
+        self.compare([{"file": path, "steps": steps, "normalize": one}
+                      for steps, one in itertools.product([[], [crop], [flip], [crop, flip], [flip, crop]], options)])
+        grey = {"mean": [0.1307], "std": [0.3081], "channels_last": False, "bfloat16": False}
+        self.compare([{"file": path, "steps": [["grayscale", 1]], "normalize": grey}])
+
+
+class Real(Comparison):
+    def test_random_resized_crop_given_the_box(self):
+        normalize = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "channels_last": False,
+                     "bfloat16": False}
+        torch.manual_seed(11)
+        cases = []
+        for path in real_pictures("flowers", "train", 10):
+            box = RandomResizedCrop.get_params(load(path), [0.08, 1.0], [3 / 4, 4 / 3])
+            for how in ("bilinear", "bicubic"):
+                steps = [["crop", *box], ["resize", 224, 224, how], ["hflip"]]
+                cases += [{"file": path, "steps": steps}, {"file": path, "steps": steps, "normalize": normalize}]
+        self.compare(cases)
+
+    def test_evaluation_preset(self):
+        self.compare([{"file": path, "steps": [["resize", 256, 256, "bilinear"], ["center_crop", 224, 224]]}
+                      for path in real_pictures("flowers", "val", 10)])
+
+
+def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest distance of the two empirical distributions."""
+    places = np.concatenate([a, b])
+    below = [np.searchsorted(np.sort(x), places, side="right") / len(x) for x in (a, b)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+class Distribution(unittest.TestCase):
+    COUNT = 20000
+    LIMIT = 2.69 * (2 / COUNT) ** 0.5  # exceeded once in a million times when the distributions are equal
+
+    def test_random_resized_crop(self):
+        for height, width in ((333, 500), (500, 250), (32, 32), (20, 400)):
+            ours = np.array([line.split() for line in image_probe("crops", size=[224, 224], image=[height, width],
+                                                                  count=self.COUNT)], dtype=int)
+            torch.manual_seed(3)
+            image = Image.new("RGB", (width, height))
+            theirs = np.array([RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
+                               for _ in range(self.COUNT)])
+            for name, a, b in zip(("top", "left", "height", "width"), ours.T, theirs.T):
+                distance = kolmogorov_smirnov(a, b)
+                print(f"{height}x{width} {name}: distance {distance:.4f}, limit {self.LIMIT:.4f}", flush=True)
+                self.assertLess(distance, self.LIMIT)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,123 @@
+#include "lockstep/data/transforms/geometry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/image_files.h"
+#include "tests/support/pixels.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::data {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::picture;
+using testing::pixels_of;
+using testing::same_pixels;
+using testing::usage_error;
+
+TEST(ResizeTransform, ToASizeOrByTheSmallerEdge) {
+  base::RandomStream unused(0, 0, 0);
+  const Image image = picture(20, 40);
+  Picture one = Picture::borrowed(image.view());
+  Resize(10).apply(one, unused);
+  EXPECT_TRUE(same_pixels(copy_of(one.pixels()), resize(image.view(), {10, 20})));
+  Picture two = Picture::borrowed(image.view());
+  Resize(10, Interpolation::bicubic, 15).apply(two, unused);
+  EXPECT_TRUE(same_pixels(copy_of(two.pixels()), resize(image.view(), {7, 15}, Interpolation::bicubic)));
+  Picture three = Picture::borrowed(image.view());
+  Resize({20, 40}).apply(three, unused);
+  EXPECT_EQ(three.pixels().pixels, image.row(0)) << "nothing to do, nothing copied";
+  EXPECT_EQ(usage_error([] { Resize({0, 3}); }), "Resize: to 0x3, at least 1x1 expected");
+  usage_error([] { Resize(0); });
+  usage_error([] { Resize(10, Interpolation::bilinear, 10); });
+}
+
+TEST(ChooseCrop, StaysInsideAndWithinItsLimits) {
+  const RandomResizedCropOptions options{.size = {8, 8}, .scale = {0.2, 0.5}};
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    base::RandomStream random(1, 2, index);
+    const CropBox box = choose_crop({300, 400}, options, random);
+    EXPECT_GE(box.top, 0);
+    EXPECT_GE(box.left, 0);
+    EXPECT_LE(box.top + box.size.height, 300);
+    EXPECT_LE(box.left + box.size.width, 400);
+    const double area = double(box.size.height) * box.size.width / (300 * 400);
+    const double ratio = double(box.size.width) / box.size.height;
+    EXPECT_TRUE(area > 0.195 && area < 0.505) << area;
+    EXPECT_TRUE(ratio > 0.74 && ratio < 1.35) << ratio;
+  }
+}
+
+TEST(ChooseCrop, TakesTheMiddleWhereNoBoxFits) {
+  base::RandomStream random(1, 2, 3);
+  const RandomResizedCropOptions whole{.size = {8, 8}, .scale = {1, 1}};
+  const CropBox wide = choose_crop({10, 200}, whole, random);  // 4/3 of 10 is 13
+  EXPECT_EQ(wide.size, (Size{10, 13}));
+  EXPECT_EQ(wide.left, 93);
+  const CropBox tall = choose_crop({200, 10}, whole, random);
+  EXPECT_EQ(tall.size, (Size{13, 10}));
+  EXPECT_EQ(tall.top, 93);
+}
+
+TEST(RandomResizedCropTransform, ResizesTheBoxThatItDraws) {
+  const Image image = picture(50, 60);
+  const RandomResizedCropOptions options{.size = {16, 17}, .interpolation = Interpolation::bicubic};
+  for (std::uint64_t index = 0; index < 20; ++index) {
+    base::RandomStream random(1, 2, index), same = random;
+    Picture one = Picture::borrowed(image.view());
+    RandomResizedCrop(options).apply(one, random);
+    const CropBox box = choose_crop({50, 60}, options, same);
+    const ImageView part = image.view().part(box.top, box.left, box.size.height, box.size.width);
+    EXPECT_TRUE(same_pixels(copy_of(one.pixels()), resize(part, {16, 17}, Interpolation::bicubic)));
+  }
+}
+
+TEST(RandomResizedCropTransform, RefusesWhatItCannotDraw) {
+  EXPECT_EQ(usage_error([] {
+              RandomResizedCrop({.size = {0, 8}});
+            }),
+            "RandomResizedCrop: size 0x8, at least 1x1 expected");
+  EXPECT_EQ(usage_error([] {
+              RandomResizedCrop({.size = {8, 8}, .scale = {0.5, 0.2}});
+            }),
+            "RandomResizedCrop: scale from 0.500000 to 0.200000, 0 < low <= high expected");
+  EXPECT_EQ(usage_error([] {
+              RandomResizedCrop({.size = {8, 8}, .ratio = {0, 1}});
+            }),
+            "RandomResizedCrop: ratio from 0.000000 to 1.000000, 0 < low <= high expected");
+}
+
+TEST(RandomHorizontalFlipTransform, MirrorsHalfOfTheTime) {
+  int mirrored = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    base::RandomStream random(1, 2, index);
+    Picture one(picture(2, 2));
+    RandomHorizontalFlip().apply(one, random);
+    mirrored += one.mirrored();
+  }
+  EXPECT_NEAR(mirrored, 1000, 5 * 23);
+  EXPECT_EQ(usage_error([] { RandomHorizontalFlip(1.5); }),
+            "RandomHorizontalFlip: probability 1.500000, 0 to 1 expected");
+}
+
+TEST(GrayscaleTransform, WeighsTheColours) {
+  base::RandomStream unused(0, 0, 0);
+  Image image(1, 4, 3);
+  const std::uint8_t colors[] = {255, 0, 0, 0, 255, 0, 0, 0, 255, 200, 100, 50};
+  std::copy_n(colors, 12, image.row(0));
+  Picture one = Picture::borrowed(image.view());
+  Grayscale().apply(one, unused);
+  EXPECT_THAT(pixels_of(copy_of(one.pixels())), ElementsAre(76, 150, 29, 124));
+  Picture three = Picture::borrowed(image.view());
+  Grayscale(3).apply(three, unused);
+  EXPECT_THAT(pixels_of(copy_of(three.pixels())), ElementsAre(76, 76, 76, 150, 150, 150, 29, 29, 29, 124, 124, 124));
+  Grayscale(3).apply(one, unused);
+  EXPECT_TRUE(same_pixels(copy_of(one.pixels()), copy_of(three.pixels()))) << "from one channel";
+  EXPECT_EQ(usage_error([] { Grayscale(2); }), "Grayscale: 2 channels, 1 or 3 expected");
+}
+
+}  // namespace
+}  // namespace lockstep::data
