@@ -6,7 +6,11 @@
 //
 //   image_probe crops < {"size", "image", "count"}
 // Prints the boxes that RandomResizedCrop draws for the first samples: top, left, height, width.
+//
+//   image_probe policies < {"image"}
+// Prints the tables of AutoAugment, RandAugment and TrivialAugmentWide.
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -14,9 +18,13 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/codecs/decode.h"
+#include "lockstep/data/transforms/augment.h"
+#include "lockstep/data/transforms/color.h"
 #include "lockstep/data/transforms/crop.h"
 #include "lockstep/data/transforms/geometry.h"
 #include "lockstep/data/transforms/normalize.h"
@@ -42,6 +50,16 @@ data::Border border(const json& mode, const json& fill) {
                                                                   {"reflect", data::PaddingMode::reflect},
                                                                   {"symmetric", data::PaddingMode::symmetric}};
   return {kNames.at(mode), fill};
+}
+
+const std::vector<std::string> kOperations = {"Identity",  "ShearX",     "ShearY",       "TranslateX", "TranslateY",
+                                              "Rotate",    "Brightness", "Color",        "Contrast",   "Sharpness",
+                                              "Posterize", "Solarize",   "AutoContrast", "Equalize",   "Invert"};
+
+data::AugmentOp operation(const std::string& name) {
+  const auto place = std::ranges::find(kOperations, name);
+  if (place == kOperations.end()) throw std::invalid_argument("no operation " + name);
+  return data::AugmentOp(place - kOperations.begin());
 }
 
 void apply(const data::Transform& transform, Picture& picture) {
@@ -84,6 +102,17 @@ const std::map<std::string, Step> kSteps = {
        apply(data::CenterCrop({a.at(1), a.at(2)}), p);
      }},
     {"hflip", [](Picture& p, const json&) { p.mirror(); }},
+    // degrees, interpolation, expand, fill
+    {"rotate",
+     [](Picture& p, const json& a) {
+       p.replace(rotate(p.pixels(), a.at(1), {interpolation(a.at(2)), a.at(4)}, a.at(3)));
+     }},
+    // operation, magnitude, interpolation, fill
+    {"augment",
+     [](Picture& p, const json& a) {
+       p.replace(augmented(p.pixels(), operation(a.at(1)), a.at(2), {interpolation(a.at(3)), a.at(4)}));
+     }},
+    {"hue", [](Picture& p, const json& a) { p.replace(data::adjust_hue(p.pixels(), a.at(1))); }},
     // channels
     {"grayscale", [](Picture& p, const json& a) { apply(data::Grayscale(a.at(1)), p); }},
 };
@@ -135,6 +164,31 @@ void draw_crops(const json& request) {
   }
 }
 
+json step_of(const data::PolicyStep& step) {
+  return {kOperations.at(std::size_t(step.op)), step.probability, step.magnitude};
+}
+
+// The tables of the policies: magnitudes by space, operation and bins for a picture of "image"; pairs.
+void print_policies(const json& request) {
+  json tables, pairs;
+  for (const auto& [name, space, bins] :
+       {std::tuple("auto", data::AugmentSpace::standard, 10), std::tuple("rand", data::AugmentSpace::standard, 31),
+        std::tuple("trivial", data::AugmentSpace::wide, 31)}) {
+    for (std::size_t op = 0; op < kOperations.size(); ++op) {
+      const auto one = data::AugmentOp(op);
+      tables[name][kOperations[op]] = {{"magnitudes", magnitudes(space, one, bins, size(request.at("image")))},
+                                       {"signed", is_signed(one)}};
+    }
+  }
+  for (const auto& [name, policy] : {std::pair("imagenet", data::AutoAugmentPolicy::imagenet),
+                                     std::pair("cifar10", data::AutoAugmentPolicy::cifar10)}) {
+    for (const data::PolicyPair& pair : policy_pairs(policy)) {
+      pairs[name].push_back({step_of(pair.first), step_of(pair.second)});
+    }
+  }
+  std::cout << json{{"tables", tables}, {"pairs", pairs}} << "\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -142,7 +196,8 @@ int main(int argc, char** argv) {
     const json request = json::parse(std::cin);
     if (argc == 1) return run_cases(request), 0;
     if (std::string(argv[1]) == "crops") return draw_crops(request), 0;
-    throw std::invalid_argument("usage: image_probe [crops] < request.json");
+    if (std::string(argv[1]) == "policies") return print_policies(request), 0;
+    throw std::invalid_argument("usage: image_probe [crops|policies] < request.json");
   } catch (const std::exception& error) {
     std::cerr << "image_probe: " << error.what() << "\n";
     return 2;

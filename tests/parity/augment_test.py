@@ -1,0 +1,150 @@
+"""Colour and affine operations are torchvision's on Pillow pictures, given the same choice; so are the
+tables of AutoAugment, RandAugment and TrivialAugmentWide."""
+import itertools
+import json
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+from PIL import Image
+from torchvision.transforms import autoaugment
+from torchvision.transforms import functional as F
+from torchvision.transforms.functional import InterpolationMode
+
+from pictures import encode, image_probe, load, lockstep_pictures, real_pictures, textured
+
+FILL = [10, 20, 30]
+STEPS = {
+    "augment": lambda image, name, magnitude, how, fill: autoaugment._apply_op(
+        image, name, magnitude, InterpolationMode(how), fill),
+    "rotate": lambda image, degrees, how, expand, fill: F.rotate(
+        image, degrees, InterpolationMode(how), expand, None, fill),
+    "hue": lambda image, factor: F.adjust_hue(image, factor),
+    "grayscale": lambda image, channels: F.to_grayscale(image, channels),
+}
+SPACES = {"auto": (autoaugment.AutoAugment(), 10), "rand": (autoaugment.RandAugment(), 31),
+          "trivial": (autoaugment.TrivialAugmentWide(), 31)}
+
+
+def torch_magnitudes(space: str, size: tuple[int, int]) -> dict:
+    policy, bins = SPACES[space]
+    return policy._augmentation_space(bins) if space == "trivial" else policy._augmentation_space(bins, size)
+
+
+def operations(space: str, size: tuple[int, int]):
+    """Every operation with every magnitude, of either sign."""
+    for name, (magnitudes, signed) in torch_magnitudes(space, size).items():
+        for magnitude in magnitudes.tolist() if magnitudes.ndim else [0.0]:
+            yield name, float(magnitude)
+            if signed:
+                yield name, -float(magnitude)
+
+
+class Comparison(unittest.TestCase):
+    def compare(self, cases: list[dict]):
+        total = 0
+        for case, ours in zip(cases, lockstep_pictures(cases), strict=True):
+            image = load(case["file"])
+            for name, *arguments in case["steps"]:
+                image = STEPS[name](image, *arguments)
+            theirs = np.atleast_3d(np.asarray(image))
+            with self.subTest(case=case):
+                self.assertNotIsInstance(ours, str, ours)
+                self.assertEqual(ours.shape, theirs.shape)
+                total += theirs.size
+                self.assertEqual(np.count_nonzero(ours != theirs), 0)
+        print(f"{len(cases)} cases, {total} samples, all equal", flush=True)
+        self.assertGreater(total, 0)
+
+    def setUp(self):
+        self.rng = np.random.default_rng(8)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def file(self, height: int, width: int) -> pathlib.Path:
+        path = self.folder / f"{height}x{width}.png"
+        path.write_bytes(encode(textured(self.rng, height, width), "PNG"))
+        return path
+
+
+class Generated(Comparison):
+    def test_every_operation_and_magnitude(self):
+        cases = []
+        for shape in ((32, 32), (45, 67)):
+            path = self.file(*shape)
+            for space, how in itertools.product(SPACES, ("nearest", "bilinear")):
+                cases += [{"file": path, "steps": [["augment", name, magnitude, how, FILL]]}
+                          for name, magnitude in operations(space, shape)]
+        self.compare(cases)
+
+    def test_invert_and_grey_pictures(self):
+        path = self.file(20, 30)
+        names = ["Invert", "AutoContrast", "Equalize", "Contrast", "Color", "Sharpness", "Brightness"]
+        self.compare([{"file": path, "steps": [["grayscale", channels], ["augment", name, 0.7, "nearest", FILL]]}
+                      for name, channels in itertools.product(names, (1, 3))])
+
+    def test_rotations(self):
+        degrees = [0, 90, 180, 270, 360, -90, 450, 1, 33.3, -77.7, 123.4, 359.5]
+        degrees += self.rng.uniform(-200, 200, 20).tolist()
+        self.compare([{"file": path, "steps": [["rotate", angle, how, expand, FILL]]}
+                      for path in (self.file(40, 40), self.file(23, 51))
+                      for angle, how, expand in itertools.product(degrees, ("nearest", "bilinear"), (False, True))])
+
+    def test_hues_of_many_colors(self):
+        colors = self.rng.integers(0, 256, (400, 500, 3), dtype=np.uint8)
+        steps = np.linspace(0, 255, 16).astype(np.uint8)
+        colors[:16, :256] = np.stack(np.meshgrid(steps, steps, steps), -1).reshape(16, 256, 3)
+        path = self.folder / "colors.png"
+        Image.fromarray(colors).save(path)
+        factors = [-0.5, -0.3, -0.001, 0.0, 0.004, 0.1, 0.25, 0.49, 0.5]
+        self.compare([{"file": path, "steps": [["hue", factor]]} for factor in factors])
+
+    def test_blends_of_every_pair_of_values(self):
+        """Contrast blends with one value, here each in turn; factors on both sides of 0 and 1."""
+        path = self.folder / "ramp.png"
+        Image.fromarray(np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)).save(path)
+        cases = [{"file": path, "steps": [["augment", "Contrast", float(factor) - 1, "nearest", FILL]]}
+                 for factor in np.linspace(0, 2, 301)]
+        self.compare(cases)
+
+
+class Tables(unittest.TestCase):
+    def compare(self, ours: list[float], theirs: list[float]):
+        """torch.linspace sums in another order on each instruction set, so the last bit of a float is open."""
+        self.assertEqual(len(ours), len(theirs))
+        for a, b in zip(ours, theirs):
+            self.assertAlmostEqual(a, b, delta=abs(b) * 2e-7)
+
+    def test_tables(self):
+        for size in ((32, 32), (333, 500), (224, 224)):
+            (line,) = image_probe("policies", image=size)
+            ours = json.loads(line)
+            for space in SPACES:
+                for name, (magnitudes, signed) in torch_magnitudes(space, size).items():
+                    entry = ours["tables"][space][name]
+                    theirs = [float(x) for x in magnitudes.tolist()] if magnitudes.ndim else None
+                    self.compare(entry["magnitudes"], theirs or [])
+                    if theirs:  # without a strength there is nothing to negate
+                        self.assertEqual(entry["signed"], signed, name)
+
+    def test_pairs(self):
+        (line,) = image_probe("policies", image=(32, 32))
+        for name, pairs in json.loads(line)["pairs"].items():
+            policy = autoaugment.AutoAugment(autoaugment.AutoAugmentPolicy(name))
+            theirs = [[[op, p, magnitude or 0] for op, p, magnitude in pair] for pair in policy.policies]
+            self.assertEqual(pairs, theirs)
+            self.assertEqual(len(pairs), 25)
+
+
+class Real(Comparison):
+    def test_photographs(self):
+        cases = []
+        for path in real_pictures("flowers", "train", 1) + real_pictures("cifar10-small", "train", 2):
+            width, height = load(path).size
+            cases += [{"file": path, "steps": [["augment", name, magnitude, "nearest", FILL]]}
+                      for name, magnitude in operations("auto", (height, width))]
+        self.compare(cases)
+
+
+if __name__ == "__main__":
+    unittest.main()
