@@ -9,6 +9,9 @@
 //
 //   image_probe policies < {"image"}
 // Prints the tables of AutoAugment, RandAugment and TrivialAugmentWide.
+//
+//   image_probe folder < {"path"}
+// Prints the classes and the [path, label] of the samples of an ImageFolder.
 
 #include <algorithm>
 #include <fstream>
@@ -23,6 +26,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/codecs/decode.h"
+#include "lockstep/data/readers/image_folder.h"
 #include "lockstep/data/transforms/augment.h"
 #include "lockstep/data/transforms/color.h"
 #include "lockstep/data/transforms/crop.h"
@@ -189,6 +193,13 @@ void print_policies(const json& request) {
   std::cout << json{{"tables", tables}, {"pairs", pairs}} << "\n";
 }
 
+void print_folder(const json& request) {
+  const data::ImageFolder set(request.at("path"));
+  json samples;
+  for (const data::ImageFolder::Entry& entry : set.entries()) samples.push_back({entry.path, entry.label});
+  std::cout << json{{"classes", set.classes()}, {"samples", samples}} << "\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -197,7 +208,8 @@ int main(int argc, char** argv) {
     if (argc == 1) return run_cases(request), 0;
     if (std::string(argv[1]) == "crops") return draw_crops(request), 0;
     if (std::string(argv[1]) == "policies") return print_policies(request), 0;
-    throw std::invalid_argument("usage: image_probe [crops|policies] < request.json");
+    if (std::string(argv[1]) == "folder") return print_folder(request), 0;
+    throw std::invalid_argument("usage: image_probe [crops|policies|folder] < request.json");
   } catch (const std::exception& error) {
     std::cerr << "image_probe: " << error.what() << "\n";
     return 2;

@@ -1,0 +1,38 @@
+#include "lockstep/data/picture_set.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::data {
+
+void check_index(std::int64_t index, std::int64_t size) {
+  if (index >= 0 && index < size) return;
+  throw UsageError("sample " + std::to_string(index) + " asked for, the set has " + std::to_string(size));
+}
+
+MemoryPictures::MemoryPictures(Content content) : content_(std::move(content)) {
+  const std::size_t expected = content_.labels.size() * picture_bytes();
+  if (content_.pixels.size() != expected) {
+    throw UsageError(std::to_string(content_.pixels.size()) + " bytes of pixels for " +
+                     std::to_string(content_.labels.size()) + " labels, " + std::to_string(expected) + " expected");
+  }
+  for (std::size_t i = 0; i < content_.labels.size(); ++i) {
+    const std::int64_t label = content_.labels[i];
+    if (label >= 0 && label < std::int64_t(content_.classes.size())) continue;
+    throw UsageError("label " + std::to_string(label) + " of sample " + std::to_string(i) + ", there are " +
+                     std::to_string(content_.classes.size()) + " classes");
+  }
+}
+
+std::size_t MemoryPictures::picture_bytes() const {
+  return std::size_t(content_.size.height) * std::size_t(content_.size.width) * std::size_t(content_.channels);
+}
+
+Sample MemoryPictures::get(std::int64_t index) const {
+  check_index(index, size());
+  const auto [height, width] = content_.size;
+  const std::uint8_t* pixels = content_.pixels.data() + std::size_t(index) * picture_bytes();
+  const ImageView view{pixels, height, width, content_.channels, std::ptrdiff_t(width) * content_.channels};
+  return {Picture::borrowed(view), content_.labels[std::size_t(index)]};
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,40 @@
+#pragma once
+
+// A folder per class, as torchvision's ImageFolder reads it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/picture_set.h"
+
+namespace lockstep::data {
+
+/// The pictures in the folders of `path`: the folders' names, sorted by their bytes (Python's order of
+/// UTF-8 names), are the classes; their files ending in .jpg, .jpeg or .png (upper or lower case), in
+/// sub-folders too, are the samples, in torchvision's order. Other files are passed over. Symbolic links
+/// are followed. Pictures are read when asked for.
+class ImageFolder : public PictureSet {
+ public:
+  struct Entry {
+    std::string path;
+    std::int64_t label;
+  };
+
+  /// UsageError: no such folder, one that cannot be read, no class folder, a class without pictures, a link
+  /// that leads back into itself; a picture of a kind that torchvision would read and we cannot (.bmp,
+  /// .pgm, .ppm, .tif, .tiff, .webp), because the sets would differ.
+  explicit ImageFolder(const std::string& path);
+
+  std::int64_t size() const override { return std::int64_t(entries_.size()); }
+  /// UsageError also for an index outside the set.
+  Sample get(std::int64_t index) const override;
+  const std::vector<std::string>& classes() const override { return classes_; }
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  std::vector<std::string> classes_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace lockstep::data

@@ -1,0 +1,109 @@
+#include "lockstep/data/readers/image_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/image_files.h"
+#include "tests/support/pixels.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::data {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using testing::picture;
+using testing::same_pixels;
+using testing::ScratchFolder;
+using testing::usage_error;
+
+std::string png(int side) {
+  const testing::Bytes bytes = testing::png_file(picture(side, side), false);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::string> names_of(const ImageFolder& set, const ScratchFolder& folder) {
+  std::vector<std::string> names;
+  for (const ImageFolder::Entry& entry : set.entries()) {
+    names.push_back(std::to_string(entry.label) + " " + entry.path.substr(folder.path().size() + 1));
+  }
+  return names;
+}
+
+TEST(ImageFolder, ClassesAndFilesComeInTorchvisionsOrder) {
+  const ScratchFolder folder;
+  for (const char* name : {"b/2.png", "b/10.PNG", "b/deep/1.jpeg", "b/deep/sub/1.png", "b/deep-er/1.Jpg", "B/x.jpg",
+                           "ä/é.png", "b/notes.txt"}) {
+    folder.write(name, "");
+  }
+  folder.write("README", "");
+  const ImageFolder set(folder.path());
+  EXPECT_THAT(set.classes(), ElementsAre("B", "b", "ä"));
+  EXPECT_THAT(names_of(set, folder), ElementsAre("0 B/x.jpg", "1 b/10.PNG", "1 b/2.png", "1 b/deep/1.jpeg",
+                                                 "1 b/deep-er/1.Jpg", "1 b/deep/sub/1.png", "2 ä/é.png"));
+  EXPECT_EQ(set.size(), 7);
+}
+
+TEST(ImageFolder, ReadsAPictureWhenItIsAskedFor) {
+  const ScratchFolder folder;
+  folder.write("cat/1.png", png(5));
+  folder.write("dog/1.png", png(6));
+  folder.write("dog/2.png", "damaged");
+  const ImageFolder set(folder.path());
+  Sample sample = set.get(1);
+  EXPECT_EQ(sample.label, 1);
+  EXPECT_TRUE(same_pixels(copy_of(sample.picture.pixels()), picture(6, 6)));
+  EXPECT_EQ(usage_error([&] { set.get(2); }),
+            "'" + folder.file("dog/2.png") + "': neither JPEG nor PNG by its first bytes");
+  fs::remove(folder.file("cat/1.png"));
+  EXPECT_EQ(usage_error([&] { set.get(0); }),
+            "cannot open '" + folder.file("cat/1.png") + "': No such file or directory");
+  EXPECT_EQ(usage_error([&] { set.get(3); }), "sample 3 asked for, the set has 3");
+}
+
+TEST(ImageFolder, FollowsLinks) {
+  const ScratchFolder folder, elsewhere;
+  elsewhere.write("pictures/1.png", png(4));
+  folder.write("a/own.png", png(4));
+  fs::create_directory_symlink(elsewhere.file("pictures"), folder.file("b"));
+  fs::create_directory_symlink(elsewhere.file("pictures"), folder.file("a/more"));
+  fs::create_symlink(elsewhere.file("pictures/1.png"), folder.file("a/link.png"));
+  const ImageFolder set(folder.path());
+  EXPECT_THAT(names_of(set, folder), ElementsAre("0 a/link.png", "0 a/own.png", "0 a/more/1.png", "1 b/1.png"));
+  EXPECT_EQ(set.get(3).picture.size(), (Size{4, 4}));
+}
+
+TEST(ImageFolder, NamesALinkThatLeadsBack) {
+  const ScratchFolder folder;
+  folder.write("a/deep/1.png", png(4));
+  fs::create_directory_symlink("..", folder.file("a/deep/up"));
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }), "'" + folder.file("a/deep/up") + "': a link back to '" +
+                                                                  fs::canonical(folder.file("a")).string() +
+                                                                  "', which contains it");
+}
+
+TEST(ImageFolder, RefusesWhatIsNoSet) {
+  const ScratchFolder folder;
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.file("gone")}; }),
+            "cannot read the folder '" + folder.file("gone") + "': No such file or directory");
+  folder.write("1.png", png(4));
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }), "'" + folder.path() + "': no class folder in it");
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.file("1.png")}; }),
+            "cannot read the folder '" + folder.file("1.png") + "': Not a directory");
+  folder.write("full/1.png", png(4));
+  folder.write("empty/notes.txt", "");
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }),
+            "'" + folder.path() + "': no picture (.jpg, .jpeg, .png) for class empty");
+  folder.write("void/notes.txt", "");
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }),
+            "'" + folder.path() + "': no picture (.jpg, .jpeg, .png) for classes empty, void");
+  folder.write("void/1.BMP", "");
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }),
+            "'" + folder.file("void/1.BMP") + "': only JPEG and PNG pictures can be read");
+}
+
+}  // namespace
+}  // namespace lockstep::data
