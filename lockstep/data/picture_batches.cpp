@@ -1,0 +1,74 @@
+#include "lockstep/data/picture_batches.h"
+
+#include <ATen/ops/empty.h>
+
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::data {
+namespace {
+
+std::string shape_of(const Picture& picture) {
+  return to_string(picture.size()) + " with " + std::to_string(picture.channels()) +
+         (picture.channels() == 1 ? " channel" : " channels");
+}
+
+}  // namespace
+
+PictureBatches::PictureBatches(std::shared_ptr<const PictureSet> set, Compose transforms,
+                               const NormalizeOptions& normalize, std::uint64_t seed)
+    : set_(std::move(set)),
+      transforms_(std::move(transforms)),
+      options_(normalize),
+      normalize_(normalize),
+      seed_(seed) {}
+
+Sample PictureBatches::prepared(std::uint64_t epoch, std::int64_t index) const {
+  try {
+    Sample sample = set_->get(index);
+    transforms_.apply(sample.picture, {.seed = seed_, .epoch = epoch, .index = std::uint64_t(index)});
+    return sample;
+  } catch (const UsageError& error) {
+    throw UsageError("sample " + std::to_string(index) + ": " + error.what());
+  }
+}
+
+at::Tensor PictureBatches::empty_like(const Picture& first, std::int64_t count) const {
+  const auto type = options_.type == PixelType::float32 ? at::kFloat : at::kBFloat16;
+  const auto format =
+      options_.layout == PixelLayout::planes ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
+  return at::empty({count, first.channels(), first.size().height, first.size().width},
+                   at::TensorOptions().dtype(type).memory_format(format));
+}
+
+Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> indices) const {
+  const auto count = std::int64_t(indices.size());
+  Batch batch{{}, at::empty({count}, at::kLong)};
+  if (indices.empty()) {
+    batch.data = at::empty({0}, at::kFloat);
+    return batch;
+  }
+  Picture first;
+  char* slot = nullptr;
+  std::int64_t* target = batch.target.mutable_data_ptr<std::int64_t>();
+  for (const std::int64_t index : indices) {
+    const Sample sample = prepared(epoch, index);
+    if (slot == nullptr) {
+      first = sample.picture;
+      batch.data = empty_like(first, count);
+      slot = static_cast<char*>(batch.data.mutable_data_ptr());
+    }
+    if (sample.picture.size() != first.size() || sample.picture.channels() != first.channels()) {
+      throw UsageError("sample " + std::to_string(index) + " is " + shape_of(sample.picture) + ", sample " +
+                       std::to_string(indices[0]) + " of the batch " + shape_of(first) +
+                       ": a transform to one size is missing");
+    }
+    normalize_.write(sample.picture, slot);
+    slot += normalize_.bytes(first.size(), first.channels());
+    *target++ = sample.label;
+  }
+  return batch;
+}
+
+}  // namespace lockstep::data

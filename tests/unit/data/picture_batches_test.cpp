@@ -1,0 +1,118 @@
+#include "lockstep/data/picture_batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "lockstep/data/loader.h"
+#include "lockstep/data/transforms/crop.h"
+#include "lockstep/data/transforms/geometry.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::data {
+namespace {
+
+using testing::usage_error;
+
+constexpr int kCount = 12;
+
+std::shared_ptr<const PictureSet> colours() {
+  MemoryPictures::Content content{.size = {16, 16}, .classes = {"even", "odd"}};
+  for (int i = 0; i < kCount * 16 * 16 * 3; ++i) content.pixels.push_back(std::uint8_t(i * 37 + i / 768));
+  for (int i = 0; i < kCount; ++i) content.labels.push_back(i % 2);
+  return std::make_shared<MemoryPictures>(std::move(content));
+}
+
+Compose augmentation() {
+  return Compose().then(RandomCrop({.size = {16, 16}, .padding = {4, 4, 4, 4}})).then(RandomHorizontalFlip());
+}
+
+at::Tensor pixels_of(const PictureSet& set, std::int64_t index) {
+  Sample sample = set.get(index);
+  const ImageView& view = sample.picture.pixels();
+  return torch::from_blob(const_cast<std::uint8_t*>(view.pixels), {16, 16, 3}, torch::kByte).permute({2, 0, 1});
+}
+
+TEST(PictureBatches, AreNormalisedPixelsAndLabels) {
+  const std::vector<std::int64_t> indices = {7, 0, 7};
+  for (const bool last : {false, true}) {
+    for (const bool half : {false, true}) {
+      const PictureBatches batches(colours(), Compose(),
+                                   {.mean = {0.5, 0.4, 0.3},
+                                    .std = {0.2, 0.3, 0.4},
+                                    .layout = last ? PixelLayout::channels_last : PixelLayout::planes,
+                                    .type = half ? PixelType::bfloat16 : PixelType::float32});
+      const Batch batch = batches.make(0, indices);
+      EXPECT_TRUE(batch.data.is_contiguous(last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous));
+      EXPECT_EQ(batch.data.scalar_type(), half ? at::kBFloat16 : at::kFloat);
+      const at::Tensor mean = torch::tensor({0.5f, 0.4f, 0.3f}).view({3, 1, 1});
+      const at::Tensor std = torch::tensor({0.2f, 0.3f, 0.4f}).view({3, 1, 1});
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        const at::Tensor expected = pixels_of(batches.set(), indices[i]).to(at::kFloat).div(255).sub(mean).div(std);
+        EXPECT_TRUE(at::equal(batch.data[std::int64_t(i)], half ? expected.to(at::kBFloat16) : expected));
+        EXPECT_EQ(batch.target[std::int64_t(i)].item<std::int64_t>(), indices[i] % 2);
+      }
+    }
+  }
+}
+
+TEST(PictureBatches, ASampleIsAugmentedAlikeInAnyBatchOfItsEpoch) {
+  const PictureBatches batches(colours(), augmentation(), {}, 5);
+  std::vector<std::int64_t> all(kCount);
+  std::iota(all.begin(), all.end(), 0);
+  const at::Tensor together = batches.make(3, all).data;
+  for (const std::int64_t index : all) {
+    const std::vector<std::int64_t> one = {index};
+    EXPECT_TRUE(at::equal(batches.make(3, one).data[0], together[index]));
+  }
+  EXPECT_FALSE(at::equal(batches.make(4, all).data, together));
+  EXPECT_FALSE(at::equal(PictureBatches(colours(), augmentation(), {}, 6).make(3, all).data, together));
+}
+
+TEST(PictureBatches, AreTheSameForAnyNumberOfWorkers) {
+  const auto batches = std::make_shared<PictureBatches>(colours(), augmentation());
+  const BatchSource source = [batches](std::int64_t number) {
+    const std::vector<std::int64_t> indices = {number % kCount, (number * 5 + 1) % kCount};
+    return batches->make(std::uint64_t(number / kCount), indices);
+  };
+  Loader one(source, 0, 40, {.workers = 1}), four(source, 0, 40, {.workers = 4, .prefetch = 6});
+  while (const std::optional<Batch> a = one.next()) {
+    const std::optional<Batch> b = four.next();
+    ASSERT_TRUE(b);
+    EXPECT_TRUE(at::equal(a->data, b->data));
+    EXPECT_TRUE(at::equal(a->target, b->target));
+  }
+  EXPECT_FALSE(four.next());
+}
+
+// Two sizes, and a sample that cannot be read.
+class Mixed : public PictureSet {
+ public:
+  std::int64_t size() const override { return 3; }
+  Sample get(std::int64_t index) const override {
+    if (index == 2) throw UsageError("'x.jpg': truncated");
+    return {Picture(Image(4, 4 + int(index), 1)), 0};
+  }
+  const std::vector<std::string>& classes() const override { return classes_; }
+
+ private:
+  std::vector<std::string> classes_ = {"only"};
+};
+
+TEST(PictureBatches, NameTheSampleThatDoesNotFit) {
+  const PictureBatches batches(std::make_shared<Mixed>(), Compose());
+  const std::vector<std::int64_t> sizes = {0, 1}, damaged = {0, 2};
+  EXPECT_EQ(usage_error([&] { batches.make(0, sizes); }),
+            "sample 1 is 4x5 with 1 channel, sample 0 of the batch 4x4 with 1 channel: a transform to one size is "
+            "missing");
+  EXPECT_EQ(usage_error([&] { batches.make(0, damaged); }), "sample 2: 'x.jpg': truncated");
+}
+
+TEST(PictureBatches, OfNoSamplesAreEmpty) {
+  const Batch batch = PictureBatches(colours(), Compose()).make(0, {});
+  EXPECT_EQ(batch.data.numel(), 0);
+  EXPECT_EQ(batch.target.numel(), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::data
