@@ -17,27 +17,37 @@ std::string shape_of(const Picture& picture) {
 }  // namespace
 
 PictureBatches::PictureBatches(std::shared_ptr<const PictureSet> set, Compose transforms,
-                               const NormalizeOptions& normalize, std::uint64_t seed)
-    : set_(std::move(set)),
-      transforms_(std::move(transforms)),
-      options_(normalize),
-      normalize_(normalize),
-      seed_(seed) {}
+                               const PictureBatchOptions& options)
+    : set_(std::move(set)), transforms_(std::move(transforms)), options_(options), normalize_(options.normalize) {
+  if (options.erasing) erasing_.emplace(*options.erasing);
+}
 
-Sample PictureBatches::prepared(std::uint64_t epoch, std::int64_t index) const {
+SampleKey PictureBatches::key(std::uint64_t epoch, std::int64_t index) const {
+  return {.seed = options_.seed, .epoch = epoch, .index = std::uint64_t(index)};
+}
+
+Sample PictureBatches::prepared(const SampleKey& key) const {
   try {
-    Sample sample = set_->get(index);
-    transforms_.apply(sample.picture, {.seed = seed_, .epoch = epoch, .index = std::uint64_t(index)});
+    Sample sample = set_->get(std::int64_t(key.index));
+    transforms_.apply(sample.picture, key);
     return sample;
   } catch (const UsageError& error) {
-    throw UsageError("sample " + std::to_string(index) + ": " + error.what());
+    throw UsageError("sample " + std::to_string(key.index) + ": " + error.what());
   }
 }
 
+void PictureBatches::write(const Picture& picture, const SampleKey& key, void* place) const {
+  const Slot slot = normalize_.slot(place, picture.size(), picture.channels());
+  normalize_.write(picture, slot);
+  if (!erasing_) return;
+  base::RandomStream random = transform_stream(key, transforms_.size());
+  erasing_->apply(slot, random);
+}
+
 at::Tensor PictureBatches::empty_like(const Picture& first, std::int64_t count) const {
-  const auto type = options_.type == PixelType::float32 ? at::kFloat : at::kBFloat16;
+  const auto type = options_.normalize.type == PixelType::float32 ? at::kFloat : at::kBFloat16;
   const auto format =
-      options_.layout == PixelLayout::planes ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
+      options_.normalize.layout == PixelLayout::planes ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
   return at::empty({count, first.channels(), first.size().height, first.size().width},
                    at::TensorOptions().dtype(type).memory_format(format));
 }
@@ -53,7 +63,7 @@ Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> in
   char* slot = nullptr;
   std::int64_t* target = batch.target.mutable_data_ptr<std::int64_t>();
   for (const std::int64_t index : indices) {
-    const Sample sample = prepared(epoch, index);
+    const Sample sample = prepared(key(epoch, index));
     if (slot == nullptr) {
       first = sample.picture;
       batch.data = empty_like(first, count);
@@ -64,8 +74,8 @@ Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> in
                        std::to_string(indices[0]) + " of the batch " + shape_of(first) +
                        ": a transform to one size is missing");
     }
-    normalize_.write(sample.picture, slot);
-    slot += normalize_.bytes(first.size(), first.channels());
+    write(sample.picture, key(epoch, index), slot);
+    slot += normalize_.slot(slot, first.size(), first.channels()).bytes();
     *target++ = sample.label;
   }
   return batch;

@@ -4,22 +4,29 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/picture_set.h"
 #include "lockstep/data/transforms/normalize.h"
+#include "lockstep/data/transforms/random_erasing.h"
 #include "lockstep/data/transforms/transform.h"
 
 namespace lockstep::data {
+
+struct PictureBatchOptions {
+  NormalizeOptions normalize = {};
+  std::optional<RandomErasingOptions> erasing = {};
+  std::uint64_t seed = 0;  ///< of the augmentation
+};
 
 /// Reads, transforms and normalises pictures straight into batch tensors. Thread-safe; plain loops, no
 /// ATen kernels (see make_batch of dataset.h).
 class PictureBatches {
  public:
-  /// `seed` is that of the augmentation. The set is shared: batches do not refer to it.
-  PictureBatches(std::shared_ptr<const PictureSet> set, Compose transforms, const NormalizeOptions& normalize = {},
-                 std::uint64_t seed = 0);
+  /// UsageError as of Normalize and RandomErasing. Batches do not refer to the set.
+  PictureBatches(std::shared_ptr<const PictureSet> set, Compose transforms, const PictureBatchOptions& options = {});
 
   /// The samples `indices` of the set, augmented as in `epoch`: data [B, channels, height, width] of the
   /// type and layout of NormalizeOptions, and labels. No samples give an empty batch of shape [0].
@@ -30,14 +37,16 @@ class PictureBatches {
   const PictureSet& set() const { return *set_; }
 
  private:
-  Sample prepared(std::uint64_t epoch, std::int64_t index) const;
+  SampleKey key(std::uint64_t epoch, std::int64_t index) const;
+  Sample prepared(const SampleKey& key) const;
+  void write(const Picture& picture, const SampleKey& key, void* place) const;
   at::Tensor empty_like(const Picture& first, std::int64_t count) const;
 
   std::shared_ptr<const PictureSet> set_;
   Compose transforms_;
-  NormalizeOptions options_;
+  PictureBatchOptions options_;
   Normalize normalize_;
-  std::uint64_t seed_;
+  std::optional<RandomErasing> erasing_;
 };
 
 }  // namespace lockstep::data

@@ -5,7 +5,8 @@
 // or {"error": message}, and appends the pixels or the normalised numbers to the output file.
 //
 //   image_probe crops < {"size", "image", "count"}
-// Prints the boxes that RandomResizedCrop draws for the first samples: top, left, height, width.
+// Prints the boxes that RandomResizedCrop draws for the first samples: top, left, height, width;
+// image_probe erasings: those of RandomErasing.
 //
 //   image_probe policies < {"image"}
 // Prints the tables of AutoAugment, RandAugment and TrivialAugmentWide.
@@ -32,6 +33,7 @@
 #include "lockstep/data/transforms/crop.h"
 #include "lockstep/data/transforms/geometry.h"
 #include "lockstep/data/transforms/normalize.h"
+#include "lockstep/data/transforms/random_erasing.h"
 
 namespace {
 
@@ -127,8 +129,15 @@ std::string normalized(const Picture& picture, const json& options) {
                                    .std = options.at("std"),
                                    .layout = last ? data::PixelLayout::channels_last : data::PixelLayout::planes,
                                    .type = half ? data::PixelType::bfloat16 : data::PixelType::float32});
-  std::string bytes(normalize.bytes(picture.size(), picture.channels()), '\0');
-  normalize.write(picture, bytes.data());
+  std::string bytes(normalize.slot(nullptr, picture.size(), picture.channels()).bytes(), '\0');
+  const data::Slot slot = normalize.slot(bytes.data(), picture.size(), picture.channels());
+  normalize.write(picture, slot);
+  if (options.contains("erase")) {
+    const json& box = options.at("erase");
+    base::RandomStream unused(0, 0, 0);
+    data::RandomErasing({.value = options.at("value")})
+        .erase(slot, {box.at(0), box.at(1), {box.at(2), box.at(3)}}, unused);
+  }
   return bytes;
 }
 
@@ -164,6 +173,15 @@ void draw_crops(const json& request) {
   for (std::uint64_t index = 0; index < request.at("count"); ++index) {
     base::RandomStream random = data::transform_stream({.seed = 1, .index = index}, 0);
     const data::CropBox box = choose_crop(size(request.at("image")), {.size = size(request.at("size"))}, random);
+    std::cout << box.top << " " << box.left << " " << box.size.height << " " << box.size.width << "\n";
+  }
+}
+
+void draw_erasings(const json& request) {
+  const data::RandomErasing erasing;
+  for (std::uint64_t index = 0; index < request.at("count"); ++index) {
+    base::RandomStream random = data::transform_stream({.seed = 1, .index = index}, 0);
+    const data::CropBox box = erasing.choose(size(request.at("image")), random).value_or(data::CropBox{});
     std::cout << box.top << " " << box.left << " " << box.size.height << " " << box.size.width << "\n";
   }
 }
@@ -207,9 +225,10 @@ int main(int argc, char** argv) {
     const json request = json::parse(std::cin);
     if (argc == 1) return run_cases(request), 0;
     if (std::string(argv[1]) == "crops") return draw_crops(request), 0;
+    if (std::string(argv[1]) == "erasings") return draw_erasings(request), 0;
     if (std::string(argv[1]) == "policies") return print_policies(request), 0;
     if (std::string(argv[1]) == "folder") return print_folder(request), 0;
-    throw std::invalid_argument("usage: image_probe [crops|policies|folder] < request.json");
+    throw std::invalid_argument("usage: image_probe [crops|erasings|policies|folder] < request.json");
   } catch (const std::exception& error) {
     std::cerr << "image_probe: " << error.what() << "\n";
     return 2;

@@ -8,7 +8,7 @@ import unittest
 import numpy as np
 import torch
 from PIL import Image
-from torchvision.transforms import Grayscale, RandomResizedCrop
+from torchvision.transforms import Grayscale, RandomErasing, RandomResizedCrop
 from torchvision.transforms import functional as F
 from torchvision.transforms.functional import InterpolationMode
 
@@ -33,6 +33,8 @@ def torchvision(case: dict) -> np.ndarray | torch.Tensor:
     if options is None:
         return np.atleast_3d(np.asarray(image))
     tensor = F.normalize(F.to_tensor(image), options["mean"], options["std"])
+    if "erase" in options:
+        tensor = F.erase(tensor, *options["erase"], torch.tensor(options["value"])[:, None, None])
     return tensor.bfloat16() if options["bfloat16"] else tensor
 
 
@@ -100,6 +102,14 @@ class Generated(Comparison):
         self.compare([{"file": path, "steps": [["grayscale", 1]], "normalize": grey}])
 
 
+    def test_erasing_given_the_box(self):
+        path = self.file(20, 30)
+        self.compare([{"file": path, "steps": [], "normalize": {
+            "mean": [0.5], "std": [0.25], "channels_last": last, "bfloat16": half, "erase": box, "value": value}}
+            for last in (False, True) for half in (False, True) for value in ([0.5], [1.0, 2.0, 3.0])
+            for box in ([0, 0, 20, 30], [3, 5, 7, 2], [19, 29, 1, 1], [5, 5, 0, 4])])
+
+
 class Real(Comparison):
     def test_random_resized_crop_given_the_box(self):
         normalize = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "channels_last": False,
@@ -129,18 +139,30 @@ class Distribution(unittest.TestCase):
     COUNT = 20000
     LIMIT = 2.69 * (2 / COUNT) ** 0.5  # exceeded once in a million times when the distributions are equal
 
+    def compare(self, ours: list[str], theirs: list, name: str):
+        for what, a, b in zip(("top", "left", "height", "width"),
+                              np.array([line.split() for line in ours], dtype=int).T, np.array(theirs).T):
+            distance = kolmogorov_smirnov(a, b)
+            print(f"{name} {what}: distance {distance:.4f}, limit {self.LIMIT:.4f}", flush=True)
+            self.assertLess(distance, self.LIMIT)
+
     def test_random_resized_crop(self):
         for height, width in ((333, 500), (500, 250), (32, 32), (20, 400)):
-            ours = np.array([line.split() for line in image_probe("crops", size=[224, 224], image=[height, width],
-                                                                  count=self.COUNT)], dtype=int)
+            ours = image_probe("crops", size=[224, 224], image=[height, width], count=self.COUNT)
             torch.manual_seed(3)
             image = Image.new("RGB", (width, height))
-            theirs = np.array([RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
-                               for _ in range(self.COUNT)])
-            for name, a, b in zip(("top", "left", "height", "width"), ours.T, theirs.T):
-                distance = kolmogorov_smirnov(a, b)
-                print(f"{height}x{width} {name}: distance {distance:.4f}, limit {self.LIMIT:.4f}", flush=True)
-                self.assertLess(distance, self.LIMIT)
+            theirs = [RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(self.COUNT)]
+            self.compare(ours, theirs, f"crop of {height}x{width}")
+
+    def test_random_erasing(self):
+        for height, width in ((224, 224), (32, 32), (20, 90)):
+            ours = image_probe("erasings", image=[height, width], count=self.COUNT)
+            torch.manual_seed(4)
+            image = torch.zeros(1, height, width)
+            drawn = [RandomErasing.get_params(image, (0.02, 0.33), (0.3, 3.3), [0.0])[:4] for _ in range(self.COUNT)]
+            # torchvision "erases" the whole picture with itself when no box fits; we draw none.
+            theirs = [(0, 0, 0, 0) if box[2:] == (height, width) else box for box in drawn]
+            self.compare(ours, theirs, f"erasing of {height}x{width}")
 
 
 if __name__ == "__main__":

@@ -81,16 +81,28 @@ Normalize::Normalize(const NormalizeOptions& options) : layout_(options.layout),
   }
 }
 
-std::size_t Normalize::bytes(Size size, int channels) const {
-  const std::size_t sample = type_ == PixelType::float32 ? sizeof(float) : sizeof(std::uint16_t);
-  return std::size_t(size.height) * std::size_t(size.width) * std::size_t(channels) * sample;
+std::size_t Slot::bytes() const {
+  const std::size_t number = type == PixelType::float32 ? sizeof(float) : sizeof(std::uint16_t);
+  return std::size_t(size.height) * std::size_t(size.width) * std::size_t(channels) * number;
 }
 
-void Normalize::write(const Picture& picture, void* slot) const {
-  if (type_ == PixelType::float32) {
-    write_as(layout_, picture, floats_, slot);
+void Slot::set(int channel, int row, int column, float value) const {
+  const std::ptrdiff_t pixel = std::ptrdiff_t(row) * size.width + column;
+  const std::ptrdiff_t place = layout == PixelLayout::planes
+                                   ? std::ptrdiff_t(channel) * size.height * size.width + pixel
+                                   : pixel * channels + channel;
+  if (type == PixelType::float32) {
+    static_cast<float*>(data)[place] = value;
   } else {
-    write_as(layout_, picture, halves_, slot);
+    static_cast<std::uint16_t*>(data)[place] = to_bfloat16(value);
+  }
+}
+
+void Normalize::write(const Picture& picture, const Slot& slot) const {
+  if (type_ == PixelType::float32) {
+    write_as(layout_, picture, floats_, slot.data);
+  } else {
+    write_as(layout_, picture, halves_, slot.data);
   }
 }
 

@@ -21,6 +21,20 @@ enum class PixelType {
   bfloat16,  ///< the float32 value, rounded to the nearest, half to even
 };
 
+/// The numbers of one picture, in somebody's memory.
+struct Slot {
+  void* data = nullptr;
+  Size size;
+  int channels = 0;
+  PixelLayout layout = PixelLayout::planes;
+  PixelType type = PixelType::float32;
+
+  /// What it takes.
+  std::size_t bytes() const;
+  /// Writes one number; must be inside.
+  void set(int channel, int row, int column, float value) const;
+};
+
 struct NormalizeOptions {
   std::vector<double> mean = {0};  ///< per channel; one for all of them
   std::vector<double> std = {1};   ///< per channel; one for all of them
@@ -35,11 +49,11 @@ class Normalize {
   /// UsageError unless mean and std have one or three numbers each, std none that is zero.
   explicit Normalize(const NormalizeOptions& options = {});
 
-  /// What one picture of this shape takes.
-  std::size_t bytes(Size size, int channels) const;
+  /// The place at `data` for a picture of this shape.
+  Slot slot(void* data, Size size, int channels) const { return {data, size, channels, layout_, type_}; }
 
-  /// Writes the picture to `slot`, which has room for bytes(picture.size(), picture.channels()).
-  void write(const Picture& picture, void* slot) const;
+  /// Writes the picture to the slot, which has its size and channels.
+  void write(const Picture& picture, const Slot& slot) const;
 
  private:
   template <class T>

@@ -44,6 +44,9 @@ class Compose {
 
   void apply(Picture& picture, const SampleKey& key) const;
 
+  /// How many there are: the position of what comes after them.
+  std::uint32_t size() const { return std::uint32_t(transforms_.size()); }
+
  private:
   std::vector<std::unique_ptr<const Transform>> transforms_;
 };

@@ -38,10 +38,10 @@ TEST(PictureBatches, AreNormalisedPixelsAndLabels) {
   for (const bool last : {false, true}) {
     for (const bool half : {false, true}) {
       const PictureBatches batches(colours(), Compose(),
-                                   {.mean = {0.5, 0.4, 0.3},
-                                    .std = {0.2, 0.3, 0.4},
-                                    .layout = last ? PixelLayout::channels_last : PixelLayout::planes,
-                                    .type = half ? PixelType::bfloat16 : PixelType::float32});
+                                   {.normalize = {.mean = {0.5, 0.4, 0.3},
+                                                  .std = {0.2, 0.3, 0.4},
+                                                  .layout = last ? PixelLayout::channels_last : PixelLayout::planes,
+                                                  .type = half ? PixelType::bfloat16 : PixelType::float32}});
       const Batch batch = batches.make(0, indices);
       EXPECT_TRUE(batch.data.is_contiguous(last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous));
       EXPECT_EQ(batch.data.scalar_type(), half ? at::kBFloat16 : at::kFloat);
@@ -57,7 +57,7 @@ TEST(PictureBatches, AreNormalisedPixelsAndLabels) {
 }
 
 TEST(PictureBatches, ASampleIsAugmentedAlikeInAnyBatchOfItsEpoch) {
-  const PictureBatches batches(colours(), augmentation(), {}, 5);
+  const PictureBatches batches(colours(), augmentation(), {.seed = 5});
   std::vector<std::int64_t> all(kCount);
   std::iota(all.begin(), all.end(), 0);
   const at::Tensor together = batches.make(3, all).data;
@@ -66,7 +66,19 @@ TEST(PictureBatches, ASampleIsAugmentedAlikeInAnyBatchOfItsEpoch) {
     EXPECT_TRUE(at::equal(batches.make(3, one).data[0], together[index]));
   }
   EXPECT_FALSE(at::equal(batches.make(4, all).data, together));
-  EXPECT_FALSE(at::equal(PictureBatches(colours(), augmentation(), {}, 6).make(3, all).data, together));
+  EXPECT_FALSE(at::equal(PictureBatches(colours(), augmentation(), {.seed = 6}).make(3, all).data, together));
+}
+
+TEST(PictureBatches, EraseWhatTheStreamBehindTheTransformsDraws) {
+  const RandomErasingOptions erasing{.probability = 1, .value = {7}};
+  const PictureBatches plain(colours(), augmentation()), erased(colours(), augmentation(), {.erasing = erasing});
+  const std::vector<std::int64_t> one = {4};
+  base::RandomStream random = transform_stream({.epoch = 2, .index = 4}, 2);
+  ASSERT_TRUE(happens(1, random));
+  const CropBox box = RandomErasing(erasing).choose({16, 16}, random).value();
+  at::Tensor expected = plain.make(2, one).data;
+  expected.slice(2, box.top, box.top + box.size.height).slice(3, box.left, box.left + box.size.width).fill_(7);
+  EXPECT_TRUE(at::equal(erased.make(2, one).data, expected));
 }
 
 TEST(PictureBatches, AreTheSameForAnyNumberOfWorkers) {

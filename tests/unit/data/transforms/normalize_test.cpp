@@ -19,9 +19,9 @@ const NormalizeOptions kImageNet = {.mean = {0.485, 0.456, 0.406}, .std = {0.229
 
 template <class T>
 std::vector<T> written(const Normalize& normalize, const Picture& picture) {
-  const std::size_t count = normalize.bytes(picture.size(), picture.channels()) / sizeof(T);
+  const std::size_t count = normalize.slot(nullptr, picture.size(), picture.channels()).bytes() / sizeof(T);
   std::vector<T> values(count + 1, T(77));
-  normalize.write(picture, values.data());
+  normalize.write(picture, normalize.slot(values.data(), picture.size(), picture.channels()));
   EXPECT_EQ(values.back(), T(77)) << "written behind the end";
   values.pop_back();
   return values;
@@ -83,10 +83,26 @@ TEST(NormalizeTransform, BfloatIsTheNearest) {
 TEST(NormalizeTransform, GreyTakesTheFirstNumbers) {
   const Image image = picture(4, 4, 1);
   const Normalize normalize({.mean = {0.1307}, .std = {0.3081}});
-  EXPECT_EQ(normalize.bytes({4, 4}, 1), 64u);
+  EXPECT_EQ(normalize.slot(nullptr, {4, 4}, 1).bytes(), 64u);
   const std::vector<float> values = written<float>(normalize, Picture::borrowed(image.view()));
   for (std::size_t i = 0; i < 16; ++i) {
     EXPECT_EQ(values[i], (float(image.row(0)[i]) / 255.0f - 0.1307f) / 0.3081f);
+  }
+}
+
+TEST(Slot, SetsOneNumberInEveryLayoutAndType) {
+  for (const bool last : {false, true}) {
+    const PixelLayout layout = last ? PixelLayout::channels_last : PixelLayout::planes;
+    std::vector<float> floats(24);
+    Slot{floats.data(), {2, 4}, 3, layout}.set(2, 1, 3, 1.5f);
+    std::vector<std::uint16_t> halves(24);
+    const Slot slot{halves.data(), {2, 4}, 3, layout, PixelType::bfloat16};
+    EXPECT_EQ(slot.bytes(), 48u);
+    slot.set(1, 0, 2, 1.5f);
+    for (std::size_t i = 0; i < 24; ++i) {
+      EXPECT_EQ(floats[i], i == 23 ? 1.5f : 0) << "the last of both layouts";
+      EXPECT_EQ(halves[i], i == (last ? 7u : 10u) ? 0x3fc0 : 0);
+    }
   }
 }
 
