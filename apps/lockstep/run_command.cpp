@@ -1,37 +1,36 @@
-#include <unistd.h>
-
-#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <string_view>
 
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/launch/agent.h"
 #include "lockstep/launch/dry_run.h"
+#include "lockstep/launch/machine.h"
 #include "lockstep/launch/options.h"
 #include "worker_place.h"
 
 namespace lockstep::app {
 namespace {
 
-// A launcher inside a launcher would make a job of its own per worker.
+// A launcher inside a launcher would make a job of its own per worker. RANK and its like alone say
+// little: platforms set them for containers, and torchrun takes no notice of them either.
 void refuse_to_nest() {
-  const rendezvous::Place place = rendezvous::place_from_environment();
+  const bool a_worker = std::getenv("LOCKSTEP_SEGMENT") != nullptr || std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
+  const rendezvous::Place place = rendezvous::place_from_environment([&](const char* name) -> const char* {
+    const bool torch_contract =
+        std::string_view(name).ends_with("RANK") || std::string_view(name).ends_with("WORLD_SIZE");
+    return torch_contract && !std::string_view(name).starts_with("OMPI_") && !a_worker ? nullptr : std::getenv(name);
+  });
   if (!has_torch_contract(place) && place.world_size == 1) return;
   let_rank_zero_speak(place);
   throw UsageError("run: this is rank " + std::to_string(place.rank) + " of a job that " + place.launcher +
                    " has started already: start the program without lockstep run");
 }
 
-int print(const std::string& text) { return std::fputs(text.c_str(), stdout) < 0 ? kExitFailure : kExitDone; }
-
-// Python would say so itself, but once per worker.
-int check_script(const launch::Options& options) {
-  const std::string& script = options.typed.front();
-  if (options.module || !script.ends_with(".py") || access(script.c_str(), R_OK) == 0) return 0;
-  std::fprintf(stderr, "lockstep: cannot read '%s': %s\n", script.c_str(), std::strerror(errno));
-  return errno == ENOENT ? launch::kExitNotFound : launch::kExitNotExecutable;
+int print(const std::string& text) {
+  return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? kExitFailure : kExitDone;
 }
 
 int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
@@ -42,8 +41,8 @@ int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
   const launch::Plan plan = launch::make_plan(options, dialect, machine);
   const launch::Environment inherited = launch::this_environment();
   if (options.dry_run) return print(launch::describe_plan(plan, inherited, machine.cores));
-  if (const int code = check_script(options); code != 0) return code;
-  std::fputs(launch::threads_note(plan, inherited, machine.cores).c_str(), stderr);
+  std::signal(SIGPIPE, SIG_IGN);  // the job is not over when nobody reads what the launcher says
+  launch::print(launch::threads_note(plan, inherited, machine.cores));
   return launch::run_agent(plan);
 }
 

@@ -2,10 +2,11 @@
 
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 
-#include "lockstep/base/atomic_file.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/segment.h"
@@ -34,8 +35,31 @@ void require_free(int port) {
                      " is in use by another program: name another, or none to get a free one");
 }
 
-// How long the console may take for what the workers have written to the end.
-constexpr milliseconds kShowLogs{5'000};
+// How long the console may take for what the workers have written: when all went well and when the
+// job failed (a signal ends the wait), before a restart, and when somebody does not want to wait.
+constexpr milliseconds kShowLogs{30'000};
+constexpr milliseconds kShowLogsOfFailure{5'000};
+constexpr milliseconds kShowLogsBeforeRestart{1'000};
+constexpr milliseconds kShowLogsInHaste{200};
+
+// In another pid namespace's /proc our paths would name a stranger's descriptors.
+void require_own_proc() {
+  char text[32] = "";
+  const ssize_t length = readlink("/proc/self", text, sizeof text - 1);
+  if (length <= 0 || std::to_string(getpid()) != std::string(text, std::size_t(length)))
+    throw Error(
+        "/proc is not this process's (another pid namespace's, or not mounted): mount it, as unshare --mount-proc");
+}
+
+// Each worker takes a few descriptors here; the usual soft limit is not meant for that. Workers
+// get the old one back.
+rlimit raise_descriptor_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return limit;
+}
 
 // The end of what the failed worker printed: all of it for the report, on the terminal what was
 // not seen there.
@@ -51,6 +75,7 @@ class Agent {
   int run();
 
  private:
+  void make_folder();
   bool run_once();
   GroupResult run_attempt();
   void note_stop(int signal);
@@ -63,6 +88,7 @@ class Agent {
   base::Segment segment_;
   Signals signals_;
   Reaper reaper_;
+  const rlimit worker_limit_ = raise_descriptor_limit();
   std::string run_folder_;
   History history_;
   JobRecord job_;
@@ -71,27 +97,38 @@ class Agent {
 Agent::Agent(const Plan& plan) : plan_(plan), segment_(base::Segment::create(plan.workers)), signals_(plan.signals) {
   // Orphans of the workers become children of the agent, which thus learns of their end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  if (!plan.report.empty()) base::AtomicFile(plan.report);  // a wrong path is told before anything runs
+  require_own_proc();
+  if (!plan.report.empty()) check_report_file(plan.report);
   job_.version = LOCKSTEP_VERSION;
   job_.run_id = plan.run_id.empty() ? random_id() : plan.run_id;
   job_.host = host_name();
-  if (wants_folder(plan.logs, plan.workers)) run_folder_ = make_run_folder(plan.logs.dir, job_.run_id);
-  if (!run_folder_.empty() && plan.logs.dir.empty()) print("lockstep: logs in " + run_folder_ + "\n");
   job_.started = wall_clock();
 }
 
 int Agent::run() {
   try {
+    make_folder();
     while (run_once()) base::next_generation(segment_.control());
   } catch (const Error& error) {
-    job_.outcome = "not started";
     job_.start_failure = error.what();
-    job_.exit_code = exit_code(error);
-    write_report();
-    throw;
+    if (job_.attempts.empty()) {
+      job_.outcome = "not started";
+      job_.exit_code = exit_code(error);
+      write_report();
+      throw;
+    }
+    // The news is still why the last attempt failed.
+    print("lockstep: not restarted: " + job_.start_failure + "\n");
+    job_.attempts.back().next = to_string(Next::finish);
   }
   write_report();
   return job_.exit_code;
+}
+
+void Agent::make_folder() {
+  if (!wants_folder(plan_.logs, plan_.workers)) return;
+  run_folder_ = make_run_folder(plan_.logs.dir, job_.run_id);
+  if (!run_folder_.empty() && plan_.logs.dir.empty()) print("lockstep: logs in " + run_folder_ + "\n");
 }
 
 // One attempt and what follows from it. Returns whether there is to be another.
@@ -128,10 +165,20 @@ GroupResult Agent::run_attempt() {
                         .segment_path = segment_.path(),
                         .cores = base::usable_cores()};
   AttemptLogs logs(plan_.logs, run_folder_, attempt.restart_count, plan_.workers);
-  GroupResult result = run_worker_group(
-      {.plan = plan_, .page = segment_.control(), .signals = signals_, .reaper = reaper_, .logs = logs}, attempt);
+  GroupResult result = run_worker_group({.plan = plan_,
+                                         .page = segment_.control(),
+                                         .signals = signals_,
+                                         .reaper = reaper_,
+                                         .logs = logs,
+                                         .descriptors = worker_limit_},
+                                        attempt);
   base::roll_forward(segment_.control());
-  if (!logs.finish(kShowLogs) && logs.on_console())
+  const bool may_restart = result.code != 0 && result.stop_signal == 0 && history_.restarts < plan_.max_restarts;
+  const milliseconds deadline = result.cut_short   ? kShowLogsInHaste
+                                : may_restart      ? kShowLogsBeforeRestart
+                                : result.code != 0 ? kShowLogsOfFailure
+                                                   : kShowLogs;
+  if (!logs.finish(deadline, signals_.fd()) && logs.on_console())
     print("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
   if (result.record.first) add_tails(logs, result.record);
   return result;
@@ -189,9 +236,7 @@ void Agent::write_report() {
   job_.seconds = wall_clock() - job_.started;
   const std::string text = to_json(job_, plan_);
   try {
-    base::AtomicFile file(plan_.report);
-    file.write(text.data(), text.size());
-    file.commit();
+    write_report_file(plan_.report, text);
   } catch (const Error& error) {  // the job's outcome is the news, not this
     print("lockstep: error: the report is lost: " + std::string(error.what()) + "\n");
   }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/last_lines.h"
+#include "lockstep/launch/verdict.h"
 
 namespace lockstep::launch {
 namespace {
@@ -53,7 +54,9 @@ void AttemptLogs::close_writers() {
   if (router_) router_->close_writers();
 }
 
-bool AttemptLogs::finish(std::chrono::milliseconds deadline) { return !router_ || router_->finish(deadline); }
+bool AttemptLogs::finish(std::chrono::milliseconds deadline, int stop_fd) {
+  return !router_ || router_->finish(deadline, stop_fd);
+}
 
 std::vector<LogTail> AttemptLogs::tails(int rank, bool unseen) const {
   std::vector<LogTail> tails;
@@ -70,7 +73,7 @@ std::string describe_tails(const std::vector<LogTail>& tails) {
   std::string text;
   for (const LogTail& tail : tails) {
     text += "lockstep:   last lines of " + tail.file + ":\n";
-    for (const std::string& line : tail.lines) text += "    " + line + "\n";
+    for (const std::string& line : tail.lines) text += "    " + one_line(line) + "\n";
   }
   return text;
 }

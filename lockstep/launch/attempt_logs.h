@@ -29,11 +29,14 @@ class AttemptLogs {
   /// Whether the router copies something to the console.
   bool on_console() const;
 
+  /// The router's process; -1: there is none.
+  pid_t router_pid() const { return router_ ? router_->pid() : -1; }
+
   /// All workers are started.
   void close_writers();
-  /// All workers have ended: shows and files what they wrote, within `deadline`. Returns false when
-  /// something did not reach the console.
-  bool finish(std::chrono::milliseconds deadline);
+  /// All workers have ended: shows and files what they wrote, within `deadline` and until `stop_fd`
+  /// is readable. Returns false when something did not reach the console.
+  bool finish(std::chrono::milliseconds deadline, int stop_fd);
 
   /// The last lines of the worker's files. `unseen`: only of those that are not on the console.
   std::vector<LogTail> tails(int rank, bool unseen) const;

@@ -41,6 +41,9 @@ std::string describe_plan(const Plan& plan, const Environment& inherited, int co
   std::string text = "workers: " + std::to_string(plan.workers) + " on " + std::to_string(cores) +
                      (cores == 1 ? " core\n" : " cores\n") + "restarts: " + restart_rule(plan) + "\n" +
                      "grace period: " + std::to_string(plan.grace.count()) + " ms\n";
+  if (wants_folder(plan.logs, plan.workers))
+    text += "log files: " + (plan.logs.dir.empty() ? "a new folder in TMPDIR" : plan.logs.dir) + "\n";
+  if (!plan.report.empty()) text += "report: " + plan.report + "\n";
   for (int rank = 0; rank < plan.workers; ++rank) {
     text += "rank " + std::to_string(rank) + ": " + shell_words(worker_command(plan.command, rank)) + "\n";
     for (const std::string& entry : worker_environment(inherited, plan, attempt, rank, "(the agent's)")) {

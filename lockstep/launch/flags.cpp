@@ -109,6 +109,11 @@ std::vector<Flag> worker_flags() {
        [](Options& options, const std::string& name, const std::string& value) {
          options.plan.signals = parse_signals(name, value);
        }},
+  };
+}
+
+std::vector<Flag> program_flags() {
+  return {
       {{"--role"},
        "NAME",
        "ROLE_NAME of the workers, and their name in logs (default default)",
@@ -284,6 +289,7 @@ std::vector<int> parse_codes(const std::string& name, const std::string& text) {
 std::vector<Flag> flags_of(Dialect dialect) {
   std::vector<Flag> all = worker_flags();
   const auto append = [&](std::vector<Flag> more) { std::ranges::move(more, std::back_inserter(all)); };
+  append(program_flags());
   if (dialect == Dialect::launch)
     append({{{"--use-env"}, "", "do not pass --local-rank=N to the script", turn_on(&Options::use_env)},
             {{"--no-use-env"}, "", "pass it (the default)", turn_on(&Options::use_env, false)}});

@@ -1,6 +1,16 @@
 #include "lockstep/launch/job_report.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/atomic_file.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
 
 namespace lockstep::launch {
 namespace {
@@ -48,7 +58,40 @@ Json attempt_to_json(const AttemptRecord& attempt, const std::string& host) {
   return json;
 }
 
+// Where the file really is, or empty for what must not be replaced by another file.
+std::string file_behind(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const std::string whole = fs::absolute(path, error).lexically_normal().string();
+  if (whole.starts_with("/dev/") || whole.starts_with("/proc/")) return {};
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) return {};
+  const fs::path target = fs::weakly_canonical(path, error);
+  return error ? path : target.string();
+}
+
 }  // namespace
+
+void check_report_file(const std::string& path) {
+  const std::string file = file_behind(path);
+  if (!file.empty())
+    base::AtomicFile{file};
+  else if (access(path.c_str(), W_OK) != 0)
+    throw UsageError("cannot write '" + path + "': " + std::strerror(errno));
+}
+
+void write_report_file(const std::string& path, const std::string& text) {
+  if (const std::string file = file_behind(path); !file.empty()) {
+    base::AtomicFile aside(file);
+    aside.write(text.data(), text.size());
+    aside.commit();
+    return;
+  }
+  // Without waiting: a pipe that nobody reads must not hold up the end.
+  const base::UniqueFd fd(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK));
+  if (!fd || write(fd.get(), text.data(), text.size()) != ssize_t(text.size()))
+    throw_errno("cannot write '" + path + "'");
+}
 
 std::string to_json(const JobRecord& job, const Plan& plan) {
   Json json{{"lockstep", job.version}, {"run_id", job.run_id},       {"host", job.host},

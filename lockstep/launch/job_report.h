@@ -44,6 +44,13 @@ struct JobRecord {
   std::vector<AttemptRecord> attempts;
 };
 
+/// Throws UsageError when the report could not be written to `path`: before anything runs.
+void check_report_file(const std::string& path);
+
+/// Writes it whole or not at all, through a symbolic link to the file it names. What is no file of
+/// its own (below /dev or /proc, a pipe) is written to as it is. Throws Error, UsageError.
+void write_report_file(const std::string& path, const std::string& text);
+
 /// Pure. Text that is not UTF-8 is repaired by U+FFFD.
 std::string to_json(const JobRecord& job, const Plan& plan);
 

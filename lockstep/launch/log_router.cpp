@@ -110,18 +110,19 @@ LogRouter::LogRouter(const std::vector<LogStream>& streams) : writers_(streams.s
 
 LogRouter::~LogRouter() { finish(std::chrono::milliseconds(500)); }
 
-bool LogRouter::finish(std::chrono::milliseconds deadline) {
+bool LogRouter::finish(std::chrono::milliseconds deadline, int stop_fd) {
   if (outcome_) return *outcome_;
   const auto until = Clock::now() + deadline;
   writers_.clear();
   // A router that was killed by hand answers by having ended.
   send(control_.get(), "F", 1, MSG_NOSIGNAL);
-  pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
-  while (ended.revents == 0) {
+  pollfd watched[] = {{.fd = pidfd_.get(), .events = POLLIN, .revents = 0},
+                      {.fd = stop_fd, .events = POLLIN, .revents = 0}};
+  while (watched[0].revents == 0 && watched[1].revents == 0) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (poll(&ended, 1, int(std::clamp<long long>(left, 0, 3'600'000))) == 0 && left <= 0) break;
+    if (poll(watched, 2, int(std::clamp<long long>(left, 0, 3'600'000))) == 0 && left <= 0) break;
   }
-  if (ended.revents == 0) kill(pid_, SIGKILL);
+  if (watched[0].revents == 0) kill(pid_, SIGKILL);
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }

@@ -63,9 +63,9 @@ class LogRouter {
 
   /// All workers have ended. What is in the pipes is filed, whoever still holds their other
   /// ends (who writes later gets SIGPIPE), and what is filed is shown; the process is
-  /// killed when that takes longer than `deadline`. True when every byte reached its file and
-  /// console. The same answer again when called again.
-  bool finish(std::chrono::milliseconds deadline);
+  /// killed when that takes longer than `deadline`, or when `stop_fd` (-1: none) is readable. True
+  /// when every byte reached its file and console. The same answer again when called again.
+  bool finish(std::chrono::milliseconds deadline, int stop_fd = -1);
 
   /// Readable when the router has ended: before finish() that is a failure, for the workers'
   /// writes fail from then on.

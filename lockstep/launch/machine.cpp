@@ -1,5 +1,6 @@
 #include "lockstep/launch/machine.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
@@ -98,6 +99,22 @@ std::string host_name() {
   char name[256] = "localhost";
   gethostname(name, sizeof name - 1);
   return name;
+}
+
+bool is_local_address(const std::string& name) {
+  const bool bracketed = name.size() > 2 && name.front() == '[' && name.back() == ']';
+  const std::string bare = bracketed ? name.substr(1, name.size() - 2) : name;
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(bare.c_str(), nullptr, &wanted, &found) != 0) return false;
+  bool local = false;
+  for (const addrinfo* at = found; at != nullptr && !local; at = at->ai_next) {
+    const base::UniqueFd probe(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    local = probe && bind(probe.get(), at->ai_addr, at->ai_addrlen) == 0;
+  }
+  freeaddrinfo(found);
+  return local;
 }
 
 std::string random_id() {

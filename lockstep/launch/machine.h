@@ -19,6 +19,10 @@ bool port_is_taken(int port);
 /// not take within a second is dropped.
 void print(const std::string& text);
 
+/// Whether a name or an address ("::1", "[::1]", "10.0.0.3", "node7.local") is one of this machine's:
+/// it resolves to an address that can be bound here. Asks the system's resolver.
+bool is_local_address(const std::string& name);
+
 /// This machine's name, for messages.
 std::string host_name();
 

@@ -58,8 +58,7 @@ void apply_environment(const std::vector<Flag>& flags, const std::set<std::strin
 }
 
 bool is_this_machine(const std::string& address, const Machine& machine) {
-  const std::vector<std::string> names{"localhost", "127.0.0.1", "::1", "[::1]", "0.0.0.0", machine.host};
-  return std::ranges::find(names, address) != names.end();
+  return address == "localhost" || address == machine.host || (machine.has_address && machine.has_address(address));
 }
 
 void require_this_machine(const std::string& flag, const std::string& address, const Machine& machine) {
@@ -145,6 +144,7 @@ Options parse_options(Dialect dialect, const std::vector<std::string>& arguments
   apply_environment(flags, given, get, options);
   if (const char* prefix = get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")) options.plan.logs.prefix_template = prefix;
   options.typed.assign(at, arguments.end());
+  if (!options.typed.empty() && options.typed.front().empty()) throw UsageError("run: the program's name is empty");
   if (options.typed.empty()) throw UsageError("run: no program given: lockstep run [options] program [arguments]");
   return options;
 }
@@ -165,6 +165,7 @@ Plan make_plan(const Options& options, Dialect dialect, const Machine& machine) 
     typed.insert(typed.begin() + 1, "--local-rank=${local_rank}");
   }
   plan.command = resolve_command(typed, start, machine.python);
+  if (plan.command.front() == machine.python && start != Start::module) plan.script = options.typed.front();
   if (plan.command.front().empty()) throw UsageError("run: there is no python3 in PATH to run " + typed.front());
   return plan;
 }
@@ -172,15 +173,17 @@ Plan make_plan(const Options& options, Dialect dialect, const Machine& machine) 
 Machine this_machine() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const std::string list = visible != nullptr ? visible : "";
-  const char* path = std::getenv("PATH");
+  const char* path_variable = std::getenv("PATH");
+  const std::string path = path_variable != nullptr ? path_variable : "/usr/bin:/bin";
   const char* chosen = std::getenv("PYTHON_EXEC");
   Machine machine{.host = host_name(),
                   .cores = base::usable_cores(),
                   .gpus = count_gpus(visible != nullptr ? &list : nullptr),
                   .numa_nodes = count_numa_nodes(),
+                  .has_address = is_local_address,
                   .python = chosen != nullptr ? chosen : ""};
   for (const char* name : {"python3", "python"})
-    if (machine.python.empty() && !find_program(name, path != nullptr ? path : "").empty()) machine.python = name;
+    if (machine.python.empty() && !find_program(name, path).empty()) machine.python = name;
   return machine;
 }
 

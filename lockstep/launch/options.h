@@ -46,7 +46,8 @@ struct Machine {
   int cores = 1;  ///< that the job may use
   int gpus = 0;   ///< that the job may see
   int numa_nodes = 1;
-  std::string python;  ///< the Python that runs scripts; empty: there is none
+  std::function<bool(const std::string&)> has_address;  ///< whether a name or address is this machine's
+  std::string python;                                   ///< the Python that runs scripts; empty: there is none
 };
 
 /// Returns a variable's value, or null when it is not set.

@@ -14,6 +14,7 @@ namespace lockstep::launch {
 
 struct Plan {
   std::vector<std::string> command;         ///< program (a path, or a name looked up in PATH) and its arguments
+  std::string script;                       ///< a file among the arguments that must be readable; empty: none
   int workers = 1;                          ///< processes on this node
   std::chrono::milliseconds grace{10'000};  ///< from SIGTERM to SIGKILL; longer when workers save a lot at the end
   int max_restarts = 0;                     ///< how often all workers may be started again after a failure

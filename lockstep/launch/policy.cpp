@@ -1,6 +1,7 @@
 #include "lockstep/launch/policy.h"
 
 #include <algorithm>
+#include <csignal>
 
 namespace lockstep::launch {
 
@@ -22,6 +23,10 @@ Decision decide(const AttemptFacts& facts, const History& history, int max_resta
   if (std::ranges::find(no_restart_codes, facts.code) != no_restart_codes.end())
     return no("exit code " + std::to_string(facts.code) + " is among --no-restart-codes");
   return {.next = Next::restart, .delay = back_off(history.failures_in_a_row)};
+}
+
+bool ends_at_once(int first, int signal) {
+  return signal == SIGINT || signal == SIGQUIT || (signal == SIGTERM && first == SIGTERM);
 }
 
 std::chrono::milliseconds back_off(int failures_in_a_row) {

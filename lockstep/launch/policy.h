@@ -52,6 +52,11 @@ inline constexpr int kMaxPortsLost = 5;
 Decision decide(const AttemptFacts& facts, const History& history, int max_restarts,
                 const std::vector<int>& no_restart_codes);
 
+/// Whether a signal that comes after `first` (0: the job is ending for another reason) ends
+/// everything at once: Ctrl-C again, or SIGTERM again. Others do not: a terminal that closes sends
+/// SIGHUP twice, and a service manager SIGTERM and SIGHUP, to a job that shall have its grace period.
+bool ends_at_once(int first, int signal);
+
 /// The wait before a start: none after the first quick failure in a row, then 100 ms, doubled
 /// each time, at most 10 s.
 std::chrono::milliseconds back_off(int failures_in_a_row);

@@ -24,6 +24,7 @@ class Reaper {
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
 
+  pid_t pid() const { return pid_; }
   /// Where a worker writes its process group, a native int.
   int pipe() const { return pipe_.get(); }
   /// Says that the group is gone: its number may belong to others from now on.

@@ -8,24 +8,32 @@
 namespace lockstep::launch {
 
 Signals::Signals(const std::vector<int>& signals) {
-  sigset_t wanted;
-  sigemptyset(&wanted);
-  sigaddset(&wanted, SIGCHLD);
+  sigemptyset(&wanted_);
   for (const int signal : signals) {
     struct sigaction action {};
     sigaction(signal, nullptr, &action);
-    if (signal != SIGHUP || action.sa_handler != SIG_IGN) sigaddset(&wanted, signal);
+    if (signal != SIGHUP || action.sa_handler != SIG_IGN) sigaddset(&wanted_, signal);
   }
   // An inherited "ignore" would make the kernel bury workers before their end is read.
   signal(SIGCHLD, SIG_DFL);
-  sigset_t blocked = wanted;
-  sigaddset(&blocked, SIGPIPE);
-  sigprocmask(SIG_BLOCK, &blocked, &before_);
-  fd_ = base::UniqueFd(signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t all = wanted_;
+  sigaddset(&all, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &all, &before_);
+  fd_ = base::UniqueFd(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) throw_errno("launcher: signalfd");
 }
 
-Signals::~Signals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+void Signals::restore_for_worker() const {
+  sigset_t mask = before_;
+  for (int number = 1; number < NSIG; ++number) {
+    if (sigismember(&wanted_, number) != 1) continue;
+    signal(number, SIG_DFL);
+    sigdelset(&mask, number);
+  }
+  signal(SIGPIPE, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+}
 
 int Signals::next() const {
   signalfd_siginfo info{};

@@ -9,12 +9,12 @@
 
 namespace lockstep::launch {
 
-/// Blocks the wanted signals and SIGCHLD (and SIGPIPE) for its life. SIGHUP only when it is not
-/// ignored: nohup means what it says.
+/// Blocks the wanted signals and SIGCHLD and ignores SIGPIPE, for the rest of the process: one that
+/// is still pending when the agent has done its work must not decide its exit code. SIGHUP only
+/// when it is not ignored: nohup means what it says.
 class Signals {
  public:
   explicit Signals(const std::vector<int>& wanted);
-  ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
@@ -22,11 +22,14 @@ class Signals {
   int fd() const { return fd_.get(); }
   /// The next signal, or 0.
   int next() const;
-  /// What was blocked before, for the workers.
-  const sigset_t& mask_before() const { return before_; }
+  /// For a new worker, between fork and exec: all of this taken back, and the wanted signals neither
+  /// blocked nor ignored, whatever the agent was started with (a shell ignores SIGINT for background
+  /// jobs): they are to be forwarded.
+  void restore_for_worker() const;
 
  private:
   base::UniqueFd fd_;
+  sigset_t wanted_{};
   sigset_t before_{};
 };
 

@@ -1,6 +1,7 @@
 #include "lockstep/launch/spawn.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -37,16 +38,16 @@ void write_int(int fd, int value) {
 }
 
 [[noreturn]] void become_worker(const Launch& launch) {
-  setpgid(0, 0);
+  // A session of its own, as torchrun gives it: a background group of the terminal's session would
+  // be stopped when it writes to a terminal with tostop.
+  setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The agent may have died before the line above: then the signal never comes.
   if (getppid() != launch.agent) _exit(1);
   write_int(launch.context.reaper_pipe, getpid());
-  // Signals the agent forwards must not be ignored because the agent's parent ignored them
-  // (a shell does so for SIGINT of background jobs).
-  for (const int signal : {SIGINT, SIGQUIT, SIGTERM, SIGCHLD}) ::signal(signal, SIG_DFL);
-  sigprocmask(SIG_SETMASK, &launch.context.signal_mask, nullptr);
-  // A background process group that reads from the terminal would be stopped.
+  launch.context.signals.restore_for_worker();
+  setrlimit(RLIMIT_NOFILE, &launch.context.descriptors);
+  // Who should read what is typed? Nobody, as it is not the workers' terminal.
   if (launch.context.stdin_is_terminal) {
     const int null = open("/dev/null", O_RDONLY);
     if (null >= 0) dup2(null, STDIN_FILENO);
@@ -54,6 +55,8 @@ void write_int(int fd, int value) {
   }
   if (launch.context.stdout_fd >= 0) dup2(launch.context.stdout_fd, STDOUT_FILENO);
   if (launch.context.stderr_fd >= 0) dup2(launch.context.stderr_fd, STDERR_FILENO);
+  // What the agent was started with is not meant for the workers; the status pipe closes at exec.
+  syscall(SYS_close_range, 3U, ~0U, unsigned(CLOSE_RANGE_CLOEXEC));
   execve(launch.program, launch.arguments, launch.environment);
   write_int(launch.status_pipe, errno);
   _exit(127);

@@ -2,6 +2,7 @@
 
 // Starting one worker process.
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <csignal>
@@ -10,6 +11,7 @@
 
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/launch/plan.h"
+#include "lockstep/launch/signals.h"
 
 namespace lockstep::launch {
 
@@ -20,8 +22,9 @@ struct Process {
 
 /// What a new worker takes over from the agent.
 struct SpawnContext {
-  sigset_t signal_mask{};  ///< the mask the agent was started with
-  int reaper_pipe = -1;    ///< where the worker announces its process group
+  const Signals& signals;
+  rlimit descriptors{};  ///< RLIMIT_NOFILE
+  int reaper_pipe = -1;  ///< where the worker announces its process group
   bool stdin_is_terminal = false;
   int stdout_fd = -1;  ///< what becomes the worker's stdout; -1: the agent's
   int stderr_fd = -1;
@@ -32,10 +35,10 @@ struct ExecFailure {
   int error = 0;  ///< errno of execve; 0: it runs
 };
 
-/// Starts `arguments` (file `program`) with `environment` as the leader of a new process
-/// group that dies with this thread. Returns when the new program runs, or fills `failure`
-/// when it could not be executed (the process has ended then and is reaped).
-/// Throws Error when no process can be made.
+/// Starts `arguments` (file `program`) with `environment` as the leader of a new session and process
+/// group, with no descriptors but the standard ones; it dies with this thread. Returns when the new program runs, or
+/// fills `failure` when it could not be executed (the process has ended then and is reaped). Throws Error when no
+/// process can be made.
 Process spawn(const std::string& program, const std::vector<std::string>& arguments, const Environment& environment,
               const SpawnContext& context, ExecFailure& failure);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <limits>
 
@@ -11,6 +12,12 @@ namespace {
 
 // Wrong use or bad input, which the worker itself prints; more lines would only bury it.
 bool told_all(const Verdict& verdict) { return is_bad_input(verdict) && !verdict.still_running; }
+
+// By somebody else: the kernel, or a person. A follower may well abort, and the agent sends the others.
+bool was_killed(const End& end) {
+  constexpr std::array kOwnOrAgents{0, SIGABRT, SIGTERM, SIGINT, SIGHUP};
+  return std::ranges::find(kOwnOrAgents, end.signal) == kOwnOrAgents.end();
+}
 
 void blame(Verdict& verdict, const End& end) {
   verdict.end = end;
@@ -27,7 +34,7 @@ void blame_first_in_time(Verdict& verdict, const std::vector<End>& ends, const s
   const auto written = [&](int rank) { return std::ranges::find(recorded, rank, &Recorded::rank); };
   for (const End& end : ends) {
     const auto record = written(end.rank);
-    const double when = record != recorded.end() ? record->when : end.when;
+    const double when = record != recorded.end() ? record->when : end.when - (was_killed(end) ? kSlowDeath : 0);
     if (!end.failed() || when >= earliest) continue;
     earliest = when;
     blame(verdict, end);
@@ -39,9 +46,16 @@ void blame_first_in_time(Verdict& verdict, const std::vector<End>& ends, const s
   }
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 }  // namespace
+
+std::string one_line(const std::string& text) {
+  constexpr std::size_t kMost = 500;
+  std::string line = text.substr(0, text.find('\n'));
+  if (line.size() > kMost) line = line.substr(0, kMost) + " ...";
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return line;
+}
 
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -94,7 +108,7 @@ std::string cause(const Verdict& verdict) {
   // A process that was killed could not say why: then the slot holds a peer's guess.
   const bool spoke = verdict.end.signal == 0 || verdict.end.signal == SIGABRT;
   if (verdict.told && spoke) return verdict.told->to_string();
-  return verdict.error ? first_line(verdict.error->message) : std::string();
+  return verdict.error ? one_line(verdict.error->message) : std::string();
 }
 
 bool is_bad_input(const Verdict& verdict) {

@@ -31,6 +31,10 @@ struct Whereabouts {
 /// "SIGKILL"; "signal 37" for one without a name.
 std::string signal_name(int signal);
 
+/// `text` up to its first line's end, at most 500 bytes, control characters replaced: they could do
+/// anything to a terminal.
+std::string one_line(const std::string& text);
+
 /// "killed by SIGKILL", "exit code 3".
 std::string describe(const End& end);
 
@@ -59,10 +63,15 @@ struct Verdict {
   std::optional<std::string> out_of_memory;  ///< why we believe that the kernel killed it for memory
 };
 
+/// How long after a process was killed its end may be seen, in seconds: its memory is freed first.
+inline constexpr double kSlowDeath = 2.0;
+
 /// Who failed first. `ends` are in order of time, at least one of them failed; `told` is the
 /// error slot if a worker wrote it; `recorded` the error files written so far. The rank that the
 /// slot names was first, even when its peers, who only followed it, ended before it did. Else the
-/// first in time, where a worker's time is that of its error file, and of its end if it wrote none.
+/// first in time, where a worker's time is that of its error file, and of its end if it wrote none;
+/// one that a signal ended from outside (not SIGABRT, SIGTERM, SIGINT, SIGHUP) counts as kSlowDeath
+/// earlier, for its peers see its sockets close before its end is seen.
 Verdict first_failure(const std::vector<End>& ends, const std::optional<Failure>& told,
                       const std::vector<Recorded>& recorded = {});
 

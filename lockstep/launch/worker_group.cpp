@@ -9,10 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
@@ -20,6 +22,7 @@
 #include "lockstep/launch/error_file.h"
 #include "lockstep/launch/machine.h"
 #include "lockstep/launch/out_of_memory.h"
+#include "lockstep/launch/policy.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/launch/verdict.h"
 
@@ -55,6 +58,26 @@ bool is_stopped(pid_t pid) {
   return text[name_end + 2] == 'T' || text[name_end + 2] == 't';
 }
 
+// The kernel is taking the process apart, or is about to: PF_EXITING among its flags, a zombie, or
+// a SIGKILL that waits for it.
+bool is_dying(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
+  constexpr unsigned kExiting = 0x4;
+  char state = 0;
+  unsigned flags = 0;
+  std::sscanf(text.c_str() + name_end + 2, "%c %*d %*d %*d %*d %*d %u", &state, &flags);
+  if (state == 'Z' || state == 'X' || (flags & kExiting) != 0) return true;
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("SigPnd:") || line.starts_with("ShdPnd:"))
+      if ((std::strtoull(line.c_str() + 7, nullptr, 16) >> (SIGKILL - 1) & 1) != 0) return true;
+  return false;
+}
+
 // Sends to the whole group, or at least to a worker that has left its own.
 void signal_group(const Worker& worker, int signal) {
   if (worker.group_gone) return;
@@ -79,6 +102,7 @@ class WorkerGroup {
   void start();
   void start_worker(int rank, const std::string& program, const Environment& inherited);
   void refuse(const std::string& program, int error);
+  void refuse_script(const std::string& script, int error);
   void wait();
   void on_signals();
   void on_worker_end(int rank);
@@ -87,12 +111,14 @@ class WorkerGroup {
   void conclude();
   void begin_end(int signal);
   void kill_everything();
-  void reap_group(Worker& worker);
+  void bury_orphans();
+  void look_for_end_of_group(Worker& worker);
 
   void enter(Stage stage, milliseconds deadline);
   int milliseconds_left() const;
   void watch(int fd, std::uint64_t what);
   std::vector<Recorded> recorded() const;
+  bool somebody_is_dying() const;
   bool all_ended() const { return std::ranges::all_of(workers_, &Worker::ended); }
   bool all_gone() const { return std::ranges::all_of(workers_, &Worker::group_gone); }
 
@@ -103,6 +129,7 @@ class WorkerGroup {
   std::vector<ErrorFile> error_files_;
   OutOfMemoryWatch out_of_memory_;
   std::optional<Failure> told_;  // what a worker wrote into the error slot
+  bool orphans_to_bury_ = true;
   Stage stage_ = Stage::running;
   Clock::time_point deadline_{};
   Clock::time_point started_ = Clock::now();
@@ -143,6 +170,9 @@ void WorkerGroup::start() {
   const std::string& wanted = context_.plan.command.front();
   const std::string program = find_program(wanted, path.empty() ? "/usr/bin:/bin" : path);
   if (program.empty()) return refuse(wanted, ENOENT);
+  // Python would say so itself, but once per worker.
+  if (!context_.plan.script.empty() && access(context_.plan.script.c_str(), R_OK) != 0)
+    return refuse_script(context_.plan.script, errno);
   try {
     for (int rank = 0; rank < context_.plan.workers && result_.start_failure.empty(); ++rank)
       start_worker(rank, program, inherited);
@@ -155,7 +185,8 @@ void WorkerGroup::start() {
 }
 
 void WorkerGroup::start_worker(int rank, const std::string& program, const Environment& inherited) {
-  const SpawnContext context{.signal_mask = context_.signals.mask_before(),
+  const SpawnContext context{.signals = context_.signals,
+                             .descriptors = context_.descriptors,
                              .reaper_pipe = context_.reaper.pipe(),
                              .stdin_is_terminal = isatty(STDIN_FILENO) == 1,
                              .stdout_fd = context_.logs.stdout_of(rank),
@@ -185,6 +216,13 @@ void WorkerGroup::refuse(const std::string& program, int error) {
   begin_end(SIGTERM);
 }
 
+void WorkerGroup::refuse_script(const std::string& script, int error) {
+  result_.code = error == ENOENT || error == ENOTDIR ? kExitNotFound : kExitNotExecutable;
+  result_.never_ran = true;
+  result_.start_failure = "cannot read '" + script + "': " + std::strerror(error);
+  print("lockstep: " + result_.start_failure + "\n");
+}
+
 void WorkerGroup::wait() {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), int(events.size()), milliseconds_left());
@@ -194,20 +232,25 @@ void WorkerGroup::wait() {
     const std::uint64_t what = events[std::size_t(i)].data.u64;
     what == kSignals ? on_signals() : on_worker_end(int(what));
   }
-  for (Worker& worker : workers_) reap_group(worker);
+  bury_orphans();
+  for (Worker& worker : workers_) look_for_end_of_group(worker);
   if (stage_ != Stage::running && Clock::now() >= deadline_) on_deadline();
 }
 
 void WorkerGroup::on_signals() {
   while (const int signal = context_.signals.next()) {
-    if (signal == SIGCHLD) continue;  // only to look after the groups again
+    if (signal == SIGCHLD) {
+      orphans_to_bury_ = true;
+      continue;
+    }
     if (stage_ == Stage::last_words) conclude();
-    if (stage_ != Stage::running) {
-      kill_everything();
-    } else {
+    const int first = std::exchange(result_.stop_signal, result_.stop_signal != 0 ? result_.stop_signal : signal);
+    if (stage_ == Stage::running) {
       result_.code = 128 + signal;
-      result_.stop_signal = signal;
       begin_end(signal);
+    } else if (ends_at_once(first, signal)) {
+      result_.cut_short = true;
+      kill_everything();
     }
   }
 }
@@ -224,15 +267,18 @@ void WorkerGroup::on_worker_end(int rank) {
   result_.record.ends.push_back(end);
   if (stage_ == Stage::running && end.failed())
     on_failure(end);
-  else if (stage_ == Stage::last_words && !first_failure(result_.record.ends, told_, recorded()).still_running)
+  else if (stage_ == Stage::last_words && !somebody_is_dying() &&
+           !first_failure(result_.record.ends, told_, recorded()).still_running)
     conclude();
 }
 
 void WorkerGroup::on_failure(const End& end) {
   if (!raise_abort(context_.page, failure_of(end, whereabouts(context_.page, end.rank))))
     told_ = read_failure(context_.page);
-  // Ending a worker that has claimed the failure would cut off its message.
-  if (first_failure(result_.record.ends, told_, recorded()).still_running && context_.plan.grace > milliseconds(0))
+  // Ending a worker that has claimed the failure would cut off its message; and one that is dying,
+  // slowly for all its memory, may have been first although its peers noticed before we did.
+  if ((somebody_is_dying() || first_failure(result_.record.ends, told_, recorded()).still_running) &&
+      context_.plan.grace > milliseconds(0))
     enter(Stage::last_words, std::min(context_.plan.grace, kLastWords));
   else
     conclude();
@@ -279,16 +325,30 @@ void WorkerGroup::kill_everything() {
   for (const Worker& worker : workers_) signal_group(worker, SIGKILL);
 }
 
-// Buries the orphans of an ended worker's group, and notes when nobody is left in it.
-void WorkerGroup::reap_group(Worker& worker) {
+// Orphans of the workers are the agent's children: those that have ended are buried, so that they
+// neither pile up nor keep their group in being. Workers, reaper and log router have their own ways.
+void WorkerGroup::bury_orphans() {
+  if (!orphans_to_bury_) return;
+  orphans_to_bury_ = false;
+  const std::string id = std::to_string(getpid());
+  std::ifstream children("/proc/" + id + "/task/" + id + "/children");
+  for (pid_t pid = 0; children >> pid;) {
+    const bool ours = pid == context_.reaper.pid() || pid == context_.logs.router_pid() ||
+                      std::ranges::any_of(workers_, [&](const Worker& worker) { return worker.process.pid == pid; });
+    if (!ours) waitpid(pid, nullptr, WNOHANG);
+  }
+}
+
+void WorkerGroup::look_for_end_of_group(Worker& worker) {
   if (!worker.ended || worker.group_gone) return;
-  siginfo_t info{};
-  do {
-    info.si_pid = 0;
-  } while (waitid(P_PGID, id_t(worker.process.pid), &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0);
   if (kill(-worker.process.pid, 0) == 0 || errno != ESRCH) return;
   worker.group_gone = true;
   context_.reaper.forget(worker.process.pid);
+}
+
+bool WorkerGroup::somebody_is_dying() const {
+  return std::ranges::any_of(workers_,
+                             [](const Worker& worker) { return !worker.ended && is_dying(worker.process.pid); });
 }
 
 // Which error files were written so far, and when.

@@ -3,6 +3,8 @@
 // All workers of one attempt: how they are started, watched and ended. One event loop over a
 // descriptor per worker and one for signals; nothing is polled (docs/design/launch.md).
 
+#include <sys/resource.h>
+
 #include <chrono>
 #include <string>
 
@@ -22,6 +24,7 @@ struct GroupContext {
   const Signals& signals;
   Reaper& reaper;
   AttemptLogs& logs;
+  rlimit descriptors{};  ///< RLIMIT_NOFILE of the workers
 };
 
 struct GroupResult {
@@ -30,6 +33,7 @@ struct GroupResult {
   int stop_signal = 0;                  ///< the signal that asked the agent to end the job
   bool never_ran = false;               ///< the program could not be executed; start_failure says why
   std::string start_failure;            ///< why not all workers could be started
+  bool cut_short = false;               ///< somebody would not wait for the grace period
   bool left_behind = false;             ///< some process could not be killed
   std::chrono::milliseconds uptime{0};  ///< from the start to the first failure, or to the end
 };

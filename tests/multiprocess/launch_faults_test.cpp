@@ -99,8 +99,10 @@ TEST_F(Fault, GrandchildrenByTheHundredWithoutTheirAgent) {
 }
 
 TEST_F(Fault, WorkersThatIgnoreSigterm) {
-  Job job(shell({"-n", "2", "--grace-period=0.2"},
-                "[ $RANK = 1 ] && { sleep 0.1; exit 4; }; trap '' TERM; while :; do sleep 1000; done"));
+  Job job(shell({"-n", "2", "--grace-period=0.2"}, "if [ $RANK = 1 ]; then while [ ! -e " + folder_.file("deaf") +
+                                                       " ]; do sleep 0.01; done; exit 4; fi;"
+                                                       "trap '' TERM; touch " +
+                                                       folder_.file("deaf") + "; while :; do sleep 1000; done"));
   const Json report = end_of(job, 4);
   EXPECT_EQ(first_failure(report)["rank"], 1);
   EXPECT_EQ(report["attempts"][0]["ends"][1]["signal"], "SIGKILL");
@@ -267,6 +269,87 @@ TEST_F(Fault, TheAgentIsToldToEnd) {
   EXPECT_EQ(report["outcome"], "stopped");
   EXPECT_EQ(report["stop_signal"], "SIGTERM");
   EXPECT_EQ(report["attempts"].size(), 1u);
+}
+
+TEST_F(Fault, AnEndAskedForInTheGracePeriodIsNoRestart) {
+  Job job(shell({"-n", "2", "--max-restarts", "2", "--grace-period", "600"},
+                "if [ $RANK = 1 ]; then while [ ! -e " + folder_.file("deaf") +
+                    " ]; do sleep 0.01; done; exit 5; fi;"
+                    "trap '' TERM; touch " +
+                    folder_.file("deaf") + "; while :; do sleep 0.1; done"));
+  testing::wait_until([&] { return job.err().find("rank 1 failed") != std::string::npos; });
+  job.signal(SIGINT);
+  const Json report = end_of(job, 5);
+  EXPECT_EQ(report["outcome"], "stopped");
+  EXPECT_EQ(report["attempts"].size(), 1u);
+}
+
+TEST_F(Fault, ATerminalThatClosesGivesTheGracePeriod) {
+  // The kernel and the shell both send SIGHUP.
+  Job job(shell({"-n", "1"}, "trap 'sleep 0.3; echo saved; exit 0' HUP; echo up; while :; do sleep 0.01; done"));
+  job.wait_for_lines(1);
+  job.signal(SIGHUP);
+  job.signal(SIGHUP);
+  end_of(job, 129);
+  EXPECT_THAT(job.out(), HasSubstr("saved"));
+}
+
+TEST_F(Fault, NobodyReadsWhatTheLauncherSays) {
+  std::vector<std::string> command =
+      shell({"-n", "2", "--max-restarts", "1"}, "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3; exit 0");
+  command.insert(command.begin(),
+                 {"/bin/sh", "-c",
+                  "{ unset OMP_NUM_THREADS; sleep 0.1; \"$@\"; echo $? > " + folder_.file("code") +
+                      "; } 2>&1 | true; while [ ! -e " + folder_.file("code") + " ]; do sleep 0.01; done",
+                  "sh"});
+  Job job(command);
+  job.wait();
+  testing::wait_until([&] { return !testing::read_file(folder_.file("code")).empty(); });
+  EXPECT_EQ(testing::read_file(folder_.file("code")), "0\n");
+}
+
+TEST_F(Fault, OrphansAreBuried) {
+  Job job(shell({}, "i=0; while [ $i -lt 50 ]; do (/bin/true &); i=$((i+1)); done; echo $PPID; exec sleep 1000"));
+  const std::string agent = job.wait_for_lines(1)[0];
+  testing::wait_until([&] {
+    std::ifstream children("/proc/" + agent + "/task/" + agent + "/children");
+    int count = 0;
+    for (pid_t pid = 0; children >> pid;) ++count;
+    return count == 2;  // the worker and the reaper
+  });
+  job.signal(SIGTERM);
+  end_of(job, 143);
+}
+
+TEST_F(Fault, TheReportFollowsALinkAndLeavesDevicesAlone) {
+  std::ofstream(folder_.file("target")) << "old";
+  std::filesystem::create_symlink("target", folder_.file("link"));
+  Job job({LOCKSTEP_PROGRAM, "run", "--report", folder_.file("link"), "true"});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.file("link")));
+  EXPECT_EQ(Json::parse(testing::read_file(folder_.file("target")))["outcome"], "succeeded");
+  Job device({LOCKSTEP_PROGRAM, "run", "--report", "/dev/stdout", "true"});
+  EXPECT_EQ(device.wait(), 0) << device.err();
+  EXPECT_EQ(Json::parse(device.out())["outcome"], "succeeded");
+}
+
+TEST_F(Fault, ARestartThatCannotBeKeepsTheFirstReason) {
+  // What the first attempt leaves behind listens at the port that the user named.
+  if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "no /usr/bin/python3 on this machine";
+  std::string port;
+  { port = Listener().port(); }
+  const std::string pid_file = folder_.file("pid");
+  Job job(shell({"--max-restarts", "1", "--master-port", port},
+                "setsid /usr/bin/python3 -c \"import os, socket, time; s = socket.create_server(('127.0.0.1', " + port +
+                    ")); open('" + pid_file +
+                    "', 'w').write(str(os.getpid())); time.sleep(60)\" & "
+                    "while [ ! -s " +
+                    pid_file + " ]; do sleep 0.01; done; exit 7"));
+  EXPECT_EQ(job.wait(), 7) << job.err();
+  kill(std::stoi(testing::read_file(pid_file)), SIGKILL);
+  const Json report = Json::parse(testing::read_file(report_file()));
+  EXPECT_EQ(report["outcome"], "failed");
+  EXPECT_THAT(std::string(report["start_failure"]), HasSubstr(port));
 }
 
 TEST_F(Fault, OtherSignalsMayBeHandledToo) {

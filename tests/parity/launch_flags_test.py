@@ -70,7 +70,7 @@ CASES = [
     case("--role", "--role", "trainer", *TWO),
     case("--module", "-m", *TWO, program=("launch_toy", "one", "-m")),
     case("--no-python", "--no-python", *TWO),
-    case("--run-path", "--run-path", *TWO, differs=["files", "leads its group"]),
+    case("--run-path", "--run-path", *TWO, differs=["files", "leads its group", "session"]),
     case("--log-dir", "--log-dir", "{logs}", *TWO),
     case("--redirects", "--log-dir", "{logs}", "-r", "3", *TWO),
     case("--redirects", "--log-dir", "{logs}", "--redirects", "0:1,1:2", *TWO),
@@ -120,7 +120,6 @@ ALWAYS = {
     "OMP_NUM_THREADS": lambda job, theirs, ours: ours == str(max(1, CORES // len(job.ours.workers))),
     "TORCHELASTIC_ERROR_FILE": lambda job, theirs, ours: theirs and ours,
     "LOCKSTEP_SEGMENT": lambda job, theirs, ours: theirs is None and ours,
-    "session": lambda job, theirs, ours: (theirs, ours) == (True, False),
 }
 THIS_TEST = {"TOY_FOLDER", "PET_MASTER_PORT", "_"}  # its own variables, and the shell's
 

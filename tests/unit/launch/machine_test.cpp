@@ -63,7 +63,12 @@ TEST(CountGpus, TheVisibleOnes) {
   EXPECT_EQ(count("2,-1,3"), 1) << "CUDA ignores what stands after -1";
 }
 
-TEST(NumaNodes, AtLeastOne) { EXPECT_GE(count_numa_nodes(), 1); }
+TEST(LocalAddress, WhatCanBeBoundHere) {
+  for (const char* name : {"localhost", "127.0.0.1", "127.0.1.1", "0.0.0.0"})
+    EXPECT_TRUE(is_local_address(name)) << name;
+  for (const char* name : {"192.0.2.77", "", "no such host", "2001:db8::77"})
+    EXPECT_FALSE(is_local_address(name)) << name;
+}
 
 }  // namespace
 }  // namespace lockstep::launch

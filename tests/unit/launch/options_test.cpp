@@ -16,7 +16,10 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const Machine kMachine{.host = "node7", .cores = 8, .gpus = 0, .numa_nodes = 1, .python = "python3"};
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "[::1]"; }
+
+const Machine kMachine{
+    .host = "node7", .cores = 8, .gpus = 0, .numa_nodes = 1, .has_address = is_loopback, .python = "python3"};
 
 using Variables = std::map<std::string, std::string>;
 

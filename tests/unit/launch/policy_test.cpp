@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 namespace lockstep::launch {
 namespace {
 
@@ -63,6 +65,17 @@ TEST(Decide, ALostPortIsNoRestart) {
   facts.joined = false;
   facts.uptime = kPortRace + milliseconds(1);
   EXPECT_EQ(decide_on(facts, {}, 0).next, Next::finish);
+}
+
+TEST(EndsAtOnce, WhoAsksTwiceMeansIt) {
+  EXPECT_TRUE(ends_at_once(SIGINT, SIGINT));
+  EXPECT_TRUE(ends_at_once(SIGTERM, SIGINT));
+  EXPECT_TRUE(ends_at_once(SIGTERM, SIGTERM));
+  EXPECT_TRUE(ends_at_once(0, SIGINT)) << "the grace period after a failure is cut short";
+  EXPECT_FALSE(ends_at_once(0, SIGTERM));
+  EXPECT_FALSE(ends_at_once(SIGHUP, SIGHUP)) << "kernel and shell both send it when a terminal closes";
+  EXPECT_FALSE(ends_at_once(SIGTERM, SIGHUP));
+  EXPECT_FALSE(ends_at_once(SIGUSR1, SIGUSR1));
 }
 
 TEST(BackOff, GrowsWithFailuresInARow) {

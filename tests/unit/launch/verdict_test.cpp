@@ -92,6 +92,23 @@ TEST(FirstFailure, AnErrorFileOfOneThatEndedWellIsNoFailure) {
   EXPECT_EQ(first_failure(ends, std::nullopt, {{.rank = 1, .when = 10.0}}).end.rank, 0);
 }
 
+TEST(FirstFailure, AKilledWorkerPrecedesThoseWhoNoticedIt) {
+  // Its memory was still being freed when the peer had seen the closed connection and ended.
+  const std::vector<End> ends{{.rank = 0, .exit_code = 1, .when = 12.0}, {.rank = 1, .signal = SIGKILL, .when = 12.3}};
+  EXPECT_EQ(first_failure(ends, std::nullopt, {{.rank = 0, .when = 11.9}}).end.rank, 1);
+  // One who aborts may well be a follower, and what came long before was no follower's.
+  const std::vector<End> aborted{{.rank = 0, .exit_code = 1, .when = 12.0},
+                                 {.rank = 1, .signal = SIGABRT, .when = 12.3}};
+  EXPECT_EQ(first_failure(aborted, std::nullopt, {{.rank = 0, .when = 11.9}}).end.rank, 0);
+  EXPECT_EQ(first_failure(ends, std::nullopt, {{.rank = 0, .when = 9.0}}).end.rank, 0);
+}
+
+TEST(OneLine, IsFitForATerminal) {
+  EXPECT_EQ(one_line("a\nb"), "a");
+  EXPECT_EQ(one_line("\x1b[31mred\x7f"), "?[31mred?");
+  EXPECT_EQ(one_line(std::string(2000, 'x')).size(), 504u);
+}
+
 TEST(Cause, TheBestThatIsKnown) {
   Verdict verdict = first_failure({exited(1, 1)}, std::nullopt);
   EXPECT_EQ(cause(verdict), "");
