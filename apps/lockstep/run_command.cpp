@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "commands.h"
 #include "lockstep/base/error.h"
@@ -15,9 +16,17 @@
 namespace lockstep::app {
 namespace {
 
+// Without LOCAL_WORLD_SIZE, which every launcher of workers sets, RANK and its like are a cluster's words about this
+// node (Kubeflow's and others' for a job of one node too). As torchrun, we take no notice; the workers get their own.
+const char* variable_of_a_worker(const char* name) {
+  const std::string_view word = name;
+  const bool of_a_node = word == "RANK" || word == "WORLD_SIZE" || word == "LOCAL_RANK";
+  return of_a_node && std::getenv("LOCAL_WORLD_SIZE") == nullptr ? nullptr : std::getenv(name);
+}
+
 // A launcher inside a launcher would make a job of its own per worker.
 void refuse_to_nest() {
-  const rendezvous::Place place = rendezvous::place_from_environment();
+  const rendezvous::Place place = rendezvous::place_from_environment(variable_of_a_worker);
   if (!has_torch_contract(place) && place.world_size == 1) return;
   let_rank_zero_speak(place);
   throw UsageError("run: this is rank " + std::to_string(place.rank) + " of a job that " + place.launcher +
