@@ -161,8 +161,8 @@ def start(case: Case, side: str, port: int) -> Outcome:
 
 
 def read_logs(folder: pathlib.Path) -> dict:
-    """Relative path -> text; the random part of the job's folder is cut off."""
-    return {re.sub(r"^[^/]+_\w{6,8}/", "RUN/", str(file.relative_to(folder))): file.read_text()
+    """Relative path -> sorted lines (ranks write in any order); the random part of the job's folder is cut off."""
+    return {re.sub(r"^[^/]+_\w{6,8}/", "RUN/", str(file.relative_to(folder))): sorted(file.read_text().splitlines(True))
             for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
