@@ -108,6 +108,14 @@ TEST(RunUsage, NotInsideAnotherLauncher) {
   EXPECT_EQ(platform.wait(), 0) << platform.err();
   torchrun.push_back("TORCHELASTIC_RUN_ID=x");
   expect_refused({"run", "-n", "2", "true"}, 2, "torchrun has started already", torchrun);
+  expect_refused({"run", "-n", "2", "true"}, 2, "RANK=x", {"RANK=x", "WORLD_SIZE=1", "TORCHELASTIC_RUN_ID=x"});
+}
+
+TEST(RunUsage, AClustersWordsAboutTheNodeAreNone) {
+  Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "sh", "-c", "echo $WORLD_SIZE $MASTER_ADDR"},
+          {"RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "MASTER_ADDR=job-master-0", "MASTER_PORT=23456"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "2 127.0.0.1\n2 127.0.0.1\n");
 }
 
 TEST(RunUsage, WorkersGetTheStandardDescriptorsOnly) {

@@ -13,8 +13,8 @@ import uuid
 import launchers
 
 SCRIPTS = launchers.HERE / "ddp_scripts"
-# Torchrun lends its own store to every attempt, and restarted ranks read the addresses of dead ones: with these two
-# each attempt has a store of its own, and restarts work.
+# Torchrun lends its own store to every attempt, and restarted ranks read the addresses of dead ones: with this and
+# --standalone each attempt has a store of its own. (With a static rendezvous an attempt is lost now and then.)
 RESTARTS_WORK = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 STANDALONE = ("--standalone", "--nproc-per-node", "2")
 LEFT_SECONDS = 1  # what an ended launcher may leave behind, and how long

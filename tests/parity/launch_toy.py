@@ -48,7 +48,8 @@ if "TOY_WAIT" in os.environ:
 fail = os.environ.get("TOY_FAIL", "none").split()
 if fail[:2] == [attempt, rank]:
     deadline = time.monotonic() + 20
-    while len(list(file.parent.glob(f"{attempt}.*.json"))) < int(os.environ["WORLD_SIZE"]) and time.monotonic() < deadline:
+    peers = int(os.environ["WORLD_SIZE"])
+    while len(list(file.parent.glob(f"{attempt}.*.json"))) < peers and time.monotonic() < deadline:
         time.sleep(0.01)
     pathlib.Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps({"message": "the toy is broken"}))
     sys.exit(int(fail[2]))
