@@ -286,6 +286,7 @@ void WorkerGroup::on_failure(const End& end) {
 
 void WorkerGroup::conclude() {
   Verdict verdict = first_failure(result_.record.ends, told_, recorded());
+  begin_end(SIGTERM);  // first of all: the peers end while we look for reasons, and while a slow terminal takes them
   verdict.error = error_files_[std::size_t(verdict.end.rank)].read();
   // A shell reports the death of the program it ran as an exit code.
   verdict.out_of_memory = out_of_memory_.explain(verdict.end.pid, exit_code(verdict.end) - 128);
@@ -294,7 +295,6 @@ void WorkerGroup::conclude() {
   result_.record.where = whereabouts(context_.page, verdict.end.rank);
   print(report(verdict, result_.record.where, host_name()));
   result_.record.first = std::move(verdict);
-  begin_end(SIGTERM);
 }
 
 void WorkerGroup::on_deadline() {

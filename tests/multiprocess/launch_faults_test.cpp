@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/base/unique_fd.h"
 #include "tests/support/control_group.h"
@@ -389,7 +390,11 @@ TEST_F(Fault, TheFirstExceptionIsToBlameEvenIfAFollowerEndsFirst) {
 TEST_F(Fault, AKilledWorkerIsStartedAgainWithAllOthers) {
   Job job(shell({"-n", "2", "--max-restarts", "3"},
                 "echo $RANK $TORCHELASTIC_RESTART_COUNT $TORCHELASTIC_MAX_RESTARTS $MASTER_PORT;"
-                "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && kill -9 $$; exec sleep 1000"));
+                "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; touch " +
+                    folder_.file("up") +
+                    "$RANK$TORCHELASTIC_RESTART_COUNT; [ $RANK = 0 ] && exec sleep 1000;"
+                    "while [ ! -e " +
+                    folder_.file("up") + "0$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done; kill -9 $$"));
   const Json report = end_of(job, 0);
   EXPECT_EQ(report["outcome"], "succeeded");
   ASSERT_EQ(report["attempts"].size(), 3u);
@@ -441,6 +446,17 @@ std::size_t descriptors_of(pid_t pid) {
   return std::size_t(std::distance(begin(files), end(files)));
 }
 
+// Once it has come to rest: a worker may be up before the agent has closed what its start took.
+std::size_t settled_descriptors_of(pid_t pid) {
+  std::size_t last = 0;
+  testing::wait_until([&] {
+    const std::size_t before = std::exchange(last, descriptors_of(pid));
+    usleep(30'000);
+    return before == last;
+  });
+  return last;
+}
+
 TEST_F(Fault, RestartsLeakNoDescriptor) {
   // Attempts 0 and 4 stay until a file appears.
   const std::string go = folder_.file("go");
@@ -449,10 +465,10 @@ TEST_F(Fault, RestartsLeakNoDescriptor) {
                     "$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done;; esac;"
                     "[ $TORCHELASTIC_RESTART_COUNT = 4 ] && exit 2; exit 1"));
   job.wait_for_lines(3);
-  const std::size_t at_first = descriptors_of(job.pid());
+  const std::size_t at_first = settled_descriptors_of(job.pid());
   std::ofstream(go + "0");
   job.wait_for_lines(6);
-  EXPECT_EQ(descriptors_of(job.pid()), at_first);
+  EXPECT_EQ(settled_descriptors_of(job.pid()), at_first);
   std::ofstream(go + "4");
   end_of(job, 2);
 }
