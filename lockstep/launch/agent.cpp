@@ -89,6 +89,7 @@ class Agent {
   Signals signals_;
   Reaper reaper_;
   const rlimit worker_limit_ = raise_descriptor_limit();
+  OutOfMemoryWatch out_of_memory_;
   std::string run_folder_;
   History history_;
   JobRecord job_;
@@ -170,6 +171,7 @@ GroupResult Agent::run_attempt() {
                                          .signals = signals_,
                                          .reaper = reaper_,
                                          .logs = logs,
+                                         .out_of_memory = out_of_memory_,
                                          .descriptors = worker_limit_},
                                         attempt);
   base::roll_forward(segment_.control());
@@ -180,7 +182,10 @@ GroupResult Agent::run_attempt() {
                                                    : kShowLogs;
   if (!logs.finish(deadline, signals_.fd()) && logs.on_console())
     print("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
-  if (result.record.first) add_tails(logs, result.record);
+  if (result.record.first) {
+    if (result.record.first->out_of_memory) out_of_memory_.reset();
+    add_tails(logs, result.record);
+  }
   return result;
 }
 

@@ -37,13 +37,14 @@ std::uint64_t untold_kills(const OutOfMemoryEvidence& evidence);
 class OutOfMemoryWatch {
  public:
   OutOfMemoryWatch();
-  /// Forgets what has been; call it when the workers are started anew.
+  /// Forgets what has been; call it when a kill was explained, before the next can happen.
   void reset();
   /// About a worker of this process's control group that a signal has ended. Takes 50 ms at
   /// most, and that only when the kernel has counted a kill but not logged it yet.
   std::optional<std::string> explain(int pid, int signal);
 
  private:
+  bool nobody_was_killed() const;
   void read_log();
 
   base::UniqueFd log_;  // none: see OutOfMemoryEvidence::kernel_log

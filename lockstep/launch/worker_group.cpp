@@ -21,7 +21,6 @@
 #include "lockstep/launch/agent.h"
 #include "lockstep/launch/error_file.h"
 #include "lockstep/launch/machine.h"
-#include "lockstep/launch/out_of_memory.h"
 #include "lockstep/launch/policy.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/launch/verdict.h"
@@ -127,7 +126,6 @@ class WorkerGroup {
   base::UniqueFd epoll_;
   std::vector<Worker> workers_;
   std::vector<ErrorFile> error_files_;
-  OutOfMemoryWatch out_of_memory_;
   std::optional<Failure> told_;  // what a worker wrote into the error slot
   bool orphans_to_bury_ = true;
   Stage stage_ = Stage::running;
@@ -289,7 +287,7 @@ void WorkerGroup::conclude() {
   begin_end(SIGTERM);  // first of all: the peers end while we look for reasons, and while a slow terminal takes them
   verdict.error = error_files_[std::size_t(verdict.end.rank)].read();
   // A shell reports the death of the program it ran as an exit code.
-  verdict.out_of_memory = out_of_memory_.explain(verdict.end.pid, exit_code(verdict.end) - 128);
+  verdict.out_of_memory = context_.out_of_memory.explain(verdict.end.pid, exit_code(verdict.end) - 128);
   result_.code = verdict.code;
   result_.uptime = std::chrono::duration_cast<milliseconds>(Clock::now() - started_);
   result_.record.where = whereabouts(context_.page, verdict.end.rank);

@@ -11,6 +11,7 @@
 #include "lockstep/base/control_page.h"
 #include "lockstep/launch/attempt_logs.h"
 #include "lockstep/launch/job_report.h"
+#include "lockstep/launch/out_of_memory.h"
 #include "lockstep/launch/plan.h"
 #include "lockstep/launch/reaper.h"
 #include "lockstep/launch/signals.h"
@@ -24,6 +25,7 @@ struct GroupContext {
   const Signals& signals;
   Reaper& reaper;
   AttemptLogs& logs;
+  OutOfMemoryWatch& out_of_memory;
   rlimit descriptors{};  ///< RLIMIT_NOFILE of the workers
 };
 
