@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "lockstep/comm/last_words.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/rendezvous/segment_exchange.h"
@@ -18,6 +19,7 @@ World init(InitOptions options) {
     group = std::make_shared<ShmGroup>(rendezvous::share_segment(place, options.timeout), place.local_rank,
                                        options.timeout);
   }
+  speak_before_terminating(group);
   return {std::move(place), std::move(group)};
 }
 

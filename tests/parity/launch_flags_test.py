@@ -124,7 +124,8 @@ ALWAYS = {
     "TORCHELASTIC_ERROR_FILE": lambda job, theirs, ours: theirs and ours,
     "LOCKSTEP_SEGMENT": lambda job, theirs, ours: theirs is None and ours,
 }
-THIS_TEST = {"TOY_FOLDER", "PET_MASTER_PORT", "_"}  # its own variables, and the shell's
+# Its own variables, those of shells, and of a Python that is found through one.
+THIS_TEST = re.compile(r"(TOY_FOLDER|PET_MASTER_PORT|_|PWD|OLDPWD|SHLVL|PYENV_.*)\Z")
 
 
 @dataclasses.dataclass
@@ -175,7 +176,7 @@ def worker_differences(job: Job, key: str) -> dict:
     theirs, ours = ({**dump["variables"], **dump, "variables": None} for dump in
                     (job.theirs.workers[key], job.ours.workers[key]))
     found = {}
-    for name in sorted((theirs.keys() | ours.keys()) - THIS_TEST):
+    for name in sorted(name for name in theirs.keys() | ours.keys() if not THIS_TEST.match(name)):
         pair = theirs.get(name), ours.get(name)
         if pair[0] != pair[1] and not (name in ALWAYS and ALWAYS[name](job, *pair)):
             found[name] = pair

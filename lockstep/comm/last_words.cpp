@@ -1,0 +1,58 @@
+#include "lockstep/comm/last_words.h"
+
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "lockstep/rendezvous/error_file.h"
+
+namespace lockstep::comm {
+namespace {
+
+std::weak_ptr<Group> the_group;
+std::terminate_handler handler_before = nullptr;
+
+// The first line: libtorch's messages go on with a stack of their own.
+std::string what_is_thrown() {
+  const std::exception_ptr thrown = std::current_exception();
+  if (!thrown) return "std::terminate was called without an exception";
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    return text.substr(0, text.find('\n'));
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+// Whoever only followed another rank's failure ends without a word: an error is told once.
+void leave_if_follower(Group& group) {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const GroupAborted& aborted) {
+    if (!group.node().member.first_to_fail()) std::_Exit(aborted.failure().exit_code);
+  } catch (...) {
+  }
+}
+
+[[noreturn]] void on_terminate() {
+  try {
+    if (const std::shared_ptr<Group> group = the_group.lock()) leave_if_follower(*group);
+    if (const std::shared_ptr<Group> group = the_group.lock(); group && group->abort(what_is_thrown()))
+      rendezvous::write_error_file(base::read_failure(group->node().member.page()));
+  } catch (...) {  // nothing may come between the exception and its message
+  }
+  if (handler_before != nullptr) handler_before();
+  std::abort();
+}
+
+}  // namespace
+
+void speak_before_terminating(const std::shared_ptr<Group>& group) {
+  the_group = group;
+  const std::terminate_handler before = std::set_terminate(on_terminate);
+  if (before != on_terminate) handler_before = before;
+}
+
+}  // namespace lockstep::comm

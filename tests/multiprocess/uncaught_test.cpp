@@ -1,0 +1,33 @@
+// An exception that leaves main() of a program built on the library.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/job.h"
+#include "tests/support/scratch_folder.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Uncaught, IsToldWithRankStepAndText) {
+  const testing::ScratchFolder folder;
+  testing::Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "--report", folder.file("report.json"), UNCAUGHT_WORKER});
+  EXPECT_EQ(job.wait(), 128 + SIGABRT) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("rank 1 failed: killed by SIGABRT"));
+  EXPECT_THAT(job.err(), HasSubstr("cause: rank 1, step 3, outside a step: the learning rate is nan\n"));
+  EXPECT_THAT(job.err(), ::testing::Not(HasSubstr("GroupAborted"))) << "the follower has nothing to add";
+  EXPECT_TRUE(job.nothing_left());
+  const auto report = nlohmann::json::parse(testing::read_file(folder.file("report.json")));
+  const auto& failure = report["attempts"][0]["first_failure"];
+  EXPECT_EQ(failure["rank"], 1);
+  EXPECT_EQ(failure["step"], 3);
+  EXPECT_EQ(failure["message"], "the learning rate is nan");
+}
+
+}  // namespace
+}  // namespace lockstep
