@@ -90,7 +90,7 @@ TEST_F(TrainKill, AKilledAgentLeavesNothing) {
 // The run that nobody disturbs, and the same with each rank killed once on the way.
 TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
   const std::vector<std::string> flags = {"--dataset",    "mnist", "--data-path",  set_,   "--model",     "convnet",
-                                          "--opt",        "adam",  "--lr",         "1e-3", "--epochs",    "12",
+                                          "--opt",        "adam",  "--lr",         "1e-3", "--epochs",    "5",
                                           "--batch-size", "25",    "--print-freq", "1",    "--output-dir"};
   const auto train = [&](const std::string& run, std::vector<std::string> more) {
     std::vector<std::string> all = flags;
