@@ -180,7 +180,7 @@ GroupResult Agent::run_attempt() {
                                 : may_restart      ? kShowLogsBeforeRestart
                                 : result.code != 0 ? kShowLogsOfFailure
                                                    : kShowLogs;
-  if (!logs.finish(deadline, signals_.fd()) && logs.on_console())
+  if (!logs.finish(deadline, signals_.stop_fd()) && logs.on_console())
     print("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
   if (result.record.first) {
     if (result.record.first->out_of_memory) out_of_memory_.reset();

@@ -21,7 +21,8 @@ Signals::Signals(const std::vector<int>& signals) {
   sigaddset(&all, SIGCHLD);
   sigprocmask(SIG_BLOCK, &all, &before_);
   fd_ = base::UniqueFd(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd_) throw_errno("launcher: signalfd");
+  stop_fd_ = base::UniqueFd(signalfd(-1, &wanted_, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd_ || !stop_fd_) throw_errno("launcher: signalfd");
 }
 
 void Signals::restore_for_worker() const {

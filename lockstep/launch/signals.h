@@ -20,6 +20,9 @@ class Signals {
 
   /// Readable when a signal waits.
   int fd() const { return fd_.get(); }
+  /// Readable when one of the wanted signals waits, whatever children do. Only to be waited for: it
+  /// is read by next().
+  int stop_fd() const { return stop_fd_.get(); }
   /// The next signal, or 0.
   int next() const;
   /// For a new worker, between fork and exec: all of this taken back, and the wanted signals neither
@@ -29,6 +32,7 @@ class Signals {
 
  private:
   base::UniqueFd fd_;
+  base::UniqueFd stop_fd_;
   sigset_t wanted_{};
   sigset_t before_{};
 };

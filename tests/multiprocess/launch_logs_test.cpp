@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +28,7 @@ using ::testing::HasSubstr;
 using testing::Job;
 using ::testing::Not;
 using testing::read_file;
+using namespace std::string_literals;
 using ::testing::UnorderedElementsAre;
 
 class Logs : public ::testing::Test {
@@ -152,6 +154,29 @@ TEST_F(Logs, ATerminalThatStandsStillStopsNeitherWorkersNorTheEnd) {
   EXPECT_EQ(std::filesystem::file_size(log("attempt_0/0/stdout.log")), 4'000'000u);
   EXPECT_EQ(std::filesystem::file_size(log("attempt_0/1/stdout.log")), 4'000'000u);
   EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(Logs, AnOrphanThatEndsMeanwhileCutsNothingOff) {
+  // The console is a pipe that nobody reads until an orphan in a session of its own has ended.
+  const std::string pipe = folder_.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const base::UniqueFd reader(open(pipe.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  std::vector<std::string> command = shell(
+      {"-t", "1"}, "setsid sh -c 'echo $$ > " + folder_.file("orphan") + "; exec sleep 0.5' & while [ ! -s " +
+                       folder_.file("orphan") + " ]; do sleep 0.01; done; head -c 1000000 /dev/zero | tr '\\0' x");
+  command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$@\" > " + pipe, "sh"});
+  Job job(command);
+  testing::wait_until([&] { return !read_file(folder_.file("orphan")).empty(); });
+  const pid_t orphan = std::stoi(read_file(folder_.file("orphan")));
+  testing::wait_until([&] { return "SRD"s.find(testing::process_state(orphan)) == std::string::npos; });
+  std::size_t shown = 0;
+  std::array<char, 1 << 16> buffer;
+  testing::wait_until([&] {
+    for (ssize_t got; (got = read(reader.get(), buffer.data(), buffer.size())) > 0;) shown += std::size_t(got);
+    return shown >= std::string("[default0]:\n").size() + 1'000'000;
+  });
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.err(), "");
 }
 
 TEST_F(Logs, AWrongFolderIsToldBeforeAnythingStarts) {
