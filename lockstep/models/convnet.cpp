@@ -10,7 +10,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-nn::Sequential make_layer(int in, int out) {
+nn::Sequential make_layer(std::int64_t in, std::int64_t out) {
   return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(in, out, 5).padding(2)), nn::BatchNorm2d(out), nn::ReLU(),
                         nn::MaxPool2d(2));
 }
@@ -18,8 +18,11 @@ nn::Sequential make_layer(int in, int out) {
 }  // namespace
 
 // The order of construction is the order in which the generator is drawn from, as in Python.
-ConvNet::ConvNet()
-    : ImageModel("ConvNet"), layer1_(make_layer(1, 16)), layer2_(make_layer(16, 32)), fc_(7 * 7 * 32, 10) {
+ConvNet::ConvNet(const ImageTask& task)
+    : ImageModel("ConvNet"),
+      layer1_(make_layer(task.channels, 16)),
+      layer2_(make_layer(16, 32)),
+      fc_((task.height / 2 / 2) * (task.width / 2 / 2) * 32, task.classes) {
   register_module("layer1", layer1_);
   register_module("layer2", layer2_);
   register_module("fc", fc_);

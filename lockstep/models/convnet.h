@@ -1,6 +1,6 @@
 #pragma once
 
-// The ConvNet of the PyTorch MNIST tutorials, for 28x28 grey images.
+// The ConvNet of the PyTorch MNIST tutorials.
 
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -9,11 +9,11 @@
 
 namespace lockstep::models {
 
-/// layer1: Conv 5x5 1→16 pad 2, BatchNorm, ReLU, MaxPool 2; layer2: the same 16→32;
-/// fc: Linear(7·7·32, 10). Names: layer1.0.weight, layer1.1.running_mean, … fc.bias.
+/// layer1: Conv 5x5 channels→16 pad 2, BatchNorm, ReLU, MaxPool 2; layer2: the same 16→32;
+/// fc: Linear(height/4 · width/4 · 32, classes). Names: layer1.0.weight, layer1.1.running_mean, … fc.bias.
 class ConvNet : public ImageModel {
  public:
-  ConvNet();
+  explicit ConvNet(const ImageTask& task = {});
   at::Tensor forward(at::Tensor images) override;
 
  private:

@@ -2,7 +2,8 @@
 
 namespace lockstep::models {
 
-Mlp::Mlp(double dropout) : ImageModel("Mlp"), fc1_(784, 128), fc2_(128, 10) {
+Mlp::Mlp(double dropout, const ImageTask& task)
+    : ImageModel("Mlp"), fc1_(task.channels * task.height * task.width, 128), fc2_(128, task.classes) {
   register_module("fc1", fc1_);
   if (dropout > 0) dropout_ = register_module("dropout", torch::nn::Dropout(dropout));
   register_module("fc2", fc2_);

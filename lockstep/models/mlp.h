@@ -1,6 +1,6 @@
 #pragma once
 
-// A multilayer perceptron for 28x28 grey images.
+// A multilayer perceptron.
 
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
@@ -9,11 +9,11 @@
 
 namespace lockstep::models {
 
-/// Flatten, fc1 = Linear(784, 128), ReLU, Dropout(p) when p > 0, fc2 = Linear(128, 10).
+/// Flatten, fc1 = Linear(channels · height · width, 128), ReLU, Dropout(p) when p > 0, fc2 = Linear(128, classes).
 class Mlp : public ImageModel {
  public:
   /// `dropout`: the probability p of a hidden unit to be dropped in training, 0 ≤ p ≤ 1.
-  explicit Mlp(double dropout = 0);
+  explicit Mlp(double dropout = 0, const ImageTask& task = {});
   at::Tensor forward(at::Tensor images) override;
 
  private:
