@@ -1,7 +1,5 @@
 #include "lockstep/data/digits.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -164,23 +162,23 @@ std::vector<int> draw_labels(RandomStream random, std::int64_t size) {
 
 }  // namespace
 
-ImageSet make_digits(Split split, std::uint64_t seed) { return make_digits(split, seed, digits_size(split)); }
+MemoryPictures make_digits(Split split, std::uint64_t seed) { return make_digits(split, seed, digits_size(split)); }
 
-ImageSet make_digits(Split split, std::uint64_t seed, std::int64_t count) {
+MemoryPictures make_digits(Split split, std::uint64_t seed, std::int64_t count) {
   if (count < 0 || count > digits_size(split)) {
     throw UsageError("digits: " + std::to_string(count) + " samples asked for, the set has " +
                      std::to_string(digits_size(split)));
   }
   const std::uint32_t domain = split == Split::train ? 0 : 2;  // domain + 1: the labels
   const std::vector<int> labels = draw_labels({seed, domain + 1, 0}, digits_size(split));
-  ImageSet set{at::empty({count, 1, kSide, kSide}, at::kByte), at::empty({count}, at::kLong), kClasses};
-  auto* image = set.images.mutable_data_ptr<std::uint8_t>();
-  auto* label = set.labels.mutable_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < count; ++i, image += kSide * kSide) {
-    label[i] = labels[i];
-    draw_digit(labels[i], {seed, domain, std::uint64_t(i)}, image);
-  }
-  return set;
+  MemoryPictures::Content set{.size = {kSide, kSide}, .channels = 1};
+  set.labels.assign(labels.begin(), labels.begin() + count);
+  set.pixels.resize(std::size_t(count) * kSide * kSide);
+  for (int digit = 0; digit < kClasses; ++digit) set.classes.push_back(std::to_string(digit));
+  std::uint8_t* image = set.pixels.data();
+  for (std::int64_t i = 0; i < count; ++i, image += kSide * kSide)
+    draw_digit(labels[std::size_t(i)], {seed, domain, std::uint64_t(i)}, image);
+  return MemoryPictures(std::move(set));
 }
 
 }  // namespace lockstep::data

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "lockstep/data/dataset.h"
+#include "lockstep/data/picture_set.h"
 
 namespace lockstep::data {
 
@@ -19,11 +19,11 @@ enum class Split { train, test };
 /// Samples of a whole split.
 constexpr std::int64_t digits_size(Split split) { return split == Split::train ? 60000 : 10000; }
 
-/// The whole split: uint8 [N, 1, 28, 28], 10 classes, equally many of each, shuffled. Train
+/// The whole split: grey pictures of 28x28, 10 classes, equally many of each, shuffled. Train
 /// and test share no sample. About 10 microseconds a sample, one thread.
-ImageSet make_digits(Split split, std::uint64_t seed = 0);
+MemoryPictures make_digits(Split split, std::uint64_t seed = 0);
 
 /// The first `count` samples of that split, count ≤ digits_size(split); UsageError else.
-ImageSet make_digits(Split split, std::uint64_t seed, std::int64_t count);
+MemoryPictures make_digits(Split split, std::uint64_t seed, std::int64_t count);
 
 }  // namespace lockstep::data

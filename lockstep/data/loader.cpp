@@ -72,10 +72,4 @@ Loader::Result Loader::make(std::int64_t number) const {
   }
 }
 
-BatchSource batches_of(ImageSet set, std::vector<std::vector<std::int64_t>> plan) {
-  return [set = std::move(set), plan = std::move(plan)](std::int64_t number) {
-    return make_batch(set, plan.at(std::size_t(number)));
-  };
-}
-
 }  // namespace lockstep::data

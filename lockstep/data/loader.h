@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/data/dataset.h"
+#include "lockstep/data/batch.h"
 
 namespace lockstep::data {
 
@@ -23,7 +23,7 @@ struct LoaderOptions {
 };
 
 /// Makes batch number k. Called from the loader's threads, from several at once when there
-/// are several workers; must be a pure function of k and must not use OpenMP (see make_batch).
+/// are several workers; must be a pure function of k and must not use OpenMP (see Batches).
 using BatchSource = std::function<Batch(std::int64_t number)>;
 
 /// Batches first … last−1 of a source, in order. Start it at `first` = k to go on after k
@@ -67,8 +67,5 @@ class Loader {
   bool stop_ = false;
   std::vector<std::thread> workers_;
 };
-
-/// The source of a fixed plan: batch k holds the samples plan[k] of `set`.
-BatchSource batches_of(ImageSet set, std::vector<std::vector<std::int64_t>> plan);
 
 }  // namespace lockstep::data

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "lockstep/data/dataset.h"
+#include "lockstep/data/batch.h"
 #include "lockstep/data/picture_set.h"
 #include "lockstep/data/transforms/normalize.h"
 #include "lockstep/data/transforms/random_erasing.h"
@@ -21,18 +21,19 @@ struct PictureBatchOptions {
   std::uint64_t seed = 0;  ///< of the augmentation
 };
 
-/// Reads, transforms and normalises pictures straight into batch tensors. Thread-safe; plain loops, no
-/// ATen kernels (see make_batch of dataset.h).
-class PictureBatches {
+/// Reads, transforms and normalises pictures straight into batch tensors.
+class PictureBatches : public Batches {
  public:
   /// UsageError as of Normalize and RandomErasing. Batches do not refer to the set.
   PictureBatches(std::shared_ptr<const PictureSet> set, Compose transforms, const PictureBatchOptions& options = {});
+
+  std::int64_t size() const override { return set_->size(); }
 
   /// The samples `indices` of the set, augmented as in `epoch`: data [B, channels, height, width] of the
   /// type and layout of NormalizeOptions, and labels. No samples give an empty batch of shape [0].
   /// UsageError, naming the sample, for what is wrong with it; also when two samples differ in size or
   /// channels after the transforms.
-  Batch make(std::uint64_t epoch, std::span<const std::int64_t> indices) const;
+  Batch make(std::uint64_t epoch, std::span<const std::int64_t> indices) const override;
 
   const PictureSet& set() const { return *set_; }
 

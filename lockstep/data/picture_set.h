@@ -47,6 +47,7 @@ class MemoryPictures : public PictureSet {
   /// UsageError for an index outside the set.
   Sample get(std::int64_t index) const override;
   const std::vector<std::string>& classes() const override { return content_.classes; }
+  const Content& content() const { return content_; }
 
  private:
   std::size_t picture_bytes() const;

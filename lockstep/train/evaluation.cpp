@@ -27,38 +27,53 @@ struct ChunkSums {
   double correct;
 };
 
-ChunkSums evaluate_chunk(models::ImageModel& model, const data::ImageSet& set, std::int64_t first) {
-  std::vector<std::int64_t> indices(std::size_t(std::min(kEvaluationChunk, set.size() - first)));
-  std::iota(indices.begin(), indices.end(), first);
-  const data::Batch batch = data::make_batch(set, indices);
+ChunkSums evaluate_chunk(models::ImageModel& model, const data::Batch& batch) {
   const at::Tensor logits = model.forward(batch.data);
   const at::Tensor loss = torch::nn::functional::cross_entropy(
       logits, batch.target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
   return {loss.item<double>(), double(logits.argmax(1).eq(batch.target).sum().item<std::int64_t>())};
 }
 
+// Number k is the k-th chunk of this rank.
+data::BatchSource chunks_of(const EvaluationInput& input, int rank, int ranks) {
+  return [set = input.set, size = input.chunk, rank, ranks](std::int64_t number) {
+    const std::int64_t first = (rank + number * ranks) * size;
+    std::vector<std::int64_t> indices(std::size_t(std::min(size, set->size() - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    return set->make(0, indices);
+  };
+}
+
 }  // namespace
 
-Evaluation evaluate(models::ImageModel& model, const data::ImageSet& set, comm::Group& group) {
+std::int64_t evaluation_chunk(const models::ImageTask& task) {
+  constexpr std::int64_t kMostValues = std::int64_t(1) << 22;
+  return std::clamp<std::int64_t>(kMostValues / (task.channels * task.height * task.width), 1, 500);
+}
+
+Evaluation evaluate(models::ImageModel& model, const EvaluationInput& input, comm::Group& group) {
   const torch::NoGradGuard no_grad;
   const EvaluationMode mode(model);
-  const std::int64_t chunks = (set.size() + kEvaluationChunk - 1) / kEvaluationChunk;
+  const std::int64_t samples = input.set->size();
+  const std::int64_t chunks = (samples + input.chunk - 1) / input.chunk;
+  const std::int64_t mine = (chunks - group.rank() + group.size() - 1) / group.size();
+  data::Loader loader(chunks_of(input, group.rank(), group.size()), 0, mine, input.loader);
   // Row c is filled by the rank that has chunk c and zero elsewhere: the sum over the ranks is exact.
   const at::Tensor sums = torch::zeros({chunks, 2}, torch::kDouble);
   auto rows = sums.accessor<double, 2>();
   for (std::int64_t chunk = group.rank(); chunk < chunks; chunk += group.size()) {
-    const ChunkSums mine = evaluate_chunk(model, set, chunk * kEvaluationChunk);
-    rows[chunk][0] = mine.loss;
-    rows[chunk][1] = mine.correct;
+    const ChunkSums found = evaluate_chunk(model, *loader.next());
+    rows[chunk][0] = found.loss;
+    rows[chunk][1] = found.correct;
   }
   group.all_reduce(sums);
-  Evaluation result{.samples = set.size()};
+  Evaluation result{.samples = samples};
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
     result.loss += rows[chunk][0];
     result.top1 += rows[chunk][1];
   }
-  result.loss /= double(set.size());
-  result.top1 /= double(set.size());
+  result.loss /= double(samples);
+  result.top1 /= double(samples);
   return result;
 }
 

@@ -4,8 +4,11 @@
 // the set is cut into fixed chunks, ranks take chunks in turn, and the chunks' sums are added
 // in chunk order on every rank.
 
+#include <memory>
+
 #include "lockstep/comm/group.h"
-#include "lockstep/data/dataset.h"
+#include "lockstep/data/batch.h"
+#include "lockstep/data/loader.h"
 #include "lockstep/models/image_model.h"
 
 namespace lockstep::train {
@@ -16,9 +19,18 @@ struct Evaluation {
   std::int64_t samples = 0;
 };
 
-inline constexpr std::int64_t kEvaluationChunk = 500;
+/// Samples per chunk for pictures of `task`: 500, fewer of large ones, at least 1; a function of the
+/// pictures alone, since chunks decide the order of addition.
+std::int64_t evaluation_chunk(const models::ImageTask& task);
+
+/// What is evaluated on, and how it is read.
+struct EvaluationInput {
+  std::shared_ptr<const data::Batches> set;  ///< at least one sample
+  std::int64_t chunk = 500;
+  data::LoaderOptions loader = {};
+};
 
 /// Collective. The model is put into evaluation mode for the call.
-Evaluation evaluate(models::ImageModel& model, const data::ImageSet& set, comm::Group& group);
+Evaluation evaluate(models::ImageModel& model, const EvaluationInput& input, comm::Group& group);
 
 }  // namespace lockstep::train

@@ -27,13 +27,9 @@ class Timed {
   Clock::time_point start_ = Clock::now();
 };
 
-data::ImageSet load_if(bool wanted, const Options& options, bool train) {
-  return wanted ? load_images(options, train) : data::ImageSet{};
-}
-
-RunSize size_of(const Options& options, int world_size, const data::ImageSet& set) {
+RunSize size_of(const Options& options, int world_size, const Input& input) {
   RunSize size{.world_size = world_size};
-  size.train_samples = set.images.defined() ? set.size() : 0;
+  size.train_samples = input.train ? input.train->size() : 0;
   size.plan = plan_batch(options, world_size, size.train_samples);
   if (reads_data(options)) size.total_steps = steps_in_run(options, steps_per_epoch(size.plan, size.train_samples));
   return size;
@@ -61,10 +57,9 @@ Loop::Loop(const Options& options, const comm::World& world)
     : options_(options),
       group_(*world.group()),
       leader_(world.rank() == 0),
-      train_set_(load_if(reads_data(options), options, true)),
-      test_set_(load_if(reads_data(options) && options.eval, options, false)),
-      size_(size_of(options, world.size(), train_set_)),
-      model_(train::make_model(options)),
+      input_(make_input(options)),
+      size_(size_of(options, world.size(), input_)),
+      model_(train::make_model(options, input_.task)),
       ddp_(model_, world.group(), {.shards = size_.plan.shards, .seed = std::uint64_t(options.seed)}),
       optimizer_(make_optimizer(options, ddp_)) {
   size_.page_size = ddp_.page_size();
@@ -87,8 +82,8 @@ void Loop::run() {
 void Loop::train_steps() {
   const std::int64_t per_epoch = steps_per_epoch(size_.plan, size_.train_samples);
   const std::int64_t first = size_.first_step;
-  data::Loader loader(shard_source(train_set_, size_.plan, ddp_.local_shards(), std::uint64_t(options_.seed)), first,
-                      size_.total_steps + 1, {.timeout_seconds = options_.timeout});
+  data::Loader loader(shard_source(input_.train, size_.plan, ddp_.local_shards(), std::uint64_t(options_.seed)), first,
+                      size_.total_steps + 1, loader_options());
   // Who died after a commit may not have come to say what belongs to that step.
   if (first > 1) report_step(first - 1, place_of_step(first - 1, per_epoch));
   for (std::int64_t number = first; number <= size_.total_steps; ++number) {
@@ -107,6 +102,11 @@ void Loop::report_step(std::int64_t number, const StepPlace& place) {
   const bool last = number == size_.total_steps;
   if (number % options_.print_freq == 0 || last) report_train(number, place);
   if (options_.eval && (place.ends_epoch || last)) evaluate(number, place);
+}
+
+// Twice as many batches as workers ahead, as Python's DataLoader.
+data::LoaderOptions Loop::loader_options() const {
+  return {.workers = options_.workers, .prefetch = 2 * options_.workers, .timeout_seconds = options_.timeout};
 }
 
 void Loop::step(const data::Batch& batch) {
@@ -135,7 +135,8 @@ void Loop::report_train(std::int64_t step, const StepPlace& place) {
 }
 
 void Loop::evaluate(std::int64_t step, const StepPlace& place) {
-  report_->eval(place.epoch + 1, step, train::evaluate(*model_, test_set_, group_));
+  const EvaluationInput input{input_.test, evaluation_chunk(input_.task), loader_options()};
+  report_->eval(place.epoch + 1, step, train::evaluate(*model_, input, group_));
 }
 
 void Loop::save_weights() const {

@@ -4,6 +4,7 @@
 
 #include "lockstep/comm/world.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
+#include "lockstep/train/input.h"
 #include "lockstep/train/recipe.h"
 #include "lockstep/train/report.h"
 #include "lockstep/train/shard_source.h"
@@ -25,6 +26,7 @@ class Loop {
   using Model = std::shared_ptr<models::ImageModel>;
 
   void train_steps();
+  data::LoaderOptions loader_options() const;
   void step(const data::Batch& batch);
   void report_step(std::int64_t number, const StepPlace& place);
   void report_train(std::int64_t step, const StepPlace& place);
@@ -35,8 +37,7 @@ class Loop {
   comm::Group& group_;
   bool leader_;
   std::unique_ptr<Report> report_;
-  data::ImageSet train_set_;
-  data::ImageSet test_set_;
+  Input input_;
   RunSize size_;
   Model model_;
   parallel::DistributedDataParallel<Model> ddp_;

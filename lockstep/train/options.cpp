@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kMostSamples = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 40;  // a mark in the control page counts to 2^44
+constexpr std::int64_t kMostPixels = 1 << 14;
 constexpr std::int64_t kMostShards = 1 << 16;
 constexpr std::int64_t kMostThreads = 1024;
 constexpr double kMostSeconds = 1e6;
@@ -62,6 +63,7 @@ class Parser {
     app_.get_formatter()->column_width(34);
     app_.allow_extras();
     add_job();
+    add_input();
     add_batch();
     add_optimizer();
     add_reproducibility();
@@ -106,6 +108,7 @@ class Parser {
   }
 
   void add_job();
+  void add_input();
   void add_batch();
   void add_optimizer();
   void add_reproducibility();
@@ -116,6 +119,9 @@ class Parser {
   std::vector<std::string> flag_names() const;
   void check_twice() const;
   void settle_momentum();
+  void settle_transforms();
+  bool given(const char* flag) const;
+  void check_transforms() const;
   void check_combinations() const;
 
   CLI::App app_{
@@ -137,6 +143,26 @@ void Parser::add_job() {
   add_integer("--epochs", "Passes over the data [1]", options_.epochs, 0, kMostSamples);
   add_integer("--max-steps", "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run",
               options_.max_steps, 0, kMostSteps);
+}
+
+void Parser::add_input() {
+  group_ = "Input";
+  add_name("--transforms", " [what suits the data set]", options_.transforms, transform_names());
+  const auto add_pixels = [this](const std::string& flag, const std::string& help, int& target) {
+    add_integer(flag, help, target, 1, kMostPixels);
+  };
+  add_pixels("--train-crop-size", "Side of the pictures that the imagenet transforms cut out to train on [224]",
+             options_.train_crop_size);
+  add_pixels("--val-resize-size", "Smaller edge that they resize to for evaluation [256]", options_.val_resize_size);
+  add_pixels("--val-crop-size", "Side of the middle that they evaluate on [224]", options_.val_crop_size);
+  add_name("--interpolation", " [bilinear]", options_.interpolation, interpolation_names());
+  add_name("--auto-augment", " [none]; with cifar and imagenet transforms", options_.auto_augment,
+           auto_augment_names());
+  add("--random-erase", "P", "Probability that a part is erased, with cifar and imagenet transforms [0]",
+      [this](const std::string& flag, const std::string& value) {
+        options_.random_erase = real(flag, value, "a number from 0 to 1", [](double x) { return x >= 0 && x <= 1; });
+      });
+  add_integer("-j,--workers", "Threads per process that prepare batches [1]", options_.workers, 1, kMostThreads);
 }
 
 void Parser::add_batch() {
@@ -233,7 +259,39 @@ void Parser::settle_momentum() {
     throw UsageError("--momentum 0 with --opt sgd_nesterov: Nesterov's method needs a momentum above 0");
 }
 
+// Pictures of one channel and of three need other numbers.
+void Parser::settle_transforms() {
+  const bool grey = options_.dataset == "digits" || options_.dataset.ends_with("mnist");
+  std::string& transforms = options_.transforms;
+  if (transforms.empty()) transforms = grey ? "none" : options_.dataset == "imagefolder" ? "imagenet" : "cifar";
+  if (grey ? transforms == "cifar" || transforms == "imagenet" : transforms == "mnist")
+    throw UsageError("--transforms " + transforms + " with --dataset " + options_.dataset + ", whose pictures are " +
+                     (grey ? "grey: none or mnist" : "in colour: none, cifar or imagenet"));
+}
+
+// Asked for and without effect would be a silent loss.
+void Parser::check_transforms() const {
+  const auto refuse = [&](const char* flag, const std::string& wanted) {
+    if (given(flag))
+      throw UsageError(std::string(flag) + " has no meaning for --transforms " + options_.transforms + wanted);
+  };
+  if (options_.transforms != "imagenet")
+    for (const char* flag : {"--train-crop-size", "--val-resize-size", "--val-crop-size"})
+      refuse(flag, ": it is for imagenet");
+  if (options_.transforms == "imagenet" || options_.transforms == "cifar") {
+    if (options_.auto_augment != "none" && options_.interpolation == "bicubic")
+      throw UsageError("--interpolation bicubic with --auto-augment " + options_.auto_augment +
+                       ": turning pictures knows only nearest and bilinear");
+    return;
+  }
+  for (const char* flag : {"--auto-augment", "--random-erase", "--interpolation"})
+    refuse(flag, ": it is for cifar and imagenet");
+}
+
+bool Parser::given(const char* flag) const { return app_.get_option(flag)->count() > 0; }
+
 void Parser::check_combinations() const {
+  check_transforms();
   if (options_.dataset == "digits" && !options_.data_path.empty())
     throw UsageError("--data-path '" + options_.data_path +
                      "' with --dataset digits, which is drawn and reads no files: "
@@ -259,6 +317,7 @@ Parsed Parser::parse(std::vector<std::string> arguments) {
   if (!app_.remaining().empty()) refuse_unknown(app_.remaining().front());
   check_twice();
   settle_momentum();
+  settle_transforms();
   check_combinations();
   return {.options = options_, .text = ""};
 }
@@ -266,17 +325,34 @@ Parsed Parser::parse(std::vector<std::string> arguments) {
 }  // namespace
 
 const std::vector<std::string>& model_names() {
-  static const std::vector<std::string> names = {"mlp", "mlp_dropout", "convnet"};
+  static const std::vector<std::string> names = {"mlp",      "mlp_dropout", "convnet",   "resnet18",      "resnet34",
+                                                 "resnet50", "resnet101",   "resnet152", "resnet18_cifar"};
   return names;
 }
 
 const std::vector<std::string>& dataset_names() {
-  static const std::vector<std::string> names = {"digits", "mnist"};
+  static const std::vector<std::string> names = {"digits",  "mnist",    "fashion-mnist",
+                                                 "cifar10", "cifar100", "imagefolder"};
   return names;
 }
 
 const std::vector<std::string>& optimizer_names() {
   static const std::vector<std::string> names = {"sgd", "sgd_nesterov", "adam", "adamw"};
+  return names;
+}
+
+const std::vector<std::string>& transform_names() {
+  static const std::vector<std::string> names = {"none", "mnist", "cifar", "imagenet"};
+  return names;
+}
+
+const std::vector<std::string>& interpolation_names() {
+  static const std::vector<std::string> names = {"nearest", "bilinear", "bicubic"};
+  return names;
+}
+
+const std::vector<std::string>& auto_augment_names() {
+  static const std::vector<std::string> names = {"none", "imagenet", "cifar10", "ra", "ta_wide"};
   return names;
 }
 

@@ -38,6 +38,15 @@ struct Options {
   std::string weights;       ///< safetensors file to start from; empty: initial weights of the seed
   std::string save_weights;  ///< safetensors file to write at the end; empty: none
 
+  std::string transforms;     ///< one of transform_names(); default: what the data set's tutorials do
+  int train_crop_size = 224;  ///< of the ImageNet transforms, as the two below
+  int val_resize_size = 256;
+  int val_crop_size = 224;
+  std::string interpolation = "bilinear";  ///< of resizing and turning; one of interpolation_names()
+  std::string auto_augment = "none";       ///< one of auto_augment_names(); for the CIFAR and ImageNet transforms
+  double random_erase = 0;                 ///< probability, [0, 1]; for the same
+  int workers = 1;                         ///< threads per process that prepare batches, >= 1
+
   int threads = 1;                ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
   double timeout = 300;           ///< seconds that a rank waits for the others, > 0
   std::int64_t print_freq = 100;  ///< steps from one train event to the next, >= 1
@@ -50,10 +59,13 @@ struct Options {
   int processes() const { return nproc_per_node.value_or(1); }
 };
 
-/// Valid values of --model, --dataset and --opt.
+/// Valid values of --model, --dataset, --opt, --transforms, --interpolation and --auto-augment.
 const std::vector<std::string>& model_names();
 const std::vector<std::string>& dataset_names();
 const std::vector<std::string>& optimizer_names();
+const std::vector<std::string>& transform_names();
+const std::vector<std::string>& interpolation_names();
+const std::vector<std::string>& auto_augment_names();
 
 /// Options, or a text that was asked for instead (--help, --version).
 struct Parsed {

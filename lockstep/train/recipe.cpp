@@ -3,20 +3,13 @@
 #include <ATen/Context.h>
 
 #include "lockstep/checkpoint/weights.h"
-#include "lockstep/data/digits.h"
-#include "lockstep/data/readers/idx.h"
 #include "lockstep/models/registry.h"
 
 namespace lockstep::train {
 
-data::ImageSet load_images(const Options& options, bool train) {
-  if (options.dataset == "mnist") return data::load_mnist(options.data_path, train);
-  return data::make_digits(train ? data::Split::train : data::Split::test);
-}
-
-std::shared_ptr<models::ImageModel> make_model(const Options& options) {
+std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task) {
   at::manual_seed(std::uint64_t(options.seed));
-  std::shared_ptr<models::ImageModel> model = models::make_model(options.model);
+  std::shared_ptr<models::ImageModel> model = models::make_model(options.model, task);
   if (!options.weights.empty())
     checkpoint::load_into(*model, checkpoint::read_safetensors(options.weights), "file " + options.weights);
   return model;

@@ -4,19 +4,15 @@
 
 #include <memory>
 
-#include "lockstep/data/dataset.h"
 #include "lockstep/models/image_model.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep::train {
 
-/// The training or test pictures of options.dataset. UsageError when its files are missing or damaged.
-data::ImageSet load_images(const Options& options, bool train);
-
-/// The model of options.model with the initial weights of options.seed, or those of the file
+/// The model of options.model for `task` with the initial weights of options.seed, or those of the file
 /// options.weights. UsageError listing every difference when the file does not fit.
-std::shared_ptr<models::ImageModel> make_model(const Options& options);
+std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task = {});
 
 /// The optimizer of options.opt, attached to `target` (collective).
 std::unique_ptr<optim::Optimizer> make_optimizer(const Options& options, optim::Target& target);

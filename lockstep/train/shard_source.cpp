@@ -47,9 +47,10 @@ StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch) {
       .epoch = index / steps_per_epoch, .batch = index % steps_per_epoch, .ends_epoch = step % steps_per_epoch == 0};
 }
 
-data::BatchSource shard_source(data::ImageSet set, BatchPlan plan, parallel::ShardSpan span, std::uint64_t seed) {
-  auto orders = std::make_shared<EpochOrders>(set.size(), plan.shards, span, seed);
-  const std::int64_t per_epoch = steps_per_epoch(plan, set.size());
+data::BatchSource shard_source(std::shared_ptr<const data::Batches> set, BatchPlan plan, parallel::ShardSpan span,
+                               std::uint64_t seed) {
+  auto orders = std::make_shared<EpochOrders>(set->size(), plan.shards, span, seed);
+  const std::int64_t per_epoch = steps_per_epoch(plan, set->size());
   return [=, set = std::move(set)](std::int64_t step) {
     const StepPlace place = place_of_step(step, per_epoch);
     const auto epoch = orders->of(place.epoch);
@@ -59,7 +60,7 @@ data::BatchSource shard_source(data::ImageSet set, BatchPlan plan, parallel::Sha
       const std::int64_t last = std::min(first + plan.shard_batch, std::int64_t(order.size()));
       indices.insert(indices.end(), order.begin() + first, order.begin() + last);
     }
-    return data::make_batch(set, indices);
+    return set->make(std::uint64_t(place.epoch), indices);
   };
 }
 

@@ -3,7 +3,7 @@
 // Which samples a rank reads at each step: the orders of its shards, one behind the other.
 
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "lockstep/data/loader.h"
 #include "lockstep/parallel/shards.h"
@@ -22,6 +22,7 @@ StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch);
 /// A source for data::Loader: number k gives the batch of step k for the shards of `span`,
 /// shard after shard. The order within a shard is that of Python's DistributedSampler with as
 /// many replicas as shards, so it does not depend on who computes it. Thread-safe.
-data::BatchSource shard_source(data::ImageSet set, BatchPlan plan, parallel::ShardSpan span, std::uint64_t seed);
+data::BatchSource shard_source(std::shared_ptr<const data::Batches> set, BatchPlan plan, parallel::ShardSpan span,
+                               std::uint64_t seed);
 
 }  // namespace lockstep::train

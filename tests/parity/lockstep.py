@@ -20,9 +20,9 @@ def command_line(*arguments) -> list[str]:
     return [str(BIN / "lockstep"), "train", *map(str, arguments)]
 
 
-def initial_weights(model: str, seed: int, file) -> None:
+def initial_weights(model: str, seed: int, file, *more) -> None:
     """Writes the weights that `lockstep train --seed` starts from."""
-    subprocess.run(command_line("--model", model, "--seed", seed, "--max-steps", 0, "--save-weights", file),
+    subprocess.run(command_line("--model", model, "--seed", seed, "--max-steps", 0, "--save-weights", file, *more),
                    check=True, timeout=DEADLINE_SECONDS, stdout=subprocess.DEVNULL)
 
 

@@ -1,5 +1,6 @@
 """The built-in models of Lockstep, as a PyTorch user would write them."""
 import torch
+import torchvision
 from torch import nn
 
 
@@ -30,4 +31,16 @@ class ConvNet(nn.Module):
         return self.fc(self.layer2(self.layer1(images)).flatten(1))
 
 
-MODELS = {"mlp": Mlp, "mlp_dropout": lambda: Mlp(0.5), "convnet": ConvNet}
+def resnet18_cifar() -> nn.Module:
+    """The stem that CIFAR tutorials give to torchvision's ResNet."""
+    model = torchvision.models.resnet18(num_classes=10)
+    model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
+    model.maxpool = nn.Identity()
+    return model
+
+
+# Those of which Lockstep draws the same initial weights, for grey pictures and for coloured ones.
+GREY_MODELS = {"mlp": Mlp, "mlp_dropout": lambda: Mlp(0.5), "convnet": ConvNet}
+COLOUR_MODELS = {name: lambda name=name: torchvision.models.get_model(name, num_classes=10)
+                 for name in ("resnet18", "resnet50")}
+MODELS = GREY_MODELS | COLOUR_MODELS | {"resnet18_cifar": resnet18_cifar}

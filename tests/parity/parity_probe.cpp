@@ -34,21 +34,23 @@ void put(std::ofstream& file, const T* values, std::size_t count) {
 
 // ---- digits {"folder"}: the built-in set's training half as MNIST's files
 
-void write_idx(const std::string& path, const at::Tensor& bytes) {
+template <class Bytes>
+void write_idx(const std::string& path, const std::vector<std::uint32_t>& sizes, const Bytes& bytes) {
   std::ofstream file = create(path);
   const auto big_endian = [&](std::uint32_t x) {
     for (int shift = 24; shift >= 0; shift -= 8) file.put(char(x >> shift & 0xff));
   };
-  big_endian(0x0800 | std::uint32_t(bytes.dim()));
-  for (const std::int64_t size : bytes.sizes()) big_endian(std::uint32_t(size));
-  put(file, bytes.const_data_ptr<std::uint8_t>(), std::size_t(bytes.numel()));
+  big_endian(0x0800 | std::uint32_t(sizes.size()));
+  for (const std::uint32_t size : sizes) big_endian(size);
+  for (const auto byte : bytes) file.put(char(byte));
 }
 
 void digits(const json& request) {
   const std::string folder = request.at("folder");
-  const data::ImageSet set = data::make_digits(data::Split::train);
-  write_idx(folder + "/train-images-idx3-ubyte", set.images.squeeze(1));
-  write_idx(folder + "/train-labels-idx1-ubyte", set.labels.to(at::kByte));
+  const data::MemoryPictures set = data::make_digits(data::Split::train);
+  const auto count = std::uint32_t(set.size());
+  write_idx(folder + "/train-images-idx3-ubyte", {count, 28, 28}, set.content().pixels);
+  write_idx(folder + "/train-labels-idx1-ubyte", {count}, set.content().labels);
 }
 
 // ---- sampler {"output", "cases": [{size, replicas, seed, epoch, shuffle, drop_last}]}:

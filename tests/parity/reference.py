@@ -11,6 +11,7 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import torchvision
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DistributedSampler
 
@@ -22,7 +23,7 @@ from models import MODELS
 class Job:
     """One training run; the fields bear the names of the flags of `lockstep train`."""
     model: str
-    dataset: str  # "digits" or "mnist"; read from data_path here in both cases
+    dataset: str  # "digits", "mnist" or "imagefolder"; read from data_path here in all cases
     data_path: str
     opt: str
     lr: float
@@ -33,6 +34,7 @@ class Job:
     weight_decay: float = 0
     seed: int = 0
     evaluate: bool = False
+    transforms: str | None = None
     ieee_sqrt: bool = False  # replace torch's square root by ieee_sqrt() below
 
 
@@ -61,6 +63,15 @@ def batches(job: Job, images: torch.Tensor, labels: torch.Tensor):
         epoch += 1
 
 
+def read_set(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
+    """The training half: pixels uint8 [N, channels, height, width] and labels int64 [N]."""
+    if job.dataset != "imagefolder":
+        return read_images(job.data_path, "train")
+    pictures = torchvision.datasets.ImageFolder(f"{job.data_path}/train", torchvision.transforms.PILToTensor())
+    pixels, labels = zip(*pictures)
+    return torch.stack(pixels), torch.tensor(labels)
+
+
 def accuracy(model, images, labels) -> float:
     model.eval()
     with torch.no_grad():
@@ -79,7 +90,7 @@ def train(job: Job) -> dict:
     ddp = DistributedDataParallel(model)
     optimizer = make_optimizer(job, ddp.parameters())
     losses = []
-    for _, (images, labels) in zip(range(job.max_steps), batches(job, *read_images(job.data_path, "train"))):
+    for _, (images, labels) in zip(range(job.max_steps), batches(job, *read_set(job))):
         loss = F.cross_entropy(ddp(images), labels)
         optimizer.zero_grad()
         loss.backward()

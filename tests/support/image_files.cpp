@@ -4,6 +4,7 @@
 #include <png.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -110,6 +111,17 @@ Bytes png_file(const data::Image& image, bool interlaced) {
   png_write_png(png, info, PNG_TRANSFORM_IDENTITY, nullptr);
   png_destroy_write_struct(&png, &info);
   return file;
+}
+
+void write_pictures(const ScratchFolder& folder, const std::string& name, const PictureFolder& content) {
+  int number = 0;
+  for (const std::string& label : content.classes)
+    for (int i = 0; i < content.per_class; ++i) {
+      data::Image image = picture(content.size.height, content.size.width);
+      std::fill_n(image.row(0), std::min<std::size_t>(image.bytes(), 48), std::uint8_t(5 * ++number));
+      const Bytes file = jpeg_file(image);
+      folder.write(name + "/" + label + "/" + std::to_string(i) + ".jpg", {file.begin(), file.end()});
+    }
 }
 
 }  // namespace lockstep::testing

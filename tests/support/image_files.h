@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/data/image.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lockstep::testing {
 
@@ -38,5 +39,13 @@ Bytes png_file(const PngHeader& header, const std::vector<Bytes>& rows, const By
 
 /// RGB, filtered and, if asked for, interlaced by libpng.
 Bytes png_file(const data::Image& image, bool interlaced);
+
+/// Writes a folder per class with `per_class` pictures 0.jpg, 1.jpg …, all different, into `folder`/`name`.
+struct PictureFolder {
+  std::vector<std::string> classes = {"ant", "bee"};
+  int per_class = 20;
+  data::Size size = {12, 12};
+};
+void write_pictures(const ScratchFolder& folder, const std::string& name, const PictureFolder& content = {});
 
 }  // namespace lockstep::testing

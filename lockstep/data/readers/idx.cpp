@@ -1,7 +1,5 @@
 #include "lockstep/data/readers/idx.h"
 
-#include <ATen/ops/empty.h>
-
 #include <array>
 #include <filesystem>
 #include <vector>
@@ -61,69 +59,87 @@ std::string hex(std::uint32_t word) {
   return text;
 }
 
-std::string find_file(const std::string& folder, const std::string& name) {
+std::string find_file(const std::string& folder, const std::string& set, const std::string& name) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  for (const fs::path& place : {fs::path(folder), fs::path(folder) / "MNIST" / "raw"}) {
+  for (const fs::path& place : {fs::path(folder), fs::path(folder) / set / "raw"}) {
     for (const char* ending : {"", ".gz"}) {
       const fs::path file = place / (name + ending);
       if (fs::exists(file, ignored)) return file.string();
     }
   }
-  throw UsageError("no MNIST file '" + name + "' or '" + name + ".gz' in '" + folder + "' or '" +
-                   (fs::path(folder) / "MNIST" / "raw").string() + "'");
+  throw UsageError("no " + set + " file '" + name + "' or '" + name + ".gz' in '" + folder + "' or '" +
+                   (fs::path(folder) / set / "raw").string() + "'");
 }
 
-void check_labels(const at::Tensor& labels, int classes, const std::string& path) {
-  const std::uint8_t* label = labels.const_data_ptr<std::uint8_t>();
-  for (std::int64_t i = 0; i < labels.size(0); ++i) {
-    if (label[i] < classes) continue;
-    throw UsageError("'" + path + "': label " + std::to_string(label[i]) + " of sample " + std::to_string(i) +
+void check_labels(const std::vector<std::uint8_t>& labels, int classes, const std::string& path) {
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] < classes) continue;
+    throw UsageError("'" + path + "': label " + std::to_string(labels[i]) + " of sample " + std::to_string(i) +
                      " at offset " + std::to_string(8 + i) + ", 0 ... " + std::to_string(classes - 1) + " expected");
   }
 }
 
 }  // namespace
 
-at::Tensor read_idx(const std::string& path, int dimensions) {
+IdxBytes read_idx(const std::string& path, int dimensions) {
   IdxReader reader(path);
   const std::uint32_t expected = kUnsignedBytes | std::uint32_t(dimensions);
   const std::uint32_t magic = reader.word();
   if (magic != expected) reader.fail("magic number " + hex(magic) + " at offset 0, " + hex(expected) + " expected");
-  std::vector<std::int64_t> shape;
+  IdxBytes result;
   std::uint64_t bytes = 1;
   for (int i = 0; i < dimensions; ++i) {
-    shape.push_back(reader.word());
-    if (__builtin_mul_overflow(bytes, std::uint64_t(shape.back()), &bytes)) {
+    result.shape.push_back(reader.word());
+    if (__builtin_mul_overflow(bytes, std::uint64_t(result.shape.back()), &bytes)) {
       reader.fail("impossible sizes at offset 4");
     }
   }
   reader.expect_room(bytes);
-  at::Tensor tensor = at::empty(shape, at::kByte);
-  reader.read(tensor.mutable_data_ptr(), bytes);
+  result.bytes.resize(bytes);
+  reader.read(result.bytes.data(), bytes);
   reader.expect_end();
-  return tensor;
+  return result;
 }
 
-ImageSet load_mnist(const std::string& path, bool train) {
-  constexpr int kClasses = 10;
+namespace {
+
+// Ten classes of 28x28 grey pictures, in the files of MNIST.
+MemoryPictures load(const std::string& path, const std::string& set, bool train, std::vector<std::string> classes) {
   const std::string part = train ? "train" : "t10k";
-  const std::string image_file = find_file(path, part + "-images-idx3-ubyte");
-  const std::string label_file = find_file(path, part + "-labels-idx1-ubyte");
-  const at::Tensor images = read_idx(image_file, 3);
-  const at::Tensor labels = read_idx(label_file, 1);
-  const std::int64_t count = images.size(0);
-  if (images.size(1) != 28 || images.size(2) != 28) {
-    throw UsageError("'" + image_file + "': images of " + std::to_string(images.size(1)) + "x" +
-                     std::to_string(images.size(2)) + " at offset 8, 28x28 expected");
+  const std::string image_file = find_file(path, set, part + "-images-idx3-ubyte");
+  const std::string label_file = find_file(path, set, part + "-labels-idx1-ubyte");
+  IdxBytes images = read_idx(image_file, 3);
+  const IdxBytes labels = read_idx(label_file, 1);
+  const std::int64_t count = images.shape[0];
+  if (images.shape[1] != 28 || images.shape[2] != 28) {
+    throw UsageError("'" + image_file + "': images of " + std::to_string(images.shape[1]) + "x" +
+                     std::to_string(images.shape[2]) + " at offset 8, 28x28 expected");
   }
   if (count == 0) throw UsageError("'" + image_file + "': no images (count 0 at offset 4)");
-  if (labels.size(0) != count) {
-    throw UsageError("'" + label_file + "': " + std::to_string(labels.size(0)) + " labels at offset 4, but '" +
+  if (labels.shape[0] != count) {
+    throw UsageError("'" + label_file + "': " + std::to_string(labels.shape[0]) + " labels at offset 4, but '" +
                      image_file + "' has " + std::to_string(count) + " images");
   }
-  check_labels(labels, kClasses, label_file);
-  return {images.view({count, 1, 28, 28}), labels.to(at::kLong), kClasses};
+  check_labels(labels.bytes, int(classes.size()), label_file);
+  return MemoryPictures({.size = {28, 28},
+                         .channels = 1,
+                         .pixels = std::move(images.bytes),
+                         .labels = {labels.bytes.begin(), labels.bytes.end()},
+                         .classes = std::move(classes)});
+}
+
+}  // namespace
+
+MemoryPictures load_mnist(const std::string& path, bool train) {
+  return load(path, "MNIST", train, {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
+}
+
+// The names are torchvision's.
+MemoryPictures load_fashion_mnist(const std::string& path, bool train) {
+  return load(
+      path, "FashionMNIST", train,
+      {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"});
 }
 
 }  // namespace lockstep::data

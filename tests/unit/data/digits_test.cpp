@@ -1,7 +1,9 @@
 #include "lockstep/data/digits.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+
+#include <algorithm>
+#include <numeric>
 
 #include "tests/support/usage_error.h"
 
@@ -9,14 +11,11 @@ namespace lockstep::data {
 namespace {
 
 // FNV-1a, 64 bits, over the pixels, then the labels as bytes.
-std::uint64_t fingerprint(const ImageSet& set) {
+std::uint64_t fingerprint(const MemoryPictures& set) {
   std::uint64_t hash = 0xcbf29ce484222325;
-  const auto add = [&hash](const at::Tensor& bytes) {
-    const std::uint8_t* byte = bytes.const_data_ptr<std::uint8_t>();
-    for (std::int64_t i = 0; i < bytes.numel(); ++i) hash = (hash ^ byte[i]) * 0x100000001b3;
-  };
-  add(set.images);
-  add(set.labels.to(torch::kByte));
+  const auto add = [&hash](std::uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  for (const std::uint8_t pixel : set.content().pixels) add(pixel);
+  for (const std::int64_t label : set.content().labels) add(std::uint8_t(label));
   return hash;
 }
 
@@ -27,19 +26,26 @@ TEST(Digits, AreTheSameBytesOnEveryMachine) {
 }
 
 TEST(Digits, AreBalancedAndShuffled) {
-  const ImageSet set = make_digits(Split::test);
+  const MemoryPictures set = make_digits(Split::test);
   EXPECT_EQ(set.size(), 10000);
-  EXPECT_EQ(set.images.sizes(), (std::vector<std::int64_t>{10000, 1, 28, 28}));
-  EXPECT_EQ(set.classes, 10);
-  EXPECT_TRUE(at::equal(torch::bincount(set.labels), torch::full({10}, 1000, torch::kLong)));
-  EXPECT_TRUE(at::all(torch::bincount(set.labels.slice(0, 0, 500), {}, 10) > 25).item<bool>());
+  EXPECT_EQ(set.content().size, (Size{28, 28}));
+  EXPECT_EQ(set.content().channels, 1);
+  ASSERT_EQ(set.classes().size(), 10u);
+  const auto& labels = set.content().labels;
+  for (std::int64_t digit = 0; digit < 10; ++digit) {
+    EXPECT_EQ(std::count(labels.begin(), labels.end(), digit), 1000);
+    EXPECT_GT(std::count(labels.begin(), labels.begin() + 500, digit), 25);
+  }
 }
 
 TEST(Digits, AFewAreTheFirstOfAll) {
-  const ImageSet few = make_digits(Split::train, 3, 100);
-  const ImageSet more = make_digits(Split::train, 3, 200);
-  EXPECT_TRUE(at::equal(few.images, more.images.slice(0, 0, 100)));
-  EXPECT_TRUE(at::equal(few.labels, more.labels.slice(0, 0, 100)));
+  const MemoryPictures few = make_digits(Split::train, 3, 100);
+  const MemoryPictures more = make_digits(Split::train, 3, 200);
+  const auto begins_with = [](const auto& longer, const auto& start) {
+    return std::equal(start.begin(), start.end(), longer.begin());
+  };
+  EXPECT_TRUE(begins_with(more.content().pixels, few.content().pixels));
+  EXPECT_TRUE(begins_with(more.content().labels, few.content().labels));
   EXPECT_EQ(make_digits(Split::train, 3, 0).size(), 0);
 }
 
@@ -50,10 +56,11 @@ TEST(Digits, SeedAndSplitMakeOtherPictures) {
 }
 
 TEST(Digits, EveryPictureHasInkAndBackground) {
-  const ImageSet set = make_digits(Split::train, 0, 2000);
-  const at::Tensor flat = set.images.view({2000, -1});
-  EXPECT_GE(flat.amax(1).min().item<int>(), 100);
-  EXPECT_LT(flat.to(torch::kFloat).mean(1).max().item<float>(), 150);
+  const MemoryPictures set = make_digits(Split::train, 0, 2000);
+  for (auto first = set.content().pixels.begin(); first != set.content().pixels.end(); first += 784) {
+    EXPECT_GE(*std::max_element(first, first + 784), 100);
+    EXPECT_LT(std::accumulate(first, first + 784, 0), 150 * 784);
+  }
 }
 
 TEST(Digits, RefusesMoreThanThereAre) {

@@ -50,16 +50,6 @@ TEST(Loader, StartsAtAnyBatch) {
   EXPECT_FALSE(nothing.next());
 }
 
-TEST(Loader, MakesTheBatchesOfAPlan) {
-  const ImageSet set{torch::arange(12, torch::kByte).view({3, 1, 2, 2}), torch::tensor({0, 1, 2}, torch::kLong), 3};
-  Loader loader(batches_of(set, {{2, 0}, {1}}), 0, 2, {.workers = 2});
-  const auto first = loader.next();
-  EXPECT_TRUE(at::equal(first->target, torch::tensor({2, 0}, torch::kLong)));
-  EXPECT_TRUE(at::equal(first->data[0], set.images[2].to(torch::kFloat).div(255)));
-  EXPECT_TRUE(at::equal(loader.next()->target, torch::tensor({1}, torch::kLong)));
-  EXPECT_FALSE(loader.next());
-}
-
 TEST(Loader, WorksAheadNoFurtherThanAsked) {
   std::atomic<std::int64_t> made{0};
   std::atomic<std::int64_t> farthest_ahead{0};

@@ -1,8 +1,6 @@
 #include "lockstep/train/evaluation.h"
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/one_hot.h>
-#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 
@@ -10,6 +8,7 @@
 #include <numeric>
 
 #include "lockstep/data/digits.h"
+#include "lockstep/data/picture_batches.h"
 #include "lockstep/models/registry.h"
 #include "tests/support/ranks.h"
 
@@ -34,13 +33,23 @@ class Oracle : public models::ImageModel {
   bool was_training = false;
 };
 
-// Of every five samples, the first bears a wrong label.
-data::ImageSet labelled(std::int64_t samples) {
-  data::ImageSet set{at::zeros({samples, 1, 2, 2}, at::kByte), at::arange(samples, at::kLong).remainder(10), 10};
-  auto pixels = set.images.accessor<std::uint8_t, 4>();
-  for (std::int64_t i = 0; i < samples; ++i) pixels[i][0][0][0] = std::uint8_t((i + (i % 5 == 0)) % 10);
-  return set;
+EvaluationInput of(data::MemoryPictures::Content content) {
+  auto set = std::make_shared<data::MemoryPictures>(std::move(content));
+  return {.set = std::make_shared<data::PictureBatches>(std::move(set), data::Compose())};
 }
+
+// Of every five samples, the first bears a wrong label.
+EvaluationInput labelled(std::int64_t samples) {
+  data::MemoryPictures::Content content{.size = {1, 1}, .channels = 1};
+  for (int i = 0; i < samples; ++i) {
+    content.labels.push_back(i % 10);
+    content.pixels.push_back(std::uint8_t((i + (i % 5 == 0)) % 10));
+  }
+  for (int c = 0; c < 10; ++c) content.classes.push_back(std::to_string(c));
+  return of(std::move(content));
+}
+
+EvaluationInput digits(std::int64_t samples) { return of(data::make_digits(data::Split::test, 0, samples).content()); }
 
 TEST(Evaluation, EverySampleCountsOnce) {
   for (const std::int64_t samples : {1, 499, 500, 501, 1250}) {
@@ -51,8 +60,15 @@ TEST(Evaluation, EverySampleCountsOnce) {
       EXPECT_DOUBLE_EQ(result.top1, double(samples - (samples + 4) / 5) / double(samples));
     });
     EXPECT_EQ(oracle.samples_seen, samples);
-    EXPECT_LE(oracle.longest, kEvaluationChunk);
+    EXPECT_LE(oracle.longest, EvaluationInput().chunk);
   }
+}
+
+TEST(Evaluation, ChunksOfLargePicturesAreSmaller) {
+  EXPECT_EQ(evaluation_chunk({.channels = 1, .height = 28, .width = 28}), 500);
+  EXPECT_EQ(evaluation_chunk({.channels = 3, .height = 32, .width = 32}), 500);
+  EXPECT_EQ(evaluation_chunk({.channels = 3, .height = 224, .width = 224}), 27);
+  EXPECT_EQ(evaluation_chunk({.channels = 3, .height = 8000, .width = 8000}), 1);
 }
 
 TEST(Evaluation, LeavesTheModelInItsMode) {
@@ -70,19 +86,19 @@ TEST(Evaluation, LeavesTheModelInItsMode) {
 TEST(Evaluation, IsTheMeanOfPyTorchsLoss) {
   at::manual_seed(3);
   const auto model = models::make_model("mlp");
-  const data::ImageSet set = data::make_digits(data::Split::test, 0, 1250);
+  const EvaluationInput input = digits(1250);
   std::vector<std::int64_t> all(1250);
   std::iota(all.begin(), all.end(), 0);
-  const data::Batch batch = data::make_batch(set, all);
+  const data::Batch batch = input.set->make(0, all);
   const at::Tensor loss = torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target);
   support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
-    EXPECT_NEAR(evaluate(*model, set, *group).loss, loss.item<double>(), 1e-5);
+    EXPECT_NEAR(evaluate(*model, input, *group).loss, loss.item<double>(), 1e-5);
   });
 }
 
 // Ranks take chunks in turn: three chunks, the last a short one, and a fourth rank with none.
 TEST(Evaluation, TheSameNumbersForEveryWorldOnEveryRank) {
-  const data::ImageSet set = data::make_digits(data::Split::test, 0, 1250);
+  const EvaluationInput input = digits(1250);
   for (const char* name : {"mlp_dropout", "convnet"}) {
     std::vector<Evaluation> found;
     for (int ranks = 1; ranks <= 4; ++ranks) {
@@ -93,7 +109,7 @@ TEST(Evaluation, TheSameNumbersForEveryWorldOnEveryRank) {
       }
       std::mutex mutex;
       support::run_ranks(RankKind::threads, ranks, [&](const std::shared_ptr<comm::Group>& group) {
-        const Evaluation mine = evaluate(*models[std::size_t(group->rank())], set, *group);
+        const Evaluation mine = evaluate(*models[std::size_t(group->rank())], input, *group);
         const std::lock_guard lock(mutex);
         found.push_back(mine);
       });

@@ -148,18 +148,78 @@ TEST(Options, HelpAndVersionComeBackAsText) {
 
 // A new flag is a promise to users: it belongs into the reference and into this list.
 TEST(Options, TheListOfFlagsIsFrozen) {
-  const std::vector<std::string> frozen = {
-      "--batch-size", "--data-path",      "--dataset",    "--epochs",         "--global-batch-size",
-      "--help",       "--logical-shards", "--lr",         "--max-restarts",   "--max-steps",
-      "--model",      "--momentum",       "--no-eval",    "--nproc-per-node", "--opt",
-      "--output-dir", "--overwrite",      "--print-freq", "--save-weights",   "--seed",
-      "--threads",    "--timeout",        "--version",    "--weight-decay",   "--weights"};
+  const std::vector<std::string> frozen = {"--batch-size",
+                                           "--data-path",
+                                           "--dataset",
+                                           "--epochs",
+                                           "--global-batch-size",
+                                           "--help",
+                                           "--logical-shards",
+                                           "--lr",
+                                           "--max-restarts",
+                                           "--max-steps",
+                                           "--model",
+                                           "--momentum",
+                                           "--no-eval",
+                                           "--nproc-per-node",
+                                           "--opt",
+                                           "--output-dir",
+                                           "--overwrite",
+                                           "--print-freq",
+                                           "--save-weights",
+                                           "--seed",
+                                           "--threads",
+                                           "--timeout",
+                                           "--version",
+                                           "--weight-decay",
+                                           "--weights",
+                                           "--transforms",
+                                           "--train-crop-size",
+                                           "--val-resize-size",
+                                           "--val-crop-size",
+                                           "--interpolation",
+                                           "--auto-augment",
+                                           "--random-erase",
+                                           "--workers"};
   const std::string help = parse({"--help"}).text;
   std::vector<std::string> found;
   const std::regex flag_line("(?:^|\n)  (?:-[a-z],)?(--[a-z-]+)");
   for (std::sregex_iterator match(help.begin(), help.end(), flag_line), end; match != end; ++match)
     found.push_back((*match)[1]);
   EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(frozen)) << help;
+}
+
+TEST(Options, TransformsFollowTheDataSet) {
+  const auto transforms = [](const char* dataset) {
+    return parse({"--dataset", dataset, "--data-path", "x"}).options.transforms;
+  };
+  EXPECT_EQ(parse({}).options.transforms, "none");
+  EXPECT_EQ(transforms("mnist"), "none");
+  EXPECT_EQ(transforms("fashion-mnist"), "none");
+  EXPECT_EQ(transforms("cifar10"), "cifar");
+  EXPECT_EQ(transforms("cifar100"), "cifar");
+  EXPECT_EQ(transforms("imagefolder"), "imagenet");
+  EXPECT_EQ(parse({"--transforms", "mnist"}).options.transforms, "mnist");
+}
+
+TEST(OptionErrors, TransformsThatDoNotFitThePictures) {
+  EXPECT_EQ(refusal({"--transforms", "cifar"}),
+            "--transforms cifar with --dataset digits, whose pictures are grey: none or mnist");
+  EXPECT_EQ(refusal({"--dataset", "cifar10", "--data-path", "x", "--transforms", "mnist"}),
+            "--transforms mnist with --dataset cifar10, whose pictures are in colour: none, cifar or imagenet");
+}
+
+TEST(OptionErrors, TransformFlagsWithoutEffect) {
+  EXPECT_EQ(refusal({"--train-crop-size", "64"}),
+            "--train-crop-size has no meaning for --transforms none: it is for imagenet");
+  EXPECT_EQ(refusal({"--dataset", "cifar10", "--data-path", "x", "--val-crop-size", "64"}),
+            "--val-crop-size has no meaning for --transforms cifar: it is for imagenet");
+  EXPECT_EQ(refusal({"--random-erase", "0.1"}),
+            "--random-erase has no meaning for --transforms none: it is for cifar and imagenet");
+  EXPECT_EQ(refusal({"--dataset", "cifar10", "--data-path", "x", "--auto-augment", "ra", "--interpolation", "bicubic"}),
+            "--interpolation bicubic with --auto-augment ra: turning pictures knows only nearest and bilinear");
+  EXPECT_THAT(refusal({"--dataset", "cifar10", "--data-path", "x", "--random-erase", "1.5"}),
+              HasSubstr("'1.5': out of range; wanted a number from 0 to 1"));
 }
 
 TEST(OptionErrors, UnknownFlagsNameTheNearest) {
@@ -173,7 +233,8 @@ TEST(OptionErrors, UnknownFlagsNameTheNearest) {
 
 TEST(OptionErrors, UnknownValuesNameTheNearest) {
   EXPECT_EQ(refusal({"--model", "convnot"}),
-            "--model: unknown value 'convnot': did you mean 'convnet'? (one of mlp, mlp_dropout, convnet)");
+            "--model: unknown value 'convnot': did you mean 'convnet'? (one of mlp, mlp_dropout, convnet, resnet18, "
+            "resnet34, resnet50, resnet101, resnet152, resnet18_cifar)");
   EXPECT_THAT(refusal({"--dataset", "minst"}), HasSubstr("did you mean 'mnist'?"));
   EXPECT_THAT(refusal({"--opt", "rmsprop"}), HasSubstr("(one of sgd, sgd_nesterov, adam, adamw)"));
 }

@@ -1,7 +1,8 @@
 #include "lockstep/train/shard_source.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,10 +14,23 @@ namespace {
 
 using Indices = std::vector<std::int64_t>;
 
-// A set in which the label of a sample is its index.
-data::ImageSet numbered(std::int64_t samples) {
-  return {at::zeros({samples, 1, 2, 2}, at::kByte), at::arange(samples, at::kLong), int(samples)};
-}
+// The target of a sample is its index, its datum the epoch.
+class Numbered : public data::Batches {
+ public:
+  explicit Numbered(std::int64_t samples) : samples_(samples) {}
+  std::int64_t size() const override { return samples_; }
+  data::Batch make(std::uint64_t epoch, std::span<const std::int64_t> indices) const override {
+    const auto count = std::int64_t(indices.size());
+    data::Batch batch{at::full({count}, double(epoch)), at::empty({count}, at::kLong)};
+    std::ranges::copy(indices, batch.target.mutable_data_ptr<std::int64_t>());
+    return batch;
+  }
+
+ private:
+  std::int64_t samples_;
+};
+
+std::shared_ptr<const data::Batches> numbered(std::int64_t samples) { return std::make_shared<Numbered>(samples); }
 
 Indices samples_of(const data::Batch& batch) {
   const std::int64_t* first = batch.target.const_data_ptr<std::int64_t>();
@@ -61,7 +75,9 @@ TEST(ShardSource, TheOrderOfTheDistributedSampler) {
     Indices expected = by_rule(kSamples, kPlan, 1, place, 7);
     const Indices second = by_rule(kSamples, kPlan, 2, place, 7);
     expected.insert(expected.end(), second.begin(), second.end());
-    EXPECT_EQ(samples_of(source(step)), expected) << step;
+    const data::Batch batch = source(step);
+    EXPECT_EQ(samples_of(batch), expected) << step;
+    EXPECT_TRUE(at::equal(batch.data, at::full_like(batch.data, double(place.epoch)))) << step;
     EXPECT_EQ(expected.size(), place.ends_epoch ? 2u : 6u);
   }
 }

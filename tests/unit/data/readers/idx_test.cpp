@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <torch/torch.h>
 #include <zlib.h>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "tests/support/scratch_folder.h"
@@ -17,6 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::ScratchFolder;
 using testing::usage_error;
+using Labels = std::vector<std::int64_t>;
 
 std::string word(std::uint32_t value) { return {char(value >> 24), char(value >> 16), char(value >> 8), char(value)}; }
 
@@ -42,14 +43,14 @@ std::string gzip(const std::string& content) {
 
 std::string pictures(std::uint32_t count) { return idx({count, 28, 28}, std::string(count * 784, '\x80')); }
 
-TEST(ReadIdx, PlainAndGzipGiveTheSameTensor) {
+TEST(ReadIdx, PlainAndGzipGiveTheSameBytes) {
   const ScratchFolder folder;
   const std::string content = idx({2, 2, 3}, std::string("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\xff", 12));
-  const at::Tensor plain = read_idx(folder.write("a", content), 3);
-  EXPECT_EQ(plain.sizes(), (std::vector<std::int64_t>{2, 2, 3}));
-  EXPECT_EQ(plain[1][1][2].item<int>(), 255);
-  EXPECT_EQ(plain[0][1][0].item<int>(), 3);
-  EXPECT_TRUE(at::equal(read_idx(folder.write("a.gz", gzip(content)), 3), plain));
+  for (const auto& [name, bytes] : {std::pair("a", content), std::pair("a.gz", gzip(content))}) {
+    const IdxBytes read = read_idx(folder.write(name, bytes), 3);
+    EXPECT_EQ(read.shape, (std::vector<std::int64_t>{2, 2, 3}));
+    EXPECT_EQ(read.bytes, (std::vector<std::uint8_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 255}));
+  }
 }
 
 TEST(ReadIdx, TruncationAtEveryByteIsOneClearError) {
@@ -130,11 +131,13 @@ TEST(LoadMnist, FindsPlainPackedAndTorchvisionFolders) {
     const ScratchFolder folder;
     folder.write(place + "train-images-idx3-ubyte", pictures(3));
     folder.write(place + "train-labels-idx1-ubyte.gz", gzip(labels));
-    const ImageSet set = load_mnist(folder.path(), true);
+    const MemoryPictures set = load_mnist(folder.path(), true);
     EXPECT_EQ(set.size(), 3);
-    EXPECT_EQ(set.classes, 10);
-    EXPECT_EQ(set.images.sizes(), (std::vector<std::int64_t>{3, 1, 28, 28}));
-    EXPECT_TRUE(at::equal(set.labels, torch::tensor({0, 9, 5}, torch::kLong)));
+    EXPECT_EQ(set.classes().size(), 10u);
+    EXPECT_EQ(set.classes().back(), "9");
+    EXPECT_EQ(set.content().size, (Size{28, 28}));
+    EXPECT_EQ(set.content().channels, 1);
+    EXPECT_EQ(set.content().labels, (Labels{0, 9, 5}));
     EXPECT_THAT(usage_error([&] { load_mnist(folder.path(), false); }), HasSubstr("'t10k-images-idx3-ubyte'"));
   }
 }
@@ -163,14 +166,22 @@ TEST(LoadMnist, ReadsTheRealSet) {
   const char* given = std::getenv("LOCKSTEP_TEST_DATA");
   const std::filesystem::path folder = std::filesystem::path(given ? given : LOCKSTEP_TEST_DATA_DEFAULT) / "mnist";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder << "; set LOCKSTEP_TEST_DATA to have it read";
-  const ImageSet train = load_mnist(folder.string(), true), test = load_mnist(folder.string(), false);
+  const MemoryPictures train = load_mnist(folder.string(), true), test = load_mnist(folder.string(), false);
   EXPECT_EQ(train.size(), 60000);
   EXPECT_EQ(test.size(), 10000);
-  const at::Tensor pixels = train.images.to(torch::kDouble) / 255;
-  EXPECT_NEAR(pixels.mean().item<double>(), 0.13066, 1e-5);
-  EXPECT_NEAR(pixels.std().item<double>(), 0.30811, 1e-5);
-  EXPECT_TRUE(at::equal(train.labels.slice(0, 0, 5), torch::tensor({5, 0, 4, 1, 9}, torch::kLong)));
-  EXPECT_TRUE(at::equal(test.labels.slice(0, 0, 5), torch::tensor({7, 2, 1, 0, 4}, torch::kLong)));
+  double sum = 0, squares = 0;
+  for (const std::uint8_t pixel : train.content().pixels) {
+    sum += pixel / 255.0;
+    squares += pixel / 255.0 * (pixel / 255.0);
+  }
+  const double count = double(train.content().pixels.size()), mean = sum / count;
+  EXPECT_NEAR(mean, 0.13066, 1e-5);
+  EXPECT_NEAR(std::sqrt(squares / count - mean * mean), 0.30811, 1e-5);
+  const auto first_labels = [](const MemoryPictures& set) {
+    return Labels(set.content().labels.begin(), set.content().labels.begin() + 5);
+  };
+  EXPECT_EQ(first_labels(train), (Labels{5, 0, 4, 1, 9}));
+  EXPECT_EQ(first_labels(test), (Labels{7, 2, 1, 0, 4}));
 }
 
 }  // namespace

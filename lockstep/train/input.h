@@ -1,0 +1,24 @@
+#pragma once
+
+// The pictures of a run, by the names in its options.
+
+#include <memory>
+
+#include "lockstep/data/batch.h"
+#include "lockstep/models/image_model.h"
+#include "lockstep/train/options.h"
+
+namespace lockstep::train {
+
+struct Input {
+  std::shared_ptr<const data::Batches> train;  ///< none when the run takes no step
+  std::shared_ptr<const data::Batches> test;   ///< none when nothing is evaluated
+  models::ImageTask task;                      ///< what the model is made for
+};
+
+/// The pictures of options.dataset, prepared as options.transforms says. Reads what is held in memory, and
+/// the folders and one picture of a set that is not. UsageError when something is missing or damaged, or when
+/// training and test pictures have other classes or another shape.
+Input make_input(const Options& options);
+
+}  // namespace lockstep::train

@@ -1,0 +1,120 @@
+#include "lockstep/train/input.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/image_files.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::train {
+namespace {
+
+using models::ImageTask;
+using ::testing::HasSubstr;
+using testing::PictureFolder;
+using testing::usage_error;
+
+// Pictures of 40x30 to train on and to evaluate on.
+class FolderInput : public ::testing::Test {
+ protected:
+  FolderInput() {
+    testing::write_pictures(folder_, "train", {.per_class = 3, .size = {40, 30}});
+    testing::write_pictures(folder_, "val", {.per_class = 2, .size = {40, 30}});
+  }
+
+  Options options(const std::string& transforms, const std::string& model = "resnet18") const {
+    return {.model = model, .dataset = "imagefolder", .data_path = folder_.path(), .transforms = transforms};
+  }
+  void rename(const std::string& from, const std::string& to) const {
+    std::filesystem::rename(folder_.file(from), folder_.file(to));
+  }
+
+  testing::ScratchFolder folder_;
+};
+
+TEST_F(FolderInput, TransformsDecideWhatTheModelSees) {
+  const Input plain = make_input(options("none"));
+  EXPECT_EQ(plain.task, (ImageTask{3, 40, 30, 2}));
+  EXPECT_EQ(plain.train->size(), 6);
+  EXPECT_EQ(plain.test->size(), 4);
+  EXPECT_EQ(make_input(options("imagenet")).task, (ImageTask{3, 224, 224, 2}));
+  Options small = options("imagenet");
+  small.train_crop_size = 32;
+  small.val_resize_size = 36;
+  small.val_crop_size = 34;
+  const Input cropped = make_input(small);
+  EXPECT_EQ(cropped.task, (ImageTask{3, 32, 32, 2}));
+  const std::int64_t all[] = {0, 1, 2, 3};
+  EXPECT_EQ(cropped.test->make(0, all).data.sizes(), (std::vector<std::int64_t>{4, 3, 34, 34}));
+}
+
+TEST_F(FolderInput, EveryFlagOfTheTransformsShows) {
+  const std::int64_t all[] = {0, 1, 2, 3, 4, 5};
+  const auto batch = [&](const Options& wanted) { return make_input(wanted).train->make(0, all).data; };
+  Options options = this->options("cifar");
+  const at::Tensor plain = batch(options);
+  EXPECT_EQ(plain.sizes(), (std::vector<std::int64_t>{6, 3, 32, 32}));
+  EXPECT_TRUE(at::equal(plain, batch(options)));
+  const auto differs = [&](auto&& change) {
+    Options changed = options;
+    change(changed);
+    return !at::equal(plain, batch(changed));
+  };
+  EXPECT_TRUE(differs([](Options& o) { o.seed = 1; }));
+  EXPECT_TRUE(differs([](Options& o) { o.random_erase = 1; }));
+  for (const std::string& policy : auto_augment_names())
+    EXPECT_EQ(differs([&](Options& o) { o.auto_augment = policy; }), policy != "none") << policy;
+  options.transforms = "imagenet";
+  options.train_crop_size = 32;
+  const at::Tensor bilinear = batch(options);
+  options.interpolation = "nearest";
+  EXPECT_FALSE(at::equal(bilinear, batch(options)));
+}
+
+TEST_F(FolderInput, TestStandsInForVal) {
+  rename("val", "test");
+  EXPECT_EQ(make_input(options("none")).test->size(), 4);
+  rename("test", "other");
+  EXPECT_THAT(usage_error([&] { make_input(options("none")); }), HasSubstr("no folder 'val' or 'test' in '"));
+  Options no_eval = options("none");
+  no_eval.eval = false;
+  EXPECT_EQ(make_input(no_eval).test, nullptr);
+}
+
+TEST_F(FolderInput, BothHalvesMustFit) {
+  Options other_crop = options("imagenet", "convnet");
+  other_crop.train_crop_size = 64;
+  EXPECT_EQ(usage_error([&] { make_input(other_crop); }),
+            "--model convnet trains on pictures of 3x64x64 and cannot be evaluated on 3x224x224: --train-crop-size and "
+            "--val-crop-size must be equal");
+  rename("val/bee", "val/wasp");
+  EXPECT_EQ(usage_error([&] { make_input(options("none")); }),
+            "'" + folder_.path() + "': the classes to evaluate on are ant, wasp, those to train on ant, bee");
+}
+
+TEST(Input, IsNotReadForARunWithoutSteps) {
+  Options options{.dataset = "cifar100", .data_path = "/nowhere", .max_steps = 0, .transforms = "cifar"};
+  const Input input = make_input(options);
+  EXPECT_EQ(input.train, nullptr);
+  EXPECT_EQ(input.task, (ImageTask{3, 32, 32, 100}));
+  options.transforms = "imagenet";
+  EXPECT_EQ(make_input(options).task, (ImageTask{3, 224, 224, 100}));
+  EXPECT_EQ(make_input({.dataset = "mnist", .data_path = "/nowhere", .max_steps = 0}).task, ImageTask());
+}
+
+TEST(Input, SetsByName) {
+  const Input digits = make_input({.dataset = "digits", .transforms = "none"});
+  EXPECT_EQ(digits.train->size(), 60000);
+  EXPECT_EQ(digits.test->size(), 10000);
+  EXPECT_EQ(digits.task, ImageTask());
+  for (const auto& [set, file] : {std::pair("mnist", "train-images-idx3-ubyte"),
+                                  std::pair("fashion-mnist", "FashionMNIST"), std::pair("cifar10", "data_batch_1.bin"),
+                                  std::pair("cifar100", "train.bin"), std::pair("imagefolder", "/nowhere/train")})
+    EXPECT_THAT(usage_error([&] { make_input({.dataset = set, .data_path = "/nowhere"}); }), HasSubstr(file)) << set;
+}
+
+}  // namespace
+}  // namespace lockstep::train
