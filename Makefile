@@ -37,7 +37,8 @@ test: all
 
 bench: build/build.ninja
 	@scripts/bootstrap --tests
-	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-bench-reduce-update lockstep-bench-worker
+	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-bench-reduce-update lockstep-bench-worker \
+	  lockstep-bench-feed
 	scripts/bench $(ONLY)
 
 parity-long: all
@@ -72,7 +73,7 @@ help:
 	@echo 'make demo       build, then train a ConvNet on two processes'
 	@echo 'make test       build, then run every test'
 	@echo 'make bench      build, then measure against Gloo, torch and torchrun; writes benchmarks/reports/'
-	@echo '                (ONLY=launch or ONLY=reduce-update: one of them)'
+	@echo '                (ONLY=launch, reduce-update or feed: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of the seams under the sanitizers (asan, tsan)'
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
