@@ -182,9 +182,13 @@ std::vector<MemoryGroup> limited_memory_groups() {
   return limited;
 }
 
+std::optional<std::uint64_t> machine_out_of_memory_kills() {
+  return value_of_key(read_text("/proc/vmstat"), "oom_kill");
+}
+
 OutOfMemoryCounts out_of_memory_counts() {
   OutOfMemoryCounts counts;
-  counts.machine_kills = value_of_key(read_text("/proc/vmstat"), "oom_kill");
+  counts.machine_kills = machine_out_of_memory_kills();
   for (const ControlGroup& group : control_groups("memory")) {
     const bool v2 = group.version == 2;
     // A kill counts in the victim's own group; groups above it tell of strangers too.

@@ -41,6 +41,9 @@ struct OutOfMemoryCounts {
 
 OutOfMemoryCounts out_of_memory_counts();
 
+/// OutOfMemoryCounts::machine_kills alone, which is cheap to read.
+std::optional<std::uint64_t> machine_out_of_memory_kills();
+
 /// Where this process's groups are that can limit `controller` ("cpu", "memory"). At most one of
 /// each version.
 std::vector<ControlGroup> control_groups(std::string_view controller);

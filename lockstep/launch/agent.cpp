@@ -24,10 +24,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // A port that the user named is not ours to change: better no start than ranks that wait for a stranger.
 void require_free(int port) {
   if (port != 0 && port_is_taken(port))

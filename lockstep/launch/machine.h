@@ -26,6 +26,9 @@ bool is_local_address(const std::string& name);
 /// This machine's name, for messages.
 std::string host_name();
 
+/// Seconds since the epoch: comparable with the times of files.
+double wall_clock();
+
 /// A random identifier in the form of a UUID.
 std::string random_id();
 

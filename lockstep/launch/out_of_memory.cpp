@@ -10,8 +10,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -120,10 +118,7 @@ void OutOfMemoryWatch::read_log() {
 // The machine's counter takes in the kills of all control groups: when it stands where it stood, there
 // is nothing to look for, and a restart need not wait for the search.
 bool OutOfMemoryWatch::nobody_was_killed() const {
-  if (!before_.machine_kills) return false;
-  std::ifstream vmstat("/proc/vmstat");
-  const std::string text(std::istreambuf_iterator<char>(vmstat), {});
-  return base::value_of_key(text, "oom_kill") == before_.machine_kills;
+  return before_.machine_kills && base::machine_out_of_memory_kills() == before_.machine_kills;
 }
 
 std::optional<std::string> OutOfMemoryWatch::explain(int pid, int signal) {

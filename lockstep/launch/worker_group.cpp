@@ -9,8 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -22,6 +20,7 @@
 #include "lockstep/launch/error_file.h"
 #include "lockstep/launch/machine.h"
 #include "lockstep/launch/policy.h"
+#include "lockstep/launch/process_state.h"
 #include "lockstep/launch/spawn.h"
 #include "lockstep/launch/verdict.h"
 
@@ -41,41 +40,6 @@ struct Worker {
   bool ended = true;       // the worker itself; true as well before it is started
   bool group_gone = true;  // and everything in its process group
 };
-
-// Seconds since the epoch: comparable with the times of files.
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// 'T' or 't' in /proc/<pid>/stat: a stopped process would sleep through SIGTERM.
-bool is_stopped(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
-  return text[name_end + 2] == 'T' || text[name_end + 2] == 't';
-}
-
-// The kernel is taking the process apart, or is about to: PF_EXITING among its flags, a zombie, or
-// a SIGKILL that waits for it.
-bool is_dying(pid_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(stat, text);
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
-  constexpr unsigned kExiting = 0x4;
-  char state = 0;
-  unsigned flags = 0;
-  std::sscanf(text.c_str() + name_end + 2, "%c %*d %*d %*d %*d %*d %u", &state, &flags);
-  if (state == 'Z' || state == 'X' || (flags & kExiting) != 0) return true;
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("SigPnd:") || line.starts_with("ShdPnd:"))
-      if ((std::strtoull(line.c_str() + 7, nullptr, 16) >> (SIGKILL - 1) & 1) != 0) return true;
-  return false;
-}
 
 // Sends to the whole group, or at least to a worker that has left its own.
 void signal_group(const Worker& worker, int signal) {
@@ -309,7 +273,7 @@ void WorkerGroup::on_deadline() {
 void WorkerGroup::begin_end(int signal) {
   enter(Stage::ending, context_.plan.grace);
   for (const Worker& worker : workers_) {
-    if (!worker.ended && is_stopped(worker.process.pid)) {
+    if (!worker.ended && process_state(worker.process.pid).is_stopped()) {
       signal_group(worker, SIGKILL);
     } else {
       signal_group(worker, signal);
@@ -345,8 +309,8 @@ void WorkerGroup::look_for_end_of_group(Worker& worker) {
 }
 
 bool WorkerGroup::somebody_is_dying() const {
-  return std::ranges::any_of(workers_,
-                             [](const Worker& worker) { return !worker.ended && is_dying(worker.process.pid); });
+  return std::ranges::any_of(
+      workers_, [](const Worker& worker) { return !worker.ended && process_state(worker.process.pid).is_dying(); });
 }
 
 // Which error files were written so far, and when.
