@@ -2,74 +2,191 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/decode_time.h"
 
 namespace lockstep::data {
+namespace {
 
-Loader::Loader(BatchSource source, std::int64_t first, std::int64_t last, LoaderOptions options)
-    : source_(std::move(source)), last_(last), options_(options), position_(first), claimed_(first) {
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Without end is ten years: more would not fit into the clock.
+Clock::duration timeout_of(const LoaderOptions& options) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(std::min(options.timeout_seconds, 3e8)));
+}
+
+struct Result {
+  Batch batch;
+  std::exception_ptr error;
+};
+
+// Whatever the source throws belongs to the consumer, so everything is caught here.
+Result make(const BatchSource& source, std::int64_t number) {
+  try {
+    return {source(number), nullptr};
+  } catch (...) {
+    return {{}, std::current_exception()};
+  }
+}
+
+}  // namespace
+
+struct Loader::Shared {
+  Shared(BatchSource batch_source, std::int64_t first, std::int64_t end, const LoaderOptions& loader_options)
+      : source(std::move(batch_source)),
+        last(end),
+        options(loader_options),
+        position(first),
+        claimed(first),
+        workers(std::size_t(loader_options.workers)) {}
+
+  struct Worker {
+    WorkerStatistics statistics;
+    std::optional<Clock::time_point> begun;  // of the batch in work
+  };
+
+  void work(Worker& self);
+  void make_one(Worker& self, std::unique_lock<std::mutex>& lock);
+  bool has_room() const { return claimed < last && claimed < position + std::max(options.prefetch, options.workers); }
+
+  const BatchSource source;
+  const std::int64_t last;
+  const LoaderOptions options;
+
+  std::mutex mutex;                  // of all that follows
+  std::condition_variable room;      // workers wait: there is a batch to make, or stop
+  std::condition_variable progress;  // the consumer waits: a worker has finished one
+  std::int64_t position;
+  std::int64_t claimed;         // the next batch that no worker has taken
+  std::int64_t generation = 0;  // batches claimed before a restore() are nobody's
+  std::map<std::int64_t, Result> made;
+  bool failed = false;
+  bool stop = false;
+  double waiting_seconds = 0;
+  std::vector<Worker> workers;
+};
+
+void Loader::Shared::work(Worker& self) {
+  std::unique_lock lock(mutex);
+  while (true) {
+    const Clock::time_point start = Clock::now();
+    room.wait(lock, [&] { return stop || has_room(); });
+    self.statistics.waiting_seconds += seconds_since(start);
+    if (stop) return;
+    make_one(self, lock);
+  }
+}
+
+void Loader::Shared::make_one(Worker& self, std::unique_lock<std::mutex>& lock) {
+  const std::int64_t number = claimed++, claimed_in = generation;
+  self.begun = Clock::now();
+  const double decoded_before = DecodeTime::seconds();
+  lock.unlock();
+  Result result = make(source, number);
+  lock.lock();
+  WorkerStatistics& statistics = self.statistics;
+  ++statistics.batches;
+  statistics.source_seconds += seconds_since(*self.begun);
+  statistics.decode_seconds += DecodeTime::seconds() - decoded_before;
+  self.begun.reset();
+  if (claimed_in == generation) made.emplace(number, std::move(result));
+  progress.notify_all();
+}
+
+Loader::Loader(BatchSource source, std::int64_t first, std::int64_t last, LoaderOptions options) {
   if (options.workers < 1 || options.prefetch < 1) {
     throw UsageError("loader: " + std::to_string(options.workers) + " workers and a prefetch of " +
                      std::to_string(options.prefetch) + ", at least 1 of each expected");
   }
-  for (int i = 0; i < options.workers; ++i) workers_.emplace_back([this] { work(); });
+  shared_ = std::make_shared<Shared>(std::move(source), first, last, options);
+  try {
+    for (Shared::Worker& worker : shared_->workers) {
+      workers_.emplace_back([shared = shared_, &worker] { shared->work(worker); });
+    }
+  } catch (...) {
+    leave();
+    throw;
+  }
 }
 
-Loader::~Loader() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
+Loader::~Loader() { leave(); }
+
+void Loader::leave() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->stop = true;
+  shared_->room.notify_all();
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const std::optional<Clock::time_point>& begun = shared_->workers[i].begun;
+    const Clock::time_point deadline = begun.value_or(Clock::time_point()) + timeout_of(shared_->options);
+    if (!shared_->progress.wait_until(lock, deadline, [&] { return !begun; })) workers_[i].detach();
   }
-  room_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  lock.unlock();
+  for (std::thread& worker : workers_) {
+    if (worker.joinable()) worker.join();
+  }
 }
 
 std::optional<Batch> Loader::next() {
-  if (failed_) throw Error("loader: stopped, batch " + std::to_string(position_) + " failed before");
-  if (position_ >= last_) return std::nullopt;
-  std::unique_lock lock(mutex_);
-  const auto timeout = std::chrono::duration<double>(options_.timeout_seconds);
-  if (!ready_.wait_for(lock, timeout, [this] { return made_.contains(position_); })) {
-    throw Error("loader: batch " + std::to_string(position_) + " not ready after " +
-                std::to_string(options_.timeout_seconds) + " s");
+  Shared& shared = *shared_;
+  std::unique_lock lock(shared.mutex);
+  const std::int64_t number = shared.position;
+  if (shared.failed) throw Error("loader: stopped, batch " + std::to_string(number) + " failed before");
+  if (number >= shared.last) return std::nullopt;
+  const Clock::time_point start = Clock::now();
+  const bool ready =
+      shared.progress.wait_for(lock, timeout_of(shared.options), [&] { return shared.made.contains(number); });
+  shared.waiting_seconds += seconds_since(start);
+  if (!ready) {
+    throw Error("loader: batch " + std::to_string(number) + " not ready after " +
+                std::to_string(shared.options.timeout_seconds) + " s");
   }
-  Result result = std::move(made_.extract(position_).mapped());
+  Result result = std::move(shared.made.extract(number).mapped());
   if (result.error) {
-    failed_ = true;
-    stop_ = true;
+    shared.failed = true;
+    shared.stop = true;
   } else {
-    ++position_;
+    ++shared.position;
   }
   lock.unlock();
-  room_.notify_all();
+  shared.room.notify_all();
   if (result.error) std::rethrow_exception(result.error);
   return std::move(result.batch);
 }
 
-void Loader::work() {
-  std::unique_lock lock(mutex_);
-  const std::int64_t ahead = std::max(options_.prefetch, options_.workers);
-  while (true) {
-    room_.wait(lock, [&] { return stop_ || claimed_ >= last_ || claimed_ < position_ + ahead; });
-    if (stop_ || claimed_ >= last_) return;
-    const std::int64_t number = claimed_++;
-    lock.unlock();
-    Result result = make(number);
-    lock.lock();
-    made_.emplace(number, std::move(result));
-    ready_.notify_one();
-  }
+LoaderState Loader::state() const {
+  const std::lock_guard lock(shared_->mutex);
+  return {shared_->position};
 }
 
-// Whatever the source throws belongs to the consumer, so everything is caught here.
-Loader::Result Loader::make(std::int64_t number) const {
-  try {
-    return {source_(number), nullptr};
-  } catch (...) {
-    return {{}, std::current_exception()};
+void Loader::restore(const LoaderState& state) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->failed) throw Error("loader: stopped, batch " + std::to_string(shared_->position) + " failed before");
+    if (state.position < 0 || state.position > shared_->last) {
+      throw UsageError("loader: state of batch " + std::to_string(state.position) + ", 0 to " +
+                       std::to_string(shared_->last) + " expected");
+    }
+    ++shared_->generation;
+    shared_->made.clear();
+    shared_->position = shared_->claimed = state.position;
   }
+  shared_->room.notify_all();
+}
+
+LoaderStatistics Loader::statistics() const {
+  const std::lock_guard lock(shared_->mutex);
+  LoaderStatistics statistics{.workers = {}, .waiting_seconds = shared_->waiting_seconds};
+  for (const Shared::Worker& worker : shared_->workers) statistics.workers.push_back(worker.statistics);
+  return statistics;
 }
 
 }  // namespace lockstep::data

@@ -2,12 +2,9 @@
 
 // Prepares batches in threads while the training step runs.
 
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <functional>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -19,21 +16,47 @@ namespace lockstep::data {
 struct LoaderOptions {
   int workers = 1;               ///< threads; more when one cannot keep up with the training step
   int prefetch = 2;              ///< batches ready or in work ahead of the consumer; at least workers
-  double timeout_seconds = 300;  ///< how long next() waits for a batch before it throws
+  double timeout_seconds = 300;  ///< what a batch may take: how long next() and the destructor wait for one
 };
 
 /// Makes batch number k. Called from the loader's threads, from several at once when there
-/// are several workers; must be a pure function of k and must not use OpenMP (see Batches).
+/// are several workers; must be a pure function of k and must not use OpenMP (see Batches). It should own
+/// what it uses (captured by value or by shared_ptr): see ~Loader.
 using BatchSource = std::function<Batch(std::int64_t number)>;
 
+/// What one worker has done until now; a batch or a wait counts when it is over.
+struct WorkerStatistics {
+  std::int64_t batches = 0;
+  double source_seconds = 0;   ///< spent in the source
+  double decode_seconds = 0;   ///< of these, in reading and decoding files (decode_time.h)
+  double waiting_seconds = 0;  ///< without work: enough batches are ready, or all are made
+};
+
+/// Where the time goes. Workers that wait mean that loading keeps up; a consumer that waits, that it does not.
+struct LoaderStatistics {
+  std::vector<WorkerStatistics> workers;
+  double waiting_seconds = 0;  ///< of the consumer, in next()
+};
+
+/// How far the consumer has come; batches made ahead do not count.
+struct LoaderState {
+  std::int64_t position = 0;  ///< the number of the batch that next() gives
+
+  bool operator==(const LoaderState&) const = default;
+};
+
 /// Batches first … last−1 of a source, in order. Start it at `first` = k to go on after k
-/// batches. One consumer thread; the destructor waits for a batch in work, not for the rest.
+/// batches. One consumer thread.
 class Loader {
  public:
   /// UsageError when workers or prefetch are below 1.
   Loader(BatchSource source, std::int64_t first, std::int64_t last, LoaderOptions options = {});
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
+
+  /// Waits for batches in work, not for the rest. A worker that has been at one batch for timeout_seconds is
+  /// blocked, on a file system that hangs for instance: it is left behind with its copy of the source, and ends
+  /// when it can.
   ~Loader();
 
   /// The next batch; nothing after the last. What the source threw for this batch is thrown
@@ -42,29 +65,24 @@ class Loader {
   std::optional<Batch> next();
 
   /// The number of the batch that next() gives.
-  std::int64_t position() const { return position_; }
+  std::int64_t position() const { return state().position; }
+
+  LoaderState state() const;
+
+  /// Goes on from there, forth or back; what was made ahead is dropped. The same as a new loader with
+  /// `first` = state.position, without new threads. UsageError when that is not in 0 … last, Error when the
+  /// loader is stopped.
+  void restore(const LoaderState& state);
+
+  /// Any thread may ask.
+  LoaderStatistics statistics() const;
 
  private:
-  struct Result {
-    Batch batch;
-    std::exception_ptr error;
-  };
+  struct Shared;
 
-  void work();
-  Result make(std::int64_t number) const;
+  void leave();
 
-  const BatchSource source_;
-  const std::int64_t last_;
-  const LoaderOptions options_;
-  std::int64_t position_;  // the consumer's; written under the mutex
-  bool failed_ = false;    // the consumer's own
-
-  std::mutex mutex_;
-  std::condition_variable room_;   // workers wait: there is a batch to make, or stop
-  std::condition_variable ready_;  // the consumer waits: its batch is made
-  std::int64_t claimed_;           // the next batch that no worker has taken
-  std::map<std::int64_t, Result> made_;
-  bool stop_ = false;
+  std::shared_ptr<Shared> shared_;  // with the workers, one of which may outlive the loader
   std::vector<std::thread> workers_;
 };
 

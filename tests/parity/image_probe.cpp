@@ -11,6 +11,14 @@
 //   image_probe policies < {"image"}
 // Prints the tables of AutoAugment, RandAugment and TrivialAugmentWide.
 //
+//   image_probe mix < {"input", "output", "cases": [{"how": "mixup" or "cutmix", "lambda", "row", "column", "shape",
+// "channels_last", "bfloat16", "labels", "classes"}]}
+// Reads the numbers of a batch of each case from the input file, one behind the other, and appends them, mixed, and
+// the soft targets to the output file.
+//
+//   image_probe betas < {"alpha", "count"}
+// Prints draws of Beta(alpha, alpha).
+//
 //   image_probe folder < {"path"}
 // Prints the classes and the [path, label] of the samples of an ImageFolder.
 
@@ -32,6 +40,7 @@
 #include "lockstep/data/transforms/color.h"
 #include "lockstep/data/transforms/crop.h"
 #include "lockstep/data/transforms/geometry.h"
+#include "lockstep/data/transforms/mixup.h"
 #include "lockstep/data/transforms/normalize.h"
 #include "lockstep/data/transforms/random_erasing.h"
 
@@ -211,6 +220,46 @@ void print_policies(const json& request) {
   std::cout << json{{"tables", tables}, {"pairs", pairs}} << "\n";
 }
 
+std::string mixed(const json& c, std::ifstream& input) {
+  const json& shape = c.at("shape");
+  data::Slots samples{{.data = nullptr,
+                       .size = {shape.at(2), shape.at(3)},
+                       .channels = shape.at(1),
+                       .layout = c.at("channels_last") ? data::PixelLayout::channels_last : data::PixelLayout::planes,
+                       .type = c.at("bfloat16") ? data::PixelType::bfloat16 : data::PixelType::float32},
+                      shape.at(0)};
+  std::string bytes(samples.first.bytes() * std::size_t(samples.count), '\0');
+  input.read(bytes.data(), std::streamsize(bytes.size()));
+  samples.first.data = bytes.data();
+  double lambda = c.at("lambda");
+  if (c.at("how") == "mixup") {
+    mix_up(samples, lambda);
+  } else {
+    const data::CropBox box = data::cut_box(samples.first.size, lambda, c.at("row"), c.at("column"));
+    cut_mix(samples, box);
+    lambda = share_outside(samples.first.size, box);
+  }
+  const std::vector<std::int64_t> labels = c.at("labels");
+  std::vector<float> targets(labels.size() * c.at("classes").get<std::size_t>());
+  data::mix_labels(labels, lambda, c.at("classes"), targets.data());
+  return bytes.append(reinterpret_cast<const char*>(targets.data()), targets.size() * sizeof(float));
+}
+
+void mix(const json& request) {
+  std::ifstream input(request.at("input").get<std::string>(), std::ios::binary);
+  std::ofstream output(request.at("output").get<std::string>(), std::ios::binary);
+  input.exceptions(std::ios::badbit | std::ios::failbit);
+  output.exceptions(std::ios::badbit | std::ios::failbit);
+  for (const json& one : request.at("cases")) output << mixed(one, input);
+}
+
+void draw_betas(const json& request) {
+  for (std::uint64_t batch = 0; batch < request.at("count"); ++batch) {
+    base::RandomStream random = data::batch_stream({.seed = 1, .batch = batch});
+    std::cout << json(data::draw_beta(request.at("alpha"), random)) << "\n";
+  }
+}
+
 void print_folder(const json& request) {
   const data::ImageFolder set(request.at("path"));
   json samples;
@@ -218,17 +267,24 @@ void print_folder(const json& request) {
   std::cout << json{{"classes", set.classes()}, {"samples", samples}} << "\n";
 }
 
+using Command = void (*)(const json& request);
+const std::map<std::string, Command> kCommands = {
+    {"crops", draw_crops}, {"erasings", draw_erasings}, {"policies", print_policies},
+    {"mix", mix},          {"betas", draw_betas},       {"folder", print_folder},
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     const json request = json::parse(std::cin);
     if (argc == 1) return run_cases(request), 0;
-    if (std::string(argv[1]) == "crops") return draw_crops(request), 0;
-    if (std::string(argv[1]) == "erasings") return draw_erasings(request), 0;
-    if (std::string(argv[1]) == "policies") return print_policies(request), 0;
-    if (std::string(argv[1]) == "folder") return print_folder(request), 0;
-    throw std::invalid_argument("usage: image_probe [crops|erasings|policies|folder] < request.json");
+    const auto command = kCommands.find(argv[1]);
+    if (command == kCommands.end()) {
+      throw std::invalid_argument("usage: image_probe [crops|erasings|policies|mix|betas|folder] < request.json");
+    }
+    command->second(request);
+    return 0;
   } catch (const std::exception& error) {
     std::cerr << "image_probe: " << error.what() << "\n";
     return 2;

@@ -1,5 +1,5 @@
 // Lets the Python tests look at parts of Lockstep that no flag of `lockstep train` shows:
-//   parity_probe digits|sampler|optimizer < request.json
+//   parity_probe digits|sampler|orders|optimizer < request.json
 // Arrays travel in raw files, native byte order.
 
 #include <cstdlib>
@@ -13,6 +13,7 @@
 
 #include "lockstep/data/digits.h"
 #include "lockstep/data/samplers/distributed.h"
+#include "lockstep/data/samplers/random.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/update.h"
 
@@ -67,6 +68,26 @@ void sampler(const json& request) {
       const std::vector<std::int64_t> indices = one.indices();
       put(file, indices.data(), indices.size());
     }
+  }
+}
+
+// ---- orders {"output", "cases": [{"sampler": "random"|"weighted", size or weights, replacement, num_samples,
+// seed, epoch}]}: the int64 indices, case after case
+
+std::unique_ptr<data::Sampler> sampler_of(const json& c) {
+  if (c.at("sampler") == "weighted")
+    return std::make_unique<data::WeightedRandomSampler>(
+        c.at("weights").get<std::vector<double>>(),
+        data::WeightedRandomSamplerOptions{c.at("num_samples"), c.at("replacement"), c.at("seed")});
+  return std::make_unique<data::RandomSampler>(
+      c.at("size"), data::RandomSamplerOptions{c.at("replacement"), c.at("num_samples"), c.at("seed")});
+}
+
+void orders(const json& request) {
+  std::ofstream file = create(request.at("output"));
+  for (const json& c : request.at("cases")) {
+    const std::vector<std::int64_t> order = sampler_of(c)->order(c.at("epoch"));
+    put(file, order.data(), order.size());
   }
 }
 
@@ -133,8 +154,9 @@ int main(int argc, char** argv) {
     const json request = json::parse(std::cin);
     if (command == "digits") return digits(request), 0;
     if (command == "sampler") return sampler(request), 0;
+    if (command == "orders") return orders(request), 0;
     if (command == "optimizer") return optimizer(request), 0;
-    throw std::invalid_argument("usage: parity_probe digits|sampler|optimizer < request.json");
+    throw std::invalid_argument("usage: parity_probe digits|sampler|orders|optimizer < request.json");
   } catch (const std::exception& error) {
     std::cerr << "parity_probe: " << error.what() << "\n";
     return 2;

@@ -1,11 +1,11 @@
-"""Our DistributedSampler gives Python's order, index for index."""
+"""Our samplers give the orders of Python's, index for index."""
 import itertools
 import pathlib
 import tempfile
 import unittest
 
 import torch
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, RandomSampler, WeightedRandomSampler
 
 import lockstep
 
@@ -23,22 +23,51 @@ def python_order(case: dict) -> list[int]:
     return order
 
 
+def python_random(case: dict) -> list[int]:
+    generator = torch.Generator().manual_seed(case["seed"] + case["epoch"])
+    if case["sampler"] == "weighted":
+        return list(WeightedRandomSampler(case["weights"], case["num_samples"], case["replacement"], generator))
+    return list(RandomSampler(range(case["size"]), case["replacement"], case["num_samples"], generator))
+
+
 class Sampler(unittest.TestCase):
-    def test_index_for_index(self):
-        cases = [
-            {"size": size, "replicas": replicas, "seed": seed, "epoch": epoch, "shuffle": shuffle, "drop_last": drop}
-            for (size, replicas), (seed, epoch), shuffle, drop in itertools.product(
-                SHAPES, SEEDS_AND_EPOCHS, (True, False), (True, False))
-        ]
+    def compare(self, command: str, cases: list[dict], python):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "indices")
-            lockstep.probe("sampler", cases=cases, output=str(file))
+            lockstep.probe(command, cases=cases, output=str(file))
             ours = torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.int64).tolist()
         for case in cases:
-            theirs = python_order(case)
+            theirs = python(case)
             self.assertEqual(ours[:len(theirs)], theirs, case)
             del ours[:len(theirs)]
         self.assertEqual(ours, [])
+
+    def test_distributed(self):
+        self.compare("sampler", [
+            {"size": size, "replicas": replicas, "seed": seed, "epoch": epoch, "shuffle": shuffle, "drop_last": drop}
+            for (size, replicas), (seed, epoch), shuffle, drop in itertools.product(
+                SHAPES, SEEDS_AND_EPOCHS, (True, False), (True, False))
+        ], python_order)
+
+    def test_random(self):
+        sizes = [(60000, 60000), (60000, 100), (1000, 2500), (31, 96), (10, 33), (7, 32), (1, 1), (1, 70)]
+        self.compare("orders", [
+            {"sampler": "random", "size": size, "num_samples": count, "replacement": replacement, "seed": seed,
+             "epoch": epoch}
+            for (size, count), replacement, (seed, epoch) in itertools.product(sizes, (True, False), SEEDS_AND_EPOCHS)
+        ], python_random)
+
+    def test_weighted(self):
+        generator = torch.Generator().manual_seed(1)
+        sets = [[1.0], [0.1, 0.9, 0.4, 0.7, 3.0, 0.6], [0.0, 1e-12, 0.0, 5.0],
+                torch.rand(1000, generator=generator, dtype=torch.float64).tolist(),
+                torch.rand(100_000, generator=generator, dtype=torch.float64).tolist()]
+        cases = []
+        for weights, replacement, (seed, epoch) in itertools.product(sets, (True, False), SEEDS_AND_EPOCHS):
+            possible = sum(weight > 0 for weight in weights)
+            cases += [{"sampler": "weighted", "weights": weights, "num_samples": count, "replacement": replacement,
+                       "seed": seed, "epoch": epoch} for count in {1, (possible + 1) // 2, possible}]
+        self.compare("orders", cases, python_random)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include "lockstep/data/codecs/damage.h"
 #include "lockstep/data/codecs/jpeg.h"
 #include "lockstep/data/codecs/png.h"
+#include "lockstep/data/decode_time.h"
 #include "lockstep/data/readers/byte_source.h"
 
 namespace lockstep::data {
@@ -46,6 +47,9 @@ Image decode(std::span<const std::uint8_t> bytes, const std::string& name) {
   throw UsageError("'" + name + "': neither JPEG nor PNG by its first bytes");
 }
 
-Image read_image(const std::string& path) { return decode(read_bytes(path), path); }
+Image read_image(const std::string& path) {
+  const DecodeTime counted;
+  return decode(read_bytes(path), path);
+}
 
 }  // namespace lockstep::data

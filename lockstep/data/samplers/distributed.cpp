@@ -1,41 +1,57 @@
 #include "lockstep/data/samplers/distributed.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/randperm.h>
-
-#include <numeric>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/samplers/random.h"
 
 namespace lockstep::data {
+namespace {
+
+std::shared_ptr<const Sampler> sampler_for(std::int64_t size, const DistributedSamplerOptions& options) {
+  if (options.shuffle) return std::make_shared<RandomSampler>(size, RandomSamplerOptions{.seed = options.seed});
+  return std::make_shared<SequentialSampler>(size);
+}
+
+}  // namespace
 
 DistributedSampler::DistributedSampler(std::int64_t size, int num_replicas, int rank, DistributedSamplerOptions options)
-    : size_(size), num_replicas_(num_replicas), rank_(rank), options_(options) {
-  if (size < 0) throw UsageError("distributed sampler: a set cannot have " + std::to_string(size) + " samples");
-  if (num_replicas < 1 || rank < 0 || rank >= num_replicas) {
-    throw UsageError("distributed sampler: rank " + std::to_string(rank) + " is not in 0 ... " +
-                     std::to_string(num_replicas - 1) + " (num_replicas " + std::to_string(num_replicas) + ")");
+    : DistributedSampler(sampler_for(size, options), num_replicas, rank, options.drop_last) {}
+
+DistributedSampler::DistributedSampler(std::shared_ptr<const Sampler> sampler, int num_replicas, int rank,
+                                       bool drop_last)
+    : sampler_(std::move(sampler)), share_{num_replicas, rank, drop_last ? Remainder::drop : Remainder::pad} {
+  num_samples();  // checks the share
+}
+
+void DistributedSampler::set_epoch(std::uint64_t epoch) {
+  if (epoch != epoch_) share_.consumed = 0;
+  epoch_ = epoch;
+}
+
+std::vector<std::int64_t> DistributedSampler::indices() const { return share_of(sampler_->order(epoch_), share_); }
+
+SamplerState DistributedSampler::state(std::int64_t taken) const {
+  const std::int64_t all = num_samples();
+  if (taken < 0 || taken > all) {
+    throw UsageError("distributed sampler: " + std::to_string(taken) + " samples taken of " + std::to_string(all));
   }
-  num_samples_ = options.drop_last ? size / num_replicas : (size + num_replicas - 1) / num_replicas;
+  SamplerState state{.epoch = epoch_, .consumed = share_.consumed + taken * share_.num_replicas};
+  if (taken == all) state = {.epoch = epoch_ + 1};
+  state.order = order_hash(sampler_->order(state.epoch));
+  return state;
 }
 
-std::vector<std::int64_t> DistributedSampler::order() const {
-  std::vector<std::int64_t> order(size_);
-  std::iota(order.begin(), order.end(), 0);
-  if (!options_.shuffle) return order;
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed + epoch_);
-  const at::Tensor shuffled = at::randperm(size_, generator, at::kLong);
-  const std::int64_t* first = shuffled.const_data_ptr<std::int64_t>();
-  return {first, first + size_};
-}
-
-std::vector<std::int64_t> DistributedSampler::indices() const {
-  const std::vector<std::int64_t> all = order();
-  std::vector<std::int64_t> mine(num_samples_);
-  // Entries past the end are the padding: the order begins again, as often as needed.
-  for (std::int64_t i = 0; i < num_samples_; ++i) mine[i] = all[(rank_ + i * num_replicas_) % size_];
-  return mine;
+void DistributedSampler::restore(const SamplerState& state) {
+  if (order_hash(sampler_->order(state.epoch)) != state.order) {
+    throw UsageError("distributed sampler: the state is of another order of epoch " + std::to_string(state.epoch) +
+                     ": another set, seed or shuffling");
+  }
+  Share share = share_;
+  share.consumed = state.consumed;
+  share_size(sampler_->num_samples(), share);  // checks consumed
+  share_ = share;
+  epoch_ = state.epoch;
 }
 
 }  // namespace lockstep::data

@@ -1,9 +1,9 @@
 #include "lockstep/data/transforms/normalize.h"
 
-#include <bit>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/transforms/bfloat16.h"
 
 namespace lockstep::data {
 namespace {
@@ -13,12 +13,6 @@ double of_channel(const std::vector<double>& values, std::size_t channel, const 
     throw UsageError("Normalize: " + std::to_string(values.size()) + " numbers for the " + what + ", 1 or 3 expected");
   }
   return values.size() == 1 ? values[0] : values[channel];
-}
-
-// Of a finite number.
-std::uint16_t to_bfloat16(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  return std::uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 // Where a row of the picture begins and which way it is read.

@@ -35,6 +35,9 @@ class Picture {
   /// What is seen, in order. Valid until the picture changes.
   const ImageView& pixels();
 
+  /// Memory that lives as long as this picture and its copies do; 0 when the pixels are borrowed.
+  std::size_t owned_bytes() const { return owned_ ? owned_->bytes() : 0; }
+
   /// Other pixels take the place of these.
   void replace(Image image);
 

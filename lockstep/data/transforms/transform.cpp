@@ -2,14 +2,29 @@
 
 namespace lockstep::data {
 
+namespace {
+
+// Uses of the seed, each with draws of its own.
+enum class Domain : std::uint32_t { transforms = 0x61756732, batches = 0x6d697832 };
+
 // Two applications of Philox: RandomStream has room for seed and index, so epoch and position are
 // first mixed into the seed.
-base::RandomStream transform_stream(const SampleKey& key, std::uint32_t position) {
-  constexpr std::uint32_t kDomain = 0x61756732;  // the draws of transforms, apart from other uses of the seed
+base::RandomStream derived_stream(Domain domain, std::uint64_t seed, std::uint64_t epoch, std::uint32_t position,
+                                  std::uint64_t index) {
   const base::PhiloxCounter mixed =
-      base::philox({std::uint32_t(key.epoch), std::uint32_t(key.epoch >> 32), position, kDomain},
-                   {std::uint32_t(key.seed), std::uint32_t(key.seed >> 32)});
-  return {std::uint64_t(mixed[1]) << 32 | mixed[0], mixed[2], key.index};
+      base::philox({std::uint32_t(epoch), std::uint32_t(epoch >> 32), position, std::uint32_t(domain)},
+                   {std::uint32_t(seed), std::uint32_t(seed >> 32)});
+  return {std::uint64_t(mixed[1]) << 32 | mixed[0], mixed[2], index};
+}
+
+}  // namespace
+
+base::RandomStream transform_stream(const SampleKey& key, std::uint32_t position) {
+  return derived_stream(Domain::transforms, key.seed, key.epoch, position, key.index);
+}
+
+base::RandomStream batch_stream(const BatchKey& key) {
+  return derived_stream(Domain::batches, key.seed, key.epoch, key.shard, key.batch);
 }
 
 void Compose::apply(Picture& picture, const SampleKey& key) const {

@@ -22,6 +22,18 @@ struct SampleKey {
 /// The draws of the transform at `position` of a row, for one sample.
 base::RandomStream transform_stream(const SampleKey& key, std::uint32_t position);
 
+/// What the mixing of a batch is a function of. Each logical shard of a step's batch is mixed by itself, so that
+/// the number of ranks does not show.
+struct BatchKey {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t batch = 0;  ///< its number in the epoch
+  std::uint32_t shard = 0;
+};
+
+/// The draws for one shard of a batch.
+base::RandomStream batch_stream(const BatchKey& key);
+
 /// True with this probability (in steps of 2^-24, as torch.rand).
 inline bool happens(double probability, base::RandomStream& random) { return random.between(0, 1) < probability; }
 

@@ -7,7 +7,9 @@
 #include <atomic>
 #include <set>
 
+#include "lockstep/data/decode_time.h"
 #include "tests/support/usage_error.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep::data {
 namespace {
@@ -18,6 +20,18 @@ Batch numbered(std::int64_t number) {
   *batch.target.mutable_data_ptr<std::int64_t>() = number;
   return batch;
 }
+
+// Holds a source up until it is opened, or gone.
+class Gate {
+ public:
+  void open() { open_ = true; }
+  void pass() const {
+    testing::wait_until([this] { return open_.load(); });
+  }
+
+ private:
+  std::atomic<bool> open_{false};
+};
 
 std::vector<std::int64_t> drain(Loader& loader) {
   std::vector<std::int64_t> numbers;
@@ -99,10 +113,9 @@ TEST(Loader, CanBeDroppedAtAnyTime) {
 }
 
 TEST(Loader, SaysWhenABatchIsLate) {
-  std::mutex gate;
-  std::unique_lock closed(gate);
-  const auto source = [&](std::int64_t number) {
-    const std::lock_guard wait(gate);
+  const auto gate = std::make_shared<Gate>();
+  const auto source = [gate](std::int64_t number) {
+    gate->pass();
     return numbered(number);
   };
   Loader loader(source, 0, 2, {.timeout_seconds = 0.02});
@@ -112,7 +125,118 @@ TEST(Loader, SaysWhenABatchIsLate) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("loader: batch 0 not ready after 0.02"));
   }
-  closed.unlock();
+  gate->open();
+}
+
+TEST(Loader, LeavesABlockedWorkerBehindWithItsSource) {
+  const auto gate = std::make_shared<Gate>();
+  std::weak_ptr<int> source_alive;
+  {
+    const auto owned = std::make_shared<int>(0);
+    source_alive = owned;
+    const auto source = [gate, owned](std::int64_t number) {
+      if (number == 1) gate->pass();
+      return numbered(number);
+    };
+    Loader loader(source, 0, 3, {.workers = 2, .timeout_seconds = 0.05});
+    ASSERT_TRUE(loader.next());
+    EXPECT_THROW(loader.next(), Error);
+  }
+  EXPECT_FALSE(source_alive.expired()) << "the worker is still in the source";
+  gate->open();
+  testing::wait_until([&] { return source_alive.expired(); });
+}
+
+TEST(Loader, WaitsForABatchInWorkWhenDropped) {
+  std::atomic<bool> in_source = false, done = false;
+  {
+    const auto source = [&](std::int64_t number) {
+      in_source = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      done = true;
+      return numbered(number);
+    };
+    const Loader loader(source, 0, 1);
+    testing::wait_until([&] { return in_source.load(); });
+  }
+  EXPECT_TRUE(done);
+}
+
+TEST(Loader, GoesOnFromARestoredState) {
+  Loader loader(numbered, 0, 50, {.workers = 3, .prefetch = 6});
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(loader.next());
+  const LoaderState state = loader.state();
+  EXPECT_EQ(state, LoaderState{20}) << "what was made ahead does not count";
+  EXPECT_EQ(drain(loader), range(20, 50));
+  loader.restore(state);
+  EXPECT_EQ(loader.position(), 20);
+  EXPECT_EQ(drain(loader), range(20, 50));
+  for (const std::int64_t position : {40, 3, 3, 49, 0}) {
+    loader.restore({position});
+    EXPECT_EQ(loader.next()->target.item<std::int64_t>(), position);
+  }
+  EXPECT_EQ(drain(loader), range(1, 50));
+  loader.restore({50});
+  EXPECT_FALSE(loader.next());
+}
+
+TEST(Loader, DropsABatchThatIsInWorkWhileTheStateIsRestored) {
+  Gate gate;
+  std::atomic<int> begun = 0;
+  const auto source = [&](std::int64_t number) {
+    const int call = begun++;
+    if (call == 0) gate.pass();
+    Batch batch = numbered(number);
+    *batch.data.mutable_data_ptr<float>() = float(call);
+    return batch;
+  };
+  Loader loader(source, 0, 1);
+  testing::wait_until([&] { return begun == 1; });
+  loader.restore({0});
+  gate.open();
+  EXPECT_EQ(loader.next()->data.item<float>(), 1) << "the first is of the time before";
+}
+
+TEST(Loader, RefusesStatesOutsideAndAfterAFailure) {
+  const auto source = [](std::int64_t number) -> Batch { throw UsageError("no " + std::to_string(number)); };
+  Loader loader(source, 0, 5);
+  EXPECT_EQ(testing::usage_error([&] { loader.restore({6}); }), "loader: state of batch 6, 0 to 5 expected");
+  testing::usage_error([&] { loader.restore({-1}); });
+  EXPECT_EQ(testing::usage_error([&] { loader.next(); }), "no 0");
+  EXPECT_THROW(loader.restore({0}), Error);
+}
+
+TEST(Loader, CountsWhatItsWorkersDo) {
+  const auto source = [](std::int64_t number) {
+    const DecodeTime counted;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return numbered(number);
+  };
+  Loader loader(source, 0, 20, {.workers = 2});
+  EXPECT_EQ(drain(loader), range(0, 20));
+  loader.restore({20});  // workers that waited wake up and count it
+  const LoaderStatistics statistics = loader.statistics();
+  ASSERT_EQ(statistics.workers.size(), 2u);
+  std::int64_t batches = 0;
+  double decoded = 0;
+  for (const WorkerStatistics& worker : statistics.workers) {
+    EXPECT_GE(worker.source_seconds, worker.decode_seconds);
+    EXPECT_GE(worker.decode_seconds, 0.002 * double(worker.batches));
+    batches += worker.batches;
+    decoded += worker.decode_seconds;
+  }
+  EXPECT_EQ(batches, 20);
+  EXPECT_GE(decoded, 0.04);
+  EXPECT_GT(statistics.waiting_seconds, 0);
+}
+
+TEST(Loader, CountsTheWaitingForRoom) {
+  Loader loader(numbered, 0, 3, {.prefetch = 1});
+  testing::wait_until([&] { return loader.statistics().workers[0].batches == 1; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(loader.next());
+  EXPECT_TRUE(loader.next()) << "which was begun after the wait";
+  EXPECT_GE(loader.statistics().workers[0].waiting_seconds, 0.005);
 }
 
 TEST(Loader, RefusesNoWorkersAndNoPrefetch) {

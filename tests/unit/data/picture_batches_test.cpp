@@ -4,9 +4,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <filesystem>
+
 #include "lockstep/data/loader.h"
+#include "lockstep/data/readers/image_folder.h"
 #include "lockstep/data/transforms/crop.h"
 #include "lockstep/data/transforms/geometry.h"
+#include "tests/support/image_files.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 
 namespace lockstep::data {
@@ -118,6 +123,26 @@ TEST(PictureBatches, NameTheSampleThatDoesNotFit) {
             "sample 1 is 4x5 with 1 channel, sample 0 of the batch 4x4 with 1 channel: a transform to one size is "
             "missing");
   EXPECT_EQ(usage_error([&] { batches.make(0, damaged); }), "sample 2: 'x.jpg': truncated");
+}
+
+TEST(PictureBatches, AFileRemovedInMidEpochIsNamedOnceByTheLoader) {
+  const testing::ScratchFolder folder;
+  const testing::Bytes png = testing::png_file(testing::picture(4, 4), false);
+  for (int i = 0; i < 8; ++i) folder.write("only/" + std::to_string(i) + ".png", {png.begin(), png.end()});
+  const auto batches = std::make_shared<PictureBatches>(std::make_shared<ImageFolder>(folder.path()), Compose());
+  const BatchSource source = [batches](std::int64_t number) {
+    const std::vector<std::int64_t> indices = {2 * number, 2 * number + 1};
+    return batches->make(0, indices);
+  };
+  Loader loader(source, 0, 4, {.prefetch = 1});
+  ASSERT_TRUE(loader.next());
+  std::filesystem::remove(folder.file("only/7.png"));
+  ASSERT_TRUE(loader.next());
+  ASSERT_TRUE(loader.next());
+  EXPECT_EQ(usage_error([&] { loader.next(); }),
+            "sample 7: cannot open '" + folder.file("only/7.png") + "': No such file or directory");
+  EXPECT_THROW(loader.next(), Error);
+  EXPECT_GT(loader.statistics().workers[0].decode_seconds, 0);
 }
 
 TEST(PictureBatches, OfNoSamplesAreEmpty) {
