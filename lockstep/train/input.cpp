@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/cached_pictures.h"
 #include "lockstep/data/digits.h"
 #include "lockstep/data/presets.h"
 #include "lockstep/data/readers/cifar.h"
@@ -28,6 +29,12 @@ std::string test_folder(const std::string& path) {
   throw UsageError("no folder 'val' or 'test' in '" + path + "': pictures to evaluate on, or --no-eval");
 }
 
+// Training and evaluation each may keep as much.
+PictureSet cached(PictureSet set, const Options& options) {
+  if (options.cache_images == 0) return set;
+  return std::make_shared<data::CachedPictures>(std::move(set), std::size_t(options.cache_images) << 20);
+}
+
 PictureSet open_set(const Options& options, bool train) {
   const std::string& path = options.data_path;
   if (options.dataset == "mnist") return held(data::load_mnist(path, train));
@@ -35,7 +42,8 @@ PictureSet open_set(const Options& options, bool train) {
   if (options.dataset == "cifar10") return held(data::load_cifar10(path, train));
   if (options.dataset == "cifar100") return held(data::load_cifar100(path, train));
   if (options.dataset == "imagefolder")
-    return std::make_shared<data::ImageFolder>(train ? (fs::path(path) / "train").string() : test_folder(path));
+    return cached(std::make_shared<data::ImageFolder>(train ? (fs::path(path) / "train").string() : test_folder(path)),
+                  options);
   return held(data::make_digits(train ? data::Split::train : data::Split::test));
 }
 
@@ -119,7 +127,8 @@ void check_together(const data::PictureBatches& train, const data::PictureBatche
 Input make_input(const Options& options) {
   if (!reads_data(options) && options.dataset != "imagefolder") return {.task = known_task(options)};
   const auto train = batches(open_set(options, true), train_preparation(options), options);
-  Input input{.train = train, .task = task_of(*train)};
+  Input input{
+      .train = train, .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha), .task = task_of(*train)};
   if (!options.eval || !reads_data(options)) return input;
   const auto test = batches(open_set(options, false), test_preparation(options), options);
   check_together(*train, *test, options);

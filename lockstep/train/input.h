@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "lockstep/data/batch.h"
+#include "lockstep/data/transforms/mixup.h"
 #include "lockstep/models/image_model.h"
 #include "lockstep/train/options.h"
 
@@ -13,6 +14,7 @@ namespace lockstep::train {
 struct Input {
   std::shared_ptr<const data::Batches> train;  ///< none when the run takes no step
   std::shared_ptr<const data::Batches> test;   ///< none when nothing is evaluated
+  std::shared_ptr<const data::BatchMix> mix;   ///< of the training batches; may be none
   models::ImageTask task;                      ///< what the model is made for
 };
 

@@ -82,19 +82,19 @@ void Loop::run() {
 void Loop::train_steps() {
   const std::int64_t per_epoch = steps_per_epoch(size_.plan, size_.train_samples);
   const std::int64_t first = size_.first_step;
-  data::Loader loader(shard_source(input_.train, size_.plan, ddp_.local_shards(), std::uint64_t(options_.seed)), first,
-                      size_.total_steps + 1, loader_options());
+  loader_ = std::make_unique<data::Loader>(train_source(), first, size_.total_steps + 1, loader_options());
   // Who died after a commit may not have come to say what belongs to that step.
   if (first > 1) report_step(first - 1, place_of_step(first - 1, per_epoch));
   for (std::int64_t number = first; number <= size_.total_steps; ++number) {
     std::optional<data::Batch> batch;
     {
       const Timed timed(since_last_event_.time.data);
-      batch = loader.next();
+      batch = loader_->next();
     }
     step(*batch);
     report_step(number, place_of_step(number, per_epoch));
   }
+  loader_.reset();
 }
 
 // After the step: what is due then.
@@ -102,6 +102,14 @@ void Loop::report_step(std::int64_t number, const StepPlace& place) {
   const bool last = number == size_.total_steps;
   if (number % options_.print_freq == 0 || last) report_train(number, place);
   if (options_.eval && (place.ends_epoch || last)) evaluate(number, place);
+}
+
+data::BatchSource Loop::train_source() const {
+  const auto seed = std::uint64_t(options_.seed);
+  data::BatchSource source = shard_source(input_.train, size_.plan, ddp_.local_shards(), seed);
+  if (!input_.mix) return source;
+  return mixed_source(std::move(source), {input_.mix, input_.task.classes, seed}, ddp_.local_shards(),
+                      steps_per_epoch(size_.plan, size_.train_samples));
 }
 
 // Twice as many batches as workers ahead, as Python's DataLoader.
@@ -124,6 +132,7 @@ void Loop::step(const data::Batch& batch) {
 }
 
 void Loop::report_train(std::int64_t step, const StepPlace& place) {
+  count_input_work();
   since_last_event_.step = step;
   since_last_event_.epoch = place.epoch + 1;
   since_last_event_.loss = ddp_.last_record().loss;
@@ -132,6 +141,17 @@ void Loop::report_train(std::int64_t step, const StepPlace& place) {
   training_seconds_ += since_last_event_.time.total();
   training_samples_ += since_last_event_.samples;
   since_last_event_ = {};
+}
+
+// The loader counts from its beginning, an event tells of the time since the last one.
+void Loop::count_input_work() {
+  InputWork total;
+  for (const data::WorkerStatistics& worker : loader_->statistics().workers) {
+    total.prepare += worker.source_seconds;
+    total.decode += worker.decode_seconds;
+  }
+  since_last_event_.input = {total.prepare - input_told_.prepare, total.decode - input_told_.decode};
+  input_told_ = total;
 }
 
 void Loop::evaluate(std::int64_t step, const StepPlace& place) {

@@ -27,6 +27,8 @@ class Loop {
 
   void train_steps();
   data::LoaderOptions loader_options() const;
+  data::BatchSource train_source() const;
+  void count_input_work();
   void step(const data::Batch& batch);
   void report_step(std::int64_t number, const StepPlace& place);
   void report_train(std::int64_t step, const StepPlace& place);
@@ -42,7 +44,9 @@ class Loop {
   Model model_;
   parallel::DistributedDataParallel<Model> ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  TrainEvent since_last_event_;  ///< what the next train event will say
+  std::unique_ptr<data::Loader> loader_;  ///< while training
+  TrainEvent since_last_event_;           ///< what the next train event will say
+  InputWork input_told_;                  ///< what earlier train events have said
   double training_seconds_ = 0;
   std::int64_t training_samples_ = 0;
 };

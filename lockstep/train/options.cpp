@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kMostSamples = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostSteps = std::int64_t(1) << 40;  // a mark in the control page counts to 2^44
+constexpr std::int64_t kMostMebibytes = std::int64_t(1) << 30;
 constexpr std::int64_t kMostPixels = 1 << 14;
 constexpr std::int64_t kMostShards = 1 << 16;
 constexpr std::int64_t kMostThreads = 1024;
@@ -162,6 +163,16 @@ void Parser::add_input() {
       [this](const std::string& flag, const std::string& value) {
         options_.random_erase = real(flag, value, "a number from 0 to 1", [](double x) { return x >= 0 && x <= 1; });
       });
+  const auto add_alpha = [this](const std::string& name, const std::string& help, double& target) {
+    add(name, "X", help, [&target](const std::string& flag, const std::string& value) {
+      target = real(flag, value, "a number of 0 or more", [](double x) { return x >= 0; });
+    });
+  };
+  add_alpha("--mixup-alpha", "Mix pairs of samples, alpha of the Beta distribution [0: do not]", options_.mixup_alpha);
+  add_alpha("--cutmix-alpha", "Paste parts of samples into others; with --mixup-alpha one of both per step [0: do not]",
+            options_.cutmix_alpha);
+  add_integer("--cache-images", "MiB of decoded pictures that each process keeps in memory [0]", options_.cache_images,
+              0, kMostMebibytes);
   add_integer("-j,--workers", "Threads per process that prepare batches [1]", options_.workers, 1, kMostThreads);
 }
 
@@ -291,6 +302,9 @@ void Parser::check_transforms() const {
 bool Parser::given(const char* flag) const { return app_.get_option(flag)->count() > 0; }
 
 void Parser::check_combinations() const {
+  if (options_.cache_images > 0 && options_.dataset != "imagefolder")
+    throw UsageError("--cache-images with --dataset " + options_.dataset +
+                     ", which is all in memory: it is for imagefolder");
   check_transforms();
   if (options_.dataset == "digits" && !options_.data_path.empty())
     throw UsageError("--data-path '" + options_.data_path +

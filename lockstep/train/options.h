@@ -45,6 +45,9 @@ struct Options {
   std::string interpolation = "bilinear";  ///< of resizing and turning; one of interpolation_names()
   std::string auto_augment = "none";       ///< one of auto_augment_names(); for the CIFAR and ImageNet transforms
   double random_erase = 0;                 ///< probability, [0, 1]; for the same
+  double mixup_alpha = 0;                  ///< of MixUp's Beta distribution, >= 0; 0: none
+  double cutmix_alpha = 0;                 ///< of CutMix's
+  std::int64_t cache_images = 0;           ///< MiB of decoded pictures that a process keeps, >= 0
   int workers = 1;                         ///< threads per process that prepare batches, >= 1
 
   int threads = 1;                ///< computing threads per process, >= 1; part of the arithmetic, it changes bits

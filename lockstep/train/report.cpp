@@ -35,6 +35,17 @@ std::string config_json(const Options& options) {
       {"model", options.model},
       {"dataset", options.dataset},
       {"data_path", options.data_path},
+      {"transforms", options.transforms},
+      {"train_crop_size", options.train_crop_size},
+      {"val_resize_size", options.val_resize_size},
+      {"val_crop_size", options.val_crop_size},
+      {"interpolation", options.interpolation},
+      {"auto_augment", options.auto_augment},
+      {"random_erase", options.random_erase},
+      {"mixup_alpha", options.mixup_alpha},
+      {"cutmix_alpha", options.cutmix_alpha},
+      {"cache_images", options.cache_images},
+      {"workers", options.workers},
       {"epochs", or_null(options.epochs)},
       {"max_steps", or_null(options.max_steps)},
       {"batch_size", or_null(options.batch_size)},
@@ -110,7 +121,9 @@ class LeaderReport final : public Report {
                         {"samples_per_second", rate(event.samples, event.time.total())},
                         {"data_seconds", event.time.data},
                         {"compute_seconds", event.time.compute},
-                        {"step_seconds", event.time.step}});
+                        {"step_seconds", event.time.step},
+                        {"prepare_seconds", event.input.prepare},
+                        {"decode_seconds", event.input.decode}});
   }
 
   void eval(std::int64_t epoch, std::int64_t step, const Evaluation& evaluation) override {

@@ -20,6 +20,12 @@ struct TimeSplit {
   double total() const { return data + compute + step; }
 };
 
+/// What the loader's threads of this rank did meanwhile, beside the steps; their seconds are added up.
+struct InputWork {
+  double prepare = 0;  ///< making batches
+  double decode = 0;   ///< of these, reading and decoding files
+};
+
 struct TrainEvent {
   std::int64_t step = 0;
   std::int64_t epoch = 1;  ///< from 1, as the step
@@ -27,6 +33,7 @@ struct TrainEvent {
   double lr = 0;
   std::int64_t samples = 0;  ///< since the last train event
   TimeSplit time;
+  InputWork input;
 };
 
 struct RunSize {

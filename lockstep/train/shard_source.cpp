@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 
+#include "lockstep/data/mixed_batch.h"
 #include "lockstep/data/samplers/distributed.h"
 
 namespace lockstep::train {
@@ -61,6 +62,20 @@ data::BatchSource shard_source(std::shared_ptr<const data::Batches> set, BatchPl
       indices.insert(indices.end(), order.begin() + first, order.begin() + last);
     }
     return set->make(std::uint64_t(place.epoch), indices);
+  };
+}
+
+data::BatchSource mixed_source(data::BatchSource source, Mixing mixing, parallel::ShardSpan span,
+                               std::int64_t steps_per_epoch) {
+  return [=, source = std::move(source), mixing = std::move(mixing)](std::int64_t step) {
+    data::Batch batch = source(step);
+    const StepPlace place = place_of_step(step, steps_per_epoch);
+    const data::BatchKey key{.seed = mixing.seed,
+                             .epoch = std::uint64_t(place.epoch),
+                             .batch = std::uint64_t(place.batch),
+                             .shard = std::uint32_t(span.first)};
+    data::mix_batch(batch, *mixing.mix, mixing.classes, key, span.count());
+    return batch;
   };
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "lockstep/data/loader.h"
+#include "lockstep/data/transforms/mixup.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/train/batch_plan.h"
 
@@ -24,5 +25,16 @@ StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch);
 /// many replicas as shards, so it does not depend on who computes it. Thread-safe.
 data::BatchSource shard_source(std::shared_ptr<const data::Batches> set, BatchPlan plan, parallel::ShardSpan span,
                                std::uint64_t seed);
+
+/// How training batches are mixed.
+struct Mixing {
+  std::shared_ptr<const data::BatchMix> mix;
+  std::int64_t classes = 0;
+  std::uint64_t seed = 0;
+};
+
+/// The batches of a shard_source() for `span`, every shard mixed within itself: who computes it does not show.
+data::BatchSource mixed_source(data::BatchSource source, Mixing mixing, parallel::ShardSpan span,
+                               std::int64_t steps_per_epoch);
 
 }  // namespace lockstep::train

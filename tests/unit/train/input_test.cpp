@@ -74,6 +74,16 @@ TEST_F(FolderInput, EveryFlagOfTheTransformsShows) {
   EXPECT_FALSE(at::equal(bilinear, batch(options)));
 }
 
+TEST_F(FolderInput, ACacheOutlivesTheFiles) {
+  Options options = this->options("none");
+  options.cache_images = 1;
+  const Input input = make_input(options);
+  const std::int64_t all[] = {0, 1, 2, 3, 4, 5};
+  const at::Tensor read = input.train->make(0, all).data;
+  std::filesystem::remove_all(folder_.file("train"));
+  EXPECT_TRUE(at::equal(input.train->make(1, all).data, read));
+}
+
 TEST_F(FolderInput, TestStandsInForVal) {
   rename("val", "test");
   EXPECT_EQ(make_input(options("none")).test->size(), 4);

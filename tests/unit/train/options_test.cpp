@@ -180,6 +180,9 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--interpolation",
                                            "--auto-augment",
                                            "--random-erase",
+                                           "--mixup-alpha",
+                                           "--cutmix-alpha",
+                                           "--cache-images",
                                            "--workers"};
   const std::string help = parse({"--help"}).text;
   std::vector<std::string> found;
@@ -220,6 +223,13 @@ TEST(OptionErrors, TransformFlagsWithoutEffect) {
             "--interpolation bicubic with --auto-augment ra: turning pictures knows only nearest and bilinear");
   EXPECT_THAT(refusal({"--dataset", "cifar10", "--data-path", "x", "--random-erase", "1.5"}),
               HasSubstr("'1.5': out of range; wanted a number from 0 to 1"));
+}
+
+TEST(OptionErrors, MixingAndCaching) {
+  EXPECT_EQ(parse({"--mixup-alpha", "0.2", "--cutmix-alpha", "1"}).options.mixup_alpha, 0.2);
+  EXPECT_EQ(refusal({"--mixup-alpha", "-1"}), "--mixup-alpha '-1': out of range; wanted a number of 0 or more");
+  EXPECT_EQ(refusal({"--cache-images", "100"}),
+            "--cache-images with --dataset digits, which is all in memory: it is for imagefolder");
 }
 
 TEST(OptionErrors, UnknownFlagsNameTheNearest) {

@@ -1,5 +1,6 @@
 #include "lockstep/train/shard_source.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 
+#include "lockstep/data/picture_batches.h"
 #include "lockstep/data/samplers/distributed.h"
 
 namespace lockstep::train {
@@ -94,6 +96,37 @@ TEST(ShardSource, TheSameWhoeverComputesIt) {
       }
       EXPECT_EQ(joined, samples_of(all(step))) << ranks << " ranks, step " << step;
     }
+}
+
+// 24 samples: steps of 4 shards of 3, as pictures of one pixel that holds the sample's number.
+data::BatchSource mixed(parallel::ShardSpan span, std::uint64_t seed = 3) {
+  data::MemoryPictures::Content content{.size = {1, 1}, .channels = 1, .classes = {"even", "odd"}};
+  for (int i = 0; i < 24; ++i) {
+    content.pixels.push_back(std::uint8_t(10 * i));
+    content.labels.push_back(i % 2);
+  }
+  const auto set = std::make_shared<data::MemoryPictures>(std::move(content));
+  const auto batches = std::make_shared<data::PictureBatches>(set, data::Compose());
+  return mixed_source(shard_source(batches, kPlan, span, 7), {data::mixup_cutmix(0.4, 0), 2, seed}, span, 2);
+}
+
+TEST(MixedSource, TheSameWhoeverComputesIt) {
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    const data::Batch all = mixed({0, 4})(step), first = mixed({0, 1})(step), rest = mixed({1, 4})(step);
+    EXPECT_TRUE(at::equal(all.data, at::cat({first.data, rest.data}))) << step;
+    EXPECT_TRUE(at::equal(all.target, at::cat({first.target, rest.target}))) << step;
+    EXPECT_EQ(all.target.sizes(), (std::vector<std::int64_t>{12, 2}));
+  }
+}
+
+TEST(MixedSource, IsMixedAnewInEachStepAndByTheSeed) {
+  EXPECT_FALSE(at::equal(mixed({0, 4}, 3)(1).data, mixed({0, 4}, 4)(1).data));
+  const auto share = [](std::int64_t step) {  // of one of the two samples where their classes differ
+    const at::Tensor target = mixed({0, 1})(step).target.view(-1);
+    return target.masked_select(target.gt(0)).min().item<float>();
+  };
+  EXPECT_NE(share(1), share(2));
+  EXPECT_NE(share(1), share(3)) << "the first step of the next epoch";
 }
 
 TEST(ShardSource, AnyStepInAnyOrder) {
