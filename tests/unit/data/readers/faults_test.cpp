@@ -53,7 +53,10 @@ TEST(Faults, EveryReaderNamesTheFile) {
     folder.write("test.bin", std::string(3074, '\0'));
     load_cifar100(folder.path(), false);
   });
-  expect_faults_named("train-images-idx3-ubyte", [](const ScratchFolder& folder) { load_mnist(folder.path(), true); });
+  expect_faults_named("train-images-idx3-ubyte", [](const ScratchFolder& folder) {
+    folder.write("train-labels-idx1-ubyte", "");
+    load_mnist(folder.path(), true);
+  });
   for (const char* name : {"a.csv", "a.csv.gz"}) {
     expect_faults_named(name, [&](const ScratchFolder& folder) { lay_out_table(*open_bytes(folder.file(name)), {}); });
   }
