@@ -21,7 +21,7 @@ tsan_labels = contract threads
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
 
-.PHONY: all demo test bench parity-long sanitize asan tsan lint format install clean help FORCE
+.PHONY: all demo test bench parity-long sanitize asan tsan fuzz clang lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -52,6 +52,16 @@ asan tsan: %: build-%/build.ninja
 	$(BUILD) $@ -j $(JOBS) --target $(addprefix tests_,$($@_labels))
 	$(if $(filter tsan,$@),OMP_NUM_THREADS=1) $(CTEST) --test-dir build-$@ --label-regex '$(subst $(space),|,$($@_labels))'
 
+# Each libFuzzer program for a minute, two at a time.
+fuzz: build-fuzz/build.ninja
+	$(BUILD) fuzz -j $(JOBS) --target tests_fuzz
+	$(CTEST) --test-dir build-fuzz --label-regex fuzz -j 2
+
+clang:
+	@scripts/bootstrap --fuzz
+
+build-fuzz/build.ninja: | clang
+
 lint:
 	@scripts/bootstrap --lint
 	scripts/check_includes
@@ -76,6 +86,7 @@ help:
 	@echo '                (ONLY=launch, reduce-update or feed: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of the seams under the sanitizers (asan, tsan)'
+	@echo 'make fuzz       run each libFuzzer program for a minute'
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'
 	@echo 'make clean      remove the build folders; .deps/ stays'

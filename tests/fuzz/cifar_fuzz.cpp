@@ -3,17 +3,16 @@
 #include <cstdint>
 #include <string>
 
-#include "lockstep/base/error.h"
 #include "lockstep/data/readers/cifar.h"
+#include "tests/fuzz/accepted.h"
 #include "tests/support/scratch_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const lockstep::testing::ScratchFolder folder;
   folder.write("test_batch.bin", std::string(reinterpret_cast<const char*>(data), size));
-  try {
+  lockstep::testing::accepted([&] {
     const lockstep::data::MemoryPictures set = lockstep::data::load_cifar10(folder.path(), false);
     for (std::int64_t i = 0; i < set.size(); ++i) copy_of(set.get(i).picture.window());
-  } catch (const lockstep::UsageError&) {
-  }
+  });
   return 0;
 }

@@ -1,10 +1,13 @@
 // fuzz_seeds FOLDER: writes what the fuzzers begin with, a folder for each of them.
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
 
+#include "tests/support/gzip.h"
 #include "tests/support/image_files.h"
 
 namespace {
@@ -56,6 +59,61 @@ void add_pngs(Seeds& seeds) {
   }
 }
 
+Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+Bytes idx_file(const Bytes& sizes, std::size_t bytes) {
+  Bytes file = {0, 0, 8, std::uint8_t(sizes.size())};
+  for (const std::uint8_t size : sizes) file.insert(file.end(), {0, 0, 0, size});
+  file.resize(file.size() + bytes, 0x5a);
+  return file;
+}
+
+// Each as it is and as gzip, with the byte before it that tells the fuzzer.
+void add_idx(Seeds& seeds) {
+  for (const Bytes& sizes : {Bytes{5}, Bytes{2, 3}, Bytes{4, 28, 28}, Bytes{2, 1, 2, 2}, Bytes{0, 3}}) {
+    std::size_t count = 1;
+    for (const std::uint8_t size : sizes) count *= size;
+    const Bytes plain = idx_file(sizes, count);
+    const std::string packed = gzip({plain.begin(), plain.end()});
+    const auto choice = std::uint8_t((sizes.size() - 1) << 1);
+    for (Bytes seed : {plain, bytes_of(packed)}) {
+      seed.insert(seed.begin(), seed == plain ? choice : choice | 1);
+      seeds.add(seed);
+    }
+  }
+}
+
+void add_tables(Seeds& seeds) {
+  for (const char* text : {"a,b,c\n1,2,3\n4,5,6\n", "1,2\r\n3,4", "\xef\xbb\xbfx,y\n0.5,-1e-3\n\nnan,inf\n+7., .5\n",
+                           "\"a\",\"b \"\"c\"\"\"\n\"1\",\"2\"\n", "\"two\nlines\",\"d,e\"\r\n1,2\r\n",
+                           "1\n2\n3\n4\n5\n6\n7\n", "123456789012345678,9223372036854775807\n-1,1e400\n"}) {
+    for (const auto& [choice, delimiter] : {std::pair(0x00, ','), std::pair(0x15, ';'), std::pair(0x2a, '\t')}) {
+      std::string seed = char(choice) + std::string(text);
+      std::ranges::replace(seed, ',', delimiter);
+      seeds.add(bytes_of(seed));
+    }
+  }
+}
+
+void add_safetensors(Seeds& seeds) {
+  const std::string entry = R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  for (const auto& [header, data] :
+       {std::pair(std::string("{}"), 0), std::pair(R"({"w":)" + entry + "}  ", 4),
+        std::pair(R"({"__metadata__":{"format":"pt"},"w":)" + entry +
+                      R"(,"b":{"dtype":"BOOL","shape":[2,1],"data_offsets":[4,6]}})",
+                  6),
+        std::pair(std::string(R"({"e":{"dtype":"BF16","shape":[0,3],"data_offsets":[0,0]},)"
+                              R"("s":{"dtype":"I64","shape":[],"data_offsets":[0,8]}})"),
+                  8)}) {
+    Bytes file(8);
+    const std::uint64_t length = header.size();
+    std::memcpy(file.data(), &length, sizeof length);
+    file.insert(file.end(), header.begin(), header.end());
+    file.resize(file.size() + std::size_t(data), 7);
+    seeds.add(file);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -64,9 +122,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::filesystem::path folder = argv[1];
-  Seeds decode(folder / "decode"), cifar(folder / "cifar");
+  Seeds decode(folder / "decode"), cifar(folder / "cifar"), idx(folder / "idx"), csv(folder / "csv"),
+      safetensors(folder / "safetensors");
   add_jpegs(decode);
   add_pngs(decode);
+  add_idx(idx);
+  add_tables(csv);
+  add_safetensors(safetensors);
   Bytes record(3073, 7);
   cifar.add(record);
   record.resize(2 * 3073, 11);

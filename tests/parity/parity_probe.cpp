@@ -1,10 +1,11 @@
 // Lets the Python tests look at parts of Lockstep that no flag of `lockstep train` shows:
-//   parity_probe digits|sampler|orders|optimizer < request.json
+//   parity_probe digits|sampler|orders|optimizer|table < request.json
 // Arrays travel in raw files, native byte order.
 
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/data/digits.h"
+#include "lockstep/data/readers/table.h"
 #include "lockstep/data/samplers/distributed.h"
 #include "lockstep/data/samplers/random.h"
 #include "lockstep/optim/optimizer.h"
@@ -146,6 +148,22 @@ void optimizer(const json& request) {
   }
 }
 
+// ---- table {"path", "delimiter", "dtype", "world_size", "output"}: the numbers of all ranks' slices, one behind
+// the other
+
+void table(const json& request) {
+  static const std::map<std::string, at::ScalarType> kTypes = {
+      {"float32", at::kFloat}, {"float64", at::kDouble}, {"int64", at::kLong}};
+  const data::TableOptions options{.format = {.delimiter = request.at("delimiter").get<std::string>().at(0)},
+                                   .dtype = kTypes.at(request.at("dtype"))};
+  std::ofstream file = create(request.at("output"));
+  const int world_size = request.at("world_size");
+  for (int rank = 0; rank < world_size; ++rank) {
+    const at::Tensor part = data::read_table(request.at("path"), options, {rank, world_size}).data;
+    put(file, static_cast<const char*>(part.const_data_ptr()), part.nbytes());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -156,7 +174,8 @@ int main(int argc, char** argv) {
     if (command == "sampler") return sampler(request), 0;
     if (command == "orders") return orders(request), 0;
     if (command == "optimizer") return optimizer(request), 0;
-    throw std::invalid_argument("usage: parity_probe digits|sampler|orders|optimizer < request.json");
+    if (command == "table") return table(request), 0;
+    throw std::invalid_argument("usage: parity_probe digits|sampler|orders|optimizer|table < request.json");
   } catch (const std::exception& error) {
     std::cerr << "parity_probe: " << error.what() << "\n";
     return 2;

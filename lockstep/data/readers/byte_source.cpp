@@ -38,6 +38,12 @@ class PlainFile : public ByteSource {
     return done;
   }
 
+  void seek(std::uint64_t offset) override {
+    if (::lseek(fd_.get(), off_t(offset), SEEK_SET) < 0) {
+      throw UsageError("cannot read '" + path_ + "': " + std::strerror(errno));
+    }
+  }
+
   std::uint64_t limit() const override { return size_; }
   const std::string& path() const override { return path_; }
 
@@ -47,10 +53,31 @@ class PlainFile : public ByteSource {
   std::uint64_t size_ = 0;
 };
 
+class MemoryBytes : public ByteSource {
+ public:
+  MemoryBytes(std::span<const std::uint8_t> bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
+
+  std::size_t read(void* out, std::size_t bytes) override {
+    const std::size_t count = std::min(bytes, bytes_.size() - next_);
+    std::copy_n(bytes_.data() + next_, count, static_cast<std::uint8_t*>(out));
+    next_ += count;
+    return count;
+  }
+
+  void seek(std::uint64_t offset) override { next_ = std::size_t(std::min<std::uint64_t>(offset, bytes_.size())); }
+  std::uint64_t limit() const override { return bytes_.size(); }
+  const std::string& path() const override { return name_; }
+
+ private:
+  std::span<const std::uint8_t> bytes_;
+  std::string name_;
+  std::size_t next_ = 0;
+};
+
 // zlib's inflate, not gzread: gzread takes a truncated file for a short one.
 class GzipFile : public ByteSource {
  public:
-  explicit GzipFile(const std::string& path) : file_(path), packed_(64 << 10) {
+  explicit GzipFile(std::unique_ptr<ByteSource> file) : file_(std::move(file)), packed_(64 << 10) {
     constexpr int kGzipOnly = 15 + 16;
     if (inflateInit2(&stream_, kGzipOnly) != Z_OK) throw Error("zlib cannot start");
   }
@@ -70,21 +97,35 @@ class GzipFile : public ByteSource {
     return done;
   }
 
+  void seek(std::uint64_t offset) override {
+    file_->seek(0);
+    inflateReset(&stream_);
+    stream_.avail_in = 0;
+    ended_ = false;
+    std::vector<char> passed_over(64 << 10);
+    while (offset > 0) {
+      const std::size_t got =
+          read(passed_over.data(), std::size_t(std::min<std::uint64_t>(offset, passed_over.size())));
+      if (got == 0) fail("gzip data ends early");
+      offset -= got;
+    }
+  }
+
   // Deflate never packs better than 1032 to 1.
-  std::uint64_t limit() const override { return file_.limit() * 1032; }
-  const std::string& path() const override { return file_.path(); }
+  std::uint64_t limit() const override { return file_->limit() * 1032; }
+  const std::string& path() const override { return file_->path(); }
 
  private:
   void inflate_some() {
     if (stream_.avail_in == 0) {
       stream_.next_in = packed_.data();
-      stream_.avail_in = uInt(file_.read(packed_.data(), packed_.size()));
+      stream_.avail_in = uInt(file_->read(packed_.data(), packed_.size()));
       if (stream_.avail_in == 0) fail("gzip data ends early");
     }
     const int status = inflate(&stream_, Z_NO_FLUSH);
     if (status == Z_STREAM_END) {
       ended_ = true;
-      if (stream_.total_in != file_.limit()) fail("trailing bytes after the gzip data");
+      if (stream_.total_in != file_->limit()) fail("trailing bytes after the gzip data");
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
       fail("damaged gzip data (" + std::string(stream_.msg ? stream_.msg : "unreadable") + ")");
     }
@@ -92,10 +133,10 @@ class GzipFile : public ByteSource {
 
   [[noreturn]] void fail(const std::string& what) const {
     throw UsageError("'" + path() + "': " + what + " at offset " + std::to_string(stream_.total_in) + " of " +
-                     std::to_string(file_.limit()));
+                     std::to_string(file_->limit()));
   }
 
-  PlainFile file_;
+  std::unique_ptr<ByteSource> file_;
   std::vector<Bytef> packed_;
   z_stream stream_{};
   bool ended_ = false;
@@ -104,8 +145,17 @@ class GzipFile : public ByteSource {
 }  // namespace
 
 std::unique_ptr<ByteSource> open_bytes(const std::string& path) {
-  if (path.ends_with(".gz")) return std::make_unique<GzipFile>(path);
-  return std::make_unique<PlainFile>(path);
+  auto file = std::make_unique<PlainFile>(path);
+  if (path.ends_with(".gz")) return gunzip(std::move(file));
+  return file;
+}
+
+std::unique_ptr<ByteSource> gunzip(std::unique_ptr<ByteSource> packed) {
+  return std::make_unique<GzipFile>(std::move(packed));
+}
+
+std::unique_ptr<ByteSource> memory_bytes(std::span<const std::uint8_t> bytes, std::string name) {
+  return std::make_unique<MemoryBytes>(bytes, std::move(name));
 }
 
 std::vector<std::uint8_t> read_bytes(const std::string& path) {

@@ -1,9 +1,10 @@
 #pragma once
 
-// The bytes of a file, plain or unpacked from gzip, read front to back.
+// The bytes of a file, plain or unpacked from gzip.
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ class ByteSource {
   /// Reads `bytes` bytes, fewer only at the end of the content; returns how many.
   virtual std::size_t read(void* out, std::size_t bytes) = 0;
 
+  /// The next byte read is the one at `offset`, which must lie inside the content. Cheap in a plain file; in
+  /// a packed one everything before it is unpacked again.
+  virtual void seek(std::uint64_t offset) = 0;
+
   /// The content cannot be longer than this: ask before taking memory for a size that the
   /// file itself declares.
   virtual std::uint64_t limit() const = 0;
@@ -28,6 +33,12 @@ class ByteSource {
 /// Opens `path`: gzip when its name ends in .gz, else plain. UsageError when it cannot be
 /// opened or is not a regular file.
 std::unique_ptr<ByteSource> open_bytes(const std::string& path);
+
+/// The bytes that unpacking `packed` gives.
+std::unique_ptr<ByteSource> gunzip(std::unique_ptr<ByteSource> packed);
+
+/// Bytes that somebody else keeps; `name` stands for the path in messages.
+std::unique_ptr<ByteSource> memory_bytes(std::span<const std::uint8_t> bytes, std::string name);
 
 /// All bytes of the file `path` as they are, whatever its name. UsageError as above.
 std::vector<std::uint8_t> read_bytes(const std::string& path);

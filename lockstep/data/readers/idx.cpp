@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
-#include "lockstep/data/readers/byte_source.h"
 
 namespace lockstep::data {
 namespace {
@@ -16,7 +14,7 @@ constexpr std::uint32_t kUnsignedBytes = 0x00000800;
 // Reads big-endian words and the pixels, keeping count of the offset.
 class IdxReader {
  public:
-  explicit IdxReader(const std::string& path) : source_(open_bytes(path)) {}
+  explicit IdxReader(ByteSource& source) : source_(source) {}
 
   std::uint32_t word() {
     std::array<unsigned char, 4> bytes{};
@@ -25,7 +23,7 @@ class IdxReader {
   }
 
   void read(void* out, std::size_t bytes) {
-    const std::size_t got = source_->read(out, bytes);
+    const std::size_t got = source_.read(out, bytes);
     if (got < bytes) {
       fail("truncated at offset " + std::to_string(offset_ + got) + ", " + std::to_string(offset_ + bytes) +
            " bytes expected");
@@ -34,7 +32,7 @@ class IdxReader {
   }
 
   void expect_room(std::uint64_t bytes) const {
-    if (bytes > source_->limit() - offset_) {
+    if (bytes > source_.limit() - offset_) {
       fail("truncated: the sizes before offset " + std::to_string(offset_) + " promise " + std::to_string(bytes) +
            " bytes, which the file cannot hold");
     }
@@ -42,13 +40,13 @@ class IdxReader {
 
   void expect_end() {
     char extra = 0;
-    if (source_->read(&extra, 1) != 0) fail("trailing bytes at offset " + std::to_string(offset_));
+    if (source_.read(&extra, 1) != 0) fail("trailing bytes at offset " + std::to_string(offset_));
   }
 
-  [[noreturn]] void fail(const std::string& what) const { throw UsageError("'" + source_->path() + "': " + what); }
+  [[noreturn]] void fail(const std::string& what) const { throw UsageError("'" + source_.path() + "': " + what); }
 
  private:
-  std::unique_ptr<ByteSource> source_;
+  ByteSource& source_;
   std::uint64_t offset_ = 0;
 };
 
@@ -82,8 +80,10 @@ void check_labels(const std::vector<std::uint8_t>& labels, int classes, const st
 
 }  // namespace
 
-IdxBytes read_idx(const std::string& path, int dimensions) {
-  IdxReader reader(path);
+IdxBytes read_idx(const std::string& path, int dimensions) { return read_idx(*open_bytes(path), dimensions); }
+
+IdxBytes read_idx(ByteSource& source, int dimensions) {
+  IdxReader reader(source);
   const std::uint32_t expected = kUnsignedBytes | std::uint32_t(dimensions);
   const std::uint32_t magic = reader.word();
   if (magic != expected) reader.fail("magic number " + hex(magic) + " at offset 0, " + hex(expected) + " expected");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/data/picture_set.h"
+#include "lockstep/data/readers/byte_source.h"
 
 namespace lockstep::data {
 
@@ -22,9 +23,11 @@ struct IdxBytes {
 /// size is checked against the file before memory is taken.
 IdxBytes read_idx(const std::string& path, int dimensions);
 
-/// MNIST from the folder `path` or its
-/// MNIST/raw (where torchvision puts it): train-images-idx3-ubyte, train-labels-idx1-ubyte,
-/// t10k-…, each plain or .gz. UsageError as above; also when no such file is there, when
+/// The same of bytes from anywhere.
+IdxBytes read_idx(ByteSource& source, int dimensions);
+
+/// MNIST from the folder `path` or its MNIST/raw (where torchvision puts it): train-images-idx3-ubyte,
+/// train-labels-idx1-ubyte, t10k-…, each plain or .gz. UsageError as above; also when no such file is there, when
 /// images and labels differ in number, and for a label above 9.
 MemoryPictures load_mnist(const std::string& path, bool train);
 

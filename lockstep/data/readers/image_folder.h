@@ -10,6 +10,14 @@
 
 namespace lockstep::data {
 
+struct ImageFolderOptions {
+  /// A file that remembers what the folders held, "": none. Walking a million pictures takes seconds, on a network file
+  /// system minutes; with the file, only a look at each folder's times. Whatever is added, removed or renamed is
+  /// noticed, and the file made anew. It is not written within two seconds of a change of the folders (a later change
+  /// might not show); it may lie in the root of the set, not in a class folder. All ranks may name the same file.
+  std::string index_cache;
+};
+
 /// The pictures in the folders of `path`: the folders' names, sorted by their bytes (Python's order of
 /// UTF-8 names), are the classes; their files ending in .jpg, .jpeg or .png (upper or lower case), in
 /// sub-folders too, are the samples, in torchvision's order. Other files are passed over. Symbolic links
@@ -23,8 +31,9 @@ class ImageFolder : public PictureSet {
 
   /// UsageError: no such folder, one that cannot be read, no class folder, a class without pictures, a link
   /// that leads back into itself; a picture of a kind that torchvision would read and we cannot (.bmp,
-  /// .pgm, .ppm, .tif, .tiff, .webp), because the sets would differ.
-  explicit ImageFolder(const std::string& path);
+  /// .pgm, .ppm, .tif, .tiff, .webp), because the sets would differ; an index file that cannot be read or written. A
+  /// damaged index file is replaced, with a line on stderr.
+  explicit ImageFolder(const std::string& path, const ImageFolderOptions& options = {});
 
   std::int64_t size() const override { return std::int64_t(entries_.size()); }
   /// UsageError also for an index outside the set.

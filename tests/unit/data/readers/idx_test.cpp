@@ -3,17 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <zlib.h>
 
 #include <cmath>
 #include <cstdlib>
 
+#include "tests/support/gzip.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 
 namespace lockstep::data {
 namespace {
 
+using testing::gzip;
 using ::testing::HasSubstr;
 using testing::ScratchFolder;
 using testing::usage_error;
@@ -25,20 +26,6 @@ std::string idx(const std::vector<std::uint32_t>& sizes, const std::string& byte
   std::string content = word(0x800 + std::uint32_t(sizes.size()));
   for (const std::uint32_t size : sizes) content += word(size);
   return content + bytes;
-}
-
-std::string gzip(const std::string& content) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(deflateBound(&stream, uLong(content.size())), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = uInt(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = uInt(packed.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
 }
 
 std::string pictures(std::uint32_t count) { return idx({count, 28, 28}, std::string(count * 784, '\x80')); }

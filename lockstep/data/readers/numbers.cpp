@@ -1,0 +1,83 @@
+#include "lockstep/data/readers/numbers.h"
+
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+namespace lockstep::data {
+namespace {
+
+std::string_view without_blanks(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\r\v\f";  // what Python's float() passes over
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+// from_chars knows no plus sign.
+std::string_view without_plus(std::string_view text) {
+  const bool plus = text.size() > 1 && text[0] == '+' && text[1] != '-';
+  return plus ? text.substr(1) : text;
+}
+
+template <class T>
+std::errc whole(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) return std::errc::invalid_argument;
+  return error;
+}
+
+// Out of range says nothing about which end; a long double has room for both.
+bool is_tiny(std::string_view text, double& value) {
+  long double wide = 0;
+  if (whole(text, wide) != std::errc() || std::fabs(wide) > 1) return false;
+  value = double(wide);
+  return true;
+}
+
+template <class T>
+NumberFault parse_to(std::string_view text, void* value) {
+  return parse_number(text, *static_cast<T*>(value));
+}
+
+}  // namespace
+
+NumberFault parse_number(std::string_view text, double& value) {
+  text = without_plus(without_blanks(text));
+  if (text.empty()) return NumberFault::empty;
+  if (text.find('(') != text.npos) return NumberFault::no_number;  // nan(text) is none to Python
+  double parsed = 0;
+  const std::errc error = whole(text, parsed);
+  if (error == std::errc::invalid_argument) return NumberFault::no_number;
+  if (error == std::errc::result_out_of_range && !is_tiny(text, parsed)) return NumberFault::out_of_range;
+  // Some versions of from_chars call infinity the value of 1e400.
+  if (std::isinf(parsed) && text.find_first_of("0123456789") != text.npos) return NumberFault::out_of_range;
+  value = parsed;
+  return NumberFault::none;
+}
+
+NumberFault parse_number(std::string_view text, float& value) {
+  double wide = 0;
+  const NumberFault fault = parse_number(text, wide);
+  if (fault != NumberFault::none) return fault;
+  if (std::isinf(float(wide)) && !std::isinf(wide)) return NumberFault::out_of_range;
+  value = float(wide);
+  return NumberFault::none;
+}
+
+NumberFault parse_number(std::string_view text, std::int64_t& value) {
+  text = without_plus(without_blanks(text));
+  if (text.empty()) return NumberFault::empty;
+  std::int64_t parsed = 0;
+  const std::errc error = whole(text, parsed);
+  if (error == std::errc::result_out_of_range) return NumberFault::out_of_range;
+  if (error != std::errc()) return NumberFault::no_number;
+  value = parsed;
+  return NumberFault::none;
+}
+
+const NumberType NumberType::float32 = {"float32", sizeof(float), "a number", parse_to<float>};
+const NumberType NumberType::float64 = {"float64", sizeof(double), "a number", parse_to<double>};
+const NumberType NumberType::int64 = {"int64", sizeof(std::int64_t), "a whole number", parse_to<std::int64_t>};
+
+}  // namespace lockstep::data

@@ -1,0 +1,62 @@
+#include "lockstep/data/readers/byte_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/gzip.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::data {
+namespace {
+
+using testing::gzip;
+using ::testing::HasSubstr;
+using testing::ScratchFolder;
+using testing::usage_error;
+
+std::string rest_of(ByteSource& source) {
+  std::string bytes(1 << 20, '\0');
+  bytes.resize(source.read(bytes.data(), bytes.size()));
+  return bytes;
+}
+
+TEST(ByteSource, EachKindReadsAndSeeks) {
+  const ScratchFolder folder;
+  std::string content;
+  for (int i = 0; i < 100000; ++i) content += char(i * 7 + i / 251);
+  const std::string packed = gzip(content);
+  const std::vector<std::uint8_t> bytes(content.begin(), content.end());
+  std::vector<std::unique_ptr<ByteSource>> sources;
+  sources.push_back(open_bytes(folder.write("plain", content)));
+  sources.push_back(open_bytes(folder.write("packed.gz", packed)));
+  sources.push_back(memory_bytes(bytes, "memory"));
+  for (const std::unique_ptr<ByteSource>& source : sources) {
+    SCOPED_TRACE(source->path());
+    char first[3];
+    ASSERT_EQ(source->read(first, 3), 3u);
+    EXPECT_EQ(std::string(first, 3), content.substr(0, 3));
+    for (const std::size_t offset : {std::size_t(99990), std::size_t(0), std::size_t(70001), content.size()}) {
+      source->seek(offset);
+      EXPECT_TRUE(rest_of(*source) == content.substr(offset)) << offset;
+    }
+    EXPECT_GE(source->limit(), content.size());
+  }
+}
+
+TEST(ByteSource, SeeksInTruncatedGzipOnlyAsFarAsItGoes) {
+  const ScratchFolder folder;
+  const std::string packed = gzip(std::string(1000, 'a') + "end");
+  const std::unique_ptr<ByteSource> source = open_bytes(folder.write("a.gz", packed.substr(0, packed.size() / 2)));
+  EXPECT_THAT(usage_error([&] { source->seek(1003); }), HasSubstr("gzip data ends early at offset"));
+}
+
+TEST(ByteSource, RefusesWhatIsNoFile) {
+  const ScratchFolder folder;
+  EXPECT_EQ(usage_error([&] { open_bytes(folder.file("no")); }),
+            "cannot open '" + folder.file("no") + "': No such file or directory");
+  EXPECT_EQ(usage_error([&] { open_bytes(folder.path()); }), "cannot read '" + folder.path() + "': not a regular file");
+}
+
+}  // namespace
+}  // namespace lockstep::data
