@@ -35,15 +35,21 @@ PictureSet cached(PictureSet set, const Options& options) {
   return std::make_shared<data::CachedPictures>(std::move(set), std::size_t(options.cache_images) << 20);
 }
 
+data::ImageFolderOptions index_of(const Options& options, bool train) {
+  if (options.index_cache.empty()) return {};
+  return {.index_cache = (fs::path(options.index_cache) / (train ? "train.index" : "test.index")).string()};
+}
+
 PictureSet open_set(const Options& options, bool train) {
   const std::string& path = options.data_path;
   if (options.dataset == "mnist") return held(data::load_mnist(path, train));
   if (options.dataset == "fashion-mnist") return held(data::load_fashion_mnist(path, train));
   if (options.dataset == "cifar10") return held(data::load_cifar10(path, train));
   if (options.dataset == "cifar100") return held(data::load_cifar100(path, train));
-  if (options.dataset == "imagefolder")
-    return cached(std::make_shared<data::ImageFolder>(train ? (fs::path(path) / "train").string() : test_folder(path)),
-                  options);
+  if (options.dataset == "imagefolder") {
+    const std::string folder = train ? (fs::path(path) / "train").string() : test_folder(path);
+    return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, train)), options);
+  }
   return held(data::make_digits(train ? data::Split::train : data::Split::test));
 }
 

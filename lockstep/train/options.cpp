@@ -171,6 +171,7 @@ void Parser::add_input() {
   add_alpha("--mixup-alpha", "Mix pairs of samples, alpha of the Beta distribution [0: do not]", options_.mixup_alpha);
   add_alpha("--cutmix-alpha", "Paste parts of samples into others; with --mixup-alpha one of both per step [0: do not]",
             options_.cutmix_alpha);
+  add_text("--index-cache", "DIR", "Remember here what the folders of an imagefolder hold", options_.index_cache);
   add_integer("--cache-images", "MiB of decoded pictures that each process keeps in memory [0]", options_.cache_images,
               0, kMostMebibytes);
   add_integer("-j,--workers", "Threads per process that prepare batches [1]", options_.workers, 1, kMostThreads);
@@ -302,9 +303,10 @@ void Parser::check_transforms() const {
 bool Parser::given(const char* flag) const { return app_.get_option(flag)->count() > 0; }
 
 void Parser::check_combinations() const {
-  if (options_.cache_images > 0 && options_.dataset != "imagefolder")
-    throw UsageError("--cache-images with --dataset " + options_.dataset +
-                     ", which is all in memory: it is for imagefolder");
+  for (const char* flag : {"--cache-images", "--index-cache"})
+    if (given(flag) && options_.dataset != "imagefolder")
+      throw UsageError(std::string(flag) + " with --dataset " + options_.dataset +
+                       ", which is held in memory: it is for imagefolder");
   check_transforms();
   if (options_.dataset == "digits" && !options_.data_path.empty())
     throw UsageError("--data-path '" + options_.data_path +

@@ -38,6 +38,7 @@ struct Options {
   std::string weights;       ///< safetensors file to start from; empty: initial weights of the seed
   std::string save_weights;  ///< safetensors file to write at the end; empty: none
 
+  std::string index_cache;    ///< folder where the contents of picture folders are remembered; empty: none
   std::string transforms;     ///< one of transform_names(); default: what the data set's tutorials do
   int train_crop_size = 224;  ///< of the ImageNet transforms, as the two below
   int val_resize_size = 256;

@@ -35,6 +35,7 @@ std::string config_json(const Options& options) {
       {"model", options.model},
       {"dataset", options.dataset},
       {"data_path", options.data_path},
+      {"index_cache", options.index_cache},
       {"transforms", options.transforms},
       {"train_crop_size", options.train_crop_size},
       {"val_resize_size", options.val_resize_size},

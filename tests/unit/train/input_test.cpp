@@ -84,6 +84,16 @@ TEST_F(FolderInput, ACacheOutlivesTheFiles) {
   EXPECT_TRUE(at::equal(input.train->make(1, all).data, read));
 }
 
+// That it is used is the affair of the folder index's tests, which wait until folders count as unchanged.
+TEST_F(FolderInput, FoldersAreRememberedWhereAsked) {
+  Options options = this->options("none");
+  options.index_cache = folder_.file("cache");
+  std::filesystem::create_directories(folder_.file("cache/train.index"));
+  EXPECT_THAT(usage_error([&] { make_input(options); }), HasSubstr(folder_.file("cache/train.index")));
+  std::filesystem::rename(folder_.file("cache/train.index"), folder_.file("cache/test.index"));
+  EXPECT_THAT(usage_error([&] { make_input(options); }), HasSubstr(folder_.file("cache/test.index")));
+}
+
 TEST_F(FolderInput, TestStandsInForVal) {
   rename("val", "test");
   EXPECT_EQ(make_input(options("none")).test->size(), 4);

@@ -180,6 +180,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--interpolation",
                                            "--auto-augment",
                                            "--random-erase",
+                                           "--index-cache",
                                            "--mixup-alpha",
                                            "--cutmix-alpha",
                                            "--cache-images",
@@ -229,7 +230,7 @@ TEST(OptionErrors, MixingAndCaching) {
   EXPECT_EQ(parse({"--mixup-alpha", "0.2", "--cutmix-alpha", "1"}).options.mixup_alpha, 0.2);
   EXPECT_EQ(refusal({"--mixup-alpha", "-1"}), "--mixup-alpha '-1': out of range; wanted a number of 0 or more");
   EXPECT_EQ(refusal({"--cache-images", "100"}),
-            "--cache-images with --dataset digits, which is all in memory: it is for imagefolder");
+            "--cache-images with --dataset digits, which is held in memory: it is for imagefolder");
 }
 
 TEST(OptionErrors, UnknownFlagsNameTheNearest) {
