@@ -16,6 +16,7 @@
 #include "lockstep/base/unique_fd.h"
 #include "tests/support/control_group.h"
 #include "tests/support/job.h"
+#include "tests/support/listener.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/wait_until.h"
 
@@ -26,6 +27,7 @@ using Json = nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Job;
+using testing::Listener;
 using testing::ScratchFolder;
 
 class Fault : public ::testing::Test {
@@ -147,33 +149,13 @@ TEST_F(Fault, TheKernelKillsAWorkerForItsMemory) {
   EXPECT_THAT(job.err(), HasSubstr("cause: out of memory: the kernel killed it"));
 }
 
-// A socket that listens at a free port of 127.0.0.1.
-class Listener {
- public:
-  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(fd_.get(), generic, length), 0);
-    EXPECT_EQ(listen(fd_.get(), 1), 0);
-    getsockname(fd_.get(), generic, &length);
-    port_ = std::to_string(ntohs(address.sin_port));
-  }
-  const std::string& port() const { return port_; }
-
- private:
-  base::UniqueFd fd_;
-  std::string port_;
-};
-
 TEST_F(Fault, TheMasterPortIsInUse) {
   const Listener listener;
-  Job job(shell({"-n", "2", "--master-port", listener.port()}, "echo started"));
+  const std::string port = std::to_string(listener.port());
+  Job job(shell({"-n", "2", "--master-port", port}, "echo started"));
   const Json report = end_of(job, 2);
   EXPECT_EQ(report["outcome"], "not started");
-  EXPECT_THAT(std::string(report["start_failure"]), HasSubstr(listener.port()));
+  EXPECT_THAT(std::string(report["start_failure"]), HasSubstr(port));
   EXPECT_EQ(job.out(), "");
   EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
 }

@@ -2,8 +2,6 @@
 tables of AutoAugment, RandAugment and TrivialAugmentWide."""
 import itertools
 import json
-import pathlib
-import tempfile
 import unittest
 
 import numpy as np
@@ -12,7 +10,7 @@ from torchvision.transforms import autoaugment
 from torchvision.transforms import functional as F
 from torchvision.transforms.functional import InterpolationMode
 
-from pictures import encode, image_probe, load, lockstep_pictures, real_pictures, textured
+from pictures import PictureComparison, after, image_probe, load, real_pictures
 
 FILL = [10, 20, 30]
 STEPS = {
@@ -41,30 +39,9 @@ def operations(space: str, size: tuple[int, int]):
                 yield name, -float(magnitude)
 
 
-class Comparison(unittest.TestCase):
-    def compare(self, cases: list[dict]):
-        total = 0
-        for case, ours in zip(cases, lockstep_pictures(cases), strict=True):
-            image = load(case["file"])
-            for name, *arguments in case["steps"]:
-                image = STEPS[name](image, *arguments)
-            theirs = np.atleast_3d(np.asarray(image))
-            with self.subTest(case=case):
-                self.assertNotIsInstance(ours, str, ours)
-                self.assertEqual(ours.shape, theirs.shape)
-                total += theirs.size
-                self.assertEqual(np.count_nonzero(ours != theirs), 0)
-        print(f"{len(cases)} cases, {total} samples, all equal", flush=True)
-        self.assertGreater(total, 0)
-
-    def setUp(self):
-        self.rng = np.random.default_rng(8)
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-
-    def file(self, height: int, width: int) -> pathlib.Path:
-        path = self.folder / f"{height}x{width}.png"
-        path.write_bytes(encode(textured(self.rng, height, width), "PNG"))
-        return path
+class Comparison(PictureComparison):
+    def torchvision(self, case: dict) -> np.ndarray:
+        return np.atleast_3d(np.asarray(after(case, STEPS)))
 
 
 class Generated(Comparison):

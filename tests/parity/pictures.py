@@ -104,3 +104,36 @@ def encode(pixels: np.ndarray, kind: str, mode: str = "RGB", **options) -> bytes
     file = io.BytesIO()
     Image.fromarray(pixels[:, :, 0] if mode == "L" else pixels, mode).save(file, kind, **options)
     return file.getvalue()
+
+
+def after(case: dict, functions: dict) -> Image.Image:
+    """The case's picture after its steps, each a function by name with its arguments."""
+    image = load(case["file"])
+    for name, *arguments in case["steps"]:
+        image = functions[name](image, *arguments)
+    return image
+
+
+class PictureComparison(unittest.TestCase):
+    """Compares what Lockstep makes of cases with torchvision(case), which the tests define: equal, nothing less."""
+
+    def setUp(self):
+        self.rng = np.random.default_rng(7)
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def file(self, height: int, width: int) -> pathlib.Path:
+        path = self.folder / f"{height}x{width}.png"
+        path.write_bytes(encode(textured(self.rng, height, width), "PNG"))
+        return path
+
+    def compare(self, cases: list[dict]):
+        total = 0
+        for case, ours in zip(cases, lockstep_pictures(cases), strict=True):
+            with self.subTest(case=case):
+                self.assertNotIsInstance(ours, str, ours)
+                theirs = self.torchvision(case)
+                self.assertEqual(ours.shape, theirs.shape)
+                self.assertTrue((torch.equal if isinstance(theirs, torch.Tensor) else np.array_equal)(ours, theirs))
+                total += int(np.prod(theirs.shape))
+        print(f"{len(cases)} cases, {total} numbers, all equal", flush=True)
+        self.assertGreater(total, 0)

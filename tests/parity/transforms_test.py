@@ -1,8 +1,6 @@
 """Crops, padding, flips, greys and normalised batches are torchvision's, given the same choice; random
 choices have the same distribution."""
 import itertools
-import pathlib
-import tempfile
 import unittest
 
 import numpy as np
@@ -12,7 +10,7 @@ from torchvision.transforms import Grayscale, RandomErasing, RandomResizedCrop
 from torchvision.transforms import functional as F
 from torchvision.transforms.functional import InterpolationMode
 
-from pictures import encode, image_probe, load, lockstep_pictures, real_pictures, textured
+from pictures import PictureComparison, after, image_probe, load, real_pictures
 
 STEPS = {
     "crop": lambda image, *box: F.crop(image, *box),
@@ -25,40 +23,16 @@ STEPS = {
 FILL = [10, 20, 30]
 
 
-def torchvision(case: dict) -> np.ndarray | torch.Tensor:
-    image = load(case["file"])
-    for name, *arguments in case["steps"]:
-        image = STEPS[name](image, *arguments)
-    options = case.get("normalize")
-    if options is None:
-        return np.atleast_3d(np.asarray(image))
-    tensor = F.normalize(F.to_tensor(image), options["mean"], options["std"])
-    if "erase" in options:
-        tensor = F.erase(tensor, *options["erase"], torch.tensor(options["value"])[:, None, None])
-    return tensor.bfloat16() if options["bfloat16"] else tensor
-
-
-class Comparison(unittest.TestCase):
-    def compare(self, cases: list[dict]):
-        total = 0
-        for case, ours in zip(cases, lockstep_pictures(cases), strict=True):
-            with self.subTest(case=case):
-                self.assertNotIsInstance(ours, str, ours)
-                theirs = torchvision(case)
-                self.assertEqual(ours.shape, theirs.shape)
-                self.assertTrue((torch.equal if isinstance(theirs, torch.Tensor) else np.array_equal)(ours, theirs))
-                total += int(np.prod(theirs.shape))
-        print(f"{len(cases)} cases, {total} numbers, all equal", flush=True)
-        self.assertGreater(total, 0)
-
-    def setUp(self):
-        self.rng = np.random.default_rng(7)
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-
-    def file(self, height: int, width: int) -> pathlib.Path:
-        path = self.folder / f"{height}x{width}.png"
-        path.write_bytes(encode(textured(self.rng, height, width), "PNG"))
-        return path
+class Comparison(PictureComparison):
+    def torchvision(self, case: dict) -> np.ndarray | torch.Tensor:
+        image = after(case, STEPS)
+        options = case.get("normalize")
+        if options is None:
+            return np.atleast_3d(np.asarray(image))
+        tensor = F.normalize(F.to_tensor(image), options["mean"], options["std"])
+        if "erase" in options:
+            tensor = F.erase(tensor, *options["erase"], torch.tensor(options["value"])[:, None, None])
+        return tensor.bfloat16() if options["bfloat16"] else tensor
 
 
 class Generated(Comparison):

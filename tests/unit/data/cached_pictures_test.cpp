@@ -14,10 +14,7 @@
 namespace lockstep::data {
 namespace {
 
-using testing::picture;
-using testing::pixels_of;
-using testing::same_pixels;
-using testing::usage_error;
+using namespace testing;
 
 // Makes a picture of (8 + index) x 8 pixels each time it is asked, and counts how often.
 class Made : public PictureSet {
@@ -53,7 +50,7 @@ TEST(CachedPictures, ReadEachSampleOnce) {
     for (std::int64_t index = 0; index < 5; ++index) {
       Sample sample = cached.get(index);
       EXPECT_EQ(sample.label, index % 3);
-      EXPECT_TRUE(same_pixels(copy_of(sample.picture.pixels()), picture(8 + int(index), 8)));
+      EXPECT_TRUE(same_pixels(sample.picture, picture(8 + int(index), 8)));
       EXPECT_EQ(made->asked(index), 1);
       bytes += epoch == 0 ? Made::bytes(index) : 0;
     }
@@ -92,7 +89,7 @@ TEST(CachedPictures, AreHandedOutWithoutACopyAndOutliveTheCache) {
     second = cached.get(1);
   }
   EXPECT_EQ(first.picture.window().pixels, second.picture.window().pixels);
-  EXPECT_TRUE(same_pixels(copy_of(second.picture.pixels()), picture(9, 8)));
+  EXPECT_TRUE(same_pixels(second.picture, picture(9, 8)));
 }
 
 TEST(CachedPictures, DoNotChangeWithThePicturesThatTheyGave) {
@@ -100,10 +97,10 @@ TEST(CachedPictures, DoNotChangeWithThePicturesThatTheyGave) {
   const Compose transforms = Compose().then(RandomCrop({.size = {6, 6}})).then(RandomHorizontalFlip(1));
   Sample changed = cached.get(2);
   transforms.apply(changed.picture, {.index = 2});
-  EXPECT_FALSE(pixels_of(copy_of(changed.picture.pixels())).empty());
+  EXPECT_FALSE(pixels_of(changed.picture).empty());
   Sample sample = cached.get(2);
   EXPECT_FALSE(sample.picture.mirrored());
-  EXPECT_TRUE(same_pixels(copy_of(sample.picture.pixels()), picture(10, 8)));
+  EXPECT_TRUE(same_pixels(sample.picture, picture(10, 8)));
 }
 
 TEST(CachedPictures, LentPixelsCostNothing) {
@@ -142,8 +139,7 @@ TEST(CachedPictures, ServeManyThreads) {
       for (std::int64_t i = 0; i < kSize * kEpochs; ++i) {
         const std::int64_t index = (i * 7 + (i / kSize) * t) % kSize;
         Sample sample = cached.get(index);
-        wrong +=
-            sample.label != index % 3 || !same_pixels(copy_of(sample.picture.pixels()), picture(8 + int(index), 8));
+        wrong += sample.label != index % 3 || !same_pixels(sample.picture, picture(8 + int(index), 8));
       }
     });
   }

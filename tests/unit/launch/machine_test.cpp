@@ -2,34 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
-#include "lockstep/base/unique_fd.h"
+#include "tests/support/listener.h"
 
 namespace lockstep::launch {
 namespace {
 
-// A socket that listens at a port of 127.0.0.1 chosen by the kernel.
-class Listener {
- public:
-  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(fd_.get(), generic, length), 0);
-    EXPECT_EQ(listen(fd_.get(), 1), 0);
-    getsockname(fd_.get(), generic, &length);
-    port_ = ntohs(address.sin_port);
-  }
-  int port() const { return port_; }
-
- private:
-  base::UniqueFd fd_;
-  int port_ = 0;
-};
+using testing::Listener;
 
 TEST(Ports, AFreeOneIsNotTaken) {
   const int port = free_port();
@@ -50,7 +29,7 @@ TEST(Ports, AListenerTakesIt) {
 
 TEST(RandomId, IsAUuid) {
   EXPECT_THAT(random_id(),
-              testing::MatchesRegex("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
+              ::testing::MatchesRegex("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
   EXPECT_NE(random_id(), random_id());
 }
 

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
 #include "tests/support/usage_error.h"
@@ -13,16 +11,7 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::picture;
-using testing::pixels_of;
-using testing::same_pixels;
-using testing::usage_error;
-
-Image ramp(int height, int width) {
-  Image image(height, width, 1);
-  std::iota(image.row(0), image.row(0) + image.bytes(), std::uint8_t(1));
-  return image;
-}
+using namespace testing;
 
 constexpr WarpOptions kBilinear = {Interpolation::bilinear, {9, 9, 9}};
 constexpr WarpOptions kNearest = {Interpolation::nearest, {9, 9, 9}};

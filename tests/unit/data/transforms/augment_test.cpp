@@ -14,16 +14,13 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::picture;
-using testing::pixels_of;
-using testing::same_pixels;
-using testing::usage_error;
+using namespace testing;
 
 std::vector<int> applied(const Transform& transform, std::uint64_t index) {
   Picture one(picture(16, 20));
   base::RandomStream random = transform_stream({.seed = 3, .index = index}, 0);
   transform.apply(one, random);
-  return pixels_of(copy_of(one.pixels()));
+  return pixels_of(one);
 }
 
 // How many different results among the first samples.

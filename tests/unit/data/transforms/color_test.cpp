@@ -13,16 +13,7 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::picture;
-using testing::pixels_of;
-using testing::same_pixels;
-using testing::usage_error;
-
-Image row_of(const std::vector<std::uint8_t>& samples, int channels) {
-  Image image(1, int(samples.size()) / channels, channels);
-  std::ranges::copy(samples, image.row(0));
-  return image;
-}
+using namespace testing;
 
 // What Pillow makes of these is compared by tests/parity/augment_test.py; here the formulas.
 TEST(AdjustBrightness, ScalesAndCutsOff) {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <numeric>
 
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
@@ -14,18 +13,7 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::picture;
-using testing::pixels_of;
-using testing::same_pixels;
-using testing::usage_error;
-
-Image ramp(int height, int width) {
-  Image image(height, width, 1);
-  std::iota(image.row(0), image.row(0) + image.bytes(), std::uint8_t(1));
-  return image;
-}
-
-std::vector<int> seen(Picture& picture) { return pixels_of(copy_of(picture.pixels())); }
+using namespace testing;
 
 TEST(Padded, FollowsNumpy) {
   const std::vector<int> line = {0, 1, 2, 3};
@@ -50,10 +38,10 @@ TEST(CenterCrop, TakesTheMiddleAndRoundsAsPython) {
   base::RandomStream unused(0, 0, 0);
   Picture odd(ramp(5, 3));
   CenterCrop({2, 2}).apply(odd, unused);  // from row 1.5 -> 2, column 0.5 -> 0
-  EXPECT_THAT(seen(odd), ElementsAre(7, 8, 10, 11));
+  EXPECT_THAT(pixels_of(odd), ElementsAre(7, 8, 10, 11));
   Picture small(ramp(1, 2));
   CenterCrop({2, 3}).apply(small, unused);
-  EXPECT_THAT(seen(small), ElementsAre(1, 2, 0, 0, 0, 0));
+  EXPECT_THAT(pixels_of(small), ElementsAre(1, 2, 0, 0, 0, 0));
   EXPECT_EQ(usage_error([] { CenterCrop({0, 2}); }), "CenterCrop: size 0x2, at least 1x1 expected");
 }
 
@@ -81,7 +69,7 @@ TEST(RandomCrop, IsAPartOfThePaddedPicture) {
       base::RandomStream random(1, 2, index), same = random;
       RandomCrop({.size = {6, 7}, .padding = padding, .border = border}).apply(one, random);
       const int top = int(same.below(12)), left = int(same.below(13));
-      EXPECT_TRUE(same_pixels(copy_of(one.pixels()), copy_of(whole.view().part(top, left, 6, 7))));
+      EXPECT_TRUE(same_pixels(one, copy_of(whole.view().part(top, left, 6, 7))));
     }
   }
 }
@@ -96,7 +84,7 @@ TEST(RandomCrop, PadsIfNeededAndElseRefuses) {
             "pad_if_needed");
   RandomCrop({.size = {3, 2}, .pad_if_needed = true, .border = {PaddingMode::edge}}).apply(one, random);
   EXPECT_EQ(one.size(), (Size{3, 2}));
-  EXPECT_THAT(seen(one), ::testing::AnyOf(ElementsAre(1, 2, 1, 2, 3, 4), ElementsAre(1, 2, 3, 4, 3, 4)));
+  EXPECT_THAT(pixels_of(one), ::testing::AnyOf(ElementsAre(1, 2, 1, 2, 3, 4), ElementsAre(1, 2, 3, 4, 3, 4)));
   EXPECT_EQ(usage_error([] { RandomCrop({.size = {1, 0}}); }), "RandomCrop: size 1x0, at least 1x1 expected");
   EXPECT_EQ(usage_error([] {
               RandomCrop({.size = {1, 1}, .padding = {.right = -2}});

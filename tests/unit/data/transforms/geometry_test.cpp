@@ -13,20 +13,17 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::picture;
-using testing::pixels_of;
-using testing::same_pixels;
-using testing::usage_error;
+using namespace testing;
 
 TEST(ResizeTransform, ToASizeOrByTheSmallerEdge) {
   base::RandomStream unused(0, 0, 0);
   const Image image = picture(20, 40);
   Picture one = Picture::borrowed(image.view());
   Resize(10).apply(one, unused);
-  EXPECT_TRUE(same_pixels(copy_of(one.pixels()), resize(image.view(), {10, 20})));
+  EXPECT_TRUE(same_pixels(one, resize(image.view(), {10, 20})));
   Picture two = Picture::borrowed(image.view());
   Resize(10, Interpolation::bicubic, 15).apply(two, unused);
-  EXPECT_TRUE(same_pixels(copy_of(two.pixels()), resize(image.view(), {7, 15}, Interpolation::bicubic)));
+  EXPECT_TRUE(same_pixels(two, resize(image.view(), {7, 15}, Interpolation::bicubic)));
   Picture three = Picture::borrowed(image.view());
   Resize({20, 40}).apply(three, unused);
   EXPECT_EQ(three.pixels().pixels, image.row(0)) << "nothing to do, nothing copied";
@@ -71,7 +68,7 @@ TEST(RandomResizedCropTransform, ResizesTheBoxThatItDraws) {
     RandomResizedCrop(options).apply(one, random);
     const CropBox box = choose_crop({50, 60}, options, same);
     const ImageView part = image.view().part(box.top, box.left, box.size.height, box.size.width);
-    EXPECT_TRUE(same_pixels(copy_of(one.pixels()), resize(part, {16, 17}, Interpolation::bicubic)));
+    EXPECT_TRUE(same_pixels(one, resize(part, {16, 17}, Interpolation::bicubic)));
   }
 }
 
@@ -110,12 +107,12 @@ TEST(GrayscaleTransform, WeighsTheColours) {
   std::copy_n(colors, 12, image.row(0));
   Picture one = Picture::borrowed(image.view());
   Grayscale().apply(one, unused);
-  EXPECT_THAT(pixels_of(copy_of(one.pixels())), ElementsAre(76, 150, 29, 124));
+  EXPECT_THAT(pixels_of(one), ElementsAre(76, 150, 29, 124));
   Picture three = Picture::borrowed(image.view());
   Grayscale(3).apply(three, unused);
-  EXPECT_THAT(pixels_of(copy_of(three.pixels())), ElementsAre(76, 76, 76, 150, 150, 150, 29, 29, 29, 124, 124, 124));
+  EXPECT_THAT(pixels_of(three), ElementsAre(76, 76, 76, 150, 150, 150, 29, 29, 29, 124, 124, 124));
   Grayscale(3).apply(one, unused);
-  EXPECT_TRUE(same_pixels(copy_of(one.pixels()), copy_of(three.pixels()))) << "from one channel";
+  EXPECT_TRUE(same_pixels(one, copy_of(three.pixels()))) << "from one channel";
   EXPECT_EQ(usage_error([] { Grayscale(2); }), "Grayscale: 2 channels, 1 or 3 expected");
 }
 

@@ -10,9 +10,7 @@
 namespace lockstep::data {
 namespace {
 
-using testing::picture;
-using testing::same_pixels;
-using testing::usage_error;
+using namespace testing;
 
 TEST(Picture, CroppingCopiesNothing) {
   const Image image = picture(10, 12);

@@ -13,10 +13,7 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::picture;
-using testing::pixels_of;
-using testing::same_pixels;
-using testing::usage_error;
+using namespace testing;
 
 constexpr Interpolation kAll[] = {Interpolation::nearest, Interpolation::bilinear, Interpolation::bicubic};
 
