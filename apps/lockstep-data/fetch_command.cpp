@@ -44,6 +44,7 @@ int fetch_command(const std::vector<std::string>& words) {
     patience.stall =
         std::chrono::seconds(number(command, "--timeout", arguments.value("--timeout", ""), 1, kMostSeconds));
     patience.connect = std::min(patience.connect, patience.stall);
+    patience.lock = std::max(patience.lock, 3 * patience.stall);
   }
   const std::string folder = arguments.value("--to", "data/" + name);
   const bool quiet = arguments.has("--quiet");

@@ -15,7 +15,7 @@ namespace lockstep::data {
 struct Patience {
   std::chrono::seconds connect{20};
   std::chrono::seconds stall{30};  ///< in which less than 100 bytes a second come; found out within two such times
-  std::chrono::seconds lock{60};   ///< for another fetch of the same file that makes no progress
+  std::chrono::seconds lock{120};  ///< for another fetch of the same file that adds nothing; longer than two stalls
 };
 
 struct Outcome {
