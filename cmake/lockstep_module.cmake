@@ -1,11 +1,12 @@
-# lockstep_module(<name> SOURCES ... [TORCH] [LINK ...] [PRIVATE_LINK ...])
+# lockstep_module(<name> SOURCES ... [TORCH] [INTERNAL] [LINK ...] [PRIVATE_LINK ...])
 #
 # One folder of lockstep/ = one static library lockstep_<name>, alias lockstep::<name>.
 # LINK is what the module's public headers need; the list is the rule of who may use whom.
 # PRIVATE_LINK is what only its sources need.
 # TORCH gives libtorch and the shared precompiled header.
+# INTERNAL: for our programs only, no part of lockstep::lockstep and not installed.
 function(lockstep_module name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;INTERNAL" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   set(target lockstep_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(lockstep::${name} ALIAS ${target})
@@ -20,7 +21,9 @@ function(lockstep_module name)
   if(ARG_TORCH)
     lockstep_use_torch(${target})
   endif()
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_MODULES ${target})
+  if(NOT ARG_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_MODULES ${target})
+  endif()
 endfunction()
 
 # A header-only library is needed to compile the module, not by those who link it: it does not

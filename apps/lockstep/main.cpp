@@ -18,6 +18,7 @@ constexpr const char* kHelp =
     "  run      start any program as the workers of a job, as torchrun does\n"
     "  launch   the same with the flags of python -m torch.distributed.launch\n"
     "  train    train a built-in model on one or more processes\n"
+    "  data     download a data set, or say what a folder holds\n"
     "  env      say what a bug report needs to know of this machine\n"
     "  X        execute lockstep-X, from beside this program or from PATH\n\n"
     "lockstep COMMAND --help tells more.\n";
@@ -32,6 +33,7 @@ int dispatch(const std::vector<std::string>& words) {
   if (name == "run") return run_command(rest);
   if (name == "launch") return launch_command(rest);
   if (name == "train") return train_command(rest);
+  if (name == "data") replace_by(own_folder() + "/lockstep-data", rest);
   if (name == "env") return env_command(rest);
   if (name.starts_with("-")) throw UsageError("unknown option " + name + ": lockstep takes --help and --version");
   return external_command(name, rest);

@@ -40,11 +40,15 @@ void check_size(const std::string& name, std::int64_t width, std::int64_t height
   }
 }
 
-Image decode(std::span<const std::uint8_t> bytes, const std::string& name) {
+ImageFormat image_format(std::span<const std::uint8_t> bytes, const std::string& name) {
   if (bytes.empty()) throw UsageError("'" + name + "': empty file, a JPEG or PNG image expected");
-  if (begins_with(bytes, kJpegMagic)) return decode_jpeg(bytes, name);
-  if (begins_with(bytes, kPngMagic)) return decode_png(bytes, name);
+  if (begins_with(bytes, kJpegMagic)) return ImageFormat::jpeg;
+  if (begins_with(bytes, kPngMagic)) return ImageFormat::png;
   throw UsageError("'" + name + "': neither JPEG nor PNG by its first bytes");
+}
+
+Image decode(std::span<const std::uint8_t> bytes, const std::string& name) {
+  return image_format(bytes, name) == ImageFormat::jpeg ? decode_jpeg(bytes, name) : decode_png(bytes, name);
 }
 
 Image read_image(const std::string& path) {

@@ -15,6 +15,11 @@ namespace lockstep::data {
 /// default limit (of DecompressionBombError).
 inline constexpr std::int64_t kMaxPixels = 178'956'970;
 
+enum class ImageFormat { jpeg, png };
+
+/// What the first bytes say. UsageError naming the file: empty, or neither of the two.
+ImageFormat image_format(std::span<const std::uint8_t> bytes, const std::string& name);
+
 /// Decodes a JPEG or PNG file; which of the two, its first bytes say, not its name. `name` is
 /// for messages. UsageError naming the file and what is wrong with it: empty, no image of
 /// these formats, truncated, damaged (with the offset), too many pixels.

@@ -66,6 +66,14 @@ std::vector<std::string> read_names(const std::string& path, std::size_t count) 
   return names;
 }
 
+MemoryPictures read_cifar10(const std::vector<std::string>& files) {
+  MemoryPictures::Content content{
+      .size = {kSide, kSide},
+      .classes = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}};
+  for (const std::string& file : files) append_records(file, {1, 0}, content);
+  return MemoryPictures(std::move(content));
+}
+
 }  // namespace
 
 MemoryPictures load_cifar10(const std::string& path, bool train) {
@@ -75,12 +83,11 @@ MemoryPictures load_cifar10(const std::string& path, bool train) {
     for (int i = 1; i <= 5; ++i) files.push_back("data_batch_" + std::to_string(i) + ".bin");
   }
   const std::string folder = folder_of(path, "cifar-10-batches-bin", files[0]);
-  MemoryPictures::Content content{
-      .size = {kSide, kSide},
-      .classes = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}};
-  for (const std::string& file : files) append_records(folder + "/" + file, {1, 0}, content);
-  return MemoryPictures(std::move(content));
+  for (std::string& file : files) file = folder + "/" + file;
+  return read_cifar10(files);
 }
+
+MemoryPictures load_cifar10_file(const std::string& file) { return read_cifar10({file}); }
 
 MemoryPictures load_cifar100(const std::string& path, bool train, CifarLabels labels) {
   const bool fine = labels == CifarLabels::fine;

@@ -14,6 +14,9 @@ namespace lockstep::data {
 /// empty, or no whole number of records long; a label is above 9.
 MemoryPictures load_cifar10(const std::string& path, bool train);
 
+/// One file of CIFAR-10 alone. UsageError as above.
+MemoryPictures load_cifar10_file(const std::string& file);
+
 /// Which of the two labels of CIFAR-100.
 enum class CifarLabels {
   fine,    ///< 100 classes

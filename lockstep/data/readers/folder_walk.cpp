@@ -3,59 +3,21 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/readers/picture_files.h"
 
 namespace lockstep::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 3> kRead = {".jpg", ".jpeg", ".png"};
-constexpr std::array<std::string_view, 6> kNotRead = {".bmp", ".pgm", ".ppm", ".tif", ".tiff", ".webp"};
-
-template <std::size_t N>
-bool ends_in(const std::string& name, const std::array<std::string_view, N>& endings) {
-  std::string lower = name;
-  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
-  return std::ranges::any_of(endings, [&](std::string_view ending) { return lower.ends_with(ending); });
-}
-
-struct Listing {
-  std::vector<std::string> folders;  // names, sorted
-  std::vector<std::string> files;
-  std::vector<std::string> links;  // those among the files
-};
-
 [[noreturn]] void refuse(const std::string& path, const std::error_code& error) {
   throw UsageError("cannot read the folder '" + path + "': " + error.message());
-}
-
-// A link that leads nowhere counts as a file, as in Python; reading it says what is wrong.
-Listing list(const std::string& path) {
-  Listing listing;
-  std::error_code error;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
-    std::string name = entry->path().filename().string();
-    if (entry->is_directory(ignored)) {
-      listing.folders.push_back(std::move(name));
-      continue;
-    }
-    if (entry->is_symlink(ignored)) listing.links.push_back(name);
-    listing.files.push_back(std::move(name));
-  }
-  if (error) refuse(path, error);
-  std::ranges::sort(listing.folders);
-  std::ranges::sort(listing.files);
-  std::ranges::sort(listing.links);
-  return listing;
 }
 
 std::int64_t nanoseconds(const timespec& time) { return std::int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec; }
@@ -71,10 +33,10 @@ bool stamp_of(const std::string& path, FolderStamp& stamp) {
 std::vector<std::string> pictures_among(const std::vector<std::string>& files, const std::string& path) {
   std::vector<std::string> pictures;
   for (const std::string& name : files) {
-    if (ends_in(name, kNotRead)) {
+    if (has_ending_of_other_kind(name)) {
       throw UsageError("'" + path + "/" + name + "': only JPEG and PNG pictures can be read");
     }
-    if (ends_in(name, kRead)) pictures.push_back(name);
+    if (has_picture_ending(name)) pictures.push_back(name);
   }
   return pictures;
 }
@@ -102,7 +64,7 @@ class ClassWalk {
     }
     IndexedFolder folder{.path = path, .label = label_};
     if (!stamp_of(full, folder.stamp)) refuse(full, std::error_code(errno, std::generic_category()));
-    Listing listing = list(full);
+    Listing listing = list_folder(full);
     folder.pictures = pictures_among(listing.files, full);
     folder.links = std::move(listing.links);
     found_.push_back(std::move(folder));
@@ -122,7 +84,7 @@ std::string with_slash(const std::string& root) { return (fs::path(root) / "").s
 }  // namespace
 
 FolderIndex walk_folders(const std::string& root) {
-  FolderIndex index{.classes = list(root).folders};
+  FolderIndex index{.classes = list_folder(root).folders};
   if (index.classes.empty()) throw UsageError("'" + root + "': no class folder in it");
   std::vector<std::string> empty;
   for (std::size_t label = 0; label < index.classes.size(); ++label) {
@@ -139,7 +101,7 @@ FolderIndex walk_folders(const std::string& root) {
 
 bool is_current(const FolderIndex& index, const std::string& root) {
   // The root itself is listed: it holds folders only, and perhaps the cache, which changes its times.
-  if (list(root).folders != index.classes) return false;
+  if (list_folder(root).folders != index.classes) return false;
   const std::string start = with_slash(root);
   return std::ranges::all_of(index.folders, [&](const IndexedFolder& folder) {
     FolderStamp stamp;

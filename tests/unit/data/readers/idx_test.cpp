@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "tests/support/gzip.h"
+#include "tests/support/idx_files.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 
@@ -15,18 +16,12 @@ namespace lockstep::data {
 namespace {
 
 using testing::gzip;
+using testing::idx;
+using testing::word;
 using ::testing::HasSubstr;
 using testing::ScratchFolder;
 using testing::usage_error;
 using Labels = std::vector<std::int64_t>;
-
-std::string word(std::uint32_t value) { return {char(value >> 24), char(value >> 16), char(value >> 8), char(value)}; }
-
-std::string idx(const std::vector<std::uint32_t>& sizes, const std::string& bytes) {
-  std::string content = word(0x800 + std::uint32_t(sizes.size()));
-  for (const std::uint32_t size : sizes) content += word(size);
-  return content + bytes;
-}
 
 std::string pictures(std::uint32_t count) { return idx({count, 28, 28}, std::string(count * 784, '\x80')); }
 

@@ -1,0 +1,77 @@
+#include "lockstep/data/codecs/header.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/image_files.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::data {
+namespace {
+
+using testing::Bytes;
+using ::testing::HasSubstr;
+using testing::jpeg_file;
+using testing::picture;
+using testing::png_file;
+using testing::usage_error;
+
+void expect_header(const Bytes& file, Size size, const std::string& kind) {
+  const ImageHeader header = image_header(file, "name");
+  EXPECT_EQ(header.size, size) << kind;
+  EXPECT_EQ(header.kind, kind);
+}
+
+TEST(ImageHeader, OfJpegFiles) {
+  expect_header(jpeg_file(picture(20, 30)), {20, 30}, "JPEG colour");
+  expect_header(jpeg_file(picture(20, 30), {.progressive = true}), {20, 30}, "JPEG colour");
+  expect_header(jpeg_file(picture(7, 300, 1)), {7, 300}, "JPEG grey");
+  expect_header(jpeg_file(picture(7, 5, 4), {.cmyk = true}), {7, 5}, "JPEG CMYK");
+}
+
+TEST(ImageHeader, OfPngFiles) {
+  const auto header = [](std::uint8_t depth, std::uint8_t color) {
+    return png_file({.width = 300, .height = 2, .depth = depth, .color = color}, {});
+  };
+  expect_header(header(8, 2), {2, 300}, "PNG RGB");
+  expect_header(header(16, 0), {2, 300}, "PNG grey, 16 bits");
+  expect_header(header(1, 3), {2, 300}, "PNG palette, 1 bit");
+  expect_header(header(8, 4), {2, 300}, "PNG grey with alpha");
+  expect_header(header(8, 6), {2, 300}, "PNG RGBA");
+}
+
+TEST(ImageHeader, StandsWithinTheBeginning) {
+  const Bytes jpeg = jpeg_file(picture(20, 30)), png = png_file(picture(20, 30), false);
+  EXPECT_THAT(usage_error([&] { image_header(std::span(jpeg).first(40), "a.jpg"); }),
+              HasSubstr("'a.jpg': truncated: no JPEG frame header at offset "));
+  EXPECT_THAT(usage_error([&] { image_header(std::span(png).first(20), "a.png"); }),
+              HasSubstr("'a.png': truncated: no PNG header at offset 20 of 20"));
+}
+
+TEST(ImageHeader, IsRefusedWhenDamaged) {
+  Bytes jpeg = jpeg_file(picture(20, 30));
+  jpeg[20] = 0;  // behind the first segment
+  EXPECT_THAT(usage_error([&] { image_header(jpeg, "a.jpg"); }), HasSubstr("damaged JPEG (no marker) at offset 20"));
+  EXPECT_THAT(usage_error([] { image_header(png_file({.width = 1u << 31, .height = 1}, {}), "a.png"); }),
+              HasSubstr("impossible size"));
+  EXPECT_THAT(usage_error([] { image_header(png_file({.width = 100'000, .height = 100'000}, {}), "a.png"); }),
+              HasSubstr("image of 100000x100000 pixels, at most"));
+  EXPECT_THAT(usage_error([] { image_header({}, "a.png"); }), HasSubstr("empty file"));
+}
+
+TEST(ImageHeader, IsFoundBehindLongComments) {
+  const Bytes jpeg = jpeg_file(picture(20, 30));
+  Bytes file(jpeg.begin(), jpeg.begin() + 2);
+  for (int i = 0; i < 3; ++i) {
+    file.insert(file.end(), {0xff, 0xfe, 0xff, 0xff});
+    file.insert(file.end(), 0xffff - 2, 'x');
+  }
+  file.insert(file.end(), jpeg.begin() + 2, jpeg.end());
+  const testing::ScratchFolder folder;
+  const std::string path = folder.write("a.jpg", {file.begin(), file.end()});
+  EXPECT_EQ(read_image_header(path).size, (Size{20, 30}));
+}
+
+}  // namespace
+}  // namespace lockstep::data
