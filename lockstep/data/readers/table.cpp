@@ -2,6 +2,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <memory>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::data {
