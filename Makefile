@@ -12,10 +12,11 @@ CTEST = ctest --output-on-failure --no-tests=error --output-junit tests.xml
 DEMO = build/bin/lockstep train --dataset digits --model convnet --nproc-per-node 2 \
        --batch-size 100 --opt adam --lr 1e-3 --epochs 1
 
-# What the sanitizers run (without OpenMP, whose threads ThreadSanitizer cannot follow inside libtorch): the seams under AddressSanitizer, ranks that are threads under ThreadSanitizer.
+# What the sanitizers run (without OpenMP, whose threads ThreadSanitizer cannot follow inside libtorch): the seams
+# and whatever parses bytes under AddressSanitizer, ranks and loaders that are threads under ThreadSanitizer.
 empty =
 space = $(empty) $(empty)
-asan_labels = contract multiprocess
+asan_labels = contract multiprocess bytes
 tsan_labels = contract threads
 
 # The folder of MNIST's files, for parity-long.
@@ -85,7 +86,7 @@ help:
 	@echo 'make bench      build, then measure against Gloo, torch and torchrun; writes benchmarks/reports/'
 	@echo '                (ONLY=launch, reduce-update or feed: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
-	@echo 'make sanitize   run the tests of the seams under the sanitizers (asan, tsan)'
+	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for a minute'
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'
