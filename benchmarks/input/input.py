@@ -64,7 +64,8 @@ def made_up_sets(scratch: pathlib.Path) -> dict[str, pathlib.Path]:
 
 def measure(arguments, folder: pathlib.Path, flags: list[str]) -> dict:
     command = [str(arguments.bin / "lockstep-bench-input"), "--data-path", str(folder), *flags, "--json",
-               "--rounds", str(arguments.rounds), "--seconds", str(arguments.seconds), "--peer", sys.executable]
+               "--batch-size", str(arguments.batch_size), "--rounds", str(arguments.rounds),
+               "--seconds", str(arguments.seconds), "--peer", sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     if done.returncode != 0:
         raise SystemExit(f"bench: {' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
@@ -76,6 +77,7 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"), help="where our programs are")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.8, help="of a turn, about")
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--made-up", action="store_true", help="do not use ../shared/data")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--report", type=pathlib.Path, help="writes REPORT.md and REPORT.json")
