@@ -14,9 +14,9 @@ TEST(BatchMemory, IsHandedOutAgainWhenTheLastViewIsGone) {
   at::Tensor first = memory.empty({4, 3, 8, 8}, at::kFloat);
   const void* const place = first.data_ptr();
   at::Tensor view = first.slice(0, 1, 2);
-  first = {};
+  first.reset();
   EXPECT_NE(memory.empty({4, 3, 8, 8}, at::kFloat).data_ptr(), place) << "a view still has it";
-  view = {};
+  view.reset();
   EXPECT_EQ(memory.empty({2, 3, 8, 8}, at::kFloat).data_ptr(), place) << "also for a smaller batch";
 }
 
@@ -31,7 +31,7 @@ TEST(BatchMemory, TensorsAreLikeThoseOfTorch) {
       EXPECT_EQ(tensor.scalar_type(), type);
       EXPECT_EQ(std::uintptr_t(tensor.data_ptr()) % 64, 0u);
       tensor.fill_(2);
-      EXPECT_EQ(tensor.sum().item<float>(), 2 * 5 * 3 * 7 * 9);
+      EXPECT_TRUE(tensor.eq(2).all().item<bool>());
     }
   }
 }
@@ -41,7 +41,7 @@ TEST(BatchMemory, TensorsOutliveItAndGoToOtherThreads) {
   {
     std::optional<BatchMemory> memory(std::in_place);
     for (std::size_t i = 0; i < 2 * BatchMemory::kKept; ++i) tensors.push_back(memory->empty({3 << 20}, at::kByte));
-    std::thread([some = std::move(tensors.back())]() mutable { some.fill_(1), some = {}; }).join();
+    std::thread([some = std::move(tensors.back())]() mutable { some.fill_(1), some.reset(); }).join();
     tensors.pop_back();
   }
   for (at::Tensor& tensor : tensors) tensor.fill_(3);
