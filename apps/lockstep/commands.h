@@ -12,6 +12,7 @@ int run_command(const std::vector<std::string>& arguments);
 int launch_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
 int env_command(const std::vector<std::string>& arguments);
+int bench_command(const std::vector<std::string>& arguments);
 
 /// Executes lockstep-<name> from beside this program or from PATH; returns only (by throwing
 /// UsageError with the nearest command) when there is none.

@@ -20,6 +20,7 @@ constexpr const char* kHelp =
     "  train    train a built-in model on one or more processes\n"
     "  data     download a data set, or say what a folder holds\n"
     "  env      say what a bug report needs to know of this machine\n"
+    "  bench    measure: lockstep bench input\n"
     "  X        execute lockstep-X, from beside this program or from PATH\n\n"
     "lockstep COMMAND --help tells more.\n";
 
@@ -35,6 +36,7 @@ int dispatch(const std::vector<std::string>& words) {
   if (name == "train") return train_command(rest);
   if (name == "data") replace_by(own_folder() + "/lockstep-data", rest);
   if (name == "env") return env_command(rest);
+  if (name == "bench") return bench_command(rest);
   if (name.starts_with("-")) throw UsageError("unknown option " + name + ": lockstep takes --help and --version");
   return external_command(name, rest);
 }

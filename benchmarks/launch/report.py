@@ -1,39 +1,21 @@
 """The launcher benchmark's report: numbers in, Markdown and JSON out."""
 import importlib.metadata
-import json
-import os
 import pathlib
 import platform
-import statistics
 import subprocess
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from report_parts import read_machine, spread, write_report  # noqa: E402,F401
 
 TARGETS = {"start": 30, "restart": 20, "memory": 10e6}
 OURS = "lockstep run"
-
-
-def read_machine() -> dict:
-    info = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-
-    def first(key):
-        return next((line.split(":", 1)[1].strip() for line in info if line.split(":")[0].strip() == key), "unknown")
-
-    return {"cpu": f"{first('model name')} (family {first('cpu family')}, model {first('model')})",
-            "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "load": os.getloadavg()[0],
-            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")}
 
 
 def versions() -> dict:
     mpirun = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
     return {"torch": importlib.metadata.version("torch"), "python": platform.python_version(),
             "mpirun": mpirun.splitlines()[0]}
-
-
-def spread(values: list[float]) -> tuple[float, float, float]:
-    """The tenth percentile, the median and the ninetieth, interpolated."""
-    if len(values) == 1:
-        return values[0], values[0], values[0]
-    tenths = statistics.quantiles(values, n=10, method="inclusive")
-    return tenths[0], statistics.median(values), tenths[-1]
 
 
 def median(results: list[dict], name: str) -> float:
@@ -100,7 +82,4 @@ When all workers run; at most {peak / 1e6:.1f} MB for `lockstep run`, its peak a
 
 
 def write(path: pathlib.Path, whole: dict):
-    for suffix, text in ((".md", markdown(whole)), (".json", json.dumps(whole, indent=1) + "\n")):
-        part = path.with_name(path.name + suffix + ".part")
-        part.write_text(text)
-        part.replace(path.with_name(path.name + suffix))
+    write_report(path, markdown(whole), whole)

@@ -25,6 +25,8 @@ Sample CachedPictures::get(std::int64_t index) const {
 // Two threads may have read the same sample: the first one's stays.
 void CachedPictures::keep(std::int64_t index, const Sample& sample) const {
   const std::size_t bytes = sample.picture.owned_bytes();
+  if (bytes > limit_bytes_ - bytes_.load()) return;  // then it need not be decoded whole
+  sample.picture.window();                           // before others see it, and before a limit counts it
   if (!reserve(bytes)) return;
   auto mine = std::make_unique<const Sample>(sample);
   const Sample* nothing = nullptr;

@@ -6,8 +6,9 @@
 
 namespace lockstep::data {
 
-/// Counts the time of its scope as reading and decoding by the calling thread. read_image() has one; so should
-/// get() of a set of your own that does such work itself. Scopes within scopes count twice.
+/// Counts the time of its scope as reading and decoding by the calling thread. read_image() and pictures
+/// of an ImageFolder have one; so should get() of a set of your own that does such work itself. Scopes within scopes
+/// count twice.
 class DecodeTime {
  public:
   DecodeTime() = default;

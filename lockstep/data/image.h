@@ -4,8 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
+
+#include "lockstep/data/pixel_memory.h"
 
 namespace lockstep::data {
 
@@ -14,6 +15,15 @@ struct Size {
   int width = 0;
 
   bool operator==(const Size&) const = default;
+};
+
+/// A rectangle of a picture, in whole pixels.
+struct CropBox {
+  int top = 0;
+  int left = 0;
+  Size size;
+
+  bool operator==(const CropBox&) const = default;
 };
 
 /// "28x28", height before width.
@@ -44,10 +54,7 @@ class Image {
   /// The pixels are not initialised: untouched memory costs nothing until it is written.
   Image(Size size, int channels) : Image(size.height, size.width, channels) {}
   Image(int height, int width, int channels)
-      : height_(height),
-        width_(width),
-        channels_(channels),
-        pixels_(std::make_unique_for_overwrite<std::uint8_t[]>(std::size_t(height) * row_bytes())) {}
+      : height_(height), width_(width), channels_(channels), pixels_(pixel_memory(std::size_t(height) * row_bytes())) {}
 
   Size size() const { return {height_, width_}; }
   int height() const { return height_; }
@@ -65,7 +72,7 @@ class Image {
   int height_ = 0;
   int width_ = 0;
   int channels_ = 0;
-  std::unique_ptr<std::uint8_t[]> pixels_;
+  PixelMemory pixels_;
 };
 
 /// An image with the pixels of `view`.

@@ -30,6 +30,7 @@ Sample PictureBatches::prepared(const SampleKey& key) const {
   try {
     Sample sample = set_->get(std::int64_t(key.index));
     transforms_.apply(sample.picture, key);
+    sample.picture.window();  // decoded now, for its error to be this sample's
     return sample;
   } catch (const UsageError& error) {
     throw UsageError("sample " + std::to_string(key.index) + ": " + error.what());
@@ -48,8 +49,7 @@ at::Tensor PictureBatches::empty_like(const Picture& first, std::int64_t count) 
   const auto type = options_.normalize.type == PixelType::float32 ? at::kFloat : at::kBFloat16;
   const auto format =
       options_.normalize.layout == PixelLayout::planes ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
-  return at::empty({count, first.channels(), first.size().height, first.size().width},
-                   at::TensorOptions().dtype(type).memory_format(format));
+  return memory_.empty({count, first.channels(), first.size().height, first.size().width}, type, format);
 }
 
 Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> indices) const {

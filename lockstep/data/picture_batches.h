@@ -8,6 +8,7 @@
 #include <span>
 
 #include "lockstep/data/batch.h"
+#include "lockstep/data/batch_memory.h"
 #include "lockstep/data/picture_set.h"
 #include "lockstep/data/transforms/normalize.h"
 #include "lockstep/data/transforms/random_erasing.h"
@@ -48,6 +49,7 @@ class PictureBatches : public Batches {
   PictureBatchOptions options_;
   Normalize normalize_;
   std::optional<RandomErasing> erasing_;
+  BatchMemory memory_;
 };
 
 }  // namespace lockstep::data

@@ -47,7 +47,10 @@ Bytes jpeg_file(const data::Image& image, const JpegOptions& options) {
   info.in_color_space = options.cmyk ? JCS_CMYK : image.channels() == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_set_defaults(&info);
   jpeg_set_quality(&info, options.quality, TRUE);
-  if (!options.subsampled) info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = 1;
+  if (image.channels() == 3) {
+    info.comp_info[0].h_samp_factor = options.subsampled ? options.across : 1;
+    info.comp_info[0].v_samp_factor = options.subsampled ? options.down : 1;
+  }
   if (options.progressive) jpeg_simple_progression(&info);
   info.restart_in_rows = options.restart_rows;
   jpeg_start_compress(&info, TRUE);

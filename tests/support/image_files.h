@@ -20,6 +20,8 @@ struct JpegOptions {
   int quality = 90;
   bool progressive = false;
   bool subsampled = true;
+  int across = 2;  ///< pixels of a colour sample, if subsampled
+  int down = 2;
   bool cmyk = false;  ///< the picture has 4 channels, stored as they are
   int restart_rows = 0;
 };

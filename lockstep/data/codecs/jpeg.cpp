@@ -3,18 +3,23 @@
 #include <jpeglib.h>  // needs FILE and size_t before it
 
 #include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <cstdio>
 #include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/codecs/damage.h"
+#include "lockstep/data/decode_time.h"
 
 namespace lockstep::data {
 namespace {
 
 // A progressive file may hold any number of scans, each costing a pass over the whole image.
 constexpr int kMaxScans = 500;
+
+// Of a picture with less rows or columns nothing is left out: it would not pay.
+constexpr int kSmall = 64;
 
 // libjpeg reports a fatal error by a call that must not return: it jumps back to guarded(). Only
 // libjpeg's own frames and lambdas without destructors lie between, so the jump leaves nothing undone.
@@ -29,7 +34,11 @@ class Decoder {
     source_.next_input_byte = bytes.data();
     source_.bytes_in_buffer = bytes.size();
     source_.init_source = [](j_decompress_ptr) {};
-    source_.fill_input_buffer = [](j_decompress_ptr) -> boolean { return FALSE; };  // there is no more: suspend
+    source_.fill_input_buffer = [](j_decompress_ptr info) -> boolean {  // there is no more
+      Decoder& decoder = of(reinterpret_cast<j_common_ptr>(info));
+      decoder.truncated_ = true;
+      std::longjmp(decoder.jump_, 1);
+    };
     source_.skip_input_data = skip;
     source_.resync_to_restart = jpeg_resync_to_restart;
     source_.term_source = [](j_decompress_ptr) {};
@@ -40,23 +49,28 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   ~Decoder() { jpeg_destroy_decompress(&info_); }
 
-  Image decode() {
-    bool whole = false;
-    guarded([&] { whole = jpeg_read_header(&info_, TRUE) == JPEG_HEADER_OK; });
-    if (!whole) truncated();
-    choose_output();
-    guarded([&] { whole = jpeg_start_decompress(&info_); });
-    if (!whole) truncated();
+  Image decode(const JpegOptions& options) {
+    start(options);
     Image image(int(info_.output_height), int(info_.output_width), 3);
-    if (info_.out_color_space == JCS_CMYK) {
-      read_cmyk(image);
-    } else {
-      guarded([&] { whole = read_rows(image); });
-      if (!whole) truncated();
-    }
-    guarded([&] { whole = jpeg_finish_decompress(&info_); });
-    if (!whole) truncated();
+    read(image);
     return image;
+  }
+
+  /// At least the box of a picture of this size.
+  DecodedPart decode_part(Size expected, const CropBox& box) {
+    start({});
+    const Size size{int(info_.output_height), int(info_.output_width)};
+    if (size != expected) refuse(name_, "damaged JPEG (two sizes)", offset(), this->size());
+    if (!can_leave_out(size, box)) {
+      Image image(size, 3);
+      read(image);
+      return {std::move(image)};
+    }
+    const int left = choose_columns(box.left, box.size.width);
+    const int top = skip_rows(box.top);
+    Image image(box.top + box.size.height - top, int(info_.output_width), 3);
+    read(image);
+    return {std::move(image), top, left};
   }
 
  private:
@@ -85,13 +99,12 @@ class Decoder {
   }
 
   [[noreturn]] void damaged() {
+    if (truncated_) refuse(name_, "truncated: JPEG data end early", offset(), size());
     if (too_many_scans_) refuse(name_, "JPEG with more than " + std::to_string(kMaxScans) + " scans", offset(), size());
     char message[JMSG_LENGTH_MAX];
     errors_.format_message(reinterpret_cast<j_common_ptr>(&info_), message);
     refuse(name_, "damaged JPEG (" + std::string(message) + ")", offset(), size());
   }
-
-  [[noreturn]] void truncated() const { refuse(name_, "truncated: JPEG data end early", offset(), size()); }
 
   std::size_t size() const { return bytes_.size(); }
   std::size_t offset() const { return bytes_.size() - source_.bytes_in_buffer; }
@@ -109,12 +122,37 @@ class Decoder {
     info_.out_color_space = components == 4 ? JCS_CMYK : JCS_RGB;
   }
 
-  bool read_rows(Image& image) {
-    while (info_.output_scanline < info_.output_height) {
-      JSAMPROW row = image.row(int(info_.output_scanline));
-      if (jpeg_read_scanlines(&info_, &row, 1) != 1) return false;
+  // The file up to the first row.
+  void start(const JpegOptions& options) {
+    guarded([this] { jpeg_read_header(&info_, TRUE); });
+    choose_output();
+    info_.scale_num = 1;
+    info_.scale_denom = unsigned(options.scale_denom);
+    guarded([this] { jpeg_start_decompress(&info_); });
+  }
+
+  // The next rows, as many as the image has, and the end of the file.
+  void read(Image& image) {
+    first_row_ = int(info_.output_scanline);
+    if (info_.out_color_space == JCS_CMYK) {
+      read_cmyk(image);
+    } else {
+      guarded([&] { read_rows(image); });
     }
-    return true;
+    if (info_.output_scanline == info_.output_height) {
+      guarded([this] { jpeg_finish_decompress(&info_); });
+    } else if (!has_end_mark()) {
+      truncated_ = true;
+      damaged();
+    }
+  }
+
+  void read_rows(Image& image) {
+    const JDIMENSION end = info_.output_scanline + JDIMENSION(image.height());
+    while (info_.output_scanline < end) {
+      JSAMPROW row = image.row(int(info_.output_scanline) - first_row_);
+      jpeg_read_scanlines(&info_, &row, 1);
+    }
   }
 
   void read_cmyk(Image& image) {
@@ -122,11 +160,43 @@ class Decoder {
     JSAMPROW cmyk = row.row(0);
     while (info_.output_scanline < info_.output_height) {
       std::uint8_t* rgb = image.row(int(info_.output_scanline));
-      bool whole = false;
-      guarded([&] { whole = jpeg_read_scanlines(&info_, &cmyk, 1) == 1; });
-      if (!whole) truncated();
+      guarded([&] { jpeg_read_scanlines(&info_, &cmyk, 1); });
       for (int x = 0; x < image.width(); ++x) to_rgb(cmyk + 4 * x, rgb + 3 * x);
     }
+  }
+
+  // Not in a progressive file: there all is decoded before the first row, and smoothing may look at neighbours.
+  bool can_leave_out(Size size, const CropBox& box) {
+    const bool much = 4 * std::int64_t(box.size.height) * box.size.width < 3 * std::int64_t(size.height) * size.width ||
+                      4 * (box.top + box.size.height) < 3 * size.height;
+    return much && size.height >= kSmall && size.width >= kSmall && info_.out_color_space == JCS_RGB &&
+           !jpeg_has_multiple_scans(&info_);
+  }
+
+  // Smooth chroma looks at neighbours, which are missing at the edges of what is decoded: so a block more at
+  // each side. Returns the first column that rows have from now on.
+  int choose_columns(int left, int width) {
+    const int block = info_.max_h_samp_factor * DCTSIZE;
+    JDIMENSION first = JDIMENSION(std::max(left - block, 0));
+    JDIMENSION count = std::min(JDIMENSION(left + width + block), info_.output_width) - first;
+    guarded([&] { jpeg_crop_scanline(&info_, &first, &count); });
+    return int(first);
+  }
+
+  // A row of blocks more as well. Returns the next row.
+  int skip_rows(int top) {
+    const int block = info_.max_v_samp_factor * DCTSIZE;
+    const int first = std::max(top / block - 1, 0) * block;
+    if (first > 0) guarded([&] { jpeg_skip_scanlines(&info_, JDIMENSION(first)); });
+    return first;
+  }
+
+  // Decoding the rest would find it; compressed data never contain it.
+  bool has_end_mark() {
+    if (info_.unread_marker == JPEG_EOI || jpeg_input_complete(&info_)) return true;
+    constexpr std::array<std::uint8_t, 2> kEnd = {0xff, JPEG_EOI};
+    const std::span<const std::uint8_t> rest = bytes_.subspan(offset());
+    return !std::ranges::find_end(rest, kEnd).empty();
   }
 
   // Pillow's integer formula on inverted inks: light = (255 − K) − C (255 − K) / 255, rounded.
@@ -146,12 +216,34 @@ class Decoder {
   jpeg_progress_mgr progress_{};
   std::jmp_buf jump_;
   bool too_many_scans_ = false;
+  bool truncated_ = false;
+  int first_row_ = 0;  // of the image that is read
 };
 
 }  // namespace
 
-Image decode_jpeg(std::span<const std::uint8_t> bytes, const std::string& name) {
-  return Decoder(bytes, name).decode();
+void check_scale(const JpegOptions& options) {
+  const int scale = options.scale_denom;
+  if (scale == 1 || scale == 2 || scale == 4 || scale == 8) return;
+  throw UsageError("JPEG: scale_denom " + std::to_string(scale) + ", 1, 2, 4 or 8 expected");
+}
+
+Image decode_jpeg(std::span<const std::uint8_t> bytes, const std::string& name, const JpegOptions& options) {
+  check_scale(options);
+  return Decoder(bytes, name).decode(options);
+}
+
+EncodedJpeg::EncodedJpeg(std::vector<std::uint8_t> bytes, std::string name, Size size, const JpegOptions& options)
+    : bytes_(std::move(bytes)), name_(std::move(name)), size_(size), options_(options) {
+  check_scale(options);
+  const auto scaled = [&](int length) { return (length + options.scale_denom - 1) / options.scale_denom; };
+  size_ = {scaled(size.height), scaled(size.width)};
+}
+
+DecodedPart EncodedJpeg::decode(const CropBox& box) const {
+  const DecodeTime counted;
+  if (options_.scale_denom > 1) return {decode_jpeg(bytes_, name_, options_)};
+  return Decoder(bytes_, name_).decode_part(size_, box);
 }
 
 }  // namespace lockstep::data

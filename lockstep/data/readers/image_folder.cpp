@@ -3,7 +3,11 @@
 #include <chrono>
 #include <filesystem>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/codecs/decode.h"
+#include "lockstep/data/codecs/header.h"
+#include "lockstep/data/decode_time.h"
+#include "lockstep/data/readers/byte_source.h"
 #include "lockstep/data/readers/folder_index.h"
 
 namespace lockstep::data {
@@ -11,9 +15,25 @@ namespace {
 
 std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
+// A JPEG file is decoded when it is known which part of it is needed.
+Picture read_picture(const std::string& path, const JpegOptions& options) {
+  const DecodeTime counted;
+  std::vector<std::uint8_t> bytes = read_bytes(path);
+  if (image_format(bytes, path) == ImageFormat::jpeg) {
+    const Size size = image_header(bytes, path).size;
+    return Picture(std::make_shared<EncodedJpeg>(std::move(bytes), path, size, options));
+  }
+  if (options.scale_denom != 1) {
+    throw UsageError("'" + path + "': scale_denom " + std::to_string(options.scale_denom) +
+                     ", which only JPEG pictures can be decoded with");
+  }
+  return Picture(decode(bytes, path));
+}
+
 }  // namespace
 
-ImageFolder::ImageFolder(const std::string& path, const ImageFolderOptions& options) {
+ImageFolder::ImageFolder(const std::string& path, const ImageFolderOptions& options) : jpeg_(options.jpeg) {
+  check_scale(jpeg_);
   FolderIndex index =
       options.index_cache.empty() ? walk_folders(path) : cached_index(path, options.index_cache, now_ns());
   classes_ = std::move(index.classes);
@@ -26,7 +46,7 @@ ImageFolder::ImageFolder(const std::string& path, const ImageFolderOptions& opti
 Sample ImageFolder::get(std::int64_t index) const {
   check_index(index, size());
   const Entry& entry = entries_[std::size_t(index)];
-  return {Picture(read_image(entry.path)), entry.label};
+  return {read_picture(entry.path, jpeg_), entry.label};
 }
 
 }  // namespace lockstep::data

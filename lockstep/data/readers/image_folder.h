@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/codecs/jpeg.h"
 #include "lockstep/data/picture_set.h"
 
 namespace lockstep::data {
@@ -16,6 +17,10 @@ struct ImageFolderOptions {
   /// noticed, and the file made anew. It is not written within two seconds of a change of the folders (a later change
   /// might not show); it may lie in the root of the set, not in a class folder. All ranks may name the same file.
   std::string index_cache;
+
+  /// With a scale_denom other than 1 pictures are decoded at a fraction of their size: faster, with other pixels than
+  /// torchvision's. PNG pictures are then refused when they are read.
+  JpegOptions jpeg = {};
 };
 
 /// The pictures in the folders of `path`: the folders' names, sorted by their bytes (Python's order of
@@ -44,6 +49,7 @@ class ImageFolder : public PictureSet {
  private:
   std::vector<std::string> classes_;
   std::vector<Entry> entries_;
+  JpegOptions jpeg_;
 };
 
 }  // namespace lockstep::data

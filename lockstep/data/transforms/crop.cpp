@@ -29,6 +29,19 @@ std::vector<int> every_place(int count) {
   return places;
 }
 
+// What is added to a line of pixels.
+struct Frame {
+  int before;
+  int after;
+  int around;  // of that, because it is still too short
+
+  int start() const { return around + before; }
+  int length(int count) const { return 2 * around + before + count + after; }
+  std::vector<int> places(int count, PaddingMode mode) const {
+    return padded(padded(every_place(count), before, after, mode), around, around, mode);
+  }
+};
+
 // Which of `count` items stands at `place`, which may be before the first or behind the last.
 int source_of(int place, int count, PaddingMode mode) {
   if (place >= 0 && place < count) return place;
@@ -55,9 +68,48 @@ Image gather(const ImageView& image, std::span<const int> rows, std::span<const 
   return out;
 }
 
+// The same for a rectangle that may reach beyond the picture, into a border of one colour.
+Image framed(const ImageView& image, const CropBox& box, const std::array<std::uint8_t, 3>& fill) {
+  const auto [top, left, size] = box;
+  Image out(size, image.channels);
+  const std::ptrdiff_t channels = image.channels;
+  const auto paint = [&](std::uint8_t* to, int pixels) {
+    if (channels == 1 || (fill[0] == fill[1] && fill[0] == fill[2])) {
+      std::memset(to, fill[0], std::size_t(pixels * channels));
+    } else {
+      for (int x = 0; x < pixels; ++x) to = std::copy_n(fill.begin(), 3, to);
+    }
+  };
+  const int first = std::clamp(-left, 0, size.width);  // columns of the border before those of the picture
+  const int count = std::clamp(image.width - left, first, size.width) - first;
+  for (int y = 0; y < size.height; ++y) {
+    std::uint8_t* to = out.row(y);
+    if (top + y < 0 || top + y >= image.height || count == 0) {
+      paint(to, size.width);
+      continue;
+    }
+    paint(to, first);
+    std::memcpy(to + first * channels, image.row(top + y) + (left + first) * channels, std::size_t(count * channels));
+    paint(to + (first + count) * channels, size.width - first - count);
+  }
+  return out;
+}
+
 bool in_one_piece(std::span<const int> places) {
   return places.front() >= 0 &&
          std::ranges::adjacent_find(places, [](int a, int b) { return b != a + 1; }) == places.end();
+}
+
+// The rectangle of the picture, or of its surroundings in one colour.
+void see(Picture& picture, const CropBox& box, const std::array<std::uint8_t, 3>& fill) {
+  const auto [top, left, size] = box;
+  const bool inside =
+      top >= 0 && left >= 0 && top + size.height <= picture.size().height && left + size.width <= picture.size().width;
+  if (inside) {
+    picture.crop(top, left, size);
+  } else {
+    picture.replace(framed(picture.pixels(), box, fill));
+  }
 }
 
 // The part of the padded picture that these rows and columns are.
@@ -93,12 +145,10 @@ CenterCrop::CenterCrop(Size size) : size_(size) { require_positive(size, "Center
 void CenterCrop::apply(Picture& picture, base::RandomStream&) const {
   const auto middle = [](int have, int want) {
     const int missing = std::max(want - have, 0);
-    const std::vector<int> places = padded(every_place(have), missing / 2, (missing + 1) / 2, PaddingMode::constant);
-    const auto first = std::ptrdiff_t(std::nearbyint((int(places.size()) - want) / 2.0));  // half to even, as Python
-    return std::vector<int>(places.begin() + first, places.begin() + first + want);
+    return int(std::nearbyint((have + missing - want) / 2.0)) - missing / 2;  // half to even, as Python
   };
   const auto [height, width] = picture.size();
-  see(picture, middle(height, size_.height), middle(width, size_.width), {});
+  see(picture, {middle(height, size_.height), middle(width, size_.width), size_}, {});
 }
 
 RandomCrop::RandomCrop(const RandomCropOptions& options) : options_(options) {
@@ -108,20 +158,29 @@ RandomCrop::RandomCrop(const RandomCropOptions& options) : options_(options) {
 
 void RandomCrop::apply(Picture& picture, base::RandomStream& random) const {
   const auto& [size, padding, pad_if_needed, border] = options_;
-  std::vector<int> rows = padded(every_place(picture.size().height), padding.top, padding.bottom, border.mode);
-  std::vector<int> columns = padded(every_place(picture.size().width), padding.left, padding.right, border.mode);
-  const int rows_missing = size.height - int(rows.size()), columns_missing = size.width - int(columns.size());
-  if (pad_if_needed && rows_missing > 0) rows = padded(rows, rows_missing, rows_missing, border.mode);
-  if (pad_if_needed && columns_missing > 0) columns = padded(columns, columns_missing, columns_missing, border.mode);
-  const Size whole{int(rows.size()), int(columns.size())};
+  const auto frame = [&](int before, int have, int after, int wanted) {
+    const int missing = wanted - (before + have + after);
+    return Frame{before, after, pad_if_needed ? std::max(missing, 0) : 0};
+  };
+  const Size seen = picture.size();
+  const Frame rows = frame(padding.top, seen.height, padding.bottom, size.height);
+  const Frame columns = frame(padding.left, seen.width, padding.right, size.width);
+  const Size whole{rows.length(seen.height), columns.length(seen.width)};
   if (whole.height < size.height || whole.width < size.width) {
     throw UsageError("RandomCrop: " + to_string(size) + " out of a picture of " + to_string(whole) +
                      " (padding included); choose a smaller crop, more padding or pad_if_needed");
   }
-  const std::size_t top = random.below(std::uint32_t(whole.height - size.height + 1));
-  const std::size_t left = random.below(std::uint32_t(whole.width - size.width + 1));
-  see(picture, std::span(rows).subspan(top, std::size_t(size.height)),
-      std::span(columns).subspan(left, std::size_t(size.width)), border);
+  const int top = int(random.below(std::uint32_t(whole.height - size.height + 1)));
+  const int left = int(random.below(std::uint32_t(whole.width - size.width + 1)));
+  const CropBox box{top - rows.start(), left - columns.start(), size};
+  if (border.mode == PaddingMode::constant) {
+    see(picture, box, border.fill);
+  } else {
+    const std::vector<int> all_rows = rows.places(seen.height, border.mode);
+    const std::vector<int> all_columns = columns.places(seen.width, border.mode);
+    see(picture, std::span(all_rows).subspan(std::size_t(top), std::size_t(size.height)),
+        std::span(all_columns).subspan(std::size_t(left), std::size_t(size.width)), border);
+  }
 }
 
 }  // namespace lockstep::data

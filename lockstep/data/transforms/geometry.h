@@ -26,13 +26,6 @@ class Resize : public Transform {
   Interpolation interpolation_;
 };
 
-/// A rectangle of a picture, in whole pixels.
-struct CropBox {
-  int top = 0;
-  int left = 0;
-  Size size;
-};
-
 struct Interval {
   double low = 0;
   double high = 1;

@@ -1,5 +1,6 @@
 #include "lockstep/data/transforms/normalize.h"
 
+#include <cstring>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -72,7 +73,23 @@ Normalize::Normalize(const NormalizeOptions& options) : layout_(options.layout),
       floats_[c][pixel] = (float(pixel) / 255.0f - mean) / std;
       halves_[c][pixel] = to_bfloat16(floats_[c][pixel]);
     }
+    standards_[c] = {mean, std, 1.0f / std};
   }
+  by_kernel_ = layout_ == PixelLayout::planes && type_ == PixelType::float32 && kernel_is_exact();
+}
+
+// The kernel's quotients are right for most divisors: for these three it is seen here.
+bool Normalize::kernel_is_exact() const {
+  const auto by_kernel = pixel_kernels().normalize;
+  if (by_kernel == nullptr) return false;
+  std::array<std::uint8_t, 256> pixels;
+  for (int pixel = 0; pixel < 256; ++pixel) pixels[std::size_t(pixel)] = std::uint8_t(pixel);
+  for (std::size_t c = 0; c < 3; ++c) {
+    std::array<float, 256> numbers;
+    by_kernel({{pixels.data(), 1, 256, 1, 256}, false, &standards_[c]}, numbers.data());
+    if (std::memcmp(numbers.data(), floats_[c].data(), sizeof numbers) != 0) return false;
+  }
+  return true;
 }
 
 std::size_t Slot::bytes() const {
@@ -93,7 +110,10 @@ void Slot::set(int channel, int row, int column, float value) const {
 }
 
 void Normalize::write(const Picture& picture, const Slot& slot) const {
-  if (type_ == PixelType::float32) {
+  if (by_kernel_ && picture.size().width >= kNormalizeWidth) {
+    const NormalizePicture what{picture.window(), picture.mirrored(), standards_.data()};
+    pixel_kernels().normalize(what, static_cast<float*>(slot.data));
+  } else if (type_ == PixelType::float32) {
     write_as(layout_, picture, floats_, slot.data);
   } else {
     write_as(layout_, picture, halves_, slot.data);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/data/transforms/picture.h"
+#include "lockstep/data/transforms/pixel_kernels.h"
 
 namespace lockstep::data {
 
@@ -59,8 +60,12 @@ class Normalize {
   template <class T>
   using Table = std::array<std::array<T, 256>, 3>;  // [channel][pixel]
 
+  bool kernel_is_exact() const;
+
   PixelLayout layout_;
   PixelType type_;
+  std::array<Standard, 3> standards_;
+  bool by_kernel_ = false;  // instead of by table, where the layout and width allow it
   Table<float> floats_;
   Table<std::uint16_t> halves_;  // bfloat16
 };

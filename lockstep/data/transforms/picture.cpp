@@ -12,6 +12,24 @@ Picture Picture::borrowed(const ImageView& view) {
   return picture;
 }
 
+Picture::Picture(std::shared_ptr<const EncodedImage> encoded) : encoded_(std::move(encoded)) {
+  const auto [height, width] = encoded_->size();
+  window_ = {nullptr, height, width, encoded_->channels(), 0};
+}
+
+std::size_t Picture::owned_bytes() const {
+  const auto [height, width] = size();
+  if (encoded_) return std::size_t(height) * std::size_t(width) * std::size_t(channels());
+  return owned_ ? owned_->bytes() : 0;
+}
+
+void Picture::decode() const {
+  DecodedPart part = encoded_->decode({top_, left_, window_.size()});
+  owned_ = std::make_shared<const Image>(std::move(part.image));
+  window_ = owned_->view().part(top_ - part.top, left_ - part.left, window_.height, window_.width);
+  encoded_.reset();
+}
+
 void Picture::crop(int top, int left, Size size) {
   const auto [height, width] = window_.size();
   const bool inside = top >= 0 && left >= 0 && size.height >= 1 && size.width >= 1 && size.height <= height - top &&
@@ -20,17 +38,24 @@ void Picture::crop(int top, int left, Size size) {
     throw UsageError("crop: " + to_string(size) + " from row " + std::to_string(top) + ", column " +
                      std::to_string(left) + " in a picture of " + to_string(window_.size()));
   }
-  window_ = window_.part(top, mirrored_ ? width - left - size.width : left, size.height, size.width);
+  const int first = mirrored_ ? width - left - size.width : left;
+  if (encoded_) {
+    top_ += top, left_ += first;
+    window_.height = size.height, window_.width = size.width;
+  } else {
+    window_ = window_.part(top, first, size.height, size.width);
+  }
 }
 
 const ImageView& Picture::pixels() {
-  if (mirrored_) replace(data::mirrored(window_));
-  return window_;
+  if (mirrored_) replace(data::mirrored(window()));
+  return window();
 }
 
 void Picture::replace(Image image) {
   owned_ = std::make_shared<const Image>(std::move(image));
   window_ = owned_->view();
+  encoded_.reset();
   mirrored_ = false;
 }
 

@@ -4,17 +4,20 @@
 
 #include <memory>
 
-#include "lockstep/data/image.h"
+#include "lockstep/data/encoded_image.h"
 
 namespace lockstep::data {
 
 /// Cropping and mirroring only note what is to be seen; pixels are copied when somebody needs them
-/// in order, at best by the pass that writes the batch. Copies share the pixels, which nobody
-/// changes. Not thread-safe.
+/// in order, at best by the pass that writes the batch. An encoded picture is decoded when somebody looks
+/// at pixels, as far as they are seen then. Copies share the pixels, which nobody changes. Not thread-safe.
 class Picture {
  public:
   Picture() = default;
   explicit Picture(Image image) { replace(std::move(image)); }
+
+  /// A picture still to be decoded.
+  explicit Picture(std::shared_ptr<const EncodedImage> encoded);
 
   /// Pixels that somebody else keeps for as long as the picture lives.
   static Picture borrowed(const ImageView& view);
@@ -22,8 +25,11 @@ class Picture {
   Size size() const { return window_.size(); }
   int channels() const { return window_.channels; }
 
-  /// What is seen, left and right not yet exchanged when mirrored().
-  const ImageView& window() const { return window_; }
+  /// What is seen, left and right not yet exchanged when mirrored(). UsageError when it cannot be decoded.
+  const ImageView& window() const {
+    if (encoded_) decode();
+    return window_;
+  }
   bool mirrored() const { return mirrored_; }
 
   /// Only this rectangle is seen from now on. UsageError when it is not inside of the picture.
@@ -32,18 +38,23 @@ class Picture {
   /// Left becomes right.
   void mirror() { mirrored_ = !mirrored_; }
 
-  /// What is seen, in order. Valid until the picture changes.
+  /// What is seen, in order. Valid until the picture changes. UsageError as of window().
   const ImageView& pixels();
 
-  /// Memory that lives as long as this picture and its copies do; 0 when the pixels are borrowed.
-  std::size_t owned_bytes() const { return owned_ ? owned_->bytes() : 0; }
+  /// Memory that lives as long as this picture and its copies do, once it is decoded; 0 when the pixels are
+  /// borrowed.
+  std::size_t owned_bytes() const;
 
   /// Other pixels take the place of these.
   void replace(Image image);
 
  private:
-  std::shared_ptr<const Image> owned_;  // empty: borrowed
-  ImageView window_;
+  void decode() const;
+
+  mutable std::shared_ptr<const EncodedImage> encoded_;  // empty: decoded
+  mutable std::shared_ptr<const Image> owned_;           // empty: borrowed
+  mutable ImageView window_;                             // until decoded only a size and channels, ...
+  int top_ = 0, left_ = 0;                               // ... and its place
   bool mirrored_ = false;
 };
 

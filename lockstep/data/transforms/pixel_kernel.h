@@ -40,5 +40,51 @@ void blend(const Blend& blend, std::uint8_t* out, std::size_t count) {
   }
 }
 
+#if defined(__AVX2__)
+
+// (x / 255 - mean) / std.
+Floats standardized(Floats x, const Standard& standard) {
+  const Floats scaled = x.over(255.0f, 1.0f / 255.0f);
+  return scaled.minus(standard.mean).over(standard.std, standard.inverse_std);
+}
+
+// A picture as large as this leaves the cache before its batch is used: its numbers go past the cache.
+constexpr std::size_t kStreamBytes = std::size_t(256) << 10;
+
+template <int Channels, bool Stream>
+void normalize_as(const NormalizePicture& picture, float* out) {
+  const auto& [view, mirrored, standards] = picture;
+  const PixelOrder& order = mirrored ? kMirroredOrder : kPlainOrder;
+  const std::ptrdiff_t plane = std::ptrdiff_t(view.height) * view.width;
+  for (int y = 0; y < view.height; ++y, out += view.width) {
+    for (int x = 0; x < view.width; x += kNormalizeWidth) {
+      x = std::min(x, view.width - kNormalizeWidth);  // the last group may repeat some pixels
+      const int first = mirrored ? view.width - kNormalizeWidth - x : x;
+      const std::uint8_t* pixels = view.row(y) + std::ptrdiff_t(first) * Channels;
+      for (int c = 0; c < Channels; ++c) {
+        const __m128i channel = Channels == 3 ? order.of_three(pixels, c) : order.of_one(pixels);
+        const Floats numbers = standardized(Floats::of(channel), standards[c]);
+        Stream ? numbers.stream(out + c * plane + x) : numbers.store(out + c * plane + x);
+      }
+    }
+  }
+  if (Stream) _mm_sfence();  // other threads see it all
+}
+
+void normalize(const NormalizePicture& picture, float* out) {
+  const ImageView& view = picture.view;
+  const std::size_t bytes = std::size_t(view.height) * std::size_t(view.width) * sizeof(float);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(out) % 64 == 0 && view.width % kNormalizeWidth == 0;
+  if (view.channels == 1) {
+    normalize_as<1, false>(picture, out);
+  } else if (aligned && 3 * bytes >= kStreamBytes) {
+    normalize_as<3, true>(picture, out);
+  } else {
+    normalize_as<3, false>(picture, out);
+  }
+}
+
+#endif
+
 }  // namespace
 }  // namespace lockstep::data

@@ -2,6 +2,7 @@
 
 namespace lockstep::data {
 
-const PixelKernels kPixelKernelsAvx2 = {"avx2", [] { return __builtin_cpu_supports("avx2") != 0; }, blend};
+const PixelKernels kPixelKernelsAvx2 = {
+    "avx2", [] { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0; }, blend, normalize};
 
 }  // namespace lockstep::data

@@ -2,6 +2,7 @@
 
 namespace lockstep::data {
 
-const PixelKernels kPixelKernelsAvx512 = {"avx512", [] { return __builtin_cpu_supports("avx512f") != 0; }, blend};
+const PixelKernels kPixelKernelsAvx512 = {"avx512", [] { return __builtin_cpu_supports("avx512f") != 0; }, blend,
+                                          normalize};
 
 }  // namespace lockstep::data

@@ -2,6 +2,6 @@
 
 namespace lockstep::data {
 
-const PixelKernels kPixelKernelsScalar = {"scalar", [] { return true; }, blend};
+const PixelKernels kPixelKernelsScalar = {"scalar", [] { return true; }, blend, nullptr};
 
 }  // namespace lockstep::data

@@ -1,11 +1,13 @@
 #pragma once
 
-// The inner loops over pixels that are worth an instruction set of their own. Integers only: all
-// builds give the same bytes. pixel_kernel_*.cpp are the builds, compiled from pixel_kernel.h.
+// The inner loops over pixels that are worth an instruction set of their own; all builds give the same
+// bytes. pixel_kernel_*.cpp are the builds, compiled from pixel_kernel.h.
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "lockstep/data/image.h"
 
 namespace lockstep::data {
 
@@ -21,11 +23,32 @@ struct Blend {
 /// Pillow's number, which its rounding depends on.
 inline constexpr int kWeightBits = 32 - 8 - 2;
 
+/// What Normalize does to a channel, in numbers that need no division.
+struct Standard {
+  float mean;
+  float std;
+  float inverse_std;
+};
+
+/// A picture on its way into planes of numbers.
+struct NormalizePicture {
+  ImageView view;             ///< 1 or 3 channels, at least kNormalizeWidth wide
+  bool mirrored;              ///< rows are read from the last pixel to the first
+  const Standard* standards;  ///< per channel
+};
+
+/// The least width that PixelKernels::normalize can do.
+inline constexpr int kNormalizeWidth = 16;
+
 struct PixelKernels {
   const char* name;
   bool (*supported)();
   /// out[i] = the rounded sum of weights[k] * rows[k][i], cut off to 0 … 255; i < count.
   void (*blend)(const Blend& blend, std::uint8_t* out, std::size_t count);
+  /// Writes (pixel / 255 - mean) / std, one plane of rows for each channel. Both quotients are products with
+  /// the inverse, corrected by their remainder: that is the rounded quotient for most divisors, not for all;
+  /// whoever uses it compares all 256 results first. None (null) without vector instructions.
+  void (*normalize)(const NormalizePicture& picture, float* out);
 };
 
 extern const PixelKernels kPixelKernelsAvx512;

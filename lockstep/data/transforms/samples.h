@@ -69,5 +69,94 @@ struct Samples {
 
 #endif
 
+#if defined(__AVX2__)
+
+// Which bytes of 16 RGB pixels are the channel c of each: byte i of the result comes from byte
+// 3 * pixel + c of 48, where `pixel` is i, or 15 - i for mirror images. 0x80 gives zero.
+struct PixelOrder {
+  std::uint8_t three[3][3][16];  // [channel][third of the 48][place]
+  std::uint8_t one[16];
+
+  __m128i of_three(const std::uint8_t* pixels, int c) const {
+    const auto third = [&](int t) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pixels) + t);
+      return _mm_shuffle_epi8(bytes, _mm_loadu_si128(reinterpret_cast<const __m128i*>(three[c][t])));
+    };
+    return _mm_or_si128(_mm_or_si128(third(0), third(1)), third(2));
+  }
+  __m128i of_one(const std::uint8_t* pixels) const {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pixels));
+    return _mm_shuffle_epi8(bytes, _mm_loadu_si128(reinterpret_cast<const __m128i*>(one)));
+  }
+};
+
+constexpr PixelOrder pixel_order(bool mirrored) {
+  PixelOrder order{};
+  for (int i = 0; i < 16; ++i) {
+    const int pixel = mirrored ? 15 - i : i;
+    order.one[i] = std::uint8_t(pixel);
+    for (int c = 0; c < 3; ++c) {
+      const int byte = 3 * pixel + c;
+      for (int t = 0; t < 3; ++t) order.three[c][t][i] = byte / 16 == t ? std::uint8_t(byte % 16) : 0x80;
+    }
+  }
+  return order;
+}
+
+constexpr PixelOrder kPlainOrder = pixel_order(false);
+constexpr PixelOrder kMirroredOrder = pixel_order(true);
+
+#endif
+
+// Sixteen numbers.
+#if defined(__AVX512F__)
+
+struct Floats {
+  __m512 v;
+
+  static Floats of(__m128i bytes) { return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))}; }
+  Floats minus(float x) const { return {_mm512_sub_ps(v, _mm512_set1_ps(x))}; }
+  /// The quotient by a product, and its remainder by a fused product.
+  Floats over(float divisor, float inverse) const {
+    const __m512 near = _mm512_mul_ps(v, _mm512_set1_ps(inverse));
+    const __m512 rest = _mm512_fnmadd_ps(near, _mm512_set1_ps(divisor), v);
+    return {_mm512_fmadd_ps(rest, _mm512_set1_ps(inverse), near)};
+  }
+  void store(float* out) const { _mm512_storeu_ps(out, v); }
+  void stream(float* out) const { _mm512_stream_ps(out, v); }
+};
+
+#elif defined(__AVX2__)
+
+struct Floats {
+  __m256 low, high;
+
+  static Floats of(__m128i bytes) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+  }
+  Floats minus(float x) const {
+    return {_mm256_sub_ps(low, _mm256_set1_ps(x)), _mm256_sub_ps(high, _mm256_set1_ps(x))};
+  }
+  Floats over(float divisor, float inverse) const {
+    const __m256 d = _mm256_set1_ps(divisor), i = _mm256_set1_ps(inverse);
+    const auto half = [&](__m256 v) {
+      const __m256 near = _mm256_mul_ps(v, i);
+      return _mm256_fmadd_ps(_mm256_fnmadd_ps(near, d, v), i, near);
+    };
+    return {half(low), half(high)};
+  }
+  void store(float* out) const {
+    _mm256_storeu_ps(out, low);
+    _mm256_storeu_ps(out + 8, high);
+  }
+  void stream(float* out) const {
+    _mm256_stream_ps(out, low);
+    _mm256_stream_ps(out + 8, high);
+  }
+};
+
+#endif
+
 }  // namespace
 }  // namespace lockstep::data

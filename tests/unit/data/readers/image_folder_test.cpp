@@ -64,6 +64,30 @@ TEST(ImageFolder, ReadsAPictureWhenItIsAskedFor) {
   EXPECT_EQ(usage_error([&] { set.get(3); }), "sample 3 asked for, the set has 3");
 }
 
+TEST(ImageFolder, DecodesJpegWhenPixelsAreNeededAndSmallerWhenAskedFor) {
+  const ScratchFolder folder;
+  const testing::Bytes bytes = testing::jpeg_file(picture(100, 90));
+  const std::string file(bytes.begin(), bytes.end());
+  folder.write("cat/1.jpg", file);
+  folder.write("cat/2.jpg", file.substr(0, file.size() / 2));
+  folder.write("cat/3.png", png(16));
+  const ImageFolder set(folder.path());
+  Sample sample = set.get(0);
+  EXPECT_EQ(sample.picture.size(), (Size{100, 90}));
+  EXPECT_TRUE(same_pixels(copy_of(sample.picture.pixels()), decode_jpeg(bytes, "1.jpg")));
+  Sample damaged = set.get(1);
+  EXPECT_THAT(usage_error([&] { damaged.picture.pixels(); }),
+              ::testing::StartsWith("'" + folder.file("cat/2.jpg") + "': truncated"));
+  const ImageFolder quarter(folder.path(), {.jpeg = {.scale_denom = 4}});
+  sample = quarter.get(0);
+  EXPECT_EQ(sample.picture.size(), (Size{25, 23}));
+  EXPECT_TRUE(same_pixels(copy_of(sample.picture.pixels()), decode_jpeg(bytes, "1.jpg", {.scale_denom = 4})));
+  EXPECT_EQ(usage_error([&] { quarter.get(2); }),
+            "'" + folder.file("cat/3.png") + "': scale_denom 4, which only JPEG pictures can be decoded with");
+  EXPECT_EQ(usage_error([&] { ImageFolder(folder.path(), {.jpeg = {.scale_denom = 5}}); }),
+            "JPEG: scale_denom 5, 1, 2, 4 or 8 expected");
+}
+
 TEST(ImageFolder, FollowsLinks) {
   const ScratchFolder folder, elsewhere;
   elsewhere.write("pictures/1.png", png(4));

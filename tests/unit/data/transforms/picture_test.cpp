@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
 #include "tests/support/usage_error.h"
@@ -57,6 +59,41 @@ TEST(Picture, RefusesCropsThatAreNotInside) {
   usage_error([&] { one.crop(0, 8, {4, 5}); });
   usage_error([&] { one.crop(0, 0, {0, 5}); });
   EXPECT_EQ(one.size(), (Size{10, 12}));
+}
+
+// Gives exactly what is asked for, and counts.
+class Later : public EncodedImage {
+ public:
+  Size size() const override { return {9, 11}; }
+  int channels() const override { return 3; }
+  DecodedPart decode(const CropBox& box) const override {
+    asked.push_back(box);
+    const Image whole = picture(9, 11);
+    return {copy_of(whole.view().part(box.top, box.left, box.size.height, box.size.width)), box.top, box.left};
+  }
+  mutable std::vector<CropBox> asked;
+};
+
+TEST(Picture, IsDecodedOnceAndAsFarAsItIsSeen) {
+  const auto later = std::make_shared<const Later>();
+  Picture lazy(later);
+  EXPECT_EQ(lazy.size(), (Size{9, 11}));
+  EXPECT_EQ(lazy.owned_bytes(), 9u * 11 * 3);
+  lazy.crop(1, 2, {6, 8});
+  lazy.mirror();
+  lazy.crop(2, 1, {3, 4});
+  EXPECT_TRUE(later->asked.empty()) << "nobody has looked at pixels";
+  const Picture copy = lazy;
+  Picture eager(picture(9, 11));
+  eager.crop(1, 2, {6, 8});
+  eager.mirror();
+  eager.crop(2, 1, {3, 4});
+  EXPECT_TRUE(same_pixels(copy_of(lazy.window()), copy_of(eager.window())));
+  EXPECT_TRUE(same_pixels(copy_of(lazy.pixels()), copy_of(eager.pixels())));
+  EXPECT_EQ(later->asked, (std::vector<CropBox>{{3, 5, {3, 4}}}));
+  EXPECT_TRUE(copy.mirrored());
+  lazy.replace(picture(2, 2));
+  EXPECT_EQ(lazy.owned_bytes(), 12u);
 }
 
 }  // namespace

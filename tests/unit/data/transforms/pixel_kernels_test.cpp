@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,6 +51,39 @@ TEST_P(EveryBuild, BlendIsTheRoundedSumForEveryCount) {
       EXPECT_EQ(out.back(), 77) << "written behind the end";
       out.pop_back();
       ASSERT_EQ(out, by_formula(blend, count)) << count << " samples, " << taps << " taps";
+    }
+  }
+}
+
+// Each channel has numbers of its own; widths with and without a rest; one picture large enough to be streamed.
+TEST_P(EveryBuild, NormalizeIsTheTwoQuotientsForEveryWidth) {
+  if (GetParam()->normalize == nullptr) {
+    EXPECT_STREQ(GetParam()->name, "scalar");
+    return;
+  }
+  const std::array<float, 3> mean = {0.485f, 0.4822f, 0.1307f}, std = {0.229f, 0.2435f, 0.3081f};
+  std::array<Standard, 3> standards;
+  for (std::size_t c = 0; c < 3; ++c) standards[c] = {mean[c], std[c], 1.0f / std[c]};
+  base::RandomStream random(4, 5, 6);
+  for (int width = kNormalizeWidth; width < 400; width += width < 70 ? 1 : 77) {
+    for (const int channels : {1, 3}) {
+      for (const bool mirrored : {false, true}) {
+        const int height = width == 224 ? 128 : 3;
+        Image image(height, width, channels);
+        for (std::size_t i = 0; i < image.bytes(); ++i) image.row(0)[i] = std::uint8_t(random.next());
+        const std::size_t count = image.bytes();
+        const std::unique_ptr<float, decltype(&std::free)> out(
+            static_cast<float*>(std::aligned_alloc(64, (count * sizeof(float) / 64 + 2) * 64)), &std::free);
+        out.get()[count] = 77;
+        GetParam()->normalize({image.view(), mirrored, standards.data()}, out.get());
+        EXPECT_EQ(out.get()[count], 77) << "written behind the end";
+        for (std::size_t i = 0; i < count; ++i) {
+          const int x = int(i) % width, y = int(i) / width % height, c = int(i) / width / height;
+          const std::uint8_t pixel = image.row(y)[(mirrored ? width - 1 - x : x) * channels + c];
+          ASSERT_EQ(out.get()[i], (float(pixel) / 255.0f - mean[std::size_t(c)]) / std[std::size_t(c)])
+              << width << " wide, channel " << c << " of " << channels << ", column " << x;
+        }
+      }
     }
   }
 }

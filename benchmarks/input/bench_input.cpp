@@ -1,0 +1,114 @@
+// lockstep-bench-input (lockstep bench input): how many pictures a second the input path makes ready, alone or
+// beside torchvision + torch's DataLoader, taking turns in one run.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <optional>
+
+#include "benchmarks/input/input_report.h"
+#include "benchmarks/input/peer_process.h"
+#include "lockstep/base/error.h"
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::bench;
+
+struct Turns {
+  int rounds = 5;
+  double seconds = 1;  // of one turn, about
+};
+
+struct Contender {
+  std::function<double(std::int64_t samples)> seconds;
+  Rates rates;
+  std::int64_t samples = 0;  // of a turn
+};
+
+// As many as about `seconds` take; some batches at least, and as many for each worker.
+std::int64_t samples_of_a_turn(double rate, const Turns& turns, const InputOptions& options) {
+  const std::int64_t step = std::int64_t(options.batch_size) * options.workers;
+  return std::max<std::int64_t>(3, std::int64_t(rate * turns.seconds) / step) * step;
+}
+
+void take_turns(std::vector<Contender>& contenders, const Turns& turns, const InputOptions& options) {
+  for (Contender& contender : contenders) {
+    // The first turn of a peer starts its processes; the second says how fast it is.
+    const std::int64_t few = samples_of_a_turn(0, turns, options);
+    contender.seconds(few);
+    contender.samples = samples_of_a_turn(double(few) / contender.seconds(few), turns, options);
+  }
+  for (int round = 0; round < turns.rounds; ++round) {
+    for (Contender& contender : contenders) {
+      contender.rates.rates.push_back(double(contender.samples) / contender.seconds(contender.samples));
+    }
+  }
+}
+
+InputReport measure(const InputOptions& options, const Turns& turns, const std::string& python) {
+  InputReport report{.input = open_case(options), .options = options};
+  std::optional<PeerProcess> peer;
+  if (!python.empty()) {
+    if (options.data_path.empty()) throw UsageError("bench input: --peer reads files: it needs --data-path");
+    peer.emplace(python, report.input, options);
+    report.peer = peer->about();
+  }
+  const auto batches = batches_of(report.input);
+  TurnTime total;
+  const auto ours = [&](std::int64_t samples) {
+    const TurnTime time = our_turn(batches, options, samples);
+    total.whole += time.whole, total.waiting += time.waiting;
+    return time.whole;
+  };
+  std::vector<Contender> contenders;
+  const int workers = options.workers;
+  contenders.push_back({ours, {"lockstep, " + std::to_string(workers) + (workers == 1 ? " worker" : " workers"), {}}});
+  for (std::size_t i = 0; peer && i < peer->contenders().size(); ++i) {
+    contenders.push_back(
+        {[&peer, i](std::int64_t samples) { return peer->seconds(i, samples); }, {peer->contenders()[i], {}}});
+  }
+  take_turns(contenders, turns, options);
+  for (Contender& contender : contenders) report.contenders.push_back(std::move(contender.rates));
+  report.waiting = total.waiting / total.whole;
+  report.split = split_of(report.input, std::clamp<std::int64_t>(contenders[0].samples / 2, 100, 20'000));
+  return report;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  InputOptions options;
+  Turns turns;
+  std::string python;
+  bool json = false;
+  CLI::App app("How many pictures a second the input path makes ready.", "lockstep bench input");
+  app.add_option(
+      "--data-path", options.data_path,
+      "an ImageFolder (a folder per class), or a folder with MNIST's files; without it pictures are made up");
+  app.add_option(
+      "--transforms", options.transforms,
+      "cifar (RandomCrop 32 of padding 4, flip), photos (RandomResizedCrop 224, flip) or mnist (none); all end "
+      "in ToTensor and Normalize; without it what fits the pictures");
+  app.add_flag("--in-memory", options.in_memory, "decode all pictures before");
+  app.add_option("--workers", options.workers, "threads of the loader")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--batch-size", options.batch_size)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--rounds", turns.rounds, "turns of each contender")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seconds", turns.seconds, "of one turn, about")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--peer", python, "a Python with torchvision: measures its DataLoader beside");
+  app.add_flag("--json", json, "every turn's rate, for programs");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const InputReport report = measure(options, turns, python);
+    std::fputs((json ? to_json(report) : to_text(report)).c_str(), stdout);
+    return kExitDone;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
+    return exit_code(error);
+  }
+}

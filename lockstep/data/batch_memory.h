@@ -1,0 +1,32 @@
+#pragma once
+
+// Memory of batches, used again: fresh memory costs a page fault for every 4 KiB, more than it costs to
+// make a batch of small pictures.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+
+namespace lockstep::data {
+
+/// Makes tensors whose memory comes back here when the last of them and their views is gone, and is handed
+/// out again. So it grows to what is in use at the same time. At most kKept blocks lie here unused. Tensors
+/// may outlive it. Thread-safe.
+class BatchMemory {
+ public:
+  static constexpr std::size_t kKept = 8;
+
+  BatchMemory();
+
+  /// Not initialised, aligned to 64 bytes. Sizes at least 1; the tensor cannot be resized to more.
+  at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type,
+                   at::MemoryFormat format = at::MemoryFormat::Contiguous) const;
+
+  struct Blocks;
+
+ private:
+  std::shared_ptr<Blocks> blocks_;
+};
+
+}  // namespace lockstep::data
