@@ -1,6 +1,7 @@
 // The worker of `lockstep train`: one rank of a run. Started by our agent, torchrun, mpirun,
 // srun, or alone.
 
+#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include <csignal>
@@ -20,9 +21,16 @@ using namespace lockstep;
 
 void say(const std::string& text) { std::cerr << "lockstep: error: " + text + "\n" << std::flush; }
 
+// One line; what libtorch throws has its own call stack behind it.
+std::string text_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  const std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
+  return text.substr(0, text.find('\n'));
+}
+
 // For the launcher, which quotes it in its report. `failure` tells where, `error` why.
 void leave_word(Failure failure, const std::exception& error) {
-  failure.cause = error.what();
+  failure.cause = text_of(error);
   rendezvous::write_error_file(failure);
 }
 
@@ -43,11 +51,11 @@ int run(const train::Options& options, const comm::World& world) {
     return kExitDone;
   } catch (const std::exception& error) {
     const int code = exit_code(error);
-    group.abort(error.what(), code);
+    group.abort(text_of(error), code);
     const bool agent_reports = world.place().launcher == "lockstep" && code != kExitUsage;
     if (group.node().member.first_to_fail()) {
       leave_word(base::read_failure(group.node().member.page()), error);
-      if (!agent_reports) say(error.what());
+      if (!agent_reports) say(text_of(error));
     }
     return code;
   }
@@ -81,13 +89,13 @@ int main(int argc, char** argv) {
   } catch (const GroupAborted& aborted) {  // while joining: told by the rank that gave up first
     if (aborted.failure().rank == rank) {
       leave_word(aborted.failure(), aborted);
-      say(aborted.what());
+      say(text_of(aborted));
     }
     return exit_code(aborted);
   } catch (const std::exception& error) {
     if (speaks) {
       leave_word({.rank = rank}, error);
-      say(error.what());
+      say(text_of(error));
     }
     return exit_code(error);
   }

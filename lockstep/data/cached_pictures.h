@@ -36,6 +36,7 @@ class CachedPictures : public PictureSet {
 
   std::int64_t size() const override { return set_->size(); }
   Sample get(std::int64_t index) const override;
+  std::string file_of(std::int64_t index) const override { return set_->file_of(index); }
   const std::vector<std::string>& classes() const override { return set_->classes(); }
 
   /// Any thread may ask; counts of calls that are under way may be missing.

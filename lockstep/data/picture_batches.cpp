@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <new>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -26,6 +27,18 @@ SampleKey PictureBatches::key(std::uint64_t epoch, std::int64_t index) const {
   return {.seed = options_.seed, .epoch = epoch, .index = std::uint64_t(index)};
 }
 
+std::string PictureBatches::name_of(std::int64_t index) const {
+  const std::string file = set_->file_of(index);
+  return "sample " + std::to_string(index) + (file.empty() ? "" : " ('" + file + "')");
+}
+
+// Decoders name the file, transforms know of none.
+std::string PictureBatches::told(std::int64_t index, const std::string& error) const {
+  const std::string file = set_->file_of(index);
+  const bool names_file = !file.empty() && error.find(file) != std::string::npos;
+  return (names_file ? "sample " + std::to_string(index) : name_of(index)) + ": " + error;
+}
+
 Sample PictureBatches::prepared(const SampleKey& key) const {
   try {
     Sample sample = set_->get(std::int64_t(key.index));
@@ -33,7 +46,11 @@ Sample PictureBatches::prepared(const SampleKey& key) const {
     sample.picture.window();  // decoded now, for its error to be this sample's
     return sample;
   } catch (const UsageError& error) {
-    throw UsageError("sample " + std::to_string(key.index) + ": " + error.what());
+    throw UsageError(told(std::int64_t(key.index), error.what()));
+  } catch (const std::bad_alloc&) {
+    throw Error(told(std::int64_t(key.index), "not enough memory for it"));
+  } catch (const std::exception& error) {
+    throw Error(told(std::int64_t(key.index), error.what()));
   }
 }
 
@@ -70,9 +87,8 @@ Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> in
       slot = static_cast<char*>(batch.data.mutable_data_ptr());
     }
     if (sample.picture.size() != first.size() || sample.picture.channels() != first.channels()) {
-      throw UsageError("sample " + std::to_string(index) + " is " + shape_of(sample.picture) + ", sample " +
-                       std::to_string(indices[0]) + " of the batch " + shape_of(first) +
-                       ": a transform to one size is missing");
+      throw UsageError(name_of(index) + " is " + shape_of(sample.picture) + ", " + name_of(indices[0]) +
+                       " of the batch " + shape_of(first) + ": a transform to one size is missing");
     }
     write(sample.picture, key(epoch, index), slot);
     slot += normalize_.slot(slot, first.size(), first.channels()).bytes();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "lockstep/data/batch.h"
 #include "lockstep/data/batch_memory.h"
@@ -40,6 +41,8 @@ class PictureBatches : public Batches {
 
  private:
   SampleKey key(std::uint64_t epoch, std::int64_t index) const;
+  std::string name_of(std::int64_t index) const;
+  std::string told(std::int64_t index, const std::string& error) const;
   Sample prepared(const SampleKey& key) const;
   void write(const Picture& picture, const SampleKey& key, void* place) const;
   at::Tensor empty_like(const Picture& first, std::int64_t count) const;

@@ -25,6 +25,9 @@ class PictureSet {
   /// outlive it. What is wrong with a sample's file is a UsageError that names the file.
   virtual Sample get(std::int64_t index) const = 0;
 
+  /// The file of a sample, for messages; "" when it has none of its own.
+  virtual std::string file_of(std::int64_t index) const;
+
   /// Names; the place of a name is its label.
   virtual const std::vector<std::string>& classes() const = 0;
 };

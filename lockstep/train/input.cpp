@@ -46,6 +46,7 @@ PictureSet open_set(const Options& options, bool train) {
   if (options.dataset == "fashion-mnist") return held(data::load_fashion_mnist(path, train));
   if (options.dataset == "cifar10") return held(data::load_cifar10(path, train));
   if (options.dataset == "cifar100") return held(data::load_cifar100(path, train));
+  if (options.dataset == "cifar100-coarse") return held(data::load_cifar100(path, train, data::CifarLabels::coarse));
   if (options.dataset == "imagefolder") {
     const std::string folder = train ? (fs::path(path) / "train").string() : test_folder(path);
     return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, train)), options);
@@ -103,9 +104,10 @@ models::ImageTask task_of(const data::PictureBatches& batches) {
 
 // Of the sets whose pictures are known without reading them.
 models::ImageTask known_task(const Options& options) {
-  const bool cifar = options.dataset == "cifar10" || options.dataset == "cifar100";
+  const bool cifar = options.dataset.starts_with("cifar");
   models::ImageTask task{.channels = cifar ? 3 : 1, .height = cifar ? 32 : 28, .classes = 10};
   if (options.dataset == "cifar100") task.classes = 100;
+  if (options.dataset == "cifar100-coarse") task.classes = 20;
   if (options.transforms == "imagenet") task.height = options.train_crop_size;
   task.width = task.height;
   return task;

@@ -31,6 +31,10 @@ RunSize size_of(const Options& options, int world_size, const Input& input) {
   RunSize size{.world_size = world_size};
   size.train_samples = input.train ? input.train->size() : 0;
   size.plan = plan_batch(options, world_size, size.train_samples);
+  if (input.mix && size.plan.shard_batch < 2)
+    throw UsageError(
+        "--mixup-alpha and --cutmix-alpha mix the samples of a shard, and a shard has only one: a larger "
+        "--batch-size, or fewer --logical-shards");
   if (reads_data(options)) size.total_steps = steps_in_run(options, steps_per_epoch(size.plan, size.train_samples));
   return size;
 }

@@ -172,8 +172,9 @@ void Parser::add_input() {
   add_alpha("--cutmix-alpha", "Paste parts of samples into others; with --mixup-alpha one of both per step [0: do not]",
             options_.cutmix_alpha);
   add_text("--index-cache", "DIR", "Remember here what the folders of an imagefolder hold", options_.index_cache);
-  add_integer("--cache-images", "MiB of decoded pictures that each process keeps in memory [0]", options_.cache_images,
-              0, kMostMebibytes);
+  add_integer("--cache-images",
+              "MiB of decoded pictures that each process keeps of the training set, and as many to evaluate on [0]",
+              options_.cache_images, 0, kMostMebibytes);
   add_integer("-j,--workers", "Threads per process that prepare batches [1]", options_.workers, 1, kMostThreads);
 }
 
@@ -208,7 +209,7 @@ void Parser::add_reproducibility() {
   add_text("--save-weights", "FILE", "Write the final weights (safetensors)", options_.save_weights);
   add_integer("--threads", "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored [1]",
               options_.threads, 1, kMostThreads);
-  add("--timeout", "SECONDS", "Longest wait for another process [300]",
+  add("--timeout", "SECONDS", "Longest wait for another process, or for a batch [300]",
       [this](const std::string& flag, const std::string& value) {
         options_.timeout = real(flag, value, "seconds, more than 0 and at most 1000000",
                                 [](double x) { return x > 0 && x <= kMostSeconds; });
@@ -283,21 +284,23 @@ void Parser::settle_transforms() {
 
 // Asked for and without effect would be a silent loss.
 void Parser::check_transforms() const {
-  const auto refuse = [&](const char* flag, const std::string& wanted) {
-    if (given(flag))
-      throw UsageError(std::string(flag) + " has no meaning for --transforms " + options_.transforms + wanted);
+  const std::string& transforms = options_.transforms;
+  const bool imagenet = transforms == "imagenet", cifar = transforms == "cifar";
+  const bool policy = options_.auto_augment != "none";
+  const auto refuse_unless = [&](bool useful, const char* flag, const std::string& reason) {
+    if (!useful && given(flag)) throw UsageError(std::string(flag) + " has no meaning " + reason);
   };
-  if (options_.transforms != "imagenet")
-    for (const char* flag : {"--train-crop-size", "--val-resize-size", "--val-crop-size"})
-      refuse(flag, ": it is for imagenet");
-  if (options_.transforms == "imagenet" || options_.transforms == "cifar") {
-    if (options_.auto_augment != "none" && options_.interpolation == "bicubic")
-      throw UsageError("--interpolation bicubic with --auto-augment " + options_.auto_augment +
-                       ": turning pictures knows only nearest and bilinear");
-    return;
-  }
+  for (const char* flag : {"--train-crop-size", "--val-resize-size", "--val-crop-size"})
+    refuse_unless(imagenet, flag, "for --transforms " + transforms + ": it is for imagenet");
+  for (const char* flag : {"--val-resize-size", "--val-crop-size"})
+    refuse_unless(options_.eval, flag, "with --no-eval");
   for (const char* flag : {"--auto-augment", "--random-erase", "--interpolation"})
-    refuse(flag, ": it is for cifar and imagenet");
+    refuse_unless(imagenet || cifar, flag, "for --transforms " + transforms + ": it is for cifar and imagenet");
+  refuse_unless(imagenet || policy, "--interpolation",
+                "for --transforms cifar without --auto-augment: nothing is resized or turned");
+  if (policy && options_.interpolation == "bicubic")
+    throw UsageError("--interpolation bicubic with --auto-augment " + options_.auto_augment +
+                     ": turning pictures knows only nearest and bilinear");
 }
 
 bool Parser::given(const char* flag) const { return app_.get_option(flag)->count() > 0; }
@@ -347,8 +350,8 @@ const std::vector<std::string>& model_names() {
 }
 
 const std::vector<std::string>& dataset_names() {
-  static const std::vector<std::string> names = {"digits",  "mnist",    "fashion-mnist",
-                                                 "cifar10", "cifar100", "imagefolder"};
+  static const std::vector<std::string> names = {"digits",   "mnist",           "fashion-mnist", "cifar10",
+                                                 "cifar100", "cifar100-coarse", "imagefolder"};
   return names;
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/support/image_files.h"
@@ -27,10 +28,12 @@ class TrainInput : public ::testing::Test {
   }
 
   Flags train(const Flags& more = {}) const {
-    Flags flags = {
-        LOCKSTEP_PROGRAM, "train", "-n",      "2",   "--dataset",    "imagefolder", "--data-path",  folder_.path(),
-        "--transforms",   "none",  "--model", "mlp", "--batch-size", "4",           "--print-freq", "1"};
+    Flags flags = {LOCKSTEP_PROGRAM, "train",        "-n",           "2", "--dataset", "imagefolder",
+                   "--data-path",    folder_.path(), "--print-freq", "1"};
     flags.insert(flags.end(), more.begin(), more.end());
+    const std::vector<Flags> usual = {{"--transforms", "none"}, {"--model", "mlp"}, {"--batch-size", "4"}};
+    for (const Flags& flag : usual)
+      if (std::ranges::find(more, flag[0]) == more.end()) flags.insert(flags.end(), flag.begin(), flag.end());
     return flags;
   }
 
@@ -76,7 +79,28 @@ TEST_F(TrainInput, FilesThatAreNoPicture) {
 
 TEST_F(TrainInput, PicturesOfAnotherSize) {
   const std::string file = replace("train/bee/7.jpg", testing::jpeg_file(testing::picture(12, 13)));
-  expect_refused({"is 12x13", "12x12", "a transform to one size is missing"});
+  expect_refused({"12x13", "12x12", "'" + file + "'", "a transform to one size is missing"});
+}
+
+TEST_F(TrainInput, PicturesThatATransformCannotTake) {
+  const std::string file = replace("train/bee/7.jpg", testing::jpeg_file(testing::picture(6, 6)));
+  Job job(train({"--transforms", "cifar"}));
+  expect_refused(job, {"('" + folder_.path(), "RandomCrop: 32x32 out of a picture of "});
+}
+
+TEST_F(TrainInput, MixingNeedsTwoSamples) {
+  Job job(train({"--mixup-alpha", "1", "--logical-shards", "8"}));
+  expect_refused(job, {"mix the samples of a shard, and a shard has only one"});
+}
+
+// BatchNorm refuses a last step of one sample per shard, by an exception with a call stack.
+TEST_F(TrainInput, WhatTorchThrowsComesWithoutItsCallStack) {
+  for (int i = 1; i < 20; ++i) fs::remove(folder_.file("train/ant/" + std::to_string(i) + ".jpg"));
+  for (int i = 8; i < 20; ++i) fs::remove(folder_.file("train/bee/" + std::to_string(i) + ".jpg"));
+  Job job(train({"--model", "resnet18", "--batch-size", "1", "--no-eval"}));
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_EQ(testing::lines(job.err()).size(), 3u) << "not the launcher's report: " << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("forward: Expected more than 1 value per channel"));
 }
 
 TEST_F(TrainInput, FilesThatCannotBeOpened) {

@@ -43,6 +43,7 @@ class ImageFolder : public PictureSet {
   std::int64_t size() const override { return std::int64_t(entries_.size()); }
   /// UsageError also for an index outside the set.
   Sample get(std::int64_t index) const override;
+  std::string file_of(std::int64_t index) const override { return entries_.at(std::size_t(index)).path; }
   const std::vector<std::string>& classes() const override { return classes_; }
   const std::vector<Entry>& entries() const { return entries_; }
 

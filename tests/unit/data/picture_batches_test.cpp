@@ -145,6 +145,37 @@ TEST(PictureBatches, AFileRemovedInMidEpochIsNamedOnceByTheLoader) {
   EXPECT_GT(loader.statistics().workers[0].decode_seconds, 0);
 }
 
+// A set whose files exist in name only.
+class Failing : public PictureSet {
+ public:
+  std::int64_t size() const override { return 3; }
+  Sample get(std::int64_t index) const override {
+    if (index == 0) throw std::runtime_error("no driver");
+    if (index == 1) throw std::bad_alloc();
+    return {Picture(Image(2, 2, 3)), 0};
+  }
+  std::string file_of(std::int64_t index) const override { return "/set/" + std::to_string(index); }
+  const std::vector<std::string>& classes() const override { return classes_; }
+
+ private:
+  std::vector<std::string> classes_ = {"one"};
+};
+
+TEST(PictureBatches, NameSampleAndFileOfWhateverIsThrown) {
+  const PictureBatches batches(std::make_shared<Failing>(), Compose().then(RandomCrop({.size = {4, 4}})));
+  const auto message = [&](std::int64_t index) -> std::string {
+    try {
+      batches.make(0, {&index, 1});
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(message(0), "sample 0 ('/set/0'): no driver");
+  EXPECT_EQ(message(1), "sample 1 ('/set/1'): not enough memory for it");
+  EXPECT_EQ(message(2).rfind("sample 2 ('/set/2'): RandomCrop: ", 0), 0u);
+}
+
 TEST(PictureBatches, OfNoSamplesAreEmpty) {
   const Batch batch = PictureBatches(colours(), Compose()).make(0, {});
   EXPECT_EQ(batch.data.numel(), 0);

@@ -218,6 +218,11 @@ TEST(OptionErrors, TransformFlagsWithoutEffect) {
             "--train-crop-size has no meaning for --transforms none: it is for imagenet");
   EXPECT_EQ(refusal({"--dataset", "cifar10", "--data-path", "x", "--val-crop-size", "64"}),
             "--val-crop-size has no meaning for --transforms cifar: it is for imagenet");
+  EXPECT_EQ(
+      refusal({"--dataset", "cifar10", "--data-path", "x", "--interpolation", "nearest"}),
+      "--interpolation has no meaning for --transforms cifar without --auto-augment: nothing is resized or turned");
+  EXPECT_EQ(refusal({"--dataset", "imagefolder", "--data-path", "x", "--val-crop-size", "64", "--no-eval"}),
+            "--val-crop-size has no meaning with --no-eval");
   EXPECT_EQ(refusal({"--random-erase", "0.1"}),
             "--random-erase has no meaning for --transforms none: it is for cifar and imagenet");
   EXPECT_EQ(refusal({"--dataset", "cifar10", "--data-path", "x", "--auto-augment", "ra", "--interpolation", "bicubic"}),
