@@ -50,7 +50,8 @@ int fetch_command(const std::vector<std::string>& words) {
   const bool quiet = arguments.has("--quiet");
   data::DownloadProgress progress(quiet ? -1 : STDERR_FILENO);
   const bool done = fetch(recipe, folder, patience, progress);
-  if (!quiet) std::printf("%s: %s in '%s'\n", name.c_str(), done ? "whole" : "already there, whole,", folder.c_str());
+  const char* state = done ? "whole" : "already there, whole,";
+  if (!quiet) std::printf("%s: %s in '%s'\n", name.c_str(), state, base::shown(folder).c_str());
   return kExitDone;
 }
 

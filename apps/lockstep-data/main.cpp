@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <new>
 
 #include "commands.h"
 #include "lockstep/base/error.h"
@@ -39,8 +40,11 @@ int main(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);
     const int code = lockstep::app::dispatch({argv + 1, argv + argc});
     return std::fflush(stdout) == 0 ? code : lockstep::kExitFailure;
+  } catch (const std::bad_alloc&) {
+    std::fputs("lockstep: error: more memory needed than there is\n", stderr);
+    return lockstep::kExitFailure;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
+    std::fprintf(stderr, "lockstep: error: %s\n", lockstep::base::shown(error.what()).c_str());
     return lockstep::exit_code(error);
   }
 }

@@ -33,6 +33,32 @@ bool begins_with(std::string_view name, std::string_view start) {
 /// One edit in a word of up to 3 letters, two in one of up to 8, a third of it beyond.
 std::size_t most_edits(std::size_t length) { return std::max<std::size_t>(length / 3, length <= 3 ? 1 : 2); }
 
+bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+/// The length of the character of UTF-8 that `text` begins with; 0: none, or a control character.
+std::size_t printable(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  if (!std::all_of(text.begin() + 1, text.begin() + std::ptrdiff_t(length), continues)) return 0;
+  const unsigned char second = byte(1);
+  if (first == 0xc2 && second < 0xa0) return 0;  // U+0080 to U+009F: control characters
+  const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+  const bool no_character = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
+  return overlong || no_character ? 0 : length;
+}
+
+std::string escaped(char byte) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  const auto value = static_cast<unsigned char>(byte);
+  if (byte == '\n') return "\\n";
+  if (byte == '\r') return "\\r";
+  if (byte == '\t') return "\\t";
+  return {'\\', 'x', kDigits[value >> 4], kDigits[value & 15]};
+}
+
 }  // namespace
 
 std::string nearest(std::string_view wrong, const std::vector<std::string>& valid) {
@@ -68,6 +94,20 @@ std::string unknown_name(std::string_view kind, std::string_view wrong, const st
   const std::string meant = nearest(wrong, valid);
   if (!meant.empty()) text += ": did you mean '" + meant + "'?";
   return valid.empty() ? text : text + " (one of " + join(valid) + ")";
+}
+
+std::string shown(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const std::size_t length = printable(text);
+    if (length > 0) {
+      line += text.substr(0, length);
+    } else {
+      line += escaped(text[0]);
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return line;
 }
 
 std::string size_text(std::uint64_t bytes) {

@@ -64,6 +64,10 @@ TEST(DataUsage, RefusesWithOneLine) {
   expect_refused({"fetch", "minst"}, "did you mean 'mnist'?");
   expect_refused({"fetch", "mnist", "--to"}, "--to needs a value");
   expect_refused({"fetch", "mnist", "--mirror", "ftp://here"}, "mirror 'ftp://here'");
+  expect_refused({"fetch", "mnist", "--mirror", "http://here:99999/"}, "mirror 'http://here:99999/': no address: ");
+  expect_refused({"fetch", "mnist", "--mirror", "http://here/\r\nX: y"}, "mirror 'http://here/\\r\\nX: y': ");
+  expect_refused({"inspect", "no\nfolder\x1b[2J"}, "'no\\nfolder\\x1b[2J': No such file or directory");
+  expect_refused({"fetch", "mni\nst"}, "unknown data set 'mni\\nst'");
   expect_refused({"fetch", "mnist", "--timeout", "soon"}, "--timeout 'soon': an integer from 1 to 86400 expected");
 }
 

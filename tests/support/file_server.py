@@ -9,6 +9,8 @@ Prints its port, then a line for each request: "HOW NAME RANGE". HOW:
   slow      16 KiB every 5 ms                     longer    one byte too many
   redirect  to plain                              circle    to itself, for ever
   shifted   a range is answered with one that begins a byte later
+  page      200 and a page of HTML, whatever is asked for
+  chunked   as no-range, without saying how much
 """
 import http.server
 import sys
@@ -34,6 +36,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.redirect("/plain/" + name if how == "redirect" else self.path)
         if how == "silent":
             return time.sleep(FOR_EVER)
+        if how == "page":
+            return self.answer("no-range", b"<html>Please log in</html>", 0)
         file = FOLDER / name
         if not file.is_file():
             return self.send_error(404)
@@ -46,7 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def answer(self, how, content, start):
-        ranged = start > 0 and how != "no-range"
+        ranged = start > 0 and how not in ("no-range", "chunked")
         if ranged and start >= len(content):
             return self.send_error(416)
         rest = content[start:] if ranged else content
@@ -54,7 +58,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if ranged:
             shift = how == "shifted"
             self.send_header("Content-Range", f"bytes {start + shift}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(rest)))
+        if how != "chunked":  # then the end of the connection is the end
+            self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
         self.send(how, rest, start)
 

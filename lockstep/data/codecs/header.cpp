@@ -12,6 +12,22 @@
 namespace lockstep::data {
 namespace {
 
+constexpr std::size_t kMostHeader = 16 << 20;
+
+// More bytes may hold the header; what every other error says stays true whatever follows.
+class HeaderEndsEarly : public UsageError {
+ public:
+  using UsageError::UsageError;
+};
+
+[[noreturn]] void ends_early(const std::string& name, const std::string& what, std::size_t offset, std::size_t size) {
+  try {
+    refuse(name, what, offset, size);
+  } catch (const UsageError& error) {
+    throw HeaderEndsEarly(error.what());
+  }
+}
+
 std::uint32_t big_endian(std::span<const std::uint8_t> bytes) {
   std::uint32_t value = 0;
   for (const std::uint8_t byte : bytes) value = value << 8 | byte;
@@ -28,7 +44,7 @@ bool stands_alone(std::uint8_t marker) { return marker == 0x01 || (marker >= 0xd
 ImageHeader jpeg_header(std::span<const std::uint8_t> bytes, const std::string& name) {
   constexpr std::size_t kFrame = 8;
   std::size_t at = 2;
-  const auto truncated = [&] { refuse(name, "truncated: no JPEG frame header", at, bytes.size()); };
+  const auto truncated = [&] { ends_early(name, "truncated: no JPEG frame header", at, bytes.size()); };
   while (at + 2 + kFrame <= bytes.size()) {
     if (bytes[at] != 0xff) refuse(name, "damaged JPEG (no marker)", at, bytes.size());
     const std::uint8_t marker = bytes[at + 1];
@@ -47,7 +63,7 @@ ImageHeader jpeg_header(std::span<const std::uint8_t> bytes, const std::string& 
 ImageHeader png_header(std::span<const std::uint8_t> bytes, const std::string& name) {
   constexpr std::size_t kHeaderEnd = 26;
   constexpr std::array<const char*, 7> kColors = {"grey", "?", "RGB", "palette", "grey with alpha", "?", "RGBA"};
-  if (bytes.size() < kHeaderEnd) refuse(name, "truncated: no PNG header", bytes.size(), bytes.size());
+  if (bytes.size() < kHeaderEnd) ends_early(name, "truncated: no PNG header", bytes.size(), bytes.size());
   const std::uint32_t width = big_endian(bytes.subspan(16, 4)), height = big_endian(bytes.subspan(20, 4));
   constexpr std::uint32_t kMost = std::numeric_limits<int>::max();
   if (width > kMost || height > kMost) refuse(name, "damaged PNG (impossible size)", 16, bytes.size());
@@ -66,19 +82,21 @@ ImageHeader image_header(std::span<const std::uint8_t> bytes, const std::string&
   return header;
 }
 
+// Each round looks at twice as many bytes, from the first on: together no more than twice as many as the last one.
 ImageHeader read_image_header(const std::string& path) {
-  constexpr std::size_t kStep = 64 << 10;
   const std::unique_ptr<ByteSource> file = open_bytes(path);
   std::vector<std::uint8_t> bytes;
-  for (;;) {
+  for (std::size_t wanted = 64 << 10;; wanted *= 2) {
     const std::size_t before = bytes.size();
-    bytes.resize(before + kStep);
-    bytes.resize(before + file->read(bytes.data() + before, kStep));
-    const bool all = bytes.size() < before + kStep;
+    bytes.resize(wanted);
+    bytes.resize(before + file->read(bytes.data() + before, wanted - before));
     try {
       return image_header(bytes, path);
-    } catch (const UsageError&) {
-      if (all) throw;
+    } catch (const HeaderEndsEarly&) {
+      if (bytes.size() < wanted) throw;
+      if (wanted >= kMostHeader) {
+        throw UsageError("'" + path + "': no image header in the first " + std::to_string(wanted) + " bytes");
+      }
     }
   }
 }

@@ -18,7 +18,8 @@ struct ImageHeader {
 /// two, no pixels or more than kMaxPixels, or no header within `bytes`.
 ImageHeader image_header(std::span<const std::uint8_t> bytes, const std::string& name);
 
-/// The same for the file `path`, of which no more is read than needed, in steps of 64 KiB.
+/// The same for the file `path`, of which 64 KiB are read, and more only as long as the header may still come: twice
+/// as much each time. UsageError also when it does not stand in the first 16 MiB, or the file cannot be read.
 ImageHeader read_image_header(const std::string& path);
 
 }  // namespace lockstep::data

@@ -106,16 +106,28 @@ class Transfer {
   bool begin() {
     begun_ = true;
     if (part_.size() == 0) return true;
-    if (status() != kPartialContent) {
-      part_.restart();
-      return true;
-    }
+    if (status() != kPartialContent) return begin_with_all();
     curl_header* header = nullptr;
     const bool said = curl_easy_header(curl_.get(), "Content-Range", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
     const std::string range = said ? header->value : "";
     if (range_start(range) == std::int64_t(part_.size())) return true;
     objection_ = "asked for bytes from " + std::to_string(part_.size()) + " on, answers with '" + range + "'";
     part_.restart();
+    return false;
+  }
+
+  // The answer is no rest. What is kept gives way to the whole file only, not to any page that says 200.
+  bool begin_with_all() {
+    curl_off_t length = -1;
+    curl_easy_getinfo(curl_.get(), CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    if (length >= 0 && std::uint64_t(length) == bytes_) {
+      part_.restart();
+      return true;
+    }
+    objection_ = "asked for bytes from " + std::to_string(part_.size()) + " on, answers with HTTP " +
+                 std::to_string(status()) + " and " +
+                 (length < 0 ? "a body of unknown length" : std::to_string(length) + " bytes") + ", not with all " +
+                 std::to_string(bytes_);
     return false;
   }
 

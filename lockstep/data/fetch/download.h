@@ -32,7 +32,8 @@ struct Outcome {
 using OnBytes = std::function<void(std::uint64_t)>;
 
 /// Completes `part`, which has no more, to `bytes` bytes from `url`, asking only for what is not there yet; when
-/// the server sends everything all the same, or says that there is no such rest, the part file is begun anew.
+/// the server sends everything all the same, in as many bytes as expected, or says that there is no such rest, the part
+/// file is begun anew. Another answer leaves it as it is.
 /// An https address may redirect to https only; five redirections at most. The proxies of the environment are
 /// used. What `part` throws goes through.
 Outcome download(const std::string& url, PartFile& part, std::uint64_t bytes, const Patience& patience,

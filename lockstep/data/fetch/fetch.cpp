@@ -51,10 +51,10 @@ void complete(PartFile& part, const RemoteFile& file, const std::vector<std::str
   for (const std::string& mirror : mirrors) {
     const std::string reason = complete_from(mirror + file.name, part, file, patience, progress);
     if (reason.empty()) return;
-    reasons.push_back(mirror + file.name + ": " + reason);
+    reasons.push_back(mirror + file.name + ": " + base::shown(reason));
   }
-  const std::string kept = part.size() > 0 ? "; " + std::to_string(part.size()) + " bytes are kept in '" + part.path() +
-                                                 "', the next fetch goes on from there"
+  const std::string kept = part.size() > 0 ? "; " + std::to_string(part.size()) + " bytes are kept in '" +
+                                                 base::shown(part.path()) + "', the next fetch goes on from there"
                                            : "";
   throw Error("cannot download " + base::join(reasons, "; ") + kept);
 }
@@ -68,8 +68,8 @@ bool is_there(const fs::path& target, const Recipe& recipe, const RemoteFile& fi
                                 : archive   ? sums_objection(target)
                                             : sum_objection(target, file);
   if (objection.empty()) return true;
-  throw UsageError("'" + target.string() + "' is there but is not what " + recipe.name + " needs: " + objection +
-                   ": move it away or choose another folder");
+  throw UsageError("'" + base::shown(target.string()) + "' is there but is not what " + recipe.name +
+                   " needs: " + objection + ": move it away or choose another folder");
 }
 
 bool fetch_file(const Recipe& recipe, const RemoteFile& file, const std::string& folder, const Patience& patience,
@@ -97,7 +97,7 @@ bool fetch_file(const Recipe& recipe, const RemoteFile& file, const std::string&
 bool fetch(const Recipe& recipe, const std::string& folder, const Patience& patience, DownloadProgress& progress) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw UsageError("cannot make the folder '" + folder + "': " + error.message());
+  if (error) throw UsageError("cannot make the folder '" + base::shown(folder) + "': " + error.message());
   bool done = false;
   for (const RemoteFile& file : recipe.files) done = fetch_file(recipe, file, folder, patience, progress) || done;
   return done;

@@ -41,7 +41,7 @@ void DownloadProgress::begin(const std::string& file, const std::string& url, st
   bytes_ = bytes;
   tenth_ = done * 10 / bytes;
   drawn_ = {};
-  say(file + ": " + base::size_text(bytes) + " from " + url +
+  say(file + ": " + base::size_text(bytes) + " from " + base::shown(url) +
       (done > 0 ? ", going on after " + base::size_text(done) : ""));
 }
 

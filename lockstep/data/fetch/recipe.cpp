@@ -1,6 +1,9 @@
 #include "lockstep/data/fetch/recipe.h"
 
+#include <curl/curl.h>
+
 #include <algorithm>
+#include <memory>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -48,6 +51,14 @@ const std::vector<Recipe>& recipes() {
   return all;
 }
 
+// "" for an address that libcurl takes.
+std::string address_objection(const std::string& address) {
+  const std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), curl_url_cleanup);
+  if (!url) throw Error("libcurl cannot start");
+  const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, address.c_str(), 0);
+  return code == CURLUE_OK ? "" : curl_url_strerror(code);
+}
+
 }  // namespace
 
 std::vector<std::string> recipe_names() {
@@ -63,9 +74,15 @@ const Recipe& find_recipe(const std::string& name) {
 }
 
 Recipe with_mirror(Recipe recipe, const std::string& mirror) {
+  const auto refuse = [&](const std::string& why) { throw UsageError("mirror '" + base::shown(mirror) + "': " + why); };
   if (!mirror.starts_with("http://") && !mirror.starts_with("https://")) {
-    throw UsageError("mirror '" + mirror + "': an address that begins with https:// or http:// expected");
+    refuse("an address that begins with https:// or http:// expected");
   }
+  if (std::ranges::any_of(mirror, [](unsigned char c) { return c <= ' ' || c == 0x7f; })) {
+    refuse("an address without blanks and control characters expected");
+  }
+  const std::string objection = address_objection(mirror);
+  if (!objection.empty()) refuse("no address: " + objection);
   recipe.mirrors = {mirror.ends_with('/') ? mirror : mirror + "/"};
   return recipe;
 }

@@ -28,7 +28,8 @@ std::vector<std::string> recipe_names();
 /// The set of that name. UsageError for another name.
 const Recipe& find_recipe(const std::string& name);
 
-/// The recipe with `mirror` as its only address. UsageError unless it is an http:// or https:// address.
+/// The recipe with `mirror` as its only address. UsageError unless it is an http:// or https:// address
+/// that libcurl takes.
 Recipe with_mirror(Recipe recipe, const std::string& mirror);
 
 }  // namespace lockstep::data

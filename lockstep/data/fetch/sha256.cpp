@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep::data {
@@ -41,13 +42,13 @@ std::string Sha256::digits() {
 
 std::string sha256_of_file(const std::string& path) {
   const base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) throw_errno("reading '" + path + "'");
+  if (!file) throw_errno("reading '" + base::shown(path) + "'");
   Sha256 sum;
   std::vector<char> block(1 << 20);
   for (;;) {
     const ssize_t got = ::read(file.get(), block.data(), block.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_errno("reading '" + path + "'");
+    if (got < 0) throw_errno("reading '" + base::shown(path) + "'");
     if (got == 0) return sum.digits();
     sum.add(block.data(), std::size_t(got));
   }

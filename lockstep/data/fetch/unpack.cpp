@@ -10,6 +10,7 @@
 
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/data/fetch/part_file.h"
 #include "lockstep/data/fetch/sha256.h"
 
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 void make_folders(const fs::path& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) throw Error("making the folder '" + path.string() + "': " + error.message());
+  if (error) throw Error("making the folder '" + base::shown(path.string()) + "': " + error.message());
 }
 
 // Gone with the object, unless it has been renamed.
@@ -77,7 +78,9 @@ class TarReader {
 
   void begin_content() { done_ = 0; }
 
-  [[noreturn]] void refuse(const std::string& what) const { throw UsageError("'" + path_ + "': " + what); }
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw UsageError("'" + base::shown(path_) + "': " + base::shown(what));
+  }
 
  private:
   void check(int result) {

@@ -1,6 +1,5 @@
 #include <filesystem>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/inspect/kinds.h"
 #include "lockstep/data/readers/cifar.h"
@@ -55,8 +54,8 @@ template <class Load>
 void add_loaded(const std::string& path, Part& part, std::vector<Fault>& faults, Load load) {
   try {
     add_pictures(load(), part);
-  } catch (const UsageError& error) {
-    faults.push_back(fault_from(error.what(), path));
+  } catch (const std::exception& error) {
+    faults.push_back(fault_from(error, path));
   }
 }
 

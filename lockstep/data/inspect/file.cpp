@@ -1,6 +1,5 @@
 #include <filesystem>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/inspect/kinds.h"
 #include "lockstep/data/readers/byte_source.h"
@@ -66,9 +65,9 @@ std::optional<Report> inspect_file(const std::string& path, const InspectOptions
     } else {
       return std::nullopt;
     }
-  } catch (const UsageError& error) {
+  } catch (const std::exception& error) {
     if (report.kind.empty()) throw;
-    report.faults.push_back(fault_from(error.what(), path));
+    report.faults.push_back(fault_from(error, path));
   }
   return report;
 }

@@ -1,8 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <filesystem>
-#include <set>
 
-#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/data/inspect/kinds.h"
 #include "lockstep/data/readers/picture_files.h"
 
@@ -18,7 +18,7 @@ void add_class(const std::string& path, const InspectOptions& options, Part& par
   try {
     files = pictures_below(path);
   } catch (const std::exception& error) {
-    faults.push_back(fault_from(error.what(), path));
+    faults.push_back(fault_from(error, path));
     return;
   }
   part.classes.back().pictures = std::int64_t(files.pictures.size());
@@ -38,23 +38,46 @@ Part look_at_part(const std::string& path, const std::string& name, const Inspec
                   std::vector<Fault>& faults) {
   Part part{.name = name};
   const fs::path folder = fs::path(path) / name;
-  for (const std::string& each : list_folder(folder).folders) add_class(folder / each, options, part, faults);
+  const std::vector<std::string> classes = list_folder(folder).folders;
+  for (const std::string& each : classes) add_class(folder / each, options, part, faults);
+  if (classes.empty()) faults.push_back({folder.string(), "no class folder in it"});
   return part;
 }
 
-// Names of folders that hold class folders and are no classes themselves, in the order of their use.
-std::vector<std::string> part_names(const std::string& path, const std::vector<std::string>& folders) {
-  std::vector<std::string> names;
-  for (const char* name : {"train", "val", "valid", "validation", "test"}) {
-    const bool there = std::ranges::find(folders, name) != folders.end();
-    if (there && !list_folder(fs::path(path) / name).folders.empty()) names.push_back(name);
+// The folders that --data-path takes apart, in the order of their use.
+constexpr std::array<const char*, 3> kParts = {"train", "val", "test"};
+
+bool is_part(const std::string& name) { return std::ranges::find(kParts, name) != kParts.end(); }
+
+// Whether the folders are those that training reads: its pictures are in train, whatever lies beside it. A train
+// without class folders is a class when other classes are its neighbours, and no val or test is.
+bool are_parts(const std::string& path, const std::vector<std::string>& folders) {
+  const auto below = [&](const std::string& name) { return list_folder(fs::path(path) / name); };
+  const auto has_classes = [&](const std::string& name) { return !below(name).folders.empty(); };
+  if (std::ranges::find(folders, "train") == folders.end()) {
+    return std::ranges::all_of(folders, [&](const std::string& name) { return is_part(name) && has_classes(name); });
   }
-  return names.size() == folders.size() ? names : std::vector<std::string>{};
+  if (has_classes("train")) return true;
+  return std::ranges::none_of(folders, [&](const std::string& name) {
+    return !is_part(name) && std::ranges::any_of(below(name).files, has_picture_ending);
+  });
+}
+
+// What stands in the way of training though nothing is damaged.
+std::vector<std::string> notes_on(const std::vector<std::string>& folders) {
+  const auto lacks = [&](const char* name) { return std::ranges::find(folders, name) == folders.end(); };
+  std::vector<std::string> notes, others;
+  std::ranges::remove_copy_if(folders, std::back_inserter(others), is_part);
+  if (!others.empty()) notes.push_back("not looked at: " + base::join(others));
+  if (lacks("train")) notes.push_back("no folder 'train': training needs one");
+  if (lacks("val") && lacks("test")) notes.push_back("no folder 'val' or 'test': training needs --no-eval");
+  return notes;
 }
 
 // A label is the place of the class's name: parts with other classes would have other labels.
 void compare_classes(const std::string& path, const std::vector<Part>& parts, std::vector<Fault>& faults) {
   for (const Part& part : parts) {
+    if (part.classes.empty() || parts[0].classes.empty()) continue;
     for (const ClassCount& each : parts[0].classes) {
       if (std::ranges::find(part.classes, each.name, &ClassCount::name) != part.classes.end()) continue;
       faults.push_back({path + "/" + part.name, "no class '" + each.name + "', which " + parts[0].name + " has"});
@@ -71,16 +94,18 @@ void compare_classes(const std::string& path, const std::vector<Part>& parts, st
 std::optional<Report> inspect_image_folder(const std::string& path, const InspectOptions& options) {
   const std::vector<std::string> folders = list_folder(path).folders;
   if (folders.empty()) return std::nullopt;
-  const std::vector<std::string> names = part_names(path, folders);
   Report report{.path = path, .kind = "ImageFolder", .headers_only = options.quick};
-  if (names.empty()) {
-    report.parts.push_back(look_at_part(path, "", options, report.faults));
-  } else {
-    for (const std::string& name : names) report.parts.push_back(look_at_part(path, name, options, report.faults));
+  if (are_parts(path, folders)) {
+    for (const char* name : kParts) {
+      if (std::ranges::find(folders, name) == folders.end()) continue;
+      report.parts.push_back(look_at_part(path, name, options, report.faults));
+    }
+    report.notes = notes_on(folders);
     compare_classes(path, report.parts, report.faults);
+    return report;
   }
-  const bool any = std::ranges::any_of(report.parts, [](const Part& part) { return part.pictures > 0; });
-  return any ? std::optional(std::move(report)) : std::nullopt;
+  report.parts.push_back(look_at_part(path, "", options, report.faults));
+  return report.parts[0].pictures > 0 ? std::optional(std::move(report)) : std::nullopt;
 }
 
 }  // namespace lockstep::data

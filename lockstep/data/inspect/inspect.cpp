@@ -4,24 +4,26 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/data/inspect/kinds.h"
 
 namespace lockstep::data {
 
 Report inspect(const std::string& path, const InspectOptions& options) {
+  const std::string name = base::shown(path);
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw UsageError("'" + path + "': " + std::strerror(ENOENT));
+  if (!std::filesystem::exists(status)) throw UsageError("'" + name + "': " + std::strerror(ENOENT));
   if (!std::filesystem::is_directory(status)) {
     if (std::optional<Report> report = inspect_file(path, options)) return *std::move(report);
-    throw UsageError("'" + path + "' is no data file: JPEG, PNG, IDX (plain or .gz) or a CIFAR-10 batch expected");
+    throw UsageError("'" + name + "' is no data file: JPEG, PNG, IDX (plain or .gz) or a CIFAR-10 batch expected");
   }
   std::optional<Report> report = inspect_cifar10(path);
   if (!report) report = inspect_cifar100(path);
   if (!report) report = inspect_mnist(path);
   if (!report) report = inspect_image_folder(path, options);
   if (report) return *std::move(report);
-  throw UsageError("'" + path +
+  throw UsageError("'" + name +
                    "' holds no data set: class folders with .jpg or .png files, CIFAR's .bin files or MNIST's files "
                    "expected");
 }

@@ -25,7 +25,7 @@ PictureFacts look_at(const std::string& path, bool quick) {
     facts.kind = header.kind;
     if (!quick) read_image(path);
   } catch (const std::exception& error) {
-    facts.damage = fault_from(error.what(), path).reason;
+    facts.damage = fault_from(error, path).reason;
   }
   return facts;
 }

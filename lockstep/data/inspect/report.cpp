@@ -1,7 +1,9 @@
 #include "lockstep/data/inspect/report.h"
 
 #include <algorithm>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <tuple>
 
 #include "lockstep/base/text.h"
@@ -28,14 +30,17 @@ std::string kinds_text(const Part& part) {
 }
 
 std::string part_text(const Part& part) {
-  std::string text = part.name.empty() ? "" : part.name + ": ";
+  std::string text = part.name.empty() ? "" : base::shown(part.name) + ": ";
   text += count_text(part.pictures, "picture", "pictures") + ", ";
   if (!part.classes.empty()) text += count_text(std::int64_t(part.classes.size()), "class", "classes") + ", ";
   text += base::size_text(part.bytes) + "\n";
+  std::vector<std::string> names;
+  for (const ClassCount& each : part.classes) names.push_back(base::shown(each.name));
   std::size_t width = 0;
-  for (const ClassCount& each : part.classes) width = std::max(width, each.name.size());
-  for (const ClassCount& each : part.classes) {
-    text += "  " + each.name + std::string(width - each.name.size(), ' ') + "  " + std::to_string(each.pictures) + "\n";
+  for (const std::string& name : names) width = std::max(width, name.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += "  " + names[i] + std::string(width - names[i].size(), ' ') + "  " +
+            std::to_string(part.classes[i].pictures) + "\n";
   }
   if (!part.sizes.empty()) text += "  sizes (height x width): " + sizes_text(part.sizes) + "\n";
   if (!part.kinds.empty()) text += "  kinds: " + kinds_text(part) + "\n";
@@ -59,6 +64,17 @@ Json part_json(const Part& part) {
   return json;
 }
 
+// "'path': reason"; the path is empty when the message is none of these.
+Fault quoted_fault(const std::string& message, const std::string& path) {
+  for (const std::string& name : {path, base::shown(path)}) {
+    const std::string front = "'" + name + "': ";
+    if (message.starts_with(front)) return {path, message.substr(front.size())};
+  }
+  const std::size_t end = message.find("': ");
+  if (!message.starts_with("'") || end == std::string::npos) return {};
+  return {message.substr(1, end - 1), message.substr(end + 3)};
+}
+
 }  // namespace
 
 bool SmallerSize::operator()(Size a, Size b) const {
@@ -69,11 +85,18 @@ bool SmallerSize::operator()(Size a, Size b) const {
 }
 
 Fault fault_from(const std::string& message, const std::string& path) {
-  const std::string front = "'" + path + "': ";
-  if (message.starts_with(front)) return {path, message.substr(front.size())};
-  const std::size_t end = message.find("': ");
-  if (!message.starts_with("'") || end == std::string::npos) return {path, message};
-  return {message.substr(1, end - 1), message.substr(end + 3)};
+  for (const std::string start : {"cannot open ", "cannot read the folder ", "cannot read "}) {
+    if (!message.starts_with(start + "'")) continue;
+    const Fault fault = quoted_fault(message.substr(start.size()), path);
+    if (!fault.path.empty()) return {fault.path, start.substr(0, start.size() - 1) + ": " + fault.reason};
+  }
+  const Fault fault = quoted_fault(message, path);
+  return fault.path.empty() ? Fault{path, message} : fault;
+}
+
+Fault fault_from(const std::exception& error, const std::string& path) {
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const std::length_error*>(&error);
+  return memory ? Fault{path, "more memory needed than there is"} : fault_from(std::string(error.what()), path);
 }
 
 Size median(const SizeCounts& sizes) {
@@ -88,13 +111,16 @@ Size median(const SizeCounts& sizes) {
 }
 
 std::string report_as_text(const Report& report) {
-  std::string text = report.path + ": " + report.kind + "\n";
+  std::string text = base::shown(report.path) + ": " + report.kind + "\n";
   for (const Part& part : report.parts) text += part_text(part);
+  for (const std::string& note : report.notes) text += base::shown(note) + "\n";
   if (report.faults.empty()) {
     return text + (report.headers_only ? "no fault found in the headers\n" : "whole: no damaged file\n");
   }
   text += count_text(std::int64_t(report.faults.size()), "fault", "faults") + ":\n";
-  for (const Fault& fault : report.faults) text += "  '" + fault.path + "': " + fault.reason + "\n";
+  for (const Fault& fault : report.faults) {
+    text += "  '" + base::shown(fault.path) + "': " + base::shown(fault.reason) + "\n";
+  }
   return text;
 }
 
@@ -102,11 +128,8 @@ std::string report_as_json(const Report& report) {
   Json parts = Json::array(), faults = Json::array();
   for (const Part& part : report.parts) parts.push_back(part_json(part));
   for (const Fault& fault : report.faults) faults.push_back({{"path", fault.path}, {"reason", fault.reason}});
-  const Json json = {{"path", report.path},
-                     {"kind", report.kind},
-                     {"parts", parts},
-                     {"faults", faults},
-                     {"headers_only", report.headers_only}};
+  const Json json = {{"path", report.path}, {"kind", report.kind},   {"parts", parts},
+                     {"faults", faults},    {"notes", report.notes}, {"headers_only", report.headers_only}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

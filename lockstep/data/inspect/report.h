@@ -3,6 +3,7 @@
 // What `lockstep data inspect` found.
 
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <string>
 #include <vector>
@@ -38,21 +39,26 @@ struct Fault {
   std::string reason;
 };
 
-/// From an error's message, which begins with the path in quotes or is about `path`.
+/// From an error's message, which names a path ("'x': empty", "cannot open 'x': no such file") or is about `path`:
+/// the reason does not name it again.
 Fault fault_from(const std::string& message, const std::string& path);
+
+/// The same from the error, in words also when memory was not enough.
+Fault fault_from(const std::exception& error, const std::string& path);
 
 struct Report {
   std::string path;
   std::string kind;  ///< "ImageFolder", "CIFAR-10 (binary)", ...
   std::vector<Part> parts;
   std::vector<Fault> faults;
-  bool headers_only = false;  ///< pictures in files of their own were not decoded
+  std::vector<std::string> notes;  ///< what training would not like though nothing is damaged, a line each
+  bool headers_only = false;       ///< pictures in files of their own were not decoded
 };
 
 /// The size in the middle, the lower one of two. `sizes` must not be empty.
 Size median(const SizeCounts& sizes);
 
-/// For a person, several lines; one for each fault, at the end.
+/// For a person, several lines; one for each note and fault, at the end. Names are shown by base::shown().
 std::string report_as_text(const Report& report);
 
 /// The same as a JSON object; file names that are no UTF-8 have U+FFFD for the bytes that are none.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::data {
 namespace {
@@ -16,17 +17,7 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 std::string shown(std::string_view text) {
   constexpr std::size_t kMost = 40;
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string line;
-  for (const char c : text.substr(0, kMost)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      line += c;
-    } else {
-      line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
-  return text.size() > kMost ? line + "..." : line;
+  return text.size() > kMost ? base::shown(text.substr(0, kMost)) + "..." : base::shown(text);
 }
 
 CsvRecords::CsvRecords(ByteSource& source, char delimiter, CsvPlace start)

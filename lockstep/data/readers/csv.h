@@ -12,7 +12,7 @@
 
 namespace lockstep::data {
 
-/// A field, as a message shows it: printable, on one line and not endless.
+/// A field, as a message shows it: base::shown(), and not endless.
 std::string shown(std::string_view text);
 
 /// Where a record begins. Lines count from 1.

@@ -55,6 +55,30 @@ TEST(Join, PutsTheSeparatorBetween) {
   EXPECT_EQ(join({"a", "b", "c"}, "|"), "a|b|c");
 }
 
+TEST(Shown, LeavesTextAlone) {
+  for (const char* text : {"", "data/it's here\\", "\u00e4\u00a0\u20ac", "\U0001f600", "\ud7ff\ue000"}) {
+    EXPECT_EQ(shown(text), text);
+  }
+}
+
+TEST(Shown, EscapesControlCharacters) {
+  EXPECT_EQ(shown("a\nb\r\tc\x1b[2Jd\x7f"), "a\\nb\\r\\tc\\x1b[2Jd\\x7f");
+  EXPECT_EQ(shown(std::string_view("\0", 1)), "\\x00");
+  EXPECT_EQ(shown("\xc2\x9b\x32J"), "\\xc2\\x9b2J");  // CSI, in one character
+}
+
+TEST(Shown, EscapesWhatIsNoUtf8) {
+  EXPECT_EQ(shown("\xff\x9b"), "\\xff\\x9b");
+  EXPECT_EQ(shown("\xe2\x82"), "\\xe2\\x82");           // cut off
+  EXPECT_EQ(shown("\xc0\x8a"), "\\xc0\\x8a");           // a newline in two bytes
+  EXPECT_EQ(shown("\xe0\x80\x8a"), "\\xe0\\x80\\x8a");  // in three
+  EXPECT_EQ(shown("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // half a pair of UTF-16
+  EXPECT_EQ(shown("\xf4\x90\x80\x80").size(), 16u);     // beyond the last character
+  EXPECT_EQ(shown("\xf0\x80\x80\x8a").size(), 16u);
+}
+
+TEST(Shown, ChangesNothingTheSecondTime) { EXPECT_EQ(shown(shown("a\n\xff\\n")), shown("a\n\xff\\n")); }
+
 TEST(SizeText, InTheUnitThatFits) {
   EXPECT_EQ(size_text(0), "0 B");
   EXPECT_EQ(size_text(1023), "1023 B");

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "lockstep/data/codecs/decode.h"
 #include "tests/support/image_files.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
@@ -71,6 +74,44 @@ TEST(ImageHeader, IsFoundBehindLongComments) {
   const testing::ScratchFolder folder;
   const std::string path = folder.write("a.jpg", {file.begin(), file.end()});
   EXPECT_EQ(read_image_header(path).size, (Size{20, 30}));
+}
+
+// A file with holes, of more bytes than any memory holds.
+std::string huge_file(const testing::ScratchFolder& folder, const std::string& name, const Bytes& begin) {
+  const std::string path = folder.write(name, {begin.begin(), begin.end()});
+  std::filesystem::resize_file(path, std::uintmax_t(1) << 40);
+  return path;
+}
+
+TEST(ReadImageHeader, ReadsNoMoreOfWhatIsNoPicture) {
+  const testing::ScratchFolder folder;
+  EXPECT_THAT(usage_error([&] { read_image_header(huge_file(folder, "zeros.jpg", {})); }),
+              HasSubstr("zeros.jpg': neither JPEG nor PNG by its first bytes"));
+  const Bytes impossible = png_file({.width = 1u << 31, .height = 1}, {});
+  EXPECT_THAT(usage_error([&] { read_image_header(huge_file(folder, "a.png", impossible)); }),
+              HasSubstr("impossible size"));
+  EXPECT_EQ(read_image_header(huge_file(folder, "b.png", png_file({.width = 3, .height = 2}, {}))).size, (Size{2, 3}));
+}
+
+TEST(ReadImageHeader, LooksForItInTheFirst16MiBOnly) {
+  const testing::ScratchFolder folder;
+  const std::string path = huge_file(folder, "a.jpg", [] {
+    Bytes bytes = {0xff, 0xd8};
+    for (int i = 0; i < 400; ++i) {
+      bytes.insert(bytes.end(), {0xff, 0xfe, 0xff, 0xff});
+      bytes.insert(bytes.end(), 0xffff - 2, 'x');
+    }
+    return bytes;
+  }());
+  EXPECT_THAT(usage_error([&] { read_image_header(path); }),
+              HasSubstr("a.jpg': no image header in the first 16777216 bytes"));
+}
+
+TEST(ReadImage, OfAFileBeyondMemoryIsRefused) {
+  const testing::ScratchFolder folder;
+  const std::string path = huge_file(folder, "a.png", png_file({.width = 3, .height = 2}, {}));
+  EXPECT_EQ(usage_error([&] { read_image(path); }),
+            "cannot read '" + path + "': 1099511627776 bytes, more than memory holds");
 }
 
 }  // namespace

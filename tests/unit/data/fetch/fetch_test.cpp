@@ -114,6 +114,27 @@ TEST_F(Fetch, BeginsAnewWhenTheServerKnowsNoRanges) {
   EXPECT_EQ(got("a.gz"), content_);
 }
 
+TEST_F(Fetch, KeepsThePartWhenAnythingElseIsAnswered) {
+  const std::string kept = content_.substr(0, 1000);
+  folder_.write("a.gz.part", kept);
+  const RemoteFile file = serve("a.gz", content_);
+  EXPECT_THAT(
+      failure(recipe({file}, {"page", "chunked"})),
+      AllOf(HasSubstr("asked for bytes from 1000 on, answers with HTTP 200 and 26 bytes, not with all 300000"),
+            HasSubstr("answers with HTTP 200 and a body of unknown length"),
+            EndsWith("1000 bytes are kept in '" + folder_.file("a.gz.part") + "', the next fetch goes on from there")));
+  EXPECT_EQ(got("a.gz.part"), kept);
+  EXPECT_TRUE(fetch_to(recipe({file}, {"page", "plain"})));
+  EXPECT_EQ(got("a.gz"), content_);
+  EXPECT_EQ(server_.requests().back(), "plain a.gz 1000-");
+}
+
+TEST_F(Fetch, NamesFoldersOnOneLine) {
+  const std::string odd = folder_.write("a\nb\x1b[2J", "") + "/below";
+  DownloadProgress quiet(-1);
+  EXPECT_THAT(usage_error([&] { fetch(recipe({}), odd, {}, quiet); }), HasSubstr("/a\\nb\\x1b[2J/below': "));
+}
+
 TEST_F(Fetch, BeginsAnewWhenTheKeptPartIsOfSomethingElse) {
   folder_.write("a.gz.part", std::string(1000, 'x'));
   EXPECT_TRUE(fetch_to(recipe({serve("a.gz", content_)})));

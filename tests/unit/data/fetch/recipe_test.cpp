@@ -49,5 +49,17 @@ TEST(Recipe, TakesAnotherMirror) {
   }
 }
 
+TEST(Recipe, RefusesAMirrorThatIsNoAddress) {
+  const auto error = [](const std::string& mirror) {
+    return testing::usage_error([&] { with_mirror(find_recipe("mnist"), mirror); });
+  };
+  EXPECT_THAT(error("http://here:99999/"), StartsWith("mirror 'http://here:99999/': no address: "));
+  EXPECT_THAT(error("http://here:x/"), HasSubstr("no address: "));
+  EXPECT_THAT(error("http://:80/mnist/"), HasSubstr("no address: "));
+  EXPECT_EQ(error("http://here/\r\nHost: there"),
+            "mirror 'http://here/\\r\\nHost: there': an address without blanks and control characters expected");
+  EXPECT_THAT(error("http://here/a b"), HasSubstr("without blanks"));
+}
+
 }  // namespace
 }  // namespace lockstep::data

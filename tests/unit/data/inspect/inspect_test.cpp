@@ -84,13 +84,59 @@ TEST(InspectImageFolder, KnowsParts) {
   EXPECT_THAT(report.faults, IsEmpty());
 }
 
+TEST(InspectImageFolder, OnlyNamesWhatLiesBesideTheParts) {
+  const ScratchFolder folder;
+  for (const char* name : {"train/a/1.png", "val/a/1.png", "docs/cover.png"}) folder.write(name, png(4, 4));
+  folder.write("index/train.index", "");
+  const Report report = inspect(folder.path());
+  ASSERT_EQ(report.parts.size(), 2u);
+  EXPECT_EQ(report.parts[1].name, "val");
+  EXPECT_THAT(report.faults, IsEmpty());
+  EXPECT_THAT(report.notes, ElementsAre("not looked at: docs, index"));
+}
+
+TEST(InspectImageFolder, SaysWhatATrainAloneIsGoodFor) {
+  const ScratchFolder folder;
+  folder.write("train/a/1.png", png(4, 4));
+  const Report report = inspect(folder.path());
+  EXPECT_THAT(counts(report.parts.at(0)), ElementsAre("a 1"));
+  EXPECT_THAT(report.faults, IsEmpty());
+  EXPECT_THAT(report.notes, ElementsAre("no folder 'val' or 'test': training needs --no-eval"));
+}
+
+TEST(InspectImageFolder, SaysThatThereIsNoTrain) {
+  const ScratchFolder folder;
+  for (const char* name : {"val/a/1.png", "test/a/1.png"}) folder.write(name, png(4, 4));
+  const Report report = inspect(folder.path());
+  EXPECT_EQ(report.parts.size(), 2u);
+  EXPECT_THAT(report.notes, ElementsAre("no folder 'train': training needs one"));
+}
+
+TEST(InspectImageFolder, ATrainWithoutClassFoldersIsAFault) {
+  const ScratchFolder folder;
+  folder.write("train/1.png", png(4, 4));
+  EXPECT_THAT(faults(inspect(folder.path()), folder), ElementsAre("train: no class folder in it"));
+  folder.write("docs/notes.txt", "");
+  EXPECT_THAT(faults(inspect(folder.path()), folder), ElementsAre("train: no class folder in it"));
+  folder.write("val/a/1.png", png(4, 4));
+  EXPECT_THAT(faults(inspect(folder.path()), folder), ElementsAre("train: no class folder in it"));
+}
+
+TEST(InspectImageFolder, AValWithoutClassFoldersIsAFault) {
+  const ScratchFolder folder;
+  folder.write("train/a/1.png", png(4, 4));
+  folder.write("val/1.png", png(4, 4));
+  EXPECT_THAT(faults(inspect(folder.path()), folder), ElementsAre("val: no class folder in it"));
+}
+
 TEST(InspectImageFolder, TakesTrainForAClassBesideOthers) {
   const ScratchFolder folder;
   folder.write("car/1.png", png(4, 4));
-  folder.write("train/steam/1.png", png(4, 4));
+  folder.write("train/1.png", png(4, 4));
   const Report report = inspect(folder.path());
   ASSERT_EQ(report.parts.size(), 1u);
   EXPECT_THAT(counts(report.parts[0]), ElementsAre("car 1", "train 1"));
+  EXPECT_THAT(report.notes, IsEmpty());
 }
 
 TEST(InspectImageFolder, NamesEveryDamagedFile) {
@@ -105,12 +151,11 @@ TEST(InspectImageFolder, NamesEveryDamagedFile) {
   fs::create_directory_symlink(folder.file("nowhere"), folder.file("b/lost.png"));
   for (const int threads : {1, 3}) {
     const Report report = inspect(folder.path(), {.threads = threads});
-    EXPECT_THAT(faults(report, folder),
-                ElementsAre(StartsWith("a/cut.jpg: truncated: JPEG data end early at offset "),
-                            "a/nothing.png: empty file, a JPEG or PNG image expected",
-                            "b/bitmap.bmp: only JPEG and PNG can be read",
-                            "b/lost.png: cannot open '" + folder.file("b/lost.png") + "': No such file or directory",
-                            "b/text.jpg: neither JPEG nor PNG by its first bytes"));
+    EXPECT_THAT(faults(report, folder), ElementsAre(StartsWith("a/cut.jpg: truncated: JPEG data end early at offset "),
+                                                    "a/nothing.png: empty file, a JPEG or PNG image expected",
+                                                    "b/bitmap.bmp: only JPEG and PNG can be read",
+                                                    "b/lost.png: cannot open: No such file or directory",
+                                                    "b/text.jpg: neither JPEG nor PNG by its first bytes"));
     EXPECT_THAT(counts(report.parts[0]), ElementsAre("a 3", "b 3"));
   }
 }
@@ -231,10 +276,21 @@ TEST(InspectFile, NamesDamage) {
   EXPECT_THAT(faults(inspect(folder.write("test_batch.bin", "short")), folder), ElementsAre(HasSubstr("5 bytes")));
 }
 
+TEST(InspectFile, OfHugeContentIsNoFailureOfMemory) {
+  const ScratchFolder folder;
+  const std::string zeros = folder.write("zeros.jpg", ""), huge = folder.write("huge.png", png(3, 5));
+  for (const std::string& path : {zeros, huge}) fs::resize_file(path, std::uintmax_t(1) << 40);
+  EXPECT_THAT(faults(inspect(zeros), folder), ElementsAre("zeros.jpg: neither JPEG nor PNG by its first bytes"));
+  EXPECT_THAT(faults(inspect(huge), folder),
+              ElementsAre("huge.png: cannot read: 1099511627776 bytes, more than memory holds"));
+  EXPECT_THAT(inspect(huge, {.quick = true}).faults, IsEmpty());
+}
+
 TEST(Inspect, RefusesWhatIsNoSet) {
   const ScratchFolder folder;
   EXPECT_EQ(usage_error([&] { inspect(folder.file("missing")); }),
             "'" + folder.file("missing") + "': No such file or directory");
+  EXPECT_THAT(usage_error([&] { inspect("no\nsuch\x1b[2J"); }), StartsWith("'no\\nsuch\\x1b[2J': "));
   EXPECT_THAT(usage_error([&] { inspect(folder.path()); }), HasSubstr("holds no data set: class folders"));
   folder.write("below/notes.txt", "");
   EXPECT_THAT(usage_error([&] { inspect(folder.path()); }), HasSubstr("holds no data set"));

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace lockstep::data {
 namespace {
@@ -42,14 +44,26 @@ TEST(Report, DoesNotCallWholeWhatWasNotDecoded) {
             "a.png: a picture\n1 picture, 9 B\n  sizes (height x width): all 3x4\nno fault found in the headers\n");
 }
 
+TEST(Report, ShowsNamesOnOneLineAndWithoutControlOfATerminal) {
+  Report report{.path = "a\nb", .kind = "ImageFolder"};
+  report.parts = {{.name = "", .pictures = 2, .classes = {{"c\x1b[2J", 1}, {"d", 1}}}};
+  report.notes = {"not looked at: e\nf"};
+  report.faults = {{"g\rh", "cannot open 'i\tj'"}};
+  EXPECT_EQ(report_as_text(report),
+            "a\\nb: ImageFolder\n2 pictures, 2 classes, 0 B\n  c\\x1b[2J  1\n  d         1\n"
+            "not looked at: e\\nf\n1 fault:\n  'g\\rh': cannot open 'i\\tj'\n");
+}
+
 TEST(Report, AsJson) {
   Report report = sample();
   report.faults = {{"b\xff.jpg", "empty file"}};
+  report.notes = {"not looked at: docs"};
   const auto json = nlohmann::json::parse(report_as_json(report));
   EXPECT_EQ(json["path"], "data/pets");
   EXPECT_EQ(json["headers_only"], false);
   EXPECT_EQ(json["faults"][0]["path"], "b\xef\xbf\xbd.jpg");
   EXPECT_EQ(json["faults"][0]["reason"], "empty file");
+  EXPECT_EQ(json["notes"][0], "not looked at: docs");
   const auto& part = json["parts"][0];
   EXPECT_EQ(part["name"], "train");
   EXPECT_EQ(part["pictures"], 4);
@@ -68,7 +82,18 @@ TEST(FaultFrom, TakesThePathFromTheMessage) {
   };
   EXPECT_EQ(words("'data/it's': empty"), "data/it's|empty");
   EXPECT_EQ(words("'other': empty"), "other|empty");
-  EXPECT_EQ(words("cannot open 'x': no"), "data/it's|cannot open 'x': no");
+  EXPECT_EQ(words("cannot open 'x': no"), "x|cannot open: no");
+  EXPECT_EQ(words("cannot open 'data/it's': no"), "data/it's|cannot open: no");
+  EXPECT_EQ(words("cannot read the folder 'x': no"), "x|cannot read the folder: no");
+  EXPECT_EQ(words("cannot read everything"), "data/it's|cannot read everything");
+  EXPECT_EQ(words("no words"), "data/it's|no words");
+  EXPECT_EQ(fault_from("'a\\nb': empty", "a\nb").path, "a\nb");
+}
+
+TEST(FaultFrom, HasWordsForTooLittleMemory) {
+  EXPECT_EQ(fault_from(std::bad_alloc(), "a").reason, "more memory needed than there is");
+  EXPECT_EQ(fault_from(std::length_error("resize"), "a").reason, "more memory needed than there is");
+  EXPECT_EQ(fault_from(std::runtime_error("'a': b"), "a").reason, "b");
 }
 
 TEST(Median, IsAPicturesSize) {

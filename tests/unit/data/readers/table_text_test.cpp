@@ -125,7 +125,7 @@ TEST(ParseRows, PutsTheLabelApart) {
 
 TEST(ParseRows, NamesLineAndColumnOfEachFault) {
   EXPECT_EQ(error_of("1,2\n\n3,abc\n"), "a.csv:3: column 2 'abc' is not a number");
-  EXPECT_EQ(error_of("w,h\n1,2\n\"3\",4\n5,\"6\n7\"\n"), "a.csv:4: column 2 (h) '6\\x0a7' is not a number");
+  EXPECT_EQ(error_of("w,h\n1,2\n\"3\",4\n5,\"6\n7\"\n"), "a.csv:4: column 2 (h) '6\\n7' is not a number");
   EXPECT_EQ(error_of("w,h\n1,2\n3,\n"), "a.csv:3: column 2 (h) is empty, a number expected");
   EXPECT_EQ(error_of("w,h\n1,2\n3,1e999\n"), "a.csv:3: column 2 (h) '1e999' does not fit float64");
   EXPECT_EQ(error_of("w,h\n1,2\n3\n"), "a.csv:3: 1 column, 2 expected");
