@@ -160,12 +160,7 @@ std::unique_ptr<ByteSource> memory_bytes(std::span<const std::uint8_t> bytes, st
 
 std::vector<std::uint8_t> read_bytes(const std::string& path) {
   PlainFile file(path);
-  std::vector<std::uint8_t> bytes;
-  try {
-    bytes.resize(file.limit());
-  } catch (const std::exception&) {  // bad_alloc, length_error
-    throw UsageError("cannot read '" + path + "': " + std::to_string(file.limit()) + " bytes, more than memory holds");
-  }
+  std::vector<std::uint8_t> bytes(file.limit());
   bytes.resize(file.read(bytes.data(), bytes.size()));
   return bytes;
 }
