@@ -1,4 +1,4 @@
-// Any bytes in a CIFAR file are a set or a UsageError; every sample of a set can be had.
+// Any bytes in a CIFAR-10 or CIFAR-100 file are a set or a UsageError; every sample of a set can be had.
 
 #include <cstdint>
 #include <string>
@@ -7,12 +7,41 @@
 #include "tests/fuzz/accepted.h"
 #include "tests/support/scratch_folder.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const lockstep::testing::ScratchFolder folder;
-  folder.write("test_batch.bin", std::string(reinterpret_cast<const char*>(data), size));
+namespace {
+
+using namespace lockstep::data;
+
+std::string names(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += "name" + std::to_string(i) + "\n";
+  return text;
+}
+
+struct Folder : lockstep::testing::ScratchFolder {
+  Folder() {
+    write("fine_label_names.txt", names(100));
+    write("coarse_label_names.txt", names(20));
+  }
+};
+
+template <class Load>
+void take_all(Load load) {
   lockstep::testing::accepted([&] {
-    const lockstep::data::MemoryPictures set = lockstep::data::load_cifar10(folder.path(), false);
+    const MemoryPictures set = load();
     for (std::int64_t i = 0; i < set.size(); ++i) copy_of(set.get(i).picture.window());
   });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Folder folder;
+  const std::string content(reinterpret_cast<const char*>(data), size);
+  folder.write("test_batch.bin", content);
+  folder.write("test.bin", content);
+  take_all([] { return load_cifar10(folder.path(), false); });
+  for (const CifarLabels labels : {CifarLabels::fine, CifarLabels::coarse}) {
+    take_all([&] { return load_cifar100(folder.path(), false, labels); });
+  }
   return 0;
 }

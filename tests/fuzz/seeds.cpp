@@ -31,30 +31,43 @@ class Seeds {
   int count_ = 0;
 };
 
+// A picture behind the bytes that draw a part of it.
+void add_picture(Seeds& seeds, Bytes file) {
+  file.insert(file.begin(), {0x60, 0x80, 0x40, 0xa0});
+  seeds.add(file);
+}
+
 void add_jpegs(Seeds& seeds) {
   for (const bool progressive : {false, true}) {
     for (const int channels : {1, 3, 4}) {
-      seeds.add(jpeg_file(picture(20, 17, channels), {.progressive = progressive, .cmyk = channels == 4}));
+      add_picture(seeds, jpeg_file(picture(20, 17, channels), {.progressive = progressive, .cmyk = channels == 4}));
     }
-    seeds.add(jpeg_file(picture(33, 9), {.quality = 30, .progressive = progressive, .subsampled = false}));
-    seeds.add(jpeg_file(picture(24, 24), {.progressive = progressive, .restart_rows = 1}));
+    add_picture(seeds, jpeg_file(picture(33, 9), {.quality = 30, .progressive = progressive, .subsampled = false}));
+    add_picture(seeds, jpeg_file(picture(24, 24), {.progressive = progressive, .restart_rows = 1}));
   }
+  // Large enough for something to be left out.
+  for (const auto& [across, down] : {std::pair(1, 1), std::pair(2, 1), std::pair(1, 2), std::pair(2, 2)}) {
+    add_picture(seeds, jpeg_file(picture(90, 100), {.quality = 20, .across = across, .down = down}));
+  }
+  add_picture(seeds, jpeg_file(picture(99, 70), {.quality = 20, .restart_rows = 1}));
+  add_picture(seeds, jpeg_file(picture(80, 110, 1), {.quality = 20}));
+  for (const auto& [how, file] : untidy_jpegs(jpeg_file(picture(66, 65), {.quality = 20}))) add_picture(seeds, file);
 }
 
 void add_pngs(Seeds& seeds) {
-  for (const bool interlaced : {false, true}) seeds.add(png_file(picture(20, 17), interlaced));
+  for (const bool interlaced : {false, true}) add_picture(seeds, png_file(picture(20, 17), interlaced));
   const Bytes palette = png_chunk("PLTE", {9, 8, 7, 50, 60, 70});
   for (const std::uint8_t depth : {1, 2, 4, 8, 16}) {
     const Bytes row(16, 0x5a);
     const std::uint32_t width = 8;
     const auto cut = [&](int samples) { return Bytes(row.begin(), row.begin() + (width * samples * depth + 7) / 8); };
-    seeds.add(png_file({width, 1, depth, 0}, {cut(1)}));
-    if (depth <= 8) seeds.add(png_file({width, 1, depth, 3}, {cut(1)}, palette));
+    add_picture(seeds, png_file({width, 1, depth, 0}, {cut(1)}));
+    if (depth <= 8) add_picture(seeds, png_file({width, 1, depth, 3}, {cut(1)}, palette));
   }
   for (const std::uint8_t depth : {8, 16}) {
     for (const auto& [color, samples] : {std::pair(2, 3), std::pair(4, 2), std::pair(6, 4)}) {
       const Bytes row(std::size_t(2 * samples * depth / 8), 0x33);
-      seeds.add(png_file({2, 2, depth, std::uint8_t(color)}, {row, row}));
+      add_picture(seeds, png_file({2, 2, depth, std::uint8_t(color)}, {row, row}));
     }
   }
 }
@@ -132,6 +145,8 @@ int main(int argc, char** argv) {
   Bytes record(3073, 7);
   cifar.add(record);
   record.resize(2 * 3073, 11);
+  cifar.add(record);
+  record.resize(2 * 3074, 11);
   cifar.add(record);
   return 0;
 }

@@ -45,11 +45,28 @@ def jpeg_files(rng) -> dict[str, bytes]:
     return files
 
 
+def untidy_jpeg_files(rng) -> dict[str, bytes]:
+    """What libjpeg passes over."""
+    tidy = encode(textured(rng, 120, 140), "JPEG", quality=90)
+
+    def before(marker: int, junk: bytes) -> bytes:
+        place = tidy.index(bytes([0xff, marker]))
+        return tidy[:place] + junk + tidy[place:]
+
+    return {"zeros before tables": before(0xdb, b"\0\0\0"), "text before frame": before(0xc0, b"hello"),
+            "FF 00 between segments": before(0xdb, b"\xff\0"), "fill bytes": before(0xdb, b"\xff\xff\xff"),
+            "short APP0": tidy[:4] + b"\0\2" + tidy[6:], "bytes behind the end": tidy + b"junk" * 50,
+            "two pictures": tidy + tidy,
+            "comment with markers": tidy[:2] + b"\xff\xfe\0\x0a" + b"\xff\xd8\xff\xc0\0\0\0\1" + tidy[2:]}
+
+
 class Comparison(unittest.TestCase):
     def compare(self, paths: list[pathlib.Path]):
         """Pillow brings a libjpeg-turbo of its own, whose integer arithmetic is the same as that of Debian's."""
         total = 0
-        for path, ours in zip(paths, lockstep_pictures([{"file": path} for path in paths]), strict=True):
+        cases = [{"file": path, "later": later} for path in paths for later in (False, True)]
+        for case, ours in zip(cases, lockstep_pictures(cases), strict=True):
+            path = case["file"]
             with self.subTest(path=path.name), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Pillow's word on transparent palettes
                 theirs = np.asarray(load(path))
@@ -76,6 +93,18 @@ class Generated(Comparison):
 
     def test_jpeg_of_every_kind(self):
         self.compare_files(jpeg_files(np.random.default_rng(2)))
+
+    def test_untidy_jpeg(self):
+        files = untidy_jpeg_files(np.random.default_rng(4))
+        self.compare_files(files)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in files.items():
+                with self.subTest(name=name):
+                    path = pathlib.Path(folder, name)
+                    path.write_bytes(content)
+                    (ours,) = lockstep_pictures([{"file": path, "later": True, "steps": [["crop", 50, 60, 20, 30]]}])
+                    self.assertIsInstance(ours, np.ndarray, ours)
+                    np.testing.assert_array_equal(ours, np.asarray(load(path))[50:70, 60:90])
 
     def test_refusals(self):
         """What Pillow refuses, we refuse. (The converse does not hold: we also refuse wrong checksums.)"""

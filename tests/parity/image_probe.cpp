@@ -1,8 +1,9 @@
 // Lets the Python tests look at decoded and transformed pictures:
 //   image_probe < request.json
 // Request: {"output": file, "cases": [{"file": picture, "steps": [[name, arguments...], ...],
-// "normalize": {...} or null}]}. Prints one line per case, {"shape": [height, width, channels], "bytes"}
-// or {"error": message}, and appends the pixels or the normalised numbers to the output file.
+// "normalize": {...} or null, "later": whether a JPEG file is decoded as far as the steps need}]}. Prints one
+// line per case, {"shape": [height, width, channels], "bytes"} or {"error": message}, and appends the pixels or the
+// normalised numbers to the output file.
 //
 //   image_probe crops < {"size", "image", "count"}
 // Prints the boxes that RandomResizedCrop draws for the first samples: top, left, height, width;
@@ -156,7 +157,8 @@ std::string pixels(Picture& picture) {
 }
 
 json run(const json& request, std::ofstream& output) {
-  Picture picture(data::read_image(request.at("file")));
+  const std::string file = request.at("file");
+  Picture picture = request.value("later", false) ? data::read_picture(file) : Picture(data::read_image(file));
   for (const json& step : request.at("steps")) kSteps.at(step.at(0))(picture, step);
   const json& options = request.at("normalize");
   const std::string bytes = options.is_null() ? pixels(picture) : normalized(picture, options);

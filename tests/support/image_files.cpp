@@ -65,6 +65,24 @@ Bytes jpeg_file(const data::Image& image, const JpegOptions& options) {
   return bytes;
 }
 
+std::map<std::string, Bytes> untidy_jpegs(const Bytes& file) {
+  constexpr std::uint8_t kTables = 0xdb, kFrame = 0xc0;
+  const auto with = [&](std::uint8_t before, const Bytes& junk) {
+    const Bytes marker = {0xff, before};
+    const auto place = std::ranges::search(file, marker).begin() - file.begin();
+    Bytes untidy = file;
+    untidy.insert(untidy.begin() + place, junk.begin(), junk.end());
+    return untidy;
+  };
+  Bytes short_segment = file;
+  short_segment[5] = 2;
+  return {{"zeros", with(kTables, {0, 0, 0})},
+          {"text", with(kFrame, {'h', 'e', 'l', 'l', 'o'})},
+          {"stuffing", with(kTables, {0xff, 0})},
+          {"fill", with(kTables, {0xff, 0xff, 0xff})},
+          {"short segment", short_segment}};
+}
+
 Bytes png_chunk(const std::string& type, const Bytes& data) {
   Bytes bytes;
   put_word(bytes, std::uint32_t(data.size()));

@@ -3,6 +3,7 @@
 // Image files for tests, written by the libraries' encoders or byte by byte.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ struct JpegOptions {
   int restart_rows = 0;
 };
 Bytes jpeg_file(const data::Image& image, const JpegOptions& options = {});
+
+/// `file` with what libjpeg passes over: bytes between its segments, a first segment that says it is shorter. With
+/// names.
+std::map<std::string, Bytes> untidy_jpegs(const Bytes& file);
 
 /// One chunk with its length and checksum.
 Bytes png_chunk(const std::string& type, const Bytes& data);

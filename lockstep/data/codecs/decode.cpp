@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/codecs/damage.h"
@@ -51,9 +50,14 @@ Image decode(std::span<const std::uint8_t> bytes, const std::string& name) {
   return image_format(bytes, name) == ImageFormat::jpeg ? decode_jpeg(bytes, name) : decode_png(bytes, name);
 }
 
+std::vector<std::uint8_t> read_image_file(const std::string& path) {
+  return read_bytes(path, kMaxImageFileBytes,
+                    [&](std::span<const std::uint8_t> beginning) { image_format(beginning, path); });
+}
+
 Image read_image(const std::string& path) {
   const DecodeTime counted;
-  return decode(read_bytes(path), path);
+  return decode(read_image_file(path), path);
 }
 
 }  // namespace lockstep::data

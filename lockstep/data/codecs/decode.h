@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/data/image.h"
 
@@ -14,6 +15,10 @@ namespace lockstep::data {
 /// A file that declares more pixels is refused before memory is taken for them: Pillow's
 /// default limit (of DecompressionBombError).
 inline constexpr std::int64_t kMaxPixels = 178'956'970;
+
+/// A longer file is refused before memory is taken for it: kMaxPixels pixels of a JPEG file at its best quality need
+/// about half of this.
+inline constexpr std::uint64_t kMaxImageFileBytes = 1 << 30;
 
 enum class ImageFormat { jpeg, png };
 
@@ -25,7 +30,11 @@ ImageFormat image_format(std::span<const std::uint8_t> bytes, const std::string&
 /// these formats, truncated, damaged (with the offset), too many pixels.
 Image decode(std::span<const std::uint8_t> bytes, const std::string& name);
 
-/// The same for the file `path`. UsageError also when it cannot be read.
+/// The bytes of the image file `path`. UsageError: cannot be read, longer than kMaxImageFileBytes, neither JPEG nor PNG
+/// (seen before the rest is read).
+std::vector<std::uint8_t> read_image_file(const std::string& path);
+
+/// decode() of read_image_file().
 Image read_image(const std::string& path);
 
 }  // namespace lockstep::data

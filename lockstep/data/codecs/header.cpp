@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/codecs/damage.h"
 #include "lockstep/data/codecs/decode.h"
+#include "lockstep/data/codecs/jpeg.h"
 #include "lockstep/data/readers/byte_source.h"
 
 namespace lockstep::data {
@@ -34,30 +35,12 @@ std::uint32_t big_endian(std::span<const std::uint8_t> bytes) {
   return value;
 }
 
-bool begins_frame(std::uint8_t marker) {  // C4, C8 and CC are tables
-  return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
-}
-
-bool stands_alone(std::uint8_t marker) { return marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8); }
-
-// Goes from marker to marker until the one that begins the frame: length, precision, height, width, components.
+// By the decoder's own parser: files that it reads although they are no proper JPEG have a size, too.
 ImageHeader jpeg_header(std::span<const std::uint8_t> bytes, const std::string& name) {
-  constexpr std::size_t kFrame = 8;
-  std::size_t at = 2;
-  const auto truncated = [&] { ends_early(name, "truncated: no JPEG frame header", at, bytes.size()); };
-  while (at + 2 + kFrame <= bytes.size()) {
-    if (bytes[at] != 0xff) refuse(name, "damaged JPEG (no marker)", at, bytes.size());
-    const std::uint8_t marker = bytes[at + 1];
-    const auto segment = bytes.subspan(at + 2);
-    if (begins_frame(marker)) {
-      const int components = segment[7];
-      const Size size = {int(big_endian(segment.subspan(3, 2))), int(big_endian(segment.subspan(5, 2)))};
-      return {size, components == 1 ? "JPEG grey" : components == 4 ? "JPEG CMYK" : "JPEG colour"};
-    }
-    at += marker == 0xff ? 1 : stands_alone(marker) ? 2 : 2 + big_endian(segment.first(2));
-  }
-  truncated();
-  return {};
+  const std::optional<JpegFrame> frame = jpeg_frame(bytes, name);
+  if (!frame) ends_early(name, "truncated: no JPEG frame header", bytes.size(), bytes.size());
+  const int components = frame->components;
+  return {frame->size, components == 1 ? "JPEG grey" : components == 4 ? "JPEG CMYK" : "JPEG colour"};
 }
 
 ImageHeader png_header(std::span<const std::uint8_t> bytes, const std::string& name) {

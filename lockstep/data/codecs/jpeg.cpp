@@ -49,6 +49,16 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   ~Decoder() { jpeg_destroy_decompress(&info_); }
 
+  std::optional<JpegFrame> frame() {
+    try {
+      read_header();
+    } catch (const UsageError&) {
+      if (truncated_) return {};
+      throw;
+    }
+    return JpegFrame{{int(info_.image_height), int(info_.image_width)}, info_.num_components};
+  }
+
   Image decode(const JpegOptions& options) {
     start(options);
     Image image(int(info_.output_height), int(info_.output_width), 3);
@@ -122,9 +132,13 @@ class Decoder {
     info_.out_color_space = components == 4 ? JCS_CMYK : JCS_RGB;
   }
 
+  void read_header() {
+    guarded([this] { jpeg_read_header(&info_, TRUE); });
+  }
+
   // The file up to the first row.
   void start(const JpegOptions& options) {
-    guarded([this] { jpeg_read_header(&info_, TRUE); });
+    read_header();
     choose_output();
     info_.scale_num = 1;
     info_.scale_denom = unsigned(options.scale_denom);
@@ -226,6 +240,10 @@ void check_scale(const JpegOptions& options) {
   const int scale = options.scale_denom;
   if (scale == 1 || scale == 2 || scale == 4 || scale == 8) return;
   throw UsageError("JPEG: scale_denom " + std::to_string(scale) + ", 1, 2, 4 or 8 expected");
+}
+
+std::optional<JpegFrame> jpeg_frame(std::span<const std::uint8_t> bytes, const std::string& name) {
+  return Decoder(bytes, name).frame();
 }
 
 Image decode_jpeg(std::span<const std::uint8_t> bytes, const std::string& name, const JpegOptions& options) {

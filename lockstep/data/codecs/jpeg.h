@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,17 @@ struct JpegOptions {
 
 /// UsageError unless scale_denom is 1, 2, 4 or 8.
 void check_scale(const JpegOptions& options);
+
+/// What a JPEG file says about itself.
+struct JpegFrame {
+  Size size;
+  int components = 0;  ///< 1 grey, 3 colour, 4 CMYK
+};
+
+/// Of a file of which `bytes` is the beginning, as decode_jpeg() will see it: what libjpeg passes over (bytes between
+/// segments, a segment with a wrong length) is passed over. Nothing when `bytes` ends before the first scan. UsageError
+/// naming the file when the header is damaged.
+std::optional<JpegFrame> jpeg_frame(std::span<const std::uint8_t> bytes, const std::string& name);
 
 /// Decodes JPEG (baseline, progressive, arithmetic; grey, YCbCr, RGB, CMYK, YCCK) to RGB with
 /// libjpeg-turbo's accurate inverse transform and smooth chroma, Pillow's choice and the

@@ -158,10 +158,23 @@ std::unique_ptr<ByteSource> memory_bytes(std::span<const std::uint8_t> bytes, st
   return std::make_unique<MemoryBytes>(bytes, std::move(name));
 }
 
-std::vector<std::uint8_t> read_bytes(const std::string& path) {
+std::vector<std::uint8_t> read_bytes(const std::string& path, std::uint64_t most, const BeginningCheck& check) {
+  constexpr std::uint64_t kBeginning = 16;
   PlainFile file(path);
-  std::vector<std::uint8_t> bytes(file.limit());
-  bytes.resize(file.read(bytes.data(), bytes.size()));
+  const std::uint64_t size = file.limit();
+  if (size > most) {
+    throw UsageError("'" + path + "': " + std::to_string(size) + " bytes, at most " + std::to_string(most) +
+                     " are read");
+  }
+  std::vector<std::uint8_t> bytes(std::min(size, kBeginning));
+  const std::size_t begun = file.read(bytes.data(), bytes.size());
+  if (check) check(std::span(bytes).first(begun));
+  try {
+    bytes.resize(size);
+  } catch (const std::exception&) {  // bad_alloc, length_error
+    throw UsageError("cannot read '" + path + "': " + std::to_string(size) + " bytes, more than memory holds");
+  }
+  bytes.resize(begun + file.read(bytes.data() + begun, bytes.size() - begun));
   return bytes;
 }
 

@@ -3,6 +3,7 @@
 // The bytes of a file, plain or unpacked from gzip.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,7 +41,11 @@ std::unique_ptr<ByteSource> gunzip(std::unique_ptr<ByteSource> packed);
 /// Bytes that somebody else keeps; `name` stands for the path in messages.
 std::unique_ptr<ByteSource> memory_bytes(std::span<const std::uint8_t> bytes, std::string name);
 
-/// All bytes of the file `path` as they are, whatever its name. UsageError as above.
-std::vector<std::uint8_t> read_bytes(const std::string& path);
+/// Throws when the first 16 bytes of a file (fewer of a shorter one) show that the rest is not wanted.
+using BeginningCheck = std::function<void(std::span<const std::uint8_t> beginning)>;
+
+/// All bytes of the file `path` as they are, whatever its name. UsageError as above and when there are more than
+/// `most`; memory is taken after that and after `check`.
+std::vector<std::uint8_t> read_bytes(const std::string& path, std::uint64_t most, const BeginningCheck& check = {});
 
 }  // namespace lockstep::data

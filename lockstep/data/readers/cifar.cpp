@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kSide = 32;
 constexpr std::size_t kPlane = kSide * kSide;
+constexpr std::size_t kMostRecords = 50'000;  // of a file: what CIFAR-100's train.bin has
+constexpr std::size_t kMostNameBytes = 1 << 20;
 
 // What a record begins with.
 struct RecordHead {
@@ -30,8 +32,8 @@ std::string folder_of(const std::string& path, const std::string& inner, const s
 }
 
 void append_records(const std::string& path, const RecordHead& head, MemoryPictures::Content& content) {
-  const std::vector<std::uint8_t> bytes = read_bytes(path);
   const std::size_t record = head.bytes + 3 * kPlane;
+  const std::vector<std::uint8_t> bytes = read_bytes(path, kMostRecords * record);
   if (bytes.empty() || bytes.size() % record != 0) {
     throw UsageError("'" + path + "': " + std::to_string(bytes.size()) + " bytes, records of " +
                      std::to_string(record) + " expected: truncated, or not the binary version");
@@ -53,7 +55,7 @@ void append_records(const std::string& path, const RecordHead& head, MemoryPictu
 }
 
 std::vector<std::string> read_names(const std::string& path, std::size_t count) {
-  const std::vector<std::uint8_t> bytes = read_bytes(path);
+  const std::vector<std::uint8_t> bytes = read_bytes(path, kMostNameBytes);
   std::istringstream text(std::string(bytes.begin(), bytes.end()));
   std::vector<std::string> names;
   for (std::string line; std::getline(text, line);) {

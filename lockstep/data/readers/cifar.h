@@ -11,7 +11,8 @@ namespace lockstep::data {
 
 /// CIFAR-10 from the folder `path` or its cifar-10-batches-bin: data_batch_1.bin … data_batch_5.bin, or
 /// test_batch.bin. UsageError naming the file, and the offset where there is one: a file is missing,
-/// empty, or no whole number of records long; a label is above 9.
+/// empty, no whole number of records long, or longer than 50,000 of them (refused before it is read); a label is
+/// above 9.
 MemoryPictures load_cifar10(const std::string& path, bool train);
 
 /// One file of CIFAR-10 alone. UsageError as above.

@@ -90,7 +90,8 @@ IndexedFolder read_folder(Reader& in, std::size_t classes) {
 std::optional<FolderIndex> read_index(const std::string& file) {
   std::error_code error;
   if (fs::status(file, error).type() == fs::file_type::not_found) return {};
-  const std::vector<std::uint8_t> bytes = read_bytes(file);
+  constexpr std::uint64_t kMost = 4ull << 30;  // some 100 million names
+  const std::vector<std::uint8_t> bytes = read_bytes(file, kMost);
   try {
     return decode_index({bytes.begin(), bytes.end()}, file);
   } catch (const UsageError& damage) {

@@ -7,7 +7,6 @@
 #include "lockstep/data/codecs/decode.h"
 #include "lockstep/data/codecs/header.h"
 #include "lockstep/data/decode_time.h"
-#include "lockstep/data/readers/byte_source.h"
 #include "lockstep/data/readers/folder_index.h"
 
 namespace lockstep::data {
@@ -15,10 +14,11 @@ namespace {
 
 std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// A JPEG file is decoded when it is known which part of it is needed.
+}  // namespace
+
 Picture read_picture(const std::string& path, const JpegOptions& options) {
   const DecodeTime counted;
-  std::vector<std::uint8_t> bytes = read_bytes(path);
+  std::vector<std::uint8_t> bytes = read_image_file(path);
   if (image_format(bytes, path) == ImageFormat::jpeg) {
     const Size size = image_header(bytes, path).size;
     return Picture(std::make_shared<EncodedJpeg>(std::move(bytes), path, size, options));
@@ -29,8 +29,6 @@ Picture read_picture(const std::string& path, const JpegOptions& options) {
   }
   return Picture(decode(bytes, path));
 }
-
-}  // namespace
 
 ImageFolder::ImageFolder(const std::string& path, const ImageFolderOptions& options) : jpeg_(options.jpeg) {
   check_scale(jpeg_);

@@ -23,6 +23,11 @@ struct ImageFolderOptions {
   JpegOptions jpeg = {};
 };
 
+/// The picture in a file. A JPEG file is decoded when it is known which part of it is needed. UsageError as of
+/// read_image() (codecs/decode.h), for damage behind the header of a JPEG file when it is decoded; also for a PNG file
+/// if scale_denom is not 1.
+Picture read_picture(const std::string& path, const JpegOptions& options = {});
+
 /// The pictures in the folders of `path`: the folders' names, sorted by their bytes (Python's order of
 /// UTF-8 names), are the classes; their files ending in .jpg, .jpeg or .png (upper or lower case), in
 /// sub-folders too, are the samples, in torchvision's order. Other files are passed over. Symbolic links

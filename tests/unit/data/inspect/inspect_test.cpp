@@ -70,6 +70,18 @@ TEST(InspectImageFolder, CountsClassesSizesAndKinds) {
   EXPECT_THAT(report.faults, IsEmpty());
 }
 
+TEST(InspectImageFolder, TakesWhatTheDecoderTakes) {
+  const ScratchFolder folder;
+  for (const auto& [how, file] : testing::untidy_jpegs(jpeg_file(picture(20, 30)))) {
+    folder.write("cat/" + how + ".jpg", {file.begin(), file.end()});
+  }
+  const Report report = inspect(folder.path());
+  EXPECT_EQ(report.parts.at(0).pictures, 5);
+  EXPECT_EQ(report.parts[0].sizes.size(), 1u);
+  EXPECT_EQ(median(report.parts[0].sizes), (Size{20, 30}));
+  EXPECT_THAT(report.faults, IsEmpty());
+}
+
 TEST(InspectImageFolder, KnowsParts) {
   const ScratchFolder folder;
   for (const char* name : {"train/a/1.png", "train/b/1.png", "train/b/2.png", "val/a/1.png", "val/b/1.png"}) {

@@ -51,6 +51,29 @@ TEST(ByteSource, SeeksInTruncatedGzipOnlyAsFarAsItGoes) {
   EXPECT_THAT(usage_error([&] { source->seek(1003); }), HasSubstr("gzip data ends early at offset"));
 }
 
+TEST(ReadBytes, GivesTheFileAsItIs) {
+  const ScratchFolder folder;
+  for (const std::size_t length : {0, 1, 15, 16, 17, 1000}) {
+    std::vector<std::uint8_t> content;
+    for (std::size_t i = 0; i < length; ++i) content.push_back(std::uint8_t(i * 7));
+    EXPECT_EQ(read_bytes(folder.write("a.gz", {content.begin(), content.end()}), length), content);
+  }
+}
+
+TEST(ReadBytes, RefusesBeforeItReads) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("a", std::string(1000, 'x'));
+  EXPECT_EQ(usage_error([&] { read_bytes(path, 999); }), "'" + path + "': 1000 bytes, at most 999 are read");
+  std::filesystem::resize_file(path, 1ull << 42);
+  std::size_t seen = 0;
+  const auto check = [&](std::span<const std::uint8_t> beginning) {
+    seen = beginning.size();
+    if (beginning[0] == 'x') throw UsageError("not this one");
+  };
+  EXPECT_EQ(usage_error([&] { read_bytes(path, 1ull << 50, check); }), "not this one");
+  EXPECT_EQ(seen, 16u);
+}
+
 TEST(ByteSource, RefusesWhatIsNoFile) {
   const ScratchFolder folder;
   EXPECT_EQ(usage_error([&] { open_bytes(folder.file("no")); }),

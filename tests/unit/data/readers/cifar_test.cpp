@@ -90,6 +90,10 @@ TEST(LoadCifar, DamageIsOneClearError) {
   folder.write("test_batch.bin", char(3) + planes(0) + char(10) + planes(0));
   EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), false); }),
             "'" + file + "': label 10 at offset 3073, 0 ... 9 expected");
+  folder.write("test_batch.bin", "");
+  std::filesystem::resize_file(file, 1'000'000'000'000);
+  EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), false); }),
+            "'" + file + "': 1000000000000 bytes, at most 153650000 are read");
   folder.write("data_batch_1.bin", char(3) + planes(0));
   EXPECT_THAT(usage_error([&] { load_cifar10(folder.path(), true); }), HasSubstr("data_batch_2.bin'"));
   folder.write("test.bin", char(3) + (char(3) + planes(0)));

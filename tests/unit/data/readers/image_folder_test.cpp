@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "lockstep/data/codecs/decode.h"
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
 #include "tests/support/scratch_folder.h"
@@ -86,6 +87,36 @@ TEST(ImageFolder, DecodesJpegWhenPixelsAreNeededAndSmallerWhenAskedFor) {
             "'" + folder.file("cat/3.png") + "': scale_denom 4, which only JPEG pictures can be decoded with");
   EXPECT_EQ(usage_error([&] { ImageFolder(folder.path(), {.jpeg = {.scale_denom = 5}}); }),
             "JPEG: scale_denom 5, 1, 2, 4 or 8 expected");
+}
+
+TEST(ImageFolder, ReadsUntidyJpegAsTheTidyOne) {
+  const ScratchFolder folder;
+  const testing::Bytes tidy = testing::jpeg_file(picture(100, 90));
+  const Image whole = decode_jpeg(tidy, "tidy.jpg");
+  for (const auto& [how, bytes] : testing::untidy_jpegs(tidy)) {
+    folder.write("cat/" + how + ".jpg", {bytes.begin(), bytes.end()});
+  }
+  const ImageFolder set(folder.path());
+  ASSERT_EQ(set.size(), 5);
+  for (std::int64_t i = 0; i < set.size(); ++i) {
+    SCOPED_TRACE(set.entries()[std::size_t(i)].path);
+    Sample sample = set.get(i);
+    EXPECT_EQ(sample.picture.size(), (Size{100, 90}));
+    sample.picture.crop(30, 40, {20, 25});
+    EXPECT_TRUE(same_pixels(copy_of(sample.picture.pixels()), copy_of(whole.view().part(30, 40, 20, 25))));
+    EXPECT_TRUE(same_pixels(read_image(set.entries()[std::size_t(i)].path), whole));
+  }
+}
+
+TEST(ImageFolder, RefusesHugeFilesBeforeItReadsThem) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("cat/1.jpg", "\xff\xd8\xff");
+  const ImageFolder set(folder.path());
+  fs::resize_file(path, 50'000'000'000);
+  EXPECT_EQ(usage_error([&] { set.get(0); }), "'" + path + "': 50000000000 bytes, at most 1073741824 are read");
+  folder.write("cat/1.jpg", "");
+  fs::resize_file(path, 1'000'000'000);
+  EXPECT_EQ(usage_error([&] { set.get(0); }), "'" + path + "': neither JPEG nor PNG by its first bytes");
 }
 
 TEST(ImageFolder, FollowsLinks) {
