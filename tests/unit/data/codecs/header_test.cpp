@@ -5,7 +5,6 @@
 
 #include <filesystem>
 
-#include "lockstep/data/codecs/decode.h"
 #include "tests/support/image_files.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
@@ -113,12 +112,6 @@ TEST(ReadImageHeader, LooksForItInTheFirst16MiBOnly) {
   }());
   EXPECT_THAT(usage_error([&] { read_image_header(path); }),
               HasSubstr("a.jpg': no image header in the first 16777216 bytes"));
-}
-
-TEST(ReadImage, OfAHugeFileIsRefused) {
-  const testing::ScratchFolder folder;
-  const std::string path = huge_file(folder, "a.png", png_file({.width = 3, .height = 2}, {}));
-  EXPECT_EQ(usage_error([&] { read_image(path); }), "'" + path + "': 1099511627776 bytes, at most 1073741824 are read");
 }
 
 }  // namespace
