@@ -10,6 +10,7 @@
 
 #include "libtorch.h"
 #include "lockstep/base/standard_streams.h"
+#include "lockstep/base/text.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/rendezvous/error_file.h"
 #include "lockstep/train/loop.h"
@@ -21,11 +22,11 @@ using namespace lockstep;
 
 void say(const std::string& text) { std::cerr << "lockstep: error: " + text + "\n" << std::flush; }
 
-// One line; what libtorch throws has its own call stack behind it.
+// One line, whatever the names in it; what libtorch throws has its own call stack behind it.
 std::string text_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   const std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
+  return base::shown(of_torch ? text.substr(0, text.find('\n')) : text);
 }
 
 // For the launcher, which quotes it in its report. `failure` tells where, `error` why.

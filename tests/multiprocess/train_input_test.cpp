@@ -103,6 +103,11 @@ TEST_F(TrainInput, WhatTorchThrowsComesWithoutItsCallStack) {
   EXPECT_THAT(job.err(), HasSubstr("forward: Expected more than 1 value per channel"));
 }
 
+TEST_F(TrainInput, NamesThatWouldBreakTheLine) {
+  replace("train/bee/7\n\x1b[31m.jpg", Bytes(200, 'x'));
+  expect_refused({"train/bee/7\\n\\x1b[31m.jpg'", "neither JPEG nor PNG"});
+}
+
 TEST_F(TrainInput, FilesThatCannotBeOpened) {
   fs::remove(folder_.file("train/bee/7.jpg"));
   fs::create_symlink("nowhere", folder_.file("train/bee/7.jpg"));
