@@ -69,7 +69,7 @@ std::map<std::string, Bytes> untidy_jpegs(const Bytes& file) {
   constexpr std::uint8_t kTables = 0xdb, kFrame = 0xc0;
   const auto with = [&](std::uint8_t before, const Bytes& junk) {
     const Bytes marker = {0xff, before};
-    const auto place = std::ranges::search(file, marker).begin() - file.begin();
+    const auto place = std::search(file.begin(), file.end(), marker.begin(), marker.end()) - file.begin();
     Bytes untidy = file;
     untidy.insert(untidy.begin() + place, junk.begin(), junk.end());
     return untidy;

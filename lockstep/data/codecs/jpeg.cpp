@@ -210,7 +210,7 @@ class Decoder {
     if (info_.unread_marker == JPEG_EOI || jpeg_input_complete(&info_)) return true;
     constexpr std::array<std::uint8_t, 2> kEnd = {0xff, JPEG_EOI};
     const std::span<const std::uint8_t> rest = bytes_.subspan(offset());
-    return !std::ranges::find_end(rest, kEnd).empty();
+    return std::search(rest.begin(), rest.end(), kEnd.begin(), kEnd.end()) != rest.end();
   }
 
   // Pillow's integer formula on inverted inks: light = (255 − K) − C (255 − K) / 255, rounded.

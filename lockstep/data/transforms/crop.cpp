@@ -158,9 +158,9 @@ RandomCrop::RandomCrop(const RandomCropOptions& options) : options_(options) {
 
 void RandomCrop::apply(Picture& picture, base::RandomStream& random) const {
   const auto& [size, padding, pad_if_needed, border] = options_;
-  const auto frame = [&](int before, int have, int after, int wanted) {
+  const auto frame = [pads = pad_if_needed](int before, int have, int after, int wanted) {
     const int missing = wanted - (before + have + after);
-    return Frame{before, after, pad_if_needed ? std::max(missing, 0) : 0};
+    return Frame{before, after, pads ? std::max(missing, 0) : 0};
   };
   const Size seen = picture.size();
   const Frame rows = frame(padding.top, seen.height, padding.bottom, size.height);
