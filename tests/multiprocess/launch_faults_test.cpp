@@ -320,7 +320,7 @@ TEST_F(Fault, ARestartThatCannotBeKeepsTheFirstReason) {
   // What the first attempt leaves behind listens at the port that the user named.
   if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "no /usr/bin/python3 on this machine";
   std::string port;
-  { port = Listener().port(); }
+  { port = std::to_string(Listener().port()); }
   const std::string pid_file = folder_.file("pid");
   Job job(shell({"--max-restarts", "1", "--master-port", port},
                 "setsid /usr/bin/python3 -c \"import os, socket, time; s = socket.create_server(('127.0.0.1', " + port +
