@@ -7,12 +7,11 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/support/machine.h"
+#include "benchmarks/support/output.h"
 #include "benchmarks/support/ranks.h"
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/error.h"
@@ -145,31 +144,24 @@ ordered_json measure(const Job& job, const Settings& settings, const std::shared
 std::string row(const ordered_json& job) {
   const auto spread = [&](const char* name) { return spread_of(job.at(name).get<std::vector<double>>()); };
   const Spread loader = spread("loader"), made = spread("made"), ratio = spread("ratio");
-  char text[512];
-  std::snprintf(text, sizeof text, "| %s | %.0f | %.0f-%.0f | %.0f | %.0f-%.0f | %.1f %% | %.1f-%.1f %% |\n",
-                job.at("job").get<std::string>().c_str(), made.median, made.p10, made.p90, loader.median, loader.p10,
-                loader.p90, 100 * ratio.median, 100 * ratio.p10, 100 * ratio.p90);
-  return text;
+  return text("| %s | %.0f | %.0f-%.0f | %.0f | %.0f-%.0f | %.1f %% | %.1f-%.1f %% |\n",
+              job.at("job").get<std::string>().c_str(), made.median, made.p10, made.p90, loader.median, loader.p10,
+              loader.p90, 100 * ratio.median, 100 * ratio.p10, 100 * ratio.p90);
 }
 
 std::string to_markdown(const ordered_json& report) {
-  std::string text =
+  std::string page =
       "# Is the job kept fed?\n\n"
       "Training on two processes with batches from the loader (one thread per process, from the files on, augmented), "
       "and with the same batches made before the turn. Samples a second, median and 10th-90th percentile; the ratio "
       "is per round.\n\n";
-  text += "Machine: " + report.at("cpu").get<std::string>() + ", " + std::to_string(report.at("cores").get<int>()) +
+  page += "Machine: " + report.at("cpu").get<std::string>() + ", " + std::to_string(report.at("cores").get<int>()) +
           " cores, kernel " + report.at("kernel").get<std::string>() + ", load before " +
           report.at("load").dump().substr(0, 4) + ". Commit " + report.at("commit").get<std::string>() +
           ". Command:\n\n    " + report.at("command").get<std::string>() + "\n\n";
-  text += "| job | made before | spread | loader | spread | ratio | spread |\n|---|---|---|---|---|---|---|\n";
-  for (const ordered_json& job : report.at("jobs")) text += row(job);
-  return text;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  if (!(file << text << std::flush)) throw_errno("benchmark: cannot write " + path);
+  page += "| job | made before | spread | loader | spread | ratio | spread |\n|---|---|---|---|---|---|---|\n";
+  for (const ordered_json& job : report.at("jobs")) page += row(job);
+  return page;
 }
 
 void run(const Settings& settings) {
@@ -202,7 +194,7 @@ int main(int argc, char** argv) {
   app.add_option("--report", settings.report, "write PATH.md and PATH.json instead of standard output");
   app.add_option("--commit", settings.commit, "what the report names as the measured commit");
   CLI11_PARSE(app, argc, argv);
-  settings.command = "make bench ONLY=feed";
+  settings.command = command_line("lockstep-bench-feed", argc, argv);
   try {
     run(settings);
     return kExitDone;

@@ -1,23 +1,13 @@
 #include "benchmarks/input/input_report.h"
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/support/output.h"
 #include "benchmarks/support/statistics.h"
 
 namespace lockstep::bench {
 namespace {
-
-__attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
-  char buffer[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(buffer, sizeof buffer, format, arguments);
-  va_end(arguments);
-  return buffer;
-}
 
 double median(const Rates& contender) { return spread_of(contender.rates).median; }
 

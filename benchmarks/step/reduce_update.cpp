@@ -8,7 +8,6 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "benchmarks/peer/gloo_peer.h"
@@ -17,6 +16,7 @@
 #include "benchmarks/step/measure.h"
 #include "benchmarks/step/report.h"
 #include "benchmarks/step/update_step.h"
+#include "benchmarks/support/output.h"
 #include "benchmarks/support/ranks.h"
 #include "lockstep/base/error.h"
 
@@ -89,11 +89,6 @@ class ScratchFile {
   std::string path_;
 };
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  if (!(file << text << std::flush)) throw_errno("benchmark: cannot write " + path);
-}
-
 void run(const Options& options) {
   Report report{.machine = read_machine(),
                 .commit = options.commit,
@@ -131,11 +126,7 @@ int main(int argc, char** argv) {
   app.add_option("--report", options.report, "write PATH.md and PATH.json instead of standard output");
   app.add_option("--commit", options.commit, "what the report names as the measured commit");
   CLI11_PARSE(app, argc, argv);
-  options.command = "lockstep-bench-reduce-update";
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    options.command += " " + (argument.find(' ') == std::string::npos ? argument : "'" + argument + "'");
-  }
+  options.command = command_line("lockstep-bench-reduce-update", argc, argv);
   try {
     run(options);
     return kExitDone;

@@ -1,9 +1,8 @@
 #include "benchmarks/step/report.h"
 
-#include <cstdarg>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "benchmarks/support/output.h"
 #include "benchmarks/support/statistics.h"
 
 namespace lockstep::bench {
@@ -15,15 +14,6 @@ constexpr const char* kStep = "lockstep step()";
 constexpr const char* kCopy = "copy";
 constexpr const char* kDefault = "Gloo + torch::optim";
 constexpr const char* kFused = "Gloo + fused operator";
-
-__attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
-  char buffer[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(buffer, sizeof buffer, format, arguments);
-  va_end(arguments);
-  return buffer;
-}
 
 bool is_kind(const Timings& timings, const std::string& kind) { return timings.name.rfind(kind, 0) == 0; }
 
