@@ -78,7 +78,7 @@ class UpdateStep final : public Contender {
   std::shared_ptr<state::SharedState> state_;
   OptimizerKind kind_;
   UpdateVariant variant_;
-  std::vector<const float*> gradients_;
+  std::vector<const void*> gradients_;
 };
 
 }  // namespace

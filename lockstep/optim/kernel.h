@@ -19,18 +19,31 @@ struct Range {
 };
 
 struct PlainStore {
-  static void put(Vector x, float* p) { x.store(p); }
+  template <class T>
+  static void put(Vector x, T* p) {
+    x.store(p);
+  }
 };
 struct StreamingStore {
-  static void put(Vector x, float* p) { x.stream(p); }
+  template <class T>
+  static void put(Vector x, T* p) {
+    x.stream(p);
+  }
 };
 
+// The new weight, and its copy where there is one: the same answer all the way, so the branch costs nothing.
+template <class Store>
+void put_weight(Vector w, const Arrays& a, std::size_t i) {
+  Store::put(w, a.to_weights + i);
+  if (a.to_bf16 != nullptr) Store::put(w, a.to_bf16 + i);
+}
+
 // The mean gradient where the number of shards is known to the compiler: the whole tree in registers.
-template <int Shards>
+template <class T, int Shards>
 struct FixedMean {
   explicit FixedMean(const Arrays& arrays)
       : scale(Vector::all(1.0f / float(Shards))), clip(Vector::all(arrays.gradient_scale)) {
-    for (int shard = 0; shard < Shards; ++shard) gradients[shard] = arrays.gradients[shard];
+    for (int shard = 0; shard < Shards; ++shard) gradients[shard] = static_cast<const T*>(arrays.gradients[shard]);
   }
   Vector operator()(std::size_t i) const { return sum<0, Shards>(i) * scale * clip; }
 
@@ -44,11 +57,12 @@ struct FixedMean {
     }
   }
 
-  const float* gradients[Shards];
+  const T* gradients[Shards];
   Vector scale, clip;
 };
 
 // The same for any number of shards.
+template <class T>
 struct AnyMean {
   explicit AnyMean(const Arrays& arrays)
       : gradients(arrays.gradients),
@@ -56,10 +70,11 @@ struct AnyMean {
         scale(Vector::all(1.0f / float(arrays.shards))),
         clip(Vector::all(arrays.gradient_scale)) {}
   Vector operator()(std::size_t i) const {
-    return base::tree_sum(0, shards, [&](int shard) { return Vector::load(gradients[shard] + i); }) * scale * clip;
+    const auto gradient = [&](int shard) { return Vector::load(static_cast<const T*>(gradients[shard]) + i); };
+    return base::tree_sum(0, shards, gradient) * scale * clip;
   }
 
-  const float* const* gradients;
+  const void* const* gradients;
   int shards;
   Vector scale, clip;
 };
@@ -83,7 +98,7 @@ struct SGDKernel {
       Store::put(m, a.to_state[0] + i);
       g = nesterov ? fma(m, momentum, g) : m;
     }
-    Store::put(fma(g, negative_lr, w), a.to_weights + i);
+    put_weight<Store>(fma(g, negative_lr, w), a, i);
   }
 
   Vector negative_lr, momentum, gradient_weight, decay;
@@ -114,7 +129,7 @@ struct AdamKernel {
     Store::put(m, a.to_state[0] + i);
     Store::put(v, a.to_state[1] + i);
     const Vector denominator = sqrt(v) / correction + eps;
-    Store::put(w + negative_step * m / denominator, a.to_weights + i);
+    put_weight<Store>(w + negative_step * m / denominator, a, i);
   }
 
   Vector decoupled, decay, lerp, beta2, square_weight, correction, eps, negative_step;
@@ -126,28 +141,34 @@ void run(const Kernel kernel, const Mean mean, const Arrays arrays, Range range)
   for (std::size_t i = range.begin; i < range.end; i += Vector::width) kernel.template apply<Store>(arrays, i, mean(i));
 }
 
-template <class Store, class Kernel>
+template <class Store, class T, class Kernel>
 void run_shards(const Kernel& kernel, const Arrays& arrays, Range range) {
   switch (arrays.shards) {
     case 1:
-      return run<Store>(kernel, FixedMean<1>(arrays), arrays, range);
+      return run<Store>(kernel, FixedMean<T, 1>(arrays), arrays, range);
     case 2:
-      return run<Store>(kernel, FixedMean<2>(arrays), arrays, range);
+      return run<Store>(kernel, FixedMean<T, 2>(arrays), arrays, range);
     case 3:
-      return run<Store>(kernel, FixedMean<3>(arrays), arrays, range);
+      return run<Store>(kernel, FixedMean<T, 3>(arrays), arrays, range);
     case 4:
-      return run<Store>(kernel, FixedMean<4>(arrays), arrays, range);
+      return run<Store>(kernel, FixedMean<T, 4>(arrays), arrays, range);
     case 8:
-      return run<Store>(kernel, FixedMean<8>(arrays), arrays, range);
+      return run<Store>(kernel, FixedMean<T, 8>(arrays), arrays, range);
     default:
-      return run<Store>(kernel, AnyMean(arrays), arrays, range);
+      return run<Store>(kernel, AnyMean<T>(arrays), arrays, range);
   }
+}
+
+template <class Store, class Kernel>
+void run_type(const Kernel& kernel, const Arrays& arrays, Range range) {
+  if (arrays.gradient_type == GradientType::bfloat16) return run_shards<Store, Bf16>(kernel, arrays, range);
+  run_shards<Store, float>(kernel, arrays, range);
 }
 
 template <class Kernel>
 void run_stores(const Kernel& kernel, const Arrays& arrays, Range range, bool streaming) {
-  if (!streaming) return run_shards<PlainStore>(kernel, arrays, range);
-  run_shards<StreamingStore>(kernel, arrays, range);
+  if (!streaming) return run_type<PlainStore>(kernel, arrays, range);
+  run_type<StreamingStore>(kernel, arrays, range);
   // Streaming stores are weakly ordered: they must be out before this rank votes.
   _mm_sfence();
 }

@@ -2,14 +2,15 @@
 
 // Reduce and update in one pass: for every weight of a range, the gradients of all shards
 // are summed along the fixed tree, multiplied by 1/shards, and the rule is applied; the new
-// weight and optimizer state go to the target. Elementwise in float32; the operations are
-// the same on every instruction set (no compiler contraction, explicit fused multiply-add),
-// so the bits are.
+// weight and optimizer state go to the target, and with them, if wanted, the new weight
+// rounded to bfloat16. Elementwise in float32; the operations are the same on every instruction
+// set (no compiler contraction, explicit fused multiply-add), so the bits are.
 //
 // Pure arithmetic over memory that the caller owns: no allocation, no waiting, any number of
 // threads on disjoint ranges.
 
 #include <cstddef>
+#include <cstdint>
 
 #include "lockstep/optim/rule.h"
 
@@ -17,16 +18,21 @@ namespace lockstep::optim {
 
 inline constexpr int kMaxStateArrays = 2;
 
+/// What the gradients are stored as.
+enum class GradientType { float32, bfloat16 };
+
 /// The flat arrays a step reads and writes. All pointers are to element 0 and 64-byte
 /// aligned. `to` may equal `from` (in place) but not overlap it otherwise.
 struct Arrays {
-  const float* const* gradients = nullptr;  ///< one per shard
+  const void* const* gradients = nullptr;  ///< one per shard
+  GradientType gradient_type = GradientType::float32;
   int shards = 1;
   const float* from_weights = nullptr;
   const float* from_state[kMaxStateArrays] = {};  ///< SGD: momentum; Adam: m, v
   float* to_weights = nullptr;
   float* to_state[kMaxStateArrays] = {};
-  float gradient_scale = 1;  ///< multiplies the mean gradient: the clipping coefficient
+  std::uint16_t* to_bf16 = nullptr;  ///< the new weights in bfloat16, rounded to nearest even; null: not wanted
+  float gradient_scale = 1;          ///< multiplies the mean gradient: the clipping coefficient
 };
 
 enum class Stores {

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "lockstep/parallel/engine.h"
+#include "lockstep/parallel/memory_format.h"
 
 namespace lockstep::parallel {
 
@@ -81,6 +82,22 @@ template <class Impl>
 std::shared_ptr<torch::nn::Module> module_pointer(const std::shared_ptr<Impl>& pointer) {
   return pointer;
 }
+
+// What a forward pass gets and gives: pictures in the wanted memory format, results of mixed precision in float32.
+template <class T>
+decltype(auto) forward_input(T&& input, bool to_channels_last) {
+  if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>)
+    return to_channels_last ? channels_last(input) : at::Tensor(std::forward<T>(input));
+  else
+    return std::forward<T>(input);
+}
+template <class T>
+decltype(auto) forward_output(T&& output, Amp amp) {
+  if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>)
+    return amp != Amp::none && output.scalar_type() == at::kBFloat16 ? output.to(at::kFloat) : at::Tensor(output);
+  else
+    return std::forward<T>(output);
+}
 }  // namespace detail
 
 /// Module: a torch::nn::ModuleHolder or a std::shared_ptr to a module. Engine has the rest of
@@ -94,7 +111,10 @@ class DistributedDataParallel : public Engine {
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     begin_forward();
-    return wrapped_->forward(std::forward<Inputs>(inputs)...);
+    const ForwardScope scope(*this);
+    return detail::forward_output(
+        wrapped_->forward(detail::forward_input(std::forward<Inputs>(inputs), options().channels_last)...),
+        options().amp);
   }
 
   /// Batch: anything with tensor members `data` and `target`.

@@ -9,9 +9,11 @@
 #include <cstring>
 #include <map>
 
+#include "lockstep/amp/bf16_parameters.h"
 #include "lockstep/base/tree.h"
 #include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/gradient_slots.h"
+#include "lockstep/parallel/memory_format.h"
 #include "lockstep/parallel/module_buffers.h"
 #include "lockstep/state/binding.h"
 #include "lockstep/state/hash.h"
@@ -31,12 +33,30 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
 
 static_assert(state::Layout::kBlock == optim::kBlock, "slices and norms share their blocks");
 
-state::Layout make_layout(const NamedTensors& parameters, const NamedTensors& buffers, int shards, int arrays,
-                          int ranks) {
-  return {state::specs_of(parameters, true),
+state::Layout make_layout(std::vector<state::TensorSpec> parameters, const NamedTensors& buffers, int shards,
+                          int arrays, int ranks) {
+  return {std::move(parameters),
           state::specs_of(buffers, false),
           // A rank that is alone loses its memory with its life: one buffer, updated in place.
           {.shards = shards, .optimizer_arrays = arrays, .state_buffers = ranks == 1 ? 1 : 2}};
+}
+
+// Rounds the copies of a buffer's weights, as the update does.
+void write_copies(state::SharedState& state, int buffer) {
+  const state::Layout& layout = state.layout();
+  for (const state::PlacedParameter& place : layout.parameters()) {
+    if (!place.spec.bf16) continue;
+    state::TensorSpec copy = place.spec;
+    copy.dtype = at::kBFloat16;
+    state::view_of(copy, state.write(layout.bf16_copies(buffer) + place.offset * sizeof(at::BFloat16)))
+        .copy_(state::view_of(place.spec, state.write(layout.weights(buffer) + place.offset * sizeof(float))));
+  }
+}
+
+// What a slice and a part have in common; empty at the part's begin when that is nothing.
+state::Slice common(const state::Slice& slice, const state::Slice& part) {
+  const std::size_t begin = std::clamp(slice.begin, part.begin, part.end);
+  return {begin, std::clamp(slice.end, begin, part.end)};
 }
 
 void reseed(std::uint64_t seed) {
@@ -49,18 +69,23 @@ void reseed(std::uint64_t seed) {
 
 // In the order in which they depend on each other; destroyed from the last to the first.
 struct Engine::Fused {
-  Fused(const Engine& engine, int arrays, GradientHooks::Callback on_gradient)
+  Fused(const Engine& engine, int arrays, GradientHooks::Callback on_gradient, SlotLinear::Take take_slot)
       : state(engine.group_->node(),
-              make_layout(engine.trainable_, engine.buffers_, engine.options_.shards, arrays, engine.group_->size()),
+              make_layout(engine.parameter_specs(), engine.buffers_, engine.options_.shards, arrays,
+                          engine.group_->size()),
               [&](state::SharedState& fresh) { fill(engine, fresh); }),
         guard(state.read(0), state.layout()),
         buffers(tensors_of(engine.buffers_), state.layout()),
         slots(state, engine.local_shards().first, engine.local_shards().last),
-        binding(tensors_of(engine.trainable_), state.layout(),
-                state.read(state.layout().weights(int(state.committed().buffer)))),
-        hooks(binding.parameters(), std::move(on_gradient)) {
-    for (int shard = 0; shard < engine.options_.shards; ++shard)
-      gradients.push_back(state.read_as<float>(state.layout().gradients(shard)));
+        binding(tensors_of(engine.trainable_), state.layout(), committed()),
+        callback(std::move(on_gradient)),
+        hooks(std::in_place, binding.parameters(), callback),
+        linear(engine.options_.direct_gradients
+                   ? std::make_shared<SlotLinear>(binding.parameters(), std::move(take_slot))
+                   : nullptr) {
+    for (const state::Part& part : state.layout().parts())
+      for (int shard = 0; shard < engine.options_.shards; ++shard)
+        gradients[part.range.begin].push_back(state.read(state.layout().gradients(shard) + part.offset));
     load_buffers();
   }
 
@@ -71,7 +96,27 @@ struct Engine::Fused {
       state::view_of(place.spec, fresh.write(layout.weights(0) + place.offset * sizeof(float)))
           .copy_(engine.trainable_[i].second.detach());
     }
+    write_copies(fresh, 0);
     ModuleBuffers(tensors_of(engine.buffers_), layout).store(fresh.write(layout.module_buffers(0)));
+  }
+
+  // On float32 parameters at `buffer`; then they are again what forward reads, wherever that is.
+  void edit(std::byte* buffer, const std::function<void()>& fn) {
+    binding.point_to(buffer);
+    binding.show_masters(true);
+    try {
+      fn();
+    } catch (...) {
+      end_edit();
+      binding.point_to(committed());
+      throw;
+    }
+    end_edit();
+  }
+  const std::byte* committed() const { return state.read(state.layout().weights(int(state.committed().buffer))); }
+  void end_edit() {
+    binding.show_masters(false);
+    hooks.emplace(binding.parameters(), callback);
   }
 
   void load_buffers() { buffers.load(state.read(state.layout().module_buffers(int(state.committed().buffer)))); }
@@ -81,8 +126,10 @@ struct Engine::Fused {
   ModuleBuffers buffers;
   GradientSlots slots;
   state::Binding binding;
-  GradientHooks hooks;
-  std::vector<const float*> gradients;  ///< all shards' slots
+  GradientHooks::Callback callback;
+  std::optional<GradientHooks> hooks;
+  std::shared_ptr<SlotLinear> linear;
+  std::map<std::size_t, std::vector<const void*>> gradients;  ///< all shards' slots, by where their part begins
 };
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::Group> group,
@@ -93,6 +140,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::
     throw UsageError("data parallel: " + std::to_string(options_.shards) + " shards for " +
                      std::to_string(group_->size()) + " ranks; every rank needs at least one shard");
   refuse_writing_modules(*module_);
+  if (options_.channels_last) make_channels_last(*module_);
   parameters_ = parameters_of(*module_);
   trainable_ = trainable(parameters_);
   frozen_ = frozen(parameters_);
@@ -115,6 +163,15 @@ void Engine::or_abort(F&& body) {
     group_->abort(error.what(), exit_code(error));
     throw;
   }
+}
+
+std::vector<state::TensorSpec> Engine::parameter_specs() const {
+  std::vector<state::TensorSpec> specs = state::specs_of(trainable_, true);
+  if (options_.amp == Amp::none) return specs;
+  const auto copied = amp::bf16_parameters(*module_);
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    specs[i].bf16 = copied.contains(trainable_[i].second.unsafeGetTensorImpl());
+  return specs;
 }
 
 void Engine::check_same_module() const {
@@ -162,7 +219,10 @@ void Engine::attach(int arrays) {
   if (fused_) throw UsageError("data parallel: an optimizer is attached already; a model has one");
   buckets_.reset();
   for (const auto& [name, tensor] : trainable_) tensor.mutable_grad().reset();  // of the classic path
-  or_abort([&] { fused_ = std::make_unique<Fused>(*this, arrays, [this](std::size_t i) { on_gradient(i); }); });
+  or_abort([&] {
+    fused_ = std::make_unique<Fused>(
+        *this, arrays, [this](std::size_t i) { on_gradient(i); }, [this](std::size_t i) { return take_slot(i); });
+  });
 }
 
 std::uint64_t Engine::steps() const { return fused_ ? fused_->state.committed().step : 0; }
@@ -221,12 +281,22 @@ void Engine::record(double loss, std::int64_t samples) {
   *fused_->state.write_as<state::ShardRecord>(fused_->state.layout().shard_record(*active_shard_)) = {loss, samples};
 }
 
+// Whoever may not take it computes a gradient for on_gradient(), which says why.
+const at::Tensor* Engine::take_slot(std::size_t parameter) {
+  const bool free = active_shard_ && !trainable_[parameter].second.grad().defined();
+  return free ? fused_->slots.take(*active_shard_, parameter) : nullptr;
+}
+
+ForwardScope::ForwardScope(const Engine& engine)
+    : autocast_(engine.options_.amp), slots_(engine.fused_ ? engine.fused_->linear : nullptr) {}
+
 void Engine::on_gradient(std::size_t parameter) {
   const auto& [name, tensor] = trainable_[parameter];
   if (!active_shard_)
     throw UsageError("data parallel: backward reached '" + name +
                      "' outside a shard; run forward through ddp(...) in training mode");
   at::Tensor& gradient = tensor.mutable_grad();
+  if (!gradient.defined()) return;  // it was computed in its slot, or there is none, which check_complete() tells
   fused_->slots.put(*active_shard_, parameter, gradient);
   gradient.reset();
 }
@@ -259,17 +329,13 @@ void Engine::apply(const optim::Rule& rule, const optim::StepOptions& options) {
 void Engine::run_step(const optim::Rule& rule, const optim::StepOptions& options) {
   const std::uint64_t step = next_step();
   base::Member& member = group_->node().member;
-  const state::Layout& layout = fused_->state.layout();
   end_shard();
   check_gradients();
   member.set_phase(Phase::gather);
   member.barrier();
   const double norm = options.max_norm > 0 ? gradient_norm() : 0;
   member.set_phase(Phase::update);
-  optim::Arrays arrays = arrays_of_step();
-  if (norm > 0) arrays.gradient_scale = std::min(1.0f, float(options.max_norm / (norm + 1e-6)));
-  const state::Slice mine = layout.slice(group_->rank(), group_->size());
-  optim::update(rule, arrays, mine.begin, mine.end, layout.elements());
+  update_slice(rule, norm > 0 ? std::min(1.0f, float(options.max_norm / (norm + 1e-6))) : 1.0f);
   if (group_->rank() == 0) write_record(step, norm);
   member.set_phase(Phase::vote);
   fused_->state.vote(step);
@@ -278,22 +344,41 @@ void Engine::run_step(const optim::Rule& rule, const optim::StepOptions& options
   member.set_phase(Phase::outside);
 }
 
-optim::Arrays Engine::arrays_of_step() const {
+// This rank's slice of each part.
+void Engine::update_slice(const optim::Rule& rule, float gradient_scale) {
+  const state::Layout& layout = fused_->state.layout();
+  const state::Slice mine = layout.slice(group_->rank(), group_->size());
+  for (const state::Part& part : layout.parts()) {
+    const auto [begin, end] = common(mine, part.range);
+    if (begin == end) continue;
+    optim::Arrays arrays = arrays_of(part);
+    arrays.gradient_scale = gradient_scale;
+    optim::update(rule, arrays, begin - part.range.begin, end - part.range.begin, layout.elements());
+  }
+}
+
+optim::Arrays Engine::arrays_of(const state::Part& part) const {
   const state::SharedState& state = fused_->state;
   const state::Layout& layout = state.layout();
   const int from = int(state.committed().buffer);
   const int to = state.target();
   // In place (a rank that is alone) the kernel must see that it is: one mapping for both.
+  const std::size_t first = part.range.begin;
   const auto source = [&](std::size_t offset) -> const float* {
-    return from == to ? state.write_as<float>(offset) : state.read_as<float>(offset);
+    return (from == to ? state.write_as<float>(offset) : state.read_as<float>(offset)) + first;
   };
-  optim::Arrays arrays{.gradients = fused_->gradients.data(),
+  const auto target = [&](std::size_t offset) { return state.write_as<float>(offset) + first; };
+  optim::Arrays arrays{.gradients = fused_->gradients.at(first).data(),
                        .shards = options_.shards,
                        .from_weights = source(layout.weights(from)),
-                       .to_weights = state.write_as<float>(layout.weights(to))};
+                       .to_weights = target(layout.weights(to))};
+  if (part.gradients == at::kBFloat16) {
+    arrays.gradient_type = optim::GradientType::bfloat16;
+    arrays.to_bf16 = state.write_as<std::uint16_t>(layout.bf16_copies(to)) + first;
+  }
   for (int array = 0; array < layout.options().optimizer_arrays; ++array) {
     arrays.from_state[array] = source(layout.optimizer_array(from, array));
-    arrays.to_state[array] = state.write_as<float>(layout.optimizer_array(to, array));
+    arrays.to_state[array] = target(layout.optimizer_array(to, array));
   }
   return arrays;
 }
@@ -303,7 +388,12 @@ double Engine::gradient_norm() {
   const state::SharedState& state = fused_->state;
   const state::Layout& layout = state.layout();
   const state::Slice mine = layout.slice(group_->rank(), group_->size());
-  optim::square_sums(arrays_of_step(), mine.begin, mine.end, state.write_as<double>(layout.block_sums()));
+  for (const state::Part& part : layout.parts()) {
+    const auto [begin, end] = common(mine, part.range);
+    if (begin == end) continue;
+    double* sums = state.write_as<double>(layout.block_sums()) + part.range.begin / optim::kBlock;
+    optim::square_sums(arrays_of(part), begin - part.range.begin, end - part.range.begin, sums);
+  }
   group_->node().member.barrier();
   const auto* sums = state.read_as<double>(layout.block_sums());
   if (layout.blocks() == 0) return 0;
@@ -324,8 +414,7 @@ void Engine::write_record(std::uint64_t step, double gradient_norm) {
 }
 
 void Engine::flip() {
-  const state::SharedState& state = fused_->state;
-  fused_->binding.point_to(state.read(state.layout().weights(int(state.committed().buffer))));
+  fused_->binding.point_to(fused_->committed());
   fused_->load_buffers();
   fused_->slots.clear();
 }
@@ -344,13 +433,8 @@ void Engine::modify(const std::function<void()>& fn) {
       const torch::NoGradGuard no_grad;
       if (to != from)
         std::memcpy(state.write(layout.weights(to)), state.read(layout.weights(from)), layout.buffer_bytes());
-      fused_->binding.point_to(state.write(layout.weights(to)));
-      try {
-        fn();
-      } catch (...) {
-        fused_->binding.point_to(state.read(layout.weights(from)));
-        throw;
-      }
+      fused_->edit(state.write(layout.weights(to)), fn);
+      write_copies(state, to);
       fused_->buffers.store(state.write(layout.module_buffers(to)));
       state.recommit(to);
     });
@@ -362,12 +446,23 @@ void Engine::modify(const std::function<void()>& fn) {
   for (const auto& [name, tensor] : frozen_) group_->broadcast(tensor);
 }
 
-std::string Engine::weights_hash() const {
+std::map<std::string, at::Tensor> Engine::state_dict() const {
+  std::map<const at::TensorImpl*, at::Tensor> masters;
+  if (fused_)
+    for (std::size_t i = 0; i < trainable_.size(); ++i)
+      masters.emplace(trainable_[i].second.unsafeGetTensorImpl(), fused_->binding.master(i));
   std::map<std::string, at::Tensor> tensors;
-  for (const auto& item : module_->named_parameters()) tensors.emplace(item.key(), item.value());
+  for (const auto& item : module_->named_parameters()) {
+    const auto master = masters.find(item.value().unsafeGetTensorImpl());
+    tensors.emplace(item.key(), master != masters.end() ? master->second : item.value());
+  }
   for (const auto& item : module_->named_buffers()) tensors.emplace(item.key(), item.value());
-  return state::tensors_hash(tensors);
+  // An option switched off (BatchNorm without statistics) leaves an undefined entry behind.
+  std::erase_if(tensors, [](const auto& item) { return !item.second.defined(); });
+  return tensors;
 }
+
+std::string Engine::weights_hash() const { return state::tensors_hash(state_dict()); }
 
 std::string Engine::page_size() const {
   require_optimizer("page_size()");

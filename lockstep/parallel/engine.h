@@ -13,16 +13,19 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "lockstep/amp/autocast.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/update.h"
 #include "lockstep/parallel/gradient_buckets.h"
 #include "lockstep/parallel/named_tensors.h"
 #include "lockstep/parallel/shards.h"
+#include "lockstep/parallel/slot_linear.h"
 #include "lockstep/state/layout.h"
 
 namespace lockstep::parallel {
@@ -33,6 +36,14 @@ struct DataParallelOptions {
   int shards = 0;
   /// Of the random numbers drawn inside shards (dropout): see shard_seed().
   std::uint64_t seed = 0;
+  /// Mixed precision of forward passes through the wrapper, whose result comes in float32. With bf16
+  /// and an optimizer of ours, the parameters that forward reads in bfloat16 alone (amp/bf16_parameters.h)
+  /// become bfloat16 tensors, copies that the update writes; their float32 weights are in state_dict().
+  Amp amp = Amp::none;
+  /// Pictures and convolution weights in channels-last memory format.
+  bool channels_last = false;
+  /// Gradients of linear layers are computed in their slots (slot_linear.h). False: copied there; the same bits.
+  bool direct_gradients = true;
 };
 
 class Engine : public optim::Target {
@@ -44,6 +55,7 @@ class Engine : public optim::Target {
 
   comm::Group& group() const { return *group_; }
   torch::nn::Module& module() const { return *module_; }
+  const DataParallelOptions& options() const { return options_; }
   int shards() const { return options_.shards; }
   /// The shards that this rank computes.
   ShardSpan local_shards() const { return shards_of(group_->rank(), group_->size(), options_.shards); }
@@ -62,11 +74,15 @@ class Engine : public optim::Target {
   /// The record of the last committed step.
   state::StepRecord last_record() const;
 
-  /// Runs fn() on rank 0, there with writable parameters and without autograd; the edited
+  /// Runs fn() on rank 0, there with writable float32 parameters and without autograd; the edited
   /// parameters and buffers become everybody's in one commit. Collective; between steps.
   void modify(const std::function<void()>& fn);
 
-  /// state::tensors_hash() over all parameters and buffers, by their PyTorch names.
+  /// All parameters and buffers by their PyTorch names, as load_state_dict in Python wants them: float32
+  /// weights whatever forward reads. They share the model's memory and hold until the next step.
+  std::map<std::string, at::Tensor> state_dict() const;
+
+  /// state::tensors_hash() over state_dict().
   std::string weights_hash() const;
 
   /// XXH3-128 over the committed buffer: weights, optimizer state, module buffers and record.
@@ -88,18 +104,23 @@ class Engine : public optim::Target {
 
  private:
   struct Fused;  // what exists once an optimizer of ours is attached
+  friend class ForwardScope;
 
   void require_optimizer(const char* what) const;
+  std::vector<state::TensorSpec> parameter_specs() const;
   void check_same_module() const;
   void broadcast_module();
   void on_gradient(std::size_t parameter);
+  const at::Tensor* take_slot(std::size_t parameter);
   void end_shard();
   void begin_classic_forward();
   void refuse_set_gradients() const;
   void check_gradients() const;
   void run_step(const optim::Rule& rule, const optim::StepOptions& options);
   double gradient_norm();
-  optim::Arrays arrays_of_step() const;
+  /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays.
+  optim::Arrays arrays_of(const state::Part& part) const;
+  void update_slice(const optim::Rule& rule, float gradient_scale);
   void write_record(std::uint64_t step, double gradient_norm);
   void flip();
   template <class F>
@@ -115,6 +136,16 @@ class Engine : public optim::Target {
   std::unique_ptr<GradientBuckets> buckets_;  ///< until attach()
   std::unique_ptr<Fused> fused_;              ///< from attach() on
   std::optional<int> active_shard_;
+};
+
+/// What holds around a forward pass: autocast, and where linear layers find their slots.
+class ForwardScope {
+ public:
+  explicit ForwardScope(const Engine& engine);
+
+ private:
+  amp::Autocast autocast_;
+  SlotLinear::Scope slots_;
 };
 
 }  // namespace lockstep::parallel

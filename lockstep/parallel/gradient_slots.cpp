@@ -1,6 +1,7 @@
 #include "lockstep/parallel/gradient_slots.h"
 
 #include <cstring>
+#include <utility>
 
 #include "lockstep/state/binding.h"
 
@@ -9,9 +10,11 @@ namespace lockstep::parallel {
 GradientSlots::GradientSlots(const state::SharedState& state, int first, int last)
     : layout_(state.layout()), first_(first), slots_(std::size_t(last - first)) {
   for (int shard = first; shard < last; ++shard)
-    for (const state::PlacedParameter& parameter : layout_.parameters())
-      slots_[std::size_t(shard - first)].push_back(
-          {state::view_of(parameter.spec, state.write(layout_.gradients(shard) + parameter.offset * sizeof(float)))});
+    for (std::size_t i = 0; i < layout_.parameters().size(); ++i) {
+      state::TensorSpec spec = layout_.parameters()[i].spec;
+      spec.dtype = layout_.gradient_type(i);
+      slots_[std::size_t(shard - first)].push_back({state::view_of(spec, state.write(layout_.gradient(shard, i)))});
+    }
 }
 
 GradientSlots::Slot& GradientSlots::slot(int shard, std::size_t parameter) {
@@ -24,7 +27,7 @@ void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& grad
   Slot& to = slot(shard, parameter);
   if (to.written) {
     to.tensor.add_(gradient);
-  } else if (gradient.scalar_type() == at::kFloat && gradient.strides() == to.tensor.strides() &&
+  } else if (gradient.scalar_type() == to.tensor.scalar_type() && gradient.strides() == to.tensor.strides() &&
              gradient.sizes() == to.tensor.sizes()) {
     // The usual case, without the dispatcher.
     if (gradient.nbytes() > 0) std::memcpy(to.tensor.mutable_data_ptr(), gradient.const_data_ptr(), gradient.nbytes());
@@ -32,6 +35,11 @@ void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& grad
     to.tensor.copy_(gradient);
   }
   to.written = true;
+}
+
+const at::Tensor* GradientSlots::take(int shard, std::size_t parameter) {
+  Slot& taken = slot(shard, parameter);
+  return std::exchange(taken.written, true) ? nullptr : &taken.tensor;
 }
 
 void GradientSlots::check_complete() const {

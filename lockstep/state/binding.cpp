@@ -9,8 +9,6 @@ namespace {
 
 c10::DataPtr borrowed(std::byte* memory) { return {memory, c10::Device(c10::kCPU)}; }
 
-std::size_t bytes_of(const PlacedParameter& parameter) { return parameter.elements * sizeof(float); }
-
 std::byte* writable(const std::byte* memory) {
   return const_cast<std::byte*>(memory);  // the page protection guards it, torch has no const tensors
 }
@@ -42,31 +40,52 @@ at::Tensor view_of(const TensorSpec& spec, std::byte* memory) {
       .make_tensor();
 }
 
-Binding::Binding(std::vector<at::Tensor> parameters, const Layout& layout, const std::byte* weights)
-    : parameters_(std::move(parameters)) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const PlacedParameter& place = layout.parameters()[i];
-    offsets_.push_back(place.offset * sizeof(float));
-    c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes_of(place),
-                                                               borrowed(writable(weights) + offsets_.back()),
-                                                               /*allocator=*/nullptr, /*resizable=*/false));
-    storages_.push_back(storage.unsafeGetStorageImpl());
-    at::Tensor placed = at::detail::make_tensor<at::TensorImpl>(
-        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), caffe2::TypeMeta::Make<float>());
-    placed.unsafeGetTensorImpl()->set_sizes_and_strides(place.spec.sizes, place.spec.strides);
-    parameters_[i].set_data(placed);
-  }
+Binding::Binding(std::vector<at::Tensor> parameters, const Layout& layout, const std::byte* buffer)
+    : parameters_(std::move(parameters)),
+      layout_(layout),
+      buffer_(buffer),
+      storages_(parameters_.size()),
+      offsets_(parameters_.size()) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) place(i, layout_.gradient_type(i));
 }
 
 Binding::~Binding() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(parameters_[i].detach().clone());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(master(i).clone());
 }
 
-void Binding::point_to(const std::byte* weights) {
+void Binding::place(std::size_t index, c10::ScalarType dtype) {
+  const PlacedParameter& place = layout_.parameters()[index];
+  offsets_[index] = offset(index, dtype);
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), place.elements * c10::elementSize(dtype),
+      borrowed(writable(buffer_) + offsets_[index]), /*allocator=*/nullptr, /*resizable=*/false));
+  storages_[index] = storage.unsafeGetStorageImpl();
+  at::Tensor placed = at::detail::make_tensor<at::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
+  placed.unsafeGetTensorImpl()->set_sizes_and_strides(place.spec.sizes, place.spec.strides);
+  parameters_[index].set_data(placed);
+}
+
+std::size_t Binding::offset(std::size_t index, c10::ScalarType dtype) const {
+  const std::size_t start = dtype == at::kFloat ? layout_.weights(0) : layout_.bf16_copies(0);
+  return start - layout_.weights(0) + layout_.parameters()[index].offset * c10::elementSize(dtype);
+}
+
+void Binding::point_to(const std::byte* buffer) {
+  buffer_ = buffer;
   for (std::size_t i = 0; i < storages_.size(); ++i) {
-    storages_[i]->set_data_ptr_noswap(borrowed(writable(weights) + offsets_[i]));
+    storages_[i]->set_data_ptr_noswap(borrowed(writable(buffer) + offsets_[i]));
     parameters_[i].unsafeGetTensorImpl()->bump_version();
   }
+}
+
+void Binding::show_masters(bool masters) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (layout_.parameters()[i].spec.bf16) place(i, masters ? at::kFloat : at::kBFloat16);
+}
+
+at::Tensor Binding::master(std::size_t index) const {
+  return view_of(layout_.parameters()[index].spec, writable(buffer_) + offset(index, at::kFloat));
 }
 
 }  // namespace lockstep::state

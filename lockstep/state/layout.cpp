@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kBf16Bytes = 2;
 
 std::size_t round_up(std::size_t value, std::size_t edge) { return (value + edge - 1) / edge * edge; }
 
@@ -29,20 +30,59 @@ std::size_t count(const std::vector<std::int64_t>& sizes) {
 
 Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffers, LayoutOptions options)
     : options_(options) {
-  for (TensorSpec& spec : parameters) {
-    const std::size_t elements = count(spec.sizes);
-    parameters_.push_back({std::move(spec), elements_, elements});
-    elements_ += round_up(elements, kCacheLine / sizeof(float));
-  }
+  place(std::move(parameters));
   for (TensorSpec& spec : buffers) {
     const std::size_t bytes = count(spec.sizes) * c10::elementSize(spec.dtype);
     buffers_.push_back({std::move(spec), module_buffer_bytes_, bytes});
     module_buffer_bytes_ += round_up(bytes, kCacheLine);
   }
-  array_bytes_ = round_up(elements_ * sizeof(float), kPage) + kStagger;
-  buffer_bytes_ = std::size_t(1 + options_.optimizer_arrays) * array_bytes_ + module_buffer_bytes_ +
+  const auto array_bytes = [](std::size_t bytes) { return round_up(bytes, kPage) + kStagger; };
+  array_bytes_ = array_bytes(elements_ * sizeof(float));
+  copy_bytes_ = bf16_elements_ > 0 ? array_bytes(bf16_elements_ * kBf16Bytes) : 0;
+  buffer_bytes_ = std::size_t(1 + options_.optimizer_arrays) * array_bytes_ + copy_bytes_ + module_buffer_bytes_ +
                   round_up(sizeof(StepRecord), kCacheLine);
-  slot_bytes_ = array_bytes_ + round_up(sizeof(ShardRecord), kCacheLine);
+  static_assert(sizeof(ShardRecord) <= kRecordBytes && kRecordBytes % kCacheLine == 0);
+  const Part last = parts().back();
+  slot_bytes_ =
+      array_bytes(last.offset + (elements_ - last.range.begin) * c10::elementSize(last.gradients)) + kRecordBytes;
+}
+
+// The parameters stay in their order, their places do not: those with a copy come first, up to a block edge.
+void Layout::place(std::vector<TensorSpec> specs) {
+  for (TensorSpec& spec : specs) {
+    const std::size_t elements = count(spec.sizes);
+    parameters_.push_back({std::move(spec), 0, elements});
+  }
+  const auto place_those = [&](bool bf16) {
+    for (PlacedParameter& parameter : parameters_) {
+      if (parameter.spec.bf16 != bf16) continue;
+      parameter.offset = elements_;
+      elements_ += round_up(parameter.elements, kCacheLine / (bf16 ? kBf16Bytes : sizeof(float)));
+    }
+  };
+  place_those(true);
+  if (std::any_of(parameters_.begin(), parameters_.end(), [](const auto& p) { return !p.spec.bf16; }))
+    elements_ = round_up(elements_, kBlock);
+  bf16_elements_ = elements_;
+  place_those(false);
+}
+
+std::vector<Part> Layout::parts() const {
+  const Part copied{{0, bf16_elements_}, c10::ScalarType::BFloat16, 0};
+  const Part rest{{bf16_elements_, elements_}, c10::ScalarType::Float, bf16_elements_ * kBf16Bytes};
+  if (bf16_elements_ == 0) return {rest};
+  if (bf16_elements_ == elements_) return {copied};
+  return {copied, rest};
+}
+
+c10::ScalarType Layout::gradient_type(std::size_t parameter) const {
+  return parameters_[parameter].spec.bf16 ? c10::ScalarType::BFloat16 : c10::ScalarType::Float;
+}
+
+std::size_t Layout::gradient(int shard, std::size_t parameter) const {
+  const std::size_t offset = parameters_[parameter].offset;
+  if (parameters_[parameter].spec.bf16) return gradients(shard) + offset * kBf16Bytes;
+  return gradients(shard) + bf16_elements_ * kBf16Bytes + (offset - bf16_elements_) * sizeof(float);
 }
 
 Slice Layout::slice(int rank, int ranks) const {
@@ -56,6 +96,7 @@ std::uint64_t fingerprint(const TensorSpec& spec) {
   for (std::int64_t size : spec.sizes) text << ',' << size;
   text << ';';
   for (std::int64_t stride : spec.strides) text << ',' << stride;
+  if (spec.bf16) text << ";bf16";
   return hash64(text.str());
 }
 

@@ -4,11 +4,13 @@
 // gradient slot lies. Pure data, a function of its inputs alone, equal on all ranks.
 //
 // One state buffer (there are one or more, so that a step writes another than it reads):
-//   [weights][optimizer array 0][optimizer array 1][module buffers][step record]
+//   [weights][optimizer array 0][optimizer array 1][bfloat16 copies][module buffers][step record]
 // and after the state buffers one gradient slot per logical shard, with its shard record, and
 // the block sums of the gradient norm.
 // Weights, optimizer arrays and slots share one flat range: element i of each belongs to the
 // same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
+// Parameters that forward reads in bfloat16 come first in the flat range: their weights have a
+// copy, their gradients come in bfloat16 and are kept so, those of the others in float32.
 
 #include <c10/core/ScalarType.h>
 
@@ -25,6 +27,7 @@ struct TensorSpec {
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;  ///< in elements, dense
+  bool bf16 = false;                  ///< a float32 parameter of which forward reads a bfloat16 copy
 };
 
 struct PlacedParameter {
@@ -66,6 +69,13 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
+/// A part of the flat range whose gradients are of one type.
+struct Part {
+  Slice range;
+  c10::ScalarType gradients = c10::ScalarType::Float;
+  std::size_t offset = 0;  ///< bytes from the start of a slot to the gradient of the part's first element
+};
+
 class Layout {
  public:
   /// Elements of a block: 64 KiB. Slices end on block edges.
@@ -79,6 +89,9 @@ class Layout {
   /// Elements of the flat range, padding included; a multiple of 16.
   std::size_t elements() const { return elements_; }
 
+  /// The flat range, cut where the type of the gradients changes, on a block edge: one part or two.
+  std::vector<Part> parts() const;
+
   /// The slice that local rank `rank` of `ranks` updates; the slices cover the range.
   Slice slice(int rank, int ranks) const;
 
@@ -87,12 +100,17 @@ class Layout {
   std::size_t optimizer_array(int buffer, int array) const {
     return weights(buffer) + std::size_t(1 + array) * array_bytes_;
   }
-  std::size_t module_buffers(int buffer) const { return optimizer_array(buffer, options_.optimizer_arrays); }
+  /// The bfloat16 copies of the first part's weights.
+  std::size_t bf16_copies(int buffer) const { return optimizer_array(buffer, options_.optimizer_arrays); }
+  std::size_t module_buffers(int buffer) const { return bf16_copies(buffer) + copy_bytes_; }
   std::size_t step_record(int buffer) const { return module_buffers(buffer) + module_buffer_bytes_; }
   std::size_t gradients(int shard) const {
     return std::size_t(options_.state_buffers) * buffer_bytes_ + std::size_t(shard) * slot_bytes_;
   }
-  std::size_t shard_record(int shard) const { return gradients(shard) + array_bytes_; }
+  /// The gradient of one parameter in a shard's slot, of the parameter's gradient_type().
+  std::size_t gradient(int shard, std::size_t parameter) const;
+  c10::ScalarType gradient_type(std::size_t parameter) const;
+  std::size_t shard_record(int shard) const { return gradients(shard) + slot_bytes_ - kRecordBytes; }
   std::size_t module_buffer_bytes() const { return module_buffer_bytes_; }
   /// Bytes of one state buffer, the step record included.
   std::size_t buffer_bytes() const { return buffer_bytes_; }
@@ -105,11 +123,16 @@ class Layout {
   std::uint64_t fingerprint() const;
 
  private:
+  static constexpr std::size_t kRecordBytes = 64;
+  void place(std::vector<TensorSpec> specs);
+
   std::vector<PlacedParameter> parameters_;
   std::vector<PlacedBuffer> buffers_;
   LayoutOptions options_;
   std::size_t elements_ = 0;
+  std::size_t bf16_elements_ = 0;  ///< of the first part, when its gradients are bfloat16
   std::size_t array_bytes_ = 0;
+  std::size_t copy_bytes_ = 0;
   std::size_t module_buffer_bytes_ = 0;
   std::size_t buffer_bytes_ = 0;
   std::size_t slot_bytes_ = 0;

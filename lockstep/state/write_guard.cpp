@@ -34,11 +34,13 @@ const PlacedParameter* find_parameter(const Watched& watch, const std::byte* add
   const Layout& layout = *watch.layout;
   const auto offset = std::size_t(address - region);
   for (int buffer = 0; buffer < layout.options().state_buffers; ++buffer) {
-    const std::size_t weights = layout.weights(buffer);
-    if (offset < weights || offset >= weights + layout.elements() * sizeof(float)) continue;
-    const std::size_t element = (offset - weights) / sizeof(float);
-    for (const PlacedParameter& parameter : layout.parameters())
-      if (element >= parameter.offset && element < parameter.offset + parameter.elements) return &parameter;
+    for (const PlacedParameter& parameter : layout.parameters()) {
+      const bool copied = parameter.spec.bf16;
+      const std::size_t width = copied ? sizeof(std::uint16_t) : sizeof(float);
+      const std::size_t first =
+          (copied ? layout.bf16_copies(buffer) : layout.weights(buffer)) + parameter.offset * width;
+      if (offset >= first && offset < first + parameter.elements * width) return &parameter;
+    }
   }
   return nullptr;
 }

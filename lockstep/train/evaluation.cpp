@@ -27,8 +27,8 @@ struct ChunkSums {
   double correct;
 };
 
-ChunkSums evaluate_chunk(models::ImageModel& model, const data::Batch& batch) {
-  const at::Tensor logits = model.forward(batch.data);
+ChunkSums evaluate_chunk(const Forward& forward, const data::Batch& batch) {
+  const at::Tensor logits = forward(batch.data);
   const at::Tensor loss = torch::nn::functional::cross_entropy(
       logits, batch.target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
   return {loss.item<double>(), double(logits.argmax(1).eq(batch.target).sum().item<std::int64_t>())};
@@ -51,7 +51,8 @@ std::int64_t evaluation_chunk(const models::ImageTask& task) {
   return std::clamp<std::int64_t>(kMostValues / (task.channels * task.height * task.width), 1, 500);
 }
 
-Evaluation evaluate(models::ImageModel& model, const EvaluationInput& input, comm::Group& group) {
+Evaluation evaluate(torch::nn::Module& model, const Forward& forward, const EvaluationInput& input,
+                    comm::Group& group) {
   const torch::NoGradGuard no_grad;
   const EvaluationMode mode(model);
   const std::int64_t samples = input.set->size();
@@ -62,7 +63,7 @@ Evaluation evaluate(models::ImageModel& model, const EvaluationInput& input, com
   const at::Tensor sums = torch::zeros({chunks, 2}, torch::kDouble);
   auto rows = sums.accessor<double, 2>();
   for (std::int64_t chunk = group.rank(); chunk < chunks; chunk += group.size()) {
-    const ChunkSums found = evaluate_chunk(model, *loader.next());
+    const ChunkSums found = evaluate_chunk(forward, *loader.next());
     rows[chunk][0] = found.loss;
     rows[chunk][1] = found.correct;
   }

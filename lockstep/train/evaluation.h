@@ -4,6 +4,7 @@
 // the set is cut into fixed chunks, ranks take chunks in turn, and the chunks' sums are added
 // in chunk order on every rank.
 
+#include <functional>
 #include <memory>
 
 #include "lockstep/comm/group.h"
@@ -30,7 +31,10 @@ struct EvaluationInput {
   data::LoaderOptions loader = {};
 };
 
-/// Collective. The model is put into evaluation mode for the call.
-Evaluation evaluate(models::ImageModel& model, const EvaluationInput& input, comm::Group& group);
+/// Pictures to logits.
+using Forward = std::function<at::Tensor(const at::Tensor&)>;
+
+/// Collective. `forward` runs `model`, which is put into evaluation mode for the call.
+Evaluation evaluate(torch::nn::Module& model, const Forward& forward, const EvaluationInput& input, comm::Group& group);
 
 }  // namespace lockstep::train

@@ -64,7 +64,11 @@ Loop::Loop(const Options& options, const comm::World& world)
       input_(make_input(options)),
       size_(size_of(options, world.size(), input_)),
       model_(train::make_model(options, input_.task)),
-      ddp_(model_, world.group(), {.shards = size_.plan.shards, .seed = std::uint64_t(options.seed)}),
+      ddp_(model_, world.group(),
+           {.shards = size_.plan.shards,
+            .seed = std::uint64_t(options.seed),
+            .amp = options.amp == "bf16" ? Amp::bf16 : Amp::none,
+            .channels_last = options.channels_last}),
       optimizer_(make_optimizer(options, ddp_)) {
   size_.page_size = ddp_.page_size();
   if (leader_) check_target(options.save_weights, options.output_dir);
@@ -160,11 +164,12 @@ void Loop::count_input_work() {
 
 void Loop::evaluate(std::int64_t step, const StepPlace& place) {
   const EvaluationInput input{input_.test, evaluation_chunk(input_.task), loader_options()};
-  report_->eval(place.epoch + 1, step, train::evaluate(*model_, input, group_));
+  const auto forward = [this](const at::Tensor& pictures) { return ddp_(pictures); };
+  report_->eval(place.epoch + 1, step, train::evaluate(*model_, forward, input, group_));
 }
 
 void Loop::save_weights() const {
-  checkpoint::write_safetensors(options_.save_weights, checkpoint::state_dict(*model_), {{"format", "pt"}});
+  checkpoint::write_safetensors(options_.save_weights, ddp_.state_dict(), {{"format", "pt"}});
 }
 
 }  // namespace lockstep::train

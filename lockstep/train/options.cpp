@@ -207,6 +207,11 @@ void Parser::add_reproducibility() {
               std::numeric_limits<std::int64_t>::max());
   add_text("--weights", "FILE", "Start from these weights (safetensors)", options_.weights);
   add_text("--save-weights", "FILE", "Write the final weights (safetensors)", options_.save_weights);
+  add_name("--amp", " [none]; bf16: forward and backward in bfloat16 where that is safe, weights in float32",
+           options_.amp, amp_names());
+  app_.add_flag("--channels-last", options_.channels_last,
+                "Pictures and convolutions in channels-last memory format; changes bits, and mostly speed")
+      ->group(group_);
   add_integer("--threads", "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored [1]",
               options_.threads, 1, kMostThreads);
   add("--timeout", "SECONDS", "Longest wait for another process, or for a batch [300]",
@@ -372,6 +377,11 @@ const std::vector<std::string>& interpolation_names() {
 
 const std::vector<std::string>& auto_augment_names() {
   static const std::vector<std::string> names = {"none", "imagenet", "cifar10", "ra", "ta_wide"};
+  return names;
+}
+
+const std::vector<std::string>& amp_names() {
+  static const std::vector<std::string> names = {"none", "bf16"};
   return names;
 }
 

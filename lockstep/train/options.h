@@ -51,6 +51,8 @@ struct Options {
   std::int64_t cache_images = 0;           ///< MiB of decoded pictures that a process keeps, >= 0
   int workers = 1;                         ///< threads per process that prepare batches, >= 1
 
+  std::string amp = "none";       ///< mixed precision, one of amp_names()
+  bool channels_last = false;     ///< pictures and convolutions in channels-last memory format
   int threads = 1;                ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
   double timeout = 300;           ///< seconds that a rank waits for the others, > 0
   std::int64_t print_freq = 100;  ///< steps from one train event to the next, >= 1
@@ -63,13 +65,15 @@ struct Options {
   int processes() const { return nproc_per_node.value_or(1); }
 };
 
-/// Valid values of --model, --dataset, --opt, --transforms, --interpolation and --auto-augment.
+/// Valid values of --model, --dataset, --opt, --transforms, --interpolation, --auto-augment
+/// and --amp.
 const std::vector<std::string>& model_names();
 const std::vector<std::string>& dataset_names();
 const std::vector<std::string>& optimizer_names();
 const std::vector<std::string>& transform_names();
 const std::vector<std::string>& interpolation_names();
 const std::vector<std::string>& auto_augment_names();
+const std::vector<std::string>& amp_names();
 
 /// Options, or a text that was asked for instead (--help, --version).
 struct Parsed {

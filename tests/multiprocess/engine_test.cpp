@@ -2,48 +2,22 @@
 // broken rule of the fused path.
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <torch/nn/utils/clip_grad.h>
 
-#include <cstring>
-
-#include "lockstep/state/hash.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
 
 namespace lockstep::parallel {
 namespace {
 
+using support::hash_of;
 using support::RankKind;
 using support::run_ranks;
+using support::SharedText;
 using support::small_batch;
 using support::SmallJob;
 using support::SmallNet;
 using support::SmallOptimizer;
-
-// What forked ranks tell the test: text in memory they share.
-class SharedText {
- public:
-  SharedText()
-      : text_(static_cast<char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~SharedText() { munmap(text_, 4096); }
-  void set(const std::string& text) { std::strcpy(text_, text.c_str()); }
-  std::string get() const { return text_; }
-
- private:
-  char* text_;
-};
-
-std::string hash_of(int ranks, const SmallJob& job) {
-  SharedText hash;
-  run_ranks(ranks == 1 ? RankKind::single : RankKind::processes, ranks, [&](auto group) {
-    const std::string mine = run_small_job(group, job);
-    if (group->rank() == 0) hash.set(mine);
-    const auto all = group->all_gather(torch::full({1}, std::int64_t(state::hash64(mine)), torch::kLong));
-    for (const at::Tensor& other : all) EXPECT_TRUE(torch::equal(other, all[0])) << "ranks hold different weights";
-  });
-  return hash.get();
-}
 
 class SameBits : public testing::TestWithParam<SmallOptimizer> {};
 INSTANTIATE_TEST_SUITE_P(Optimizers, SameBits, testing::Values(SmallOptimizer::sgd, SmallOptimizer::adam));

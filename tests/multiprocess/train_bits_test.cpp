@@ -51,6 +51,13 @@ TEST_F(TrainBits, FourShardsMlp) { expect_same_bits(By::lockstep, {2, 3, 4, 4}, 
 
 TEST_F(TrainBits, FourShardsConvNet) { expect_same_bits(By::lockstep, {2, 3, 4, 4}, 4, kConvNet); }
 
+TEST_F(TrainBits, InBfloat16AndChannelsLast) {
+  Flags flags = kConvNet;
+  flags.insert(flags.end(), {"--amp", "bf16", "--channels-last"});
+  expect_same_bits(By::lockstep, {2, 4}, 4, flags);
+  EXPECT_NE(train(By::lockstep, 2, 4, flags).back(), train(By::lockstep, 2, 4, kConvNet).back());
+}
+
 TEST_F(TrainBits, SixShardsOnFourProcesses) {
   expect_same_bits(By::lockstep, {4}, 6, kMlp);
   expect_same_bits(By::lockstep, {4}, 6, kConvNet);

@@ -34,7 +34,7 @@ def flags(job: Job) -> list[str]:
         values["no_eval"] = ""
     if job.dataset == "digits":
         values.pop("data_path")  # built in
-    named = [("--" + name.replace("_", "-"), str(value)) for name, value in values.items()]
+    named = [("--" + name.replace("_", "-"), "" if value is True else str(value)) for name, value in values.items()]
     return [text for pair in named for text in pair if text]
 
 

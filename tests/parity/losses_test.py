@@ -53,6 +53,8 @@ class Losses:
     @classmethod
     def make_jobs(cls, data_path) -> list[Job]:
         jobs = [cls.make_job(model, opt, data_path) for model, opt in itertools.product(BATCH, OPTIMIZERS)]
+        for model, options in {"mlp": {"amp": "bf16"}, "convnet": {"amp": "bf16", "channels_last": True}}.items():
+            jobs.append(dataclasses.replace(cls.make_job(model, "sgd", data_path), **options))
         control = cls.make_job("convnet", "adam", data_path)
         return [*jobs, dataclasses.replace(control, lr=1e-4, ieee_sqrt=True)]
 
@@ -73,7 +75,8 @@ class Losses:
                 events = lockstep.train(job, tempfile.mkdtemp(dir=self.folder))
                 theirs = expected["losses"]
                 worst = max(relative_differences(lockstep.losses(events), theirs))
-                print(f"{self.dataset} {job.model} {job.opt} lr {job.lr}{' ieee_sqrt' * job.ieee_sqrt}: "
+                print(f"{self.dataset} {job.model} {job.opt} lr {job.lr}{' ieee_sqrt' * job.ieee_sqrt}"
+                      f"{' bf16' * (job.amp == 'bf16')}{' channels-last' * job.channels_last}: "
                       f"loss {theirs[0]:.4f} to {min(theirs):.4f}, largest relative difference {worst:.1e}", flush=True)
                 self.assertEqual(len(theirs), job.max_steps)
                 self.assertLess(min(theirs), 0.9 * theirs[0], "nothing was learned: the comparison shows little")
@@ -115,8 +118,9 @@ class Folder(Losses, unittest.TestCase):
     def make_jobs(cls, data_path) -> list[Job]:
         weights = cls.folder / "resnet18_cifar.safetensors"
         lockstep.initial_weights("resnet18_cifar", 5, weights, "--dataset", "cifar10", "--data-path", ".")
-        return [Job("resnet18_cifar", cls.dataset, str(data_path), "sgd", batch_size=8, max_steps=20, seed=7,
-                    weights=str(weights), transforms="none", lr=1e-2)]
+        plain = Job("resnet18_cifar", cls.dataset, str(data_path), "sgd", batch_size=8, max_steps=20, seed=7,
+                    weights=str(weights), transforms="none", lr=1e-2)
+        return [plain, dataclasses.replace(plain, amp="bf16", channels_last=True)]
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ void optimizer(const json& request) {
   const std::size_t elements = request.at("elements");
   const Block weights = make_block(elements), gradient = make_block(elements);
   const Block state[] = {make_block(elements), make_block(elements)};
-  const float* const gradients[] = {gradient.get()};
+  const void* const gradients[] = {gradient.get()};
   const optim::Arrays arrays{.gradients = gradients,
                              .shards = 1,
                              .from_weights = weights.get(),

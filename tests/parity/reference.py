@@ -35,6 +35,8 @@ class Job:
     seed: int = 0
     evaluate: bool = False
     transforms: str | None = None
+    amp: str | None = None  # "bf16": forward and loss under autocast
+    channels_last: bool = False
     ieee_sqrt: bool = False  # replace torch's square root by ieee_sqrt() below
 
 
@@ -72,6 +74,13 @@ def read_set(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(pixels), torch.tensor(labels)
 
 
+def memory_format(job: Job):
+    """copy=True: without it a tensor of one channel keeps its strides and is computed as before."""
+    def to_channels_last(tensor):
+        return tensor.to(memory_format=torch.channels_last, copy=True) if tensor.dim() == 4 else tensor
+    return to_channels_last if job.channels_last else lambda tensor: tensor
+
+
 def accuracy(model, images, labels) -> float:
     model.eval()
     with torch.no_grad():
@@ -87,11 +96,15 @@ def train(job: Job) -> dict:
     model = MODELS[job.model]()
     if job.weights:
         model.load_state_dict(read_safetensors(job.weights))
+    formatted = memory_format(job)
+    for parameter in model.parameters():
+        parameter.data = formatted(parameter.data)
     ddp = DistributedDataParallel(model)
     optimizer = make_optimizer(job, ddp.parameters())
     losses = []
     for _, (images, labels) in zip(range(job.max_steps), batches(job, *read_set(job))):
-        loss = F.cross_entropy(ddp(images), labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=job.amp == "bf16"):
+            loss = F.cross_entropy(ddp(formatted(images)), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

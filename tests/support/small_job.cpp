@@ -1,5 +1,11 @@
 #include "tests/support/small_job.h"
 
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "lockstep/state/hash.h"
+#include "tests/support/ranks.h"
+
 namespace lockstep::support {
 
 SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int samples_per_shard) {
@@ -15,7 +21,8 @@ SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int sampl
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job) {
   torch::manual_seed(1);
   SmallNet model(job.ballast);
-  DistributedDataParallel ddp(model, group, {.shards = job.shards, .seed = 5});
+  DistributedDataParallel ddp(
+      model, group, {.shards = job.shards, .seed = 5, .amp = job.amp, .direct_gradients = job.direct_gradients});
   std::unique_ptr<optim::Optimizer> optimizer;
   if (job.optimizer == SmallOptimizer::sgd)
     optimizer = std::make_unique<optim::SGD>(ddp, optim::SGDOptions{.lr = 0.05, .momentum = 0.9});
@@ -33,6 +40,28 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
     job.after_step(ddp);
   }
   return ddp.weights_hash();
+}
+
+std::string hash_of(int ranks, const SmallJob& job) {
+  SharedText hash;
+  run_ranks(ranks == 1 ? RankKind::single : RankKind::processes, ranks, [&](auto group) {
+    const std::string mine = run_small_job(group, job);
+    if (group->rank() == 0) hash.set(mine);
+    const auto all = group->all_gather(torch::full({1}, std::int64_t(state::hash64(mine)), torch::kLong));
+    for (const at::Tensor& other : all) EXPECT_TRUE(torch::equal(other, all[0])) << "ranks hold different weights";
+  });
+  return hash.get();
+}
+
+constexpr std::size_t kSharedTextBytes = 4096;
+
+SharedText::SharedText()
+    : text_(static_cast<char*>(
+          mmap(nullptr, kSharedTextBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+SharedText::~SharedText() { munmap(text_, kSharedTextBytes); }
+void SharedText::set(const std::string& text) {
+  if (text.size() >= kSharedTextBytes) throw Error("text too long to share");
+  std::copy_n(text.c_str(), text.size() + 1, text_);
 }
 
 }  // namespace lockstep::support

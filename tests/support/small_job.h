@@ -46,11 +46,30 @@ struct SmallJob {
   std::uint64_t steps = 6;
   SmallOptimizer optimizer = SmallOptimizer::sgd;
   std::int64_t ballast = 0;
+  Amp amp = Amp::none;
+  bool direct_gradients = true;
   /// Called on every rank with the engine before the first and after each step.
   std::function<void(parallel::Engine&)> after_step = [](parallel::Engine&) {};
 };
 
 /// Trains from the committed step to `steps`; returns the weights hash.
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job);
+
+/// The same on `ranks` ranks, processes unless it is one; expects them to agree.
+std::string hash_of(int ranks, const SmallJob& job);
+
+/// What forked ranks tell the test: text in memory they share, at most 4095 bytes.
+class SharedText {
+ public:
+  SharedText();
+  ~SharedText();
+  SharedText(const SharedText&) = delete;
+  SharedText& operator=(const SharedText&) = delete;
+  void set(const std::string& text);
+  std::string get() const { return text_; }
+
+ private:
+  char* text_;
+};
 
 }  // namespace lockstep::support

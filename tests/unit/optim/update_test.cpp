@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -25,8 +26,28 @@ struct alignas(64) Block {
   float values[kElements];
 };
 
+struct alignas(64) Halves {
+  std::uint16_t values[kElements];
+};
+
+float widened(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t(x) << 16); }
+
+// The nearest bfloat16, to even in the middle, in the plainest way: of the two neighbours.
+std::uint16_t narrowed(float x) {
+  if (std::isnan(x)) return 0x7fc0;
+  const auto below = std::uint16_t(std::bit_cast<std::uint32_t>(x) >> 16);
+  if (std::isinf(x)) return below;
+  const auto above = std::uint16_t(below + 1);  // away from zero; past the largest number: infinity
+  const double next = (above & 0x7fff) == 0x7f80 ? std::copysign(0x1p128, double(x)) : double(widened(above));
+  const double down = std::abs(double(x) - double(widened(below)));
+  const double up = std::abs(next - double(x));
+  if (down == up) return below % 2 == 0 ? below : above;
+  return down < up ? below : above;
+}
+
 struct Problem {
-  explicit Problem(int shards) : gradients(std::size_t(shards)) {
+  explicit Problem(int shards, GradientType type = GradientType::float32)
+      : gradient_type(type), gradients(std::size_t(shards)), halves(std::size_t(shards)) {
     std::mt19937 random(unsigned(7 + shards));
     std::normal_distribution<float> normal;
     for (Block& block : gradients)
@@ -34,10 +55,22 @@ struct Problem {
     for (float& x : weights.values) x = normal(random);
     for (float& x : first.values) x = normal(random) * 0.1f;
     for (float& x : second.values) x = std::abs(normal(random)) * 0.01f;
-    for (const Block& block : gradients) pointers.push_back(block.values);
+    for (std::size_t shard = 0; shard < gradients.size(); ++shard) {
+      if (type == GradientType::float32) {
+        pointers.push_back(gradients[shard].values);
+        continue;
+      }
+      for (std::size_t i = 0; i < kElements; ++i) {
+        float& gradient = gradients[shard].values[i];
+        halves[shard].values[i] = narrowed(gradient);
+        gradient = widened(halves[shard].values[i]);
+      }
+      pointers.push_back(halves[shard].values);
+    }
   }
   Arrays arrays(Block& w, Block& s0, Block& s1) const {
     return {.gradients = pointers.data(),
+            .gradient_type = gradient_type,
             .shards = int(pointers.size()),
             .from_weights = weights.values,
             .from_state = {first.values, second.values},
@@ -46,7 +79,7 @@ struct Problem {
   }
   float mean(std::size_t i) const {
     const std::function<float(int, int)> tree = [&](int lo, int hi) -> float {
-      if (hi - lo == 1) return pointers[std::size_t(lo)][i];
+      if (hi - lo == 1) return gradients[std::size_t(lo)].values[i];
       int half = 1;
       while (half * 2 < hi - lo) half *= 2;
       return tree(lo, lo + half) + tree(lo + half, hi);
@@ -54,8 +87,10 @@ struct Problem {
     return tree(0, int(pointers.size())) * (1.0f / float(pointers.size()));
   }
 
-  std::vector<Block> gradients;
-  std::vector<const float*> pointers;
+  GradientType gradient_type;
+  std::vector<Block> gradients;  ///< their values in float32, whatever they are stored as
+  std::vector<Halves> halves;
+  std::vector<const void*> pointers;
   Block weights, first, second;
 };
 
@@ -118,18 +153,25 @@ std::vector<std::string> builds() {
   return names;
 }
 
-TEST(Update, EveryBuildFollowsTheFormulaBitForBit) {
+class Gradients : public testing::TestWithParam<GradientType> {};
+INSTANTIATE_TEST_SUITE_P(Update, Gradients, testing::Values(GradientType::float32, GradientType::bfloat16));
+
+TEST_P(Gradients, EveryBuildFollowsTheFormulaBitForBit) {
   for (int shards : {1, 2, 3, 4, 5, 6, 7, 8, 11}) {
-    const Problem problem(shards);
+    const Problem problem(shards, GetParam());
     for (const Rule& rule : rules())
       for (const std::string& name : builds())
         for (bool streaming : {false, true}) {
           Block w{}, s0{}, s1{};
-          run_build(name, rule, problem.arrays(w, s0, s1), streaming);
+          Halves copy{};
+          Arrays arrays = problem.arrays(w, s0, s1);
+          arrays.to_bf16 = copy.values;
+          run_build(name, rule, arrays, streaming);
           for (std::size_t i = 0; i < kElements; ++i) {
             const Expected e = std::visit([&](const auto& r) { return formula(r, problem, i); }, rule);
             ASSERT_TRUE(same_bits(w.values[i], e.w))
                 << name << " rule " << rule.index() << " shards " << shards << " at " << i;
+            ASSERT_EQ(copy.values[i], narrowed(w.values[i])) << name << " at " << i << ": " << w.values[i];
             const auto* sgd = std::get_if<SGDRule>(&rule);
             if (sgd == nullptr || sgd->momentum != 0) {
               ASSERT_TRUE(same_bits(s0.values[i], e.s0));
@@ -139,6 +181,29 @@ TEST(Update, EveryBuildFollowsTheFormulaBitForBit) {
             }
           }
         }
+  }
+}
+
+// The rounding of the copies, where it is not plain: ties, the largest number, infinities, no number, subnormals.
+TEST(Update, CopiesAreRoundedToTheNearestEven) {
+  const std::uint32_t special[] = {0x00000000, 0x80000000, 0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001,
+                                   0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00001, 0xffc00000,
+                                   0x7f800001, 0x00000001, 0x00008000, 0x80018000};
+  Problem problem(1);
+  problem.gradients[0] = {};
+  problem.pointers = {problem.gradients[0].values};
+  for (std::size_t i = 0; i < kElements; ++i) problem.weights.values[i] = std::bit_cast<float>(special[i % 16]);
+  for (const std::string& name : builds()) {
+    Block w{}, s0{}, s1{};
+    Halves copy{};
+    Arrays arrays = problem.arrays(w, s0, s1);
+    arrays.to_bf16 = copy.values;
+    run_build(name, rule_for(SGDOptions{.lr = 1}, 1), arrays, false);
+    for (std::size_t i = 0; i < kElements; ++i) ASSERT_EQ(copy.values[i], narrowed(w.values[i])) << name << " at " << i;
+    EXPECT_EQ(copy.values[2], 0x3f80) << "a tie goes to the even neighbour";
+    EXPECT_EQ(copy.values[3], 0x3f82);
+    EXPECT_EQ(copy.values[6], 0x7f80) << "past the largest number lies infinity";
+    EXPECT_EQ(copy.values[12], 0x7fc0);
   }
 }
 
@@ -167,7 +232,7 @@ TEST(Update, TheGradientScaleMultipliesTheMean) {
 TEST(SquareSums, AddUpPerBlockWhoeverHasIt) {
   std::vector<float> gradient(3 * kBlock);
   for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = float(i % 5);
-  const float* pointer = gradient.data();
+  const void* pointer = gradient.data();
   const Arrays arrays{.gradients = &pointer, .shards = 1};
   double whole[3] = {}, parts[3] = {};
   square_sums(arrays, 0, 2 * kBlock + 160, whole);
@@ -180,6 +245,19 @@ TEST(SquareSums, AddUpPerBlockWhoeverHasIt) {
     EXPECT_EQ(whole[block], expected);  // small integers: exact in any order
     EXPECT_EQ(parts[block], whole[block]);
   }
+}
+
+TEST(SquareSums, OfBfloat16AreThoseOfTheSameNumbersInFloat32) {
+  const Problem half(3, GradientType::bfloat16);
+  Problem whole(3);
+  whole.gradients = half.gradients;
+  for (std::size_t shard = 0; shard < 3; ++shard) whole.pointers[shard] = whole.gradients[shard].values;
+  Block w{}, s0{}, s1{};
+  double of_half = 0, of_whole = 0;
+  square_sums(half.arrays(w, s0, s1), 0, kElements, &of_half);
+  square_sums(whole.arrays(w, s0, s1), 0, kElements, &of_whole);
+  EXPECT_EQ(of_half, of_whole);
+  EXPECT_GT(of_half, 0);
 }
 
 TEST(Update, TouchesOnlyItsRange) {

@@ -33,6 +33,10 @@ class Oracle : public models::ImageModel {
   bool was_training = false;
 };
 
+Forward forward_of(models::ImageModel& model) {
+  return [&model](const at::Tensor& images) { return model.forward(images); };
+}
+
 EvaluationInput of(data::MemoryPictures::Content content) {
   auto set = std::make_shared<data::MemoryPictures>(std::move(content));
   return {.set = std::make_shared<data::PictureBatches>(std::move(set), data::Compose())};
@@ -55,7 +59,7 @@ TEST(Evaluation, EverySampleCountsOnce) {
   for (const std::int64_t samples : {1, 499, 500, 501, 1250}) {
     Oracle oracle;
     support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
-      const Evaluation result = evaluate(oracle, labelled(samples), *group);
+      const Evaluation result = evaluate(oracle, forward_of(oracle), labelled(samples), *group);
       EXPECT_EQ(result.samples, samples);
       EXPECT_DOUBLE_EQ(result.top1, double(samples - (samples + 4) / 5) / double(samples));
     });
@@ -74,11 +78,11 @@ TEST(Evaluation, ChunksOfLargePicturesAreSmaller) {
 TEST(Evaluation, LeavesTheModelInItsMode) {
   Oracle oracle;
   support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
-    evaluate(oracle, labelled(10), *group);
+    evaluate(oracle, forward_of(oracle), labelled(10), *group);
     EXPECT_FALSE(oracle.was_training);
     EXPECT_TRUE(oracle.is_training());
     oracle.eval();
-    evaluate(oracle, labelled(10), *group);
+    evaluate(oracle, forward_of(oracle), labelled(10), *group);
     EXPECT_FALSE(oracle.is_training());
   });
 }
@@ -92,7 +96,7 @@ TEST(Evaluation, IsTheMeanOfPyTorchsLoss) {
   const data::Batch batch = input.set->make(0, all);
   const at::Tensor loss = torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target);
   support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
-    EXPECT_NEAR(evaluate(*model, input, *group).loss, loss.item<double>(), 1e-5);
+    EXPECT_NEAR(evaluate(*model, forward_of(*model), input, *group).loss, loss.item<double>(), 1e-5);
   });
 }
 
@@ -109,7 +113,8 @@ TEST(Evaluation, TheSameNumbersForEveryWorldOnEveryRank) {
       }
       std::mutex mutex;
       support::run_ranks(RankKind::threads, ranks, [&](const std::shared_ptr<comm::Group>& group) {
-        const Evaluation mine = evaluate(*models[std::size_t(group->rank())], input, *group);
+        const Evaluation mine = evaluate(*models[std::size_t(group->rank())],
+                                         forward_of(*models[std::size_t(group->rank())]), input, *group);
         const std::lock_guard lock(mutex);
         found.push_back(mine);
       });

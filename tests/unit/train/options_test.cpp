@@ -49,6 +49,8 @@ TEST(Options, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(o.weight_decay, 0);
   EXPECT_EQ(o.seed, 0);
   EXPECT_EQ(o.threads, 1);
+  EXPECT_EQ(o.amp, "none");
+  EXPECT_FALSE(o.channels_last);
   EXPECT_EQ(o.timeout, 300);
   EXPECT_EQ(o.print_freq, 100);
   EXPECT_EQ(o.data_path + o.weights + o.save_weights + o.output_dir, "");
@@ -91,6 +93,9 @@ TEST(Options, EveryFlagArrives) {
                              "s",
                              "--threads",
                              "2",
+                             "--amp",
+                             "bf16",
+                             "--channels-last",
                              "--timeout",
                              "1.5",
                              "--print-freq",
@@ -116,6 +121,8 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(o.weights, "w");
   EXPECT_EQ(o.save_weights, "s");
   EXPECT_EQ(o.threads, 2);
+  EXPECT_EQ(o.amp, "bf16");
+  EXPECT_TRUE(o.channels_last);
   EXPECT_EQ(o.timeout, 1.5);
   EXPECT_EQ(o.print_freq, 8);
   EXPECT_EQ(o.output_dir, "out");
@@ -169,6 +176,8 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--save-weights",
                                            "--seed",
                                            "--threads",
+                                           "--amp",
+                                           "--channels-last",
                                            "--timeout",
                                            "--version",
                                            "--weight-decay",

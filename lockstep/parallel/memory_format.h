@@ -1,0 +1,16 @@
+#pragma once
+
+// Channels-last pictures and convolutions (NHWC in memory, NCHW in shape), as torch.channels_last in Python.
+
+#include <torch/nn/module.h>
+
+namespace lockstep::parallel {
+
+/// `tensor` with channels-last strides if it has four dimensions, else as it is. One channel needs no copy, and
+/// gets the strides that make PyTorch choose its channels-last kernels, which contiguous() would not give.
+at::Tensor channels_last(const at::Tensor& tensor);
+
+/// Gives the module's parameters of four dimensions channels-last strides. Before autograd has seen them.
+void make_channels_last(const torch::nn::Module& module);
+
+}  // namespace lockstep::parallel
