@@ -7,7 +7,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemAvailable/ {n = int($$2 / 1.5e6); print n < 1 ? 1 : n < cores ? n : cores}' /proc/meminfo)
 
 BUILD = cmake --build --preset
-CTEST = ctest --output-on-failure --no-tests=error --output-junit tests.xml
+# Tests that want the machine to themselves say so (RUN_SERIAL).
+CTEST = ctest --output-on-failure --no-tests=error --output-junit tests.xml --parallel 2
 
 DEMO = build/bin/lockstep train --dataset digits --model convnet --nproc-per-node 2 \
        --batch-size 100 --opt adam --lr 1e-3 --epochs 1
@@ -56,7 +57,7 @@ asan tsan: %: build-%/build.ninja
 # Each libFuzzer program for a minute, two at a time.
 fuzz: build-fuzz/build.ninja
 	$(BUILD) fuzz -j $(JOBS) --target tests_fuzz
-	$(CTEST) --test-dir build-fuzz --label-regex fuzz -j 2
+	$(CTEST) --test-dir build-fuzz --label-regex fuzz
 
 clang:
 	@scripts/bootstrap --fuzz

@@ -40,7 +40,14 @@ endfunction()
 # Gives a target libtorch and the precompiled header that all such targets share.
 function(lockstep_use_torch target)
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
+  lockstep_torch_sources(${target})
+endfunction()
+
+# How sources with torch are compiled: most of the time goes into what they include and what they instantiate from
+# it, so LOCKSTEP_UNITY compiles them in batches. Sources with options of their own (the kernels) stay apart.
+function(lockstep_torch_sources target)
   target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
 # lockstep_program(<name> SOURCES ... [TORCH] [LINK ...])
@@ -55,5 +62,5 @@ endfunction()
 
 function(lockstep_use_torch_program target)
   target_link_libraries(${target} PRIVATE Libtorch::Libtorch)
-  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  lockstep_torch_sources(${target})
 endfunction()

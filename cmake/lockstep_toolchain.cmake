@@ -5,7 +5,9 @@ target_compile_features(lockstep_flags INTERFACE cxx_std_20)
 target_compile_options(lockstep_flags INTERFACE
   -fPIC -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Winvalid-pch
   # The arithmetic is part of the product: no compiler may fuse or reorder it.
-  -ffp-contract=off)
+  -ffp-contract=off
+  # In a batch no source is the main file, where a class with a member of an unnamed namespace's type is no fault.
+  $<$<BOOL:${LOCKSTEP_UNITY}>:-Wno-subobject-linkage>)
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
     -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

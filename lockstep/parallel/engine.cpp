@@ -25,12 +25,6 @@ namespace {
 
 using base::Phase;
 
-std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
-}
-
 static_assert(state::Layout::kBlock == optim::kBlock, "slices and norms share their blocks");
 
 state::Layout make_layout(std::vector<state::TensorSpec> parameters, const NamedTensors& buffers, int shards,

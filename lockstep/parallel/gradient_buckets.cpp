@@ -9,16 +9,6 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::parallel {
-namespace {
-
-std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
-}
-
-}  // namespace
-
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<std::size_t>& bytes, std::size_t capacity) {
   std::vector<std::vector<std::size_t>> buckets;
   std::size_t filled = capacity;

@@ -9,6 +9,12 @@
 
 namespace lockstep::parallel {
 
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
 NamedTensors parameters_of(const torch::nn::Module& module) {
   NamedTensors named;
   std::set<const at::TensorImpl*> seen;

@@ -19,6 +19,9 @@ NamedTensors parameters_of(const torch::nn::Module& module);
 /// The module's buffers (BatchNorm statistics), each once. UsageError when not contiguous.
 NamedTensors buffers_of(const torch::nn::Module& module);
 
+/// The tensors without their names.
+std::vector<at::Tensor> tensors_of(const NamedTensors& named);
+
 /// Those that want a gradient.
 NamedTensors trainable(const NamedTensors& parameters);
 
