@@ -38,9 +38,8 @@ test: all
 	LOCKSTEP_REQUIRE_LAUNCHERS=1 $(CTEST) --test-dir build
 
 bench: build/build.ninja
-	@scripts/bootstrap --tests
-	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-bench-reduce-update lockstep-bench-worker \
-	  lockstep-bench-feed lockstep-bench-input
+	@scripts/bootstrap --tests --bench
+	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-trainer lockstep-benchmarks
 	scripts/bench $(ONLY)
 
 parity-long: all
@@ -84,8 +83,8 @@ help:
 	@echo 'make            build everything into build/, programs into build/bin/'
 	@echo 'make demo       build, then train a ConvNet on two processes'
 	@echo 'make test       build, then run every test'
-	@echo 'make bench      build, then measure against Gloo, torch, torchrun and torchvision; writes benchmarks/reports/'
-	@echo '                (ONLY=launch, reduce-update, feed or input: one of them)'
+	@echo 'make bench      build, then measure beside PyTorch, Gloo, torchrun, torchvision; writes benchmarks/reports/'
+	@echo '                (ONLY=step, job, reduce-update, launch, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for a minute'

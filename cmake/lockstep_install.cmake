@@ -20,7 +20,8 @@ set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "lockstep/data/fetch" EXCLUDE)
 install(TARGETS lockstep_library ${_modules} EXPORT Lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(_program lockstep lockstep-bench-input lockstep-data lockstep-trainer)
+foreach(_program lockstep lockstep-bench-comm lockstep-bench-input lockstep-bench-launch lockstep-bench-step
+        lockstep-bench-worker lockstep-data lockstep-trainer)
   if(TARGET ${_program})
     install(TARGETS ${_program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

@@ -20,7 +20,7 @@ constexpr const char* kHelp =
     "  train    train a built-in model on one or more processes\n"
     "  data     download a data set, or say what a folder holds\n"
     "  env      say what a bug report needs to know of this machine\n"
-    "  bench    measure: lockstep bench input\n"
+    "  bench    measure collectives, training steps, launches or the input\n"
     "  X        execute lockstep-X, from beside this program or from PATH\n\n"
     "lockstep COMMAND --help tells more.\n";
 

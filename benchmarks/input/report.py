@@ -3,7 +3,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from report_parts import median, read_machine, spread, write_report  # noqa: E402,F401
+from report_parts import machine_line, median, read_machine, spread, write_report  # noqa: E402,F401
 
 INSTALLED = ("torchvision, ",)
 TUNED = ("torchvision tuned, ",)
@@ -44,7 +44,7 @@ def markdown(whole: dict) -> str:
 
 Pictures made ready per second, in random order, by the whole machine: the public path (a set, `PictureBatches`, `Loader` with 2 worker threads) beside torchvision's data sets and torch's `DataLoader`, all taking turns in one run. cifar: RandomCrop(32, padding 4), RandomHorizontalFlip; photos: RandomResizedCrop(224), RandomHorizontalFlip; all: ToTensor, Normalize.
 
-- machine: {m["cpu"]}, {m["cores"]} cores, {m["memory_bytes"] / 2**30:.1f} GiB memory, Linux {m["kernel"]}, load {m["load"]:.2f} before
+- machine: {machine_line(m)}
 - {cases[0]["peer"]}
 - torchvision: as tutorials write it, Pillow and `transforms`; 0 workers, or 2 that stay (`persistent_workers`)
 - torchvision tuned: bytes as tensors, `torchvision.io.decode_image`, `transforms.v2`, one thread for torch, `prefetch_factor` 4

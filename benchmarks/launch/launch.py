@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import first_step
 import report
 
 DEADLINE_SECONDS = 60
@@ -157,6 +158,14 @@ def take_turns(rounds: int, measure, who: list[Contender]) -> list[dict]:
     return [{"name": name, "seconds": values} for name, values in seconds.items()]
 
 
+def measure_first_step(arguments) -> list[dict]:
+    if not arguments.data or not arguments.data.is_dir():
+        print(f"bench: no data in {arguments.data}: the first training step is not measured", file=sys.stderr)
+        return []
+    print("bench: first training step", file=sys.stderr)
+    return first_step.measure(arguments.bin, arguments.data, arguments.rounds)
+
+
 def measure_all(arguments, everyone: dict[str, Contender]) -> dict:
     worker = str(arguments.bin / "lockstep-bench-worker")
     launchers = [everyone[name] for name in ("lockstep", "torchrun", "standalone", "tuned")]
@@ -166,6 +175,7 @@ def measure_all(arguments, everyone: dict[str, Contender]) -> dict:
         return take_turns(arguments.rounds, measure, who)
 
     return {
+        "first_step": measure_first_step(arguments),
         "start": turns("a C++ program that returns 0", lambda c: start_to_finish(c, [worker]), [*everyone.values()]),
         "start_true": turns("true", lambda c: start_to_finish(c, [shutil.which("true")]), [*everyone.values()]),
         "restart": turns("kill to restart", lambda c: kill_to_restart(c, worker), launchers),
@@ -178,6 +188,7 @@ def measure_all(arguments, everyone: dict[str, Contender]) -> dict:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"), help="where our programs are")
+    parser.add_argument("--data", type=pathlib.Path, help="folder of MNIST's .gz files, for the first training step")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--launches", type=int, default=1000)
     parser.add_argument("--commit", default="unknown")

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -28,7 +29,27 @@ using namespace lockstep::bench;
 constexpr int kRanks = 2;
 constexpr int kSegments = 9;  // one for the clock, four a kind of pages
 
+// Whose parameters are updated. Of a brief one only what the verdict is about takes part: 100 M weights would not fit
+// into memory as often as all contenders need them.
+struct Model {
+  const char* name;
+  const char* title;
+  Shapes (*shapes)(int narrow);
+  bool brief;
+};
+constexpr Model kModels[] = {
+    {"resnet18_cifar", "ResNet-18 with CIFAR stem", resnet18_cifar_shapes, true},
+    {"resnet50", "ResNet-50", resnet50_shapes, false},
+    {"square_mlp", "six layers of 4096 x 4096", square_mlp_shapes, true},
+};
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const Model& model : kModels) names.emplace_back(model.name);
+  return names;
+}
+
 struct Options {
+  std::vector<std::string> models = model_names();
   Rounds rounds;
   int narrow = 1;
   int peer_threads = 2;
@@ -44,31 +65,35 @@ void append(Contenders& to, Contenders from) {
 }
 
 // Those in shared memory with one kind of pages; takes four of the groups.
-Contenders shared_contenders(const Groups& groups, std::size_t first, const Shapes& shapes, OptimizerKind kind,
-                             Pages pages) {
+Contenders shared_contenders(const Groups& groups, std::size_t first, const Model& model, const Shapes& shapes,
+                             OptimizerKind kind, Pages pages) {
   Contenders all;
   all.push_back(make_engine_step(groups[first], shapes, kind, pages));
-  const auto two_buffers = make_state(groups[first + 1], shapes, kind, 2, pages);
-  for (const optim::Stores stores : {optim::Stores::streaming, optim::Stores::plain})
-    all.push_back(make_update_step(groups[first + 1], two_buffers, kind, {stores, pages}));
-  const auto one_buffer = make_state(groups[first + 2], shapes, kind, 1, pages);
-  all.push_back(make_update_step(groups[first + 2], one_buffer, kind, {optim::Stores::plain, pages}));
+  if (!model.brief) {
+    const auto two_buffers = make_state(groups[first + 1], shapes, kind, 2, pages);
+    for (const optim::Stores stores : {optim::Stores::streaming, optim::Stores::plain})
+      all.push_back(make_update_step(groups[first + 1], two_buffers, kind, {stores, pages}));
+    const auto one_buffer = make_state(groups[first + 2], shapes, kind, 1, pages);
+    all.push_back(make_update_step(groups[first + 2], one_buffer, kind, {optim::Stores::plain, pages}));
+  }
   const std::size_t bytes = std::size_t(weights_of(shapes)) * sizeof(float) * std::size_t(1 + state_arrays(kind));
   append(all, make_copies(groups[first + 3], bytes, pages));
   return all;
 }
 
-Section run_section(const Groups& groups, const Options& options, OptimizerKind kind, const std::string& store_file) {
+Section run_section(const Groups& groups, const Options& options, const Model& model, OptimizerKind kind,
+                    const std::string& store_file) {
   at::set_num_threads(1);
   comm::Group& clock = *groups[0];
-  const Shapes shapes = resnet50_shapes(options.narrow);
-  Contenders contenders = shared_contenders(groups, 1, shapes, kind, Pages::huge);
-  append(contenders, shared_contenders(groups, 5, shapes, kind, Pages::small));
-  append(contenders, make_gloo_peers({clock.rank(), clock.size(), store_file}, shapes, kind, options.peer_threads));
+  const Shapes shapes = model.shapes(options.narrow);
+  Contenders contenders = shared_contenders(groups, 1, model, shapes, kind, Pages::huge);
+  if (!model.brief) append(contenders, shared_contenders(groups, 5, model, shapes, kind, Pages::small));
+  append(contenders, make_gloo_peers({clock.rank(), clock.size(), store_file}, shapes, kind,
+                                     model.brief ? 1 : options.peer_threads));
   torch::manual_seed(std::uint64_t(1 + clock.rank()));
   Gradients gradients;
   for (const auto& [name, sizes] : shapes) gradients.push_back(torch::randn(sizes) * 0.01);
-  return {to_string(kind), measure(clock, contenders, gradients, options.rounds)};
+  return {to_string(kind), measure(clock, contenders, gradients, options.rounds), model.title, weights_of(shapes)};
 }
 
 // A file name that exists only while it lives.
@@ -95,19 +120,21 @@ void run(const Options& options) {
                 .command = options.command,
                 .instruction_set = optim::instruction_set(),
                 .last_level_cache = optim::last_level_cache(),
-                .weights = weights_of(resnet50_shapes(options.narrow)),
                 .ranks = kRanks,
                 .rounds = options.rounds};
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adam}) {
-    const ScratchFile store;
-    report.sections.push_back(deserialize(run_ranks(kRanks, kSegments, [&](const Groups& groups) {
-      return serialize(run_section(groups, options, kind, store.path()));
-    })));
+  for (const Model& model : kModels) {
+    if (std::find(options.models.begin(), options.models.end(), model.name) == options.models.end()) continue;
+    for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adam}) {
+      const ScratchFile store;
+      report.sections.push_back(deserialize(run_ranks(kRanks, kSegments, [&](const Groups& groups) {
+        return serialize(run_section(groups, options, model, kind, store.path()));
+      })));
+    }
   }
   if (options.report.empty()) {
     std::cout << to_markdown(report);
   } else {
-    write_file(options.report + ".md", to_markdown(report));
+    write_file(options.report + ".md", with_plot(options.report, to_markdown(report)));
     write_file(options.report + ".json", to_json(report));
   }
 }
@@ -119,6 +146,9 @@ int main(int argc, char** argv) {
   CLI::App app("Reduce + update, 2 processes: Lockstep, Gloo + torch's optimizers, copy bandwidth.");
   app.add_option("--rounds", options.rounds.measured, "turns of each contender")->check(CLI::PositiveNumber);
   app.add_option("--warmup", options.rounds.warmup, "turns before those")->check(CLI::NonNegativeNumber);
+  app.add_option("--model", options.models, "all of them when not given")
+      ->check(CLI::IsMember(model_names()))
+      ->delimiter(',');
   app.add_option("--narrow", options.narrow, "divide the widths of the model, for a quick look")
       ->check(CLI::Range(1, 64));
   app.add_option("--peer-threads", options.peer_threads, "try torch's optimizers with 1 to N threads a rank")

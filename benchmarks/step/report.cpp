@@ -52,7 +52,8 @@ std::string row(const Timings& timings, const Verdict& verdict) {
 
 std::string section_text(const Section& section) {
   const Verdict verdict = verdict_of(section);
-  std::string out = "\n## " + section.optimizer + "\n\n";
+  std::string out = text("\n## %.1f M weights (%s), %s\n\n", double(section.weights) / 1e6, section.model.c_str(),
+                         section.optimizer.c_str());
   out += text(
       "`optimizer.step()` %.2f ms: %.0f %% of the copy bandwidth (%.1f of %.1f GB/s by state bytes), "
       "%.1f times as fast as Gloo + torch::optim, %.1f times as fast as Gloo + fused operator "
@@ -62,6 +63,19 @@ std::string section_text(const Section& section) {
   out += "| contender | pages used | median ms | p10-p90 ms | times step() | GB/s | of the best copy |\n";
   out += "|---|---|---:|---:|---:|---:|---:|\n";
   for (const Timings& timings : section.timings) out += row(timings, verdict);
+  return out;
+}
+
+std::string summary(const std::vector<Section>& sections) {
+  std::string out =
+      "| weights | optimizer | step() ms | of the copy bandwidth | times Gloo + torch::optim | times Gloo + fused |\n"
+      "|---|---|---:|---:|---:|---:|\n";
+  for (const Section& section : sections) {
+    const Verdict verdict = verdict_of(section);
+    out += text("| %.1f M (%s) | %s | %.2f | %.0f %% | %.1f | %.1f |\n", double(section.weights) / 1e6,
+                section.model.c_str(), section.optimizer.c_str(), verdict.step * 1e3,
+                100 * verdict.step_rate / verdict.copy_rate, verdict.over_default, verdict.over_fused);
+  }
   return out;
 }
 
@@ -81,11 +95,11 @@ std::string to_markdown(const Report& report) {
   const Machine& m = report.machine;
   std::string out = "# Reduce + update\n\n";
   out += text(
-      "%lld weights in ResNet-50's shapes, float32, %d processes with one computing thread each. A turn "
-      "reduces the gradients of all ranks and steps the optimizer; fresh gradients are put in place before "
-      "it, the clock runs from the first rank's start to the last rank's end. All contenders took turns in "
-      "one run, %d rounds after %d to warm up.\n\n",
-      static_cast<long long>(report.weights), report.ranks, report.rounds.measured, report.rounds.warmup);
+      "Weights in the shapes of models, float32, %d processes with one computing thread each. A turn reduces the "
+      "gradients of all ranks and steps the optimizer; fresh gradients are put in place before it, the clock runs "
+      "from the first rank's start to the last rank's end. All contenders of a section took turns in one run, %d "
+      "rounds after %d to warm up.\n\n",
+      report.ranks, report.rounds.measured, report.rounds.warmup);
   out += text("- machine: %s, %d cores, %zu KiB L2 per core, %zu MiB L3, %.1f GiB memory, Linux %s, load %.2f before\n",
               m.cpu.c_str(), m.cores, m.l2_bytes >> 10, report.last_level_cache >> 20,
               double(m.memory_bytes) / (1 << 30), m.kernel.c_str(), m.load);
@@ -94,6 +108,7 @@ std::string to_markdown(const Report& report) {
   out +=
       "State bytes of a step: every gradient slot read, weights and optimizer state read and written. A copy "
       "counts what it reads and what it writes.\n";
+  out += "\n" + summary(report.sections);
   for (const Section& section : report.sections) out += section_text(section);
   return out;
 }
@@ -104,7 +119,9 @@ std::string to_json(const Report& report) {
     const Verdict verdict = verdict_of(section);
     ordered_json contenders = ordered_json::array();
     for (const Timings& timings : section.timings) contenders.push_back(to_json(timings));
-    sections.push_back({{"optimizer", section.optimizer},
+    sections.push_back({{"model", section.model},
+                        {"weights", section.weights},
+                        {"optimizer", section.optimizer},
                         {"step_seconds", verdict.step},
                         {"step_bytes_per_second", verdict.step_rate},
                         {"copy_bytes_per_second", verdict.copy_rate},
@@ -118,7 +135,6 @@ std::string to_json(const Report& report) {
                          {"command", report.command},
                          {"instruction_set", report.instruction_set},
                          {"last_level_cache", report.last_level_cache},
-                         {"weights", report.weights},
                          {"ranks", report.ranks},
                          {"rounds", report.rounds.measured},
                          {"warmup", report.rounds.warmup},
@@ -129,12 +145,17 @@ std::string to_json(const Report& report) {
 std::string serialize(const Section& section) {
   ordered_json timings = ordered_json::array();
   for (const Timings& t : section.timings) timings.push_back(to_json(t));
-  return ordered_json{{"optimizer", section.optimizer}, {"timings", timings}}.dump();
+  return ordered_json{
+      {"optimizer", section.optimizer}, {"timings", timings}, {"model", section.model}, {"weights", section.weights}}
+      .dump();
 }
 
 Section deserialize(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
-  Section section{json.at("optimizer").get<std::string>(), {}};
+  Section section{json.at("optimizer").get<std::string>(),
+                  {},
+                  json.at("model").get<std::string>(),
+                  json.at("weights").get<std::int64_t>()};
   for (const auto& t : json.at("timings"))
     section.timings.push_back({t.at("name").get<std::string>(), t.at("page_size").get<std::string>(),
                                t.at("bytes").get<double>(), t.at("seconds").get<std::vector<double>>()});

@@ -14,6 +14,8 @@ namespace lockstep::bench {
 struct Section {
   std::string optimizer;
   std::vector<Timings> timings;
+  std::string model;         ///< whose parameters' shapes
+  std::int64_t weights = 0;  ///< of it
 };
 
 struct Report {
@@ -22,7 +24,6 @@ struct Report {
   std::string command;
   std::string instruction_set;
   std::size_t last_level_cache = 0;  ///< bytes, as the kernel's choice of stores sees it
-  std::int64_t weights = 0;
   int ranks = 0;
   Rounds rounds;
   std::vector<Section> sections;

@@ -2,6 +2,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "lockstep/base/error.h"
@@ -20,6 +21,13 @@ std::string text(const char* format, ...) {
 void write_file(const std::string& path, const std::string& content) {
   std::ofstream file(path);
   if (!(file << content << std::flush)) throw_errno("benchmark: cannot write " + path);
+}
+
+std::string with_plot(const std::string& path, const std::string& page) {
+  const std::size_t end = page.find('\n');
+  const std::string title = page.substr(2, end - 2);  // "# Title"
+  return page.substr(0, end) + "\n\n![" + title + "](" + std::filesystem::path(path).filename().string() + ".svg)" +
+         page.substr(end);
 }
 
 std::string command_line(const std::string& name, int argc, const char* const* argv) {

@@ -1,4 +1,6 @@
 """What the reports of benchmarks written in Python share."""
+import ctypes
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -17,6 +19,23 @@ def read_machine() -> dict:
             "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")}
 
 
+def machine_line(machine: dict) -> str:
+    return (f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.1f} GiB memory, "
+            f"Linux {machine['kernel']}, load {machine['load']:.2f} before")
+
+
+def versions() -> dict:
+    return {"torch": importlib.metadata.version("torch"), "python": platform.python_version()}
+
+
+def require_tcmalloc():
+    """LD_PRELOAD only warns when a library is missing, and the tuned peer would be none."""
+    try:
+        ctypes.CDLL("libtcmalloc_minimal.so.4")
+    except OSError:
+        raise SystemExit("bench: tcmalloc is needed: scripts/bootstrap --tests installs it") from None
+
+
 def spread(values: list[float]) -> tuple[float, float, float]:
     """The tenth percentile, the median and the ninetieth, interpolated."""
     if len(values) == 1:
@@ -29,8 +48,15 @@ def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
+def with_plot(path: pathlib.Path, markdown: str) -> str:
+    """The page with the plot that scripts/bench draws from the numbers, below its title."""
+    title, rest = markdown.split("\n", 1)
+    return f"{title}\n\n![{title.removeprefix('# ')}]({path.name}.svg)\n{rest}"
+
+
 def write_report(path: pathlib.Path, markdown: str, whole: dict):
     """PATH.md and PATH.json, nothing half-written."""
+    markdown = with_plot(path, markdown)
     for suffix, text in ((".md", markdown), (".json", json.dumps(whole, indent=1) + "\n")):
         part = path.with_name(path.name + suffix + ".part")
         part.write_text(text)

@@ -16,6 +16,12 @@ using Shapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
 /// every width is divided by it (for tests).
 Shapes resnet50_shapes(int narrow = 1);
 
+/// The 62 parameters of ResNet-18 with CIFAR's stem and ten classes: 11,173,962 weights.
+Shapes resnet18_cifar_shapes(int narrow = 1);
+
+/// Weights and biases of six linear layers of 4096 x 4096: 100,687,872 weights.
+Shapes square_mlp_shapes(int narrow = 1);
+
 std::int64_t weights_of(const Shapes& shapes);
 
 }  // namespace lockstep::bench

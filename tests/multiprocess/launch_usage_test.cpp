@@ -146,6 +146,12 @@ TEST(Dispatch, CommandsFlagsAndOtherPrograms) {
   EXPECT_EQ(job.out(), "toy -n a b\n");
 }
 
+TEST(Dispatch, MeasurementsByName) {
+  expect_refused({"bench"}, 2, "bench: nothing to measure given: lockstep bench comm|step|launch|input");
+  expect_refused({"bench", "stepp"}, 2, "unknown measurement 'stepp': did you mean 'step'?");
+  EXPECT_THAT(out_of({"bench", "--help"}), HasSubstr("seconds of whole training steps"));
+}
+
 TEST(Dispatch, NoLibtorch) {
   Job job({"/usr/bin/ldd", LOCKSTEP_PROGRAM});
   EXPECT_EQ(job.wait(), 0);

@@ -24,6 +24,12 @@ TEST(Shapes, NarrowOnesAreAsMany) {
   EXPECT_LT(weights_of(resnet50_shapes(16)), 200'000);
 }
 
+TEST(Shapes, OfTheOtherModelsAddUp) {
+  EXPECT_EQ(resnet18_cifar_shapes().size(), 62u);
+  EXPECT_EQ(weights_of(resnet18_cifar_shapes()), 11'173'962);
+  EXPECT_EQ(weights_of(square_mlp_shapes()), 100'687'872);
+}
+
 TEST(Spread, IsOfTheSortedValues) {
   const Spread spread = spread_of({11, 1, 10, 2, 9, 3, 8, 4, 7, 5, 6});
   EXPECT_DOUBLE_EQ(spread.p10, 2);
@@ -51,7 +57,9 @@ Section example() {
            {"copy, streaming stores, huge pages", "2 MiB", 5e8, {0.01, 0.01, 0.01}},
            {"Gloo + torch::optim, 1 thread, small pages", "4 KiB", 0, {0.2, 0.2, 0.2}},
            {"Gloo + torch::optim, 2 threads, small pages", "4 KiB", 0, {0.18, 0.18, 0.3}},
-           {"Gloo + fused operator, 1 thread, small pages", "4 KiB", 0, {0.16, 0.16, 0.16}}}};
+           {"Gloo + fused operator, 1 thread, small pages", "4 KiB", 0, {0.16, 0.16, 0.16}}},
+          "a net",
+          25'600'000};
 }
 
 TEST(Verdict, ComparesTheBestOfEachKind) {
@@ -64,11 +72,13 @@ TEST(Verdict, ComparesTheBestOfEachKind) {
 }
 
 TEST(Report, StatesTheVerdictAndEveryContender) {
-  Report report{.commit = "abc", .command = "bench --x", .weights = 10, .ranks = 2, .sections = {example()}};
+  Report report{.commit = "abc", .command = "bench --x", .ranks = 2, .sections = {example()}};
   report.machine.cpu = "some CPU";
   const std::string text = to_markdown(report);
   EXPECT_THAT(text, HasSubstr("some CPU"));
   EXPECT_THAT(text, HasSubstr("commit: abc"));
+  EXPECT_THAT(text, HasSubstr("## 25.6 M weights (a net), Adam"));
+  EXPECT_THAT(text, HasSubstr("| 25.6 M (a net) | Adam | 20.00 | 80 % | 9.0 | 8.0 |"));
   EXPECT_THAT(text, HasSubstr("20.00 ms: 80 % of the copy bandwidth (40.0 of 50.0 GB/s by state bytes), 9.0 times"));
   EXPECT_THAT(text, HasSubstr("| lockstep step(), small pages | 4 KiB | 40.00 | 40.00-40.00 | 2.00 | 20.0 | 40 % |"));
   EXPECT_THAT(text, HasSubstr("| Gloo + fused operator, 1 thread, small pages | 4 KiB | 160.00 |"));
@@ -79,6 +89,8 @@ TEST(Report, SectionsTravelAsText) {
   const Section section = example();
   const Section read = deserialize(serialize(section));
   EXPECT_EQ(read.optimizer, section.optimizer);
+  EXPECT_EQ(read.model, section.model);
+  EXPECT_EQ(read.weights, section.weights);
   ASSERT_EQ(read.timings.size(), section.timings.size());
   for (std::size_t i = 0; i < read.timings.size(); ++i) {
     EXPECT_EQ(read.timings[i].name, section.timings[i].name);

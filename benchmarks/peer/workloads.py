@@ -1,0 +1,70 @@
+"""What is trained in the benchmarks of whole steps: models, batches and optimizers, as a PyTorch user writes them.
+
+benchmarks/step/workload.cpp has the same ones for Lockstep.
+"""
+import dataclasses
+from collections.abc import Callable
+
+import torch
+import torchvision
+from torch import nn
+
+POOL = 64  # batches made before; each step takes a copy of one
+LABELS = 61  # no divisor of POOL: a batch meets its labels again after 3,904 steps, so that nothing is learnt by heart
+
+
+def perceptron(*widths: int) -> nn.Module:
+    layers = []
+    for inputs, outputs in zip(widths, widths[1:]):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class ConvNet(nn.Module):
+    """That of the MNIST tutorials."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer1 = self.make_layer(1, 16)
+        self.layer2 = self.make_layer(16, 32)
+        self.fc = nn.Linear(7 * 7 * 32, 10)
+
+    @staticmethod
+    def make_layer(inputs: int, outputs: int) -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(inputs, outputs, kernel_size=5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU(),
+                             nn.MaxPool2d(2))
+
+    def forward(self, images):
+        return self.fc(self.layer2(self.layer1(images)).flatten(1))
+
+
+def resnet18_cifar() -> nn.Module:
+    """torchvision's, with the stem that CIFAR tutorials give it."""
+    model = torchvision.models.resnet18(num_classes=10)
+    model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
+    model.maxpool = nn.Identity()
+    return model
+
+
+@dataclasses.dataclass
+class Workload:
+    model: Callable[[], nn.Module]
+    sample: tuple[int, ...]  # shape
+    classes: int
+    batch: int  # per process
+    optimizer: Callable[..., torch.optim.Optimizer]
+    options: dict
+
+
+def sgd(**options):
+    return {"optimizer": torch.optim.SGD, "options": options}
+
+
+WIDE = {"model": lambda: perceptron(1024, 4096, 4096, 1024), "sample": (1024,), "classes": 1024, "batch": 16}
+WORKLOADS = {
+    "mlp": Workload(lambda: perceptron(64, 64, 10), (64,), 10, 32, **sgd(lr=0.01)),
+    "convnet": Workload(ConvNet, (1, 28, 28), 10, 100, **sgd(lr=0.001)),
+    "wide_mlp_sgd": Workload(**WIDE, **sgd(lr=0.001, momentum=0.9)),
+    "wide_mlp_adam": Workload(**WIDE, optimizer=torch.optim.Adam, options={"lr": 1e-4}),
+    "resnet18_cifar": Workload(resnet18_cifar, (3, 32, 32), 10, 64, **sgd(lr=0.01, momentum=0.9)),
+}

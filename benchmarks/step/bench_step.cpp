@@ -1,0 +1,166 @@
+// lockstep-bench-step (lockstep bench step): seconds of whole training steps. Alone it forks two processes for each
+// workload and prints a table; with --turns it is a worker of a job that trains when it is told to, for
+// benchmarks/step/step.py, which compares it with Python.
+
+#include <ATen/Parallel.h>
+#include <malloc.h>
+#include <sys/prctl.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "benchmarks/step/profile.h"
+#include "benchmarks/step/step_trainer.h"
+#include "benchmarks/support/output.h"
+#include "benchmarks/support/ranks.h"
+#include "benchmarks/support/statistics.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/comm/world.h"
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::bench;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr int kRanks = 2;
+
+struct Settings {
+  std::vector<std::string> workloads;
+  Way way;
+  double seconds = 2;  // of a workload's measurement, about
+  std::string turns;
+  bool small_pages = false;
+  bool profile = false;
+  bool json = false;  // of the profile
+};
+
+// Commands come in by the named pipe to.RANK, a line of JSON each; the answer to `steps` goes out by from.RANK.
+void serve(const Settings& settings) {
+  const World world = init();
+  StepTrainer trainer(find_workload(settings.workloads.front()), world.group(), settings.way);
+  std::ifstream commands(settings.turns + "/to." + std::to_string(world.rank()));
+  std::ofstream answers(settings.turns + "/from." + std::to_string(world.rank()));
+  for (std::string line; std::getline(commands, line);) {
+    const json command = json::parse(line);
+    if (command.contains("end")) return;
+    const json answer = {
+        {"times", trainer.turn(command.at("steps"))}, {"weights", trainer.weights()}, {"pages", trainer.page_size()}};
+    answers << answer.dump() << std::endl;
+  }
+}
+
+int steps_of(double seconds, StepTrainer& trainer, comm::Group& group) {
+  trainer.turn(3);
+  const std::vector<double> times = trainer.turn(5);
+  at::Tensor pace = torch::tensor((times.back() - times.front()) / 5, at::kDouble);
+  group.broadcast(pace, 0);
+  return std::max(3, int(seconds / pace.item<double>()));
+}
+
+// Seconds of each step on rank 0, where a step ends when it has ended on all.
+std::vector<double> measure(const Workload& workload, const Settings& settings, const Groups& groups) {
+  at::set_num_threads(1);
+  StepTrainer trainer(workload, groups.front(), settings.way);
+  const std::vector<double> times = trainer.turn(steps_of(settings.seconds, trainer, *groups.front()));
+  std::vector<double> steps;
+  for (std::size_t i = 1; i < times.size(); ++i) steps.push_back(times[i] - times[i - 1]);
+  return steps;
+}
+
+void run_alone(const Settings& settings) {
+  std::printf("%-16s %10s %10s %10s %14s\n", "workload", "median ms", "p10 ms", "p90 ms", "samples/s");
+  for (const std::string& name : settings.workloads) {
+    const Workload& workload = find_workload(name);
+    const json steps = json::parse(
+        run_ranks(kRanks, 1, [&](const Groups& groups) { return json(measure(workload, settings, groups)).dump(); }));
+    const Spread spread = spread_of(steps.get<std::vector<double>>());
+    std::printf("%-16s %10.3f %10.3f %10.3f %14.0f\n", name.c_str(), 1e3 * spread.median, 1e3 * spread.p10,
+                1e3 * spread.p90, double(workload.batch * kRanks) / spread.median);
+    std::fflush(stdout);
+  }
+}
+
+ordered_json profile(const Workload& workload, const Settings& settings, const Groups& groups) {
+  at::set_num_threads(1);
+  StepTrainer trainer(workload, groups.front(), settings.way);
+  const int steps = steps_of(settings.seconds, trainer, *groups.front());
+  const StepProfile split = profile_steps(trainer, *groups.front(), steps);
+  const BareOperators bare =
+      time_bare_operators(trainer, *groups.front(), settings.way.amp == Amp::bf16, std::min(steps, 50));
+  ordered_json parts;
+  for (const auto& [name, seconds] : split.parts) parts[name] = seconds;
+  return {{"workload", workload.name},
+          {"step_seconds", split.step},
+          {"parts", parts},
+          {"limit", {{"operators", bare.seconds}, {"gflop", bare.gflop}, {"peak_gflops", bare.peak_gflops}}}};
+}
+
+std::string to_text(const ordered_json& found) {
+  const double whole = found.at("step_seconds");
+  std::string page = text("%s: a step %.3f ms\n", found.at("workload").get<std::string>().c_str(), 1e3 * whole);
+  for (const auto& [name, seconds] : found.at("parts").items())
+    page += text("  %-24s %9.3f ms %5.1f %%\n", name.c_str(), 1e3 * seconds.get<double>(),
+                 100 * seconds.get<double>() / whole);
+  double bare = 0;
+  for (const auto& [name, seconds] : found.at("limit").at("operators").items()) bare += seconds.get<double>();
+  return page +
+         text(
+             "  its convolutions and matrix products called alone: %.3f ms; %.2f GFLOP, at the %.0f GFLOP/s of a "
+             "large product %.3f ms\n",
+             1e3 * bare, found.at("limit").at("gflop").get<double>(), found.at("limit").at("peak_gflops").get<double>(),
+             1e3 * found.at("limit").at("gflop").get<double>() / found.at("limit").at("peak_gflops").get<double>());
+}
+
+void run_profile(const Settings& settings) {
+  for (const std::string& name : settings.workloads) {
+    const auto found = ordered_json::parse(run_ranks(
+        kRanks, 1, [&](const Groups& groups) { return profile(find_workload(name), settings, groups).dump(); }));
+    std::printf("%s\n", (settings.json ? found.dump() : to_text(found)).c_str());
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  settings.workloads = workload_names();
+  CLI::App app("Seconds of whole training steps on two processes.", "lockstep bench step");
+  app.add_option("--workload", settings.workloads, base::join(workload_names(), ", ") + "; all of them when not given")
+      ->delimiter(',');
+  app.add_option("--amp", settings.way.amp, "none or bf16")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Amp>{{"none", Amp::none}, {"bf16", Amp::bf16}}));
+  app.add_flag("--!no-direct-gradients", settings.way.direct_gradients,
+               "copy the gradients of linear layers into their slots");
+  app.add_flag("--no-huge-pages", settings.small_pages, "neither for shared nor for private memory");
+  app.add_flag("--channels-last", settings.way.channels_last, "pictures in the order height, width, channels");
+  app.add_flag("--profile", settings.profile, "say where the time of a step goes");
+  app.add_flag("--json", settings.json, "the profile for programs, a line for each workload");
+  app.add_option("--seconds", settings.seconds, "of a workload, about")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--turns", settings.turns,
+                 "folder of the pipes that tell a worker when to train; one workload, started by lockstep run");
+  CLI11_PARSE(app, argc, argv);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as lockstep-trainer does
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  if (settings.small_pages) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  try {
+    for (const std::string& name : settings.workloads) find_workload(name);
+    if (!settings.turns.empty())
+      serve(settings);
+    else if (settings.profile)
+      run_profile(settings);
+    else
+      run_alone(settings);
+    return kExitDone;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
+    return exit_code(error);
+  }
+}

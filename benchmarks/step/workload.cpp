@@ -1,0 +1,91 @@
+#include "benchmarks/step/workload.h"
+
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/models/registry.h"
+
+namespace lockstep::bench {
+namespace {
+
+// Linear layers of the given widths with ReLU between them.
+class Perceptron : public models::ImageModel {
+ public:
+  explicit Perceptron(const std::vector<std::int64_t>& widths) {
+    for (std::size_t i = 1; i < widths.size(); ++i) {
+      if (i > 1) layers_->push_back(torch::nn::ReLU());
+      layers_->push_back(torch::nn::Linear(widths[i - 1], widths[i]));
+    }
+    register_module("layers", layers_);
+  }
+  at::Tensor forward(at::Tensor samples) override { return layers_->forward(samples); }
+
+ private:
+  torch::nn::Sequential layers_;
+};
+
+auto perceptron(std::vector<std::int64_t> widths) {
+  return [widths] { return std::make_shared<Perceptron>(widths); };
+}
+
+auto sgd(optim::SGDOptions options) {
+  return [options](optim::Target& target) { return std::make_unique<optim::SGD>(target, options); };
+}
+
+auto adam(optim::AdamOptions options) {
+  return [options](optim::Target& target) { return std::make_unique<optim::Adam>(target, options); };
+}
+
+std::vector<Workload> make_workloads() {
+  const auto wide = perceptron({1024, 4096, 4096, 1024});
+  return {
+      {"mlp", "MLP 64-64-10, SGD", {64}, 10, 32, perceptron({64, 64, 10}), sgd({.lr = 0.01})},
+      {"convnet",
+       "MNIST ConvNet, SGD",
+       {1, 28, 28},
+       10,
+       100,
+       [] { return models::make_model("convnet"); },
+       sgd({.lr = 0.001})},
+      {"wide_mlp_sgd",
+       "MLP 1024-4096-4096-1024, SGD with momentum",
+       {1024},
+       1024,
+       16,
+       wide,
+       sgd({.lr = 0.001, .momentum = 0.9})},
+      {"wide_mlp_adam", "MLP 1024-4096-4096-1024, Adam", {1024}, 1024, 16, wide, adam({.lr = 1e-4})},
+      {"resnet18_cifar",
+       "ResNet-18 with CIFAR stem, SGD with momentum",
+       {3, 32, 32},
+       10,
+       64,
+       [] { return models::make_model("resnet18_cifar", {.channels = 3, .height = 32, .width = 32}); },
+       sgd({.lr = 0.01, .momentum = 0.9})},
+  };
+}
+
+}  // namespace
+
+const std::vector<Workload>& workloads() {
+  static const std::vector<Workload> table = make_workloads();
+  return table;
+}
+
+std::vector<std::string> workload_names() {
+  std::vector<std::string> names;
+  for (const Workload& workload : workloads()) names.push_back(workload.name);
+  return names;
+}
+
+const Workload& find_workload(const std::string& name) {
+  for (const Workload& workload : workloads()) {
+    if (workload.name == name) return workload;
+  }
+  throw UsageError("bench step: " + base::unknown_name("workload", name, workload_names()));
+}
+
+}  // namespace lockstep::bench
