@@ -89,7 +89,8 @@ int main(int argc, char** argv) {
     keep_freed_memory();
     std::signal(SIGPIPE, SIG_IGN);  // nobody watching the progress any more is no failure of the run
     const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
-    return run(options, comm::init({.timeout = timeout, .threads = options.threads}));
+    const auto bind_to = options.bind_to == "core" ? comm::BindTo::core : comm::BindTo::none;
+    return run(options, comm::init({.timeout = timeout, .threads = options.threads, .bind_to = bind_to}));
   } catch (const GroupAborted& aborted) {  // while joining: told by the rank that gave up first
     if (aborted.failure().rank == rank) {
       leave_word(aborted.failure(), aborted);
