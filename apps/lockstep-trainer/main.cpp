@@ -12,6 +12,7 @@
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/memory/caching_allocator.h"
 #include "lockstep/rendezvous/error_file.h"
 #include "lockstep/train/loop.h"
 #include "lockstep/train/options.h"
@@ -36,8 +37,10 @@ void leave_word(Failure failure, const std::exception& error) {
 }
 
 // glibc gives large freed blocks back to the kernel after every step and pays for their page
-// faults in the next. A trainer keeps its working set.
+// faults in the next. A trainer keeps its working set: that of tensors in the cache, and what
+// libtorch's kernels take from malloc.
 void keep_freed_memory() {
+  memory::use_caching_allocator();
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 16 << 20);
@@ -86,7 +89,8 @@ int main(int argc, char** argv) {
     keep_freed_memory();
     std::signal(SIGPIPE, SIG_IGN);  // nobody watching the progress any more is no failure of the run
     const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
-    return run(options, comm::init({.timeout = timeout, .threads = options.threads}));
+    const auto bind_to = options.bind_to == "core" ? comm::BindTo::core : comm::BindTo::none;
+    return run(options, comm::init({.timeout = timeout, .threads = options.threads, .bind_to = bind_to}));
   } catch (const GroupAborted& aborted) {  // while joining: told by the rank that gave up first
     if (aborted.failure().rank == rank) {
       leave_word(aborted.failure(), aborted);

@@ -2,6 +2,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
+#include "lockstep/base/core_binding.h"
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
@@ -10,8 +13,10 @@
 namespace lockstep::comm {
 
 World init(InitOptions options) {
-  if (options.threads > 0) at::set_num_threads(options.threads);
   rendezvous::Place place = rendezvous::place_from_environment();
+  if (options.bind_to == BindTo::core)
+    base::bind_to_own_cores(place.local_rank, place.local_world_size, std::max(options.threads, 1));
+  if (options.threads > 0) at::set_num_threads(options.threads);
   std::shared_ptr<Group> group;
   if (place.world_size == 1 && place.segment_path.empty()) {
     group = std::make_shared<SingleGroup>();

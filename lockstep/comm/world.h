@@ -12,12 +12,18 @@
 
 namespace lockstep::comm {
 
+enum class BindTo { none, core };
+
 struct InitOptions {
   /// How long a wait for a peer may last before the group is given up.
   std::chrono::milliseconds timeout = base::kDefaultTimeout;
   /// Computing threads of this rank. Part of the arithmetic: another number gives other bits.
   /// OMP_NUM_THREADS is not consulted, since launchers set it differently. 0: left as it is.
   int threads = 1;
+  /// core: this thread and its computing threads stay on cores of their own among those that the process may use, in
+  /// the order of local ranks; UsageError when these do not suffice (base/core_binding.h). The caller's other threads
+  /// share them, unless they were started before or call base::leave_own_cores(), as the loader's do.
+  BindTo bind_to = BindTo::none;
 };
 
 class World {

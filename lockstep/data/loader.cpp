@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "lockstep/base/core_binding.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/decode_time.h"
 
@@ -110,7 +111,10 @@ Loader::Loader(BatchSource source, std::int64_t first, std::int64_t last, Loader
   shared_ = std::make_shared<Shared>(std::move(source), first, last, options);
   try {
     for (Shared::Worker& worker : shared_->workers) {
-      workers_.emplace_back([shared = shared_, &worker] { shared->work(worker); });
+      workers_.emplace_back([shared = shared_, &worker] {
+        base::leave_own_cores();  // the computing thread's are not for us
+        shared->work(worker);
+      });
     }
   } catch (...) {
     leave();

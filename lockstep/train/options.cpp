@@ -214,6 +214,7 @@ void Parser::add_reproducibility() {
       ->group(group_);
   add_integer("--threads", "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored [1]",
               options_.threads, 1, kMostThreads);
+  add_name("--bind-to", ": keep each process to cores of its own [none]", options_.bind_to, bind_to_names());
   add("--timeout", "SECONDS", "Longest wait for another process, or for a batch [300]",
       [this](const std::string& flag, const std::string& value) {
         options_.timeout = real(flag, value, "seconds, more than 0 and at most 1000000",
@@ -382,6 +383,11 @@ const std::vector<std::string>& auto_augment_names() {
 
 const std::vector<std::string>& amp_names() {
   static const std::vector<std::string> names = {"none", "bf16"};
+  return names;
+}
+
+const std::vector<std::string>& bind_to_names() {
+  static const std::vector<std::string> names = {"none", "core"};
   return names;
 }
 

@@ -54,6 +54,7 @@ struct Options {
   std::string amp = "none";       ///< mixed precision, one of amp_names()
   bool channels_last = false;     ///< pictures and convolutions in channels-last memory format
   int threads = 1;                ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
+  std::string bind_to = "none";   ///< one of bind_to_names(): whether a process keeps to cores of its own
   double timeout = 300;           ///< seconds that a rank waits for the others, > 0
   std::int64_t print_freq = 100;  ///< steps from one train event to the next, >= 1
 
@@ -65,8 +66,8 @@ struct Options {
   int processes() const { return nproc_per_node.value_or(1); }
 };
 
-/// Valid values of --model, --dataset, --opt, --transforms, --interpolation, --auto-augment
-/// and --amp.
+/// Valid values of --model, --dataset, --opt, --transforms, --interpolation, --auto-augment,
+/// --amp and --bind-to.
 const std::vector<std::string>& model_names();
 const std::vector<std::string>& dataset_names();
 const std::vector<std::string>& optimizer_names();
@@ -74,6 +75,7 @@ const std::vector<std::string>& transform_names();
 const std::vector<std::string>& interpolation_names();
 const std::vector<std::string>& auto_augment_names();
 const std::vector<std::string>& amp_names();
+const std::vector<std::string>& bind_to_names();
 
 /// Options, or a text that was asked for instead (--help, --version).
 struct Parsed {

@@ -62,6 +62,7 @@ std::string config_json(const Options& options) {
       {"amp", options.amp},
       {"channels_last", options.channels_last},
       {"threads", options.threads},
+      {"bind_to", options.bind_to},
       {"timeout", options.timeout},
       {"print_freq", options.print_freq},
       {"eval", options.eval},

@@ -96,6 +96,8 @@ TEST(Options, EveryFlagArrives) {
                              "--amp",
                              "bf16",
                              "--channels-last",
+                             "--bind-to",
+                             "core",
                              "--timeout",
                              "1.5",
                              "--print-freq",
@@ -123,6 +125,7 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(o.threads, 2);
   EXPECT_EQ(o.amp, "bf16");
   EXPECT_TRUE(o.channels_last);
+  EXPECT_EQ(o.bind_to, "core");
   EXPECT_EQ(o.timeout, 1.5);
   EXPECT_EQ(o.print_freq, 8);
   EXPECT_EQ(o.output_dir, "out");
@@ -178,6 +181,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--threads",
                                            "--amp",
                                            "--channels-last",
+                                           "--bind-to",
                                            "--timeout",
                                            "--version",
                                            "--weight-decay",
