@@ -42,7 +42,7 @@ class Jobs:
                              str(self.epochs), *flags], environment, DEADLINE_SECONDS)
         starts = [*done.marks("model"), *done.marks("evaluation")]
         accuracies = [float(line.split()[1]) for _, line in done.lines if line.startswith("accuracy ")]
-        return {"seconds": done.seconds, "accuracy": accuracies[-1], "start": starts[0] - done.began,
+        return {"seconds": done.seconds, "accuracies": accuracies, "start": starts[0] - done.began,
                 "epochs": [ended - began for began, ended in zip(starts, done.marks("epoch"))],
                 "evaluations": [ended - began for began, ended in zip(done.marks("epoch"), starts[1:])]}
 
@@ -74,8 +74,8 @@ def split(events: list[dict], seconds: float) -> dict:
             epochs.append(before["time"] - begin)
             evaluations.append(event["time"] - before["time"])
             begin = event["time"]
-    trained = [event for event in events if event["event"] == "eval"]
-    return {"accuracy": trained[-1]["top1"], "start": seconds - (events[-1]["time"] - events[0]["time"]),
+    accuracies = [event["top1"] for event in events if event["event"] == "eval"]
+    return {"accuracies": accuracies, "start": seconds - (events[-1]["time"] - events[0]["time"]),
             "epochs": epochs, "evaluations": evaluations, **split_seconds}
 
 

@@ -27,7 +27,7 @@ using namespace lockstep;
 using namespace lockstep::bench;
 
 constexpr int kRanks = 2;
-constexpr int kSegments = 9;  // one for the clock, four a kind of pages
+constexpr int kSegments = 10;  // one for the clock, four a kind of pages, one for bfloat16
 
 // Whose parameters are updated. Of a brief one only what the verdict is about takes part: 100 M weights would not fit
 // into memory as often as all contenders need them.
@@ -81,13 +81,25 @@ Contenders shared_contenders(const Groups& groups, std::size_t first, const Mode
   return all;
 }
 
+// Half the bytes of gradients.
+Contenders bf16_contenders(const std::shared_ptr<comm::Group>& group, const Shapes& shapes, OptimizerKind kind) {
+  const auto state = make_state(group, shapes, kind, 2, Pages::huge, SlotType::bf16);
+  Contenders all;
+  for (const bool copies : {true, false})
+    all.push_back(make_update_step(group, state, kind, {optim::Stores::streaming, Pages::huge, copies}));
+  return all;
+}
+
 Section run_section(const Groups& groups, const Options& options, const Model& model, OptimizerKind kind,
                     const std::string& store_file) {
   at::set_num_threads(1);
   comm::Group& clock = *groups[0];
   const Shapes shapes = model.shapes(options.narrow);
   Contenders contenders = shared_contenders(groups, 1, model, shapes, kind, Pages::huge);
-  if (!model.brief) append(contenders, shared_contenders(groups, 5, model, shapes, kind, Pages::small));
+  if (!model.brief) {
+    append(contenders, bf16_contenders(groups[9], shapes, kind));
+    append(contenders, shared_contenders(groups, 5, model, shapes, kind, Pages::small));
+  }
   append(contenders, make_gloo_peers({clock.rank(), clock.size(), store_file}, shapes, kind,
                                      model.brief ? 1 : options.peer_threads));
   torch::manual_seed(std::uint64_t(1 + clock.rank()));

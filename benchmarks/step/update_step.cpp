@@ -1,19 +1,19 @@
 #include "benchmarks/step/update_step.h"
 
-#include <cstring>
 #include <random>
 
 #include "lockstep/base/segment.h"
+#include "lockstep/state/binding.h"
 
 namespace lockstep::bench {
 namespace {
 
-state::Layout layout_of(const Shapes& shapes, state::LayoutOptions options) {
+state::Layout layout_of(const Shapes& shapes, state::LayoutOptions options, SlotType slots) {
   std::vector<state::TensorSpec> specs;
   for (const auto& [name, sizes] : shapes) {
     std::vector<std::int64_t> strides(sizes.size(), 1);
     for (std::size_t i = sizes.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * sizes[i];
-    specs.push_back({name, c10::ScalarType::Float, sizes, strides});
+    specs.push_back({name, c10::ScalarType::Float, sizes, strides, slots == SlotType::bf16});
   }
   return {std::move(specs), {}, options};
 }
@@ -31,28 +31,36 @@ class UpdateStep final : public Contender {
  public:
   UpdateStep(std::shared_ptr<comm::Group> group, std::shared_ptr<state::SharedState> state, OptimizerKind kind,
              UpdateVariant variant)
-      : group_(std::move(group)), state_(std::move(state)), kind_(kind), variant_(variant) {
+      : group_(std::move(group)),
+        state_(std::move(state)),
+        kind_(kind),
+        variant_(variant),
+        bf16_(state_->layout().parts().front().gradients == at::kBFloat16) {
     for (int shard = 0; shard < group_->size(); ++shard)
-      gradients_.push_back(state_->read_as<float>(state_->layout().gradients(shard)));
+      gradients_.push_back(state_->read(state_->layout().gradients(shard)));
   }
 
   std::string name() const override {
     const char* how = state_->layout().options().state_buffers == 1 ? "in place"
                       : variant_.stores == optim::Stores::streaming ? "streaming stores"
                                                                     : "plain stores";
-    return std::string("update + commit, ") + how + ", " + to_string(variant_.pages);
+    const char* gradients = !bf16_ ? "" : variant_.write_copies ? ", bf16 gradients and copies" : ", bf16 gradients";
+    return std::string("update + commit, ") + how + gradients + ", " + to_string(variant_.pages);
   }
   double bytes() const override {
     std::size_t elements = 0;
     for (const auto& parameter : state_->layout().parameters()) elements += parameter.elements;
-    return bytes_per_weight(kind_, group_->size()) * double(elements);
+    const double narrower = bf16_ ? 2.0 * group_->size() - 2.0 * variant_.write_copies : 0;
+    return (bytes_per_weight(kind_, group_->size()) - narrower) * double(elements);
   }
   std::string page_size() const override { return base::page_size(state_->read(0)); }
 
   void prepare(const Gradients& gradients) override {
-    float* slot = state_->write_as<float>(state_->layout().gradients(group_->rank()));
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-      std::memcpy(slot + state_->layout().parameters()[i].offset, gradients[i].const_data_ptr(), gradients[i].nbytes());
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      state::TensorSpec spec = state_->layout().parameters()[i].spec;
+      spec.dtype = state_->layout().gradient_type(i);
+      state::view_of(spec, state_->write(state_->layout().gradient(group_->rank(), i))).copy_(gradients[i]);
+    }
   }
 
   void run() override {
@@ -61,6 +69,7 @@ class UpdateStep final : public Contender {
     const int to = state_->target();
     group_->barrier();
     optim::Arrays arrays{.gradients = gradients_.data(),
+                         .gradient_type = bf16_ ? optim::GradientType::bfloat16 : optim::GradientType::float32,
                          .shards = group_->size(),
                          .from_weights = state_->read_as<float>(layout.weights(int(from.buffer))),
                          .to_weights = state_->write_as<float>(layout.weights(to))};
@@ -68,6 +77,7 @@ class UpdateStep final : public Contender {
       arrays.from_state[array] = state_->read_as<float>(layout.optimizer_array(int(from.buffer), array));
       arrays.to_state[array] = state_->write_as<float>(layout.optimizer_array(to, array));
     }
+    if (variant_.write_copies) arrays.to_bf16 = state_->write_as<std::uint16_t>(layout.bf16_copies(to));
     const state::Slice mine = layout.slice(group_->rank(), group_->size());
     optim::update(rule_for(kind_, from.step + 1), arrays, mine.begin, mine.end, layout.elements(), variant_.stores);
     state_->vote(from.step + 1);
@@ -78,17 +88,18 @@ class UpdateStep final : public Contender {
   std::shared_ptr<state::SharedState> state_;
   OptimizerKind kind_;
   UpdateVariant variant_;
+  bool bf16_;  ///< the slots; shapes of one type make one part
   std::vector<const void*> gradients_;
 };
 
 }  // namespace
 
 std::shared_ptr<state::SharedState> make_state(const std::shared_ptr<comm::Group>& group, const Shapes& shapes,
-                                               OptimizerKind kind, int state_buffers, Pages pages) {
+                                               OptimizerKind kind, int state_buffers, Pages pages, SlotType slots) {
   const PagesScope scope(pages);
   const state::LayoutOptions options{
       .shards = group->size(), .optimizer_arrays = state_arrays(kind), .state_buffers = state_buffers};
-  return std::make_shared<state::SharedState>(group->node(), layout_of(shapes, options), fill_weights);
+  return std::make_shared<state::SharedState>(group->node(), layout_of(shapes, options, slots), fill_weights);
 }
 
 std::unique_ptr<Contender> make_update_step(const std::shared_ptr<comm::Group>& group,

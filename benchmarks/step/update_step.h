@@ -15,13 +15,18 @@
 
 namespace lockstep::bench {
 
+/// What the gradients in the slots are.
+enum class SlotType { fp32, bf16 };
+
 /// A region of shared state with the layout of the shapes. Collective.
 std::shared_ptr<state::SharedState> make_state(const std::shared_ptr<comm::Group>& group, const Shapes& shapes,
-                                               OptimizerKind kind, int state_buffers, Pages pages);
+                                               OptimizerKind kind, int state_buffers, Pages pages,
+                                               SlotType slots = SlotType::fp32);
 
 struct UpdateVariant {
   optim::Stores stores = optim::Stores::automatic;
   Pages pages = Pages::small;
+  bool write_copies = false;  ///< with bf16 slots: bfloat16 copies of the weights, as the engine does
 };
 
 /// Contenders may share a state: each steps on from where the others left it. With a state of one
