@@ -62,9 +62,11 @@ def profile(found: dict) -> str:
             + "\n".join(lines) + "\n\nThe physical limit: the step's convolutions and matrix products alone, called "
             f"through `at::` with the same shapes on both processes at once, take {1e3 * bare:.2f} ms, "
             f"{100 * bare / whole:.0f} % of the step")
+    most = ", ".join(f"`{name}` {1e3 * value:.2f}" for name, value in found["operators"].items())
     return text + (f" ({', '.join(f'{name} {1e3 * value:.2f}' for name, value in limit['operators'].items())}). They are "
                    f"{limit['gflop']:.2f} GFLOP per process; at the {limit['peak_gflops']:.0f} GFLOP/s of a large matrix "
-                   f"product here they would take {1e3 * limit['gflop'] / limit['peak_gflops']:.2f} ms.\n")
+                   f"product here they would take {1e3 * limit['gflop'] / limit['peak_gflops']:.2f} ms.\n\n"
+                   f"The operators that take most of the step, ms: {most}.\n")
 
 
 def markdown(whole: dict) -> str:

@@ -94,7 +94,7 @@ def main():
     mark("process group")
     torch.manual_seed(0)
     run(arguments)
-    gc.collect()  # a process group must not end before the model that uses it
+    gc.collect()  # a process group that ends before the model that uses it waits for ever, now and then
     dist.destroy_process_group()
 
 

@@ -19,6 +19,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/memory/caching_allocator.h"
 
 namespace {
 
@@ -35,13 +36,14 @@ struct Settings {
   double seconds = 2;  // of a workload's measurement, about
   std::string turns;
   bool small_pages = false;
+  comm::BindTo bind_to = comm::BindTo::none;
   bool profile = false;
   bool json = false;  // of the profile
 };
 
 // Commands come in by the named pipe to.RANK, a line of JSON each; the answer to `steps` goes out by from.RANK.
 void serve(const Settings& settings) {
-  const World world = init();
+  const World world = init({.bind_to = settings.bind_to});
   StepTrainer trainer(find_workload(settings.workloads.front()), world.group(), settings.way);
   std::ifstream commands(settings.turns + "/to." + std::to_string(world.rank()));
   std::ofstream answers(settings.turns + "/from." + std::to_string(world.rank()));
@@ -92,11 +94,13 @@ ordered_json profile(const Workload& workload, const Settings& settings, const G
   const StepProfile split = profile_steps(trainer, *groups.front(), steps);
   const BareOperators bare =
       time_bare_operators(trainer, *groups.front(), settings.way.amp == Amp::bf16, std::min(steps, 50));
-  ordered_json parts;
+  ordered_json parts, operators;
   for (const auto& [name, seconds] : split.parts) parts[name] = seconds;
+  for (const auto& [name, seconds] : split.operators) operators[name] = seconds;
   return {{"workload", workload.name},
           {"step_seconds", split.step},
           {"parts", parts},
+          {"operators", operators},
           {"limit", {{"operators", bare.seconds}, {"gflop", bare.gflop}, {"peak_gflops", bare.peak_gflops}}}};
 }
 
@@ -106,6 +110,9 @@ std::string to_text(const ordered_json& found) {
   for (const auto& [name, seconds] : found.at("parts").items())
     page += text("  %-24s %9.3f ms %5.1f %%\n", name.c_str(), 1e3 * seconds.get<double>(),
                  100 * seconds.get<double>() / whole);
+  page += "  of it, by operator:\n";
+  for (const auto& [name, seconds] : found.at("operators").items())
+    page += text("    %-60s %9.3f ms\n", name.c_str(), 1e3 * seconds.get<double>());
   double bare = 0;
   for (const auto& [name, seconds] : found.at("limit").at("operators").items()) bare += seconds.get<double>();
   return page +
@@ -138,6 +145,9 @@ int main(int argc, char** argv) {
   app.add_flag("--!no-direct-gradients", settings.way.direct_gradients,
                "copy the gradients of linear layers into their slots");
   app.add_flag("--no-huge-pages", settings.small_pages, "neither for shared nor for private memory");
+  app.add_option("--bind-to", settings.bind_to, "none or core, of its own; for workers (--turns)")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, comm::BindTo>{{"none", comm::BindTo::none}, {"core", comm::BindTo::core}}));
   app.add_flag("--channels-last", settings.way.channels_last, "pictures in the order height, width, channels");
   app.add_flag("--profile", settings.profile, "say where the time of a step goes");
   app.add_flag("--json", settings.json, "the profile for programs, a line for each workload");
@@ -151,6 +161,7 @@ int main(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   if (settings.small_pages) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   try {
+    memory::use_caching_allocator();
     for (const std::string& name : settings.workloads) find_workload(name);
     if (!settings.turns.empty())
       serve(settings);

@@ -48,7 +48,7 @@ TUNED = {
                        ("bf16, pinned", "pinned", _PICTURES["bf16"])],
 }
 
-# Rows of ours: name, flags of lockstep-bench-step. The last has everything on: a lever is switched off in it.
+# Rows of ours: name, flags of lockstep-bench-step. The last is the one in which levers are moved.
 _MIXED = ["--amp", "bf16"]
 _OURS_WIDE = [("fp32", []), ("bf16", _MIXED)]
 _OURS_PICTURES = [("fp32", []), ("bf16, channels-last", [*_MIXED, "--channels-last"])]
@@ -58,7 +58,7 @@ OURS = {"mlp": [("bf16", _MIXED), ("fp32", [])], "convnet": _OURS_PICTURES, "wid
 
 @dataclasses.dataclass(frozen=True)
 class Lever:
-    """How it is switched off, and where that is measured."""
+    """A row with one thing changed, and where it is measured."""
     name: str
     workloads: tuple[str, ...]
     without: tuple[str, ...] = ()  # of the row's flags
@@ -72,10 +72,13 @@ class Lever:
 _WIDE = ("wide_mlp_sgd", "wide_mlp_adam")
 _OF_PICTURES = ("convnet", "resnet18_cifar")
 LEVERS = [
-    Lever("channels-last", _OF_PICTURES, without=("--channels-last",)),
-    Lever("bf16", _OF_PICTURES, without=tuple(_MIXED)),
-    Lever("gradients computed in their slots", (*_WIDE, "mlp"), extra=("--no-direct-gradients",)),
-    Lever("huge pages", (*_WIDE, "convnet"), extra=("--no-huge-pages",)),
+    Lever("without channels-last", _OF_PICTURES, without=("--channels-last",)),
+    Lever("without bf16", _OF_PICTURES, without=tuple(_MIXED)),
+    Lever("without gradients computed in their slots", (*_WIDE, "mlp"), extra=("--no-direct-gradients",)),
+    Lever("without the caching allocator", ("mlp", "convnet", "resnet18_cifar", "wide_mlp_sgd"),
+          environment=(("LOCKSTEP_ALLOCATOR", "system"),)),
+    Lever("without huge pages", (*_WIDE, "convnet"), extra=("--no-huge-pages",)),
+    Lever("with ranks bound to cores", ("mlp", "convnet", "wide_mlp_sgd"), extra=("--bind-to", "core")),
 ]
 
 # Times faster than the peer as installed and tuned.

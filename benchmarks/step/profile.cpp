@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <array>
 
 #include "benchmarks/support/statistics.h"
@@ -151,12 +152,12 @@ std::string kind_of_operator(const std::string& name) {
 StepProfile profile_steps(StepTrainer& trainer, comm::Group& group, int steps) {
   const double start = monotonic_seconds();
   double waiting = 0, update = 0;
-  std::map<std::string, double> kinds;
+  std::map<std::string, double> operators;
   for (int step = 0; step < steps; ++step) {
     {
       const OperatorClock clock;
       trainer.forward_and_backward();
-      for (const auto& [name, seconds] : clock.seconds()) kinds[kind_of_operator(name)] += seconds;
+      for (const auto& [name, seconds] : clock.seconds()) operators[name] += seconds / steps;
     }
     const double ready = monotonic_seconds();
     group.barrier();
@@ -165,17 +166,22 @@ StepProfile profile_steps(StepTrainer& trainer, comm::Group& group, int steps) {
     waiting += together - ready;
     update += monotonic_seconds() - together;
   }
-  const double whole = monotonic_seconds() - start;
-  StepProfile profile{.step = whole / steps};
-  double framework = whole - waiting - update;
-  kinds.erase("framework");
-  for (const auto& [kind, seconds] : kinds) {
+  StepProfile profile{.step = (monotonic_seconds() - start) / steps};
+  std::map<std::string, double> kinds;
+  double framework = profile.step - (waiting + update) / steps;
+  for (const auto& [name, seconds] : operators) {
+    if (kind_of_operator(name) == "framework") continue;
+    kinds[kind_of_operator(name)] += seconds;
     framework -= seconds;
-    profile.parts.emplace_back(kind, seconds / steps);
   }
-  profile.parts.emplace_back("framework", framework / steps);
+  profile.parts.assign(kinds.begin(), kinds.end());
+  profile.parts.emplace_back("framework", framework);
   profile.parts.emplace_back("waiting", waiting / steps);
   profile.parts.emplace_back("update", update / steps);
+  profile.operators.assign(operators.begin(), operators.end());
+  std::sort(profile.operators.begin(), profile.operators.end(),
+            [](const auto& a, const auto& b) { return a.second > b.second; });
+  profile.operators.resize(std::min<std::size_t>(profile.operators.size(), 12));
   return profile;
 }
 

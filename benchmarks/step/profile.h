@@ -16,6 +16,8 @@ struct StepProfile {
   /// Operators by kind ("convolution", "batch norm", …), "waiting" for the other ranks, "update", and
   /// "framework": what is left.
   std::vector<std::pair<std::string, double>> parts;
+  /// The operators that take most, by name: at most a dozen.
+  std::vector<std::pair<std::string, double>> operators;
 };
 
 /// A mean over `steps` steps. Collective.

@@ -42,9 +42,10 @@ class Contender:
 
     def settle(self, seconds: float):
         """The first steps warm up (and compile); the next say how many make a turn."""
-        self.steps = 3
+        self.steps = 2
         pace = min(self.turn())
         if pace < LONG_SECONDS:
+            self.steps = 4
             pace = min(self.turn())
         self.cold = int(pace < LONG_SECONDS)
         self.steps = self.cold + max(1, min(MOST_STEPS, math.ceil(seconds / pace)))
@@ -79,7 +80,7 @@ def peers_of(workload: str, jobs: dict[str, Job], only_first: bool) -> list[Cont
 
 def ours_of(arguments, workload: str, stack: contextlib.ExitStack) -> list[Contender]:
     rows = [(name, "ours", flags, {}) for name, flags in OURS[workload]]
-    rows += [(f"without {lever.name}", "lever", lever.flags(OURS[workload][-1][1]), dict(lever.environment))
+    rows += [(lever.name, "lever", lever.flags(OURS[workload][-1][1]), dict(lever.environment))
              for lever in LEVERS if workload in lever.workloads and not arguments.quick]
     return [Contender(name, kind, stack.enter_context(start_ours(arguments.bin, workload, flags, environment)), {})
             for name, kind, flags, environment in rows]
@@ -109,7 +110,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"), help="where our programs are")
     parser.add_argument("--workload", action="append", choices=TITLES, help="default: all of them")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=0.4, help="of a turn, about; one step at least")
     parser.add_argument("--quick", action="store_true", help="the small MLP, one tuned peer, two short rounds")
     parser.add_argument("--commit", default="unknown")
