@@ -23,7 +23,7 @@ tsan_labels = contract threads
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
 
-.PHONY: all demo test bench parity-long sanitize asan tsan fuzz clang lint format install clean help FORCE
+.PHONY: all demo test tidy bench parity-long sanitize asan tsan fuzz clang lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -63,6 +63,12 @@ clang:
 
 build-fuzz/build.ninja: | clang
 
+# About 300 files, those with libtorch 20 s each: ONLY=lockstep/launch looks at a part.
+tidy: | build-tidy/build.ninja
+	@scripts/bootstrap --tidy
+	@$(BUILD) tidy --target lockstep_commit
+	run-clang-tidy -quiet -p build-tidy -j $(JOBS) '^$(CURDIR)/$(or $(ONLY),(lockstep|apps|examples|tests|benchmarks))/'
+
 lint:
 	@scripts/bootstrap --lint
 	scripts/check_includes
@@ -89,6 +95,7 @@ help:
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for a minute'
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
+	@echo 'make tidy       look for mistakes with clang-tidy (ONLY=lockstep/launch: in one folder); takes an hour of CPU'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'
 	@echo 'make clean      remove the build folders; .deps/ stays'
 

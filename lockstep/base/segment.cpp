@@ -35,7 +35,7 @@ int allocate(int fd, std::size_t offset, std::size_t bytes) {
   struct sigaction before {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGXFSZ, &ignore, &before);
-  int result;
+  int result = -1;
   do {
     result = fallocate(fd, 0, off_t(offset), off_t(bytes));
   } while (result != 0 && errno == EINTR);

@@ -50,6 +50,7 @@ World init(InitOptions options = {});
 }  // namespace lockstep::comm
 
 namespace lockstep {
+using comm::BindTo;
 using comm::init;
 using comm::InitOptions;
 using comm::World;

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kDiskRest{1'000};
 bool disk_is_full(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
 void set_timer(int milliseconds) {
-  const timeval interval{.tv_sec = 0, .tv_usec = milliseconds * 1'000};
+  const timeval interval{.tv_sec = 0, .tv_usec = suseconds_t{milliseconds} * 1'000};
   const itimerval timer{.it_interval = interval, .it_value = interval};
   setitimer(ITIMER_REAL, &timer, nullptr);
 }
@@ -69,7 +69,7 @@ Outlet Outlet::file(const std::string& path) {
 
 ssize_t Outlet::write(std::string_view bytes) const {
   if (mode_ == Mode::closed) return -EPIPE;
-  ssize_t count;
+  ssize_t count = -1;
   if (mode_ == Mode::socket)
     count = send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   else if (mode_ == Mode::blocking)

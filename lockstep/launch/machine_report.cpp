@@ -89,6 +89,7 @@ std::vector<std::string> numa_nodes() {
   }
   std::ranges::sort(numbers);
   std::vector<std::string> folders;
+  folders.reserve(numbers.size());
   for (const int number : numbers) folders.push_back("/sys/devices/system/node/node" + std::to_string(number));
   return folders;
 }

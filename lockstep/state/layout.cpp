@@ -42,7 +42,7 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
   buffer_bytes_ = std::size_t(1 + options_.optimizer_arrays) * array_bytes_ + copy_bytes_ + module_buffer_bytes_ +
                   round_up(sizeof(StepRecord), kCacheLine);
   static_assert(sizeof(ShardRecord) <= kRecordBytes && kRecordBytes % kCacheLine == 0);
-  const Part last = parts().back();
+  const Part& last = parts_.back();
   slot_bytes_ =
       array_bytes(last.offset + (elements_ - last.range.begin) * c10::elementSize(last.gradients)) + kRecordBytes;
 }
@@ -65,14 +65,9 @@ void Layout::place(std::vector<TensorSpec> specs) {
     elements_ = round_up(elements_, kBlock);
   bf16_elements_ = elements_;
   place_those(false);
-}
-
-std::vector<Part> Layout::parts() const {
-  const Part copied{{0, bf16_elements_}, c10::ScalarType::BFloat16, 0};
-  const Part rest{{bf16_elements_, elements_}, c10::ScalarType::Float, bf16_elements_ * kBf16Bytes};
-  if (bf16_elements_ == 0) return {rest};
-  if (bf16_elements_ == elements_) return {copied};
-  return {copied, rest};
+  if (bf16_elements_ > 0) parts_.push_back({{0, bf16_elements_}, c10::ScalarType::BFloat16, 0});
+  if (bf16_elements_ == 0 || bf16_elements_ < elements_)
+    parts_.push_back({{bf16_elements_, elements_}, c10::ScalarType::Float, bf16_elements_ * kBf16Bytes});
 }
 
 c10::ScalarType Layout::gradient_type(std::size_t parameter) const {

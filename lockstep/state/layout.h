@@ -90,7 +90,7 @@ class Layout {
   std::size_t elements() const { return elements_; }
 
   /// The flat range, cut where the type of the gradients changes, on a block edge: one part or two.
-  std::vector<Part> parts() const;
+  const std::vector<Part>& parts() const { return parts_; }
 
   /// The slice that local rank `rank` of `ranks` updates; the slices cover the range.
   Slice slice(int rank, int ranks) const;
@@ -130,6 +130,7 @@ class Layout {
   std::vector<PlacedBuffer> buffers_;
   LayoutOptions options_;
   std::size_t elements_ = 0;
+  std::vector<Part> parts_;
   std::size_t bf16_elements_ = 0;  ///< of the first part, when its gradients are bfloat16
   std::size_t array_bytes_ = 0;
   std::size_t copy_bytes_ = 0;

@@ -100,6 +100,7 @@ std::optional<std::map<long, int>> system_calls_of(const std::function<void()>& 
 
 std::string to_string(const std::map<long, int>& calls) {
   static const std::map<long, std::string> names{{SYS_futex, "futex"},
+                                                 {SYS_poll, "poll"},
                                                  {SYS_madvise, "madvise"},
                                                  {SYS_mmap, "mmap"},
                                                  {SYS_munmap, "munmap"},

@@ -59,7 +59,7 @@ ImageHeader png_header(std::span<const std::uint8_t> bytes, const std::string& n
 }  // namespace
 
 ImageHeader image_header(std::span<const std::uint8_t> bytes, const std::string& name) {
-  const ImageHeader header =
+  ImageHeader header =
       image_format(bytes, name) == ImageFormat::jpeg ? jpeg_header(bytes, name) : png_header(bytes, name);
   check_size(name, header.size.width, header.size.height, std::numeric_limits<std::int64_t>::max());
   return header;

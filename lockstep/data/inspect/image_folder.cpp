@@ -69,8 +69,8 @@ std::vector<std::string> notes_on(const std::vector<std::string>& folders) {
   std::vector<std::string> notes, others;
   std::ranges::remove_copy_if(folders, std::back_inserter(others), is_part);
   if (!others.empty()) notes.push_back("not looked at: " + base::join(others));
-  if (lacks("train")) notes.push_back("no folder 'train': training needs one");
-  if (lacks("val") && lacks("test")) notes.push_back("no folder 'val' or 'test': training needs --no-eval");
+  if (lacks("train")) notes.emplace_back("no folder 'train': training needs one");
+  if (lacks("val") && lacks("test")) notes.emplace_back("no folder 'val' or 'test': training needs --no-eval");
   return notes;
 }
 

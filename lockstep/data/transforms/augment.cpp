@@ -27,6 +27,7 @@ Image translated(const ImageView& image, double x, double y, const WarpOptions& 
 std::vector<double> evenly(double first, double last, int bins) {
   const float start = float(first), end = float(last), step = (end - start) / float(bins - 1);
   std::vector<double> all;
+  all.reserve(std::size_t(bins));
   for (int i = 0; i < bins; ++i)
     all.push_back(i < bins / 2 ? start + step * float(i) : end - step * float(bins - 1 - i));
   return all;
@@ -35,6 +36,7 @@ std::vector<double> evenly(double first, double last, int bins) {
 // From 8 bits down to 8 − `fewer`.
 std::vector<double> bits(int fewer, int bins) {
   std::vector<double> all;
+  all.reserve(std::size_t(bins));
   for (int i = 0; i < bins; ++i) all.push_back(8 - std::nearbyint(float(i) / float(double(bins - 1) / fewer)));
   return all;
 }
