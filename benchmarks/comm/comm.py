@@ -61,9 +61,13 @@ def main():
     parser.add_argument("--library", default="build/benchmarks/liblockstep_bench_turns.so", type=pathlib.Path)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--quick", action="store_true", help="a few calls, nothing large: that it runs, not how fast")
+    parser.add_argument("--only", default="", help="contenders whose name has this text; for a look while developing")
+    parser.add_argument("--cases", nargs="+", help="of these names, as '1 MiB'")
     parser.add_argument("--report", type=pathlib.Path, help="write PATH.md and PATH.json instead of standard output")
     parser.add_argument("--commit", default="unknown")
     options = parser.parse_args()
+    if options.only and options.report:
+        parser.error("--only leaves out what a report needs")
     began = time.monotonic()
     worlds = []
     machine = report.read_machine()
@@ -73,12 +77,15 @@ def main():
             folder = pathlib.Path(name) / str(ranks)
             folder.mkdir()
             kinds = jobs.kinds(options.bin.resolve(), options.library.resolve(), peer, ranks)
-            with jobs.started(kinds, ranks, folder) as contenders:
-                worlds.append({"ranks": ranks, "cases": measure(contenders, cases(ranks, options.quick))})
+            table = [case for case in cases(ranks, options.quick) if options.cases is None or case.name in options.cases]
+            with jobs.started([kind for kind in kinds if options.only in kind.name], ranks, folder) as contenders:
+                worlds.append({"ranks": ranks, "cases": measure(contenders, table)})
     whole = {"benchmark": "comm", "machine": machine, "versions": report.versions(), "commit": options.commit,
              "command": shlex.join(["benchmarks/comm/comm.py", *sys.argv[1:]]), "worlds": worlds,
              "took": time.monotonic() - began}
-    if options.report:
+    if options.only:
+        print("".join(report.details(world) for world in worlds))
+    elif options.report:
         report.write(options.report, whole)
     else:
         print(report.markdown(whole))

@@ -10,7 +10,8 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from report_parts import read_machine, spread, write_report  # noqa: E402,F401
 
 COLUMNS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo tuned", "mpi": "Open MPI as installed",
-           "mpi tuned": "Open MPI tuned", "staged": "ours, staged", "zero copy": "ours, zero copy"}
+           "mpi tuned": "Open MPI tuned", "staged": "ours, staged", "zero copy": "ours, zero copy",
+           "one session": "the same under mpirun"}
 # Times Gloo as installed, 2 ranks, zero copy.
 TARGETS = {"4 B": 100, "1 KiB": 100, "4 KiB": 100, "64 KiB": 100, "1 MiB": 25, "25 MiB": 12, "256 MiB": 8}
 
@@ -78,13 +79,17 @@ def markdown(whole: dict) -> str:
     m, v = whole["machine"], whole["versions"]
     parts = [f"""# All-reduce and barrier
 
-float32, sum, in place, medians. Every contender is a job of its own, started by its own launcher; all took turns in one run, in an order that rotates, and sleep in a read between their turns. Before each call every rank fills its buffer with new values and meets the others at a start line that belongs to none of the contenders; the clock runs from the first rank's start to the last rank's end; the sums are checked. "Tuned" is the best of the contenders of that column at that size.
+float32, sum, in place, medians. Every contender is a job of its own, started by its own launcher; all took turns in one run, in an order that rotates, and sleep in a read between their turns. Before each call every rank fills its buffer with new values and meets the others at a start line that belongs to none of the contenders; the clock runs from the first rank's start to the last rank's end; the sums are checked. Ours are started by `lockstep run` and, where there is a core for each rank, bound to it, as mpirun does without being asked. "Tuned" is the best of the contenders of that column at that size.
 
 - machine: {m["cpu"]}, {m["cores"]} cores, {m["memory_bytes"] / 2**30:.1f} GiB memory, Linux {m["kernel"]}, load {m["load"]:.2f} before
 - torch {v["torch"]}, Python {v["python"]}; {v["mpirun"]}
 - commit: {whole["commit"]}
 - command: `{whole["command"]}`, {whole["took"]:.0f} s
 """]
+    if any(best(case, "one session") for world in whole["worlds"] for case in world["cases"]):
+        parts.append("\nWhere ranks exceed cores, a rank that waits gives its core to the next. Linux schedules each session as "
+                     "one task (autogroup), and `lockstep run`, as torchrun, gives each worker a session; there our ranks "
+                     "sleep instead. mpirun's ranks share one, and so do ours under mpirun: the last column.\n")
     for world in whole["worlds"]:
         parts.append(f"\n## {world['ranks']} ranks\n\n{main_table(world)}\nAll contenders:\n\n{details(world)}")
     return "".join(parts)
