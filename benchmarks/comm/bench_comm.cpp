@@ -1,108 +1,108 @@
-// lockstep-bench-comm: one rank of one contender of benchmarks/comm/comm.py: Lockstep's collectives,
-// or those of the Gloo inside libtorch. Started by lockstep run; takes turns as turns.h says.
+// lockstep bench comm: our collectives alone, on processes of this machine. Beside Gloo and Open MPI
+// they are measured by benchmarks/comm/comm.py.
 
-#include <ATen/ops/from_blob.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
-#include <sched.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
+#include <algorithm>
+#include <chrono>
+#include <functional>
 #include <iostream>
-#include <map>
 
-#include "benchmarks/comm/gloo_contender.h"
-#include "benchmarks/comm/turns.h"
-#include "lockstep/base/cores.h"
-#include "lockstep/comm/world.h"
+#include "benchmarks/support/output.h"
+#include "benchmarks/support/ranks.h"
+#include "benchmarks/support/statistics.h"
+#include "lockstep/base/error.h"
 
 namespace {
 
 using namespace lockstep;
+using namespace lockstep::bench;
 
 struct Options {
-  std::string folder;
-  std::string name;
-  std::string contender = "staged";
-  bool bind = false;
-  bench::GlooOptions gloo;
+  int ranks = 2;
+  double seconds = 0.2;        // of calls, for each row
+  std::int64_t largest = 256;  // MiB
 };
 
-// Ours, on ordinary tensors or on shared ones.
-struct Ours {
-  comm::Group& group;
-  bool zero_copy = false;
-  std::map<long, at::Tensor> tensors;
-  at::Tensor tensor;
+constexpr int kMostCalls = 2000;
 
-  float* buffer(long elements) {
-    at::Tensor& found = tensors[elements];
-    if (!found.defined()) found = zero_copy ? group.shared_empty({elements}) : at::zeros({elements});
-    tensor = found;
-    return tensor.mutable_data_ptr<float>();
+// The monotonic clock is one for all processes of a machine.
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// The seconds of each of `calls` calls, from the first rank's start to the last rank's end.
+std::vector<double> time_calls(comm::Group& group, int calls, const std::function<void()>& prepare,
+                               const std::function<void()>& call) {
+  const at::Tensor mine = at::zeros({2, calls}, at::kDouble);
+  double* times = mine.mutable_data_ptr<double>();
+  for (int i = 0; i < calls; ++i) {
+    prepare();
+    group.barrier();
+    times[i] = now();
+    call();
+    times[calls + i] = now();
   }
-};
-
-contender ours(Ours& self) {
-  return {.self = &self,
-          .buffer = [](void* self, long elements) { return static_cast<Ours*>(self)->buffer(elements); },
-          .all_reduce =
-              [](void* self, float*, long) {
-                auto* ours = static_cast<Ours*>(self);
-                ours->group.all_reduce(ours->tensor);
-              },
-          .barrier = [](void* self) { static_cast<Ours*>(self)->group.barrier(); }};
+  const std::vector<at::Tensor> all = group.all_gather(mine);
+  std::vector<double> seconds;
+  for (int i = 0; i < calls; ++i) {
+    double start = times[i];
+    double end = times[calls + i];
+    for (const at::Tensor& other : all) {
+      start = std::min(start, other.const_data_ptr<double>()[i]);
+      end = std::max(end, other.const_data_ptr<double>()[calls + i]);
+    }
+    seconds.push_back(end - start);
+  }
+  return seconds;
 }
 
-// As mpirun binds its ranks: where there are as many cores.
-void bind_to_core() {
-  const int ranks = std::atoi(std::getenv("LOCAL_WORLD_SIZE"));
-  const int rank = std::atoi(std::getenv("LOCAL_RANK"));
-  if (ranks > base::affinity_cores()) return;
-  cpu_set_t all;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  sched_getaffinity(0, sizeof all, &all);
-  int core = -1;
-  for (int left = rank; left >= 0; --left) do
-      ++core;
-    while (!CPU_ISSET(core, &all));
-  CPU_SET(core, &one);
-  if (sched_setaffinity(0, sizeof one, &one) != 0) throw_errno("bench: cannot bind rank " + std::to_string(rank));
+std::string row(comm::Group& group, const Options& options, const std::string& name,
+                const std::function<void()>& prepare, const std::function<void()>& call) {
+  const double first = spread_of(time_calls(group, 5, prepare, call)).median;  // the same on all ranks
+  const int calls = std::clamp(int(options.seconds / first), 5, kMostCalls);
+  const Spread us = spread_of(time_calls(group, calls, prepare, call));
+  return text("%-24s %12.2f us   (p10-p90 %.2f-%.2f, %d calls)\n", name.c_str(), us.median * 1e6, us.p10 * 1e6,
+              us.p90 * 1e6, calls);
 }
 
-int run(Options& options) {
-  if (options.bind) bind_to_core();
-  const World world = init();
-  if (options.contender == "gloo") {
-    options.gloo.rank = world.rank();
-    options.gloo.ranks = world.size();
-    options.gloo.store_file = options.folder + "/" + options.name + ".store";
-    bench::GlooContender gloo(options.gloo);
-    const contender turns = gloo.as_contender();
-    return take_turns(options.folder.c_str(), options.name.c_str(), world.rank(), world.size(), &turns);
+std::string measure(comm::Group& group, const Options& options) {
+  at::set_num_threads(1);
+  std::string rows = row(
+      group, options, "barrier", [] {}, [&] { group.barrier(); });
+  const std::pair<const char*, std::int64_t> sizes[] = {
+      {"4 B", 4},         {"1 KiB", 1 << 10},   {"4 KiB", 4 << 10},    {"64 KiB", 64 << 10},
+      {"1 MiB", 1 << 20}, {"25 MiB", 25 << 20}, {"256 MiB", 256 << 20}};
+  for (const auto& [name, bytes] : sizes) {
+    if (bytes > options.largest << 20) continue;
+    for (const bool shared : {false, true}) {
+      const std::int64_t elements = bytes / std::int64_t(sizeof(float));
+      const at::Tensor tensor = shared ? group.shared_empty({elements}) : at::zeros({elements});
+      rows += row(
+          group, options, std::string(name) + (shared ? ", zero copy" : ", staged"),
+          [&] { tensor.fill_(group.rank() + 1); }, [&] { group.all_reduce(tensor); });
+    }
   }
-  Ours state{*world.group(), options.contender == "zero-copy", {}, {}};
-  const contender turns = ours(state);
-  return take_turns(options.folder.c_str(), options.name.c_str(), world.rank(), world.size(), &turns);
+  return rows;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("One rank of a contender of benchmarks/comm/comm.py, which starts it.");
-  app.add_option("folder", options.folder, "where the pipes are")->required();
-  app.add_option("name", options.name, "of the contender: its pipes are NAME.RANK.in and NAME.RANK.out")->required();
-  app.add_option("--contender", options.contender, "what to measure")
-      ->check(CLI::IsMember({"staged", "zero-copy", "gloo"}));
-  app.add_flag("--bind", options.bind, "each rank to a core, as mpirun does");
-  app.add_option("--threads", options.gloo.threads, "of Gloo");
-  app.add_option("--devices", options.gloo.devices, "of Gloo");
-  app.add_option("--parts", options.gloo.parts, "all-reduces that a large tensor is cut into for Gloo");
-  app.add_flag("--huge", options.gloo.huge, "huge pages for Gloo's tensors");
+  CLI::App app(
+      "All-reduce of float32 and barrier: microseconds of a call, from the first rank's start to the last one's end.");
+  app.add_option("--ranks", options.ranks, "processes")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--seconds", options.seconds, "of calls for each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--largest", options.largest, "MiB of the largest tensor")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
-    return run(options);
+    std::cout << run_ranks(options.ranks, 1, [&](const Groups& groups) { return measure(*groups.front(), options); });
+    return kExitDone;
   } catch (const std::exception& error) {
     std::cerr << "lockstep-bench-comm: error: " << error.what() << "\n";
     return exit_code(error);

@@ -40,7 +40,7 @@ def build_mpi_peer(folder: pathlib.Path) -> pathlib.Path:
 
 def kinds(binaries: pathlib.Path, library: pathlib.Path, mpi_peer: pathlib.Path, ranks: int) -> list[Kind]:
     crowded = ranks > len(os.sched_getaffinity(0))
-    ours = [str(binaries / "lockstep"), "run", "-n", "{n}", str(binaries / "lockstep-bench-comm"), "{folder}", "{name}"]
+    ours = [str(binaries / "lockstep"), "run", "-n", "{n}", str(binaries / "lockstep-bench-comm-rank"), "{folder}", "{name}"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "{n}",
                 str(HERE / "torch_peer.py"), "{folder}", "{name}", str(library)]
     mpirun = ["mpirun", "-n", "{n}", *(["--oversubscribe"] if crowded else [])]
