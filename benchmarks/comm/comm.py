@@ -77,7 +77,8 @@ def main():
             folder = pathlib.Path(name) / str(ranks)
             folder.mkdir()
             kinds = jobs.kinds(options.bin.resolve(), options.library.resolve(), peer, ranks)
-            table = [case for case in cases(ranks, options.quick) if options.cases is None or case.name in options.cases]
+            table = [case for case in cases(ranks, options.quick)
+                     if options.cases is None or case.name in options.cases]
             with jobs.started([kind for kind in kinds if options.only in kind.name], ranks, folder) as contenders:
                 worlds.append({"ranks": ranks, "cases": measure(contenders, table)})
     whole = {"benchmark": "comm", "machine": machine, "versions": report.versions(), "commit": options.commit,

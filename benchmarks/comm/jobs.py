@@ -34,19 +34,22 @@ def mpi_compiler() -> str:
 
 def build_mpi_peer(folder: pathlib.Path) -> pathlib.Path:
     program = folder / "mpi_peer"
-    subprocess.run([mpi_compiler(), "-O3", "-o", program, HERE / "mpi_peer.c", HERE / "turns.c"], check=True, timeout=60)
+    subprocess.run([mpi_compiler(), "-O3", "-o", program, HERE / "mpi_peer.c", HERE / "turns.c"], check=True,
+                   timeout=60)
     return program
 
 
 def kinds(binaries: pathlib.Path, library: pathlib.Path, mpi_peer: pathlib.Path, ranks: int) -> list[Kind]:
     crowded = ranks > len(os.sched_getaffinity(0))
-    ours = [str(binaries / "lockstep"), "run", "-n", "{n}", str(binaries / "lockstep-bench-comm-rank"), "{folder}", "{name}"]
+    rank = [str(binaries / "lockstep-bench-comm-rank"), "{folder}", "{name}"]
+    ours = [str(binaries / "lockstep"), "run", "-n", "{n}", *rank]
+    bind = [] if crowded else ["--bind"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "{n}",
                 str(HERE / "torch_peer.py"), "{folder}", "{name}", str(library)]
     mpirun = ["mpirun", "-n", "{n}", *(["--oversubscribe"] if crowded else [])]
     peer = [str(mpi_peer), "{folder}", "{name}"]
-    tuned = [*mpirun, *(["--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"] if crowded else ["--bind-to", "core"]),
-             "--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
+    placed = ["--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"] if crowded else ["--bind-to", "core"]
+    tuned = [*mpirun, *placed, "--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
     kinds_ = [
         Kind("Gloo, torchrun", "gloo", torchrun),
         Kind("Gloo, C++", "gloo tuned", [*ours, "--contender", "gloo"]),
@@ -54,12 +57,12 @@ def kinds(binaries: pathlib.Path, library: pathlib.Path, mpi_peer: pathlib.Path,
              [*ours, "--contender", "gloo", "--devices", "2", "--threads", "4", "--parts", "4", "--huge"]),
         Kind("Open MPI", "mpi", [*mpirun, *peer]),
         Kind("Open MPI, ob1 and vader, huge pages", "mpi tuned", [*tuned, *peer, "huge"]),
-        Kind("lockstep, staged", "staged", [*ours, "--contender", "staged", "--bind"]),
-        Kind("lockstep, zero copy", "zero copy", [*ours, "--contender", "zero-copy", "--bind"]),
+        Kind("lockstep, staged", "staged", [*ours, "--contender", "staged", *bind]),
+        Kind("lockstep, zero copy", "zero copy", [*ours, "--contender", "zero-copy", *bind]),
     ]
     if crowded:  # ranks that share a session: a yield of the core reaches the next rank
         kinds_.append(Kind("lockstep under mpirun, zero copy", "one session",
-                           [*mpirun, "--bind-to", "none", *ours[4:], "--contender", "zero-copy"]))
+                           [*mpirun, "--bind-to", "none", *rank, "--contender", "zero-copy"]))
     return kinds_
 
 
@@ -105,7 +108,8 @@ class Job:
                     break
             if not ready:
                 self.log.seek(0)
-                raise SystemExit(f"bench: {self.kind.name}: no answer (exit code {self.process.poll()})\n{self.log.read()}")
+                raise SystemExit(f"bench: {self.kind.name}: no answer (exit code {self.process.poll()})\n"
+                                 + self.log.read())
             text += os.read(pipe.fileno(), 1 << 16)
         return text.decode()
 

@@ -3,16 +3,12 @@
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-#include <sched.h>
-
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 
 #include "benchmarks/comm/gloo_contender.h"
 #include "benchmarks/comm/turns.h"
-#include "lockstep/base/cores.h"
 #include "lockstep/comm/world.h"
 
 namespace {
@@ -53,26 +49,8 @@ contender ours(Ours& self) {
           .barrier = [](void* self) { static_cast<Ours*>(self)->group.barrier(); }};
 }
 
-// As mpirun binds its ranks: where there are as many cores.
-void bind_to_core() {
-  const int ranks = std::atoi(std::getenv("LOCAL_WORLD_SIZE"));
-  const int rank = std::atoi(std::getenv("LOCAL_RANK"));
-  if (ranks > base::affinity_cores()) return;
-  cpu_set_t all;
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  sched_getaffinity(0, sizeof all, &all);
-  int core = -1;
-  for (int left = rank; left >= 0; --left) do
-      ++core;
-    while (!CPU_ISSET(core, &all));
-  CPU_SET(core, &one);
-  if (sched_setaffinity(0, sizeof one, &one) != 0) throw_errno("bench: cannot bind rank " + std::to_string(rank));
-}
-
 int run(Options& options) {
-  if (options.bind) bind_to_core();
-  const World world = init();
+  const World world = init({.bind_to = options.bind ? comm::BindTo::core : comm::BindTo::none});
   if (options.contender == "gloo") {
     options.gloo.rank = world.rank();
     options.gloo.ranks = world.size();
@@ -95,7 +73,7 @@ int main(int argc, char** argv) {
   app.add_option("name", options.name, "of the contender: its pipes are NAME.RANK.in and NAME.RANK.out")->required();
   app.add_option("--contender", options.contender, "what to measure")
       ->check(CLI::IsMember({"staged", "zero-copy", "gloo"}));
-  app.add_flag("--bind", options.bind, "each rank to a core, as mpirun does");
+  app.add_flag("--bind", options.bind, "each rank to a core of its own, as mpirun does");
   app.add_option("--threads", options.gloo.threads, "of Gloo");
   app.add_option("--devices", options.gloo.devices, "of Gloo");
   app.add_option("--parts", options.gloo.parts, "all-reduces that a large tensor is cut into for Gloo");

@@ -49,16 +49,18 @@ def last_hundredth(values: list[float]) -> float:
 
 
 def main_table(world: dict) -> str:
-    rows = ["| | " + " | ".join(COLUMNS.values()) + " | zero copy over Gloo | over Gloo tuned | over Open MPI | target |",
+    ratios_of = ["zero copy over Gloo", "over Gloo tuned", "over Open MPI", "target"]
+    rows = ["| | " + " | ".join([*COLUMNS.values(), *ratios_of]) + " |",
             "|---" + "|---:" * (len(COLUMNS) + 4) + "|"]
     for case in world["cases"]:
         cells = []
         for column in COLUMNS:
             found = best(case, column)
-            cells.append("" if found is None else
-                         f"{time_text(statistics.median(found['seconds']))} (p99 {time_text(last_hundredth(found['seconds']))})")
+            cells.append("" if found is None else f"{time_text(statistics.median(found['seconds']))} "
+                         f"(p99 {time_text(last_hundredth(found['seconds']))})")
         ours = median_of(case, "staged") if best(case, "zero copy") is None else median_of(case, "zero copy")
-        ratios = [ratio_text(median_of(case, *columns) / ours) for columns in (["gloo"], ["gloo tuned"], ["mpi", "mpi tuned"])]
+        ratios = [ratio_text(median_of(case, *columns) / ours)
+                  for columns in (["gloo"], ["gloo tuned"], ["mpi", "mpi tuned"])]
         target = TARGETS.get(case["case"], "") if world["ranks"] == 2 else ""
         rows.append(f"| {case['case']} | " + " | ".join([*cells, *ratios]) + f" | {target} |")
     return "\n".join(rows) + "\n"
