@@ -20,7 +20,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 1;
+inline constexpr std::uint32_t kControlVersion = 2;
 inline constexpr int kMaxLocalRanks = 128;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
@@ -57,15 +57,17 @@ struct Commit {
   bool operator==(const Commit&) const = default;
 };
 
-/// One rank's words, on cache lines of their own.
+/// One rank's words, on cache lines of their own: what is polled, what only messages need, and what
+/// hardly ever changes are kept apart, so that a look at one does not wait for a store to another.
+/// 128 bytes, for some processors fetch lines in pairs.
 struct alignas(128) RankWords {
-  std::atomic<Mark> arrived;              ///< barriers it has arrived at
-  std::atomic<Mark> vote;                 ///< the step it votes to commit
-  std::atomic<std::uint64_t> step;        ///< the step it is in
-  std::atomic<std::uint32_t> phase;       ///< Phase
-  std::atomic<std::uint32_t> seat;        ///< Seat
-  std::atomic<std::uint32_t> claim;       ///< the last generation in which somebody took the seat
-  std::atomic<std::uint32_t> generation;  ///< the generation it joined
+  std::atomic<Mark> arrived;                     ///< barriers it has arrived at
+  alignas(128) std::atomic<Mark> vote;           ///< the step it votes to commit
+  std::atomic<std::uint64_t> step;               ///< the step it is in
+  std::atomic<std::uint32_t> phase;              ///< Phase
+  alignas(128) std::atomic<std::uint32_t> seat;  ///< Seat
+  std::atomic<std::uint32_t> claim;              ///< the last generation in which somebody took the seat
+  std::atomic<std::uint32_t> generation;         ///< the generation it joined
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> futex;   ///< what it sleeps on
   std::atomic<std::uint32_t> asleep;  ///< 1 while it may be asleep

@@ -9,24 +9,36 @@
 #include "lockstep/base/control_group.h"
 
 namespace lockstep::base {
+namespace {
 
-int affinity_cores() {
+// The cores in the affinities of all the processes, 0 being this thread.
+int affinity_cores_of(const std::vector<int>& processes) {
   // A set of fixed size is too small for machines with more than 1,024 cores.
   for (int capacity = 1024; capacity <= (1 << 18); capacity *= 2) {
+    cpu_set_t* all = CPU_ALLOC(capacity);
     cpu_set_t* set = CPU_ALLOC(capacity);
     const std::size_t bytes = CPU_ALLOC_SIZE(capacity);
-    const bool known = sched_getaffinity(0, bytes, set) == 0;
-    const int cores = known ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_ZERO_S(bytes, all);
+    for (const int process : processes)
+      if (sched_getaffinity(process, bytes, set) == 0) CPU_OR_S(bytes, all, all, set);
+    const int cores = CPU_COUNT_S(bytes, all);
+    CPU_FREE(all);
     CPU_FREE(set);
-    if (known) return cores;
+    if (cores > 0) return cores;
   }
   return 1;
 }
 
-int usable_cores() {
+}  // namespace
+
+int affinity_cores() { return affinity_cores_of({0}); }
+
+int usable_cores() { return usable_cores({0}); }
+
+int usable_cores(const std::vector<int>& processes) {
   constexpr double unlimited = std::numeric_limits<int>::max();
   const double granted = std::ceil(control_group_cores().value_or(unlimited));
-  return std::max(1, int(std::min(granted, double(affinity_cores()))));
+  return std::max(1, int(std::min(granted, double(affinity_cores_of(processes)))));
 }
 
 }  // namespace lockstep::base

@@ -2,11 +2,17 @@
 
 // How many cores this process may use.
 
+#include <vector>
+
 namespace lockstep::base {
 
 /// Cores of this process: its affinity, cut by the processor limits of its control groups
 /// (rounded up). At least 1.
 int usable_cores();
+
+/// The same for several processes together: the cores that any of them may use. Processes that cannot
+/// be asked, for they have ended, are left out.
+int usable_cores(const std::vector<int>& processes);
 
 /// The cores of this thread's affinity, which the process's threads inherit. At least 1.
 int affinity_cores();

@@ -67,6 +67,21 @@ class Member {
   /// Returns when every rank has called it as often as this one.
   void barrier();
 
+  /// The waiting half of a barrier, for words of the caller's own: call it after a seq_cst store by
+  /// which this rank is no longer missing(rank) to its peers; returns when no peer is missing. All
+  /// ranks call it for the same words. Throws GroupAborted.
+  template <class Missing>
+  void meet(Missing&& missing) {
+    const auto ready = [&] {
+      for (int peer = 0; peer < size(); ++peer)
+        if (peer != rank_ && missing(peer)) return false;
+      return true;
+    };
+    // Only the last to arrive has anybody to wake.
+    if (ready()) return wake_all(page_);
+    wait(ready, missing);
+  }
+
   /// Writes down the failure (unless one was first), raises the abort word.
   /// Returns true when this failure was the first.
   bool fail(const std::string& cause, int exit_code = kExitFailure);
@@ -80,6 +95,7 @@ class Member {
  private:
   using OwedCall = bool (*)(void*, int);
   bool spin(ReadyRef ready) const;
+  static bool yield(ReadyRef ready);
   void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object);
   bool raise(const Failure& failure);
   void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
@@ -92,7 +108,7 @@ class Member {
   const std::chrono::milliseconds timeout_;
   std::uint64_t barriers_ = 0;
   bool first_to_fail_ = false;
-  int spins_ = 0;                    ///< how often to look before sleeping; 0 when cores are short
+  bool crowded_ = false;             ///< ranks exceed cores
   std::vector<UniqueFd> peer_pids_;  ///< pidfds; empty entries for self and thread ranks
 };
 

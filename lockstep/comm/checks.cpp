@@ -10,20 +10,42 @@ void check_cpu(const at::Tensor& tensor, const char* collective) {
     throw UsageError(std::string(collective) + ": needs a dense CPU tensor, this one is on " + tensor.device().str());
 }
 
-void check_reducible(const at::Tensor& tensor, ReduceOp op) {
-  check_cpu(tensor, "all_reduce");
+void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collective) {
+  check_cpu(tensor, collective);
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
     case at::kBFloat16:
+    case at::kHalf:
       return;
+    case at::kChar:
+    case at::kByte:
+    case at::kInt:
     case at::kLong:
-      if (op == ReduceOp::sum) return;
-      throw UsageError("all_reduce: int64 has no mean; sum and divide");
+    case at::kBool:
+      if (op != ReduceOp::mean) return;
+      throw UsageError(std::string(collective) + ": " + c10::toString(tensor.scalar_type()) +
+                       " has no mean; sum and divide");
     default:
-      throw UsageError(std::string("all_reduce: dtype ") + c10::toString(tensor.scalar_type()) +
-                       " is not one of float32, float64, bfloat16, int64");
+      throw UsageError(std::string(collective) + ": dtype " + c10::toString(tensor.scalar_type()) +
+                       " is not one of float32, float64, bfloat16, float16, int8, uint8, int32, int64, bool");
   }
+}
+
+void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int size) {
+  check_reducible(input, op, "reduce_scatter");
+  check_cpu(output, "reduce_scatter");
+  if (output.scalar_type() != input.scalar_type())
+    throw UsageError(std::string("reduce_scatter: output is ") + c10::toString(output.scalar_type()) + ", input is " +
+                     c10::toString(input.scalar_type()));
+  if (output.numel() * size != input.numel())
+    throw UsageError("reduce_scatter: input has " + std::to_string(input.numel()) + " elements, not " +
+                     std::to_string(size) + " times the " + std::to_string(output.numel()) + " of output");
+}
+
+void check_sizes(at::IntArrayRef sizes) {
+  for (const std::int64_t extent : sizes)
+    if (extent < 0) throw UsageError("shared_empty: size " + std::to_string(extent) + " is negative");
 }
 
 void check_root(int root, int size) {

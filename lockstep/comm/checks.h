@@ -12,7 +12,13 @@ namespace lockstep::comm {
 void check_cpu(const at::Tensor& tensor, const char* collective);
 
 /// check_cpu, and UsageError unless `op` exists for the dtype.
-void check_reducible(const at::Tensor& tensor, ReduceOp op);
+void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collective);
+
+/// check_reducible, and UsageError unless `input` is `size` times `output`.
+void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int size);
+
+/// UsageError unless a tensor can have these sizes.
+void check_sizes(at::IntArrayRef sizes);
 
 /// UsageError unless 0 <= root < size.
 void check_root(int root, int size);

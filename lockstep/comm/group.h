@@ -18,7 +18,8 @@
 
 namespace lockstep::comm {
 
-enum class ReduceOp { sum, mean };
+/// As torch.distributed's SUM, AVG, MIN, MAX and PRODUCT.
+enum class ReduceOp { sum, mean, min, max, product };
 
 class Group {
  public:
@@ -27,11 +28,22 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Replaces `tensor` (CPU; float32, float64, bfloat16 or int64; any strides; may be empty)
-  /// by its sum or mean over the ranks. Summed along a fixed binary tree over the rank
-  /// (base/tree.h), so the bits are the same on all ranks and in every run; bfloat16 is summed
-  /// in float32 and rounded once. The mean is the sum times 1/size; int64 has no mean.
+  /// Replaces `tensor` (CPU; any strides; may be empty) by its sum, mean, minimum, maximum or product
+  /// over the ranks. dtypes: float32, float64, bfloat16, float16, int8, uint8, int32, int64, bool.
+  ///
+  /// Combined along a fixed binary tree over the rank (base/tree.h), so the bits are the same on all
+  /// ranks and in every run, for tensors in shared memory and elsewhere. bfloat16 and float16 are
+  /// combined in float32 and rounded once. The mean is the sum times 1/size; integers and bool have
+  /// none. Integers wrap. A NaN makes min and max NaN, as in torch::minimum. For bool, sum and max are
+  /// "or", product and min are "and", as in torch::add and with NCCL.
   virtual void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) = 0;
+
+  /// Cuts `input` into size() equal parts, reduces as all_reduce does, and puts the part of this rank
+  /// into `output`; torch.distributed's reduce_scatter_tensor. `input` has size() times the elements
+  /// of `output` and its dtype, else UsageError. Any strides; elements count in the order of a
+  /// contiguous tensor. The tensors may not overlap, except that `output` may be this rank's part of
+  /// `input`.
+  virtual void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::sum) = 0;
 
   /// Replaces `tensor` by that of rank `root`. Any dtype.
   virtual void broadcast(const at::Tensor& tensor, int root = 0) = 0;
@@ -41,6 +53,18 @@ class Group {
 
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
+
+  /// A new tensor, contiguous, its values zero at first, whose memory all ranks of the node have
+  /// mapped: what torch calls symmetric memory, and NCCL registered buffers. Collectives on it, or on
+  /// contiguous parts of it, copy nothing, when all ranks give a part of what the same call made;
+  /// otherwise they work as on any tensor. A collective: same sizes and dtype on all ranks.
+  ///
+  /// The tensor may be kept, viewed and destroyed like any other, by each rank on its own and after
+  /// the group; the memory is freed with the last rank's. Each call takes a file descriptor for a
+  /// moment and whole pages, 2 MiB at least: make one tensor and cut it, rather than many. Peers can write into
+  /// it, and do so during collectives only. Too little memory is a UsageError on all ranks, after which the
+  /// group can be used. Alone (size 1 without a launcher) it is an ordinary tensor.
+  virtual at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) = 0;
 
   /// The shared memory and the seat by which the ranks of this node meet. The data-parallel
   /// engine keeps its state there.

@@ -1,11 +1,9 @@
 #include "lockstep/optim/update.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
-#include <fstream>
 #include <string_view>
 
+#include "lockstep/base/cache.h"
 #include "lockstep/base/error.h"
 #include "lockstep/optim/kernels.h"
 
@@ -40,16 +38,6 @@ const Build& build() {
   return chosen;
 }
 
-// The kernel's word comes first: in virtual machines sysconf reads the size of the host's whole
-// package from the CPU (320 MiB where this machine's cores share 32).
-std::size_t read_last_level_cache() {
-  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
-  std::size_t kib = 0;
-  if (file >> kib && kib > 0) return kib << 10;
-  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return bytes > 0 ? std::size_t(bytes) : std::size_t(32) << 20;
-}
-
 bool streams(const Arrays& arrays, std::size_t total, Stores stores) {
   if (stores != Stores::automatic) return stores == Stores::streaming;
   if (arrays.to_weights == arrays.from_weights) return false;
@@ -67,10 +55,7 @@ void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size
   build().adam(std::get<AdamRule>(rule), arrays, begin, end, streaming);
 }
 
-std::size_t last_level_cache() {
-  static const std::size_t bytes = read_last_level_cache();
-  return bytes;
-}
+std::size_t last_level_cache() { return base::last_level_cache(); }
 
 const char* instruction_set() { return build().name; }
 

@@ -42,15 +42,61 @@ at::Tensor example(int rank, std::int64_t elements, at::ScalarType dtype) {
   return (torch::arange(elements, torch::kLong).remainder(7) + rank).to(dtype);
 }
 
-const at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kLong};
-// Empty, one, odd, one chunk exactly, and over several chunks with a rest.
-const std::int64_t kSizes[] = {0, 1, 7, 1000, 65536, 200'003};
+const at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar,
+                                  at::kByte,  at::kInt,    at::kLong,     at::kBool};
+// Empty, one, what travels in one cache line and a little more, odd, one chunk exactly, and over several chunks with a
+// rest.
+const std::int64_t kSizes[] = {0, 1, 7, 10, 11, 1000, 65536, 200'003};
+const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+
+// What torch's own operators make of two ranks' tensors.
+at::Tensor combine(ReduceOp op, const at::Tensor& a, const at::Tensor& b) {
+  switch (op) {
+    case ReduceOp::min:
+      return torch::minimum(a, b);
+    case ReduceOp::max:
+      return torch::maximum(a, b);
+    case ReduceOp::product:
+      return a * b;
+    default:
+      return a + b;
+  }
+}
+
+at::Tensor combine_all(ReduceOp op, int ranks, const std::function<at::Tensor(int)>& tensor_of) {
+  at::Tensor all = tensor_of(0);
+  for (int rank = 1; rank < ranks; ++rank) all = combine(op, all, tensor_of(rank));
+  return all;
+}
+
+// Numbers of all magnitudes, the same for a rank each time.
+at::Tensor random_example(int rank, std::int64_t elements) {
+  return torch::rand({elements}, torch::make_generator<at::CPUGeneratorImpl>(std::uint64_t(rank + 1))) * 1e3 - 500;
+}
 
 TEST_P(GroupContract, KnowsRankAndSize) {
   run([&](auto group) {
     EXPECT_EQ(group->size(), GetParam().ranks);
     EXPECT_GE(group->rank(), 0);
     EXPECT_LT(group->rank(), group->size());
+  });
+}
+
+TEST_P(GroupContract, AllReduceCombinesAsTorchDoes) {
+  run([](auto group) {
+    for (ReduceOp op : kOps)
+      for (at::ScalarType dtype : kDtypes)
+        for (std::int64_t size : {0, 1, 10, 41, 1000}) {
+          // Small enough to be exact in 16 bits, but for integers' products, which wrap as torch's do.
+          const auto value = [&](int rank) {
+            const at::Tensor all = example(rank, size, dtype);
+            return op == ReduceOp::product && at::isFloatingType(dtype) ? all.clamp_max(rank < 3 ? 4 : 1) : all;
+          };
+          const at::Tensor tensor = value(group->rank());
+          group->all_reduce(tensor, op);
+          ASSERT_TRUE(torch::equal(tensor, combine_all(op, group->size(), value)))
+              << dtype << " x " << size << ", op " << int(op);
+        }
   });
 }
 
@@ -67,6 +113,38 @@ TEST_P(GroupContract, AllReduceSums) {
   });
 }
 
+TEST_P(GroupContract, MinAndMaxKeepNaN) {
+  run([](auto group) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
+      for (ReduceOp op : {ReduceOp::min, ReduceOp::max})
+        for (int who = 0; who < group->size(); ++who) {
+          const at::Tensor tensor = torch::ones({40}, dtype);
+          if (group->rank() == who) tensor[33] = nan;
+          group->all_reduce(tensor, op);
+          ASSERT_TRUE(tensor.isnan()[33].template item<bool>()) << dtype << ", rank " << who;
+          ASSERT_EQ(tensor.isnan().sum().template item<int>(), 1);
+        }
+  });
+}
+
+TEST_P(GroupContract, SixteenBitsAreRoundedOnce) {
+  run([](auto group) {
+    for (at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+      const auto value = [&](int rank) { return random_example(rank, 501).to(dtype); };
+      const std::function<at::Tensor(int, int)> tree = [&](int lo, int hi) -> at::Tensor {
+        if (hi - lo == 1) return value(lo).to(torch::kFloat);
+        int half = 1;
+        while (half * 2 < hi - lo) half *= 2;
+        return tree(lo, lo + half) + tree(lo + half, hi);
+      };
+      const at::Tensor tensor = value(group->rank());
+      group->all_reduce(tensor);
+      ASSERT_TRUE(torch::equal(tensor, tree(0, group->size()).to(dtype))) << dtype;
+    }
+  });
+}
+
 TEST_P(GroupContract, AllReduceMeans) {
   run([](auto group) {
     for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
@@ -77,15 +155,163 @@ TEST_P(GroupContract, AllReduceMeans) {
       group->all_reduce(tensor, ReduceOp::mean);
       ASSERT_TRUE(torch::allclose(tensor.to(torch::kDouble), expected, dtype == at::kBFloat16 ? 1e-2 : 1e-6));
     }
-    EXPECT_THROW(group->all_reduce(torch::zeros({3}, torch::kLong), ReduceOp::mean), UsageError);
+    for (at::ScalarType dtype : {at::kLong, at::kInt, at::kChar, at::kByte, at::kBool})
+      EXPECT_THROW(group->all_reduce(torch::zeros({3}, dtype), ReduceOp::mean), UsageError);
   });
+}
+
+TEST_P(GroupContract, ReduceScatterGivesEachItsPart) {
+  run([](auto group) {
+    const int ranks = group->size();
+    for (at::ScalarType dtype : kDtypes)
+      for (std::int64_t size : {0, 1, 5, 1001, 70'001}) {
+        const auto value = [&](int rank) { return example(rank, size * ranks, dtype); };
+        const at::Tensor expected = combine_all(ReduceOp::max, ranks, value).narrow(0, size * group->rank(), size);
+        const at::Tensor output = torch::zeros({size}, dtype);
+        group->reduce_scatter(output, value(group->rank()), ReduceOp::max);
+        ASSERT_TRUE(torch::equal(output, expected)) << dtype << " x " << size;
+      }
+  });
+}
+
+TEST_P(GroupContract, ReduceScatterHasTheBitsOfAllReduce) {
+  run([](auto group) {
+    for (const bool shared : {false, true}) {
+      const std::int64_t size = 4321;
+      const at::Tensor input =
+          shared ? group->shared_empty({size * group->size()}) : torch::empty({size * group->size()});
+      input.copy_(random_example(group->rank(), input.numel()));
+      const at::Tensor whole = input.clone();
+      group->all_reduce(whole, ReduceOp::mean);
+      const at::Tensor mine = input.narrow(0, size * group->rank(), size);  // in place
+      group->reduce_scatter(mine, input, ReduceOp::mean);
+      ASSERT_TRUE(torch::equal(mine, whole.narrow(0, size * group->rank(), size)));
+      const at::Tensor columns = torch::zeros({2, size}).t();
+      if (group->size() == 2) {
+        group->reduce_scatter(columns.select(1, 1), whole, ReduceOp::max);
+        ASSERT_TRUE(torch::equal(columns.select(1, 1), whole.narrow(0, size * group->rank(), size)));
+      }
+    }
+    EXPECT_THROW(group->reduce_scatter(torch::zeros({2}), torch::zeros({2 * group->size() + 1})), UsageError);
+    EXPECT_THROW(group->reduce_scatter(torch::zeros({2}), torch::zeros({2 * group->size()}, torch::kLong)), UsageError);
+  });
+}
+
+TEST_P(GroupContract, SharedTensorsGiveTheSameBits) {
+  run([](auto group) {
+    for (at::ScalarType dtype : kDtypes)
+      for (std::int64_t size : {0, 1, 13, 3000, 200'003})
+        for (ReduceOp op : {ReduceOp::sum, ReduceOp::min}) {
+          const at::Tensor plain = random_example(group->rank(), size).to(dtype);
+          const at::Tensor shared = group->shared_empty({size}, dtype);
+          ASSERT_EQ(shared.scalar_type(), dtype);
+          ASSERT_TRUE(torch::equal(shared, torch::zeros({size}, dtype)));
+          shared.copy_(plain);
+          group->all_reduce(plain, op);
+          group->all_reduce(shared, op);
+          ASSERT_TRUE(torch::equal(plain, shared)) << dtype << " x " << size << ", op " << int(op);
+        }
+  });
+}
+
+TEST_P(GroupContract, PartsOfSharedTensorsAndOtherCollectives) {
+  run([](auto group) {
+    const int ranks = group->size();
+    const at::Tensor shared = group->shared_empty({100, 1000});
+    EXPECT_TRUE(shared.is_contiguous());
+    const at::Tensor rows = shared.narrow(0, 3, 90);
+    for (int round = 0; round < 3; ++round) {
+      shared.fill_(group->rank() + round);
+      group->all_reduce(rows);
+      const float sum = float(ranks * (ranks - 1) / 2 + ranks * round);
+      ASSERT_TRUE(torch::equal(rows, torch::full_like(rows, sum)));
+      ASSERT_TRUE(torch::equal(shared[0], torch::full({1000}, float(group->rank() + round))));
+    }
+    // Each rank's at another place, by a number of bytes that is no multiple of a cache line.
+    const at::Tensor elsewhere = shared.view({-1}).narrow(0, 1 + group->rank(), 50'001);
+    shared.fill_(1);
+    group->all_reduce(elsewhere);
+    ASSERT_TRUE(torch::equal(elsewhere, torch::full({50'001}, float(ranks))));
+    shared.fill_(group->rank());
+    group->broadcast(shared, ranks - 1);
+    ASSERT_TRUE(torch::equal(shared, torch::full_like(shared, float(ranks - 1))));
+    shared.fill_(group->rank());
+    const auto gathered = group->all_gather(shared);
+    for (int rank = 0; rank < ranks; ++rank)
+      ASSERT_TRUE(torch::equal(gathered[std::size_t(rank)], torch::full_like(shared, float(rank))));
+  });
+}
+
+TEST_P(GroupContract, SharedAndOrdinaryTensorsMeet) {
+  run([](auto group) {
+    const at::Tensor shared = group->shared_empty({150'000});
+    const at::Tensor other = group->shared_empty({150'000});
+    for (int round = 0; round < 4; ++round) {
+      const int kind = (group->rank() + round) % 3;
+      const at::Tensor tensor = kind == 0 ? shared : kind == 1 ? other : torch::empty({150'000});
+      tensor.copy_(random_example(group->rank(), 150'000));
+      const at::Tensor plain = tensor.clone();
+      group->all_reduce(tensor);
+      group->all_reduce(plain);
+      ASSERT_TRUE(torch::equal(tensor, plain));
+    }
+  });
+}
+
+TEST_P(GroupContract, SharedTensorsOutliveTheGroupAndFreeTheirMemory) {
+  run([](auto group) {
+    std::vector<at::Tensor> kept;
+    for (int i = 0; i < 20; ++i) {
+      const at::Tensor tensor = group->shared_empty({1'000'000});
+      tensor.fill_(1);
+      group->all_reduce(tensor);
+      if (i % 10 == group->rank() % 10) kept.push_back(tensor);
+    }
+    group->barrier();
+    group.reset();
+    for (const at::Tensor& tensor : kept)
+      ASSERT_EQ(tensor[0].template item<float>(), tensor[999'999].template item<float>());
+  });
+}
+
+TEST_P(GroupContract, SharedTensorsOfNoSizeOrTooLargeAreRefused) {
+  run([](auto group) {
+    EXPECT_THROW(group->shared_empty({3, -1}), UsageError);
+    if (GetParam().kind == RankKind::single) return;
+    EXPECT_THROW(group->shared_empty({std::int64_t(1) << 45}), UsageError);
+    const at::Tensor tensor = torch::ones({5});
+    group->all_reduce(tensor);  // the group is as good as before
+    EXPECT_EQ(tensor[4].template item<float>(), float(group->size()));
+  });
+}
+
+TEST_P(GroupContract, ARankThatIsGoneAmidSharedTensorsAbortsAllOthers) {
+  if (GetParam().ranks == 1) return;
+  const bool processes = GetParam().kind == RankKind::processes;
+  run(
+      [&](auto group) {
+        const at::Tensor tensor = group->shared_empty({300'000});
+        group->all_reduce(tensor);
+        if (group->rank() == 1) {
+          if (processes) raise(SIGKILL);
+          return;
+        }
+        try {
+          for (int i = 0; i < 3; ++i) group->all_reduce(tensor);
+          ADD_FAILURE() << "a collective ended without rank 1";
+        } catch (const GroupAborted& error) {
+          EXPECT_EQ(error.failure().rank, 1) << error.what();
+        }
+        EXPECT_THROW(group->shared_empty({3}), GroupAborted);
+        EXPECT_THROW(group->reduce_scatter(torch::ones({1}), torch::ones({group->size()})), GroupAborted);
+        tensor.fill_(1);  // is still there
+      },
+      {.allowed_signal = SIGKILL});
 }
 
 TEST_P(GroupContract, EverybodyGetsTheSameBitsInTreeOrder) {
   run([](auto group) {
-    const auto value = [](int rank) {
-      return torch::rand({5000}, torch::make_generator<at::CPUGeneratorImpl>(std::uint64_t(rank + 1))) * 1e3 - 500;
-    };
+    const auto value = [](int rank) { return random_example(rank, 5000); };
     const std::function<at::Tensor(int, int)> tree = [&](int lo, int hi) -> at::Tensor {
       if (hi - lo == 1) return value(lo);
       int half = 1;
@@ -147,7 +373,7 @@ TEST_P(GroupContract, AllGatherByRank) {
 
 TEST_P(GroupContract, RefusesWhatItCannotReduce) {
   run([](auto group) {
-    EXPECT_THROW(group->all_reduce(torch::zeros({2}, torch::kHalf)), UsageError);
+    EXPECT_THROW(group->all_reduce(torch::zeros({2}, torch::kComplexFloat)), UsageError);
     EXPECT_THROW(group->all_reduce(at::Tensor()), UsageError);
     group->barrier();
   });

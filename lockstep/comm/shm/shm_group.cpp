@@ -1,29 +1,38 @@
 #include "lockstep/comm/shm/shm_group.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
+#include "lockstep/base/cache.h"
 #include "lockstep/comm/checks.h"
-#include "lockstep/comm/shm/reduce.h"
+#include "lockstep/comm/reduce/reduce.h"
 
 namespace lockstep::comm {
 namespace {
 
-enum Collective : std::uint32_t { kAllReduce = 1, kBroadcast = 2, kAllGather = 3, kBarrier = 4 };
+// Tensors in shared memory up to so many bytes go through the staging areas all the same: one meeting and a copy
+// cost less than two meetings.
+constexpr std::size_t kCopied = std::size_t(8) << 10;
+
+// The parts that the ranks reduce of a tensor in shared memory begin on such edges: whole cache lines.
+constexpr std::size_t kEdge = 64;
 
 std::string describe(const CollectiveNote& note) {
-  const char* names[] = {"nothing", "all_reduce", "broadcast", "all_gather", "barrier"};
-  if (note.collective == kBarrier) return "barrier()";
-  return std::string(names[note.collective]) + "(" + std::to_string(note.elements) + " x " +
-         c10::toString(c10::ScalarType(note.dtype)) + (note.collective == kBroadcast ? ", root " : ", op ") +
-         std::to_string(note.detail) + ")";
+  const char* names[] = {"nothing", "all_reduce",     "broadcast",   "all_gather",
+                         "barrier", "reduce_scatter", "shared_empty"};
+  if (note.collective == Collective::barrier) return "barrier()";
+  const char* detail = note.collective == Collective::broadcast ? ", root " : ", op ";
+  return std::string(names[int(note.collective)]) + "(" + std::to_string(note.elements) + " x " +
+         c10::toString(c10::ScalarType(note.dtype)) + detail + std::to_string(note.detail) + ")";
 }
 
 CollectiveNote make_note(Collective collective, int detail, const at::Tensor& tensor) {
   return {.collective = collective,
-          .detail = detail,
+          .detail = std::uint16_t(detail),
           .dtype = std::int32_t(tensor.scalar_type()),
           .elements = tensor.numel()};
 }
@@ -43,35 +52,80 @@ class InCollective {
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
+Element element_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return Element::float32;
+    case at::kDouble:
+      return Element::float64;
+    case at::kBFloat16:
+      return Element::bfloat16;
+    case at::kHalf:
+      return Element::float16;
+    case at::kChar:
+      return Element::int8;
+    case at::kInt:
+      return Element::int32;
+    case at::kLong:
+      return Element::int64;
+    default:
+      return Element::uint8;  // and bool, whose bytes are 0 and 1
+  }
+}
+
+Reduction reduction_of(at::ScalarType dtype, ReduceOp op, int size) {
+  const bool logical = dtype == at::kBool;
+  switch (op) {
+    case ReduceOp::min:
+      return {element_of(dtype), Combine::min};
+    case ReduceOp::max:
+      return {element_of(dtype), Combine::max};
+    case ReduceOp::product:
+      return {element_of(dtype), logical ? Combine::min : Combine::product};
+    case ReduceOp::mean:
+      return {element_of(dtype), Combine::sum, 1.0 / size};
+    default:
+      return {element_of(dtype), logical ? Combine::max : Combine::sum};
+  }
+}
+
+// Where rank `rank`'s part of `elements` begins, on an edge of cache lines.
+std::size_t part_begin(std::size_t elements, std::size_t width, int rank, int size) {
+  const std::size_t lines = (elements * width + kEdge - 1) / kEdge;
+  return std::min(elements, lines * std::size_t(rank) / std::size_t(size) * (kEdge / width));
+}
+
+// Past the caches when what all ranks have does not fit into them; needs whole cache lines.
+bool streams(const std::vector<std::byte*>& parts, std::size_t bytes) {
+  if (bytes * parts.size() <= base::last_level_cache()) return false;
+  return std::all_of(parts.begin(), parts.end(),
+                     [](const std::byte* part) { return reinterpret_cast<std::uintptr_t>(part) % kEdge == 0; });
+}
+
 }  // namespace
 
 ShmGroup::ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds timeout)
-    : node_(std::move(segment), rank, timeout), staging_(node_), by_rank_(std::size_t(node_.member.size())) {}
+    : node_(std::move(segment), rank, timeout),
+      staging_(node_),
+      tensors_(rank),
+      by_rank_(std::size_t(node_.member.size())) {}
 
-template <class Write, class Read>
-void ShmGroup::through_staging(CollectiveNote note, std::size_t element_bytes, Write&& write, Read&& read) {
-  InCollective in_collective(node_.member);
-  note.sequence = sequence_++;
-  const int which_note = int(note.sequence & 1);
-  staging_.note(rank(), which_note) = note;
-  const auto elements = std::size_t(note.elements);
-  const std::size_t chunk = Staging::kHalf / element_bytes;
-  std::size_t first = 0;
-  do {  // once even for nothing: the notes are compared and the ranks meet
-    const std::size_t n = std::min(chunk, elements - first);
-    const int half = std::exchange(half_, 1 - half_);
-    if (n > 0) write(staging_.half(rank(), half), first, n);
-    node_.member.barrier();
-    if (first == 0) check_notes(note, which_note);
-    for (int peer = 0; peer < size(); ++peer) by_rank_[std::size_t(peer)] = staging_.half(peer, half);
-    if (n > 0) read(by_rank_.data(), first, n);
-    first += n;
-  } while (first < elements);
+template <class Fill>
+void ShmGroup::meet(const CollectiveNote& note, Fill&& fill) {
+  node_.member.check_abort();
+  const base::Mark mark = base::make_mark(node_.member.generation(), ++meetings_);
+  post_ = int(meetings_ & 1);
+  Post& mine = staging_.post(rank(), post_);
+  mine.note = note;
+  fill(mine.payload);
+  mine.mark.store(mark, std::memory_order_seq_cst);
+  node_.member.meet([&](int peer) { return staging_.post(peer, post_).mark.load(std::memory_order_seq_cst) < mark; });
+  check_notes(note, post_);
 }
 
 void ShmGroup::check_notes(const CollectiveNote& mine, int which) {
   for (int peer = 0; peer < size(); ++peer) {
-    const CollectiveNote& theirs = staging_.note(peer, which);
+    const CollectiveNote& theirs = staging_.post(peer, which).note;
     if (theirs == mine) continue;
     const std::string cause = "ranks disagree: rank " + std::to_string(rank()) + " calls " + describe(mine) +
                               ", rank " + std::to_string(peer) + " calls " + describe(theirs);
@@ -80,36 +134,146 @@ void ShmGroup::check_notes(const CollectiveNote& mine, int which) {
   }
 }
 
+Place ShmGroup::place_of(const Load& load) const {
+  const std::size_t bytes = load.elements * load.width;
+  return load.data == nullptr || bytes <= kCopied ? Place{} : tensors_.find(load.data, bytes);
+}
+
+Place ShmGroup::place_at(int peer) const {
+  Place place;
+  std::memcpy(&place, staging_.post(peer, post_).payload, sizeof place);
+  return place;
+}
+
+template <class Write, class Read, class Direct>
+void ShmGroup::exchange(const Load& load, Write&& write, Read&& read, Direct&& direct) {
+  InCollective in_collective(node_.member);
+  const std::size_t n = load.elements;
+  if (n * load.width <= Post::kPayload) {
+    meet(load.note, [&](std::byte* payload) {
+      if (n > 0) write(payload, std::size_t(0), n);
+    });
+    for (int peer = 0; peer < size(); ++peer) by_rank_[std::size_t(peer)] = staging_.post(peer, post_).payload;
+    if (n > 0) read(by_rank_, std::size_t(0), n);
+    return;
+  }
+  const Place mine = place_of(load);
+  // A tensor that is not in shared memory has its first chunk in place when it says so.
+  if (mine.region == 0) write(staging_.half(rank(), half_), std::size_t(0), std::min(n, Staging::kHalf / load.width));
+  meet(load.note, [&](std::byte* payload) { std::memcpy(payload, &mine, sizeof mine); });
+  bool nobody = true;
+  bool everybody = mine.region != 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::uint64_t region = place_at(peer).region;
+    nobody = nobody && region == 0;
+    everybody = everybody && region == mine.region;
+  }
+  if (everybody) return exchange_directly(mine, direct);
+  if (!nobody) half_ = 1 - half_;  // the first chunk of some was in vain; by now all know it
+  exchange_chunks(load, nobody, write, read);
+}
+
+template <class Direct>
+void ShmGroup::exchange_directly(Place mine, Direct&& direct) {
+  for (int peer = 0; peer < size(); ++peer)
+    by_rank_[std::size_t(peer)] = tensors_.peer_data({mine.region, place_at(peer).offset}, peer);
+  half_ = 1 - half_;
+  direct(by_rank_);
+  node_.member.barrier();
+}
+
+template <class Write, class Read>
+void ShmGroup::exchange_chunks(const Load& load, bool first_is_there, Write&& write, Read&& read) {
+  const std::size_t chunk = Staging::kHalf / load.width;
+  for (std::size_t first = 0; first < load.elements; first += chunk) {
+    const std::size_t n = std::min(chunk, load.elements - first);
+    const int half = std::exchange(half_, 1 - half_);
+    if (first > 0 || !first_is_there) {
+      write(staging_.half(rank(), half), first, n);
+      node_.member.barrier();
+    }
+    for (int peer = 0; peer < size(); ++peer) by_rank_[std::size_t(peer)] = staging_.half(peer, half);
+    read(by_rank_, first, n);
+  }
+}
+
 void ShmGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  check_reducible(tensor, op);
-  const at::Tensor dense = tensor.detach().contiguous();
-  std::byte* data = bytes_of(dense);
-  const std::size_t width = dense.element_size();
-  const double scale = op == ReduceOp::mean ? 1.0 / size() : 1.0;
-  through_staging(
-      make_note(kAllReduce, int(op), dense), width,
-      [&](std::byte* half, std::size_t first, std::size_t n) { std::memcpy(half, data + first * width, n * width); },
-      [&](const std::byte* const* halves, std::size_t first, std::size_t n) {
-        tree_reduce(dense.scalar_type(), halves, size(), data + first * width, n, scale);
+  check_reducible(tensor, op, "all_reduce");
+  if (!tensor.is_contiguous()) {
+    const at::Tensor dense = tensor.detach().contiguous();
+    all_reduce(dense, op);
+    tensor.detach().copy_(dense);
+    return;
+  }
+  std::byte* data = bytes_of(tensor);
+  const std::size_t width = tensor.element_size();
+  const auto elements = std::size_t(tensor.numel());
+  const Reduction reduction = reduction_of(tensor.scalar_type(), op, size());
+  exchange(
+      {make_note(Collective::all_reduce, int(op), tensor), elements, width, data},
+      [&](std::byte* part, std::size_t first, std::size_t n) { std::memcpy(part, data + first * width, n * width); },
+      [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
+        std::byte* out = data + first * width;
+        tree_reduce(reduction, {parts.data(), size(), &out, 1}, 0, n);
+      },
+      [&](const std::vector<std::byte*>& tensors) {
+        tree_reduce(reduction, {tensors.data(), size(), tensors.data(), size()},
+                    part_begin(elements, width, rank(), size()), part_begin(elements, width, rank() + 1, size()),
+                    streams(tensors, elements * width));
       });
-  if (dense.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(dense);
+}
+
+void ShmGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  check_reduce_scatter(output, input, op, size());
+  if (!output.is_contiguous() || !input.is_contiguous()) {
+    const at::Tensor dense = at::empty(output.sizes(), output.options().requires_grad(false));
+    reduce_scatter(dense, input.detach().contiguous(), op);
+    output.detach().copy_(dense);
+    return;
+  }
+  std::byte* out = bytes_of(output);
+  const std::byte* data = bytes_of(input);
+  const std::size_t width = output.element_size();
+  const std::size_t part = std::size_t(output.numel()) * width;  // bytes
+  const std::size_t count = std::size_t(size());
+  const Reduction reduction = reduction_of(output.scalar_type(), op, size());
+  // A chunk has so many elements for each rank, one rank's after the other's.
+  exchange(
+      {make_note(Collective::reduce_scatter, int(op), output), std::size_t(output.numel()), width * count, data},
+      [&](std::byte* to, std::size_t first, std::size_t n) {
+        for (std::size_t peer = 0; peer < count; ++peer)
+          std::memcpy(to + peer * n * width, data + peer * part + first * width, n * width);
+      },
+      [&](std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
+        for (std::byte*& from : parts) from += std::size_t(rank()) * n * width;
+        std::byte* to = out + first * width;
+        tree_reduce(reduction, {parts.data(), size(), &to, 1}, 0, n);
+      },
+      [&](std::vector<std::byte*>& tensors) {
+        for (std::byte*& from : tensors) from += std::size_t(rank()) * part;
+        tree_reduce(reduction, {tensors.data(), size(), &out, 1}, 0, std::size_t(output.numel()));
+      });
 }
 
 void ShmGroup::broadcast(const at::Tensor& tensor, int root) {
   check_cpu(tensor, "broadcast");
   check_root(root, size());
-  const at::Tensor dense = tensor.detach().contiguous();
+  const at::Tensor dense = tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
   std::byte* data = bytes_of(dense);
   const std::size_t width = dense.element_size();
-  through_staging(
-      make_note(kBroadcast, root, dense), width,
-      [&](std::byte* half, std::size_t first, std::size_t n) {
-        if (rank() == root) std::memcpy(half, data + first * width, n * width);
+  const auto elements = std::size_t(dense.numel());
+  exchange(
+      {make_note(Collective::broadcast, root, dense), elements, width, data},
+      [&](std::byte* part, std::size_t first, std::size_t n) {
+        if (rank() == root) std::memcpy(part, data + first * width, n * width);
       },
-      [&](const std::byte* const* halves, std::size_t first, std::size_t n) {
-        if (rank() != root) std::memcpy(data + first * width, halves[root], n * width);
+      [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
+        if (rank() != root) std::memcpy(data + first * width, parts[std::size_t(root)], n * width);
+      },
+      [&](const std::vector<std::byte*>& tensors) {
+        if (rank() != root) std::memcpy(data, tensors[std::size_t(root)], elements * width);
       });
-  if (rank() != root && dense.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(dense);
+  if (rank() != root && !dense.is_same(tensor)) tensor.detach().copy_(dense);
 }
 
 std::vector<at::Tensor> ShmGroup::all_gather(const at::Tensor& tensor) {
@@ -119,19 +283,69 @@ std::vector<at::Tensor> ShmGroup::all_gather(const at::Tensor& tensor) {
   const std::size_t width = dense.element_size();
   std::vector<at::Tensor> gathered;
   for (int peer = 0; peer < size(); ++peer) gathered.push_back(at::empty(dense.sizes(), dense.options()));
-  through_staging(
-      make_note(kAllGather, 0, dense), width,
-      [&](std::byte* half, std::size_t first, std::size_t n) { std::memcpy(half, data + first * width, n * width); },
-      [&](const std::byte* const* halves, std::size_t first, std::size_t n) {
-        for (int peer = 0; peer < size(); ++peer)
-          std::memcpy(bytes_of(gathered[std::size_t(peer)]) + first * width, halves[peer], n * width);
-      });
+  const auto take = [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
+    for (std::size_t peer = 0; peer < parts.size(); ++peer)
+      std::memcpy(bytes_of(gathered[peer]) + first * width, parts[peer], n * width);
+  };
+  exchange(
+      {make_note(Collective::all_gather, 0, dense), std::size_t(dense.numel()), width, data},
+      [&](std::byte* part, std::size_t first, std::size_t n) { std::memcpy(part, data + first * width, n * width); },
+      take, [&](const std::vector<std::byte*>& tensors) { take(tensors, 0, std::size_t(dense.numel())); });
   return gathered;
 }
 
 void ShmGroup::barrier() {
-  through_staging(
-      {.collective = kBarrier}, 1, [](auto&&...) {}, [](auto&&...) {});
+  InCollective in_collective(node_.member);
+  meet({.collective = Collective::barrier}, [](std::byte*) {});
+}
+
+// Rank 0 makes the memory, a memfd of its own rather than more of the node's segment, which never shrinks; the
+// others open it by the path through rank 0's descriptors.
+Region ShmGroup::make_region(std::size_t bytes) {
+  Region region{.id = ++regions_, .mapping = {}, .stride = SharedTensors::stride_for(bytes)};
+  const std::size_t whole = region.stride * std::size_t(size());
+  struct Message {
+    std::int64_t pid = 0;
+    std::int64_t fd = -1;
+    std::uint64_t offset = 0;
+  } message;
+  const at::Tensor words = at::from_blob(&message, {std::int64_t(sizeof message)}, at::kByte);
+  std::optional<base::Segment> made;
+  if (rank() == 0) {
+    try {
+      made = base::Segment::create(size());
+      const std::size_t offset = made->grow(whole);
+      message = {getpid(), made->fd(), offset};
+    } catch (const UsageError&) {
+      broadcast(words, 0);
+      throw;
+    }
+  }
+  broadcast(words, 0);
+  if (message.fd < 0)
+    throw UsageError("shared memory too small: rank 0 cannot have " + std::to_string(whole) + " bytes");
+  if (!made) {
+    made = base::Segment::open("/proc/" + std::to_string(message.pid) + "/fd/" + std::to_string(message.fd), size());
+  }
+  region.mapping = made->map(message.offset, whole, base::Access::read_write);
+  node_.member.barrier();  // rank 0's descriptor stays until all have opened it
+  return region;
+}
+
+at::Tensor ShmGroup::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
+  check_sizes(sizes);
+  const std::int64_t elements = c10::multiply_integers(sizes);
+  InCollective in_collective(node_.member);
+  meet({.collective = Collective::shared_empty, .dtype = std::int32_t(dtype), .elements = elements}, [](std::byte*) {});
+  if (elements == 0) return at::empty(sizes, dtype);
+  try {
+    return tensors_.adopt(make_region(std::size_t(elements) * c10::elementSize(dtype)), sizes, dtype);
+  } catch (const UsageError&) {
+    throw;  // by all ranks
+  } catch (const std::exception& error) {
+    node_.member.fail(error.what());
+    throw;
+  }
 }
 
 }  // namespace lockstep::comm

@@ -3,6 +3,7 @@
 // The group of one node's ranks, processes or threads, over the shared segment.
 
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/shm/shared_tensors.h"
 #include "lockstep/comm/shm/staging.h"
 
 namespace lockstep::comm {
@@ -16,24 +17,48 @@ class ShmGroup final : public Group {
   int rank() const override { return node_.member.rank(); }
   int size() const override { return node_.member.size(); }
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
+  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
   void broadcast(const at::Tensor& tensor, int root) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
+  at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   base::Node& node() override { return node_; }
 
  private:
-  /// Moves `elements` of `element_bytes` each through the halves, a chunk at a time: write(half,
-  /// first, n) puts this rank's part in (may do nothing), then, all parts being there, read(halves
-  /// by rank, first, n) takes the result out.
-  template <class Write, class Read>
-  void through_staging(CollectiveNote note, std::size_t element_bytes, Write&& write, Read&& read);
+  /// What a collective has to move: `elements` of `width` bytes from each rank.
+  struct Load {
+    CollectiveNote note;
+    std::size_t elements = 0;
+    std::size_t width = 0;
+    const std::byte* data = nullptr;  ///< of this rank, where it could be in shared memory
+  };
+
+  /// Says what this rank is calling and waits until all have. fill(payload) puts something small along.
+  template <class Fill>
+  void meet(const CollectiveNote& note, Fill&& fill);
   void check_notes(const CollectiveNote& mine, int which);
+
+  /// Gives read(by_rank_, first, n) what write(part, first, n) of each rank has put there, a chunk at a time;
+  /// or, when all ranks' data is in shared memory, direct(by_rank_) the data itself, which no rank leaves before
+  /// all have read and written what they will.
+  template <class Write, class Read, class Direct>
+  void exchange(const Load& load, Write&& write, Read&& read, Direct&& direct);
+  template <class Write, class Read>
+  void exchange_chunks(const Load& load, bool first_is_there, Write&& write, Read&& read);
+  template <class Direct>
+  void exchange_directly(Place mine, Direct&& direct);
+  Place place_of(const Load& load) const;
+  Place place_at(int peer) const;
+  Region make_region(std::size_t bytes);
 
   base::Node node_;
   Staging staging_;
-  int half_ = 0;                           ///< the half the next chunk uses
-  std::uint64_t sequence_ = 0;             ///< collectives called so far
-  std::vector<const std::byte*> by_rank_;  ///< scratch: the halves of all ranks
+  SharedTensors tensors_;
+  int half_ = 0;                     ///< the half the next chunk uses
+  int post_ = 0;                     ///< the post of the last meeting
+  std::uint64_t meetings_ = 0;       ///< collectives called so far
+  std::uint64_t regions_ = 0;        ///< shared tensors made so far
+  std::vector<std::byte*> by_rank_;  ///< scratch: the parts of all ranks
 };
 
 }  // namespace lockstep::comm

@@ -1,10 +1,11 @@
 #pragma once
 
-// The staging areas of a node's ranks: through them a Group moves tensors that do not live
-// in the segment. Every rank has a note (what it is doing) and two halves; a collective
-// goes through them in chunks, alternating halves, so that one barrier per chunk is enough:
-// whoever has passed the barrier of chunk c+1 has finished reading chunk c.
+// Where a node's ranks meet for a collective. Every rank has two posts, which say what it is calling
+// and carry what is small, and two halves, through which tensors go that do not live in shared
+// memory, a chunk at a time. Posts and halves are used in turn, so that one meeting per collective
+// or chunk is enough: whoever has come to meeting c+1 has finished reading what meeting c was for.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,15 +13,31 @@
 
 namespace lockstep::comm {
 
+enum class Collective : std::uint16_t { all_reduce = 1, broadcast, all_gather, barrier, reduce_scatter, shared_empty };
+
 /// What a rank says it is calling, so that peers can tell a mismatch.
 struct CollectiveNote {
-  std::uint64_t sequence = 0;    ///< how many collectives the rank had called before: an old note never matches
-  std::uint32_t collective = 0;  ///< 1 all_reduce, 2 broadcast, 3 all_gather, 4 barrier
-  std::int32_t detail = 0;       ///< reduce op, or root
-  std::int32_t dtype = 0;        ///< c10::ScalarType
+  Collective collective{};
+  std::uint16_t detail = 0;  ///< reduce op, or root
+  std::int32_t dtype = 0;    ///< c10::ScalarType
   std::int64_t elements = 0;
   bool operator==(const CollectiveNote&) const = default;
 };
+
+/// Where a rank's tensor lies, see SharedTensors. region 0: not in shared memory.
+struct Place {
+  std::uint64_t region = 0;
+  std::uint64_t offset = 0;  ///< in the rank's part of the region
+};
+
+/// One cache line: a small collective costs one transfer of it between two cores.
+struct alignas(64) Post {
+  static constexpr std::size_t kPayload = 40;
+  std::atomic<base::Mark> mark;  ///< (generation, collectives called), stored last
+  CollectiveNote note;
+  std::byte payload[kPayload];  ///< the data when it fits, a Place otherwise
+};
+static_assert(sizeof(Post) == 64);
 
 class Staging {
  public:
@@ -29,13 +46,13 @@ class Staging {
   /// Collective over the node: local rank 0 grows the segment, everybody maps it.
   explicit Staging(base::Node& node);
 
-  std::byte* half(int rank, int which) const { return area(rank) + kNote + std::size_t(which) * kHalf; }
-  /// Two notes per rank, used in turn for the same reason as the halves.
-  CollectiveNote& note(int rank, int which) const { return reinterpret_cast<CollectiveNote*>(area(rank))[which]; }
+  std::byte* half(int rank, int which) const { return area(rank) + kPosts + std::size_t(which) * kHalf; }
+  Post& post(int rank, int which) const { return *reinterpret_cast<Post*>(area(rank) + std::size_t(which) * kApart); }
 
  private:
-  static constexpr std::size_t kNote = 4096;
-  static constexpr std::size_t kArea = kNote + 2 * kHalf;
+  static constexpr std::size_t kPosts = 4096;
+  static constexpr std::size_t kApart = 128;  // some processors fetch lines in pairs
+  static constexpr std::size_t kArea = kPosts + 2 * kHalf;
   std::byte* area(int rank) const { return mapping_.data() + std::size_t(rank) * kArea; }
 
   base::Mapping mapping_;

@@ -1,6 +1,6 @@
 #include "lockstep/comm/single/single_group.h"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include "lockstep/comm/checks.h"
 
@@ -9,8 +9,14 @@ namespace lockstep::comm {
 SingleGroup::SingleGroup() : node_(base::Segment::create(1), 0) {}
 
 void SingleGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  check_reducible(tensor, op);
+  check_reducible(tensor, op, "all_reduce");
   node_.member.check_abort();
+}
+
+void SingleGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  check_reduce_scatter(output, input, op, 1);
+  node_.member.check_abort();
+  output.detach().copy_(input.detach().reshape(output.sizes()));
 }
 
 void SingleGroup::broadcast(const at::Tensor& tensor, int root) {
@@ -26,5 +32,11 @@ std::vector<at::Tensor> SingleGroup::all_gather(const at::Tensor& tensor) {
 }
 
 void SingleGroup::barrier() { node_.member.check_abort(); }
+
+at::Tensor SingleGroup::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
+  check_sizes(sizes);
+  node_.member.check_abort();
+  return at::zeros(sizes, dtype);
+}
 
 }  // namespace lockstep::comm

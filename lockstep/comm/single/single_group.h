@@ -14,9 +14,11 @@ class SingleGroup final : public Group {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
+  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
   void broadcast(const at::Tensor& tensor, int root) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
+  at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   base::Node& node() override { return node_; }
 
  private:

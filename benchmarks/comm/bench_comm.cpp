@@ -1,0 +1,110 @@
+// lockstep bench comm: our collectives alone, on processes of this machine. Beside Gloo and Open MPI
+// they are measured by benchmarks/comm/comm.py.
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iostream>
+
+#include "benchmarks/support/output.h"
+#include "benchmarks/support/ranks.h"
+#include "benchmarks/support/statistics.h"
+#include "lockstep/base/error.h"
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::bench;
+
+struct Options {
+  int ranks = 2;
+  double seconds = 0.2;        // of calls, for each row
+  std::int64_t largest = 256;  // MiB
+};
+
+constexpr int kMostCalls = 2000;
+
+// The monotonic clock is one for all processes of a machine.
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// The seconds of each of `calls` calls, from the first rank's start to the last rank's end.
+std::vector<double> time_calls(comm::Group& group, int calls, const std::function<void()>& prepare,
+                               const std::function<void()>& call) {
+  const at::Tensor mine = at::zeros({2, calls}, at::kDouble);
+  double* times = mine.mutable_data_ptr<double>();
+  for (int i = 0; i < calls; ++i) {
+    prepare();
+    group.barrier();
+    times[i] = now();
+    call();
+    times[calls + i] = now();
+  }
+  const std::vector<at::Tensor> all = group.all_gather(mine);
+  std::vector<double> seconds;
+  for (int i = 0; i < calls; ++i) {
+    double start = times[i];
+    double end = times[calls + i];
+    for (const at::Tensor& other : all) {
+      start = std::min(start, other.const_data_ptr<double>()[i]);
+      end = std::max(end, other.const_data_ptr<double>()[calls + i]);
+    }
+    seconds.push_back(end - start);
+  }
+  return seconds;
+}
+
+std::string row(comm::Group& group, const Options& options, const std::string& name,
+                const std::function<void()>& prepare, const std::function<void()>& call) {
+  const double first = spread_of(time_calls(group, 5, prepare, call)).median;  // the same on all ranks
+  const int calls = std::clamp(int(options.seconds / first), 5, kMostCalls);
+  const Spread us = spread_of(time_calls(group, calls, prepare, call));
+  return text("%-24s %12.2f us   (p10-p90 %.2f-%.2f, %d calls)\n", name.c_str(), us.median * 1e6, us.p10 * 1e6,
+              us.p90 * 1e6, calls);
+}
+
+std::string measure(comm::Group& group, const Options& options) {
+  at::set_num_threads(1);
+  std::string rows = row(
+      group, options, "barrier", [] {}, [&] { group.barrier(); });
+  const std::pair<const char*, std::int64_t> sizes[] = {
+      {"4 B", 4},         {"1 KiB", 1 << 10},   {"4 KiB", 4 << 10},    {"64 KiB", 64 << 10},
+      {"1 MiB", 1 << 20}, {"25 MiB", 25 << 20}, {"256 MiB", 256 << 20}};
+  for (const auto& [name, bytes] : sizes) {
+    if (bytes > options.largest << 20) continue;
+    for (const bool shared : {false, true}) {
+      const std::int64_t elements = bytes / std::int64_t(sizeof(float));
+      const at::Tensor tensor = shared ? group.shared_empty({elements}) : at::zeros({elements});
+      rows += row(
+          group, options, std::string(name) + (shared ? ", zero copy" : ", staged"),
+          [&] { tensor.fill_(group.rank() + 1); }, [&] { group.all_reduce(tensor); });
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "All-reduce of float32 and barrier: microseconds of a call, from the first rank's start to the last one's end.");
+  app.add_option("--ranks", options.ranks, "processes")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--seconds", options.seconds, "of calls for each row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--largest", options.largest, "MiB of the largest tensor")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    std::cout << run_ranks(options.ranks, 1, [&](const Groups& groups) { return measure(*groups.front(), options); });
+    return kExitDone;
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep-bench-comm: error: " << error.what() << "\n";
+    return exit_code(error);
+  }
+}

@@ -1,0 +1,101 @@
+"""The report of the all-reduce benchmark: numbers in, Markdown and JSON out."""
+import importlib.metadata
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from report_parts import read_machine, spread, write_report  # noqa: E402,F401
+
+COLUMNS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo tuned", "mpi": "Open MPI as installed",
+           "mpi tuned": "Open MPI tuned", "staged": "ours, staged", "zero copy": "ours, zero copy",
+           "one session": "the same under mpirun"}
+# Times Gloo as installed, 2 ranks, zero copy.
+TARGETS = {"4 B": 100, "1 KiB": 100, "4 KiB": 100, "64 KiB": 100, "1 MiB": 25, "25 MiB": 12, "256 MiB": 8}
+
+
+def versions() -> dict:
+    mpirun = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    return {"torch": importlib.metadata.version("torch"), "python": platform.python_version(),
+            "mpirun": mpirun.splitlines()[0]}
+
+
+def time_text(seconds: float) -> str:
+    us = seconds * 1e6
+    if us < 1000:
+        return f"{us:.2f} µs" if us < 10 else f"{us:.1f} µs"
+    return f"{us / 1e3:.2f} ms" if us < 1e5 else f"{us / 1e3:.0f} ms"
+
+
+def ratio_text(ratio: float) -> str:
+    return f"{ratio:.0f}x" if ratio >= 20 else f"{ratio:.1f}x" if ratio >= 2 else f"{ratio:.2f}x"
+
+
+def best(case: dict, column: str) -> dict | None:
+    """The contender of a column with the smallest median."""
+    of_column = [contender for contender in case["contenders"] if contender["column"] == column]
+    return min(of_column, key=lambda contender: statistics.median(contender["seconds"]), default=None)
+
+
+def median_of(case: dict, *columns: str) -> float:
+    return min(statistics.median(found["seconds"]) for column in columns if (found := best(case, column)))
+
+
+def last_hundredth(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+
+
+def main_table(world: dict) -> str:
+    ratios_of = ["zero copy over Gloo", "over Gloo tuned", "over Open MPI", "target"]
+    rows = ["| | " + " | ".join([*COLUMNS.values(), *ratios_of]) + " |",
+            "|---" + "|---:" * (len(COLUMNS) + 4) + "|"]
+    for case in world["cases"]:
+        cells = []
+        for column in COLUMNS:
+            found = best(case, column)
+            cells.append("" if found is None else f"{time_text(statistics.median(found['seconds']))} "
+                         f"(p99 {time_text(last_hundredth(found['seconds']))})")
+        ours = median_of(case, "staged") if best(case, "zero copy") is None else median_of(case, "zero copy")
+        ratios = [ratio_text(median_of(case, *columns) / ours)
+                  for columns in (["gloo"], ["gloo tuned"], ["mpi", "mpi tuned"])]
+        target = TARGETS.get(case["case"], "") if world["ranks"] == 2 else ""
+        rows.append(f"| {case['case']} | " + " | ".join([*cells, *ratios]) + f" | {target} |")
+    return "\n".join(rows) + "\n"
+
+
+def details(world: dict) -> str:
+    rows = ["| | contender | median | p10 | p90 | p99 | calls |", "|---|---|---:|---:|---:|---:|---:|"]
+    for case in world["cases"]:
+        for contender in case["contenders"]:
+            low, middle, high = spread(contender["seconds"])
+            rows.append(f"| {case['case']} | {contender['name']} | {time_text(middle)} | {time_text(low)} "
+                        f"| {time_text(high)} | {time_text(last_hundredth(contender['seconds']))} "
+                        f"| {len(contender['seconds'])} |")
+    return "\n".join(rows) + "\n"
+
+
+def markdown(whole: dict) -> str:
+    m, v = whole["machine"], whole["versions"]
+    parts = [f"""# All-reduce and barrier
+
+float32, sum, in place, medians. Every contender is a job of its own, started by its own launcher; all took turns in one run, in an order that rotates, and sleep in a read between their turns. Before each call every rank fills its buffer with new values and meets the others at a start line that belongs to none of the contenders; the clock runs from the first rank's start to the last rank's end; the sums are checked. Ours are started by `lockstep run` and, where there is a core for each rank, bound to it, as mpirun does without being asked. "Tuned" is the best of the contenders of that column at that size.
+
+- machine: {m["cpu"]}, {m["cores"]} cores, {m["memory_bytes"] / 2**30:.1f} GiB memory, Linux {m["kernel"]}, load {m["load"]:.2f} before
+- torch {v["torch"]}, Python {v["python"]}; {v["mpirun"]}
+- commit: {whole["commit"]}
+- command: `{whole["command"]}`, {whole["took"]:.0f} s
+"""]
+    if any(best(case, "one session") for world in whole["worlds"] for case in world["cases"]):
+        parts.append("\nWhere ranks exceed cores, a rank that waits gives its core to the next. Linux schedules each session as "
+                     "one task (autogroup), and `lockstep run`, as torchrun, gives each worker a session; there our ranks "
+                     "sleep instead. mpirun's ranks share one, and so do ours under mpirun: the last column.\n")
+    for world in whole["worlds"]:
+        parts.append(f"\n## {world['ranks']} ranks\n\n{main_table(world)}\nAll contenders:\n\n{details(world)}")
+    return "".join(parts)
+
+
+def write(path: pathlib.Path, whole: dict):
+    write_report(path, markdown(whole), whole)

@@ -1,0 +1,137 @@
+#include "lockstep/comm/reduce/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "lockstep/base/tree.h"
+
+namespace lockstep::comm {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+std::size_t width_of(Element element) {
+  constexpr std::size_t widths[] = {4, 8, 2, 2, 1, 1, 4, 8};
+  return widths[int(element)];
+}
+
+constexpr Element kElements[] = {Element::float32, Element::float64, Element::bfloat16, Element::float16,
+                                 Element::int8,    Element::uint8,   Element::int32,    Element::int64};
+constexpr Combine kCombines[] = {Combine::sum, Combine::product, Combine::min, Combine::max};
+
+// Any bits but infinities and NaNs: the topmost bit of the exponent is clear.
+Bytes random_bytes(Element element, std::size_t elements, unsigned seed) {
+  std::mt19937 random(seed);
+  Bytes bytes(elements * width_of(element));
+  for (std::byte& byte : bytes) byte = std::byte(random());
+  const bool floating = element <= Element::float16;
+  for (std::size_t at = width_of(element) - 1; floating && at < bytes.size(); at += width_of(element))
+    bytes[at] &= std::byte(0xbf);
+  return bytes;
+}
+
+struct Case {
+  std::vector<Bytes> inputs;
+  std::vector<Bytes> outputs;
+
+  void reduce(const char* build, const Reduction& reduction, std::size_t begin, std::size_t end, bool streaming) {
+    std::vector<const std::byte*> from;
+    std::vector<std::byte*> to;
+    for (const Bytes& input : inputs) from.push_back(input.data());
+    for (Bytes& output : outputs) to.push_back(output.data());
+    tree_reduce_by(build, reduction, {from.data(), int(from.size()), to.data(), int(to.size())}, begin, end, streaming);
+  }
+};
+
+Case make_case(Element element, int count, int copies, std::size_t elements) {
+  Case made;
+  for (int i = 0; i < count; ++i) made.inputs.push_back(random_bytes(element, elements, unsigned(i + 1)));
+  made.outputs.assign(std::size_t(copies), Bytes(elements * width_of(element), std::byte(0x55)));
+  return made;
+}
+
+TEST(Reduce, EveryInstructionSetGivesTheSameBits) {
+  const std::vector<const char*> builds = reduce_builds();
+  EXPECT_STREQ(builds.back(), "scalar");
+  for (Element element : kElements)
+    for (Combine combine : kCombines)
+      for (int count : {1, 2, 3, 4, 5, 8, 13})
+        for (std::size_t elements : {1, 100, 1003}) {
+          std::vector<Bytes> results;
+          for (const char* build : builds)
+            for (int copies : {1, count}) {
+              Case made = make_case(element, count, copies, elements);
+              made.reduce(build, {element, combine, 0.3}, 0, elements, false);
+              for (const Bytes& output : made.outputs) results.push_back(output);
+            }
+          for (const Bytes& result : results)
+            ASSERT_EQ(result, results.front()) << int(element) << " " << int(combine) << " x " << count;
+        }
+}
+
+TEST(Reduce, SumsAlongTheTree) {
+  for (int count = 1; count <= 17; ++count) {
+    Case made = make_case(Element::float32, count, 1, 50);
+    const auto value = [&](int input, std::size_t at) {
+      float number;
+      std::memcpy(&number, made.inputs[std::size_t(input)].data() + 4 * at, 4);
+      return number;
+    };
+    for (const char* build : reduce_builds()) {
+      made.reduce(build, {Element::float32, Combine::sum, 0.5}, 0, 50, false);
+      for (std::size_t at = 0; at < 50; ++at) {
+        float result;
+        std::memcpy(&result, made.outputs[0].data() + 4 * at, 4);
+        ASSERT_EQ(result, base::tree_sum(0, count, [&](int input) { return value(input, at); }) * 0.5f);
+      }
+    }
+  }
+}
+
+TEST(Reduce, WritesItsRangeOnly) {
+  for (const char* build : reduce_builds())
+    for (Element element : kElements) {
+      Case made = make_case(element, 2, 2, 300);
+      made.reduce(build, {element, Combine::sum}, 64, 201, false);
+      const std::size_t width = width_of(element);
+      for (const Bytes& output : made.outputs)
+        for (std::size_t at = 0; at < output.size(); ++at)
+          if (at < 64 * width || at >= 201 * width) ASSERT_EQ(output[at], std::byte(0x55));
+    }
+}
+
+TEST(Reduce, StreamingStoresTheSame) {
+  alignas(64) static std::byte memory[2][4096];
+  for (const char* build : reduce_builds())
+    for (Element element : kElements) {
+      const std::size_t elements = 3003 / width_of(element);
+      Case made = make_case(element, 3, 1, elements);
+      made.reduce(build, {element, Combine::sum}, 0, elements, false);
+      std::vector<const std::byte*> from;
+      for (const Bytes& input : made.inputs) from.push_back(input.data());
+      std::byte* to[] = {memory[0], memory[1]};
+      tree_reduce_by(build, {element, Combine::sum}, {from.data(), 3, to, 2}, 0, elements, true);
+      for (const std::byte* copy : to) EXPECT_EQ(std::memcmp(copy, made.outputs[0].data(), made.outputs[0].size()), 0);
+    }
+}
+
+TEST(Reduce, NaNsSurviveMinAndMaxFromEitherSide) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* build : reduce_builds())
+    for (Combine combine : {Combine::min, Combine::max})
+      for (const auto& [left, right] : {std::pair{nan, 1.0f}, std::pair{1.0f, nan}}) {
+        const std::byte* from[] = {reinterpret_cast<const std::byte*>(&left),
+                                   reinterpret_cast<const std::byte*>(&right)};
+        float result = 0;
+        std::byte* to[] = {reinterpret_cast<std::byte*>(&result)};
+        tree_reduce_by(build, {Element::float32, combine}, {from, 2, to, 1}, 0, 1);
+        EXPECT_TRUE(result != result);
+      }
+}
+
+}  // namespace
+}  // namespace lockstep::comm
