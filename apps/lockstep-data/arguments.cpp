@@ -13,6 +13,7 @@ const Option& find_option(const std::string& command, const std::string& name, c
   const auto found = std::ranges::find(known, name, &Option::name);
   if (found != known.end()) return *found;
   std::vector<std::string> names;
+  names.reserve(known.size());
   for (const Option& option : known) names.push_back(option.name);
   throw UsageError(command + ": " + base::unknown_name("option", name, names));
 }

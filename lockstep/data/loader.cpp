@@ -4,9 +4,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
-#include <map>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/core_binding.h"
 #include "lockstep/base/error.h"
@@ -48,6 +49,7 @@ struct Loader::Shared {
         options(loader_options),
         position(first),
         claimed(first),
+        made(std::size_t(std::max(options.prefetch, options.workers))),
         workers(std::size_t(loader_options.workers)) {}
 
   struct Worker {
@@ -57,7 +59,8 @@ struct Loader::Shared {
 
   void work(Worker& self);
   void make_one(Worker& self, std::unique_lock<std::mutex>& lock);
-  bool has_room() const { return claimed < last && claimed < position + std::max(options.prefetch, options.workers); }
+  bool has_room() const { return claimed < last && claimed < position + std::int64_t(made.size()); }
+  std::optional<Result>& place_of(std::int64_t number) { return made[std::size_t(number) % made.size()]; }
 
   const BatchSource source;
   const std::int64_t last;
@@ -67,9 +70,9 @@ struct Loader::Shared {
   std::condition_variable room;      // workers wait: there is a batch to make, or stop
   std::condition_variable progress;  // the consumer waits: a worker has finished one
   std::int64_t position;
-  std::int64_t claimed;         // the next batch that no worker has taken
-  std::int64_t generation = 0;  // batches claimed before a restore() are nobody's
-  std::map<std::int64_t, Result> made;
+  std::int64_t claimed;                     // the next batch that no worker has taken
+  std::int64_t generation = 0;              // batches claimed before a restore() are nobody's
+  std::vector<std::optional<Result>> made;  // those from position on, in a ring: nothing is allocated per batch
   bool failed = false;
   bool stop = false;
   double waiting_seconds = 0;
@@ -99,7 +102,7 @@ void Loader::Shared::make_one(Worker& self, std::unique_lock<std::mutex>& lock) 
   statistics.source_seconds += seconds_since(*self.begun);
   statistics.decode_seconds += DecodeTime::seconds() - decoded_before;
   self.begun.reset();
-  if (claimed_in == generation) made.emplace(number, std::move(result));
+  if (claimed_in == generation) place_of(number) = std::move(result);
   progress.notify_all();
 }
 
@@ -147,13 +150,13 @@ std::optional<Batch> Loader::next() {
   if (number >= shared.last) return std::nullopt;
   const Clock::time_point start = Clock::now();
   const bool ready =
-      shared.progress.wait_for(lock, timeout_of(shared.options), [&] { return shared.made.contains(number); });
+      shared.progress.wait_for(lock, timeout_of(shared.options), [&] { return shared.place_of(number).has_value(); });
   shared.waiting_seconds += seconds_since(start);
   if (!ready) {
     throw Error("loader: batch " + std::to_string(number) + " not ready after " +
                 std::to_string(shared.options.timeout_seconds) + " s");
   }
-  Result result = std::move(shared.made.extract(number).mapped());
+  Result result = *std::exchange(shared.place_of(number), std::nullopt);
   if (result.error) {
     shared.failed = true;
     shared.stop = true;
@@ -180,7 +183,7 @@ void Loader::restore(const LoaderState& state) {
                        std::to_string(shared_->last) + " expected");
     }
     ++shared_->generation;
-    shared_->made.clear();
+    std::ranges::fill(shared_->made, std::nullopt);
     shared_->position = shared_->claimed = state.position;
   }
   shared_->room.notify_all();

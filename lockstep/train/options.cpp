@@ -76,7 +76,7 @@ class Parser {
  private:
   using Read = std::function<void(const std::string& flag, const std::string& value)>;
 
-  void add(const std::string& names, const std::string& type, const std::string& help, Read read) {
+  void add(const std::string& names, const std::string& type, const std::string& help, const Read& read) {
     const std::string flag = names.substr(names.find("--"));
     const auto callback = [flag, read](const std::string& value) {
       if (value.empty() || value.rfind("--", 0) == 0) throw UsageError(flag + " needs a value (" + flag + " VALUE)");

@@ -45,13 +45,14 @@ NumberFault parse_to(std::string_view text, void* value) {
 NumberFault parse_number(std::string_view text, double& value) {
   text = without_plus(without_blanks(text));
   if (text.empty()) return NumberFault::empty;
-  if (text.find('(') != text.npos) return NumberFault::no_number;  // nan(text) is none to Python
+  if (text.find('(') != std::string_view::npos) return NumberFault::no_number;  // nan(text) is none to Python
   double parsed = 0;
   const std::errc error = whole(text, parsed);
   if (error == std::errc::invalid_argument) return NumberFault::no_number;
   if (error == std::errc::result_out_of_range && !is_tiny(text, parsed)) return NumberFault::out_of_range;
   // Some versions of from_chars call infinity the value of 1e400.
-  if (std::isinf(parsed) && text.find_first_of("0123456789") != text.npos) return NumberFault::out_of_range;
+  if (std::isinf(parsed) && text.find_first_of("0123456789") != std::string_view::npos)
+    return NumberFault::out_of_range;
   value = parsed;
   return NumberFault::none;
 }
