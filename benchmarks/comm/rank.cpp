@@ -3,6 +3,7 @@
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <map>
