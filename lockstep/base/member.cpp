@@ -23,16 +23,15 @@ constexpr std::chrono::milliseconds kSlice{10};
 // than a scheduler's time slice.
 constexpr int kSpins = 1500;
 
-// The first looks come one after another: a pause costs a third of what a meeting takes.
+// The first looks come one after another: a pause may cost as much as a meeting takes.
 constexpr int kLooks = 200;
 
-// Then the core is given to whoever wants it, which is often the rank that is waited for: a switch costs a
-// tenth of a sleep and a wake. For so long; then the others compute, and one sleep more does not matter.
+// Then the core is given to whoever wants it, which is often the rank that is waited for; that spares a sleep and
+// a wake. For so long; then the others compute, and one sleep more does not matter.
 constexpr std::chrono::milliseconds kYieldFor{2};
 
-// Whether a yield can reach other ranks. Where the kernel schedules each session as one task (autogroup), it stays
-// inside the session; and launchers, ours and torchrun, give each worker a session of its own. Measured: 4 ranks on 2
-// cores needed milliseconds for a barrier that takes 10 us within one session.
+// Whether a yield can be counted on to reach other ranks. Where the kernel schedules each session as one task
+// (autogroup), it stays inside the session; and launchers, ours and torchrun, give each worker a session of its own.
 bool yields_reach_peers() {
   static const bool reach = [] {
     int grouped = 0;

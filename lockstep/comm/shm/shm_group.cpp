@@ -15,7 +15,7 @@ namespace lockstep::comm {
 namespace {
 
 // Tensors in shared memory up to so many bytes go through the staging areas all the same: one meeting and a copy
-// cost less than two meetings.
+// instead of two meetings.
 constexpr std::size_t kCopied = std::size_t(8) << 10;
 
 // The parts that the ranks reduce of a tensor in shared memory begin on such edges: whole cache lines.
