@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-DEADLINE_SECONDS = 240  # for an answer; torch.compile of a ResNet is the longest
+DEADLINE_SECONDS = 240  # for an answer; torch.compile takes longest
 
 
 class Job:
