@@ -13,6 +13,8 @@
 #include "benchmarks/support/output.h"
 #include "benchmarks/support/ranks.h"
 #include "benchmarks/support/statistics.h"
+#include "lockstep/base/core_binding.h"
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 
 namespace {
@@ -68,6 +70,8 @@ std::string row(comm::Group& group, const Options& options, const std::string& n
 
 std::string measure(comm::Group& group, const Options& options) {
   at::set_num_threads(1);
+  // Two ranks on one core would measure the scheduler.
+  if (group.size() <= base::affinity_cores()) base::bind_to_own_cores(group.rank(), group.size(), 1);
   std::string rows = row(
       group, options, "barrier", [] {}, [&] { group.barrier(); });
   const std::pair<const char*, std::int64_t> sizes[] = {
