@@ -38,6 +38,12 @@ def cases(ranks: int, quick: bool) -> list[Case]:
                                (3, 12) if size <= 25 * MIB else (1, 10 if ranks <= 2 else 5))) for name, size in table]
 
 
+def command_text(command: list[str]) -> str:
+    """As somebody in the repository's root would type it."""
+    root = str(pathlib.Path(__file__).resolve().parents[2]) + "/"
+    return shlex.join(["python3" if word == sys.executable else word.replace(root, "") for word in command])
+
+
 def measure(contenders: list[jobs.Job], table: list[Case]) -> list[dict]:
     """All times; the first round, to warm up and to see how many calls are a short turn, is thrown away."""
     seconds = {case.name: {job.kind.name: [] for job in contenders} for case in table}
@@ -51,7 +57,7 @@ def measure(contenders: list[jobs.Job], table: list[Case]) -> list[dict]:
                 job = contenders[(place + turn) % len(contenders)]
                 seconds[case.name][job.kind.name] += job.turn(case.elements(), calls[job.kind.name])
     return [{"case": case.name, "bytes": case.bytes,
-             "contenders": [{"name": job.kind.name, "column": job.kind.column, "command": shlex.join(job.kind.command),
+             "contenders": [{"name": job.kind.name, "column": job.kind.column, "command": command_text(job.kind.command),
                              "seconds": seconds[case.name][job.kind.name]} for job in contenders]} for case in table]
 
 
