@@ -3,11 +3,16 @@
 benchmarks/step/workload.cpp has the same ones for Lockstep.
 """
 import dataclasses
+import pathlib
+import sys
 from collections.abc import Callable
 
 import torch
-import torchvision
 from torch import nn
+
+# The models that the parity tests train: shown there to be the same as ours.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "parity"))
+from models import ConvNet, resnet18_cifar  # noqa: E402
 
 POOL = 64  # batches made before; each step takes a copy of one
 LABELS = 61  # no divisor of POOL: a batch meets its labels again after 3,904 steps, so that nothing is learnt by heart
@@ -18,32 +23,6 @@ def perceptron(*widths: int) -> nn.Module:
     for inputs, outputs in zip(widths, widths[1:]):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
-
-
-class ConvNet(nn.Module):
-    """That of the MNIST tutorials."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer1 = self.make_layer(1, 16)
-        self.layer2 = self.make_layer(16, 32)
-        self.fc = nn.Linear(7 * 7 * 32, 10)
-
-    @staticmethod
-    def make_layer(inputs: int, outputs: int) -> nn.Sequential:
-        return nn.Sequential(nn.Conv2d(inputs, outputs, kernel_size=5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU(),
-                             nn.MaxPool2d(2))
-
-    def forward(self, images):
-        return self.fc(self.layer2(self.layer1(images)).flatten(1))
-
-
-def resnet18_cifar() -> nn.Module:
-    """torchvision's, with the stem that CIFAR tutorials give it."""
-    model = torchvision.models.resnet18(num_classes=10)
-    model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
-    model.maxpool = nn.Identity()
-    return model
 
 
 @dataclasses.dataclass
