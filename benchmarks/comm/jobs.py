@@ -50,20 +50,18 @@ def kinds(binaries: pathlib.Path, library: pathlib.Path, mpi_peer: pathlib.Path,
     peer = [str(mpi_peer), "{folder}", "{name}"]
     placed = ["--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"] if crowded else ["--bind-to", "core"]
     tuned = [*mpirun, *placed, "--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
-    kinds_ = [
+    return [
         Kind("Gloo, torchrun", "gloo", torchrun),
         Kind("Gloo, C++", "gloo tuned", [*ours, "--contender", "gloo"]),
         Kind("Gloo, C++, 2 devices, 4 threads, 4 parts, huge pages", "gloo tuned",
              [*ours, "--contender", "gloo", "--devices", "2", "--threads", "4", "--parts", "4", "--huge"]),
         Kind("Open MPI", "mpi", [*mpirun, *peer]),
         Kind("Open MPI, ob1 and vader, huge pages", "mpi tuned", [*tuned, *peer, "huge"]),
+        Kind("Open MPI, its shared-memory collectives, huge pages", "mpi tuned",
+             [*tuned, "--mca", "coll_sm_priority", "100", *peer, "huge"]),
         Kind("lockstep, staged", "staged", [*ours, "--contender", "staged", *bind]),
         Kind("lockstep, zero copy", "zero copy", [*ours, "--contender", "zero-copy", *bind]),
     ]
-    if crowded:  # ranks that share a session: a yield of the core reaches the next rank
-        kinds_.append(Kind("lockstep under mpirun, zero copy", "one session",
-                           [*mpirun, "--bind-to", "none", *rank, "--contender", "zero-copy"]))
-    return kinds_
 
 
 def environment() -> dict[str, str]:

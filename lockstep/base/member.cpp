@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/futex.h"
@@ -29,17 +28,6 @@ constexpr int kLooks = 200;
 // Then the core is given to whoever wants it, which is often the rank that is waited for; that spares a sleep and
 // a wake. For so long; then the others compute, and one sleep more does not matter.
 constexpr std::chrono::milliseconds kYieldFor{2};
-
-// Whether a yield can be counted on to reach other ranks. Where the kernel schedules each session as one task
-// (autogroup), it stays inside the session; and launchers, ours and torchrun, give each worker a session of its own.
-bool yields_reach_peers() {
-  static const bool reach = [] {
-    int grouped = 0;
-    std::ifstream("/proc/sys/kernel/sched_autogroup_enabled") >> grouped;
-    return grouped == 0 || getsid(0) != getpid();
-  }();
-  return reach;
-}
 
 UniqueFd open_pid(int pid) { return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0))); }
 
@@ -108,7 +96,6 @@ bool Member::spin(ReadyRef ready) const {
 }
 
 bool Member::yield(ReadyRef ready) {
-  if (!yields_reach_peers()) return ready();
   const Clock::time_point end = Clock::now() + kYieldFor;
   do {
     if (ready()) return true;
