@@ -51,13 +51,13 @@ struct Product {
 struct Min {
   template <class V>
   static V of(V a, V b) {
-    return (a < b) | (a != a) ? a : b;
+    return (a < b) | is_nan(a) ? a : b;
   }
 };
 struct Max {
   template <class V>
   static V of(V a, V b) {
-    return (a > b) | (a != a) ? a : b;
+    return (a > b) | is_nan(a) ? a : b;
   }
 };
 
@@ -107,97 +107,88 @@ void reduce_rest(const Buffers& buffers, double scale, std::size_t at, std::size
 
 // N and Copies known: pointers and sums stay in registers.
 template <class E, class Op, int N, int Copies>
-std::size_t reduce_fixed(const Buffers& buffers, double scale, std::size_t at, std::size_t end, bool streaming) {
+std::size_t reduce_fixed(const Buffers& buffers, double scale, std::size_t at, std::size_t end) {
   constexpr std::size_t step = sizeof(typename E::Stored);
   const std::byte* inputs[N];
   std::byte* outputs[Copies];
   for (int i = 0; i < N; ++i) inputs[i] = buffers.inputs[i];
   for (int i = 0; i < Copies; ++i) outputs[i] = buffers.outputs[i];
-  if (streaming) {
-    for (; at + step <= end; at += step) {
-      const auto result = finish<E, Op>(tree_of<E, Op, N>(inputs, at), scale);
-      for (int i = 0; i < Copies; ++i) stream(outputs[i] + at, result);
-    }
-  } else {
-    for (; at + step <= end; at += step) {
-      const auto result = finish<E, Op>(tree_of<E, Op, N>(inputs, at), scale);
-      for (int i = 0; i < Copies; ++i) store(outputs[i] + at, result);
-    }
+  for (; at + step <= end; at += step) {
+    const auto result = finish<E, Op>(tree_of<E, Op, N>(inputs, at), scale);
+    for (int i = 0; i < Copies; ++i) store(outputs[i] + at, result);
   }
   return at;
 }
 
 template <class E, class Op>
-std::size_t reduce_any(const Buffers& buffers, double scale, std::size_t at, std::size_t end, bool streaming) {
+std::size_t reduce_any(const Buffers& buffers, double scale, std::size_t at, std::size_t end) {
   constexpr std::size_t step = sizeof(typename E::Stored);
   for (; at + step <= end; at += step) {
     const auto result = finish<E, Op>(tree_of<E, Op>(buffers.inputs, buffers.count, at), scale);
-    for (int i = 0; i < buffers.copies; ++i)
-      streaming ? stream(buffers.outputs[i] + at, result) : store(buffers.outputs[i] + at, result);
+    for (int i = 0; i < buffers.copies; ++i) store(buffers.outputs[i] + at, result);
   }
   return at;
 }
 
 template <class E, class Op, int N>
-std::size_t reduce_few(const Buffers& buffers, double scale, std::size_t at, std::size_t end, bool streaming) {
-  if (buffers.copies == 1) return reduce_fixed<E, Op, N, 1>(buffers, scale, at, end, streaming);
-  if (buffers.copies == N) return reduce_fixed<E, Op, N, N>(buffers, scale, at, end, streaming);
-  return reduce_any<E, Op>(buffers, scale, at, end, streaming);
+std::size_t reduce_few(const Buffers& buffers, double scale, std::size_t at, std::size_t end) {
+  if (buffers.copies == 1) return reduce_fixed<E, Op, N, 1>(buffers, scale, at, end);
+  if (buffers.copies == N) return reduce_fixed<E, Op, N, N>(buffers, scale, at, end);
+  return reduce_any<E, Op>(buffers, scale, at, end);
 }
 
 template <class E, class Op>
-std::size_t reduce_vectors(const Buffers& buffers, double scale, std::size_t at, std::size_t end, bool streaming) {
+std::size_t reduce_vectors(const Buffers& buffers, double scale, std::size_t at, std::size_t end) {
   if constexpr (E::scales && std::is_same_v<Op, Sum>) {  // what training does all the time
-    if (buffers.count == 2) return reduce_few<E, Op, 2>(buffers, scale, at, end, streaming);
-    if (buffers.count == 4) return reduce_few<E, Op, 4>(buffers, scale, at, end, streaming);
-    if (buffers.count == 8) return reduce_few<E, Op, 8>(buffers, scale, at, end, streaming);
+    if (buffers.count == 2) return reduce_few<E, Op, 2>(buffers, scale, at, end);
+    if (buffers.count == 4) return reduce_few<E, Op, 4>(buffers, scale, at, end);
+    if (buffers.count == 8) return reduce_few<E, Op, 8>(buffers, scale, at, end);
   }
-  return reduce_any<E, Op>(buffers, scale, at, end, streaming);
+  return reduce_any<E, Op>(buffers, scale, at, end);
 }
 
 template <class E, class Op>
-void reduce(const Buffers& buffers, double scale, std::size_t begin, std::size_t end, bool streaming) {
+void reduce(const Buffers& buffers, double scale, std::size_t begin, std::size_t end) {
   end *= E::width;
-  const std::size_t at = reduce_vectors<E, Op>(buffers, scale, begin * E::width, end, streaming);
+  const std::size_t at = reduce_vectors<E, Op>(buffers, scale, begin * E::width, end);
   if (at < end) reduce_rest<E, Op>(buffers, scale, at, end - at);
-  if (streaming) _mm_sfence();
 }
 
 // Wrapping sums and products are those of unsigned numbers; the order of min and max is the number's own.
 template <class Ordered, class Wrapping>
-void choose(const Reduction& reduction, const Buffers& buffers, std::size_t begin, std::size_t end, bool streaming) {
+void choose(const Reduction& reduction, const Buffers& buffers, std::size_t begin, std::size_t end) {
   switch (reduction.combine) {
     case Combine::sum:
-      return reduce<Wrapping, Sum>(buffers, reduction.scale, begin, end, streaming);
+      return reduce<Wrapping, Sum>(buffers, reduction.scale, begin, end);
     case Combine::product:
-      return reduce<Wrapping, Product>(buffers, 1, begin, end, streaming);
+      return reduce<Wrapping, Product>(buffers, 1, begin, end);
     case Combine::min:
-      return reduce<Ordered, Min>(buffers, 1, begin, end, streaming);
+      return reduce<Ordered, Min>(buffers, 1, begin, end);
     case Combine::max:
-      return reduce<Ordered, Max>(buffers, 1, begin, end, streaming);
+      return reduce<Ordered, Max>(buffers, 1, begin, end);
   }
 }
 
 }  // namespace
 
-void LOCKSTEP_KERNEL(const Reduction& r, const Buffers& buffers, std::size_t begin, std::size_t end, bool stream) {
+void LOCKSTEP_KERNEL(const Reduction& r, const Buffers& buffers, std::size_t begin, std::size_t end) {
   switch (r.element) {
     case Element::float32:
-      return choose<Plain<float>, Plain<float>>(r, buffers, begin, end, stream);
+      return choose<Plain<float>, Plain<float>>(r, buffers, begin, end);
     case Element::float64:
-      return choose<Plain<double>, Plain<double>>(r, buffers, begin, end, stream);
+      return choose<Plain<double>, Plain<double>>(r, buffers, begin, end);
     case Element::bfloat16:
-      return choose<BFloat16, BFloat16>(r, buffers, begin, end, stream);
+      return choose<BFloat16, BFloat16>(r, buffers, begin, end);
     case Element::float16:
-      return choose<Float16, Float16>(r, buffers, begin, end, stream);
+      return choose<Float16, Float16>(r, buffers, begin, end);
     case Element::int8:
-      return choose<Plain<std::int8_t>, Plain<std::uint8_t>>(r, buffers, begin, end, stream);
+      return choose<Plain<std::int8_t>, Plain<std::uint8_t>>(r, buffers, begin, end);
     case Element::uint8:
-      return choose<Plain<std::uint8_t>, Plain<std::uint8_t>>(r, buffers, begin, end, stream);
+      return choose<Plain<std::uint8_t>, Plain<std::uint8_t>>(r, buffers, begin, end);
     case Element::int32:
-      return choose<Plain<std::int32_t>, Plain<std::uint32_t>>(r, buffers, begin, end, stream);
+      return choose<Plain<std::int32_t>, Plain<std::uint32_t>>(r, buffers, begin, end);
     case Element::int64:
-      return choose<Plain<std::int64_t>, Plain<std::uint64_t>>(r, buffers, begin, end, stream);
+      return choose<Plain<std::int64_t>, Plain<std::uint64_t>>(r, buffers, begin, end);
   }
 }
 

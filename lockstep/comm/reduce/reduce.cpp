@@ -1,5 +1,7 @@
 #include "lockstep/comm/reduce/reduce.h"
 
+#include <cpuid.h>
+
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -10,6 +12,12 @@
 namespace lockstep::comm {
 namespace {
 
+// Not every compiler's __builtin_cpu_supports knows this name.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 struct Build {
   const char* name;
   ReduceKernel kernel;
@@ -18,7 +26,7 @@ struct Build {
 
 constexpr Build kBuilds[] = {
     {"avx512", reduce_avx512, [] { return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"); }},
-    {"avx2", reduce_avx2, [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }},
+    {"avx2", reduce_avx2, [] { return __builtin_cpu_supports("avx2") && has_f16c(); }},
     {"scalar", reduce_scalar, [] { return true; }},
 };
 
@@ -30,10 +38,9 @@ const Build& choose_build(const char* wanted) {
 
 }  // namespace
 
-void tree_reduce(const Reduction& reduction, const Buffers& buffers, std::size_t begin, std::size_t end,
-                 bool streaming) {
+void tree_reduce(const Reduction& reduction, const Buffers& buffers, std::size_t begin, std::size_t end) {
   static const Build& chosen = choose_build(std::getenv("LOCKSTEP_ISA"));
-  chosen.kernel(reduction, buffers, begin, end, streaming);
+  chosen.kernel(reduction, buffers, begin, end);
 }
 
 std::vector<const char*> reduce_builds() {
@@ -44,8 +51,8 @@ std::vector<const char*> reduce_builds() {
 }
 
 void tree_reduce_by(const char* build, const Reduction& reduction, const Buffers& buffers, std::size_t begin,
-                    std::size_t end, bool streaming) {
-  choose_build(build).kernel(reduction, buffers, begin, end, streaming);
+                    std::size_t end) {
+  choose_build(build).kernel(reduction, buffers, begin, end);
 }
 
 }  // namespace lockstep::comm

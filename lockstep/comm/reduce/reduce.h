@@ -30,13 +30,11 @@ struct Buffers {
 /// float16 and bfloat16 are combined in float32 and rounded once. Integers wrap. min and max of anything with a
 /// NaN are NaN. The same bits by whatever instruction set (LOCKSTEP_ISA=avx512|avx2|scalar chooses), but for what
 /// a NaN carries.
-/// `streaming`: past the caches, for what does not fit into them.
-void tree_reduce(const Reduction& reduction, const Buffers& buffers, std::size_t begin, std::size_t end,
-                 bool streaming = false);
+void tree_reduce(const Reduction& reduction, const Buffers& buffers, std::size_t begin, std::size_t end);
 
 /// The instruction sets of this machine for LOCKSTEP_ISA, best first, and tree_reduce by one of them.
 std::vector<const char*> reduce_builds();
 void tree_reduce_by(const char* build, const Reduction& reduction, const Buffers& buffers, std::size_t begin,
-                    std::size_t end, bool streaming = false);
+                    std::size_t end);
 
 }  // namespace lockstep::comm

@@ -15,11 +15,12 @@ constexpr std::size_t kBytes = 64;
 
 template <class T>
 struct VectorOf {
-  typedef T type __attribute__((vector_size(kBytes)));
+  using type __attribute__((vector_size(kBytes))) = T;
 };
 template <class T>
 using Vector = typename VectorOf<T>::type;
-typedef std::uint16_t Vector16 __attribute__((vector_size(kBytes / 2)));  // as many as there are floats in a vector
+// As many as there are floats in a vector.
+using Vector16 __attribute__((vector_size(kBytes / 2))) = std::uint16_t;
 
 template <class V>
 inline V load(const void* from) {
@@ -33,32 +34,6 @@ inline void store(void* to, V v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
 
-// Past the caches; `to` is on an edge of the vector's size.
-#if defined(__AVX512F__)
-template <class V>
-inline void stream(void* to, V v) {
-  if constexpr (sizeof v == 64) {
-    _mm512_stream_si512(static_cast<__m512i*>(to), load<__m512i>(&v));
-  } else {
-    _mm256_stream_si256(static_cast<__m256i*>(to), load<__m256i>(&v));
-  }
-}
-#elif defined(__AVX2__)
-template <class V>
-inline void stream(void* to, V v) {
-  for (std::size_t at = 0; at < sizeof v; at += 32)
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(static_cast<char*>(to) + at),
-                        load<__m256i>(reinterpret_cast<const char*>(&v) + at));
-}
-#else
-template <class V>
-inline void stream(void* to, V v) {
-  for (std::size_t at = 0; at < sizeof v; at += 16)
-    _mm_stream_si128(reinterpret_cast<__m128i*>(static_cast<char*>(to) + at),
-                     load<__m128i>(reinterpret_cast<const char*>(&v) + at));
-}
-#endif
-
 using Floats = Vector<float>;
 using Words = Vector<std::uint32_t>;
 
@@ -67,11 +42,16 @@ inline Words as_words(Floats values) { return load<Words>(&values); }
 
 inline Floats from_bfloat16(Vector16 bits) { return as_floats(__builtin_convertvector(bits, Words) << 16); }
 
+template <class V>
+inline auto is_nan(V values) {
+  return values != values;  // NOLINT(misc-redundant-expression): only a NaN is not itself
+}
+
 // To the nearest, ties to even; NaNs as c10 has them.
 inline Vector16 to_bfloat16(Floats values) {
   const Words bits = as_words(values);
   const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  return __builtin_convertvector(values != values ? Words{} + 0x7fc0 : rounded, Vector16);
+  return __builtin_convertvector(is_nan(values) ? Words{} + 0x7fc0 : rounded, Vector16);
 }
 
 #if defined(__AVX512F__)

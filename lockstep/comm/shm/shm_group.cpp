@@ -7,7 +7,6 @@
 #include <cstring>
 #include <optional>
 
-#include "lockstep/base/cache.h"
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/reduce/reduce.h"
 
@@ -93,13 +92,6 @@ Reduction reduction_of(at::ScalarType dtype, ReduceOp op, int size) {
 std::size_t part_begin(std::size_t elements, std::size_t width, int rank, int size) {
   const std::size_t lines = (elements * width + kEdge - 1) / kEdge;
   return std::min(elements, lines * std::size_t(rank) / std::size_t(size) * (kEdge / width));
-}
-
-// Past the caches when what all ranks have does not fit into them; needs whole cache lines.
-bool streams(const std::vector<std::byte*>& parts, std::size_t bytes) {
-  if (bytes * parts.size() <= base::last_level_cache()) return false;
-  return std::all_of(parts.begin(), parts.end(),
-                     [](const std::byte* part) { return reinterpret_cast<std::uintptr_t>(part) % kEdge == 0; });
 }
 
 }  // namespace
@@ -218,8 +210,7 @@ void ShmGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
       },
       [&](const std::vector<std::byte*>& tensors) {
         tree_reduce(reduction, {tensors.data(), size(), tensors.data(), size()},
-                    part_begin(elements, width, rank(), size()), part_begin(elements, width, rank() + 1, size()),
-                    streams(tensors, elements * width));
+                    part_begin(elements, width, rank(), size()), part_begin(elements, width, rank() + 1, size()));
       });
 }
 
@@ -282,6 +273,7 @@ std::vector<at::Tensor> ShmGroup::all_gather(const at::Tensor& tensor) {
   const std::byte* data = bytes_of(dense);
   const std::size_t width = dense.element_size();
   std::vector<at::Tensor> gathered;
+  gathered.reserve(std::size_t(size()));
   for (int peer = 0; peer < size(); ++peer) gathered.push_back(at::empty(dense.sizes(), dense.options()));
   const auto take = [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
     for (std::size_t peer = 0; peer < parts.size(); ++peer)

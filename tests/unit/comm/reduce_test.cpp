@@ -38,12 +38,12 @@ struct Case {
   std::vector<Bytes> inputs;
   std::vector<Bytes> outputs;
 
-  void reduce(const char* build, const Reduction& reduction, std::size_t begin, std::size_t end, bool streaming) {
+  void reduce(const char* build, const Reduction& reduction, std::size_t begin, std::size_t end) {
     std::vector<const std::byte*> from;
     std::vector<std::byte*> to;
     for (const Bytes& input : inputs) from.push_back(input.data());
     for (Bytes& output : outputs) to.push_back(output.data());
-    tree_reduce_by(build, reduction, {from.data(), int(from.size()), to.data(), int(to.size())}, begin, end, streaming);
+    tree_reduce_by(build, reduction, {from.data(), int(from.size()), to.data(), int(to.size())}, begin, end);
   }
 };
 
@@ -65,7 +65,7 @@ TEST(Reduce, EveryInstructionSetGivesTheSameBits) {
           for (const char* build : builds)
             for (int copies : {1, count}) {
               Case made = make_case(element, count, copies, elements);
-              made.reduce(build, {element, combine, 0.3}, 0, elements, false);
+              made.reduce(build, {element, combine, 0.3}, 0, elements);
               for (const Bytes& output : made.outputs) results.push_back(output);
             }
           for (const Bytes& result : results)
@@ -82,7 +82,7 @@ TEST(Reduce, SumsAlongTheTree) {
       return number;
     };
     for (const char* build : reduce_builds()) {
-      made.reduce(build, {Element::float32, Combine::sum, 0.5}, 0, 50, false);
+      made.reduce(build, {Element::float32, Combine::sum, 0.5}, 0, 50);
       for (std::size_t at = 0; at < 50; ++at) {
         float result;
         std::memcpy(&result, made.outputs[0].data() + 4 * at, 4);
@@ -96,28 +96,13 @@ TEST(Reduce, WritesItsRangeOnly) {
   for (const char* build : reduce_builds())
     for (Element element : kElements) {
       Case made = make_case(element, 2, 2, 300);
-      made.reduce(build, {element, Combine::sum}, 64, 201, false);
+      made.reduce(build, {element, Combine::sum}, 64, 201);
       const std::size_t width = width_of(element);
       for (const Bytes& output : made.outputs)
         for (std::size_t at = 0; at < output.size(); ++at) {
           if (at >= 64 * width && at < 201 * width) continue;
           ASSERT_EQ(output[at], std::byte(0x55));
         }
-    }
-}
-
-TEST(Reduce, StreamingStoresTheSame) {
-  alignas(64) static std::byte memory[2][4096];
-  for (const char* build : reduce_builds())
-    for (Element element : kElements) {
-      const std::size_t elements = 3003 / width_of(element);
-      Case made = make_case(element, 3, 1, elements);
-      made.reduce(build, {element, Combine::sum}, 0, elements, false);
-      std::vector<const std::byte*> from;
-      for (const Bytes& input : made.inputs) from.push_back(input.data());
-      std::byte* to[] = {memory[0], memory[1]};
-      tree_reduce_by(build, {element, Combine::sum}, {from.data(), 3, to, 2}, 0, elements, true);
-      for (const std::byte* copy : to) EXPECT_EQ(std::memcmp(copy, made.outputs[0].data(), made.outputs[0].size()), 0);
     }
 }
 
