@@ -45,8 +45,8 @@ class Block : public nn::Module {
  private:
   void add(const nn::Conv2d& convolution) {
     const std::string number = std::to_string(convolutions_.size() + 1);
-    convolutions_.push_back(register_module("conv" + number, convolution));
-    norms_.push_back(register_module("bn" + number, nn::BatchNorm2d(convolution->options.out_channels())));
+    convolutions_.emplace_back(register_module("conv" + number, convolution));
+    norms_.emplace_back(register_module("bn" + number, nn::BatchNorm2d(convolution->options.out_channels())));
   }
 
   std::vector<nn::Conv2d> convolutions_;

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/slot_linear.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/mm.h>
@@ -48,7 +49,7 @@ class LinearBackward final : public torch::autograd::Node {
   at::Tensor weight_gradient(const at::Tensor& gradient) {
     const at::Tensor input = input_.unpack();
     const std::shared_ptr<SlotLinear> slots = slots_.lock();
-    const bool direct = slots && !torch::GradMode::is_enabled();  // enabled: somebody wants to differentiate again
+    const bool direct = slots && !at::GradMode::is_enabled();  // enabled: somebody wants to differentiate again
     const at::Tensor* slot = direct ? slots->take(index_) : nullptr;
     if (slot == nullptr) return gradient.t().mm(input);
     at::Tensor out = *slot;
@@ -63,7 +64,7 @@ class LinearBackward final : public torch::autograd::Node {
 };
 
 bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
-  return torch::GradMode::is_enabled() && weight.requires_grad() && input.dim() == 2 && input.is_contiguous() &&
+  return at::GradMode::is_enabled() && weight.requires_grad() && input.dim() == 2 && input.is_contiguous() &&
          input.stride(0) != 1 && weight.dim() == 2 && weight.is_contiguous() &&
          input.scalar_type() == weight.scalar_type() && (!bias.defined() || bias.dim() == 1) &&
          torch::autograd::impl::hooks(weight).empty();
@@ -76,7 +77,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::
   std::shared_ptr<LinearBackward> node(new LinearBackward(input, weight, slots_of_forward, *index),
                                        torch::autograd::deleteNode);
   node->set_next_edges(torch::autograd::collect_next_edges(input, weight, bias));
-  const at::Tensor output = [&] {
+  at::Tensor output = [&] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return bias.defined() ? at::addmm(bias, input, weight.t()) : at::mm(input, weight.t());
   }();

@@ -1,5 +1,6 @@
 #include "lockstep/state/binding.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/core/StorageImpl.h>
 
 #include "lockstep/base/error.h"
