@@ -1,4 +1,4 @@
-// A worker is killed at 200 instants, chosen at random and by phase, and each time:
+// A worker is killed at 200 instants (100 in bfloat16), chosen at random and by phase, and each time:
 //   the survivors end at once with GroupAborted that names the dead rank, never hang;
 //   the segment holds exactly the state that an undisturbed run had at the committed step;
 //   a new generation goes on from there to the state the undisturbed run reaches later.
@@ -29,7 +29,6 @@ using base::Phase;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 3;
-constexpr int kKills = 200;
 constexpr std::uint64_t kSteps = 600;  // of the undisturbed run; every kill comes earlier
 constexpr std::uint64_t kLastKill = 300;
 constexpr std::uint64_t kFurther = 3;  // steps that the next generation goes on
@@ -95,14 +94,14 @@ bool exited_with(const std::optional<int>& status, int code) {
 }
 
 // The ballast makes the flip long enough for a signal to arrive in it.
-support::SmallJob job(std::uint64_t steps) {
-  return {.shards = kRanks, .steps = steps, .optimizer = support::SmallOptimizer::adam, .ballast = 200'000};
+support::SmallJob job(Amp amp, std::uint64_t steps) {
+  return {.shards = kRanks, .steps = steps, .optimizer = support::SmallOptimizer::adam, .ballast = 200'000, .amp = amp};
 }
 
-void record_history(History& history) {
+void record_history(Amp amp, History& history) {
   const base::Segment segment = base::Segment::create(kRanks);
   for (pid_t pid : start(segment, [&](auto group) {
-         support::SmallJob undisturbed = job(kSteps);
+         support::SmallJob undisturbed = job(amp, kSteps);
          undisturbed.after_step = [&](parallel::Engine& engine) {
            if (group->rank() == 0) history.set(engine.steps(), engine.state_hash());
          };
@@ -139,13 +138,13 @@ class Killer {
 };
 
 // One kill, all checks. Returns the phase in which the victim died.
-Phase kill_once(Killer& killer, const History& history, std::optional<Phase> wanted) {
+Phase kill_once(Amp amp, Killer& killer, const History& history, std::optional<Phase> wanted) {
   const base::Segment segment = base::Segment::create(kRanks);
   const base::ControlPage& page = segment.control();
   const int victim = int(killer.pick(kRanks));
   const auto pids = start(segment, [&](auto group) {
     try {
-      run_small_job(group, job(kSteps));
+      run_small_job(group, job(amp, kSteps));
     } catch (const GroupAborted& aborted) {
       return aborted.failure().rank == victim ? kAbortedCode : 1;
     }
@@ -166,7 +165,7 @@ Phase kill_once(Killer& killer, const History& history, std::optional<Phase> wan
   EXPECT_LT(committed.step + kFurther, kSteps);
   base::next_generation(segment.control());
   for (pid_t pid : start(segment, [&](auto group) {
-         support::SmallJob rest = job(committed.step + kFurther);
+         support::SmallJob rest = job(amp, committed.step + kFurther);
          bool right = true;
          rest.after_step = [&](parallel::Engine& engine) {
            right = right && engine.state_hash() == history.at(engine.steps()) && engine.steps() >= committed.step;
@@ -179,9 +178,21 @@ Phase kill_once(Killer& killer, const History& history, std::optional<Phase> wan
   return phase;
 }
 
-TEST(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
+struct Case {
+  const char* name;
+  Amp amp;
+  int kills;
+};
+
+class Kill : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, Kill,
+                         testing::Values(Case{"Float32", Amp::none, 200}, Case{"BFloat16", Amp::bf16, 100}),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
+  const auto [name, amp, planned] = GetParam();
   History history;
-  record_history(history);
+  record_history(amp, history);
   if (HasFatalFailure()) return;
   ASSERT_NE(history.at(kSteps), "");
   ASSERT_NE(history.at(kSteps), history.at(kSteps - 1));
@@ -195,12 +206,12 @@ TEST(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
     return false;
   };
   int kills = 0;
-  for (; (kills < kKills || missing()) && kills < 5 * kKills && !HasFailure(); ++kills) {
+  for (; (kills < planned || missing()) && kills < 5 * planned && !HasFailure(); ++kills) {
     std::optional<Phase> wanted;
     if (kills % 2 == 1) wanted = phases[std::size_t(kills / 2) % phases.size()];
-    if (kills >= kKills)
+    if (kills >= planned)
       wanted = *std::find_if(phases.begin(), phases.end(), [&](Phase phase) { return hit[std::size_t(phase)] == 0; });
-    ++hit[std::size_t(kill_once(killer, history, wanted))];
+    ++hit[std::size_t(kill_once(amp, killer, history, wanted))];
   }
   std::cout << kills << " kills:";
   for (int phase = 0; phase < base::kPhases; ++phase)
