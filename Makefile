@@ -63,7 +63,7 @@ clang:
 
 build-fuzz/build.ninja: | clang
 
-# About 300 files, those with libtorch 20 s each: ONLY=lockstep/launch looks at a part.
+# About 350 files, forty minutes on two cores: ONLY=lockstep/launch looks at a part.
 tidy: | build-tidy/build.ninja
 	@scripts/bootstrap --tidy
 	@$(BUILD) tidy --target lockstep_commit

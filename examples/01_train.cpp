@@ -9,7 +9,7 @@
 struct Net : torch::nn::Module {
   torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(2, 32));
   torch::nn::Linear out = register_module("out", torch::nn::Linear(32, 2));
-  at::Tensor forward(at::Tensor x) { return out(torch::tanh(hidden(x))); }
+  at::Tensor forward(const at::Tensor& x) { return out(torch::tanh(hidden(x))); }
 };
 
 struct Batch {

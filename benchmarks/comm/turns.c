@@ -1,4 +1,4 @@
-#define _GNU_SOURCE
+#define _GNU_SOURCE  // NOLINT(bugprone-reserved-identifier)
 #include "turns.h"
 
 #include <fcntl.h>
@@ -126,8 +126,8 @@ int take_turns(const char* folder, const char* name, int rank, int ranks, const 
   if (line == NULL || in == NULL || out == NULL) return 1;
   fprintf(out, "ready\n");
   fflush(out);
-  long elements;
-  int calls;
+  long elements = 0;
+  int calls = 0;
   int call_number = 0;
   while (fscanf(in, "%ld %d", &elements, &calls) == 2 && calls <= kMostCalls) {
     for (int call = 0; call < calls; ++call) {

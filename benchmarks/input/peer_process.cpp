@@ -90,7 +90,7 @@ double PeerProcess::seconds(std::size_t number, std::int64_t samples) {
 }
 
 std::string PeerProcess::read_line() {
-  for (std::size_t end; (end = unread_.find('\n')) == std::string::npos;) {
+  while (unread_.find('\n') == std::string::npos) {
     pollfd ready{.fd = answers_.get(), .events = POLLIN, .revents = 0};
     const int count = poll(&ready, 1, kTimeoutMilliseconds);
     if (count < 0 && errno == EINTR) continue;
@@ -101,7 +101,7 @@ std::string PeerProcess::read_line() {
     unread_.append(bytes.data(), std::size_t(got));
   }
   const std::size_t end = unread_.find('\n');
-  const std::string line = unread_.substr(0, end);
+  std::string line = unread_.substr(0, end);
   unread_.erase(0, end + 1);
   return line;
 }

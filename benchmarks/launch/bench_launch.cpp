@@ -42,6 +42,7 @@ class Command {
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, write.get(), STDOUT_FILENO);
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     const int error = posix_spawn(&pid_, argv[0], &files, nullptr, argv.data(), environ);
@@ -105,6 +106,7 @@ double to_first_step(const std::vector<std::string>& words) {
 void print(const char* title, int rounds, const std::function<double()>& measure) {
   measure();  // caches
   std::vector<double> seconds;
+  seconds.reserve(std::size_t(rounds));
   for (int round = 0; round < rounds; ++round) seconds.push_back(measure());
   const Spread spread = spread_of(seconds);
   std::printf("%-52s %10.2f %10.2f %10.2f\n", title, 1e3 * spread.median, 1e3 * spread.p10, 1e3 * spread.p90);

@@ -141,13 +141,15 @@ int main(int argc, char** argv) {
   app.add_option("--workload", settings.workloads, base::join(workload_names(), ", ") + "; all of them when not given")
       ->delimiter(',');
   app.add_option("--amp", settings.way.amp, "none or bf16")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Amp>{{"none", Amp::none}, {"bf16", Amp::bf16}}));
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Amp>{{"none", Amp::none}, {"bf16", Amp::bf16}}))
+      ->option_text("NAME");
   app.add_flag("--!no-direct-gradients", settings.way.direct_gradients,
                "copy the gradients of linear layers into their slots");
   app.add_flag("--no-huge-pages", settings.small_pages, "neither for shared nor for private memory");
   app.add_option("--bind-to", settings.bind_to, "none or core, of its own; for workers (--turns)")
       ->transform(CLI::CheckedTransformer(
-          std::map<std::string, comm::BindTo>{{"none", comm::BindTo::none}, {"core", comm::BindTo::core}}));
+          std::map<std::string, comm::BindTo>{{"none", comm::BindTo::none}, {"core", comm::BindTo::core}}))
+      ->option_text("NAME");
   app.add_flag("--channels-last", settings.way.channels_last, "pictures in the order height, width, channels");
   app.add_flag("--profile", settings.profile, "say where the time of a step goes");
   app.add_flag("--json", settings.json, "the profile for programs, a line for each workload");

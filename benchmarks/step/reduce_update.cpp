@@ -102,7 +102,7 @@ Section run_section(const Groups& groups, const Options& options, const Model& m
   }
   append(contenders, make_gloo_peers({clock.rank(), clock.size(), store_file}, shapes, kind,
                                      model.brief ? 1 : options.peer_threads));
-  torch::manual_seed(std::uint64_t(1 + clock.rank()));
+  torch::manual_seed(1 + std::uint64_t(clock.rank()));
   Gradients gradients;
   for (const auto& [name, sizes] : shapes) gradients.push_back(torch::randn(sizes) * 0.01);
   return {to_string(kind), measure(clock, contenders, gradients, options.rounds), model.title, weights_of(shapes)};

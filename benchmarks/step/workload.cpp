@@ -4,6 +4,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include <utility>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/models/registry.h"
@@ -28,7 +30,7 @@ class Perceptron : public models::ImageModel {
 };
 
 auto perceptron(std::vector<std::int64_t> widths) {
-  return [widths] { return std::make_shared<Perceptron>(widths); };
+  return [widths = std::move(widths)] { return std::make_shared<Perceptron>(widths); };
 }
 
 auto sgd(optim::SGDOptions options) {

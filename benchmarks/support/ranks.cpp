@@ -19,7 +19,7 @@ using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 std::string read_all(std::FILE* file) {
   std::rewind(file);
   std::string text;
-  for (int c; (c = std::fgetc(file)) != EOF;) text += char(c);
+  for (int c = 0; (c = std::fgetc(file)) != EOF;) text += char(c);
   return text;
 }
 
@@ -46,6 +46,7 @@ int run_rank(int rank, const std::vector<base::Segment>& segments, std::FILE* re
 
 std::string run_ranks(int ranks, int segments, const std::function<std::string(const Groups&)>& body) {
   std::vector<base::Segment> shared;
+  shared.reserve(std::size_t(segments));
   for (int i = 0; i < segments; ++i) shared.push_back(base::Segment::create(ranks));
   const File result(std::tmpfile(), std::fclose);
   if (!result) throw_errno("benchmark: cannot make a temporary file");

@@ -34,7 +34,7 @@ void CachedPictures::keep(std::int64_t index, const Sample& sample) const {
     bytes_ -= bytes;
     return;
   }
-  mine.release();
+  (void)mine.release();  // kept_ owns it now
   ++pictures_;
 }
 

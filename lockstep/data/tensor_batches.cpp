@@ -38,7 +38,7 @@ at::Tensor rows_of(const at::Tensor& tensor, std::span<const std::int64_t> indic
 
 }  // namespace
 
-TensorBatches::TensorBatches(at::Tensor data, at::Tensor target) : data_(checked(data, "data")) {
+TensorBatches::TensorBatches(const at::Tensor& data, const at::Tensor& target) : data_(checked(data, "data")) {
   if (!target.defined()) return;
   target_ = checked(target, "target");
   if (target_.size(0) != data_.size(0)) {

@@ -15,7 +15,7 @@ class TensorBatches : public Batches {
   /// `data` [N, ...] and `target` [N, ...], of any dtypes, in CPU memory; the target may be undefined, then those of
   /// the batches are. They are shared, not copied, unless they are not contiguous. UsageError when they differ in N,
   /// or one has no dimension, is not dense or not in CPU memory.
-  explicit TensorBatches(at::Tensor data, at::Tensor target = {});
+  explicit TensorBatches(const at::Tensor& data, const at::Tensor& target = {});
 
   std::int64_t size() const override { return data_.size(0); }
 

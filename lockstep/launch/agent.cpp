@@ -201,7 +201,7 @@ Decision Agent::after(const GroupResult& result) {
                             [&](const base::RankWords& words) { return words.generation.load() == generation; }),
       .uptime = result.uptime};
   history_.failures_in_a_row = failed && result.uptime < kQuickFailure ? history_.failures_in_a_row + 1 : 0;
-  const Decision decision = decide(facts, history_, plan_.max_restarts, plan_.no_restart_codes);
+  Decision decision = decide(facts, history_, plan_.max_restarts, plan_.no_restart_codes);
   if (decision.next == Next::restart) ++history_.restarts;
   if (decision.next == Next::new_port) ++history_.ports_lost;
   return decision;

@@ -52,7 +52,7 @@ void LogFile::end() {
 }
 
 std::string_view LogFile::read(off_t offset, std::string& buffer) const {
-  ssize_t got;
+  ssize_t got = 0;
   do {
     got = pread(fd_.get(), buffer.data(), buffer.size(), offset);
   } while (got < 0 && errno == EINTR);

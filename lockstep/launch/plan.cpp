@@ -119,7 +119,7 @@ std::string find_program(const std::string& program, const std::string& path_var
   if (program.find('/') != std::string::npos) return program;
   std::istringstream folders(path_variable);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
+    std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
     if (is_executable_file(candidate)) return candidate;
   }
   return {};

@@ -50,6 +50,7 @@ bool drain(int fd, std::string& text) {
 
 pid_t start(const std::vector<std::string>& command, int out, int err, int& error) {
   std::vector<char*> argv;
+  argv.reserve(command.size() + 1);
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

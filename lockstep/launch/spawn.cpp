@@ -16,6 +16,7 @@ namespace {
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
+  result.reserve(texts.size() + 1);
   for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
   result.push_back(nullptr);
   return result;
@@ -83,7 +84,7 @@ Process spawn(const std::string& program, const std::vector<std::string>& argume
   status_write = base::UniqueFd();
 
   // End of file says that exec has closed the pipe: the program runs.
-  ssize_t got;
+  ssize_t got = 0;
   do {
     got = read(status.get(), &failure.error, sizeof failure.error);
   } while (got < 0 && errno == EINTR);

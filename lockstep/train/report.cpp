@@ -18,7 +18,6 @@
 namespace lockstep::train {
 namespace {
 
-using metrics::Event;
 using metrics::Kind;
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }

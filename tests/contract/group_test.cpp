@@ -1,6 +1,7 @@
 // What every Group must do, whatever it is made of.
 
 #include <gtest/gtest.h>
+#include <torch/types.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -223,7 +224,7 @@ TEST_P(GroupContract, PartsOfSharedTensorsAndOtherCollectives) {
     for (int round = 0; round < 3; ++round) {
       shared.fill_(group->rank() + round);
       group->all_reduce(rows);
-      const float sum = float(ranks * (ranks - 1) / 2 + ranks * round);
+      const int sum = ranks * (ranks - 1) / 2 + ranks * round;
       ASSERT_TRUE(torch::equal(rows, torch::full_like(rows, sum)));
       ASSERT_TRUE(torch::equal(shared[0], torch::full({1000}, float(group->rank() + round))));
     }

@@ -1,6 +1,7 @@
 // The classic path: somebody else's optimizer, gradients averaged in buckets during backward.
 
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
 #include <torch/nn/functional/loss.h>
 
 #include "tests/support/ranks.h"

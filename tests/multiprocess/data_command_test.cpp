@@ -133,7 +133,7 @@ TEST_F(DataFetch, BringsTheRealFiles) {
 
 TEST_F(DataFetch, CanBeQuiet) {
   std::vector<std::string> words = arguments("plain");
-  words.push_back("--quiet");
+  words.emplace_back("--quiet");
   const Done done = run(words);
   EXPECT_EQ(done.code, 0);
   EXPECT_EQ(done.out + done.err, "");

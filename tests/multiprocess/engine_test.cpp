@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adam.h>
 
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"

@@ -46,7 +46,7 @@ class Fault : public ::testing::Test {
   Json end_of(Job& job, int code) const {
     EXPECT_EQ(job.wait(), code) << job.err();
     EXPECT_TRUE(job.nothing_left());
-    const Json report = Json::parse(std::ifstream(report_file()));
+    Json report = Json::parse(std::ifstream(report_file()));
     EXPECT_EQ(report["exit_code"], code);
     return report;
   }
@@ -448,10 +448,10 @@ TEST_F(Fault, RestartsLeakNoDescriptor) {
                     "[ $TORCHELASTIC_RESTART_COUNT = 4 ] && exit 2; exit 1"));
   job.wait_for_lines(3);
   const std::size_t at_first = settled_descriptors_of(job.pid());
-  std::ofstream(go + "0");
+  std::ofstream(go + "0") << "go";
   job.wait_for_lines(6);
   EXPECT_EQ(settled_descriptors_of(job.pid()), at_first);
-  std::ofstream(go + "4");
+  std::ofstream(go + "4") << "go";
   end_of(job, 2);
 }
 

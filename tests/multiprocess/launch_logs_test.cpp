@@ -172,7 +172,7 @@ TEST_F(Logs, AnOrphanThatEndsMeanwhileCutsNothingOff) {
   std::size_t shown = 0;
   std::array<char, 1 << 16> buffer;
   testing::wait_until([&] {
-    for (ssize_t got; (got = read(reader.get(), buffer.data(), buffer.size())) > 0;) shown += std::size_t(got);
+    for (ssize_t got = 0; (got = read(reader.get(), buffer.data(), buffer.size())) > 0;) shown += std::size_t(got);
     return shown >= std::string("[default0]:\n").size() + 1'000'000;
   });
   EXPECT_EQ(job.wait(), 0);

@@ -106,7 +106,7 @@ TEST(RunUsage, NotInsideAnotherLauncher) {
   // A platform may set as much for a container; that is no job yet.
   Job platform({LOCKSTEP_PROGRAM, "run", "-n", "2", "true"}, torchrun);
   EXPECT_EQ(platform.wait(), 0) << platform.err();
-  torchrun.push_back("TORCHELASTIC_RUN_ID=x");
+  torchrun.emplace_back("TORCHELASTIC_RUN_ID=x");
   expect_refused({"run", "-n", "2", "true"}, 2, "torchrun has started already", torchrun);
   expect_refused({"run", "-n", "2", "true"}, 2, "RANK=x", {"RANK=x", "WORLD_SIZE=1", "TORCHELASTIC_RUN_ID=x"});
 }

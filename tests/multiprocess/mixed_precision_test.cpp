@@ -1,6 +1,8 @@
 // bfloat16 and channels-last: the same bits for any number of ranks, float32 masters behind bfloat16 copies.
 
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/optim/sgd.h>
 
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"

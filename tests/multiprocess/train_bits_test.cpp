@@ -77,7 +77,7 @@ TEST_F(TrainBits, ByMpirun) {
 
 // Controls: what is said to decide the bits does, and the comparison can fail.
 TEST_F(TrainBits, AnotherShardCountOrSeedGivesOtherBits) {
-  const auto hash = [&](int shards, Flags flags) { return train(By::lockstep, 2, shards, flags).back(); };
+  const auto hash = [&](int shards, const Flags& flags) { return train(By::lockstep, 2, shards, flags).back(); };
   const std::string mlp = hash(4, kMlp);
   EXPECT_NE(hash(6, kMlp), mlp);
   EXPECT_NE(hash(6, kConvNet), hash(4, kConvNet));

@@ -10,7 +10,6 @@
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
 using testing::By;
 using ::testing::HasSubstr;
 using testing::Job;
@@ -67,7 +66,7 @@ class TrainRefusals : public ::testing::Test {
 
   // The initial weights of a model, in a file.
   std::string weights_of(const std::string& model) const {
-    const std::string file = folder_.file(model + ".safetensors");
+    std::string file = folder_.file(model + ".safetensors");
     Job job({LOCKSTEP_PROGRAM, "train", "--model", model, "--max-steps", "0", "--save-weights", file});
     EXPECT_EQ(job.wait(), 0) << job.err();
     return file;

@@ -10,10 +10,12 @@ thread_local std::uint64_t count = 0;
 extern "C" {
 
 // glibc's own, under the names that it exports for this purpose.
+// NOLINTBEGIN(bugprone-reserved-identifier)
 void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t number, std::size_t bytes);
 void* __libc_realloc(void* memory, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier)
 
 void* malloc(std::size_t bytes) {
   ++count;

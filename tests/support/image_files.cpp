@@ -60,7 +60,7 @@ Bytes jpeg_file(const data::Image& image, const JpegOptions& options) {
   }
   jpeg_finish_compress(&info);
   jpeg_destroy_compress(&info);
-  const Bytes bytes(memory, memory + size);
+  Bytes bytes(memory, memory + size);
   std::free(memory);
   return bytes;
 }

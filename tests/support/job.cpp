@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <sstream>
@@ -19,10 +20,10 @@ namespace lockstep::testing {
 namespace {
 
 bool is_launchers(const std::string& entry) {
-  for (const char* prefix : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_", "TORCHELASTIC_",
-                             "LOCKSTEP_", "OMPI_", "PMI", "SLURM_", "PET_", "OMP_NUM_THREADS="})
-    if (entry.starts_with(prefix)) return true;
-  return false;
+  constexpr std::array kPrefixes = {
+      "RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_", "TORCHELASTIC_", "LOCKSTEP_", "OMPI_",
+      "PMI",   "SLURM_",      "PET_",        "OMP_NUM_THREADS="};
+  return std::ranges::any_of(kPrefixes, [&](const char* prefix) { return entry.starts_with(prefix); });
 }
 
 bool is_replaced(const std::string& entry, const std::vector<std::string>& variables) {
@@ -66,7 +67,7 @@ Job::Job(const std::vector<std::string>& command, const std::vector<std::string>
   for (char** entry = environ; *entry != nullptr; ++entry)
     if (!is_launchers(*entry) && !is_replaced(*entry, variables)) environment.emplace_back(*entry);
   // Set, the launcher has nothing to say about it; a test that wants it said sets it to nothing.
-  if (!is_replaced("OMP_NUM_THREADS=", variables)) environment.push_back("OMP_NUM_THREADS=1");
+  if (!is_replaced("OMP_NUM_THREADS=", variables)) environment.emplace_back("OMP_NUM_THREADS=1");
   environment.insert(environment.end(), variables.begin(), variables.end());
   environment.push_back(mark_);
   const std::vector<char*> argv = pointers(arguments);

@@ -67,7 +67,7 @@ const char* to_string(By launcher) {
 }
 
 std::string why_not(By launcher) {
-  const std::string reason = look_for(launcher);
+  std::string reason = look_for(launcher);
   if (!reason.empty() && getenv("LOCKSTEP_REQUIRE_LAUNCHERS") != nullptr) throw std::runtime_error(reason);
   return reason;
 }

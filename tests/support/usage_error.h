@@ -16,7 +16,7 @@ std::string usage_error(Call call) {
     call();
     ADD_FAILURE() << "nothing was thrown";
   } catch (const UsageError& error) {
-    const std::string message = error.what();
+    std::string message = error.what();
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     return message;
   } catch (const std::exception& error) {

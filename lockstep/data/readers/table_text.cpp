@@ -11,7 +11,7 @@ namespace {
 void check_delimiter(char delimiter) {
   constexpr std::string_view kNone = "\"\r\n+-.0123456789";
   const bool letter = (delimiter >= 'a' && delimiter <= 'z') || (delimiter >= 'A' && delimiter <= 'Z');
-  if (!letter && delimiter != '\0' && kNone.find(delimiter) == kNone.npos) return;
+  if (!letter && delimiter != '\0' && kNone.find(delimiter) == std::string_view::npos) return;
   throw UsageError("delimiter '" + shown({&delimiter, 1}) + "': one that no number is written with is needed");
 }
 
@@ -39,7 +39,7 @@ std::string fault_text(NumberFault fault, std::string_view field, const NumberTy
 std::string hint(const CsvRecords& records, const TableFormat& format, const TableLayout& layout,
                  std::string_view field) {
   const std::size_t other = field.find_first_of(",;|\t ", 1);
-  if (layout.columns == 1 && other != field.npos && field[other] != format.delimiter) {
+  if (layout.columns == 1 && other != std::string_view::npos && field[other] != format.delimiter) {
     return "; is '" + shown({&format.delimiter, 1}) + "' the delimiter?";
   }
   if (layout.names.empty() && records.place().offset == layout.marks[0].offset) {

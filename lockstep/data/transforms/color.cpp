@@ -25,7 +25,7 @@ int mean_of_grey(const ImageView& image) {
   const Image grey = to_grey(image);
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < grey.bytes(); ++i) sum += grey.row(0)[i];
-  return int(double(sum) / double(grey.bytes()) + 0.5);
+  return int(double(sum) / double(grey.bytes()) + 0.5);  // NOLINT(bugprone-incorrect-roundings): as Pillow rounds
 }
 
 // 5 parts of a sample and 1 of each of its 8 neighbours, rounded; the edge stays.

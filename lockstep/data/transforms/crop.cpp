@@ -126,7 +126,7 @@ void see(Picture& picture, std::span<const int> rows, std::span<const int> colum
 std::vector<int> padded(const std::vector<int>& places, int before, int after, PaddingMode mode) {
   std::vector<int> more;
   const int count = int(places.size());
-  more.reserve(std::size_t(before + count + after));
+  more.reserve(std::size_t(before) + places.size() + std::size_t(after));
   for (int place = -before; place < count + after; ++place) {
     const int source = source_of(place, count, mode);
     more.push_back(source < 0 ? -1 : places[std::size_t(source)]);

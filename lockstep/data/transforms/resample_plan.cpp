@@ -47,8 +47,10 @@ ResamplePlan plan_resample(int from, float begin, float end, int to, Interpolati
   std::vector<double> weights(std::size_t(plan.max_taps));
   for (int i = 0; i < to; ++i) {
     const double center = begin + (i + 0.5) * scale;
+    // NOLINTBEGIN(bugprone-incorrect-roundings): as Pillow rounds, also what is below zero
     const int first = std::max(int(center - radius + 0.5), 0);
     const int taps = std::min(int(center + radius + 0.5), from) - first;
+    // NOLINTEND(bugprone-incorrect-roundings)
     double sum = 0;
     for (int tap = 0; tap < taps; ++tap) {
       weights[std::size_t(tap)] = filter.weight((tap + first - center + 0.5) * narrow);

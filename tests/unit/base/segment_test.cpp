@@ -66,7 +66,7 @@ bool kernel_collapses(std::size_t bytes) {
   void* reserved = mmap(nullptr, bytes + edge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   const Mapping owner(reserved, bytes + edge);
   auto* aligned = reinterpret_cast<void*>((reinterpret_cast<std::size_t>(reserved) + edge - 1) / edge * edge);
-  mmap(aligned, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0);
+  if (mmap(aligned, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0) != aligned) return false;
   madvise(aligned, bytes, MADV_HUGEPAGE);
   return madvise(aligned, bytes, 25 /* MADV_COLLAPSE */) == 0;
 }

@@ -140,7 +140,7 @@ std::vector<Hostile> hostile_headers() {
       {R"({"__metadata__":{"a":1}})", "", "\"__metadata__\" is not a map of texts at offset 9"},
       {R"({"w":{"dtype":"F32","shape":[1]}})", kFour, "\"w\" does not have exactly dtype, shape and data_offsets"},
       {R"({"w":7})", kFour, "\"w\" does not have exactly"},
-      {R"({"w":)" + tensor("F33", "[1]", "[0,4]") + "}", kFour, "\"w\" has the unknown dtype \"F33\" at offset 9"},
+      {R"({"w":)" + tensor("F33", "[1]", "[0,4]") + "}", kFour, R"("w" has the unknown dtype "F33" at offset 9)"},
       {R"({"w":)" + tensor("F32", "1", "[0,4]") + "}", kFour, "\"w\" has 1 where a list of sizes belongs"},
       {R"({"w":)" + tensor("F32", "[-1]", "[0,4]") + "}", kFour, "\"w\" has the impossible size -1"},
       {R"({"w":)" + tensor("F32", "[1.5]", "[0,4]") + "}", kFour, "\"w\" has the impossible size 1.5"},

@@ -77,14 +77,14 @@ TEST(Reduce, SumsAlongTheTree) {
   for (int count = 1; count <= 17; ++count) {
     Case made = make_case(Element::float32, count, 1, 50);
     const auto value = [&](int input, std::size_t at) {
-      float number;
+      float number = 0;
       std::memcpy(&number, made.inputs[std::size_t(input)].data() + 4 * at, 4);
       return number;
     };
     for (const char* build : reduce_builds()) {
       made.reduce(build, {Element::float32, Combine::sum, 0.5}, 0, 50);
       for (std::size_t at = 0; at < 50; ++at) {
-        float result;
+        float result = 0;
         std::memcpy(&result, made.outputs[0].data() + 4 * at, 4);
         ASSERT_EQ(result, base::tree_sum(0, count, [&](int input) { return value(input, at); }) * 0.5f);
       }

@@ -58,7 +58,7 @@ TEST(TensorBatches, RefusesWhatIsNoSet) {
   EXPECT_EQ(usage_error([] { TensorBatches(torch::tensor(1)); }),
             "data tensor of samples: dense, in CPU memory and of at least one dimension expected");
   usage_error([] { TensorBatches(torch::zeros({2, 2}).to_sparse()); });
-  usage_error([] { TensorBatches(at::Tensor()); });
+  usage_error([] { TensorBatches(at::Tensor{}); });
   const TensorBatches set(torch::zeros({3, 1}));
   for (const std::int64_t index : {-1, 3}) {
     EXPECT_EQ(usage_error([&] { set.make(0, Indices{index}); }),

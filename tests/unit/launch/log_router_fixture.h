@@ -69,7 +69,7 @@ inline void write_all(int fd, std::string_view text) {
 inline std::string read_all(int fd) {
   std::string text;
   char buffer[1 << 16];
-  for (ssize_t got; (got = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, std::size_t(got));
+  for (ssize_t got = 0; (got = read(fd, buffer, sizeof buffer)) > 0;) text.append(buffer, std::size_t(got));
   return text;
 }
 

@@ -1,19 +1,16 @@
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <csignal>
 #include <map>
 #include <thread>
 
-#include "tests/support/usage_error.h"
 #include "tests/support/wait_until.h"
 #include "tests/unit/launch/log_router_fixture.h"
 
 namespace lockstep::launch {
 namespace {
 
-using lockstep::testing::usage_error;
 using lockstep::testing::wait_until;
-using ::testing::HasSubstr;
 
 TEST_F(LogRouterTest, FilesHoldTheBytesAndConsolesThePrefixedLines) {
   auto router = start_on_files({stream("0", 1, "[a0]:"), stream("1", 2, "[a1]:"), stream("2", -1, "[a2]:")});

@@ -127,7 +127,7 @@ TEST(RunOptions, MasterAddressAndPort) {
 }
 
 TEST(RunOptions, HowTheProgramIsStarted) {
-  const auto command = [](std::vector<std::string> words, Dialect dialect = Dialect::run) {
+  const auto command = [](const std::vector<std::string>& words, Dialect dialect = Dialect::run) {
     return make_plan(parse(words, {}, dialect), dialect, kMachine).command;
   };
   EXPECT_THAT(command({"train.py", "-n", "3"}), ElementsAre("python3", "-u", "train.py", "-n", "3"));

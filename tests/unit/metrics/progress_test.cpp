@@ -84,7 +84,7 @@ TEST(Progress, OneRewrittenLineOnATerminal) {
   // The kernel hands over what was written piece by piece; the end, an error here, comes after the last.
   std::string shown;
   std::array<char, 4096> piece;
-  for (ssize_t count; (count = ::read(master.get(), piece.data(), piece.size())) > 0;)
+  for (ssize_t count = 0; (count = ::read(master.get(), piece.data(), piece.size())) > 0;)
     shown.append(piece.data(), std::size_t(count));
   EXPECT_EQ(shown, line + line + "\r\n");  // the terminal makes \r\n of \n
 }

@@ -148,8 +148,8 @@ void run_build(const std::string& name, const Rule& rule, const Arrays& arrays, 
 
 std::vector<std::string> builds() {
   std::vector<std::string> names{"scalar"};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) names.push_back("avx2");
-  if (__builtin_cpu_supports("avx512f")) names.push_back("avx512");
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) names.emplace_back("avx2");
+  if (__builtin_cpu_supports("avx512f")) names.emplace_back("avx512");
   return names;
 }
 

@@ -37,7 +37,7 @@ std::string failure_of(const Place& place, std::chrono::milliseconds timeout) {
 
 // Writes this rank's number where the others can see it.
 void sign(const base::Segment& segment, int rank) {
-  segment.control().ranks[rank].step.store(std::uint64_t(100 + rank));
+  segment.control().ranks[rank].step.store(100 + std::uint64_t(rank));
 }
 
 TEST(ShareSegment, AloneMakesItsOwn) {
@@ -82,7 +82,7 @@ TEST(ShareSegment, ForkedRanksShareOneMemory) {
     EXPECT_EQ(status, 0);
   }
   for (int rank = 1; rank < kRanks; ++rank)
-    EXPECT_EQ(segment.control().ranks[rank].step.load(), std::uint64_t(100 + rank));
+    EXPECT_EQ(segment.control().ranks[rank].step.load(), 100 + std::uint64_t(rank));
 }
 
 TEST(ShareSegment, MissingRanksAreNamed) {

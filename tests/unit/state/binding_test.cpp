@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <torch/types.h>
 
 #include <csignal>
 #include <vector>

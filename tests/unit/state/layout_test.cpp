@@ -1,6 +1,7 @@
 #include "lockstep/state/layout.h"
 
 #include <gtest/gtest.h>
+#include <torch/types.h>
 
 #include "lockstep/state/hash.h"
 

@@ -14,7 +14,6 @@ namespace {
 
 using models::ImageTask;
 using ::testing::HasSubstr;
-using testing::PictureFolder;
 using testing::usage_error;
 
 // Pictures of 40x30 to train on and to evaluate on.
@@ -133,7 +132,9 @@ TEST(Input, SetsByName) {
   for (const auto& [set, file] : {std::pair("mnist", "train-images-idx3-ubyte"),
                                   std::pair("fashion-mnist", "FashionMNIST"), std::pair("cifar10", "data_batch_1.bin"),
                                   std::pair("cifar100", "train.bin"), std::pair("imagefolder", "/nowhere/train")})
-    EXPECT_THAT(usage_error([&] { make_input({.dataset = set, .data_path = "/nowhere"}); }), HasSubstr(file)) << set;
+    EXPECT_THAT(usage_error([&, name = set] { make_input({.dataset = name, .data_path = "/nowhere"}); }),
+                HasSubstr(file))
+        << set;
 }
 
 }  // namespace

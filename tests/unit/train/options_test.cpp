@@ -29,7 +29,7 @@ std::string refusal(const std::vector<const char*>& flags) {
   try {
     parse(flags);
   } catch (const UsageError& error) {
-    const std::string message = error.what();
+    std::string message = error.what();
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     return message;
   }

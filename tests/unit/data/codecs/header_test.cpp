@@ -85,7 +85,7 @@ TEST(ImageHeader, IsFoundBehindLongComments) {
 
 // A file with holes, of more bytes than any memory holds.
 std::string huge_file(const testing::ScratchFolder& folder, const std::string& name, const Bytes& begin) {
-  const std::string path = folder.write(name, {begin.begin(), begin.end()});
+  std::string path = folder.write(name, {begin.begin(), begin.end()});
   std::filesystem::resize_file(path, std::uintmax_t(1) << 40);
   return path;
 }

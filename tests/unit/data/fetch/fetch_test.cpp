@@ -21,7 +21,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::read_file;
 using testing::usage_error;
 
@@ -63,7 +62,7 @@ class Fetch : public ::testing::Test {
     } catch (const UsageError& error) {
       ADD_FAILURE() << "a UsageError: " << error.what();
     } catch (const Error& error) {
-      const std::string message = error.what();
+      std::string message = error.what();
       EXPECT_EQ(message.find('\n'), std::string::npos) << message;
       return message;
     }
@@ -240,7 +239,7 @@ TEST_F(Fetch, SeveralAtOnceBringEachFileOnce) {
 
 class FetchArchive : public Fetch {
  protected:
-  Recipe archive(std::vector<testing::TarEntry> entries) {
+  Recipe archive(const std::vector<testing::TarEntry>& entries) {
     Recipe made = recipe({serve("set.tar.gz", testing::tar_gz(entries))});
     made.unpacks_to = "set";
     return made;

@@ -17,7 +17,6 @@ namespace lockstep::data {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::read_file;
 using testing::ScratchFolder;

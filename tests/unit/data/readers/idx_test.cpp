@@ -20,7 +20,6 @@ using ::testing::HasSubstr;
 using testing::idx;
 using testing::ScratchFolder;
 using testing::usage_error;
-using testing::word;
 using Labels = std::vector<std::int64_t>;
 
 std::string pictures(std::uint32_t count) { return idx({count, 28, 28}, std::string(count * 784, '\x80')); }

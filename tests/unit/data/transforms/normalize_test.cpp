@@ -69,7 +69,7 @@ TEST(NormalizeTransform, BfloatIsTheNearest) {
   const std::vector<std::uint16_t> values = written<std::uint16_t>(Normalize(options), Picture::borrowed(image.view()));
   for (int c = 0; c < 3; ++c) {
     for (int pixel = 0; pixel < 256; ++pixel) {
-      const std::uint16_t bits = values[std::size_t(c * 256 + pixel)];
+      const std::uint16_t bits = values[std::size_t(c) * 256 + std::size_t(pixel)];
       const double exact = expected(std::uint8_t(pixel), c);
       const auto distance = [&](int step) {
         return std::abs(double(std::bit_cast<float>(std::uint32_t(bits + step) << 16)) - exact);
