@@ -193,8 +193,9 @@ int main(int argc, char** argv) {
   app.add_option("--length", settings.length, "of a turn, as a part of the usual one")->check(CLI::PositiveNumber);
   app.add_option("--report", settings.report, "write PATH.md and PATH.json instead of standard output");
   app.add_option("--commit", settings.commit, "what the report names as the measured commit");
+  app.add_option("--command", settings.command, "what the report says repeats it; these words unless given");
   CLI11_PARSE(app, argc, argv);
-  settings.command = command_line("lockstep-bench-feed", argc, argv);
+  if (settings.command.empty()) settings.command = command_line("lockstep-bench-feed", argc, argv);
   try {
     run(settings);
     return kExitDone;
