@@ -13,7 +13,6 @@
 #include "lockstep/base/tree.h"
 #include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/gradient_slots.h"
-#include "lockstep/parallel/memory_format.h"
 #include "lockstep/parallel/module_buffers.h"
 #include "lockstep/state/binding.h"
 #include "lockstep/state/hash.h"
@@ -282,7 +281,9 @@ const at::Tensor* Engine::take_slot(std::size_t parameter) {
 }
 
 ForwardScope::ForwardScope(const Engine& engine)
-    : autocast_(engine.options_.amp), slots_(engine.fused_ ? engine.fused_->linear : nullptr) {}
+    : autocast_(engine.options_.amp),
+      slots_(engine.fused_ ? engine.fused_->linear : nullptr),
+      format_(engine.options_.channels_last) {}
 
 void Engine::on_gradient(std::size_t parameter) {
   const auto& [name, tensor] = trainable_[parameter];

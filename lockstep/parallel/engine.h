@@ -23,6 +23,7 @@
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/update.h"
 #include "lockstep/parallel/gradient_buckets.h"
+#include "lockstep/parallel/memory_format.h"
 #include "lockstep/parallel/named_tensors.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/parallel/slot_linear.h"
@@ -138,7 +139,7 @@ class Engine : public optim::Target {
   std::optional<int> active_shard_;
 };
 
-/// What holds around a forward pass: autocast, and where linear layers find their slots.
+/// What holds around a forward pass: autocast, where linear layers find their slots, the format of gradients.
 class ForwardScope {
  public:
   explicit ForwardScope(const Engine& engine);
@@ -146,6 +147,7 @@ class ForwardScope {
  private:
   amp::Autocast autocast_;
   SlotLinear::Scope slots_;
+  ChannelsLastScope format_;
 };
 
 }  // namespace lockstep::parallel

@@ -1,6 +1,50 @@
 #include "lockstep/parallel/memory_format.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/flatten_native.h>
+#include <ATen/ops/reshape_native.h>
+#include <torch/library.h>
+
+#include <utility>
+
 namespace lockstep::parallel {
+namespace {
+
+thread_local bool scope_wants_channels_last = false;
+
+bool is_channels_last(const at::Tensor& tensor) {
+  return tensor.dim() == 4 && tensor.is_contiguous(at::MemoryFormat::ChannelsLast) && !tensor.is_contiguous();
+}
+
+// Not for a leaf, on which hooks would pile up.
+void keep_format_of_gradient(const at::Tensor& pictures) {
+  if (!scope_wants_channels_last || !at::GradMode::is_enabled() || !pictures.requires_grad() || pictures.is_leaf() ||
+      !is_channels_last(pictures))
+    return;
+  pictures.register_hook([](const at::Tensor& gradient) { return channels_last(gradient); });
+}
+
+at::Tensor flatten(const at::Tensor& tensor, std::int64_t first, std::int64_t last) {
+  keep_format_of_gradient(tensor);
+  return at::native::flatten(tensor, first, last);
+}
+
+at::Tensor reshape(const at::Tensor& tensor, c10::SymIntArrayRef sizes) {
+  keep_format_of_gradient(tensor);
+  return at::native::reshape_symint(tensor, sizes);
+}
+
+}  // namespace
+
+// Both are made of other operators, so autograd has no kernels of its own for them that these would replace.
+TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) {
+  library.impl("flatten.using_ints", flatten);
+  library.impl("reshape", reshape);
+}
+
+ChannelsLastScope::ChannelsLastScope(bool wanted) : before_(std::exchange(scope_wants_channels_last, wanted)) {}
+
+ChannelsLastScope::~ChannelsLastScope() { scope_wants_channels_last = before_; }
 
 at::Tensor channels_last(const at::Tensor& tensor) {
   if (tensor.dim() != 4) return tensor;
