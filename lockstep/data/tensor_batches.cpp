@@ -18,19 +18,24 @@ at::Tensor checked(const at::Tensor& tensor, const char* what) {
     throw UsageError(std::string(what) +
                      " tensor of samples: dense, in CPU memory and of at least one dimension expected");
   }
-  return tensor.detach().contiguous();
+  // Bytes are copied: views that mean other numbers than lie in memory are written out.
+  const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
+  const bool rows_in_one_piece = plain.size(0) == 0 || plain.select(0, 0).is_contiguous();
+  return rows_in_one_piece ? plain : plain.contiguous();
 }
 
 at::Tensor rows_of(const at::Tensor& tensor, std::span<const std::int64_t> indices) {
   std::vector<std::int64_t> shape = tensor.sizes().vec();
   shape[0] = std::int64_t(indices.size());
   at::Tensor rows = at::empty(shape, tensor.scalar_type());
-  const std::size_t bytes = std::size_t(tensor.stride(0)) * tensor.element_size();
   if (rows.nbytes() == 0) return rows;
+  // The stride only says where rows begin: that of a single row is arbitrary, an expanded tensor's is 0.
+  const std::size_t bytes = rows.nbytes() / indices.size();
+  const std::ptrdiff_t step = tensor.stride(0) * std::ptrdiff_t(tensor.element_size());
   const char* from = static_cast<const char*>(tensor.const_data_ptr());
   char* to = static_cast<char*>(rows.mutable_data_ptr());
   for (const std::int64_t index : indices) {
-    std::memcpy(to, from + std::size_t(index) * bytes, bytes);
+    std::memcpy(to, from + index * step, bytes);
     to += bytes;
   }
   return rows;

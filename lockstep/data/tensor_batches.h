@@ -13,8 +13,9 @@ namespace lockstep::data {
 class TensorBatches : public Batches {
  public:
   /// `data` [N, ...] and `target` [N, ...], of any dtypes, in CPU memory; the target may be undefined, then those of
-  /// the batches are. They are shared, not copied, unless they are not contiguous. UsageError when they differ in N,
-  /// or one has no dimension, is not dense or not in CPU memory.
+  /// the batches are. They are shared, not copied, when each row is in one piece, wherever the rows lie (a contiguous
+  /// tensor, every second row of one, one row expanded to N); others, and conjugate and negative views, are written
+  /// out once. UsageError when they differ in N, or one has no dimension, is not dense or not in CPU memory.
   explicit TensorBatches(const at::Tensor& data, const at::Tensor& target = {});
 
   std::int64_t size() const override { return data_.size(0); }
