@@ -180,6 +180,7 @@ TEST(Loader, GoesOnFromARestoredState) {
   EXPECT_FALSE(loader.next());
 }
 
+// The other worker makes the batch anew and is done before the first one is: what comes last must not win.
 TEST(Loader, DropsABatchThatIsInWorkWhileTheStateIsRestored) {
   Gate gate;
   std::atomic<int> begun = 0;
@@ -190,10 +191,16 @@ TEST(Loader, DropsABatchThatIsInWorkWhileTheStateIsRestored) {
     *batch.data.mutable_data_ptr<float>() = float(call);
     return batch;
   };
-  Loader loader(source, 0, 1);
+  Loader loader(source, 0, 1, {.workers = 2});
+  const auto made = [&] {
+    const LoaderStatistics statistics = loader.statistics();
+    return statistics.workers[0].batches + statistics.workers[1].batches;
+  };
   testing::wait_until([&] { return begun == 1; });
   loader.restore({0});
+  testing::wait_until([&] { return made() == 1; });
   gate.open();
+  testing::wait_until([&] { return made() == 2; });
   EXPECT_EQ(loader.next()->data.item<float>(), 1) << "the first is of the time before";
 }
 
