@@ -9,6 +9,7 @@
 
 #include "tests/support/file_server.h"
 #include "tests/support/job.h"
+#include "tests/support/real_data.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/wait_until.h"
 
@@ -87,9 +88,8 @@ TEST(DataInspect, ItsExitCodeTellsWhetherAllIsWhole) {
 class DataFetch : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* given = std::getenv("LOCKSTEP_TEST_DATA");
-    mnist_ = fs::path(given ? given : LOCKSTEP_TEST_DATA_DEFAULT) / "mnist";
-    if (!fs::exists(mnist_)) GTEST_SKIP() << "no " << mnist_ << "; set LOCKSTEP_TEST_DATA to have it fetched";
+    if (const std::string why = testing::missing_data(testing::mnist_files()); !why.empty()) GTEST_SKIP() << why;
+    mnist_ = testing::real_data() / "mnist";
     server_ = std::make_unique<FileServer>(mnist_.string());
   }
 

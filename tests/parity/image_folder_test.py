@@ -7,7 +7,8 @@ import unittest
 
 from torchvision.datasets import ImageFolder
 
-from pictures import DATA, image_probe
+from lockstep import DATA, need_data
+from pictures import image_probe
 
 
 class Folders(unittest.TestCase):
@@ -39,11 +40,16 @@ class Folders(unittest.TestCase):
 class Real(Folders):
     test_names_of_all_kinds = None
 
-    def test_real_sets(self):
-        for name in ("flowers/train", "flowers/val", "cifar10-small/train", "cifar10-small/val"):
-            if not (DATA / name).is_dir():
-                self.skipTest(f"no pictures in {DATA / name}")
-            self.compare(DATA / name)
+    def compare_real(self, name: str):
+        need_data(f"{name}/train", f"{name}/val")
+        for split in ("train", "val"):
+            self.compare(DATA / name / split)
+
+    def test_flowers(self):
+        self.compare_real("flowers")
+
+    def test_cifar(self):
+        self.compare_real("cifar10-small")
 
 
 if __name__ == "__main__":

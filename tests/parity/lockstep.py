@@ -4,11 +4,21 @@ import json
 import os
 import pathlib
 import subprocess
+import unittest
 
 from reference import Job
 
 BIN = pathlib.Path(os.environ["LOCKSTEP_BIN"]).resolve()
 DEADLINE_SECONDS = 1800
+DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA") or os.environ.get("LOCKSTEP_DATA", ""))
+MNIST_FILES = [f"mnist/{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")]
+
+
+def need_data(*names: str) -> None:
+    """The test is skipped when one of these files and folders of the real sets is not there."""
+    for name in names:
+        if not (DATA / name).exists():
+            raise unittest.SkipTest(f"no {DATA / name}")
 
 
 def probe(command: str, **request):

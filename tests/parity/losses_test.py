@@ -9,7 +9,6 @@ the control at the end of make_jobs().
 """
 import dataclasses
 import itertools
-import os
 import pathlib
 import tempfile
 import unittest
@@ -97,10 +96,8 @@ class Mnist(Losses, unittest.TestCase):
 
     @classmethod
     def make_data(cls, folder):
-        data_path = pathlib.Path(os.environ["LOCKSTEP_MNIST"])
-        if not data_path.exists():
-            raise unittest.SkipTest(f"no MNIST files in {data_path}")
-        return data_path
+        lockstep.need_data(*lockstep.MNIST_FILES)
+        return lockstep.DATA / "mnist"
 
 
 class Folder(Losses, unittest.TestCase):
@@ -109,10 +106,8 @@ class Folder(Losses, unittest.TestCase):
 
     @classmethod
     def make_data(cls, folder):
-        data_path = pathlib.Path(os.environ["LOCKSTEP_DATA"]) / "cifar10-small"
-        if not data_path.exists():
-            raise unittest.SkipTest(f"no pictures in {data_path}")
-        return data_path
+        lockstep.need_data("cifar10-small/train", "cifar10-small/val")
+        return lockstep.DATA / "cifar10-small"
 
     @classmethod
     def make_jobs(cls, data_path) -> list[Job]:

@@ -1,7 +1,6 @@
 """Pictures for the parity tests of lockstep/data, and what Lockstep makes of them."""
 import io
 import json
-import os
 import pathlib
 import struct
 import subprocess
@@ -13,9 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lockstep import BIN, DEADLINE_SECONDS
-
-DATA = pathlib.Path(os.environ.get("LOCKSTEP_DATA", ""))
+from lockstep import BIN, DATA, DEADLINE_SECONDS, need_data
 
 
 def image_probe(*arguments, **request) -> list[str]:
@@ -59,9 +56,8 @@ def load(path) -> Image.Image:
 
 def real_pictures(name: str, split: str, per_class: int) -> list[pathlib.Path]:
     """The first pictures of each class of a real set; the test is skipped when the set is not there."""
+    need_data(f"{name}/{split}")
     folder = DATA / name / split
-    if not folder.is_dir():
-        raise unittest.SkipTest(f"no pictures in {folder}")
     classes = sorted(path for path in folder.iterdir() if path.is_dir())
     return [picture for one in classes for picture in sorted(one.iterdir())[:per_class]]
 

@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "tests/support/idx_files.h"
 #include "tests/support/image_files.h"
+#include "tests/support/real_data.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 
@@ -22,9 +22,12 @@ using ::testing::HasSubstr;
 using testing::idx;
 using ::testing::IsEmpty;
 using testing::jpeg_file;
+using testing::missing_data;
+using testing::mnist_files;
 using ::testing::Not;
 using testing::picture;
 using testing::png_file;
+using testing::real_data;
 using testing::ScratchFolder;
 using ::testing::StartsWith;
 using testing::usage_error;
@@ -310,22 +313,28 @@ TEST(Inspect, RefusesWhatIsNoSet) {
   EXPECT_THAT(usage_error([&] { inspect(folder.write("a.gz", "no gzip")); }), HasSubstr("damaged gzip data"));
 }
 
-TEST(Inspect, TheRealSets) {
-  const char* given = std::getenv("LOCKSTEP_TEST_DATA");
-  const fs::path data = given ? given : LOCKSTEP_TEST_DATA_DEFAULT;
-  if (!fs::exists(data / "mnist"))
-    GTEST_SKIP() << "no " << data / "mnist"
-                 << "; set LOCKSTEP_TEST_DATA";
-  const Report mnist = inspect((data / "mnist").string());
+TEST(Inspect, TheRealMnist) {
+  if (const std::string why = missing_data(mnist_files()); !why.empty()) GTEST_SKIP() << why;
+  const Report mnist = inspect((real_data() / "mnist").string());
   EXPECT_EQ(mnist.parts[0].pictures, 60'000);
   EXPECT_EQ(counts(mnist.parts[1])[9], "9 1009");
   EXPECT_THAT(mnist.faults, IsEmpty());
-  const Report cifar = inspect((data / "cifar10-small").string());
+}
+
+TEST(Inspect, TheRealCifarPictures) {
+  if (const std::string why = missing_data({"cifar10-small/train", "cifar10-small/val"}); !why.empty()) {
+    GTEST_SKIP() << why;
+  }
+  const Report cifar = inspect((real_data() / "cifar10-small").string());
   EXPECT_EQ(cifar.parts[0].pictures, 1000);
   EXPECT_EQ(cifar.parts[1].pictures, 200);
   EXPECT_EQ(counts(cifar.parts[0])[0], "airplane 100");
   EXPECT_THAT(cifar.faults, IsEmpty());
-  const Report flowers = inspect((data / "flowers").string(), {.quick = true});
+}
+
+TEST(Inspect, TheRealFlowers) {
+  if (const std::string why = missing_data({"flowers/train", "flowers/val"}); !why.empty()) GTEST_SKIP() << why;
+  const Report flowers = inspect((real_data() / "flowers").string(), {.quick = true});
   EXPECT_EQ(flowers.parts[0].sizes.begin()->first, (Size{240, 145}));
   EXPECT_THAT(flowers.faults, IsEmpty());
 }

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "tests/support/gzip.h"
 #include "tests/support/idx_files.h"
+#include "tests/support/real_data.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 
@@ -144,10 +144,9 @@ TEST(LoadMnist, ChecksThatTheTwoFilesBelongTogether) {
 }
 
 TEST(LoadMnist, ReadsTheRealSet) {
-  const char* given = std::getenv("LOCKSTEP_TEST_DATA");
-  const std::filesystem::path folder = std::filesystem::path(given ? given : LOCKSTEP_TEST_DATA_DEFAULT) / "mnist";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder << "; set LOCKSTEP_TEST_DATA to have it read";
-  const MemoryPictures train = load_mnist(folder.string(), true), test = load_mnist(folder.string(), false);
+  if (const std::string why = testing::missing_data(testing::mnist_files()); !why.empty()) GTEST_SKIP() << why;
+  const std::string folder = testing::real_data() / "mnist";
+  const MemoryPictures train = load_mnist(folder, true), test = load_mnist(folder, false);
   EXPECT_EQ(train.size(), 60000);
   EXPECT_EQ(test.size(), 10000);
   double sum = 0, squares = 0;
