@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/StringUtil.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -75,15 +76,36 @@ std::string read_header(const InputFile& file) {
   return header;
 }
 
-void check_writable(const std::string& path, const TensorMap& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined()) throw UsageError("writing '" + path + "': tensor '" + name + "' is undefined");
-    if (name == "__metadata__") throw UsageError("writing '" + path + "': no tensor can be called __metadata__");
-    if (dtype_name(tensor.scalar_type()) == nullptr) {
-      throw UsageError("writing '" + path + "': tensor '" + name + "' has the dtype " +
-                       c10::toString(tensor.scalar_type()) + ", which safetensors does not know");
-    }
+// Why a tensor cannot be in a file; "" when it can.
+std::string obstacle(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "is undefined";
+  if (tensor.layout() != at::kStrided) {
+    return "has the layout " + c10::str(tensor.layout()) + ", only dense tensors can be written";
   }
+  if (tensor.is_meta()) return "is on the device meta and has no values";
+  if (dtype_name(tensor.scalar_type()) == nullptr) {
+    return std::string("has the dtype ") + c10::toString(tensor.scalar_type()) + ", which safetensors does not know";
+  }
+  return "";
+}
+
+void check_writable(const std::string& path, const TensorMap& tensors,
+                    const std::map<std::string, std::string>& metadata) {
+  const auto refuse = [&](const std::string& what) { throw UsageError("writing '" + path + "': " + what); };
+  for (const auto& [name, tensor] : tensors) {
+    const std::string who = "tensor '" + brief(name) + "' ";
+    if (!is_utf8(name)) refuse(who + "has a name that is no UTF-8");
+    if (name == "__metadata__") refuse("no tensor can be called __metadata__");
+    if (const std::string why = obstacle(tensor); !why.empty()) refuse(who + why);
+  }
+  for (const auto& [key, value] : metadata) {
+    if (!is_utf8(key) || !is_utf8(value)) refuse("metadata '" + brief(key) + "' are no UTF-8");
+  }
+}
+
+// The numbers that a tensor means, row-major: a conjugate or negative view says so by a mark alone.
+at::Tensor written_out(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
 }
 
 std::vector<TensorEntry> lay_out(const TensorMap& tensors) {
@@ -120,15 +142,18 @@ TensorMap read_safetensors(const std::string& path) {
 
 void write_safetensors(const std::string& path, const TensorMap& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  check_writable(path, tensors);
+  check_writable(path, tensors, metadata);
   const std::vector<TensorEntry> entries = lay_out(tensors);
   const std::string header = format_header(entries, metadata);
   const std::uint64_t length = header.size();
+  if (length > kLongestHeader) {
+    throw UsageError("writing '" + path + "': a header of " + std::to_string(length) + " bytes, 100 MB is the limit");
+  }
   base::AtomicFile file(path);
   file.write(&length, kLengthBytes);
   file.write(header.data(), header.size());
   for (const TensorEntry& entry : entries) {
-    const at::Tensor plain = tensors.at(entry.name).detach().cpu().contiguous();
+    const at::Tensor plain = written_out(tensors.at(entry.name));
     file.write(plain.const_data_ptr(), entry.end - entry.begin);
   }
   file.commit();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -13,6 +14,11 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kHeaderStart = 8;
+// The header, a tensor of it, the list of its sizes. What is deeper is refused while it is parsed: functions that call
+// themselves for each level (dump, a destructor) would find the end of the stack.
+constexpr int kDeepest = 3;
+// No operator of libtorch takes more.
+constexpr std::size_t kMostDimensions = 64;
 
 constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {
     {"F64", at::kDouble},
@@ -35,6 +41,14 @@ constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {
 
 [[noreturn]] void fail(const std::string& file, std::uint64_t offset, const std::string& what) {
   throw UsageError("'" + file + "': " + what + " at offset " + std::to_string(offset));
+}
+
+// A value that is not what belongs there.
+std::string described(const json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  if (value.is_string()) return '"' + brief(value.get_ref<const std::string&>()) + '"';
+  return value.dump();
 }
 
 // Checks one header against its file; all messages name a place.
@@ -62,16 +76,20 @@ class HeaderReader {
   // The parser keeps the last of equal keys; the format forbids them, so they are counted here.
   json parse() const {
     std::vector<std::set<std::string>> keys;
-    const auto refuse_twice = [&](int, json::parse_event_t event, json& value) {
+    const auto check = [&](int depth, json::parse_event_t event, json& value) {
+      const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+      if (opens && depth >= kDeepest) {
+        fail(file_, kHeaderStart, "the header is nested more than " + std::to_string(kDeepest) + " deep");
+      }
       if (event == json::parse_event_t::object_start) keys.emplace_back();
       if (event == json::parse_event_t::object_end) keys.pop_back();
       if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-        fail(file_, kHeaderStart, "name " + value.dump() + " twice in the header");
+        fail(file_, kHeaderStart, "name " + described(value) + " twice in the header");
       }
       return true;
     };
     try {
-      return json::parse(header_, refuse_twice);
+      return json::parse(header_, check);
     } catch (const json::exception& error) {
       const auto* where = dynamic_cast<const json::parse_error*>(&error);
       const std::uint64_t byte = where && where->byte > 0 ? where->byte - 1 : 0;
@@ -104,15 +122,16 @@ class HeaderReader {
     for (const auto& [text, dtype] : kDtypes) {
       if (value == text) return dtype;
     }
-    fail_at(name, "has the unknown dtype " + value.dump());
+    fail_at(name, "has the unknown dtype " + described(value));
   }
 
   std::vector<std::uint64_t> read_sizes(const std::string& name, const json& value) const {
-    if (!value.is_array()) fail_at(name, "has " + value.dump() + " where a list of sizes belongs");
+    if (!value.is_array()) fail_at(name, "has " + described(value) + " where a list of sizes belongs");
+    if (value.size() > kMostDimensions) fail_at(name, "has a list of " + std::to_string(value.size()) + " sizes");
     std::vector<std::uint64_t> sizes;
     for (const json& size : value) {
       if (!size.is_number_unsigned() || size.get<std::uint64_t>() > std::uint64_t(INT64_MAX)) {
-        fail_at(name, "has the impossible size " + size.dump());
+        fail_at(name, "has the impossible size " + described(size));
       }
       sizes.push_back(size.get<std::uint64_t>());
     }
@@ -125,9 +144,15 @@ class HeaderReader {
       fail_at(entry.name,
               "has the bytes " + range + " of data that are " + std::to_string(data_bytes_) + " bytes long");
     }
-    std::uint64_t bytes = c10::elementSize(entry.dtype);
+    // Strides count a size of 0 as 1, so they must fit where there are no values, too.
+    const std::uint64_t element = c10::elementSize(entry.dtype);
+    std::int64_t extent = std::int64_t(element);
+    std::uint64_t bytes = element;
     for (const std::int64_t size : entry.shape) {
-      if (__builtin_mul_overflow(bytes, std::uint64_t(size), &bytes)) fail_at(entry.name, "has an impossible shape");
+      if (__builtin_mul_overflow(extent, std::max<std::int64_t>(size, 1), &extent)) {
+        fail_at(entry.name, "has an impossible shape");
+      }
+      bytes *= std::uint64_t(size);
     }
     if (bytes != entry.end - entry.begin) {
       fail_at(entry.name, "has the bytes " + range + ", but shape and dtype make " + std::to_string(bytes));
@@ -144,7 +169,7 @@ class HeaderReader {
     for (const TensorEntry& entry : entries) {
       if (entry.begin != next) {
         const std::string kind = entry.begin < next ? "overlaps the one before" : "leaves a hole before it";
-        fail(file_, data_start + entry.begin, "tensor " + json(entry.name).dump() + " " + kind);
+        fail(file_, data_start + entry.begin, "tensor \"" + brief(entry.name) + "\" " + kind);
       }
       next = entry.end;
     }
@@ -153,9 +178,8 @@ class HeaderReader {
 
   // Offset: where the name stands in the header (the start when it is written with escapes).
   [[noreturn]] void fail_at(const std::string& name, const std::string& what) const {
-    const std::string quoted = json(name).dump();
-    const std::size_t place = header_.find(quoted);
-    fail(file_, kHeaderStart + (place == std::string_view::npos ? 0 : place), quoted + " " + what);
+    const std::size_t place = header_.find(json(name).dump());
+    fail(file_, kHeaderStart + (place == std::string_view::npos ? 0 : place), '"' + brief(name) + "\" " + what);
   }
 
   std::string_view header_;
@@ -179,6 +203,23 @@ std::string format_header(const std::vector<TensorEntry>& entries, const std::ma
   std::string text = root.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
+}
+
+std::string brief(std::string_view text) {
+  constexpr std::size_t kMost = 80;
+  if (text.size() <= kMost) return base::shown(text);
+  std::size_t most = kMost;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;  // no half character
+  return base::shown(text.substr(0, most)) + "...";
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    (void)json(text).dump();
+    return true;
+  } catch (const json::type_error&) {
+    return false;
+  }
 }
 
 const char* dtype_name(at::ScalarType dtype) {

@@ -25,8 +25,14 @@ struct TensorEntry {
 /// ranges. UsageError that names `file` and the offset in the file on anything wrong.
 std::vector<TensorEntry> parse_header(std::string_view header, std::uint64_t data_bytes, const std::string& file);
 
-/// The header's text, padded with spaces to a multiple of 8.
+/// The header's text, padded with spaces to a multiple of 8. Names and metadata must be UTF-8.
 std::string format_header(const std::vector<TensorEntry>& entries, const std::map<std::string, std::string>& metadata);
+
+/// What a file says, as a message shows it: base::shown(), cut off after 80 bytes.
+std::string brief(std::string_view text);
+
+/// Whether JSON can hold the text.
+bool is_utf8(const std::string& text);
 
 /// The format's name of a dtype ("F32"); null when it has none.
 const char* dtype_name(at::ScalarType dtype);

@@ -5,30 +5,34 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/safetensors_header.h"
 
 namespace lockstep::checkpoint {
 namespace {
+
+// A file of a million strange names makes no message of a million names.
+constexpr std::size_t kMostDifferences = 1000;
 
 std::vector<std::string> differences(const TensorMap& wanted, const TensorMap& given) {
   std::vector<std::string> found;
   for (const auto& [name, tensor] : wanted) {
     const auto other = given.find(name);
     if (other == given.end()) {
-      found.push_back("missing " + name);
+      found.push_back("missing " + brief(name));
       continue;
     }
     const at::Tensor& value = other->second;
     if (value.sizes() != tensor.sizes()) {
-      found.push_back("shape of " + name + " is " + c10::str(value.sizes()) + ", " + c10::str(tensor.sizes()) +
+      found.push_back("shape of " + brief(name) + " is " + c10::str(value.sizes()) + ", " + c10::str(tensor.sizes()) +
                       " expected");
     }
     if (value.scalar_type() != tensor.scalar_type()) {
-      found.push_back("dtype of " + name + " is " + c10::str(value.scalar_type()) + ", " +
+      found.push_back("dtype of " + brief(name) + " is " + c10::str(value.scalar_type()) + ", " +
                       c10::str(tensor.scalar_type()) + " expected");
     }
   }
   for (const auto& [name, value] : given) {
-    if (!wanted.contains(name)) found.push_back("unexpected " + name);
+    if (!wanted.contains(name)) found.push_back("unexpected " + brief(name));
   }
   return found;
 }
@@ -46,7 +50,12 @@ TensorMap state_dict(const torch::nn::Module& module) {
 
 void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::string& source) {
   const TensorMap state = state_dict(module);
-  const std::vector<std::string> found = differences(state, tensors);
+  std::vector<std::string> found = differences(state, tensors);
+  if (found.size() > kMostDifferences) {
+    const std::size_t more = found.size() - kMostDifferences;
+    found.resize(kMostDifferences);
+    found.push_back("and " + std::to_string(more) + " more");
+  }
   if (!found.empty()) throw UsageError(source + " does not fit the model: " + base::join(found, "; "));
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : state) at::Tensor(tensor).copy_(tensors.at(name));

@@ -13,8 +13,9 @@ namespace lockstep::checkpoint {
 TensorMap state_dict(const torch::nn::Module& module);
 
 /// Copies `tensors` into the module's parameters and buffers. Names, shapes and dtypes must
-/// be exactly the module's: otherwise one UsageError lists every difference, and the module
-/// is untouched. `source` says where the tensors are from ("file w.safetensors").
+/// be exactly the module's: otherwise one UsageError lists every difference (the first
+/// thousand of them, names cut off after 80 bytes), and the module is untouched. `source` says where the tensors are
+/// from ("file w.safetensors").
 void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::string& source);
 
 }  // namespace lockstep::checkpoint

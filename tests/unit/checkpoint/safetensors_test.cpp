@@ -42,6 +42,13 @@ std::string tensor(const std::string& dtype, const std::string& shape, const std
   return R"({"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + range + "}";
 }
 
+// 64 sizes, and a comma.
+const std::string kOnes = [] {
+  std::string ones;
+  for (int i = 0; i < 64; ++i) ones += "1,";
+  return ones;
+}();
+
 TEST(Safetensors, EveryDtypeComesBackBitForBit) {
   const ScratchFolder folder;
   TensorMap tensors;
@@ -69,6 +76,30 @@ TEST(Safetensors, WritesAnyStridesRowMajor) {
   const std::string path = folder.file("a");
   write_safetensors(path, tensors);
   expect_equal(tensors, read_safetensors(path));
+}
+
+// Sixty-four sizes and the largest strides that fit.
+TEST(Safetensors, ReadsTheLargestShapes) {
+  const ScratchFolder folder;
+  const std::string header = R"({"a":)" + tensor("U8", "[0,4611686018427387904]", "[0,0]") + R"(,"b":)" +
+                             tensor("U8", "[" + kOnes.substr(0, kOnes.size() - 1) + "]", "[0,1]") + "}";
+  const TensorMap tensors = read_safetensors(folder.write("a", file_of(header, "x")));
+  EXPECT_EQ(tensors.at("a").size(1), std::int64_t(1) << 62);
+  EXPECT_EQ(tensors.at("b").dim(), 64);
+}
+
+// Views of the memory of other numbers.
+TEST(Safetensors, WritesTheNumbersOfConjugateAndNegativeViews) {
+  const ScratchFolder folder;
+  const at::Tensor numbers = torch::view_as_complex(torch::rand({3, 4, 2}) + 1);
+  const TensorMap tensors = {
+      {"conjugate", numbers.conj()}, {"negative", at::imag(numbers.conj())}, {"both", at::imag(numbers.conj()).t()}};
+  ASSERT_TRUE(tensors.at("conjugate").is_conj());
+  ASSERT_TRUE(tensors.at("negative").is_neg());
+  write_safetensors(folder.file("a"), tensors);
+  for (const auto& [name, tensor] : read_safetensors(folder.file("a"))) {
+    EXPECT_TRUE(at::equal(tensor, tensors.at(name).resolve_conj().resolve_neg())) << name;
+  }
 }
 
 TEST(Safetensors, TheFileIsByteForByteWhatTheFormatSays) {
@@ -126,6 +157,9 @@ struct Hostile {
 };
 
 const std::string kFour(4, 'x');
+// Two megabytes, which a function that calls itself for each level does not survive.
+const std::string kDeep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+const std::string kName(1000, 'n');
 
 std::vector<Hostile> hostile_headers() {
   const std::string good = tensor("F32", "[1]", "[0,4]");
@@ -149,6 +183,11 @@ std::vector<Hostile> hostile_headers() {
       {R"({"w":)" + tensor("F32", "[18446744073709551615]", "[0,4]") + "}", kFour,
        "impossible size 18446744073709551615"},
       {R"({"w":)" + tensor("F32", "[4294967296,4294967296,4]", "[0,4]") + "}", kFour, "\"w\" has an impossible shape"},
+      {R"({"w":)" + tensor("U8", "[0,4611686018427387904,4611686018427387904]", "[0,0]") + "}", "",
+       "\"w\" has an impossible shape"},
+      {R"({"w":)" + tensor("U8", "[4611686018427387904,4611686018427387904,0]", "[0,0]") + "}", "",
+       "\"w\" has an impossible shape"},
+      {R"({"w":)" + tensor("F64", "[0,4611686018427387904]", "[0,0]") + "}", "", "\"w\" has an impossible shape"},
       {R"({"w":)" + tensor("F32", "[2]", "[0,4]") + "}", kFour, "bytes [0, 4), but shape and dtype make 8"},
       {R"({"w":)" + tensor("F32", "[1]", "[0,4,4]") + "}", kFour, "\"w\" does not have two data_offsets"},
       {R"({"w":)" + tensor("F32", "[1]", "[4,0]") + "}", kFour, "bytes [4, 0) of data that are 4 bytes long"},
@@ -159,7 +198,23 @@ std::vector<Hostile> hostile_headers() {
        "\"w\" leaves a hole before it"},
       {R"({"w":)" + good + "}", "xxxxx", "trailing bytes that belong to no tensor"},
       {"{}", "x", "trailing bytes that belong to no tensor at offset 10"},
-      {std::string(100000, '['), "", "the header is no valid JSON"},
+      {std::string(100000, '['), "", "the header is nested more than 3 deep"},
+      {R"({"w":{"dtype":)" + kDeep + R"(,"shape":[1],"data_offsets":[0,4]}})", kFour, "nested more than 3 deep"},
+      {R"({"w":)" + tensor("F32", kDeep, "[0,4]") + "}", kFour, "nested more than 3 deep"},
+      {R"({"w":)" + tensor("F32", "[1]", kDeep) + "}", kFour, "nested more than 3 deep"},
+      {R"({"__metadata__":{"a":)" + kDeep + "}}", "", "nested more than 3 deep"},
+      {R"({"w":)" + kDeep + "}", kFour, "nested more than 3 deep"},
+      {R"({"w":)" + tensor("F32", "[[1]]", "[0,4]") + "}", kFour, "nested more than 3 deep"},
+      {R"({"w":)" + tensor("F32", R"({"a":1})", "[0,4]") + "}", kFour, "\"w\" has an object where a list of sizes"},
+      {R"({"w":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", kFour, "\"w\" has the unknown dtype a list"},
+      {R"({"w":{"dtype":")" + kName + R"(","shape":[1],"data_offsets":[0,4]}})", kFour,
+       "the unknown dtype \"" + kName.substr(0, 80) + "...\" at"},
+      {R"({"w":)" + tensor("F32", R"([")" + kName + R"("])", "[0,4]") + "}", kFour,
+       "the impossible size \"" + kName.substr(0, 80) + "...\" at"},
+      {"{\"" + kName + "\":7}", kFour, "\"" + kName.substr(0, 80) + "...\" does not have exactly"},
+      {"{\"" + kName + "\":7,\"" + kName + "\":7}", kFour, "name \"" + kName.substr(0, 80) + "...\" twice"},
+      {R"({"a\nb":7})", kFour, R"("a\nb" does not have exactly)"},
+      {R"({"w":)" + tensor("F32", "[" + kOnes + "1]", "[0,4]") + "}", kFour, "\"w\" has a list of 65 sizes"},
   };
 }
 
@@ -170,6 +225,7 @@ TEST(Safetensors, NamesFileAndOffsetOfEachFault) {
     const std::string message = usage_error([&] { read_safetensors(path); });
     EXPECT_THAT(message, HasSubstr(hostile.complaint));
     EXPECT_THAT(message, ::testing::AllOf(HasSubstr("'" + path + "': "), HasSubstr(" at offset ")));
+    EXPECT_LT(message.size(), 400u);
   }
 }
 
@@ -205,6 +261,21 @@ TEST(Safetensors, RefusesTensorsItCannotWriteAndLeavesTheOldFile) {
                 write_safetensors(path, {{"__metadata__", torch::rand({2})}});
               }),
               HasSubstr("can be called __metadata__"));
+  EXPECT_THAT(usage_error([&] {
+                write_safetensors(path, {{"w", torch::eye(2).to_sparse()}});
+              }),
+              HasSubstr("tensor 'w' has the layout Sparse, only dense tensors can be written"));
+  EXPECT_THAT(usage_error([&] {
+                write_safetensors(path, {{"w", torch::empty({2}, at::TensorOptions().device(at::kMeta))}});
+              }),
+              HasSubstr("tensor 'w' is on the device meta"));
+  EXPECT_THAT(usage_error([&] {
+                write_safetensors(path, {{"w\xff", torch::rand({2})}});
+              }),
+              HasSubstr("tensor 'w\\xff' has a name that is no UTF-8"));
+  for (const auto& [key, value] : {std::pair("a\xff", "b"), std::pair("a", "b\xff")}) {
+    EXPECT_THAT(usage_error([&] { write_safetensors(path, {}, {{key, value}}); }), HasSubstr("are no UTF-8"));
+  }
   EXPECT_THAT(usage_error([&] { write_safetensors(folder.file("no/a"), {}); }), HasSubstr("No such file or directory"));
   EXPECT_EQ(read_file(path), "old");
   EXPECT_EQ(folder.entries(), 1u);

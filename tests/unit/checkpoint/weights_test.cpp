@@ -48,6 +48,17 @@ TEST(Weights, EveryDifferenceIsListedAndNothingIsCopied) {
   EXPECT_NE(state_dict(*model).at("fc2.weight").abs().max().item<float>(), 0);
 }
 
+TEST(Weights, StrangeNamesMakeNoEndlessMessage) {
+  const auto model = models::make_model("mlp");
+  TensorMap tensors = state_dict(*model);
+  tensors.emplace("two\nlines" + std::string(100'000, 'x'), torch::zeros({1}));
+  for (int i = 0; i < 2000; ++i) tensors.emplace("z" + std::to_string(i), torch::zeros({1}));
+  const std::string message = testing::usage_error([&] { load_into(*model, tensors, "w"); });
+  EXPECT_NE(message.find("unexpected two\\nlines"), std::string::npos);
+  EXPECT_NE(message.find("; and 1001 more"), std::string::npos);
+  EXPECT_LT(message.size(), 20'000u);
+}
+
 TEST(StateDict, LeavesUndefinedEntriesOut) {
   torch::nn::BatchNorm1d norm(torch::nn::BatchNorm1dOptions(3).track_running_stats(false));
   EXPECT_EQ(state_dict(*norm).size(), 2u);
