@@ -73,11 +73,11 @@ lint:
 	@scripts/bootstrap --lint
 	scripts/check_includes
 	scripts/check_tree
-	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
+	scripts/check_format
 
 format:
 	@scripts/bootstrap --lint
-	git ls-files '*.h' '*.cpp' | xargs clang-format -i
+	scripts/check_format --write
 
 install: all
 	cmake --install build --prefix $(PREFIX)
