@@ -9,15 +9,16 @@
 
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/reduce/reduce.h"
+#include "lockstep/comm/shm/reduction_of.h"
 
 namespace lockstep::comm {
 namespace {
 
-// Tensors in shared memory up to so many bytes go through the staging areas all the same: one meeting and a copy
-// instead of two meetings.
-constexpr std::size_t kCopied = std::size_t(8) << 10;
+// So many bytes go through the staging areas at once, wherever the tensor lies: one meeting, after which every rank
+// reads what all have written. Larger ones take two meetings, and each rank does its part for all.
+constexpr std::size_t kAtOnce = std::size_t(4) << 10;
 
-// The parts that the ranks reduce of a tensor in shared memory begin on such edges: whole cache lines.
+// The parts that the ranks reduce for all begin on such edges: whole cache lines.
 constexpr std::size_t kEdge = 64;
 
 std::string describe(const CollectiveNote& note) {
@@ -50,43 +51,6 @@ class InCollective {
 };
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
-
-Element element_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return Element::float32;
-    case at::kDouble:
-      return Element::float64;
-    case at::kBFloat16:
-      return Element::bfloat16;
-    case at::kHalf:
-      return Element::float16;
-    case at::kChar:
-      return Element::int8;
-    case at::kInt:
-      return Element::int32;
-    case at::kLong:
-      return Element::int64;
-    default:
-      return Element::uint8;  // and bool, whose bytes are 0 and 1
-  }
-}
-
-Reduction reduction_of(at::ScalarType dtype, ReduceOp op, int size) {
-  const bool logical = dtype == at::kBool;
-  switch (op) {
-    case ReduceOp::min:
-      return {element_of(dtype), Combine::min};
-    case ReduceOp::max:
-      return {element_of(dtype), Combine::max};
-    case ReduceOp::product:
-      return {element_of(dtype), logical ? Combine::min : Combine::product};
-    case ReduceOp::mean:
-      return {element_of(dtype), Combine::sum, 1.0 / size};
-    default:
-      return {element_of(dtype), logical ? Combine::max : Combine::sum};
-  }
-}
 
 // Where rank `rank`'s part of `elements` begins, on an edge of cache lines.
 std::size_t part_begin(std::size_t elements, std::size_t width, int rank, int size) {
@@ -127,8 +91,7 @@ void ShmGroup::check_notes(const CollectiveNote& mine, int which) {
 }
 
 Place ShmGroup::place_of(const Load& load) const {
-  const std::size_t bytes = load.elements * load.width;
-  return load.data == nullptr || bytes <= kCopied ? Place{} : tensors_.find(load.data, bytes);
+  return load.data == nullptr || load.bytes() <= kAtOnce ? Place{} : tensors_.find(load.data, load.bytes());
 }
 
 Place ShmGroup::place_at(int peer) const {
@@ -137,17 +100,15 @@ Place ShmGroup::place_at(int peer) const {
   return place;
 }
 
-template <class Write, class Read, class Direct>
-void ShmGroup::exchange(const Load& load, Write&& write, Read&& read, Direct&& direct) {
-  InCollective in_collective(node_.member);
+template <class Write>
+ShmGroup::Route ShmGroup::begin(const Load& load, Write&& write) {
   const std::size_t n = load.elements;
-  if (n * load.width <= Post::kPayload) {
+  if (load.bytes() <= Post::kPayload) {
     meet(load.note, [&](std::byte* payload) {
       if (n > 0) write(payload, std::size_t(0), n);
     });
     for (int peer = 0; peer < size(); ++peer) by_rank_[std::size_t(peer)] = staging_.post(peer, post_).payload;
-    if (n > 0) read(by_rank_, std::size_t(0), n);
-    return;
+    return Route::posts;
   }
   const Place mine = place_of(load);
   // A tensor that is not in shared memory has its first chunk in place when it says so.
@@ -160,32 +121,66 @@ void ShmGroup::exchange(const Load& load, Write&& write, Read&& read, Direct&& d
     nobody = nobody && region == 0;
     everybody = everybody && region == mine.region;
   }
-  if (everybody) return exchange_directly(mine, direct);
-  if (!nobody) half_ = 1 - half_;  // the first chunk of some was in vain; by now all know it
-  exchange_chunks(load, nobody, write, read);
+  if (everybody) {
+    for (int peer = 0; peer < size(); ++peer) by_rank_[std::size_t(peer)] = tensors_.peer_data(place_at(peer), peer);
+    return Route::direct;
+  }
+  if (nobody) return Route::staged;
+  half_ = 1 - half_;  // the first chunk of some was in vain; by now all know it
+  write(staging_.half(rank(), half_), std::size_t(0), std::min(n, Staging::kHalf / load.width));
+  node_.member.barrier();
+  return Route::staged;
 }
 
-template <class Direct>
-void ShmGroup::exchange_directly(Place mine, Direct&& direct) {
-  for (int peer = 0; peer < size(); ++peer)
-    by_rank_[std::size_t(peer)] = tensors_.peer_data({mine.region, place_at(peer).offset}, peer);
-  half_ = 1 - half_;
-  direct(by_rank_);
-  node_.member.barrier();
+void ShmGroup::point_to_halves(int half) {
+  for (int peer = 0; peer < size(); ++peer) by_rank_[std::size_t(peer)] = staging_.half(peer, half);
+}
+
+template <class Write, class Read, class Direct>
+void ShmGroup::exchange(const Load& load, Write&& write, Read&& read, Direct&& direct) {
+  InCollective in_collective(node_.member);
+  switch (begin(load, write)) {
+    case Route::posts:
+      if (load.elements > 0) read(by_rank_, std::size_t(0), load.elements);
+      return;
+    case Route::direct:
+      direct(by_rank_);
+      return node_.member.barrier();
+    case Route::staged:
+      return exchange_chunks(load, write, read);
+  }
 }
 
 template <class Write, class Read>
-void ShmGroup::exchange_chunks(const Load& load, bool first_is_there, Write&& write, Read&& read) {
+void ShmGroup::exchange_chunks(const Load& load, Write&& write, Read&& read) {
   const std::size_t chunk = Staging::kHalf / load.width;
   for (std::size_t first = 0; first < load.elements; first += chunk) {
     const std::size_t n = std::min(chunk, load.elements - first);
     const int half = std::exchange(half_, 1 - half_);
-    if (first > 0 || !first_is_there) {
+    if (first > 0) {
       write(staging_.half(rank(), half), first, n);
       node_.member.barrier();
     }
-    for (int peer = 0; peer < size(); ++peer) by_rank_[std::size_t(peer)] = staging_.half(peer, half);
+    point_to_halves(half);
     read(by_rank_, first, n);
+  }
+}
+
+// One meeting for a chunk and one more: behind the meeting of chunk c all have written chunk c and are done with
+// working on chunk c - 1. A half is free for its own rank as soon as that has taken the result out.
+template <class Write, class Work, class Take>
+void ShmGroup::work_on_chunks(const Load& load, Write&& write, Work&& work, Take&& take) {
+  const std::size_t chunk = Staging::kHalf / load.width;
+  const auto length = [&](std::size_t first) { return std::min(chunk, load.elements - first); };
+  for (std::size_t first = 0; first < load.elements; first += chunk) {
+    const int half = std::exchange(half_, 1 - half_);
+    const std::size_t next = first + chunk;
+    if (first > 0) take(staging_.half(rank(), half_), first - chunk, chunk);
+    point_to_halves(half);
+    work(by_rank_, first, length(first));
+    if (next < load.elements) write(staging_.half(rank(), half_), next, length(next));
+    node_.member.barrier();
+    if (next >= load.elements) take(staging_.half(rank(), half), first, length(first));
   }
 }
 
@@ -200,17 +195,50 @@ void ShmGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   std::byte* data = bytes_of(tensor);
   const std::size_t width = tensor.element_size();
   const auto elements = std::size_t(tensor.numel());
+  const Load load{make_note(Collective::all_reduce, int(op), tensor), elements, width, data};
   const Reduction reduction = reduction_of(tensor.scalar_type(), op, size());
+  // Each rank reduces its part of all ranks' data and leaves the result with all.
+  const auto reduce_part = [&](const std::vector<std::byte*>& parts, std::size_t n) {
+    tree_reduce(reduction, {parts.data(), size(), parts.data(), size()}, part_begin(n, width, rank(), size()),
+                part_begin(n, width, rank() + 1, size()));
+  };
+  if (load.bytes() > kAtOnce) return reduce_in_parts(load, data, reduce_part);
   exchange(
-      {make_note(Collective::all_reduce, int(op), tensor), elements, width, data},
+      load,
       [&](std::byte* part, std::size_t first, std::size_t n) { std::memcpy(part, data + first * width, n * width); },
-      [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
+      [&](std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
         std::byte* out = data + first * width;
+        parts[std::size_t(rank())] = out;
         tree_reduce(reduction, {parts.data(), size(), &out, 1}, 0, n);
       },
-      [&](const std::vector<std::byte*>& tensors) {
-        tree_reduce(reduction, {tensors.data(), size(), tensors.data(), size()},
-                    part_begin(elements, width, rank(), size()), part_begin(elements, width, rank() + 1, size()));
+      [](const std::vector<std::byte*>&) {});
+}
+
+// Of a chunk only what the peers reduce goes through this rank's half; its own part it reduces where the data is.
+template <class Reduce>
+void ShmGroup::reduce_in_parts(const Load& load, std::byte* data, Reduce&& reduce) {
+  InCollective in_collective(node_.member);
+  const auto copy_others = [&](std::byte* to, const std::byte* from, std::size_t n) {
+    const std::size_t mine = part_begin(n, load.width, rank(), size()) * load.width;
+    const std::size_t rest = part_begin(n, load.width, rank() + 1, size()) * load.width;
+    std::memcpy(to, from, mine);
+    std::memcpy(to + rest, from + rest, n * load.width - rest);
+  };
+  const auto write = [&](std::byte* half, std::size_t first, std::size_t n) {
+    copy_others(half, data + first * load.width, n);
+  };
+  if (begin(load, write) == Route::direct) {
+    reduce(by_rank_, load.elements);
+    return node_.member.barrier();
+  }
+  work_on_chunks(
+      load, write,
+      [&](std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
+        parts[std::size_t(rank())] = data + first * load.width;
+        reduce(parts, n);
+      },
+      [&](const std::byte* half, std::size_t first, std::size_t n) {
+        copy_others(data + first * load.width, half, n);
       });
 }
 

@@ -31,12 +31,20 @@ class ShmGroup final : public Group {
     std::size_t elements = 0;
     std::size_t width = 0;
     const std::byte* data = nullptr;  ///< of this rank, where it could be in shared memory
+    std::size_t bytes() const { return elements * width; }
   };
+  /// The way of a collective's data: in the posts; shared tensors, in place; a chunk at a time.
+  enum class Route { posts, direct, staged };
 
   /// Says what this rank is calling and waits until all have. fill(payload) puts something small along.
   template <class Fill>
   void meet(const CollectiveNote& note, Fill&& fill);
   void check_notes(const CollectiveNote& mine, int which);
+
+  /// The first meeting of a collective, after which all know its way. by_rank_ then points to all ranks' posts or
+  /// shared tensors; when staged, what write(part, first, n) of each rank has put into the first chunk is there.
+  template <class Write>
+  Route begin(const Load& load, Write&& write);
 
   /// Gives read(by_rank_, first, n) what write(part, first, n) of each rank has put there, a chunk at a time;
   /// or, when all ranks' data is in shared memory, direct(by_rank_) the data itself, which no rank leaves before
@@ -44,9 +52,15 @@ class ShmGroup final : public Group {
   template <class Write, class Read, class Direct>
   void exchange(const Load& load, Write&& write, Read&& read, Direct&& direct);
   template <class Write, class Read>
-  void exchange_chunks(const Load& load, bool first_is_there, Write&& write, Read&& read);
-  template <class Direct>
-  void exchange_directly(Place mine, Direct&& direct);
+  void exchange_chunks(const Load& load, Write&& write, Read&& read);
+
+  /// The same for work that is shared out: work(by_rank_, first, n) of each rank changes its part of all ranks'
+  /// halves, take(half, first, n) sees what all have made of this rank's own.
+  template <class Write, class Work, class Take>
+  void work_on_chunks(const Load& load, Write&& write, Work&& work, Take&& take);
+  template <class Reduce>
+  void reduce_in_parts(const Load& load, std::byte* data, Reduce&& reduce);
+  void point_to_halves(int half);
   Place place_of(const Load& load) const;
   Place place_at(int peer) const;
   Region make_region(std::size_t bytes);

@@ -3,7 +3,8 @@
 // Where a node's ranks meet for a collective. Every rank has two posts, which say what it is calling
 // and carry what is small, and two halves, through which tensors go that do not live in shared
 // memory, a chunk at a time. Posts and halves are used in turn, so that one meeting per collective
-// or chunk is enough: whoever has come to meeting c+1 has finished reading what meeting c was for.
+// or chunk is enough: whoever has come to meeting c+1 has finished what meeting c was for, reading
+// the others' halves or working in them.
 
 #include <atomic>
 #include <cstddef>
