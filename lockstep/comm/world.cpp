@@ -8,6 +8,7 @@
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
+#include "lockstep/memory/caching_allocator.h"
 #include "lockstep/rendezvous/segment_exchange.h"
 
 namespace lockstep::comm {
@@ -24,6 +25,7 @@ World init(InitOptions options) {
     group = std::make_shared<ShmGroup>(rendezvous::share_segment(place, options.timeout), place.local_rank,
                                        options.timeout);
   }
+  memory::set_local_ranks(group->node().member.size());
   speak_before_terminating(group);
   return {std::move(place), std::move(group)};
 }

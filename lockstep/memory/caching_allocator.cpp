@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -56,10 +57,10 @@ std::size_t memory_of_this_process() {
   return bytes;
 }
 
-int processes_of_this_node() {
-  const char* const value = std::getenv("LOCAL_WORLD_SIZE");
-  return value ? std::atoi(value) : 1;
-}
+std::atomic<int> local_ranks = 1;
+std::atomic<bool> shares_memory = false;  ///< the limit is the default one
+
+void set_default_limit() { block_cache::set_limit(default_max_kept(memory_of_this_process(), local_ranks)); }
 
 }  // namespace
 
@@ -76,11 +77,20 @@ std::size_t default_max_kept(std::size_t memory, int processes) {
 void use_caching_allocator(const CachingOptions& options) {
   const char* const wish = std::getenv("LOCKSTEP_ALLOCATOR");
   if (!asks_for_cache(wish ? wish : "")) return;
-  block_cache::set_limit(options.max_kept_bytes > 0
-                             ? options.max_kept_bytes
-                             : default_max_kept(memory_of_this_process(), processes_of_this_node()));
+  shares_memory = options.max_kept_bytes == 0;
+  if (shares_memory)
+    set_default_limit();
+  else
+    block_cache::set_limit(options.max_kept_bytes);
   c10::SetCPUAllocator(&allocator(), /*priority=*/1);
 }
+
+void set_local_ranks(int ranks) {
+  local_ranks = ranks;
+  if (shares_memory) set_default_limit();
+}
+
+std::size_t max_kept_bytes() { return block_cache::limit(); }
 
 bool uses_caching_allocator() { return c10::GetCPUAllocator() == &allocator(); }
 

@@ -19,7 +19,7 @@ namespace lockstep::memory {
 
 struct CachingOptions {
   /// The most that is kept for reuse, in bytes. 0: half of the memory that this process's control groups and the
-  /// machine allow, shared out among the processes of the node (LOCAL_WORLD_SIZE, where a launcher has set it).
+  /// machine allow, from lockstep::init() on shared out among the ranks of the node.
   std::size_t max_kept_bytes = 0;
 };
 
@@ -28,6 +28,13 @@ struct CachingOptions {
 /// installed, "caching" is the same as not set; another value is a UsageError.
 /// Not while other threads make tensors: libtorch's list of allocators has no lock.
 void use_caching_allocator(const CachingOptions& options = {});
+
+/// How many processes of the job share this machine's memory: the default limit is this one's part. lockstep::init()
+/// says it; 1 before.
+void set_local_ranks(int ranks);
+
+/// The most that is kept now, in bytes.
+std::size_t max_kept_bytes();
 
 /// Whether CPU tensors made now would use it.
 bool uses_caching_allocator();

@@ -70,6 +70,21 @@ TEST_F(CachingAllocator, TheLimitIsAnOption) {
   EXPECT_LE(memory_stats().bytes_kept, 1 << 20);
 }
 
+TEST_F(CachingAllocator, TheDefaultLimitIsSharedAmongTheRanksOfTheNode) {
+  setenv("LOCAL_WORLD_SIZE", "7", 1);  // mpirun and srun do not set it, and it is not asked
+  use_caching_allocator();
+  const std::size_t alone = max_kept_bytes();
+  set_local_ranks(4);
+  EXPECT_EQ(max_kept_bytes(), alone / 4);
+  use_caching_allocator();
+  EXPECT_EQ(max_kept_bytes(), alone / 4);
+  use_caching_allocator({.max_kept_bytes = 1 << 20});
+  set_local_ranks(2);
+  EXPECT_EQ(max_kept_bytes(), std::size_t(1) << 20);
+  set_local_ranks(1);
+  unsetenv("LOCAL_WORLD_SIZE");
+}
+
 // Each in a process of its own, for an allocator is installed for good.
 
 int system_stays() {
