@@ -3,6 +3,8 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <typeinfo>
+
 namespace lockstep::amp {
 namespace {
 
@@ -10,7 +12,7 @@ namespace nn = torch::nn;
 
 template <class... Impls>
 bool is_any(const nn::Module& module) {
-  return ((dynamic_cast<const Impls*>(&module) != nullptr) || ...);
+  return ((typeid(module) == typeid(Impls)) || ...);
 }
 
 bool multiplies(const nn::Module& module) {
@@ -22,11 +24,11 @@ bool multiplies(const nn::Module& module) {
 
 std::unordered_set<const at::TensorImpl*> bf16_parameters(const nn::Module& module) {
   std::unordered_set<const at::TensorImpl*> found;
-  for (const std::shared_ptr<nn::Module>& part : module.modules()) {
-    if (!multiplies(*part)) continue;
+  std::unordered_set<const at::TensorImpl*> others;
+  for (const std::shared_ptr<nn::Module>& part : module.modules())
     for (const at::Tensor& parameter : part->parameters(/*recurse=*/false))
-      if (parameter.defined()) found.insert(parameter.unsafeGetTensorImpl());
-  }
+      if (parameter.defined()) (multiplies(*part) ? found : others).insert(parameter.unsafeGetTensorImpl());
+  std::erase_if(found, [&](const at::TensorImpl* parameter) { return others.contains(parameter); });
   return found;
 }
 

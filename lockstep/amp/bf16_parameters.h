@@ -8,8 +8,11 @@
 
 namespace lockstep::amp {
 
-/// The parameters of `module` that autocast casts to bfloat16 wherever they are used: weights and biases of
-/// Linear, Bilinear, convolutions and transposed convolutions. BatchNorm and the like keep float32.
+/// The parameters of `module` that autocast casts to bfloat16 wherever its submodules use them: weights and biases of
+/// Linear, Bilinear, convolutions and transposed convolutions. BatchNorm and the like keep float32, and so do classes
+/// derived from those, whose forward may do anything, and parameters that another kind of module has as well (a tied
+/// Embedding). What forward functions read beside their modules cannot be seen here: a parameter of a Linear that
+/// F::embedding or a penalty reads is bfloat16 there.
 std::unordered_set<const at::TensorImpl*> bf16_parameters(const torch::nn::Module& module);
 
 }  // namespace lockstep::amp

@@ -1,7 +1,6 @@
 // bfloat16 and channels-last: the same bits for any number of ranks, float32 masters behind bfloat16 copies.
 
 #include <gtest/gtest.h>
-#include <torch/autograd.h>
 #include <torch/optim/sgd.h>
 
 #include "tests/support/ranks.h"
@@ -194,6 +193,61 @@ TEST(MixedPrecision, ClippingDoesNotDependOnTheRanks) {
   }
 }
 
+// Ties a linear layer to a lookup, and adds a penalty, in forward functions alone.
+struct TiedImpl : torch::nn::Module {
+  explicit TiedImpl(bool registered) {
+    if (registered) register_parameter("table", fc->weight);
+  }
+  at::Tensor forward(const at::Tensor& words) {
+    rows = torch::nn::functional::embedding(words, fc->weight);
+    penalty = fc->weight.square().sum();
+    product = fc(rows);
+    return product;
+  }
+  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(20, 20));
+  at::Tensor rows, penalty, product;
+};
+TORCH_MODULE(Tied);
+
+TEST(MixedPrecision, WhatForwardReadsBesideItsModulesIsBFloat16UnlessItIsRegisteredThere) {
+  for (const bool registered : {false, true})
+    run_ranks(RankKind::single, 1, [&](auto group) {
+      Tied model(registered);
+      DistributedDataParallel ddp(model, group, kBf16);
+      optim::SGD optimizer(ddp);
+      ddp(torch::tensor({3, 1})).sum().backward();
+      const at::ScalarType seen = registered ? torch::kFloat : torch::kBFloat16;
+      EXPECT_EQ(model->fc->weight.scalar_type(), seen);
+      EXPECT_EQ(model->fc->bias.scalar_type(), torch::kBFloat16);
+      EXPECT_EQ(model->rows.scalar_type(), seen);
+      EXPECT_EQ(model->penalty.scalar_type(), seen);
+      EXPECT_EQ(model->product.scalar_type(), torch::kBFloat16) << "the product is autocast's either way";
+      optimizer.step();
+    });
+}
+
+// Standardises its weight, which autocast computes in float32.
+struct StandardisedImpl : torch::nn::Conv2dImpl {
+  StandardisedImpl() : Conv2dImpl(torch::nn::Conv2dOptions(3, 4, 3)) {}
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor standard = weight - weight.mean();
+    EXPECT_EQ(standard.scalar_type(), torch::kFloat);
+    return torch::conv2d(x, standard, bias);
+  }
+};
+TORCH_MODULE(Standardised);
+
+TEST(MixedPrecision, ADerivedLayerKeepsFloat32) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    Standardised model;
+    DistributedDataParallel ddp(model, group, kBf16);
+    optim::SGD optimizer(ddp);
+    ddp(torch::randn({2, 3, 8, 8})).sum().backward();
+    optimizer.step();
+    EXPECT_EQ(ddp.steps(), 1u);
+  });
+}
+
 TEST(MixedPrecisionDeathTest, AStrayInPlaceEditNamesTheParameter) {
   EXPECT_DEATH(run_ranks(RankKind::single, 1,
                          [](auto group) {
@@ -274,79 +328,6 @@ TEST(ChannelsLast, ChangesNoInitialWeightAndFollowsTheOtherFormat) {
       EXPECT_TRUE(torch::equal(item.value(), last->named_parameters()[item.key()])) << item.key();
     const at::Tensor pictures = torch::randn({2, 3, 8, 8});
     EXPECT_TRUE(torch::allclose(plain(pictures), ddp(pictures), 1e-4, 1e-5));
-  });
-}
-
-// ---- gradients computed in their slots
-
-TEST(DirectGradients, GiveTheSameBitsAsCopiedOnes) {
-  for (const Amp amp : {Amp::none, Amp::bf16})
-    for (int ranks : {1, 3}) {
-      SmallJob job{.shards = 4, .amp = amp};
-      const std::string direct = hash_of(ranks, job);
-      job.direct_gradients = false;
-      EXPECT_EQ(hash_of(ranks, job), direct);
-    }
-}
-
-// A layer that is used twice, input that a node of ours does not take, a second derivative.
-struct TwiceImpl : torch::nn::Module {
-  torch::nn::Linear fc = register_module("fc", torch::nn::Linear(20, 20));
-  at::Tensor forward(const at::Tensor& x) {
-    return fc(torch::tanh(fc(torch::tanh(fc(x.view({2, -1, 20}))).view({-1, 20}))));
-  }
-};
-TORCH_MODULE(Twice);
-
-at::Tensor weight_after(bool direct, bool second_derivative) {
-  at::Tensor result;
-  run_ranks(RankKind::single, 1, [&](auto group) {
-    torch::manual_seed(2);
-    Twice model;
-    DistributedDataParallel ddp(model, group, {.direct_gradients = direct});
-    optim::SGD optimizer(ddp, {.lr = 0.5});
-    at::Tensor input = torch::randn({6, 20}).requires_grad_(second_derivative);
-    at::Tensor loss = ddp(input).square().mean();
-    if (second_derivative) loss = torch::autograd::grad({loss}, {input}, {}, true, true)[0].square().sum() * 100 + loss;
-    loss.backward();
-    optimizer.step();
-    result = model->fc->weight.detach().clone();
-  });
-  return result;
-}
-
-TEST(DirectGradients, AddUpAndDifferentiateAgain) {
-  EXPECT_TRUE(torch::allclose(weight_after(true, false), weight_after(false, false), 1e-6, 1e-7));
-  EXPECT_TRUE(torch::allclose(weight_after(true, true), weight_after(false, true), 1e-6, 1e-7));
-  EXPECT_FALSE(torch::allclose(weight_after(true, true), weight_after(true, false), 1e-3, 1e-3));
-}
-
-TEST(DirectGradients, HooksOnTheWeightSeeTheirGradient) {
-  run_ranks(RankKind::single, 1, [](auto group) {
-    torch::nn::Linear model(4, 2);
-    DistributedDataParallel ddp(model, group);
-    optim::SGD optimizer(ddp, {.lr = 1});
-    at::Tensor seen;
-    model->weight.register_hook([&](const at::Tensor& gradient) { seen = gradient.clone(); });
-    const at::Tensor before = model->weight.detach().clone();
-    ddp(torch::ones({3, 4})).sum().backward();
-    optimizer.step();
-    ASSERT_TRUE(seen.defined());
-    EXPECT_TRUE(torch::equal(model->weight, before - seen));
-  });
-}
-
-TEST(DirectGradients, AGraphMayOutliveItsEngine) {
-  run_ranks(RankKind::single, 1, [](auto group) {
-    torch::nn::Linear model(4, 2);
-    at::Tensor loss;
-    {
-      DistributedDataParallel ddp(model, group);
-      optim::SGD optimizer(ddp);
-      loss = ddp(torch::ones({3, 4})).sum();
-    }
-    loss.backward();
-    EXPECT_TRUE(torch::equal(model->weight.grad(), torch::full({2, 4}, 3.0)));
   });
 }
 
