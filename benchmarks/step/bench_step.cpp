@@ -143,8 +143,6 @@ int main(int argc, char** argv) {
   app.add_option("--amp", settings.way.amp, "none or bf16")
       ->transform(CLI::CheckedTransformer(std::map<std::string, Amp>{{"none", Amp::none}, {"bf16", Amp::bf16}}))
       ->option_text("NAME");
-  app.add_flag("--!no-direct-gradients", settings.way.direct_gradients,
-               "copy the gradients of linear layers into their slots");
   app.add_flag("--no-huge-pages", settings.small_pages, "neither for shared nor for private memory");
   app.add_option("--bind-to", settings.bind_to, "none or core, of its own; for workers (--turns)")
       ->transform(CLI::CheckedTransformer(

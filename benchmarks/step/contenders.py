@@ -76,7 +76,6 @@ _OF_PICTURES = ("convnet", "resnet18_cifar")
 LEVERS = [
     Lever("without channels-last", _OF_PICTURES, without=("--channels-last",)),
     Lever("without bf16", _OF_PICTURES, without=tuple(_MIXED)),
-    Lever("without gradients computed in their slots", (*_WIDE, "mlp"), extra=("--no-direct-gradients",)),
     Lever("without the caching allocator", ("mlp", "convnet", "resnet18_cifar", "wide_mlp_sgd"),
           environment=(("LOCKSTEP_ALLOCATOR", "system"),)),
     Lever("without huge pages", (*_WIDE, "convnet"), extra=("--no-huge-pages",)),

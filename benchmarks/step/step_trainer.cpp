@@ -24,8 +24,7 @@ double monotonic_seconds() {
 
 StepTrainer::StepTrainer(const Workload& workload, const std::shared_ptr<comm::Group>& group, Way way)
     : model_(make_model(workload)),
-      ddp_(model_, group,
-           {.amp = way.amp, .channels_last = way.channels_last, .direct_gradients = way.direct_gradients}),
+      ddp_(model_, group, {.amp = way.amp, .channels_last = way.channels_last}),
       optimizer_(workload.optimizer(ddp_)),
       way_(way) {
   torch::manual_seed(1 + std::uint64_t(group->rank()));

@@ -17,7 +17,6 @@ namespace lockstep::bench {
 struct Way {
   Amp amp = Amp::none;
   bool channels_last = false;
-  bool direct_gradients = true;
 };
 
 /// Seconds of the monotonic clock, which is one for all processes of a machine.

@@ -62,7 +62,7 @@ void reseed(std::uint64_t seed) {
 
 // In the order in which they depend on each other; destroyed from the last to the first.
 struct Engine::Fused {
-  Fused(const Engine& engine, int arrays, GradientHooks::Callback on_gradient, SlotLinear::Take take_slot)
+  Fused(const Engine& engine, int arrays, GradientHooks::Callback on_gradient)
       : state(engine.group_->node(),
               make_layout(engine.parameter_specs(), engine.buffers_, engine.options_.shards, arrays,
                           engine.group_->size()),
@@ -72,10 +72,7 @@ struct Engine::Fused {
         slots(state, engine.local_shards().first, engine.local_shards().last),
         binding(tensors_of(engine.trainable_), state.layout(), committed()),
         callback(std::move(on_gradient)),
-        hooks(std::in_place, binding.parameters(), callback),
-        linear(engine.options_.direct_gradients
-                   ? std::make_shared<SlotLinear>(binding.parameters(), std::move(take_slot))
-                   : nullptr) {
+        hooks(std::in_place, binding.parameters(), callback) {
     for (const state::Part& part : state.layout().parts())
       for (int shard = 0; shard < engine.options_.shards; ++shard)
         gradients[part.range.begin].push_back(state.read(state.layout().gradients(shard) + part.offset));
@@ -121,7 +118,6 @@ struct Engine::Fused {
   state::Binding binding;
   GradientHooks::Callback callback;
   std::optional<GradientHooks> hooks;
-  std::shared_ptr<SlotLinear> linear;
   std::map<std::size_t, std::vector<const void*>> gradients;  ///< all shards' slots, by where their part begins
 };
 
@@ -213,8 +209,7 @@ void Engine::attach(int arrays) {
   buckets_.reset();
   for (const auto& [name, tensor] : trainable_) tensor.mutable_grad().reset();  // of the classic path
   or_abort([&] {
-    fused_ = std::make_unique<Fused>(
-        *this, arrays, [this](std::size_t i) { on_gradient(i); }, [this](std::size_t i) { return take_slot(i); });
+    fused_ = std::make_unique<Fused>(*this, arrays, [this](std::size_t i) { on_gradient(i); });
   });
 }
 
@@ -274,16 +269,8 @@ void Engine::record(double loss, std::int64_t samples) {
   *fused_->state.write_as<state::ShardRecord>(fused_->state.layout().shard_record(*active_shard_)) = {loss, samples};
 }
 
-// Whoever may not take it computes a gradient for on_gradient(), which says why.
-const at::Tensor* Engine::take_slot(std::size_t parameter) {
-  const bool free = active_shard_ && !trainable_[parameter].second.grad().defined();
-  return free ? fused_->slots.take(*active_shard_, parameter) : nullptr;
-}
-
 ForwardScope::ForwardScope(const Engine& engine)
-    : autocast_(engine.options_.amp),
-      slots_(engine.fused_ ? engine.fused_->linear : nullptr),
-      format_(engine.options_.channels_last) {}
+    : autocast_(engine.options_.amp), format_(engine.options_.channels_last) {}
 
 void Engine::on_gradient(std::size_t parameter) {
   const auto& [name, tensor] = trainable_[parameter];
@@ -291,7 +278,7 @@ void Engine::on_gradient(std::size_t parameter) {
     throw UsageError("data parallel: backward reached '" + name +
                      "' outside a shard; run forward through ddp(...) in training mode");
   at::Tensor& gradient = tensor.mutable_grad();
-  if (!gradient.defined()) return;  // it was computed in its slot, or there is none, which check_complete() tells
+  if (!gradient.defined()) return;  // there is none, which check_complete() tells
   fused_->slots.put(*active_shard_, parameter, gradient);
   gradient.reset();
 }

@@ -26,7 +26,6 @@
 #include "lockstep/parallel/memory_format.h"
 #include "lockstep/parallel/named_tensors.h"
 #include "lockstep/parallel/shards.h"
-#include "lockstep/parallel/slot_linear.h"
 #include "lockstep/state/layout.h"
 
 namespace lockstep::parallel {
@@ -43,8 +42,6 @@ struct DataParallelOptions {
   Amp amp = Amp::none;
   /// Pictures and convolution weights in channels-last memory format.
   bool channels_last = false;
-  /// Gradients of linear layers are computed in their slots (slot_linear.h). False: copied there; the same bits.
-  bool direct_gradients = true;
 };
 
 class Engine : public optim::Target {
@@ -112,7 +109,6 @@ class Engine : public optim::Target {
   void check_same_module() const;
   void broadcast_module();
   void on_gradient(std::size_t parameter);
-  const at::Tensor* take_slot(std::size_t parameter);
   void end_shard();
   void begin_classic_forward();
   void refuse_set_gradients() const;
@@ -139,14 +135,13 @@ class Engine : public optim::Target {
   std::optional<int> active_shard_;
 };
 
-/// What holds around a forward pass: autocast, where linear layers find their slots, the format of gradients.
+/// What holds around a forward pass: autocast, the format of gradients.
 class ForwardScope {
  public:
   explicit ForwardScope(const Engine& engine);
 
  private:
   amp::Autocast autocast_;
-  SlotLinear::Scope slots_;
   ChannelsLastScope format_;
 };
 

@@ -1,7 +1,6 @@
 #include "lockstep/parallel/gradient_slots.h"
 
 #include <cstring>
-#include <utility>
 
 #include "lockstep/state/binding.h"
 
@@ -35,11 +34,6 @@ void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& grad
     to.tensor.copy_(gradient);
   }
   to.written = true;
-}
-
-const at::Tensor* GradientSlots::take(int shard, std::size_t parameter) {
-  Slot& taken = slot(shard, parameter);
-  return std::exchange(taken.written, true) ? nullptr : &taken.tensor;
 }
 
 void GradientSlots::check_complete() const {

@@ -20,9 +20,6 @@ class GradientSlots {
   /// time in a step, an addition after that. Error for a sparse gradient or another dtype.
   void put(int shard, std::size_t parameter, const at::Tensor& gradient);
 
-  /// The slot itself, if nothing was written to it since clear(); it counts as written from now on. Else null.
-  const at::Tensor* take(int shard, std::size_t parameter);
-
   /// Error naming the parameter and shard when a slot was not written since clear().
   void check_complete() const;
 

@@ -21,8 +21,7 @@ SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int sampl
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job) {
   torch::manual_seed(1);
   SmallNet model(job.ballast);
-  DistributedDataParallel ddp(
-      model, group, {.shards = job.shards, .seed = 5, .amp = job.amp, .direct_gradients = job.direct_gradients});
+  DistributedDataParallel ddp(model, group, {.shards = job.shards, .seed = 5, .amp = job.amp});
   std::unique_ptr<optim::Optimizer> optimizer;
   if (job.optimizer == SmallOptimizer::sgd)
     optimizer = std::make_unique<optim::SGD>(ddp, optim::SGDOptions{.lr = 0.05, .momentum = 0.9});

@@ -47,7 +47,6 @@ struct SmallJob {
   SmallOptimizer optimizer = SmallOptimizer::sgd;
   std::int64_t ballast = 0;
   Amp amp = Amp::none;
-  bool direct_gradients = true;
   /// Called on every rank with the engine before the first and after each step.
   std::function<void(parallel::Engine&)> after_step = [](parallel::Engine&) {};
 };
