@@ -19,8 +19,13 @@ namespace lockstep::optim {
 /// What a single step may be told.
 struct StepOptions {
   /// Clips the mean gradients so that their 2-norm over all parameters is at most this, as
-  /// torch.nn.utils.clip_grad_norm_ does; costs one more pass over the gradients. 0: no clipping.
+  /// torch.nn.utils.clip_grad_norm_ does; costs one more pass over the gradients. 0: no clipping. A norm that is
+  /// not a number makes all weights so, an infinite one those with infinite gradients (the others stand still).
   double max_norm = 0;
+  /// A norm that is not finite is an Error on all ranks, before anything is written, which names the step and the
+  /// first parameter. The group can be used on: the gradients are still there, zero_grad() drops them. Costs
+  /// the same pass; needs no max_norm.
+  bool error_if_nonfinite = false;
 };
 
 /// What an optimizer steps: the data-parallel engine.
@@ -34,7 +39,7 @@ class Target {
   virtual std::uint64_t next_step() const = 0;
   /// One step: reduce, update by the rule, commit. Collective.
   virtual void apply(const Rule& rule, const StepOptions& options) = 0;
-  /// Forgets the gradients gathered since the last step.
+  /// Forgets the gradients gathered since the last step, and a backward pass that ended by an exception.
   virtual void discard_gradients() = 0;
 };
 
@@ -87,7 +92,8 @@ class Optimizer {
   /// when a peer failed; the weights are then still those of the last step.
   /// UsageError for options out of range.
   virtual void step(const StepOptions& options = {}) = 0;
-  /// Forgets the gradients of backward passes since the last step. Not needed after step().
+  /// Forgets the gradients of backward passes since the last step. Not needed after step(). A forward pass before it
+  /// counts: backward may follow.
   virtual void zero_grad() = 0;
   /// Sets the learning rate of the coming steps; the same on all ranks.
   virtual void set_lr(double lr) = 0;

@@ -55,6 +55,13 @@ inline constexpr std::size_t kBlock = std::size_t(16) << 10;
 /// up in float64 over 16 interleaved lanes, then the lanes in tree order: the same bits everywhere.
 void square_sums(const Arrays& arrays, std::size_t begin, std::size_t end, double* sums);
 
+/// The first element of [begin, end) whose mean gradient is not finite; `end` when all are.
+std::size_t first_nonfinite(const Arrays& arrays, std::size_t begin, std::size_t end);
+
+/// By what clipping to `max_norm` multiplies gradients of 2-norm `norm`: as PyTorch's clip_grad_norm_, at most 1; not a
+/// number when `norm` is not one.
+float clip_coefficient(double max_norm, double norm);
+
 /// Bytes of the last-level cache that the cores of this machine share, which `automatic` is about.
 std::size_t last_level_cache();
 

@@ -15,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "lockstep/amp/autocast.h"
@@ -24,25 +23,14 @@
 #include "lockstep/optim/update.h"
 #include "lockstep/parallel/gradient_buckets.h"
 #include "lockstep/parallel/memory_format.h"
-#include "lockstep/parallel/named_tensors.h"
+#include "lockstep/parallel/module_view.h"
+#include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/state/layout.h"
 
 namespace lockstep::parallel {
 
-struct DataParallelOptions {
-  /// Logical shards S the global batch is cut into. It decides the bits of the result; the
-  /// number of ranks does not. 0: as many as ranks. At least as many as ranks.
-  int shards = 0;
-  /// Of the random numbers drawn inside shards (dropout): see shard_seed().
-  std::uint64_t seed = 0;
-  /// Mixed precision of forward passes through the wrapper, whose result comes in float32. With bf16
-  /// and an optimizer of ours, the parameters that forward reads in bfloat16 alone (amp/bf16_parameters.h)
-  /// become bfloat16 tensors, copies that the update writes; their float32 weights are in state_dict().
-  Amp amp = Amp::none;
-  /// Pictures and convolution weights in channels-last memory format.
-  bool channels_last = false;
-};
+struct FusedState;
 
 class Engine : public optim::Target {
  public:
@@ -58,13 +46,15 @@ class Engine : public optim::Target {
   /// The shards that this rank computes.
   ShardSpan local_shards() const { return shards_of(group_->rank(), group_->size(), options_.shards); }
 
-  /// Starts shard `shard` of the next step: module buffers as committed, generator reseeded;
-  /// gradients of backward passes go into this shard's slot until the next begin_shard() or
-  /// step. Needed only with several shards per rank, where Shards calls it.
+  /// Starts the next pass of shard `shard` in the next step: generator reseeded, module buffers as committed or as this
+  /// shard's last pass left them; gradients of backward passes go into this shard's slot until the next begin_shard()
+  /// or step. Needed only with several shards per rank, where Shards calls it.
+  /// Error naming what was edited outside modify(): a parameter's memory, a module buffer.
   void begin_shard(int shard);
-  /// Called before each forward: starts the only shard of a rank, if it is time.
+  /// Called before each forward: in training mode and with gradients, each is a pass of the only shard of a rank,
+  /// unless begin_shard() started one in this step.
   void begin_forward();
-  /// Puts the active shard's mean loss over `samples` samples into the step's record.
+  /// Adds a mean loss over `samples` samples, of the active pass, to the step's record.
   void record(double loss, std::int64_t samples);
 
   /// Steps committed so far.
@@ -73,7 +63,8 @@ class Engine : public optim::Target {
   state::StepRecord last_record() const;
 
   /// Runs fn() on rank 0, there with writable float32 parameters and without autograd; the edited
-  /// parameters and buffers become everybody's in one commit. Collective; between steps.
+  /// parameters, frozen ones included, and buffers become everybody's in one commit, also where fn() gave them other
+  /// memory (set_data(), torch::load). Collective; between steps.
   void modify(const std::function<void()>& fn);
 
   /// All parameters and buffers by their PyTorch names, as load_state_dict in Python wants them: float32
@@ -101,38 +92,33 @@ class Engine : public optim::Target {
   void discard_gradients() override;
 
  private:
-  struct Fused;  // what exists once an optimizer of ours is attached
   friend class ForwardScope;
 
   void require_optimizer(const char* what) const;
-  std::vector<state::TensorSpec> parameter_specs() const;
-  void check_same_module() const;
-  void broadcast_module();
+  void open_pass(int shard);
   void on_gradient(std::size_t parameter);
-  void end_shard();
   void begin_classic_forward();
   void refuse_set_gradients() const;
   void check_gradients() const;
-  void run_step(const optim::Rule& rule, const optim::StepOptions& options);
+  double gather(const optim::StepOptions& options);
   double gradient_norm();
+  [[noreturn]] void refuse_norm(double norm);
+  std::string first_nonfinite() const;
+  void update(const optim::Rule& rule, const optim::StepOptions& options, double norm);
   /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays.
   optim::Arrays arrays_of(const state::Part& part) const;
   void update_slice(const optim::Rule& rule, float gradient_scale);
   void write_record(std::uint64_t step, double gradient_norm);
-  void flip();
   template <class F>
   void or_abort(F&& body);
 
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<comm::Group> group_;
   DataParallelOptions options_;
-  NamedTensors parameters_;  ///< all
-  NamedTensors trainable_;
-  NamedTensors frozen_;
-  NamedTensors buffers_;
+  ModuleView view_;
   std::unique_ptr<GradientBuckets> buckets_;  ///< until attach()
-  std::unique_ptr<Fused> fused_;              ///< from attach() on
-  std::optional<int> active_shard_;
+  std::unique_ptr<FusedState> fused_;         ///< from attach() on
+  bool loops_ = false;                        ///< begin_shard() was called in this step
 };
 
 /// What holds around a forward pass: autocast, the format of gradients.

@@ -4,6 +4,9 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace lockstep::parallel {
 namespace {
 
@@ -12,6 +15,8 @@ class Hook final : public torch::autograd::FunctionPostHook {
  public:
   Hook(std::shared_ptr<GradientHooks::Callback> callback, std::size_t index)
       : callback_(std::move(callback)), index_(index) {}
+
+  bool calls(const std::shared_ptr<GradientHooks::Callback>& callback) const { return callback_ == callback; }
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list&) override {
@@ -24,13 +29,28 @@ class Hook final : public torch::autograd::FunctionPostHook {
   std::size_t index_;
 };
 
+bool is_hooked(const torch::autograd::Node& node, const std::shared_ptr<GradientHooks::Callback>& callback) {
+  const auto& hooks = node.post_hooks();
+  return std::any_of(hooks.begin(), hooks.end(), [&](const auto& one) {
+    const auto* ours = dynamic_cast<const Hook*>(one.get());
+    return ours != nullptr && ours->calls(callback);
+  });
+}
+
 }  // namespace
 
-GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters, Callback callback)
-    : callback_(std::make_shared<Callback>(std::move(callback))) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters[i]));
-    accumulators_.back()->add_post_hook(std::make_unique<Hook>(callback_, i));
+GradientHooks::GradientHooks(std::vector<at::Tensor> parameters, Callback callback)
+    : parameters_(std::move(parameters)),
+      callback_(std::make_shared<Callback>(std::move(callback))),
+      accumulators_(parameters_.size()) {
+  renew();
+}
+
+void GradientHooks::renew() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].requires_grad()) continue;  // it has no accumulator
+    accumulators_[i] = torch::autograd::impl::grad_accumulator(parameters_[i]);
+    if (!is_hooked(*accumulators_[i], callback_)) accumulators_[i]->add_post_hook(std::make_unique<Hook>(callback_, i));
   }
 }
 

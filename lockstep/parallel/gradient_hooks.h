@@ -20,13 +20,17 @@ class GradientHooks {
   /// gradient just accumulated and may be taken away. What it throws comes out of backward().
   using Callback = std::function<void(std::size_t)>;
 
-  GradientHooks(const std::vector<at::Tensor>& parameters, Callback callback);
+  GradientHooks(std::vector<at::Tensor> parameters, Callback callback);
   /// Silences the hooks; autograd has no way to take one off a node.
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
+  /// Hooks parameters whose hook was lost: with their dtype, or by what torch::load does to them.
+  void renew();
+
  private:
+  std::vector<at::Tensor> parameters_;
   std::shared_ptr<Callback> callback_;
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  ///< kept alive: tensors hold them weakly
 };

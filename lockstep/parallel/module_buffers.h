@@ -1,36 +1,44 @@
 #pragma once
 
-// The module's buffers (BatchNorm statistics): private to each rank while a shard runs, part
-// of the state when it is committed. Every shard starts from the committed values; what shard
-// 0 makes of them goes into the next state, what the others make is dropped (as DDP's
-// broadcast_buffers does).
+// The module's buffers (BatchNorm statistics): private tensors of each rank, whose values a step commits as part of the
+// state. Between steps they hold the committed values, and nobody but the engine may edit them.
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
-#include "lockstep/state/shared_state.h"
+#include "lockstep/state/layout.h"
 
 namespace lockstep::parallel {
 
 class ModuleBuffers {
  public:
-  /// `buffers` in the order of the layout's; contiguous.
+  /// `buffers` in the order of the layout's; contiguous. The layout must outlive this.
   ModuleBuffers(std::vector<at::Tensor> buffers, const state::Layout& layout);
 
-  /// Sets the private buffers to the values at `from`.
+  /// Sets the buffers to the values at `from`. UsageError when somebody gave one another shape or dtype.
   void load(const std::byte* from);
-  /// Keeps the private buffers' values as those of the next state.
-  void capture();
-  /// Writes what was captured (by the rank of shard 0).
-  void write_captured(std::byte* to) const;
-  /// Writes the private buffers' values.
+  /// Writes the buffers' values. UsageError likewise.
   void store(std::byte* to) const;
 
+  /// From here on, an edit is somebody else's.
+  void remember();
+  /// Error naming a buffer that was edited or replaced since remember(), by its version counter.
+  void check_untouched() const;
+
  private:
+  struct Seen {
+    std::uint64_t version = 0;
+    const void* data = nullptr;
+    bool operator==(const Seen&) const = default;
+  };
+  Seen look(std::size_t index) const;
+  void check_fits(std::size_t index) const;
+
   std::vector<at::Tensor> buffers_;
   const state::Layout& layout_;
-  std::vector<std::byte> captured_;
+  std::vector<Seen> seen_;
 };
 
 }  // namespace lockstep::parallel

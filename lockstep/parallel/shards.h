@@ -20,16 +20,18 @@ constexpr ShardSpan shards_of(int rank, int ranks, int shards) {
 }
 
 /// The seed of torch's generator during a shard's forward and backward: a function of the
-/// run's seed, the step (from 1) and the shard, so that dropout draws the same numbers on
-/// whatever rank the shard runs. SplitMix64's finaliser (Steele, Lea, Flood 2014), chained.
-constexpr std::uint64_t shard_seed(std::uint64_t seed, std::uint64_t step, int shard) {
+/// run's seed, the step (from 1), the shard and its pass within the step (from 0), so that dropout
+/// draws the same numbers on whatever rank the shard runs, and others in each pass. SplitMix64's
+/// finaliser (Steele, Lea, Flood 2014), chained; a later pass goes one link further.
+constexpr std::uint64_t shard_seed(std::uint64_t seed, std::uint64_t step, int shard, std::uint64_t pass = 0) {
   const auto mix = [](std::uint64_t z) {
     z += 0x9e3779b97f4a7c15ULL;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
     return z ^ (z >> 31);
   };
-  return mix(mix(mix(seed) ^ step) ^ std::uint64_t(shard));
+  const std::uint64_t first = mix(mix(mix(seed) ^ step) ^ std::uint64_t(shard));
+  return pass == 0 ? first : mix(first ^ pass);
 }
 
 }  // namespace lockstep::parallel

@@ -2,16 +2,29 @@
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/StringUtil.h>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep::state {
 namespace {
 
-c10::DataPtr borrowed(std::byte* memory) { return {memory, c10::Device(c10::kCPU)}; }
+using Memory = std::shared_ptr<const void>;
+
+void drop(void* memory) { delete static_cast<Memory*>(memory); }
+
+c10::DataPtr owning(std::byte* data, const Memory& memory) {
+  return {data, new Memory(memory), drop, c10::Device(c10::kCPU)};
+}
 
 std::byte* writable(const std::byte* memory) {
   return const_cast<std::byte*>(memory);  // the page protection guards it, torch has no const tensors
+}
+
+std::size_t count(const TensorSpec& spec) {
+  std::size_t elements = 1;
+  for (std::int64_t size : spec.sizes) elements *= std::size_t(size);
+  return elements;
 }
 
 }  // namespace
@@ -33,60 +46,115 @@ std::vector<TensorSpec> specs_of(const std::vector<std::pair<std::string, at::Te
 }
 
 at::Tensor view_of(const TensorSpec& spec, std::byte* memory) {
-  std::size_t elements = 1;
-  for (std::int64_t size : spec.sizes) elements *= std::size_t(size);
   return at::for_blob(memory, spec.sizes)
       .strides(spec.strides)
       .options(at::TensorOptions().dtype(spec.dtype))
       .make_tensor();
 }
 
-Binding::Binding(std::vector<at::Tensor> parameters, const Layout& layout, const std::byte* buffer)
-    : parameters_(std::move(parameters)),
-      layout_(layout),
+std::vector<BoundPlace> parameter_places(const Layout& layout) {
+  std::vector<BoundPlace> places;
+  for (const PlacedParameter& parameter : layout.parameters()) {
+    BoundPlace place{parameter.spec, parameter.offset * sizeof(float), std::nullopt};
+    if (parameter.spec.bf16)
+      place.copy = layout.bf16_copies(0) - layout.weights(0) + parameter.offset * sizeof(at::BFloat16);
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+std::vector<BoundPlace> frozen_places(const Layout& layout) {
+  std::vector<BoundPlace> places;
+  for (const PlacedBuffer& parameter : layout.frozen())
+    places.push_back({parameter.spec, parameter.offset, std::nullopt});
+  return places;
+}
+
+Binding::Binding(std::vector<at::Tensor> tensors, std::vector<BoundPlace> places, std::shared_ptr<const void> memory,
+                 const std::byte* buffer)
+    : tensors_(std::move(tensors)),
+      places_(std::move(places)),
+      memory_(std::move(memory)),
       buffer_(buffer),
-      storages_(parameters_.size()),
-      offsets_(parameters_.size()) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) place(i, layout_.gradient_type(i));
+      shown_(tensors_.size()) {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) show(i, !places_[i].copy);
 }
 
 Binding::~Binding() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(master(i).clone());
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    if (is_bound(i)) tensors_[i].set_data(master(i).clone());
 }
 
-void Binding::place(std::size_t index, c10::ScalarType dtype) {
-  const PlacedParameter& place = layout_.parameters()[index];
-  offsets_[index] = offset(index, dtype);
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), place.elements * c10::elementSize(dtype),
-      borrowed(writable(buffer_) + offsets_[index]), /*allocator=*/nullptr, /*resizable=*/false));
-  storages_[index] = storage.unsafeGetStorageImpl();
-  at::Tensor placed = at::detail::make_tensor<at::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
-  placed.unsafeGetTensorImpl()->set_sizes_and_strides(place.spec.sizes, place.spec.strides);
-  parameters_[index].set_data(placed);
+void Binding::show(std::size_t index, bool master) {
+  const BoundPlace& place = places_[index];
+  const c10::ScalarType dtype = master ? place.spec.dtype : at::kBFloat16;
+  const std::size_t offset = master ? place.offset : *place.copy;
+  const c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), count(place.spec) * c10::elementSize(dtype),
+      owning(writable(buffer_) + offset, memory_), /*allocator=*/nullptr, /*resizable=*/false));
+  at::Tensor shown = at::detail::make_tensor<at::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
+  shown.unsafeGetTensorImpl()->set_sizes_and_strides(place.spec.sizes, place.spec.strides);
+  tensors_[index].set_data(shown);
+  shown_[index] = {storage, offset, dtype};
 }
 
-std::size_t Binding::offset(std::size_t index, c10::ScalarType dtype) const {
-  const std::size_t start = dtype == at::kFloat ? layout_.weights(0) : layout_.bf16_copies(0);
-  return start - layout_.weights(0) + layout_.parameters()[index].offset * c10::elementSize(dtype);
+bool Binding::is_bound(std::size_t index) const {
+  const c10::TensorImpl& tensor = *tensors_[index].unsafeGetTensorImpl();
+  const Shown& shown = shown_[index];
+  return tensor.unsafe_storage().unsafeGetStorageImpl() == shown.storage.unsafeGetStorageImpl() &&
+         tensor.storage_offset() == 0 && c10::typeMetaToScalarType(tensor.dtype()) == shown.dtype &&
+         tensor.sizes() == places_[index].spec.sizes && tensor.strides() == places_[index].spec.strides;
+}
+
+const std::string* Binding::replaced() const {
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    if (!is_bound(i)) return &places_[i].spec.name;
+  return nullptr;
+}
+
+void Binding::take_over() {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (is_bound(i)) continue;
+    const TensorSpec& spec = places_[i].spec;
+    const at::Tensor given = tensors_[i].detach();
+    if (given.scalar_type() != spec.dtype || given.sizes() != spec.sizes)
+      throw UsageError("parameter '" + spec.name + "' was replaced by a tensor of " +
+                       c10::toString(given.scalar_type()) + " " + c10::str(given.sizes()) + ", must be " +
+                       c10::toString(spec.dtype) + " " + c10::str(at::IntArrayRef(spec.sizes)));
+    view_of(spec, writable(buffer_) + places_[i].offset).copy_(given);
+    show(i, true);
+  }
+}
+
+void Binding::restore() {
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    if (!is_bound(i)) show(i, shown_[i].dtype == places_[i].spec.dtype);
 }
 
 void Binding::point_to(const std::byte* buffer) {
   buffer_ = buffer;
-  for (std::size_t i = 0; i < storages_.size(); ++i) {
-    storages_[i]->set_data_ptr_noswap(borrowed(writable(buffer) + offsets_[i]));
-    parameters_[i].unsafeGetTensorImpl()->bump_version();
+  for (std::size_t i = 0; i < shown_.size(); ++i) {
+    c10::StorageImpl& storage = *shown_[i].storage.unsafeGetStorageImpl();
+    // What keeps the mapping stays with the storage: no allocation, no count of references.
+    void* const memory = storage._mutable_data_ptr_no_checks().release_context();
+    storage.set_data_ptr_noswap({writable(buffer) + shown_[i].offset, memory, drop, c10::Device(c10::kCPU)});
+    tensors_[i].unsafeGetTensorImpl()->bump_version();
   }
 }
 
 void Binding::show_masters(bool masters) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (layout_.parameters()[i].spec.bf16) place(i, masters ? at::kFloat : at::kBFloat16);
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    if (places_[i].copy) show(i, masters);
 }
 
 at::Tensor Binding::master(std::size_t index) const {
-  return view_of(layout_.parameters()[index].spec, writable(buffer_) + offset(index, at::kFloat));
+  const BoundPlace& place = places_[index];
+  return at::for_blob(writable(buffer_) + place.offset, place.spec.sizes)
+      .strides(place.spec.strides)
+      .context(new Memory(memory_), drop)
+      .options(at::TensorOptions().dtype(place.spec.dtype))
+      .make_tensor();
 }
 
 }  // namespace lockstep::state

@@ -1,17 +1,20 @@
 #pragma once
 
-// Parameters whose memory is the committed buffer.
+// Tensors whose memory is a part of a state buffer.
 //
-// Each parameter has a StorageImpl of its own. Moving to another buffer sets its data
-// pointer and bumps the version counter: detached tensors and views follow, and a graph that
-// saved the old values raises PyTorch's own "modified by an inplace operation" error.
+// Each has a StorageImpl of its own. Moving to another buffer sets its data pointer and bumps the version counter:
+// detached tensors and views follow, and a graph that saved the old values raises PyTorch's own "modified by an inplace
+// operation" error. The data pointer owns the mapping: a tensor that shares it is valid as long as it is kept.
 //
-// A parameter with a bfloat16 copy (TensorSpec::bf16) is that copy, a bfloat16 tensor; its
-// float32 weights are its master.
+// A parameter with a bfloat16 copy (TensorSpec::bf16) is that copy, a bfloat16 tensor; its float32 weights are its
+// master.
 
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "lockstep/state/layout.h"
@@ -22,39 +25,67 @@ namespace lockstep::state {
 /// UsageError when a tensor is not on the CPU, not dense, or (`only_float`) not float32.
 std::vector<TensorSpec> specs_of(const std::vector<std::pair<std::string, at::Tensor>>& named, bool only_float);
 
+/// Where a tensor lies, in bytes from the start of a buffer.
+struct BoundPlace {
+  TensorSpec spec;
+  std::size_t offset = 0;
+  std::optional<std::size_t> copy;  ///< of its bfloat16 copy
+};
+
+/// The parameters of a layout, from the start of a state buffer.
+std::vector<BoundPlace> parameter_places(const Layout& layout);
+/// The frozen ones, from the start of a frozen area.
+std::vector<BoundPlace> frozen_places(const Layout& layout);
+
 class Binding {
  public:
-  /// Copies nothing: puts each parameter at its place in the state buffer that begins at
-  /// `buffer`. The layout must outlive the binding.
-  Binding(std::vector<at::Tensor> parameters, const Layout& layout, const std::byte* buffer);
-  /// Gives every parameter private memory with its master's values: the module outlives the segment.
+  /// Copies nothing: puts each tensor at its place in the buffer that begins at `buffer`, in a mapping that `memory`
+  /// keeps.
+  Binding(std::vector<at::Tensor> tensors, std::vector<BoundPlace> places, std::shared_ptr<const void> memory,
+          const std::byte* buffer);
+  /// Gives every tensor that is still bound private memory with its master's values: the module outlives the segment.
   ~Binding();
   Binding(const Binding&) = delete;
   Binding& operator=(const Binding&) = delete;
 
-  /// Moves all parameters to another buffer.
+  /// Moves all tensors to another buffer. One that somebody replaced keeps what it has.
   void point_to(const std::byte* buffer);
+  const std::byte* buffer() const { return buffer_; }
+
+  /// The name of a tensor that is bound no more, since somebody gave it another storage (set_data(), torch::load),
+  /// shape or dtype; null: none.
+  const std::string* replaced() const;
+
+  /// Copies the values of replaced tensors to their places in the buffer, which must be writable, and binds them again.
+  /// UsageError naming the tensor when shape or dtype differ.
+  void take_over();
+  /// Binds replaced tensors again, without their values.
+  void restore();
 
   /// Parameters with a copy become their masters, in the same buffer, or their copies again. Their
   /// dtype changes, and with it their gradient accumulators: hooks on those have to be set anew.
   void show_masters(bool masters);
 
-  /// The float32 weights of parameter `index` in the current buffer, over memory that the next
-  /// point_to() leaves behind.
+  /// The float32 weights of parameter `index` (the tensor itself, if it has no copy) in the current buffer, over memory
+  /// that the next point_to() leaves behind.
   at::Tensor master(std::size_t index) const;
 
-  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
  private:
-  void place(std::size_t index, c10::ScalarType dtype);
-  /// Bytes from the start of a buffer to the master or the copy of a parameter.
-  std::size_t offset(std::size_t index, c10::ScalarType dtype) const;
+  struct Shown {
+    c10::Storage storage;
+    std::size_t offset = 0;  ///< bytes from the start of a buffer
+    c10::ScalarType dtype = c10::ScalarType::Float;
+  };
+  void show(std::size_t index, bool master);
+  bool is_bound(std::size_t index) const;
 
-  std::vector<at::Tensor> parameters_;
-  const Layout& layout_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<BoundPlace> places_;
+  std::shared_ptr<const void> memory_;
   const std::byte* buffer_;
-  std::vector<c10::StorageImpl*> storages_;  ///< owned by the parameters
-  std::vector<std::size_t> offsets_;         ///< of what is shown, bytes from the start of a buffer
+  std::vector<Shown> shown_;
 };
 
 /// A tensor of the spec's dtype, shape and strides over memory that outlives it.

@@ -26,25 +26,36 @@ std::size_t count(const std::vector<std::int64_t>& sizes) {
   return elements;
 }
 
+// Each tensor on a cache line of its own; adds up what they take.
+std::vector<PlacedBuffer> one_after_the_other(std::vector<TensorSpec> specs, std::size_t& total) {
+  std::vector<PlacedBuffer> placed;
+  for (TensorSpec& spec : specs) {
+    const std::size_t bytes = count(spec.sizes) * c10::elementSize(spec.dtype);
+    placed.push_back({std::move(spec), total, bytes});
+    total += round_up(bytes, kCacheLine);
+  }
+  return placed;
+}
+
 }  // namespace
 
-Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffers, LayoutOptions options)
+Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffers, LayoutOptions options,
+               std::vector<TensorSpec> frozen)
     : options_(options) {
   place(std::move(parameters));
-  for (TensorSpec& spec : buffers) {
-    const std::size_t bytes = count(spec.sizes) * c10::elementSize(spec.dtype);
-    buffers_.push_back({std::move(spec), module_buffer_bytes_, bytes});
-    module_buffer_bytes_ += round_up(bytes, kCacheLine);
-  }
+  buffers_ = one_after_the_other(std::move(buffers), module_buffer_bytes_);
+  frozen_ = one_after_the_other(std::move(frozen), frozen_bytes_);
   const auto array_bytes = [](std::size_t bytes) { return round_up(bytes, kPage) + kStagger; };
   array_bytes_ = array_bytes(elements_ * sizeof(float));
   copy_bytes_ = bf16_elements_ > 0 ? array_bytes(bf16_elements_ * kBf16Bytes) : 0;
-  buffer_bytes_ = std::size_t(1 + options_.optimizer_arrays) * array_bytes_ + copy_bytes_ + module_buffer_bytes_ +
-                  round_up(sizeof(StepRecord), kCacheLine);
+  content_bytes_ = std::size_t(1 + options_.optimizer_arrays) * array_bytes_ + copy_bytes_ + module_buffer_bytes_ +
+                   round_up(sizeof(StepRecord), kCacheLine);
+  buffer_bytes_ = content_bytes_ + kCacheLine;
   static_assert(sizeof(ShardRecord) <= kRecordBytes && kRecordBytes % kCacheLine == 0);
   const Part& last = parts_.back();
   slot_bytes_ =
       array_bytes(last.offset + (elements_ - last.range.begin) * c10::elementSize(last.gradients)) + kRecordBytes;
+  frozen_begin_ = round_up(block_sums() + blocks() * sizeof(double), kPage);
 }
 
 // The parameters stay in their order, their places do not: those with a copy come first, up to a block edge.
@@ -100,6 +111,8 @@ std::uint64_t Layout::fingerprint() const {
   for (const PlacedParameter& parameter : parameters_) text << state::fingerprint(parameter.spec) << '\n';
   text << "buffers\n";
   for (const PlacedBuffer& buffer : buffers_) text << state::fingerprint(buffer.spec) << '\n';
+  text << "frozen\n";
+  for (const PlacedBuffer& parameter : frozen_) text << state::fingerprint(parameter.spec) << '\n';
   text << options_.shards << ',' << options_.optimizer_arrays << ',' << options_.state_buffers;
   return hash64(text.str());
 }

@@ -4,9 +4,10 @@
 // gradient slot lies. Pure data, a function of its inputs alone, equal on all ranks.
 //
 // One state buffer (there are one or more, so that a step writes another than it reads):
-//   [weights][optimizer array 0][optimizer array 1][bfloat16 copies][module buffers][step record]
-// and after the state buffers one gradient slot per logical shard, with its shard record, and
-// the block sums of the gradient norm.
+//   [weights][optimizer array 0][optimizer array 1][bfloat16 copies][module buffers][step record][frozen area's number]
+// and after the state buffers one gradient slot per logical shard, with its shard record, the block sums of the
+// gradient norm, and the frozen areas: parameters that no step writes. There are as many as state buffers, but
+// a step leaves them alone: each state buffer says which one belongs to it.
 // Weights, optimizer arrays and slots share one flat range: element i of each belongs to the
 // same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
 // Parameters that forward reads in bfloat16 come first in the flat range: their weights have a
@@ -81,10 +82,13 @@ class Layout {
   /// Elements of a block: 64 KiB. Slices end on block edges.
   static constexpr std::size_t kBlock = std::size_t(16) << 10;
 
-  Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffers, LayoutOptions options);
+  Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffers, LayoutOptions options,
+         std::vector<TensorSpec> frozen = {});
 
   const std::vector<PlacedParameter>& parameters() const { return parameters_; }
   const std::vector<PlacedBuffer>& buffers() const { return buffers_; }
+  /// Frozen parameters, of any dtype; offsets from the start of a frozen area.
+  const std::vector<PlacedBuffer>& frozen() const { return frozen_; }
   const LayoutOptions& options() const { return options_; }
   /// Elements of the flat range, padding included; a multiple of 16.
   std::size_t elements() const { return elements_; }
@@ -104,6 +108,8 @@ class Layout {
   std::size_t bf16_copies(int buffer) const { return optimizer_array(buffer, options_.optimizer_arrays); }
   std::size_t module_buffers(int buffer) const { return bf16_copies(buffer) + copy_bytes_; }
   std::size_t step_record(int buffer) const { return module_buffers(buffer) + module_buffer_bytes_; }
+  /// The number of the frozen area that belongs to a state buffer, a std::uint64_t.
+  std::size_t frozen_number(int buffer) const { return weights(buffer) + content_bytes_; }
   std::size_t gradients(int shard) const {
     return std::size_t(options_.state_buffers) * buffer_bytes_ + std::size_t(shard) * slot_bytes_;
   }
@@ -112,12 +118,16 @@ class Layout {
   c10::ScalarType gradient_type(std::size_t parameter) const;
   std::size_t shard_record(int shard) const { return gradients(shard) + slot_bytes_ - kRecordBytes; }
   std::size_t module_buffer_bytes() const { return module_buffer_bytes_; }
-  /// Bytes of one state buffer, the step record included.
+  /// Bytes of one state buffer.
   std::size_t buffer_bytes() const { return buffer_bytes_; }
+  /// Those that are the state: up to the step record, which is included.
+  std::size_t content_bytes() const { return content_bytes_; }
   /// One double per block of the flat range, for the gradient norm.
   std::size_t block_sums() const { return gradients(options_.shards); }
   std::size_t blocks() const { return (elements_ + kBlock - 1) / kBlock; }
-  std::size_t total_bytes() const { return block_sums() + blocks() * sizeof(double); }
+  std::size_t frozen_area(int number) const { return frozen_begin_ + std::size_t(number) * frozen_bytes_; }
+  std::size_t frozen_bytes() const { return frozen_bytes_; }
+  std::size_t total_bytes() const { return frozen_area(options_.state_buffers); }
 
   /// Names, dtypes, shapes, strides and options in one number. Equal layouts, equal numbers.
   std::uint64_t fingerprint() const;
@@ -128,6 +138,7 @@ class Layout {
 
   std::vector<PlacedParameter> parameters_;
   std::vector<PlacedBuffer> buffers_;
+  std::vector<PlacedBuffer> frozen_;
   LayoutOptions options_;
   std::size_t elements_ = 0;
   std::vector<Part> parts_;
@@ -135,8 +146,11 @@ class Layout {
   std::size_t array_bytes_ = 0;
   std::size_t copy_bytes_ = 0;
   std::size_t module_buffer_bytes_ = 0;
+  std::size_t content_bytes_ = 0;
   std::size_t buffer_bytes_ = 0;
   std::size_t slot_bytes_ = 0;
+  std::size_t frozen_begin_ = 0;
+  std::size_t frozen_bytes_ = 0;
 };
 
 /// The fingerprint of one tensor; Layout::fingerprint() is made of these.

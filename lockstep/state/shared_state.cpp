@@ -33,7 +33,8 @@ SharedState::SharedState(base::Node& node, Layout layout, const std::function<vo
   const bool found = page.state_fingerprint.load(std::memory_order_acquire) != 0;
   const auto map = [&] {
     const std::size_t offset = page.state_offset.load();
-    readable_ = node_.segment.map(offset, layout_.total_bytes(), base::Access::read_only);
+    readable_ =
+        std::make_shared<base::Mapping>(node_.segment.map(offset, layout_.total_bytes(), base::Access::read_only));
     writable_ = node_.segment.map(offset, layout_.total_bytes(), base::Access::read_write);
   };
   try {
@@ -82,7 +83,9 @@ void SharedState::recommit(int buffer) {
 }
 
 std::string SharedState::buffer_hash(int buffer) const {
-  return hash128({read_as<char>(layout_.weights(buffer)), layout_.buffer_bytes()});
+  const std::string content = hash128({read_as<char>(layout_.weights(buffer)), layout_.content_bytes()});
+  if (layout_.frozen_bytes() == 0) return content;
+  return hash128(content + hash128({read_as<char>(layout_.frozen_area(frozen_area(buffer))), layout_.frozen_bytes()}));
 }
 
 }  // namespace lockstep::state

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "lockstep/base/node.h"
@@ -34,7 +35,7 @@ class SharedState {
   int target() const;
 
   /// An address in the read-only mapping, `offset` from the layout.
-  const std::byte* read(std::size_t offset) const { return readable_.data() + offset; }
+  const std::byte* read(std::size_t offset) const { return readable_->data() + offset; }
   /// The same address in the writable mapping.
   std::byte* write(std::size_t offset) const { return writable_.data() + offset; }
   template <class T>
@@ -44,6 +45,15 @@ class SharedState {
   template <class T>
   T* write_as(std::size_t offset) const {
     return reinterpret_cast<T*>(write(offset));
+  }
+
+  /// The read-only mapping, for what may outlive this object.
+  std::shared_ptr<const void> memory() const { return readable_; }
+
+  /// Which frozen area belongs to state buffer `buffer`.
+  int frozen_area(int buffer) const { return int(*read_as<std::uint64_t>(layout_.frozen_number(buffer))); }
+  void set_frozen_area(int buffer, int area) const {
+    *write_as<std::uint64_t>(layout_.frozen_number(buffer)) = std::uint64_t(area);
   }
 
   /// Votes that this rank's part of `step` is written to target(), and returns when the step
@@ -56,13 +66,13 @@ class SharedState {
   /// Called by one rank, between two barriers.
   void recommit(int buffer);
 
-  /// XXH3-128 over all bytes of a state buffer (weights, optimizer, module buffers, record).
+  /// XXH3-128 over all of a state buffer (weights, optimizer, module buffers, record) and its frozen area.
   std::string buffer_hash(int buffer) const;
 
  private:
   base::Node& node_;
   Layout layout_;
-  base::Mapping readable_;
+  std::shared_ptr<const base::Mapping> readable_;
   base::Mapping writable_;
 };
 

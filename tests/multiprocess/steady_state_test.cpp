@@ -1,5 +1,6 @@
-// What a step of a tiny model costs beside its arithmetic: in the steady state nothing of ours allocates memory or
-// calls the kernel. A step of such a model takes less time than a dozen system calls.
+// What a step of a tiny model costs beside its arithmetic: in the steady state nothing of ours allocates memory, but
+// for the callback at the end of backward, or calls the kernel. A step of such a model takes less time than a dozen
+// system calls.
 //
 // libtorch's own allocations (tensors, autograd nodes) are there with any engine: they are measured on the bare module
 // and printed.
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int kWarmUp = 50;
 constexpr int kSteps = 1000;
+constexpr int kOfTheCallback = 2;  // allocations by which autograd tells that a backward was whole (BackwardWatch)
 const std::set<long> kWaits{SYS_futex, SYS_sched_yield, SYS_poll};
 
 torch::nn::Sequential mlp() {
@@ -97,7 +99,7 @@ TEST_P(SteadyState, OurPartOfAStepAllocatesNothing) {
                 << double(all) / kSteps << " under the engine" << std::endl;
     EXPECT_GT(libtorch, 0u) << "nothing is counted";
     EXPECT_EQ(job.allocations_in_update(), in_update_before);
-    EXPECT_LE(all, libtorch);
+    EXPECT_LE(all, libtorch + kSteps * kOfTheCallback);
   });
 }
 

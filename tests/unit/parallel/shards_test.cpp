@@ -37,6 +37,14 @@ TEST(ShardSeed, IsSplitMix64Chained) {
   }());
 }
 
+TEST(ShardSeed, ThePassCountsAndTheFirstIsAsWithoutPasses) {
+  EXPECT_EQ(shard_seed(1, 2, 3, 0), shard_seed(1, 2, 3));
+  std::set<std::uint64_t> seeds;
+  for (int shard = 0; shard < 8; ++shard)
+    for (std::uint64_t pass = 0; pass < 50; ++pass) seeds.insert(shard_seed(1, 2, shard, pass));
+  EXPECT_EQ(seeds.size(), 8u * 50u);
+}
+
 TEST(ShardSeed, EveryArgumentCounts) {
   std::set<std::uint64_t> seeds;
   for (std::uint64_t seed = 0; seed < 8; ++seed)

@@ -50,6 +50,25 @@ TEST(Layout, RegionsDoNotOverlap) {
   EXPECT_LE(end, layout.total_bytes());
 }
 
+TEST(Layout, FrozenParametersHaveAreasOfTheirOwn) {
+  TensorSpec table = spec("table", {1'000'001});
+  table.dtype = c10::ScalarType::Half;
+  const Layout with({spec("a", {5, 7})}, {spec("mean", {3})}, {.shards = 3}, {table, spec("bias", {9})});
+  const Layout without({spec("a", {5, 7})}, {spec("mean", {3})}, {.shards = 3});
+  EXPECT_EQ(with.buffer_bytes(), without.buffer_bytes()) << "a step would copy them";
+  EXPECT_GE(with.frozen_area(0), with.block_sums() + with.blocks() * sizeof(double));
+  EXPECT_EQ(with.frozen_area(0) % 64, 0u);
+  EXPECT_GE(with.frozen()[1].offset, 2'000'002u);
+  EXPECT_EQ(with.frozen()[1].bytes, 36u);
+  EXPECT_GE(with.frozen_area(1), with.frozen_area(0) + with.frozen()[1].offset + 36);
+  EXPECT_GE(with.total_bytes(), with.frozen_area(1) + with.frozen()[1].offset + 36);
+  for (int buffer = 0; buffer < 2; ++buffer) {
+    EXPECT_GE(with.frozen_number(buffer), with.step_record(buffer) + sizeof(StepRecord));
+    EXPECT_LE(with.frozen_number(buffer) + sizeof(std::uint64_t), with.weights(buffer) + with.buffer_bytes());
+  }
+  EXPECT_NE(with.fingerprint(), without.fingerprint());
+}
+
 TEST(Layout, SlicesCoverTheRangeOnBlockEdges) {
   const Layout layout = example();
   for (int ranks = 1; ranks <= 9; ++ranks) {

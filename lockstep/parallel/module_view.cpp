@@ -1,0 +1,73 @@
+#include "lockstep/parallel/module_view.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include <string>
+
+#include "lockstep/amp/bf16_parameters.h"
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/memory_format.h"
+#include "lockstep/state/binding.h"
+
+namespace lockstep::parallel {
+
+ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOptions& options) {
+  refuse_writing_modules(module);
+  if (options.channels_last) make_channels_last(module);
+  parameters_ = parameters_of(module);
+  trainable_ = parallel::trainable(parameters_);
+  frozen_ = parallel::frozen(parameters_);
+  buffers_ = buffers_of(module);
+  bf16_.resize(trainable_.size());
+  if (options.amp == Amp::none) return;
+  const auto copied = amp::bf16_parameters(module);
+  for (std::size_t i = 0; i < trainable_.size(); ++i)
+    bf16_[i] = copied.contains(trainable_[i].second.unsafeGetTensorImpl());
+}
+
+std::vector<state::TensorSpec> ModuleView::trainable_specs() const {
+  std::vector<state::TensorSpec> specs = state::specs_of(trainable_, true);
+  for (std::size_t i = 0; i < specs.size(); ++i) specs[i].bf16 = bf16_[i];
+  return specs;
+}
+
+void ModuleView::check_equal_on_all(comm::Group& group, int shards) const {
+  NamedTensors named = parameters_;
+  named.insert(named.end(), buffers_.begin(), buffers_.end());
+  std::vector<std::int64_t> prints;
+  for (const state::TensorSpec& spec : state::specs_of(named, false))
+    prints.push_back(std::int64_t(state::fingerprint(spec)));
+  prints.push_back(shards);
+
+  const auto differ = [&](int rank, const std::string& what) {
+    const std::string cause = "rank " + std::to_string(rank) + " has another model than rank 0: " + what;
+    group.abort(cause);
+    throw Error(cause);
+  };
+  const auto gather = [&](std::vector<std::int64_t>& values) {
+    return group.all_gather(at::from_blob(values.data(), {std::int64_t(values.size())}, at::kLong));
+  };
+  std::vector<std::int64_t> count{std::int64_t(prints.size())};
+  const std::vector<at::Tensor> counts = gather(count);
+  for (int rank = 1; rank < group.size(); ++rank) {
+    const auto theirs = counts[std::size_t(rank)].item<std::int64_t>();
+    const auto first = counts[0].item<std::int64_t>();
+    if (theirs != first)
+      differ(rank, std::to_string(theirs - 1) + " parameters and buffers, not " + std::to_string(first - 1));
+  }
+  const std::vector<at::Tensor> all = gather(prints);
+  for (int rank = 1; rank < group.size(); ++rank)
+    for (std::size_t i = 0; i < prints.size(); ++i)
+      if (all[std::size_t(rank)].data_ptr<std::int64_t>()[i] != all[0].data_ptr<std::int64_t>()[i])
+        differ(rank, i < named.size() ? "'" + named[i].first + "' differs in name, dtype, shape or strides"
+                                      : std::string("another number of shards"));
+}
+
+void ModuleView::broadcast(comm::Group& group) const {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : parameters_) group.broadcast(tensor);
+  for (const auto& [name, tensor] : buffers_) group.broadcast(tensor);
+}
+
+}  // namespace lockstep::parallel

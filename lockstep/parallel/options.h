@@ -1,0 +1,25 @@
+#pragma once
+
+// What a user may tell the data-parallel engine.
+
+#include <cstdint>
+
+#include "lockstep/amp/autocast.h"
+
+namespace lockstep::parallel {
+
+struct DataParallelOptions {
+  /// Logical shards S the global batch is cut into. It decides the bits of the result; the
+  /// number of ranks does not. 0: as many as ranks. At least as many as ranks.
+  int shards = 0;
+  /// Of the random numbers drawn inside shards (dropout): see shard_seed().
+  std::uint64_t seed = 0;
+  /// Mixed precision of forward passes through the wrapper, whose result comes in float32. With bf16
+  /// and an optimizer of ours, the parameters of linear layers and convolutions (amp/bf16_parameters.h)
+  /// become bfloat16 tensors, copies that the update writes; their float32 weights are in state_dict().
+  Amp amp = Amp::none;
+  /// Pictures and convolution weights in channels-last memory format.
+  bool channels_last = false;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,44 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "lockstep/parallel/shard_session.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using state::ShardRecord;
+
+double mean_of(const std::vector<ShardRecord>& records) {
+  return mean_loss(int(records.size()), [&](int shard) { return records[std::size_t(shard)]; });
+}
+
+TEST(ShardRecord, OnePassKeepsItsBits) {
+  ShardRecord record;
+  add(record, {0.1, 3});
+  EXPECT_EQ(record.loss, 0.1);
+  EXPECT_EQ(record.samples, 3);
+  add(record, {});
+  EXPECT_EQ(record.loss, 0.1);
+}
+
+TEST(ShardRecord, PassesCountBySamples) {
+  ShardRecord record;
+  for (const ShardRecord& pass : {ShardRecord{1, 6}, ShardRecord{5, 2}, ShardRecord{3, 8}}) add(record, pass);
+  EXPECT_EQ(record.samples, 16);
+  EXPECT_DOUBLE_EQ(record.loss, (6 * 1 + 2 * 5 + 8 * 3) / 16.0);
+}
+
+TEST(MeanLoss, OfEqualShardsIsTheTreeMeanToTheBit) {
+  for (const std::int64_t samples : {0, 1, 3, 7, 100}) {
+    const std::vector<ShardRecord> records{{0.1, samples}, {0.7, samples}, {1.3, samples}};
+    EXPECT_EQ(mean_of(records), ((0.1 + 0.7) + 1.3) / 3);
+  }
+}
+
+TEST(MeanLoss, OfOthersCountsEverySampleOnce) {
+  EXPECT_DOUBLE_EQ(mean_of({{1, 6}, {2, 2}, {4, 0}}), (6 * 1 + 2 * 2) / 8.0);
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
