@@ -12,7 +12,9 @@ std::string csv_row(const Event& event) {
   if (event.kind != Kind::train && event.kind != Kind::eval) return "";
   const std::string start = std::string(to_string(event.kind)) + "," + shortest(event.time) + "," +
                             whole(event, "step") + "," + whole(event, "epoch") + "," + real(event, "loss") + ",";
-  if (event.kind == Kind::train) return start + real(event, "lr") + "," + real(event, "samples_per_second") + ",,";
+  const bool measured = event.find("samples_per_second") != nullptr;
+  if (event.kind == Kind::train)
+    return start + real(event, "lr") + "," + (measured ? real(event, "samples_per_second") : "") + ",,";
   return start + ",," + real(event, "top1") + "," + whole(event, "samples");
 }
 

@@ -22,13 +22,19 @@ std::string of(std::int64_t count, std::int64_t total) {
   return std::to_string(count) + (total > 0 ? "/" + std::to_string(total) : std::string());
 }
 
-std::string train_text(const Event& event, const RunLength& run) {
-  const std::int64_t step = event.integer("step");
+// What is left of the run, where a rate is known.
+std::string speed_text(const Event& event, const RunLength& run) {
+  if (event.find("samples_per_second") == nullptr) return "";
   const double speed = event.number("samples_per_second");
-  const double left = static_cast<double>(run.steps - step) * static_cast<double>(run.samples_per_step) / speed;
-  return "epoch " + of(event.integer("epoch"), run.epochs) + "  step " + of(step, run.steps) + "  loss " +
-         format("%.4f", event.number("loss")) + "  lr " + format("%.4g", event.number("lr")) + "  " +
-         format("%.0f", speed) + " images/s  ETA " + duration_text(left);
+  const double steps = static_cast<double>(run.steps - event.integer("step"));
+  return "  " + format("%.0f", speed) + " images/s  ETA " +
+         duration_text(steps * static_cast<double>(run.samples_per_step) / speed);
+}
+
+std::string train_text(const Event& event, const RunLength& run) {
+  return "epoch " + of(event.integer("epoch"), run.epochs) + "  step " + of(event.integer("step"), run.steps) +
+         "  loss " + format("%.4f", event.number("loss")) + "  lr " + format("%.4g", event.number("lr")) +
+         speed_text(event, run);
 }
 
 std::string eval_text(const Event& event, const RunLength& run) {
@@ -37,10 +43,15 @@ std::string eval_text(const Event& event, const RunLength& run) {
          std::to_string(event.integer("samples"));
 }
 
+// Seconds and rate are those of the last start's steps, which need not be all.
 std::string done_text(const Event& event) {
-  return "done: " + std::to_string(event.integer("steps")) + " steps in " + format("%.1f", event.number("seconds")) +
-         " s, " + format("%.0f", event.number("samples_per_second")) + " images/s, weights " +
-         event.text("weights_hash");
+  const std::int64_t steps = event.integer("steps"), now = event.integer("attempt_steps");
+  std::string text = "done: " + std::to_string(steps) + " steps";
+  if (now != steps) text += ", " + std::to_string(now) + " of them since the restart,";
+  text += " in " + format("%.1f", event.number("seconds")) + " s, ";
+  if (event.find("samples_per_second") != nullptr)
+    text += format("%.0f", event.number("samples_per_second")) + " images/s, ";
+  return text + "weights " + event.text("weights_hash");
 }
 
 void write_all(int fd, std::string_view text) {

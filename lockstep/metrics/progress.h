@@ -21,7 +21,8 @@ struct RunLength {
 std::string duration_text(double seconds);
 
 /// Train: "epoch 1/10  step 100/600  loss 0.3456  lr 0.001  12345 images/s  ETA 0:42"; the
-/// other kinds, but start (""), have a line of their own. Fields: docs/design/metrics.md.
+/// other kinds, but start (""), have a line of their own. Without samples_per_second nothing is said of speed and
+/// time. Fields: docs/design/metrics.md.
 /// Numbers are rounded here only. Throws Error when the event lacks one.
 std::string progress_text(const Event& event, const RunLength& run);
 

@@ -79,7 +79,8 @@ std::string tensorboard_version_message(double time) {
 std::string tensorboard_message(const Event& event) {
   std::string summary;
   if (event.kind == Kind::train) {
-    for (const char* field : {"loss", "lr", "samples_per_second"}) put_scalar(summary, event, field);
+    for (const char* field : {"loss", "lr"}) put_scalar(summary, event, field);
+    if (event.find("samples_per_second") != nullptr) put_scalar(summary, event, "samples_per_second");
   } else if (event.kind == Kind::eval) {
     for (const char* field : {"loss", "top1"}) put_scalar(summary, event, field);
   } else {

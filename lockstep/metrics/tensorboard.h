@@ -23,7 +23,7 @@ std::string tfrecord(std::string_view message);
 /// The first message of a file.
 std::string tensorboard_version_message(double time);
 
-/// The scalars of a train event (train/loss, train/lr, train/samples_per_second) or an eval
+/// The scalars of a train event (train/loss, train/lr, train/samples_per_second where it has one) or an eval
 /// event (eval/loss, eval/top1) at its `step`; "" for other kinds. TensorBoard keeps scalars
 /// as 32-bit floats. Throws Error when a field is missing.
 std::string tensorboard_message(const Event& event);

@@ -83,7 +83,12 @@ void Loop::run() {
   if (size_.total_steps > 0) train_steps();
   const std::string hash = ddp_.weights_hash();
   if (leader_ && !options_.save_weights.empty()) save_weights();
-  report_->done(seconds_since(start), training_seconds_, size_.total_steps, training_samples_, hash);
+  report_->done({.steps = size_.total_steps,
+                 .attempt_steps = size_.total_steps - (size_.first_step - 1),
+                 .samples = training_samples_,
+                 .seconds = seconds_since(start),
+                 .training_seconds = training_seconds_,
+                 .weights_hash = hash});
   group_.barrier();  // nobody leaves while a peer can still fail
 }
 

@@ -22,7 +22,12 @@ using metrics::Kind;
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-double rate(std::int64_t samples, double seconds) { return seconds > 0 ? double(samples) / seconds : 0; }
+using Fields = std::vector<std::pair<std::string, metrics::Value>>;
+
+// No samples, no rate: 0 would be one.
+void add_rate(Fields& fields, std::int64_t samples, double seconds) {
+  if (samples > 0 && seconds > 0) fields.emplace_back("samples_per_second", double(samples) / seconds);
+}
 
 template <class T>
 nlohmann::ordered_json or_null(const std::optional<T>& value) {
@@ -74,7 +79,7 @@ class Silence final : public Report {
   void start(const RunSize&) override {}
   void train(const TrainEvent&) override {}
   void eval(std::int64_t, std::int64_t, const Evaluation&) override {}
-  void done(double, double, std::int64_t, std::int64_t, const std::string&) override {}
+  void done(const RunEnd&) override {}
 };
 
 class LeaderReport final : public Report {
@@ -119,16 +124,15 @@ class LeaderReport final : public Report {
   }
 
   void train(const TrainEvent& event) override {
-    write(Kind::train, {{"step", event.step},
-                        {"epoch", event.epoch},
-                        {"loss", event.loss},
-                        {"lr", event.lr},
-                        {"samples_per_second", rate(event.samples, event.time.total())},
-                        {"data_seconds", event.time.data},
-                        {"compute_seconds", event.time.compute},
-                        {"step_seconds", event.time.step},
-                        {"prepare_seconds", event.input.prepare},
-                        {"decode_seconds", event.input.decode}});
+    Fields fields{{"step", event.step}, {"epoch", event.epoch}, {"loss", event.loss}, {"lr", event.lr}};
+    add_rate(fields, event.samples, event.time.total());
+    if (event.samples > 0)
+      fields.insert(fields.end(), {{"data_seconds", event.time.data},
+                                   {"compute_seconds", event.time.compute},
+                                   {"step_seconds", event.time.step},
+                                   {"prepare_seconds", event.input.prepare},
+                                   {"decode_seconds", event.input.decode}});
+    write(Kind::train, std::move(fields));
   }
 
   void eval(std::int64_t epoch, std::int64_t step, const Evaluation& evaluation) override {
@@ -139,12 +143,11 @@ class LeaderReport final : public Report {
                        {"samples", evaluation.samples}});
   }
 
-  void done(double seconds, double training_seconds, std::int64_t steps, std::int64_t samples,
-            const std::string& weights_hash) override {
-    write(Kind::done, {{"seconds", seconds},
-                       {"steps", steps},
-                       {"samples_per_second", rate(samples, training_seconds)},
-                       {"weights_hash", weights_hash}});
+  void done(const RunEnd& end) override {
+    Fields fields{{"seconds", end.seconds}, {"steps", end.steps}, {"attempt_steps", end.attempt_steps}};
+    add_rate(fields, end.samples, end.training_seconds);
+    fields.emplace_back("weights_hash", end.weights_hash);
+    write(Kind::done, std::move(fields));
   }
 
  private:
@@ -152,9 +155,7 @@ class LeaderReport final : public Report {
     if (!hint.empty()) std::cerr << hint + "\n" << std::flush;
   }
 
-  void write(Kind kind, std::vector<std::pair<std::string, metrics::Value>> fields) {
-    sinks_.write({.kind = kind, .time = now(), .fields = std::move(fields)});
-  }
+  void write(Kind kind, Fields fields) { sinks_.write({.kind = kind, .time = now(), .fields = std::move(fields)}); }
 
   const Options& options_;
   metrics::MultiSink sinks_;

@@ -31,7 +31,8 @@ struct TrainEvent {
   std::int64_t epoch = 1;  ///< from 1, as the step
   double loss = 0;         ///< of the step's whole global batch, before the update
   double lr = 0;
-  std::int64_t samples = 0;  ///< since the last train event
+  std::int64_t samples = 0;  ///< since the last train event; 0: of a step that an earlier start of the job has taken,
+                             ///< so that nothing was measured, and neither rate nor seconds are told
   TimeSplit time;
   InputWork input;
 };
@@ -47,14 +48,21 @@ struct RunSize {
 };
 
 class Report {
+struct RunEnd {
+  std::int64_t steps = 0;          ///< of the whole run, whatever its starts were
+  std::int64_t attempt_steps = 0;  ///< of these, since this start; what follows is of them
+  std::int64_t samples = 0;
+  double seconds = 0;           ///< since Report::start()
+  double training_seconds = 0;  ///< the part spent in steps
+  std::string weights_hash;
+};
+
  public:
   virtual ~Report() = default;
   virtual void start(const RunSize& size) = 0;
   virtual void train(const TrainEvent& event) = 0;
   virtual void eval(std::int64_t epoch, std::int64_t step, const Evaluation& evaluation) = 0;
-  /// `seconds`: from start() on. `training`: the part spent in steps.
-  virtual void done(double seconds, double training_seconds, std::int64_t steps, std::int64_t samples,
-                    const std::string& weights_hash) = 0;
+  virtual void done(const RunEnd& end) = 0;
 };
 
 /// The report of rank 0: terminal, and the files of options.output_dir when there is one; those of

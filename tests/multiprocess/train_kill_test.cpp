@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "tests/support/train_run.h"
@@ -87,6 +88,24 @@ TEST_F(TrainKill, AKilledAgentLeavesNothing) {
   expect_clean_end(job);
 }
 
+// What an event says of speed was measured in the attempt that tells it.
+void expect_true_rates(const std::vector<std::string>& metrics) {
+  int without = 0;
+  for (const std::string& line : metrics) {
+    const auto event = nlohmann::json::parse(line);
+    if (event.at("event") == "train" && !event.contains("samples_per_second")) {
+      ++without;  // told again
+      EXPECT_FALSE(event.contains("step_seconds")) << line;
+    } else if (event.at("event") == "train") {
+      EXPECT_GT(event.at("samples_per_second"), 0) << line;
+    }
+  }
+  EXPECT_EQ(without, 2) << "once for each restart";
+  const auto done = nlohmann::json::parse(metrics.back());
+  EXPECT_LT(done.at("attempt_steps"), done.at("steps"));
+  EXPECT_GT(done.at("attempt_steps"), 0);
+}
+
 // The run that nobody disturbs, and the same with each rank killed once on the way.
 TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
   const std::vector<std::string> flags = {"--dataset",    "mnist", "--data-path",  set_,   "--model",     "convnet",
@@ -116,6 +135,8 @@ TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
   // No result is missing, none differs; the one at each restart may stand twice.
   const auto unique = [](std::vector<std::string> lines) { return std::set<std::string>(lines.begin(), lines.end()); };
   EXPECT_EQ(unique(testing::results(disturbed)), unique(testing::results(undisturbed)));
+  expect_true_rates(testing::lines(disturbed));
+  EXPECT_EQ(job.out().find(" 0 images/s"), std::string::npos) << job.out();
   EXPECT_TRUE(job.nothing_left());
 }
 

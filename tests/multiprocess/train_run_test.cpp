@@ -133,6 +133,7 @@ TEST_F(TrainRun, FilesOfARun) {
   const auto done = nlohmann::json::parse(lines.back());
   EXPECT_EQ(done.at("steps"), 5);
   EXPECT_GT(done.at("samples_per_second").get<double>(), 0);
+  EXPECT_EQ(done.at("attempt_steps"), 5);
   EXPECT_EQ(done.at("weights_hash").get<std::string>().size(), 32u);
 }
 

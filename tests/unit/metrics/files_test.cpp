@@ -92,6 +92,10 @@ TEST(Csv, RowsHaveTheColumnsOfTheHeader) {
   EXPECT_EQ(eval[8], "10000");
 }
 
+TEST(Csv, WhatWasNotMeasuredStaysEmpty) {
+  EXPECT_EQ(csv_row(without(train_event(), "samples_per_second")), "train,1000.25,300,2,0.1,1e-04,,,");
+}
+
 TEST(Csv, AnEventWithoutItsFieldsIsRefused) {
   EXPECT_THROW(csv_row({.kind = Kind::train, .time = 1, .fields = {{"step", std::int64_t(1)}}}), Error);
 }

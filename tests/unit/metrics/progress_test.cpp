@@ -43,6 +43,18 @@ TEST(ProgressText, ShowsEachKind) {
   EXPECT_EQ(progress_text({.kind = Kind::start}, kRun), "");
 }
 
+// Told again after a restart, an event has no rate, and what was measured is of the last start's steps alone.
+TEST(ProgressText, WhatWasNotMeasuredIsNotSaid) {
+  EXPECT_EQ(progress_text(without(train_event(), "samples_per_second"), kRun),
+            "epoch 2/2  step 300/600  loss 0.1000  lr 0.0001");
+  Event done = done_event();
+  done.fields.at(2).second = std::int64_t(90);
+  EXPECT_EQ(progress_text(done, kRun),
+            "done: 600 steps, 90 of them since the restart, in 12.3 s, 10000 images/s, weights 00ff");
+  EXPECT_EQ(progress_text(without(done_event(), "samples_per_second"), kRun),
+            "done: 600 steps in 12.3 s, weights 00ff");
+}
+
 TEST(ProgressText, UnknownTotalsAndSpeedsAreNotInvented) {
   Event event = train_event();
   event.fields.back().second = 0.0;

@@ -39,8 +39,15 @@ inline Event done_event() {
           .time = 1002,
           .fields = {{"seconds", 12.34},
                      {"steps", std::int64_t(600)},
+                     {"attempt_steps", std::int64_t(600)},
                      {"samples_per_second", 9999.6},
                      {"weights_hash", std::string("00ff")}}};
+}
+
+/// The event without one of its fields.
+inline Event without(Event event, const std::string& name) {
+  std::erase_if(event.fields, [&](const auto& field) { return field.first == name; });
+  return event;
 }
 
 /// A folder of its own for one test, removed at the end.
