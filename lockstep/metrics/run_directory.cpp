@@ -1,12 +1,14 @@
 #include "lockstep/metrics/run_directory.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <vector>
 
+#include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
-#include "lockstep/metrics/line_file.h"
 #include "lockstep/metrics/tensorboard.h"
 
 namespace lockstep::metrics {
@@ -15,22 +17,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigName = "config.json";
-constexpr const char* kAsideName = "config.json.new";  // becomes config.json by renaming
+constexpr const char* kOwnerName = "run.id";  // two lines: the id, the attempt
+
+enum class Use { unused, ours, anothers };
+
+bool marks_use(std::string_view name) { return name == kConfigName || name == "metrics.jsonl"; }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw UsageError("output directory '" + path + "': " + why);
 }
 
 void make_folder(const std::string& path) {
+  if (path.empty()) refuse(path, "is empty; name a folder");
   std::error_code error;
   fs::create_directories(path, error);
   if (error) refuse(path, error.message());
   if (!fs::is_directory(path, error)) refuse(path, "is not a directory");
-}
-
-bool is_used(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path / kConfigName, error) || fs::exists(path / "metrics.jsonl", error);
 }
 
 bool holds(const fs::path& path, std::string_view config_json) {
@@ -38,53 +40,75 @@ bool holds(const fs::path& path, std::string_view config_json) {
   return std::string(std::istreambuf_iterator<char>(file), {}) == config_json;
 }
 
-/// Also the proof that files can be made here, before any is removed.
-void write_aside(const std::string& path, std::string_view text) {
-  const fs::path aside = fs::path(path) / kAsideName;
-  try {
-    std::error_code error;
-    fs::remove(aside, error);
-    LineFile(aside.string()).append(text);
-  } catch (const Error& error) {
-    std::error_code ignored;
-    fs::remove(aside, ignored);
-    refuse(path, std::string("cannot be written (") + error.what() + ")");
+// An id may come again by the user's choice (--rdzv-id) or without one (a shell that sets RANK itself); an attempt of
+// one job does not.
+bool is_ours(const fs::path& path, const RunClaim& claim) {
+  std::ifstream file(path / kOwnerName);
+  std::string run_id;
+  int attempt = 0;
+  return std::getline(file, run_id) && file >> attempt && run_id == claim.run_id && attempt < claim.attempt;
+}
+
+Use use_of(const std::string& path, std::string_view config_json, const RunClaim& claim) {
+  std::error_code ignored;
+  const fs::path folder(path);
+  if (!fs::exists(folder / kConfigName, ignored) && !fs::exists(folder / "metrics.jsonl", ignored)) return Use::unused;
+  if (is_ours(folder, claim)) {
+    if (!holds(folder, config_json))
+      refuse(path, "this job began there with another configuration, so that it cannot go on in it");
+    return Use::ours;
+  }
+  if (!claim.overwrite) refuse(path, "already holds a run; choose another or give --overwrite to replace it");
+  return Use::anothers;
+}
+
+// What marks the folder as used goes last: whoever dies on the way leaves a folder that still is.
+void remove_run_files(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (is_run_file(entry->path().filename().string())) names.push_back(entry->path().filename().string());
+  if (error) refuse(path, error.message());
+  std::ranges::stable_partition(names, [](const std::string& name) { return !marks_use(name); });
+  for (const std::string& name : names) {
+    if (fs::is_directory(fs::path(path) / name, error)) continue;
+    if (!fs::remove(fs::path(path) / name, error) && error)
+      refuse(path, "cannot remove " + name + ": " + error.message());
   }
 }
 
-void remove_run_files(const std::string& path) {
-  std::error_code error;
-  fs::directory_iterator entries(path, error);
-  if (error) refuse(path, error.message());
-  for (const fs::directory_entry& entry : entries) {
-    const std::string name = entry.path().filename().string();
-    if (name == kAsideName || !is_run_file(name) || entry.is_directory(error)) continue;
-    if (!fs::remove(entry.path(), error) && error) refuse(path, "cannot remove " + name + ": " + error.message());
+void write(base::AtomicFile& file, std::string_view text) { file.write(text.data(), text.size()); }
+
+// Both are written aside before anything is removed. The id comes first: a death behind it leaves a folder that is
+// this run's or unused.
+void write_files(const std::string& path, std::string_view config_json, const RunClaim& claim, Use use) {
+  try {
+    base::AtomicFile owner(path + "/" + kOwnerName), config(path + "/" + kConfigName);
+    write(owner, claim.run_id + "\n" + std::to_string(claim.attempt) + "\n");
+    write(config, config_json);
+    if (use == Use::anothers) remove_run_files(path);
+    owner.commit();
+    config.commit();
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    refuse(path, std::string("cannot be written (") + error.what() + ")");
   }
 }
 
 }  // namespace
 
 bool is_run_file(std::string_view name) {
-  return name == kConfigName || name == kAsideName || name == "metrics.jsonl" || name == "metrics.csv" ||
+  return name == kConfigName || name == kOwnerName || name == "metrics.jsonl" || name == "metrics.csv" ||
          is_tensorboard_file_name(name);
 }
 
-RunDirectory RunDirectory::create(const std::string& path, std::string_view config_json, IfUsed if_used) {
-  if (path.empty()) refuse(path, "is empty; name a folder");
+RunDirectory RunDirectory::create(const std::string& path, std::string_view config_json, const RunClaim& claim) {
   make_folder(path);
-  if (if_used == IfUsed::refuse && is_used(path))
-    refuse(path, "already holds a run; choose another or give --overwrite to replace it");
-  if (if_used == IfUsed::go_on && is_used(path)) {
-    if (!holds(path, config_json)) refuse(path, "holds a run of another configuration; this job cannot go on in it");
-    return RunDirectory(path);
-  }
-  write_aside(path, config_json);
-  if (if_used == IfUsed::overwrite) remove_run_files(path);
-  std::error_code error;
-  fs::rename(fs::path(path) / kAsideName, fs::path(path) / kConfigName, error);
-  if (error) refuse(path, "cannot be written (config.json: " + error.message() + ")");
-  return RunDirectory(path);
+  use_of(path, config_json, claim);  // a folder that is refused gets no lock's file
+  RunLock lock(path);
+  write_files(path, config_json, claim, use_of(path, config_json, claim));
+  return {path, std::move(lock)};
 }
 
 }  // namespace lockstep::metrics

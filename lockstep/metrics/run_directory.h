@@ -1,41 +1,45 @@
 #pragma once
 
 // The folder of one run (--output-dir): config.json, metrics.jsonl, metrics.csv and a
-// TensorBoard event file. log/ and checkpoints/ appear with their first file and are not
-// touched here.
+// TensorBoard event file, run.id that says whose they are, and run.lock. log/ and checkpoints/ appear with
+// their first file and are not touched here.
 
 #include <string>
 #include <string_view>
 
+#include "lockstep/metrics/run_lock.h"
+
 namespace lockstep::metrics {
 
-enum class IfUsed {
-  refuse,
-  overwrite,
-  go_on,  ///< the job was started again: it appends to its own files
+/// Who wants a folder.
+struct RunClaim {
+  std::string run_id;      ///< of all attempts of this job and of no other job; one line (rendezvous/run_id.h)
+  int attempt = 0;         ///< how often the job was started before
+  bool overwrite = false;  ///< another run's results may be replaced
 };
 
-/// A folder that is ready for the files of a new run.
+/// A folder that is ready for the files of a run, and this process's while the object lives.
 class RunDirectory {
  public:
-  /// Makes `path` with its parents and writes config.json, whole or not at all. A folder
-  /// is used when it holds config.json or metrics.jsonl; then IfUsed::overwrite removes the
-  /// files that a run made (is_run_file()) and nothing else, and IfUsed::go_on leaves all as it
-  /// is, when its config.json is this one.
-  /// Throws UsageError naming the path when it is used, no folder, or cannot be written;
-  /// nothing has been removed then.
-  static RunDirectory create(const std::string& path, std::string_view config_json, IfUsed if_used);
+  /// Makes `path` with its parents, locks it, and writes run.id and config.json, each whole or not at all. A folder is
+  /// used when it holds config.json or metrics.jsonl. One that an earlier attempt of the same run uses is left as it
+  /// is, when its config.json is this one; another run's is refused, or with `overwrite` the files that a run made
+  /// (is_run_file()) are removed and nothing else.
+  /// Throws UsageError naming the path when it is another run's or in use by a living process, no folder, or cannot
+  /// be written; nothing has been removed then.
+  static RunDirectory create(const std::string& path, std::string_view config_json, const RunClaim& claim);
 
   const std::string& path() const { return path_; }
   std::string metrics_jsonl() const { return path_ + "/metrics.jsonl"; }
   std::string metrics_csv() const { return path_ + "/metrics.csv"; }
 
  private:
-  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+  RunDirectory(std::string path, RunLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::string path_;
+  RunLock lock_;
 };
 
-/// Whether a file of this name, directly in a run directory, was made by a run.
+/// Whether a file of this name, directly in a run directory, was made by a run; the lock's file, which stays, is none.
 bool is_run_file(std::string_view name);
 
 }  // namespace lockstep::metrics

@@ -74,7 +74,7 @@ Loop::Loop(const Options& options, const comm::World& world)
   if (leader_) check_target(options.save_weights, options.output_dir);
   size_.restart_count = world.place().restart_count;
   size_.first_step = std::int64_t(ddp_.next_step());
-  report_ = make_report(options, leader_, size_.restart_count > 0);
+  report_ = make_report(options, world.place());
 }
 
 void Loop::run() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/metrics/csv.h"
@@ -13,6 +14,7 @@
 #include "lockstep/metrics/progress.h"
 #include "lockstep/metrics/run_directory.h"
 #include "lockstep/metrics/tensorboard.h"
+#include "lockstep/rendezvous/run_id.h"
 #include "lockstep/train/hints.h"
 
 namespace lockstep::train {
@@ -84,16 +86,14 @@ class Silence final : public Report {
 
 class LeaderReport final : public Report {
  public:
-  LeaderReport(const Options& options, bool restarted) : options_(options) {
+  LeaderReport(const Options& options, const rendezvous::Place& place) : options_(options) {
     if (options.output_dir.empty()) return;
-    // Also with --overwrite: what it was to replace is gone since the first start.
-    const auto if_used = restarted           ? metrics::IfUsed::go_on
-                         : options.overwrite ? metrics::IfUsed::overwrite
-                                             : metrics::IfUsed::refuse;
-    const auto directory = metrics::RunDirectory::create(options.output_dir, config_json(options), if_used);
-    sinks_.add(std::make_unique<metrics::JsonLines>(directory.metrics_jsonl()));
-    sinks_.add(std::make_unique<metrics::Csv>(directory.metrics_csv()));
-    sinks_.add(std::make_unique<metrics::TensorBoard>(directory.path(), now()));
+    directory_ = metrics::RunDirectory::create(
+        options.output_dir, config_json(options),
+        {.run_id = rendezvous::run_id(place), .attempt = place.restart_count, .overwrite = options.overwrite});
+    sinks_.add(std::make_unique<metrics::JsonLines>(directory_->metrics_jsonl()));
+    sinks_.add(std::make_unique<metrics::Csv>(directory_->metrics_csv()));
+    sinks_.add(std::make_unique<metrics::TensorBoard>(directory_->path(), now()));
   }
 
   void start(const RunSize& size) override {
@@ -158,14 +158,15 @@ class LeaderReport final : public Report {
   void write(Kind kind, Fields fields) { sinks_.write({.kind = kind, .time = now(), .fields = std::move(fields)}); }
 
   const Options& options_;
+  std::optional<metrics::RunDirectory> directory_;  // its lock
   metrics::MultiSink sinks_;
 };
 
 }  // namespace
 
-std::unique_ptr<Report> make_report(const Options& options, bool leader, bool restarted) {
-  if (!leader) return std::make_unique<Silence>();
-  return std::make_unique<LeaderReport>(options, restarted);
+std::unique_ptr<Report> make_report(const Options& options, const rendezvous::Place& place) {
+  if (place.rank != 0) return std::make_unique<Silence>();
+  return std::make_unique<LeaderReport>(options, place);
 }
 
 }  // namespace lockstep::train

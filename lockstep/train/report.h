@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/rendezvous/environment.h"
 #include "lockstep/train/batch_plan.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/options.h"
@@ -47,7 +48,6 @@ struct RunSize {
   std::int64_t first_step = 1;  ///< later than 1 when the state of an earlier start was taken over
 };
 
-class Report {
 struct RunEnd {
   std::int64_t steps = 0;          ///< of the whole run, whatever its starts were
   std::int64_t attempt_steps = 0;  ///< of these, since this start; what follows is of them
@@ -57,6 +57,7 @@ struct RunEnd {
   std::string weights_hash;
 };
 
+class Report {
  public:
   virtual ~Report() = default;
   virtual void start(const RunSize& size) = 0;
@@ -65,9 +66,9 @@ struct RunEnd {
   virtual void done(const RunEnd& end) = 0;
 };
 
-/// The report of rank 0: terminal, and the files of options.output_dir when there is one; those of
-/// an earlier start of the same job are continued (`restarted`).
+/// The report of rank 0: terminal, and the files of options.output_dir when there is one, which is this process's
+/// while the report lives (metrics/run_directory.h); those of an earlier start of the same job are continued.
 /// UsageError when the directory cannot be used. Other ranks' report says nothing.
-std::unique_ptr<Report> make_report(const Options& options, bool leader, bool restarted);
+std::unique_ptr<Report> make_report(const Options& options, const rendezvous::Place& place);
 
 }  // namespace lockstep::train

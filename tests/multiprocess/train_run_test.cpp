@@ -119,7 +119,8 @@ TEST_F(TrainRun, FilesOfARun) {
   std::vector<std::string> names;
   for (const std::string& path : testing::everything_in(run_))
     names.push_back(std::filesystem::path(path).filename().string());
-  EXPECT_THAT(names, ElementsAre("config.json", HasSubstr("events.out.tfevents."), "metrics.csv", "metrics.jsonl"));
+  EXPECT_THAT(names, ElementsAre("config.json", HasSubstr("events.out.tfevents."), "metrics.csv", "metrics.jsonl",
+                                 "run.id", "run.lock"));
   const auto config = nlohmann::json::parse(testing::read_file(run_ + "/config.json"));
   EXPECT_EQ(config.at("global_batch_size"), 50);
   EXPECT_EQ(config.at("model"), "convnet");
@@ -132,8 +133,8 @@ TEST_F(TrainRun, FilesOfARun) {
   EXPECT_EQ(start.at("logical_shards"), 2);
   const auto done = nlohmann::json::parse(lines.back());
   EXPECT_EQ(done.at("steps"), 5);
-  EXPECT_GT(done.at("samples_per_second").get<double>(), 0);
   EXPECT_EQ(done.at("attempt_steps"), 5);
+  EXPECT_GT(done.at("samples_per_second").get<double>(), 0);
   EXPECT_EQ(done.at("weights_hash").get<std::string>().size(), 32u);
 }
 

@@ -22,26 +22,30 @@ std::vector<std::string> names_in(const std::string& path) {
   return names;
 }
 
-TEST(RunDirectory, IsMadeWithItsParentsAndHoldsTheConfiguration) {
+const RunClaim kNew{.run_id = "job 1"};
+const RunClaim kOverwrite{.run_id = "job 1", .overwrite = true};
+
+TEST(RunDirectory, IsMadeWithItsParentsAndHoldsConfigurationAndOwner) {
   TemporaryFolder folder;
-  const RunDirectory run = RunDirectory::create(folder.file("a/b/c"), "{}\n", IfUsed::refuse);
+  const RunDirectory run = RunDirectory::create(folder.file("a/b/c"), "{}\n", kNew);
   EXPECT_EQ(run.path(), folder.file("a/b/c"));
   EXPECT_EQ(read_all(folder.file("a/b/c/config.json")), "{}\n");
-  EXPECT_THAT(names_in(run.path()), UnorderedElementsAre("config.json"));
+  EXPECT_EQ(read_all(folder.file("a/b/c/run.id")), "job 1\n0\n");
+  EXPECT_THAT(names_in(run.path()), UnorderedElementsAre("config.json", "run.id", "run.lock"));
 }
 
 TEST(RunDirectory, AnUnusedFolderIsTakenAsItIs) {
   TemporaryFolder folder;
   put(folder.file("notes.txt"), "mine");
-  RunDirectory::create(folder.path(), "{}", IfUsed::refuse);
-  EXPECT_THAT(names_in(folder.path()), UnorderedElementsAre("config.json", "notes.txt"));
+  RunDirectory::create(folder.path(), "{}", kNew);
+  EXPECT_THAT(names_in(folder.path()), UnorderedElementsAre("config.json", "notes.txt", "run.id", "run.lock"));
 }
 
 TEST(RunDirectory, AUsedOneIsRefusedAndStaysAsItWas) {
   for (const char* file : {"config.json", "metrics.jsonl"}) {
     TemporaryFolder folder;
     put(folder.file(file), "old");
-    EXPECT_THAT([&] { RunDirectory::create(folder.path(), "{}", IfUsed::refuse); },
+    EXPECT_THAT([&] { RunDirectory::create(folder.path(), "{}", kNew); },
                 ThrowsMessage<UsageError>(AllOf(HasSubstr(folder.path()), HasSubstr("--overwrite"))));
     EXPECT_EQ(read_all(folder.file(file)), "old");
     EXPECT_EQ(names_in(folder.path()).size(), 1u);
@@ -50,30 +54,61 @@ TEST(RunDirectory, AUsedOneIsRefusedAndStaysAsItWas) {
 
 TEST(RunDirectory, AJobThatWasStartedAgainGoesOnInItsOwn) {
   TemporaryFolder folder;
-  put(folder.file("config.json"), "mine");
+  RunDirectory::create(folder.path(), "mine", kNew);
   put(folder.file("metrics.jsonl"), "line\n");
-  RunDirectory::create(folder.path(), "mine", IfUsed::go_on);
+  for (const bool overwrite : {false, true})  // what was to be replaced is gone since the first start
+    RunDirectory::create(folder.path(), "mine", {.run_id = "job 1", .attempt = 1 + overwrite, .overwrite = overwrite});
   EXPECT_EQ(read_all(folder.file("metrics.jsonl")), "line\n");
-  EXPECT_THAT([&] { RunDirectory::create(folder.path(), "other", IfUsed::go_on); },
+  EXPECT_EQ(read_all(folder.file("run.id")), "job 1\n2\n");
+  EXPECT_THAT([&] { RunDirectory::create(folder.path(), "other", {.run_id = "job 1", .attempt = 3}); },
               ThrowsMessage<UsageError>(HasSubstr("another configuration")));
   EXPECT_EQ(read_all(folder.file("config.json")), "mine");
-  // Killed before it made its folder.
-  RunDirectory::create(folder.file("new"), "mine", IfUsed::go_on);
-  EXPECT_EQ(read_all(folder.file("new/config.json")), "mine");
+}
+
+// To be an attempt later than the first proves nothing of the folder.
+TEST(RunDirectory, ARestartedJobGetsNobodyElsesResults) {
+  TemporaryFolder folder;
+  put(folder.file("config.json"), "mine");
+  put(folder.file("metrics.jsonl"), "line\n");
+  const RunClaim restarted{.run_id = "job 1", .attempt = 1};
+  const auto refused = ThrowsMessage<UsageError>(HasSubstr("already holds a run"));
+  EXPECT_THAT([&] { RunDirectory::create(folder.path(), "mine", restarted); }, refused) << "of nobody known";
+  put(folder.file("run.id"), "job 0\n0\n");
+  EXPECT_THAT([&] { RunDirectory::create(folder.path(), "mine", restarted); }, refused);
+  put(folder.file("run.id"), "job 1\n1\n");
+  EXPECT_THAT([&] { RunDirectory::create(folder.path(), "mine", restarted); }, refused) << "an id that came again";
+  EXPECT_EQ(read_all(folder.file("metrics.jsonl")), "line\n");
+  put(folder.file("run.id"), "job 0\n0\n");
+  RunDirectory::create(folder.path(), "mine", {.run_id = "job 1", .attempt = 1, .overwrite = true});
+  EXPECT_FALSE(fs::exists(folder.file("metrics.jsonl")));
+}
+
+TEST(RunDirectory, OneThatALivingRunHasIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("run");
+  const RunClaim other{.run_id = "job 2", .overwrite = true};
+  {
+    const RunDirectory run = RunDirectory::create(path, "{}", kNew);
+    EXPECT_THAT([&] { RunDirectory::create(path, "{}", other); },
+                ThrowsMessage<UsageError>(AllOf(HasSubstr("'" + path + "'"), HasSubstr("a running job writes there"))));
+    EXPECT_EQ(read_all(path + "/run.id"), "job 1\n0\n");
+  }
+  RunDirectory::create(path, "{}", other);
 }
 
 TEST(RunDirectory, OverwriteRemovesOnlyWhatARunMade) {
   TemporaryFolder folder;
-  for (const char* file : {"config.json", "metrics.jsonl", "metrics.csv", "events.out.tfevents.17.lockstep"})
+  for (const char* file : {"config.json", "metrics.jsonl", "metrics.csv", "events.out.tfevents.17.lockstep", "run.id"})
     put(folder.file(file), "old");
   for (const char* file : {"notes.txt", "events.out.tfevents.17.otherhost", "model.safetensors"})
     put(folder.file(file), "mine");
   fs::create_directory(folder.file("log"));
   put(folder.file("log/rank_0"), "mine");
-  RunDirectory::create(folder.path(), "new", IfUsed::overwrite);
+  RunDirectory::create(folder.path(), "new", kOverwrite);
   EXPECT_EQ(read_all(folder.file("config.json")), "new");
-  EXPECT_THAT(names_in(folder.path()), UnorderedElementsAre("config.json", "notes.txt", "model.safetensors", "log",
-                                                            "events.out.tfevents.17.otherhost"));
+  EXPECT_THAT(names_in(folder.path()),
+              UnorderedElementsAre("config.json", "run.id", "run.lock", "notes.txt", "model.safetensors", "log",
+                                   "events.out.tfevents.17.otherhost"));
   EXPECT_EQ(read_all(folder.file("log/rank_0")), "mine");
 }
 
@@ -81,18 +116,18 @@ TEST(RunDirectory, PathsThatCannotBeWrittenAreNamed) {
   TemporaryFolder folder;
   put(folder.file("file"), "");
   for (const std::string& path : {folder.file("file"), folder.file("file/below"), std::string("/proc/lockstep_run")})
-    EXPECT_THAT([&] { RunDirectory::create(path, "{}", IfUsed::refuse); },
+    EXPECT_THAT([&] { RunDirectory::create(path, "{}", kNew); },
                 ThrowsMessage<UsageError>(HasSubstr("'" + path + "'")));
-  EXPECT_THROW(RunDirectory::create("", "{}", IfUsed::refuse), UsageError);
+  EXPECT_THROW(RunDirectory::create("", "{}", kNew), UsageError);
+  EXPECT_THAT([] { RunLock("/proc/self"); }, ThrowsMessage<UsageError>(HasSubstr("'/proc/self': cannot be written")));
 }
 
 TEST(RunDirectory, NothingIsRemovedWhenTheNewFilesCannotBeWritten) {
   TemporaryFolder folder;
   put(folder.file("metrics.jsonl"), "old");
-  // A folder that is not empty stands where the new configuration is written first.
-  fs::create_directories(folder.file("config.json.new/x"));
-  EXPECT_THAT([&] { RunDirectory::create(folder.path(), "{}", IfUsed::overwrite); },
-              ThrowsMessage<UsageError>(HasSubstr("cannot be written")));
+  fs::create_directories(folder.file("config.json/x"));  // a file cannot take its place
+  EXPECT_THAT([&] { RunDirectory::create(folder.path(), "{}", kOverwrite); },
+              ThrowsMessage<UsageError>(HasSubstr("cannot write")));
   EXPECT_EQ(read_all(folder.file("metrics.jsonl")), "old");
 }
 
