@@ -20,7 +20,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 2;
+inline constexpr std::uint32_t kControlVersion = 3;
 inline constexpr int kMaxLocalRanks = 128;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
@@ -97,6 +97,7 @@ struct ControlPage {
   std::atomic<std::uint32_t> state_generation;    ///< the generation whose ranks made or took over the state
   std::atomic<std::uint32_t> state_buffers;       ///< how many buffers a step may write in turn
   std::atomic<std::uint64_t> state_fingerprint;   ///< of the layout the state region was made for
+  std::atomic<std::uint64_t> data_fingerprint;    ///< of the data set it is trained on; 0: not told (train/same_data.h)
   ErrorSlot error;
   RankWords ranks[kMaxLocalRanks];
 };

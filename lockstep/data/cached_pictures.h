@@ -38,6 +38,7 @@ class CachedPictures : public PictureSet {
   Sample get(std::int64_t index) const override;
   std::string file_of(std::int64_t index) const override { return set_->file_of(index); }
   const std::vector<std::string>& classes() const override { return set_->classes(); }
+  SetFingerprint fingerprint() const override { return set_->fingerprint(); }
 
   /// Any thread may ask; counts of calls that are under way may be missing.
   CacheStatistics statistics() const;

@@ -11,6 +11,8 @@ void check_index(std::int64_t index, std::int64_t size) {
 
 std::string PictureSet::file_of(std::int64_t) const { return ""; }
 
+SetFingerprint PictureSet::fingerprint() const { return {.samples = size(), .classes = hash_of(classes())}; }
+
 MemoryPictures::MemoryPictures(Content content) : content_(std::move(content)) {
   const std::size_t expected = content_.labels.size() * picture_bytes();
   if (content_.pixels.size() != expected) {
@@ -27,6 +29,14 @@ MemoryPictures::MemoryPictures(Content content) : content_(std::move(content)) {
 
 std::size_t MemoryPictures::picture_bytes() const {
   return std::size_t(content_.size.height) * std::size_t(content_.size.width) * std::size_t(content_.channels);
+}
+
+SetFingerprint MemoryPictures::fingerprint() const {
+  SetFingerprint print = PictureSet::fingerprint();
+  for (const std::int64_t number : {content_.size.height, content_.size.width, content_.channels})
+    print.entries = hash_on(print.entries, number);
+  for (const std::int64_t label : content_.labels) print.entries = hash_on(print.entries, label);
+  return print;
 }
 
 Sample MemoryPictures::get(std::int64_t index) const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/set_fingerprint.h"
 #include "lockstep/data/transforms/picture.h"
 
 namespace lockstep::data {
@@ -30,6 +31,9 @@ class PictureSet {
 
   /// Names; the place of a name is its label.
   virtual const std::vector<std::string>& classes() const = 0;
+
+  /// By what ranks and attempts of a job know that they read the same set. Unless overridden: size and classes.
+  virtual SetFingerprint fingerprint() const;
 };
 
 /// Pictures of one size, uncompressed: [N, height, width, channels].
@@ -50,6 +54,7 @@ class MemoryPictures : public PictureSet {
   /// UsageError for an index outside the set.
   Sample get(std::int64_t index) const override;
   const std::vector<std::string>& classes() const override { return content_.classes; }
+  SetFingerprint fingerprint() const override;
   const Content& content() const { return content_; }
 
  private:

@@ -135,12 +135,15 @@ void check_together(const data::PictureBatches& train, const data::PictureBatche
 Input make_input(const Options& options) {
   if (!reads_data(options) && options.dataset != "imagefolder") return {.task = known_task(options)};
   const auto train = batches(open_set(options, true), train_preparation(options), options);
-  Input input{
-      .train = train, .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha), .task = task_of(*train)};
+  Input input{.train = train,
+              .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha),
+              .task = task_of(*train),
+              .train_set = train->set().fingerprint()};
   if (!options.eval || !reads_data(options)) return input;
   const auto test = batches(open_set(options, false), test_preparation(options), options);
   check_together(*train, *test, options);
   input.test = test;
+  input.test_set = test->set().fingerprint();
   return input;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "lockstep/data/batch.h"
+#include "lockstep/data/set_fingerprint.h"
 #include "lockstep/data/transforms/mixup.h"
 #include "lockstep/models/image_model.h"
 #include "lockstep/train/options.h"
@@ -16,6 +17,7 @@ struct Input {
   std::shared_ptr<const data::Batches> test;   ///< none when nothing is evaluated
   std::shared_ptr<const data::BatchMix> mix;   ///< of the training batches; may be none
   models::ImageTask task;                      ///< what the model is made for
+  data::SetFingerprint train_set, test_set;    ///< what the two hold; of none: nothing
 };
 
 /// The pictures of options.dataset, prepared as options.transforms says. Reads what is held in memory, and

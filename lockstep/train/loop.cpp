@@ -8,6 +8,7 @@
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/train/same_data.h"
 
 namespace lockstep::train {
 namespace {
@@ -61,7 +62,7 @@ Loop::Loop(const Options& options, const comm::World& world)
     : options_(options),
       group_(*world.group()),
       leader_(world.rank() == 0),
-      input_(make_input(options)),
+      input_(checked_input(make_input(options), group_)),
       size_(size_of(options, world.size(), input_)),
       model_(train::make_model(options, input_.task)),
       ddp_(model_, world.group(),
@@ -70,6 +71,7 @@ Loop::Loop(const Options& options, const comm::World& world)
             .amp = options.amp == "bf16" ? Amp::bf16 : Amp::none,
             .channels_last = options.channels_last}),
       optimizer_(make_optimizer(options, ddp_)) {
+  keep_with_state(input_, group_);
   size_.page_size = ddp_.page_size();
   if (leader_) check_target(options.save_weights, options.output_dir);
   size_.restart_count = world.place().restart_count;

@@ -14,6 +14,16 @@ namespace {
 
 std::int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
+SetFingerprint fingerprint_of(const FolderIndex& index) {
+  SetFingerprint print{.classes = hash_of(index.classes)};
+  for (const IndexedFolder& folder : index.folders) {
+    print.samples += std::int64_t(folder.pictures.size());
+    print.entries = hash_on(hash_on(hash_on(print.entries, folder.path), folder.label), std::int64_t(print.samples));
+    for (const std::string& picture : folder.pictures) print.entries = hash_on(print.entries, picture);
+  }
+  return print;
+}
+
 }  // namespace
 
 Picture read_picture(const std::string& path, const JpegOptions& options) {
@@ -34,6 +44,7 @@ ImageFolder::ImageFolder(const std::string& path, const ImageFolderOptions& opti
   check_scale(jpeg_);
   FolderIndex index =
       options.index_cache.empty() ? walk_folders(path) : cached_index(path, options.index_cache, now_ns());
+  fingerprint_ = fingerprint_of(index);
   classes_ = std::move(index.classes);
   for (const IndexedFolder& folder : index.folders) {
     const std::string start = (std::filesystem::path(path) / folder.path).string() + "/";

@@ -50,11 +50,14 @@ class ImageFolder : public PictureSet {
   Sample get(std::int64_t index) const override;
   std::string file_of(std::int64_t index) const override { return entries_.at(std::size_t(index)).path; }
   const std::vector<std::string>& classes() const override { return classes_; }
+  /// Of labels and file names, from the root on. Sizes of files are not known without asking for each.
+  SetFingerprint fingerprint() const override { return fingerprint_; }
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
   std::vector<std::string> classes_;
   std::vector<Entry> entries_;
+  SetFingerprint fingerprint_;
   JpegOptions jpeg_;
 };
 

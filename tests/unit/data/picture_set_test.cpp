@@ -39,5 +39,23 @@ TEST(MemoryPictures, RefusesWhatDoesNotFit) {
   EXPECT_EQ(usage_error([&] { MemoryPictures{content}; }), "label 2 of sample 1, there are 2 classes");
 }
 
+TEST(MemoryPictures, TheFingerprintIsOfLabelsShapeAndClassesNotOfPixels) {
+  const auto print = [](MemoryPictures::Content content) { return MemoryPictures(std::move(content)).fingerprint(); };
+  const MemoryPictures::Content content{
+      .size = {1, 2}, .channels = 1, .pixels = {1, 2, 3, 4}, .labels = {0, 1}, .classes = {"a", "b"}};
+  MemoryPictures::Content other = content;
+  other.pixels[0] = 9;
+  EXPECT_EQ(print(other), print(content));
+  other.labels = {1, 0};
+  EXPECT_NE(print(other).entries, print(content).entries);
+  other = content;
+  other.classes = {"a", "c"};
+  EXPECT_NE(print(other).classes, print(content).classes);
+  other = content;
+  other.size = {2, 1};
+  EXPECT_NE(print(other).entries, print(content).entries);
+  EXPECT_EQ(print(content).samples, 2);
+}
+
 }  // namespace
 }  // namespace lockstep::data

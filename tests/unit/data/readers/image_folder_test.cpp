@@ -34,6 +34,22 @@ std::vector<std::string> names_of(const ImageFolder& set, const ScratchFolder& f
   return names;
 }
 
+TEST(ImageFolder, TheFingerprintTellsSetsApartButNotPlaces) {
+  const auto print = [](const std::vector<std::string>& names) {
+    const ScratchFolder folder;
+    for (const std::string& name : names) folder.write(name, "");
+    return ImageFolder(folder.path()).fingerprint();
+  };
+  const SetFingerprint set = print({"a/1.png", "a/2.png", "b/1.png"});
+  EXPECT_EQ(set.samples, 3);
+  EXPECT_EQ(print({"a/1.png", "a/2.png", "b/1.png", "b/notes.txt"}), set)
+      << "elsewhere, with a file that is none of it";
+  EXPECT_NE(print({"a/1.png", "a/2.png", "b/1.png", "b/3.png"}).samples, set.samples);
+  EXPECT_NE(print({"a/1.png", "a/3.png", "b/1.png"}).entries, set.entries);
+  EXPECT_NE(print({"a/1.png", "b/1.png", "b/2.png"}).entries, set.entries) << "another label";
+  EXPECT_NE(print({"a/1.png", "a/2.png", "c/1.png"}).classes, set.classes);
+}
+
 TEST(ImageFolder, ClassesAndFilesComeInTorchvisionsOrder) {
   const ScratchFolder folder;
   for (const char* name : {"b/2.png", "b/10.PNG", "b/deep/1.jpeg", "b/deep/sub/1.png", "b/deep-er/1.Jpg", "B/x.jpg",
