@@ -16,22 +16,23 @@ struct Batch {
   at::Tensor data, target;
 };
 
-Batch ring(std::int64_t samples) {  // is a point inside the circle of radius 0.7?
+Batch ring(std::int64_t samples, std::uint64_t seed) {  // is a point inside the circle of radius 0.7?
+  torch::manual_seed(seed);
   at::Tensor points = torch::rand({samples, 2}) * 2 - 1;
   return {points, (points.norm(2, 1) < 0.7).to(torch::kLong)};
 }
 
 int main() {
   auto world = lockstep::init();
-  torch::manual_seed(world.rank());  // each rank draws data of its own; weights come from rank 0
+  torch::manual_seed(0);
   auto model = std::make_shared<Net>();
   lockstep::DistributedDataParallel ddp(model, world.group());
   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
-  for (int step = 1; step <= 1000; ++step) {
-    Batch batch = ring(64);
+  for (auto step = ddp.next_step(); step <= 1000; ++step) {  // 1, or where a killed process left off
+    Batch batch = ring(64, step * world.size() + world.rank());
     at::Tensor loss = torch::nn::functional::cross_entropy(ddp(batch.data), batch.target);
     loss.backward();
     optimizer.step();
-    if (step % 250 == 0 && world.rank() == 0) std::cout << "step " << step << "  loss " << loss.item<float>() << '\n';
+    if (step % 250 == 0 && world.rank() == 0) std::cout << "step " << step << "  loss " << loss.item() << std::endl;
   }
 }

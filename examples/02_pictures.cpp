@@ -30,24 +30,30 @@ int main(int argc, char** argv) {
       data::Compose().then(data::Resize({28, 28})).then(data::RandomCrop({.size = {28, 28}, .padding = {2, 2, 2, 2}})));
   const std::int64_t first[] = {0};
   const std::int64_t channels = batches->make(0, first).data.size(1);
+  torch::manual_seed(0);
   auto model =
       lockstep::models::make_model("convnet", {.channels = channels, .classes = std::int64_t(set->classes().size())});
   lockstep::DistributedDataParallel ddp(model, world.group());
   lockstep::optim::Adam optimizer(ddp, {.lr = 1e-3});
   data::DistributedSampler sampler(set->size(), world.size(), world.rank());
-  for (int epoch = 0; epoch < 2; ++epoch) {
-    sampler.set_epoch(std::uint64_t(epoch));
-    const auto plan = data::cut_into_batches(sampler.indices(), 50);
-    data::Loader loader([=](std::int64_t k) { return batches->make(std::uint64_t(epoch), plan[std::size_t(k)]); }, 0,
-                        std::int64_t(plan.size()), {.workers = 2, .prefetch = 4});
-    double correct = 0;
-    while (const auto batch = loader.next()) {
-      const at::Tensor logits = ddp(batch->data);
-      torch::nn::functional::cross_entropy(logits, batch->target).backward();
-      optimizer.step();
-      correct += double(logits.argmax(1).eq(batch->target).sum().item<std::int64_t>());
-    }
-    const double share = correct / double(sampler.num_samples());
-    if (world.rank() == 0) std::cout << "epoch " << epoch + 1 << "  accuracy in training " << share << std::endl;
+  std::vector<std::vector<std::int64_t>> plan;  // the batches of both epochs, so that their numbers are those of steps
+  for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+    sampler.set_epoch(epoch);
+    for (auto& batch : data::cut_into_batches(sampler.indices(), 50)) plan.push_back(std::move(batch));
+  }
+  const std::size_t per_epoch = plan.size() / 2;
+  auto step = std::size_t(ddp.next_step()) - 1;  // 0, or where a killed process left off
+  data::Loader loader([=](std::int64_t k) { return batches->make(std::size_t(k) / per_epoch, plan[std::size_t(k)]); },
+                      std::int64_t(step), std::int64_t(plan.size()), {.workers = 2, .prefetch = 4});
+  for (double correct = 0, seen = 0; const auto batch = loader.next();) {
+    const at::Tensor logits = ddp(batch->data);
+    torch::nn::functional::cross_entropy(logits, batch->target).backward();
+    optimizer.step();
+    correct += double(logits.argmax(1).eq(batch->target).sum().item<std::int64_t>());
+    seen += double(batch->target.size(0));
+    if (++step % per_epoch != 0) continue;
+    if (world.rank() == 0)
+      std::cout << "epoch " << step / per_epoch << "  accuracy in training " << correct / seen << std::endl;
+    correct = seen = 0;
   }
 }

@@ -140,6 +140,29 @@ TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
   EXPECT_TRUE(job.nothing_left());
 }
 
+// A program of a user's goes on where it was when it begins at next_step() and its data are a function of the step.
+TEST_F(TrainKill, TheFirstExampleTakesAThousandStepsWhateverIsKilled) {
+  std::vector<std::string> command = {LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "1", EXAMPLE_01};
+  Job calm(command);
+  ASSERT_EQ(calm.wait(), 0) << calm.err();
+  // It is quick: a job that was over before its worker could be killed shows nothing.
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    Job job(command);
+    job.wait_for_lines(1);
+    try {
+      kill(pid_of_rank(job, 1), SIGKILL);
+    } catch (const std::runtime_error&) {  // gone
+    }
+    ASSERT_EQ(job.wait(), 0) << job.err();
+    if (job.err().find("restart 1 of 1") == std::string::npos) continue;
+    const std::vector<std::string> lines = testing::lines(job.out());
+    EXPECT_EQ(lines.back(), testing::lines(calm.out()).back());
+    EXPECT_LE(lines.size(), testing::lines(calm.out()).size()) << job.out();
+    return;
+  }
+  FAIL() << "no worker could be killed in time";
+}
+
 TEST_F(TrainKill, CtrlC) {
   Job job(testing::train_command(By::lockstep, 2, endless()));
   wait_for_steps(job);
