@@ -26,7 +26,7 @@ def number_text(rng: random.Random, dtype: str) -> str:
         return str(rng.randint(-2**63, 2**63 - 1))
     value = any_double(rng) if dtype == "float64" else rng.gauss(0, 1) * 10.0**rng.randint(-46, 37)
     return rng.choice([repr(value), f"{value:.3e}", f" {value:+.17g}", f"{rng.gauss(0, 1):.25f}", f"{rng.random():.1f}",
-                       "nan", "-inf", "1e-400", "0", "-0.0", f"{rng.randint(0, 10**30)}"])
+                       "nan", "-inf", "1e-400", "-1e-5000", f"{'0.':0<5002}1", "0", "-0.0", f"{rng.randint(0, 10**30)}"])
 
 
 def python_numbers(path, delimiter: str, dtype: str) -> torch.Tensor:

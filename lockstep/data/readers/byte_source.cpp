@@ -101,6 +101,7 @@ class GzipFile : public ByteSource {
     file_->seek(0);
     inflateReset(&stream_);
     stream_.avail_in = 0;
+    before_ = 0;
     ended_ = false;
     std::vector<char> passed_over(64 << 10);
     while (offset > 0) {
@@ -117,28 +118,44 @@ class GzipFile : public ByteSource {
 
  private:
   void inflate_some() {
-    if (stream_.avail_in == 0) {
-      stream_.next_in = packed_.data();
-      stream_.avail_in = uInt(file_->read(packed_.data(), packed_.size()));
-      if (stream_.avail_in == 0) fail("gzip data ends early");
-    }
+    if (!has_packed()) fail("gzip data ends early");
     const int status = inflate(&stream_, Z_NO_FLUSH);
     if (status == Z_STREAM_END) {
-      ended_ = true;
-      if (stream_.total_in != file_->limit()) fail("trailing bytes after the gzip data");
+      end_member();
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
       fail("damaged gzip data (" + std::string(stream_.msg ? stream_.msg : "unreadable") + ")");
     }
   }
 
+  // Goes to the next member, if there is one.
+  void end_member() {
+    before_ += stream_.total_in;
+    inflateReset(&stream_);
+    for (; has_packed() && *stream_.next_in == 0; ++before_) {
+      ++stream_.next_in;
+      --stream_.avail_in;
+    }
+    constexpr Bytef kFirstOfMember = 0x1f;
+    ended_ = !has_packed();
+    if (!ended_ && *stream_.next_in != kFirstOfMember) fail("trailing bytes after the gzip data");
+  }
+
+  bool has_packed() {
+    if (stream_.avail_in > 0) return true;
+    stream_.next_in = packed_.data();
+    stream_.avail_in = uInt(file_->read(packed_.data(), packed_.size()));
+    return stream_.avail_in > 0;
+  }
+
   [[noreturn]] void fail(const std::string& what) const {
-    throw UsageError("'" + path() + "': " + what + " at offset " + std::to_string(stream_.total_in) + " of " +
+    throw UsageError("'" + path() + "': " + what + " at offset " + std::to_string(before_ + stream_.total_in) + " of " +
                      std::to_string(file_->limit()));
   }
 
   std::unique_ptr<ByteSource> file_;
   std::vector<Bytef> packed_;
   z_stream stream_{};
+  std::uint64_t before_ = 0;  // packed bytes before the member in work
   bool ended_ = false;
 };
 

@@ -31,11 +31,12 @@ class ByteSource {
   virtual const std::string& path() const = 0;
 };
 
-/// Opens `path`: gzip when its name ends in .gz, else plain. UsageError when it cannot be
+/// Opens `path`: gzip when its name ends in .gz, else plain. A gzip file may be several, one behind the other (bgzip),
+/// with zeros after the last, as Python's gzip reads it. UsageError when it cannot be
 /// opened or is not a regular file.
 std::unique_ptr<ByteSource> open_bytes(const std::string& path);
 
-/// The bytes that unpacking `packed` gives.
+/// The bytes that unpacking `packed` gives, all its members together.
 std::unique_ptr<ByteSource> gunzip(std::unique_ptr<ByteSource> packed);
 
 /// Bytes that somebody else keeps; `name` stands for the path in messages.

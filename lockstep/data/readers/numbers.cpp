@@ -1,5 +1,6 @@
 #include "lockstep/data/readers/numbers.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <system_error>
@@ -27,10 +28,31 @@ std::errc whole(std::string_view text, T& value) {
   return error;
 }
 
-// Out of range says nothing about which end; a long double has room for both.
+// Whether the first digit that is not 0 stands behind the point, the exponent applied.
+bool is_below_one(std::string_view text) {
+  const std::size_t e = text.find_first_of("eE");
+  const std::string_view digits = text.substr(0, e);
+  std::int64_t exponent = 0;
+  if (e != std::string_view::npos) {
+    const std::string_view power = without_plus(text.substr(e + 1));
+    if (whole(power, exponent) != std::errc()) return power.starts_with('-');  // more than a text is long
+  }
+  const std::size_t first = digits.find_first_of("123456789");
+  if (first == std::string_view::npos) return true;
+  const auto point = std::int64_t(std::min(digits.find('.'), digits.size()));
+  const std::int64_t before = point - std::int64_t(first);  // digits from the first one to the point
+  return exponent < (before > 0 ? 1 - before : -before);
+}
+
+// Out of range says nothing about which end. A long double has room for more, but not for all.
 bool is_tiny(std::string_view text, double& value) {
   long double wide = 0;
-  if (whole(text, wide) != std::errc() || std::fabs(wide) > 1) return false;
+  const std::errc error = whole(text, wide);
+  if (error == std::errc::result_out_of_range && is_below_one(text)) {
+    value = text.starts_with('-') ? -0.0 : 0.0;
+    return true;
+  }
+  if (error != std::errc() || std::fabs(wide) > 1) return false;
   value = double(wide);
   return true;
 }

@@ -11,8 +11,8 @@ namespace lockstep::data {
 enum class NumberFault { none, empty, no_number, out_of_range };
 
 /// The double that Python's float(text) gives: nearest, ties to even; blanks around it, a plus sign, inf and nan are
-/// allowed, underscores between digits are not. out_of_range where float() gives inf for a finite number.
-/// Independent of the locale. `value` is set only when nothing is wrong.
+/// allowed, underscores between digits are not. Numbers too small for a double are 0, as there; out_of_range where
+/// float() gives inf for a finite number. Independent of the locale. `value` is set only when nothing is wrong.
 NumberFault parse_number(std::string_view text, double& value);
 
 /// That double, rounded to a float; out_of_range when that is infinite and the text is not.

@@ -15,12 +15,17 @@ void check_delimiter(char delimiter) {
   throw UsageError("delimiter '" + shown({&delimiter, 1}) + "': one that no number is written with is needed");
 }
 
-bool no_field_is_a_number(const std::vector<std::string_view>& fields) {
-  return std::ranges::none_of(fields, [](std::string_view field) {
+// Some may lack a name, as the column of row numbers that pandas writes; but a line of nothing is a row of missing
+// values.
+bool are_names(const std::vector<std::string_view>& fields) {
+  bool any = false;
+  for (const std::string_view field : fields) {
     double value = 0;
     const NumberFault fault = parse_number(field, value);
-    return fault == NumberFault::none || fault == NumberFault::out_of_range;
-  });
+    if (fault == NumberFault::none || fault == NumberFault::out_of_range) return false;
+    any = any || fault == NumberFault::no_number;
+  }
+  return any;
 }
 
 std::string column_text(const TableLayout& layout, std::size_t column) {
@@ -86,8 +91,8 @@ TableLayout lay_out_table(ByteSource& source, const TableFormat& format) {
   TableLayout layout;
   if (!records.next()) throw UsageError("'" + source.path() + "': no rows in it");
   layout.columns = std::int64_t(records.fields().size());
-  const bool header = format.header == TableHeader::present ||
-                      (format.header == TableHeader::automatic && no_field_is_a_number(records.fields()));
+  const bool header =
+      format.header == TableHeader::present || (format.header == TableHeader::automatic && are_names(records.fields()));
   if (header) {
     layout.names.assign(records.fields().begin(), records.fields().end());
     if (!records.next()) throw UsageError("'" + source.path() + "': no rows in it, only the header");

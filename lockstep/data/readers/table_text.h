@@ -15,7 +15,7 @@
 namespace lockstep::data {
 
 enum class TableHeader {
-  automatic,  ///< the first line holds names when none of its fields is a number
+  automatic,  ///< the first line holds names when none of its fields is a number and not all are empty
   present,
   absent,
 };

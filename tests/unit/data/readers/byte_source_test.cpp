@@ -51,6 +51,45 @@ TEST(ByteSource, SeeksInTruncatedGzipOnlyAsFarAsItGoes) {
   EXPECT_THAT(usage_error([&] { source->seek(1003); }), HasSubstr("gzip data ends early at offset"));
 }
 
+// As Python's gzip reads them: bgzip and `cat a.gz b.gz` make such files, tape drives the zeros.
+TEST(ByteSource, ReadsGzipOfSeveralMembersAsOne) {
+  const ScratchFolder folder;
+  std::string content, packed;
+  for (int member = 0; member < 300; ++member) {
+    const std::string part(std::size_t(member * 37 % 1000), char('a' + member % 26));  // some are empty
+    content += part;
+    packed += gzip(part) + std::string(std::size_t(member % 3), '\0');
+  }
+  for (const std::size_t zeros : {0, 1, 70'000}) {
+    const std::unique_ptr<ByteSource> source = open_bytes(folder.write("a.gz", packed + std::string(zeros, '\0')));
+    EXPECT_TRUE(rest_of(*source) == content);
+    for (const std::size_t offset : {content.size() - 5, std::size_t(0), std::size_t(12'345), content.size()}) {
+      source->seek(offset);
+      EXPECT_TRUE(rest_of(*source) == content.substr(offset)) << offset;
+    }
+  }
+}
+
+TEST(ByteSource, NamesTheOffsetOfDamageInALaterMember) {
+  const ScratchFolder folder;
+  const std::string first = gzip("first"), second = gzip("second");
+  const auto error_of = [&](const std::string& bytes) {
+    const std::string path = folder.write("a.gz", bytes);
+    const std::string message = usage_error([&] { rest_of(*open_bytes(path)); });
+    EXPECT_THAT(message, ::testing::StartsWith("'" + path + "': "));
+    return message.substr(path.size() + 4);
+  };
+  const std::string whole = std::to_string(first.size() + 3);
+  EXPECT_EQ(error_of(first + "xyz"),
+            "trailing bytes after the gzip data at offset " + std::to_string(first.size()) + " of " + whole);
+  EXPECT_EQ(error_of(first + std::string("\0\0x", 3)),
+            "trailing bytes after the gzip data at offset " + std::to_string(first.size() + 2) + " of " + whole);
+  EXPECT_THAT(error_of(first + "\x1fyz"), HasSubstr("damaged gzip data (incorrect header check) at offset "));
+  EXPECT_EQ(error_of(first + second.substr(0, 12)), "gzip data ends early at offset " +
+                                                        std::to_string(first.size() + 12) + " of " +
+                                                        std::to_string(first.size() + 12));
+}
+
 TEST(ReadBytes, GivesTheFileAsItIs) {
   const ScratchFolder folder;
   for (const std::size_t length : {0, 1, 15, 16, 17, 1000}) {

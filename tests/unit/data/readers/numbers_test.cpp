@@ -83,6 +83,25 @@ TEST(ParseNumber, SaysWhatIsWrong) {
   EXPECT_EQ(fault_of<double>("1e9999"), NumberFault::out_of_range);
 }
 
+// A long double ends at 1e-4951 and 1e4932.
+TEST(ParseNumber, WhatIsTooSmallForAnyTypeIsZero) {
+  const std::string zeros(6000, '0');
+  for (const std::string& text :
+       {std::string("1e-5000"), std::string("123456.75e-99999"), "0." + zeros + "1", "." + zeros + "7e3",
+        "1" + zeros + "e-12000", std::string("9E-999999999999999999999999"), std::string("0e999999999999999999999999"),
+        std::string("0.000e5000")}) {
+    EXPECT_EQ(value_of<double>(text), 0) << text;
+    EXPECT_FALSE(std::signbit(value_of<double>(text))) << text;
+    EXPECT_EQ(value_of<float>(text), 0) << text;
+    EXPECT_TRUE(std::signbit(value_of<double>("-" + text))) << text;
+  }
+  for (const std::string& text : {std::string("1e5000"), "1" + zeros, "0." + zeros + "1e12000", "1" + zeros + "e-100",
+                                  std::string("1e+999999999999999999999999"), std::string("-9e5000")}) {
+    EXPECT_EQ(fault_of<double>(text), NumberFault::out_of_range) << text;
+    EXPECT_EQ(fault_of<float>(text), NumberFault::out_of_range) << text;
+  }
+}
+
 TEST(ParseNumber, WholeNumbers) {
   EXPECT_EQ(value_of<std::int64_t>(" -12 "), -12);
   EXPECT_EQ(value_of<std::int64_t>("+9223372036854775807"), std::numeric_limits<std::int64_t>::max());

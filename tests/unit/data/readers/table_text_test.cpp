@@ -58,6 +58,17 @@ TEST(LayOutTable, KnowsAHeaderByItsFields) {
   EXPECT_THAT(layout_of("1,1e999\n3,4\n").names, IsEmpty());
   EXPECT_THAT(layout_of("2019,2020\n3,4\n", {.header = TableHeader::present}).names, ElementsAre("2019", "2020"));
   EXPECT_THAT(layout_of("a,b\n3,4\n", {.header = TableHeader::absent}).names, IsEmpty());
+  EXPECT_THAT(layout_of(",a, \n1,2,3\n").names, ElementsAre("", "a", " "));
+}
+
+TEST(LayOutTable, ALineOfEmptyFieldsIsNoHeader) {
+  for (const char* empty : {",,", "\"\",,", " ,\t,"}) {
+    const std::string text = std::string(empty) + "\n1,2,3\n";
+    EXPECT_EQ(layout_of(text).rows, 2) << empty;
+    EXPECT_EQ(error_of(text),
+              "a.csv:1: column 1 is empty, a number expected; if the line holds names, say that the header is present");
+    EXPECT_THAT(numbers_of(text, {.header = TableHeader::present}), ElementsAre(1, 2, 3));
+  }
 }
 
 TEST(LayOutTable, CountsRowsAndMarksEveryThousandth) {
