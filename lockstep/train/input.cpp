@@ -10,6 +10,7 @@
 #include "lockstep/data/readers/cifar.h"
 #include "lockstep/data/readers/idx.h"
 #include "lockstep/data/readers/image_folder.h"
+#include "lockstep/data/readers/paths.h"
 #include "lockstep/train/batch_plan.h"
 
 namespace lockstep::train {
@@ -23,9 +24,8 @@ PictureSet held(data::MemoryPictures set) { return std::make_shared<data::Memory
 // torchvision's reference trainer calls the second half val, the CIFAR folders test.
 std::string test_folder(const std::string& path) {
   const fs::path val = fs::path(path) / "val", test = fs::path(path) / "test";
-  std::error_code ignored;
-  if (fs::is_directory(val, ignored)) return val.string();
-  if (fs::is_directory(test, ignored)) return test.string();
+  if (data::is_folder(val)) return val.string();
+  if (data::is_folder(test)) return test.string();
   throw UsageError("no folder 'val' or 'test' in '" + path + "': pictures to evaluate on, or --no-eval");
 }
 

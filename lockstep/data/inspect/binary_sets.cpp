@@ -4,6 +4,7 @@
 #include "lockstep/data/inspect/kinds.h"
 #include "lockstep/data/readers/cifar.h"
 #include "lockstep/data/readers/idx.h"
+#include "lockstep/data/readers/paths.h"
 
 namespace lockstep::data {
 namespace {
@@ -14,10 +15,9 @@ using Names = std::vector<std::string>;
 
 // `path` or its folder `inner`: the first that has one of the files; "" when none has.
 fs::path place_of(const std::string& path, const std::string& inner, const Names& names) {
-  std::error_code ignored;
   for (const fs::path& place : {fs::path(path), fs::path(path) / inner}) {
     for (const std::string& name : names) {
-      if (fs::exists(place / name, ignored)) return place;
+      if (is_there(place / name)) return place;
     }
   }
   return {};

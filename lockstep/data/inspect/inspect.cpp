@@ -1,20 +1,18 @@
 #include "lockstep/data/inspect/inspect.h"
 
 #include <cstring>
-#include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/inspect/kinds.h"
+#include "lockstep/data/readers/paths.h"
 
 namespace lockstep::data {
 
 Report inspect(const std::string& path, const InspectOptions& options) {
   const std::string name = base::shown(path);
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw UsageError("'" + name + "': " + std::strerror(ENOENT));
-  if (!std::filesystem::is_directory(status)) {
+  if (!is_there(path)) throw UsageError("'" + name + "': " + std::strerror(ENOENT));
+  if (!is_folder(path)) {
     if (std::optional<Report> report = inspect_file(path, options)) return *std::move(report);
     throw UsageError("'" + name + "' is no data file: JPEG, PNG, IDX (plain or .gz) or a CIFAR-10 batch expected");
   }

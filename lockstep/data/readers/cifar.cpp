@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/readers/byte_source.h"
+#include "lockstep/data/readers/paths.h"
 
 namespace lockstep::data {
 namespace {
@@ -24,9 +25,8 @@ struct RecordHead {
 
 std::string folder_of(const std::string& path, const std::string& inner, const std::string& file) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
   for (const fs::path& place : {fs::path(path), fs::path(path) / inner}) {
-    if (fs::exists(place / file, ignored)) return place.string();
+    if (is_there(place / file)) return place.string();
   }
   throw UsageError("no CIFAR file '" + file + "' in '" + path + "' or '" + (fs::path(path) / inner).string() + "'");
 }

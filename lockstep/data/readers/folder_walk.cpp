@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/readers/paths.h"
 #include "lockstep/data/readers/picture_files.h"
 
 namespace lockstep::data {
@@ -106,10 +107,8 @@ bool is_current(const FolderIndex& index, const std::string& root) {
   return std::ranges::all_of(index.folders, [&](const IndexedFolder& folder) {
     FolderStamp stamp;
     if (!stamp_of(start + folder.path, stamp) || stamp != folder.stamp) return false;
-    return std::ranges::none_of(folder.links, [&](const std::string& name) {
-      FolderStamp unused;
-      return stamp_of(start + folder.path + "/" + name, unused);
-    });
+    return std::ranges::none_of(folder.links,
+                                [&](const std::string& name) { return is_folder(start + folder.path + "/" + name); });
   });
 }
 

@@ -40,6 +40,7 @@ FolderIndex walk_folders(const std::string& root);
 
 /// Whether walking `root` again would give `index`: its classes and the stamps of all folders are the same, and no link
 /// leads to a folder. Costs a system call per folder and link, not per picture. Contents of files do not count.
+/// UsageError, as of walk_folders, when it cannot be known where a link leads.
 bool is_current(const FolderIndex& index, const std::string& root);
 
 /// Whether the stamps of an index that was made from `now_ns` on (since 1970) can be trusted: none is younger than two

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/readers/paths.h"
 
 namespace lockstep::data {
 namespace {
@@ -59,11 +60,10 @@ std::string hex(std::uint32_t word) {
 
 std::string find_file(const std::string& folder, const std::string& set, const std::string& name) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
   for (const fs::path& place : {fs::path(folder), fs::path(folder) / set / "raw"}) {
     for (const char* ending : {"", ".gz"}) {
       const fs::path file = place / (name + ending);
-      if (fs::exists(file, ignored)) return file.string();
+      if (is_there(file)) return file.string();
     }
   }
   throw UsageError("no " + set + " file '" + name + "' or '" + name + ".gz' in '" + folder + "' or '" +

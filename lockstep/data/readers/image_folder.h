@@ -40,9 +40,9 @@ class ImageFolder : public PictureSet {
   };
 
   /// UsageError: no such folder, one that cannot be read, no class folder, a class without pictures, a link
-  /// that leads back into itself; a picture of a kind that torchvision would read and we cannot (.bmp,
-  /// .pgm, .ppm, .tif, .tiff, .webp), because the sets would differ; an index file that cannot be read or written. A
-  /// damaged index file is replaced, with a line on stderr.
+  /// that leads back into itself or where it cannot be known whether there is a folder; a picture of a kind that
+  /// torchvision would read and we cannot (.bmp, .pgm, .ppm, .tif, .tiff, .webp), because the sets would differ; an
+  /// index file that cannot be read or written. A damaged index file is replaced, with a line on stderr.
   explicit ImageFolder(const std::string& path, const ImageFolderOptions& options = {});
 
   std::int64_t size() const override { return std::int64_t(entries_.size()); }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/readers/paths.h"
 
 namespace lockstep::data {
 namespace {
@@ -46,13 +47,15 @@ Listing list_folder(const std::string& path) {
   Listing listing;
   std::error_code error;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code ignored;
+    std::error_code unknown;
     std::string name = entry->path().filename().string();
-    if (entry->is_directory(ignored)) {
+    const bool folder = entry->is_directory(unknown);
+    require_known(unknown, entry->path().string());
+    if (folder) {
       listing.folders.push_back(std::move(name));
       continue;
     }
-    if (entry->is_symlink(ignored)) listing.links.push_back(name);
+    if (entry->is_symlink(unknown)) listing.links.push_back(name);
     listing.files.push_back(std::move(name));
   }
   if (error) throw UsageError("cannot read the folder '" + path + "': " + error.message());

@@ -20,7 +20,8 @@ bool has_picture_ending(const std::string& name);
 /// Whether it is a picture to torchvision but of a kind that we cannot read: .bmp, .pgm, .ppm, .tif, .tiff, .webp.
 bool has_ending_of_other_kind(const std::string& name);
 
-/// UsageError when the folder cannot be read.
+/// UsageError when the folder cannot be read, and when it cannot be known of an entry whether it is a folder (a link
+/// into a place without permission, or in a circle).
 Listing list_folder(const std::string& path);
 
 struct PictureFiles {

@@ -123,6 +123,15 @@ TEST_F(CachedIndex, AFolderThatHasJustChangedIsNotTrusted) {
   EXPECT_EQ(set.size(), 5);
 }
 
+TEST_F(CachedIndex, ALinkThatCannotBeFollowedAnyMoreIsNamed) {
+  const FolderIndex index = cached();
+  const std::string target = elsewhere_.file("nothing-yet");
+  fs::create_symlink(target, target);
+  EXPECT_EQ(usage_error([&] { is_current(index, set_.path()); }),
+            "cannot look at '" + set_.file("b/dangling") + "': Too many levels of symbolic links");
+  EXPECT_EQ(usage_error([&] { walk_folders(set_.path()); }), usage_error([&] { cached(); }));
+}
+
 TEST_F(CachedIndex, MayLieInTheRootOfTheSet) {
   const std::string inside = set_.file(".index");
   const FolderIndex index = cached_index(set_.path(), inside, later());

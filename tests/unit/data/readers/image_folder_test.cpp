@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -154,6 +155,51 @@ TEST(ImageFolder, NamesALinkThatLeadsBack) {
   EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }), "'" + folder.file("a/deep/up") + "': a link back to '" +
                                                                   fs::canonical(folder.file("a")).string() +
                                                                   "', which contains it");
+}
+
+// Passed over, the labels of the classes behind it would move.
+TEST(ImageFolder, NamesALinkThatCannotBeFollowed) {
+  const ScratchFolder folder;
+  for (const char* name : {"a/1.png", "c/1.png"}) folder.write(name, png(4));
+  const std::string circle = folder.file("b"), inner = folder.file("a/b.png");
+  fs::create_symlink("b", circle);
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }),
+            "cannot look at '" + circle + "': Too many levels of symbolic links");
+  fs::remove(circle);
+  fs::create_symlink(std::string(300, 'x'), inner);
+  EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }), "cannot look at '" + inner + "': File name too long");
+  fs::remove(inner);
+  fs::create_symlink("nothing/there", circle);
+  fs::create_symlink("c/1.png/below", folder.file("d"));
+  EXPECT_THAT(ImageFolder{folder.path()}.classes(), ElementsAre("a", "c")) << "what does not exist is no class";
+}
+
+// Who may read everything becomes somebody who may not, for a moment.
+class NoRoot {
+ public:
+  NoRoot() : was_(::geteuid()) {
+    if (was_ == 0) EXPECT_EQ(::seteuid(65534), 0);
+  }
+  ~NoRoot() { EXPECT_EQ(::seteuid(was_), 0); }
+
+ private:
+  uid_t was_;
+};
+
+TEST(ImageFolder, NamesALinkIntoAPlaceWithoutPermission) {
+  const ScratchFolder folder, closed;
+  for (const char* name : {"a/1.png", "c/1.png"}) folder.write(name, png(4));
+  closed.write("b/1.png", png(4));
+  fs::create_directory_symlink(closed.file("b"), folder.file("b"));
+  fs::permissions(folder.path(), fs::perms::all);
+  fs::permissions(closed.path(), fs::perms::none);
+  {
+    const NoRoot somebody;
+    EXPECT_EQ(usage_error([&] { ImageFolder{folder.path()}; }),
+              "cannot look at '" + folder.file("b") + "': Permission denied");
+  }
+  fs::permissions(closed.path(), fs::perms::owner_all);
+  EXPECT_THAT(ImageFolder{folder.path()}.classes(), ElementsAre("a", "b", "c"));
 }
 
 TEST(ImageFolder, RefusesWhatIsNoSet) {
