@@ -53,18 +53,32 @@ struct BatchMemory::Blocks {
     return {};
   }
 
-  void give_back(Block block) {
-    Block too_many;  // freed after the lock
+  void give_back(Block block, std::size_t asked_for) {
+    std::vector<Block> too_many;  // freed after the lock
+    const std::size_t most = std::max(kKeptBytes, 2 * asked_for);
     const std::lock_guard lock(mutex);
-    if (unused.size() == kKept) {
-      too_many = std::move(unused.front());
-      unused.erase(unused.begin());
-    }
     unused.push_back(std::move(block));
+    auto kept = unused.begin();
+    for (std::size_t left = bytes(); std::size_t(unused.end() - kept) > kKept || left > most; ++kept) {
+      left -= kept->bytes;
+      too_many.push_back(std::move(*kept));
+    }
+    unused.erase(unused.begin(), kept);
+  }
+
+  std::size_t bytes() const {
+    std::size_t sum = 0;
+    for (const Block& block : unused) sum += block.bytes;
+    return sum;
   }
 };
 
 BatchMemory::BatchMemory() : blocks_(std::make_shared<Blocks>()) {}
+
+std::size_t BatchMemory::unused_bytes() const {
+  const std::lock_guard lock(blocks_->mutex);
+  return blocks_->bytes();
+}
 
 at::Tensor BatchMemory::empty(at::IntArrayRef sizes, at::ScalarType type, at::MemoryFormat format) const {
   const auto count = std::size_t(c10::multiply_integers(sizes));
@@ -74,8 +88,8 @@ at::Tensor BatchMemory::empty(at::IntArrayRef sizes, at::ScalarType type, at::Me
   const auto strides = format == at::MemoryFormat::ChannelsLast
                            ? at::DimVector(c10::get_channels_last_strides_2d(sizes))
                            : at::DimVector(c10::contiguous_strides(sizes));
-  const auto give_back = [blocks = blocks_, whole = block.bytes](void* memory) {
-    blocks->give_back({std::unique_ptr<void, Free>(memory), whole});
+  const auto give_back = [blocks = blocks_, whole = block.bytes, bytes](void* memory) {
+    blocks->give_back({std::unique_ptr<void, Free>(memory), whole}, bytes);
   };
   return at::from_blob(block.memory.release(), sizes, strides, give_back, at::TensorOptions().dtype(type));
 }

@@ -11,17 +11,22 @@
 namespace lockstep::data {
 
 /// Makes tensors whose memory comes back here when the last of them and their views is gone, and is handed
-/// out again. So it grows to what is in use at the same time. At most kKept blocks lie here unused. Tensors
-/// may outlive it. Thread-safe.
+/// out again. So it grows to what is in use at the same time. At most kKept blocks lie here unused, of together at most
+/// kKeptBytes, or twice what the last tensor asked for: batches of a size take turns, whatever it is, and larger ones
+/// of before do not stay. Tensors may outlive it. Thread-safe.
 class BatchMemory {
  public:
   static constexpr std::size_t kKept = 8;
+  static constexpr std::size_t kKeptBytes = std::size_t(256) << 20;
 
   BatchMemory();
 
   /// Not initialised, aligned to 64 bytes. Sizes at least 1; the tensor cannot be resized to more.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type,
                    at::MemoryFormat format = at::MemoryFormat::Contiguous) const;
+
+  /// What lies here unused.
+  std::size_t unused_bytes() const;
 
   struct Blocks;
 

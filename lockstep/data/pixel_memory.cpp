@@ -38,6 +38,12 @@ struct Closer {
   }
 };
 
+std::size_t kept_bytes() {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < unused.count; ++i) bytes += unused.blocks[i].size;
+  return bytes;
+}
+
 void drop(std::size_t place) {
   std::move(unused.blocks.begin() + std::ptrdiff_t(place) + 1, unused.blocks.begin() + std::ptrdiff_t(unused.count),
             unused.blocks.begin() + std::ptrdiff_t(place));
@@ -59,13 +65,15 @@ PixelMemory pixel_memory(std::size_t bytes) {
 
 void PixelMemoryDeleter::operator()(std::uint8_t* memory) const {
   const std::size_t size = size_class(bytes);
-  if (size < kSmall || unused.closed) return ::operator delete(memory);
+  if (size < kSmall || size > kKeptPixelBytes || unused.closed) return ::operator delete(memory);
   thread_local const Closer closer;
-  if (unused.count == unused.blocks.size()) {
+  while (unused.count == unused.blocks.size() || kept_bytes() + size > kKeptPixelBytes) {
     ::operator delete(unused.blocks[0].memory);
     drop(0);
   }
   unused.blocks[unused.count++] = {memory, size};
 }
+
+std::size_t kept_pixel_bytes() { return kept_bytes(); }
 
 }  // namespace lockstep::data

@@ -17,8 +17,16 @@ struct PixelMemoryDeleter {
 
 using PixelMemory = std::unique_ptr<std::uint8_t[], PixelMemoryDeleter>;
 
-/// At least `bytes` bytes, not initialised; up to an eighth more. A thread keeps at most eight blocks for
-/// itself, until it ends; small ones come from malloc. Thread-safe, and memory may go from thread to thread.
+/// What a thread keeps at most for its next pictures: all that it needs for photographs of a few megapixels. A larger
+/// one is rare, and takes far longer to decode than the page faults of fresh memory do.
+inline constexpr std::size_t kKeptPixelBytes = std::size_t(16) << 20;
+
+/// At least `bytes` bytes, not initialised; up to an eighth more. A thread keeps at most eight blocks of together at
+/// most kKeptPixelBytes for itself, the last ones used, until it ends; small ones come from malloc. Thread-safe, and
+/// memory may go from thread to thread.
 PixelMemory pixel_memory(std::size_t bytes);
+
+/// What the calling thread keeps at the moment.
+std::size_t kept_pixel_bytes();
 
 }  // namespace lockstep::data

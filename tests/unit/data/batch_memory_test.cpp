@@ -36,6 +36,21 @@ TEST(BatchMemory, TensorsAreLikeThoseOfTorch) {
   }
 }
 
+TEST(BatchMemory, KeepsFewBytesWhateverWasUsed) {
+  const BatchMemory memory;
+  const auto use = [&](std::int64_t megabytes, int tensors) {
+    std::vector<at::Tensor> together;
+    for (int i = 0; i < tensors; ++i) together.push_back(memory.empty({megabytes << 20}, at::kByte));
+  };
+  const auto unused = [&] { return memory.unused_bytes() >> 20; };
+  use(60, 6);
+  EXPECT_EQ(unused(), 240u);
+  use(300, 3);
+  EXPECT_EQ(unused(), 600u) << "batches of a size take turns, whatever it is";
+  use(60, 1);
+  EXPECT_LE(unused(), BatchMemory::kKeptBytes >> 20) << "large ones of before do not stay";
+}
+
 TEST(BatchMemory, TensorsOutliveItAndGoToOtherThreads) {
   std::vector<at::Tensor> tensors;
   {

@@ -31,6 +31,19 @@ TEST(PixelMemory, NeverHasLessThanWasAskedFor) {
   }
 }
 
+TEST(PixelMemory, AThreadKeepsFewBytesWhateverItUsed) {
+  std::thread([] {
+    EXPECT_EQ(kept_pixel_bytes(), 0u);
+    for (const std::size_t megabytes : {3, 100, 5, 7, 40, 2, 6, 5, 4, 300, 1, 9}) {
+      { const PixelMemory memory = pixel_memory(megabytes << 20); }
+      EXPECT_LE(kept_pixel_bytes(), kKeptPixelBytes) << megabytes;
+      EXPECT_EQ(kept_pixel_bytes() > 0, true) << "large ones do not push out the others";
+    }
+    { const PixelMemory first = pixel_memory(9 << 20), second = pixel_memory(9 << 20); }
+    EXPECT_EQ(kept_pixel_bytes(), std::size_t(9) << 20) << "the last one used stays";
+  }).join();
+}
+
 TEST(PixelMemory, GoesFromThreadToThreadAndOutlivesThem) {
   std::vector<PixelMemory> kept;
   std::thread([&] {
