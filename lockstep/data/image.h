@@ -17,6 +17,10 @@ struct Size {
   bool operator==(const Size&) const = default;
 };
 
+/// No picture has more: a file that declares more is refused, and so is a transform that would make more, before memory
+/// is taken for them. Pillow's default limit (of DecompressionBombError).
+inline constexpr std::int64_t kMaxPixels = 178'956'970;
+
 /// A rectangle of a picture, in whole pixels.
 struct CropBox {
   int top = 0;
@@ -28,6 +32,9 @@ struct CropBox {
 
 /// "28x28", height before width.
 std::string to_string(Size size);
+
+/// UsageError naming both sizes when a picture of `to`, which `what` makes of one of `from`, has more than kMaxPixels.
+void require_possible(const char* what, Size from, Size to);
 
 /// Somebody else's pixels, or a rectangle of them. Valid as long as their owner.
 struct ImageView {

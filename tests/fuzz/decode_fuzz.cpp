@@ -40,7 +40,7 @@ void compare_part(std::span<const std::uint8_t> bytes, const Image& whole, const
     const auto [top, height] = stretch(size.height, choice);
     const auto [left, width] = stretch(size.width, choice + 2);
     const EncodedJpeg later({bytes.begin(), bytes.end()}, "fuzz", size);
-    const DecodedPart part = later.decode({top, left, {height, width}});
+    const ImagePart part = later.part({top, left, {height, width}});
     for (int y = top; y < top + height; ++y) {
       const std::uint8_t* expected = whole.row(y) + 3 * left;
       check(std::equal(expected, expected + 3 * width, part.image.row(y - part.top) + 3 * (left - part.left)));
@@ -55,7 +55,7 @@ void look_at_part(std::span<const std::uint8_t> bytes, const std::uint8_t* choic
     if (std::int64_t(size.height) * size.width > kMostPixels) return;
     const auto [top, height] = stretch(size.height, choice);
     const auto [left, width] = stretch(size.width, choice + 2);
-    EncodedJpeg({bytes.begin(), bytes.end()}, "fuzz", size).decode({top, left, {height, width}});
+    EncodedJpeg({bytes.begin(), bytes.end()}, "fuzz", size).part({top, left, {height, width}});
   });
 }
 

@@ -42,6 +42,12 @@ class Generated(Comparison):
         self.compare([{"file": self.file(*shape), "steps": [["center_crop", *size]]}
                       for shape, size in itertools.product(shapes, sizes)])
 
+    def test_resize_and_crop(self):
+        shapes, sizes = [(20, 31), (1, 90), (200, 3), (64, 40)], [(40, 50), (12, 8), (20, 90), (3, 300), (150, 2)]
+        self.compare([{"file": self.file(*shape), "steps": [*before, ["resize", *size, how], ["center_crop", *crop]]}
+                      for shape, size in itertools.product(shapes, sizes) for crop in ((7, 6), (30, 2), (2, 41))
+                      for how in ("nearest", "bilinear", "bicubic") for before in ([], [["hflip"]])])
+
     def test_padding(self):
         modes = ("constant", "edge", "reflect", "symmetric")
         paddings = [(0, 0, 0, 0), (4, 4, 4, 4), (1, 2, 3, 0), (0, 0, 9, 8), (25, 30, 17, 12)]

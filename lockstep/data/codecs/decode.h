@@ -12,10 +12,6 @@
 
 namespace lockstep::data {
 
-/// A file that declares more pixels is refused before memory is taken for them: Pillow's
-/// default limit (of DecompressionBombError).
-inline constexpr std::int64_t kMaxPixels = 178'956'970;
-
 /// A longer file is refused before memory is taken for it: kMaxPixels pixels of a JPEG file at its best quality need
 /// about half of this.
 inline constexpr std::uint64_t kMaxImageFileBytes = 1 << 30;

@@ -67,7 +67,7 @@ class Decoder {
   }
 
   /// At least the box of a picture of this size.
-  DecodedPart decode_part(Size expected, const CropBox& box) {
+  ImagePart decode_part(Size expected, const CropBox& box) {
     start({});
     const Size size{int(info_.output_height), int(info_.output_width)};
     if (size != expected) refuse(name_, "damaged JPEG (two sizes)", offset(), this->size());
@@ -258,7 +258,7 @@ EncodedJpeg::EncodedJpeg(std::vector<std::uint8_t> bytes, std::string name, Size
   size_ = {scaled(size.height), scaled(size.width)};
 }
 
-DecodedPart EncodedJpeg::decode(const CropBox& box) const {
+ImagePart EncodedJpeg::part(const CropBox& box) const {
   const DecodeTime counted;
   if (options_.scale_denom > 1) return {decode_jpeg(bytes_, name_, options_)};
   return Decoder(bytes_, name_).decode_part(size_, box);

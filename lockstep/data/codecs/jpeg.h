@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/encoded_image.h"
+#include "lockstep/data/deferred_image.h"
 
 namespace lockstep::data {
 
@@ -44,14 +44,14 @@ Image decode_jpeg(std::span<const std::uint8_t> bytes, const std::string& name, 
 /// A JPEG file in memory. Only rows and columns that are asked for are computed, and bytes below the last of
 /// them are not decoded; damage there is not seen, but a missing end mark is. Progressive files, and CMYK, are
 /// decoded whole.
-class EncodedJpeg : public EncodedImage {
+class EncodedJpeg : public DeferredImage {
  public:
   /// `size` as its header says (header.h).
   EncodedJpeg(std::vector<std::uint8_t> bytes, std::string name, Size size, const JpegOptions& options = {});
 
   Size size() const override { return size_; }
   int channels() const override { return 3; }
-  DecodedPart decode(const CropBox& box) const override;
+  ImagePart part(const CropBox& box) const override;
 
  private:
   std::vector<std::uint8_t> bytes_;

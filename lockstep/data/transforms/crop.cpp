@@ -100,15 +100,31 @@ bool in_one_piece(std::span<const int> places) {
          std::ranges::adjacent_find(places, [](int a, int b) { return b != a + 1; }) == places.end();
 }
 
+// Which of `count` lines are among the `size` from `place` on, which may be before the first or behind the last.
+struct Overlap {
+  int first;
+  int count;
+};
+
+Overlap overlap(int place, int size, int count) {
+  const std::int64_t first = std::clamp(place, 0, count);
+  return {int(first), int(std::clamp(std::int64_t(place) + size, first, std::int64_t(count)) - first)};
+}
+
 // The rectangle of the picture, or of its surroundings in one colour.
 void see(Picture& picture, const CropBox& box, const std::array<std::uint8_t, 3>& fill) {
   const auto [top, left, size] = box;
-  const bool inside =
-      top >= 0 && left >= 0 && top + size.height <= picture.size().height && left + size.width <= picture.size().width;
-  if (inside) {
-    picture.crop(top, left, size);
+  const Overlap rows = overlap(top, size.height, picture.size().height);
+  const Overlap columns = overlap(left, size.width, picture.size().width);
+  const bool inside = rows.count == size.height && columns.count == size.width;
+  if (!inside) require_possible("crop", picture.size(), size);
+  if (rows.count > 0 && columns.count > 0) {
+    picture.crop(rows.first, columns.first, {rows.count, columns.count});  // nothing else need be made
+    if (inside) return;
+    picture.replace(framed(picture.pixels(), {top - rows.first, left - columns.first, size}, fill));
   } else {
-    picture.replace(framed(picture.pixels(), box, fill));
+    picture.crop(0, 0, {1, 1});  // for its channels
+    picture.replace(framed(picture.pixels(), {1, 1, size}, fill));
   }
 }
 
@@ -117,6 +133,7 @@ void see(Picture& picture, std::span<const int> rows, std::span<const int> colum
   if (in_one_piece(rows) && in_one_piece(columns)) {
     picture.crop(rows.front(), columns.front(), {int(rows.size()), int(columns.size())});
   } else {
+    require_possible("crop", picture.size(), {int(rows.size()), int(columns.size())});
     picture.replace(gather(picture.pixels(), rows, columns, border));
   }
 }
@@ -136,6 +153,8 @@ std::vector<int> padded(const std::vector<int>& places, int before, int after, P
 
 Image pad(const ImageView& image, const Padding& padding, const Border& border) {
   require_padding(padding, "pad");
+  require_possible("pad", image.size(),
+                   {padding.top + image.height + padding.bottom, padding.left + image.width + padding.right});
   return gather(image, padded(every_place(image.height), padding.top, padding.bottom, border.mode),
                 padded(every_place(image.width), padding.left, padding.right, border.mode), border);
 }

@@ -38,7 +38,7 @@ Resize::Resize(int edge, Interpolation interpolation, std::optional<int> max_siz
 
 void Resize::apply(Picture& picture, base::RandomStream&) const {
   const Size size = size_ ? *size_ : resized_by_edge(picture.size(), edge_, max_size_);
-  if (size != picture.size()) picture.replace(resize(picture.pixels(), size, interpolation_));
+  picture = resized(std::move(picture), size, interpolation_);
 }
 
 CropBox choose_crop(Size image, const RandomResizedCropOptions& options, base::RandomStream& random) {

@@ -10,7 +10,8 @@
 
 namespace lockstep::data {
 
-/// To a fixed size, or the smaller edge to a length (see resized_by_edge()).
+/// To a fixed size, or the smaller edge to a length (see resized_by_edge()). Only what later steps look at is computed:
+/// see resized().
 class Resize : public Transform {
  public:
   /// UsageError unless the size is positive.

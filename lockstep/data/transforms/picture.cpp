@@ -12,22 +12,22 @@ Picture Picture::borrowed(const ImageView& view) {
   return picture;
 }
 
-Picture::Picture(std::shared_ptr<const EncodedImage> encoded) : encoded_(std::move(encoded)) {
-  const auto [height, width] = encoded_->size();
-  window_ = {nullptr, height, width, encoded_->channels(), 0};
+Picture::Picture(std::shared_ptr<const DeferredImage> deferred) : deferred_(std::move(deferred)) {
+  const auto [height, width] = deferred_->size();
+  window_ = {nullptr, height, width, deferred_->channels(), 0};
 }
 
 std::size_t Picture::owned_bytes() const {
   const auto [height, width] = size();
-  if (encoded_) return std::size_t(height) * std::size_t(width) * std::size_t(channels());
+  if (deferred_) return std::size_t(height) * std::size_t(width) * std::size_t(channels());
   return owned_ ? owned_->bytes() : 0;
 }
 
-void Picture::decode() const {
-  DecodedPart part = encoded_->decode({top_, left_, window_.size()});
+void Picture::make() const {
+  ImagePart part = deferred_->part({top_, left_, window_.size()});
   owned_ = std::make_shared<const Image>(std::move(part.image));
   window_ = owned_->view().part(top_ - part.top, left_ - part.left, window_.height, window_.width);
-  encoded_.reset();
+  deferred_.reset();
 }
 
 void Picture::crop(int top, int left, Size size) {
@@ -39,7 +39,7 @@ void Picture::crop(int top, int left, Size size) {
                      std::to_string(left) + " in a picture of " + to_string(window_.size()));
   }
   const int first = mirrored_ ? width - left - size.width : left;
-  if (encoded_) {
+  if (deferred_) {
     top_ += top, left_ += first;
     window_.height = size.height, window_.width = size.width;
   } else {
@@ -55,7 +55,7 @@ const ImageView& Picture::pixels() {
 void Picture::replace(Image image) {
   owned_ = std::make_shared<const Image>(std::move(image));
   window_ = owned_->view();
-  encoded_.reset();
+  deferred_.reset();
   mirrored_ = false;
 }
 

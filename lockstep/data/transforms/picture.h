@@ -4,20 +4,21 @@
 
 #include <memory>
 
-#include "lockstep/data/encoded_image.h"
+#include "lockstep/data/deferred_image.h"
 
 namespace lockstep::data {
 
 /// Cropping and mirroring only note what is to be seen; pixels are copied when somebody needs them
-/// in order, at best by the pass that writes the batch. An encoded picture is decoded when somebody looks
-/// at pixels, as far as they are seen then. Copies share the pixels, which nobody changes. Not thread-safe.
+/// in order, at best by the pass that writes the batch. A deferred picture (an encoded, a resized one) is made when
+/// somebody looks at pixels, as far as they are seen then. Copies share the pixels, which nobody changes. Not
+/// thread-safe.
 class Picture {
  public:
   Picture() = default;
   explicit Picture(Image image) { replace(std::move(image)); }
 
-  /// A picture still to be decoded.
-  explicit Picture(std::shared_ptr<const EncodedImage> encoded);
+  /// A picture still to be made.
+  explicit Picture(std::shared_ptr<const DeferredImage> deferred);
 
   /// Pixels that somebody else keeps for as long as the picture lives.
   static Picture borrowed(const ImageView& view);
@@ -25,9 +26,9 @@ class Picture {
   Size size() const { return window_.size(); }
   int channels() const { return window_.channels; }
 
-  /// What is seen, left and right not yet exchanged when mirrored(). UsageError when it cannot be decoded.
+  /// What is seen, left and right not yet exchanged when mirrored(). UsageError when it cannot be made.
   const ImageView& window() const {
-    if (encoded_) decode();
+    if (deferred_) make();
     return window_;
   }
   bool mirrored() const { return mirrored_; }
@@ -41,7 +42,7 @@ class Picture {
   /// What is seen, in order. Valid until the picture changes. UsageError as of window().
   const ImageView& pixels();
 
-  /// Memory that lives as long as this picture and its copies do, once it is decoded; 0 when the pixels are
+  /// Memory that lives as long as this picture and its copies do, once it is made; 0 when the pixels are
   /// borrowed.
   std::size_t owned_bytes() const;
 
@@ -49,12 +50,12 @@ class Picture {
   void replace(Image image);
 
  private:
-  void decode() const;
+  void make() const;
 
-  mutable std::shared_ptr<const EncodedImage> encoded_;  // empty: decoded
-  mutable std::shared_ptr<const Image> owned_;           // empty: borrowed
-  mutable ImageView window_;                             // until decoded only a size and channels, ...
-  int top_ = 0, left_ = 0;                               // ... and its place
+  mutable std::shared_ptr<const DeferredImage> deferred_;  // empty: made
+  mutable std::shared_ptr<const Image> owned_;             // empty: borrowed
+  mutable ImageView window_;                               // until made only a size and channels, ...
+  int top_ = 0, left_ = 0;                                 // ... and its place
   bool mirrored_ = false;
 };
 

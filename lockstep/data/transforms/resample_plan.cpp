@@ -34,7 +34,8 @@ std::int32_t to_fixed(double weight) {
 
 }  // namespace
 
-ResamplePlan plan_resample(int from, float begin, float end, int to, Interpolation interpolation) {
+ResamplePlan plan_resample(const Scaling& scaling, Stretch wanted, Interpolation interpolation) {
+  const auto [from, begin, end, to] = scaling;
   const Filter filter = interpolation == Interpolation::bicubic ? Filter{2.0, keys} : Filter{1.0, triangle};
   const double scale = double(end - begin) / to;
   const double stretch = std::max(scale, 1.0);
@@ -43,12 +44,13 @@ ResamplePlan plan_resample(int from, float begin, float end, int to, Interpolati
 
   ResamplePlan plan;
   plan.max_taps = int(std::ceil(radius)) * 2 + 1;
-  plan.weights.resize(std::size_t(to) * std::size_t(plan.max_taps));
+  plan.ranges.reserve(std::size_t(wanted.count));
+  plan.weights.resize(std::size_t(wanted.count) * std::size_t(plan.max_taps));
   std::vector<double> weights(std::size_t(plan.max_taps));
-  for (int i = 0; i < to; ++i) {
-    const double center = begin + (i + 0.5) * scale;
+  for (int i = 0; i < wanted.count; ++i) {
+    const double center = begin + (wanted.first + i + 0.5) * scale;
     // NOLINTBEGIN(bugprone-incorrect-roundings): as Pillow rounds, also what is below zero
-    const int first = std::max(int(center - radius + 0.5), 0);
+    const int first = std::clamp(int(center - radius + 0.5), 0, from - 1);  // floats end behind a very long line
     const int taps = std::min(int(center + radius + 0.5), from) - first;
     // NOLINTEND(bugprone-incorrect-roundings)
     double sum = 0;
@@ -71,11 +73,14 @@ bool columns_first(Size from, Size to) {
   return rows_less > 0 && 2 * std::int64_t(columns_less) < rows_less;
 }
 
-std::vector<int> plan_nearest(int from, float begin, float end, int to) {
+std::vector<int> plan_nearest(const Scaling& scaling, Stretch wanted) {
+  const auto [from, begin, end, to] = scaling;
   const double scale = double(end - begin) / to;
   std::vector<int> places;
   double place = begin + scale * 0.5;
-  for (int i = 0; i < to; ++i, place += scale) {
+  for (int i = 0; i < wanted.first; ++i) place += scale;  // a product rounds otherwise
+  places.reserve(std::size_t(wanted.count));
+  for (int i = 0; i < wanted.count; ++i, place += scale) {
     places.push_back(place < 0 || place >= from ? -1 : int(place));
   }
   return places;

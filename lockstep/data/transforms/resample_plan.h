@@ -16,7 +16,7 @@ enum class Interpolation {
   bicubic,   ///< Keys' cubic with a = −1/2, as wide
 };
 
-/// For each of the resized samples a range of the source and its weights.
+/// For each of the wanted samples a range of the source and its weights.
 struct ResamplePlan {
   struct Range {
     int first;
@@ -29,16 +29,30 @@ struct ResamplePlan {
   const std::int32_t* weights_of(int i) const { return weights.data() + std::ptrdiff_t(i) * max_taps; }
 };
 
-/// The plan for `to` samples out of the stretch [begin, end] of a line of `from`. Enlarging
-/// interpolates; reducing widens the filter to the samples that a new one covers (antialiasing).
-/// Bilinear or bicubic. The arithmetic follows Pillow's in type and order, so the weights are equal.
-ResamplePlan plan_resample(int from, float begin, float end, int to, Interpolation interpolation);
+/// A line in another length: `to` samples out of the stretch [begin, end] of `from`.
+struct Scaling {
+  int from = 0;
+  float begin = 0;
+  float end = 0;
+  int to = 0;
+};
+
+/// Neighbours on a line.
+struct Stretch {
+  int first = 0;
+  int count = 0;
+};
+
+/// The plan for the new samples `wanted`. Enlarging interpolates; reducing widens the filter to the samples that a new
+/// one covers (antialiasing). Bilinear or bicubic. The arithmetic follows Pillow's in type and order, so the weights
+/// are equal.
+ResamplePlan plan_resample(const Scaling& scaling, Stretch wanted, Interpolation interpolation);
 
 /// Whether Pillow (13) takes the columns before the rows, to have less work; otherwise the rows come
 /// first. The sizes are those of whole pictures, whatever part of it is asked for.
 bool columns_first(Size from, Size to);
 
-/// Which source sample a nearest neighbour is, by Pillow's running sum; −1: outside.
-std::vector<int> plan_nearest(int from, float begin, float end, int to);
+/// Which source samples the new ones `wanted` are as nearest neighbours, by Pillow's running sum; −1: outside.
+std::vector<int> plan_nearest(const Scaling& scaling, Stretch wanted);
 
 }  // namespace lockstep::data

@@ -33,7 +33,7 @@ void stand_up(const std::uint8_t* from, std::ptrdiff_t stride, int rows, std::si
     for (; i + kBlock <= count; i += kBlock) transpose(from + i, stride, to + kBlock * i, kBlock);
   }
   for (; i < count; ++i) {
-    for (int r = 0; r < rows; ++r) to[kBlock * i + r] = from[r * stride + std::ptrdiff_t(i)];
+    for (int r = 0; r < rows; ++r) to[std::size_t(rows) * i + std::size_t(r)] = from[r * stride + std::ptrdiff_t(i)];
   }
 }
 
@@ -43,7 +43,7 @@ void lay_down(const std::uint8_t* from, std::size_t count, int rows, std::uint8_
     for (; i + kBlock <= count; i += kBlock) transpose(from + kBlock * i, kBlock, to + i, stride);
   }
   for (; i < count; ++i) {
-    for (int r = 0; r < rows; ++r) to[r * stride + std::ptrdiff_t(i)] = from[kBlock * i + r];
+    for (int r = 0; r < rows; ++r) to[r * stride + std::ptrdiff_t(i)] = from[std::size_t(rows) * i + std::size_t(r)];
   }
 }
 

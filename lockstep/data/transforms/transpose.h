@@ -10,11 +10,10 @@ namespace lockstep::data {
 
 inline constexpr int kBlockRows = 16;
 
-/// to[16 * i + r] = row r of `from`, byte i; rows `stride` bytes apart, r < rows <= 16, i < count.
-/// The places of missing rows keep what they have.
+/// to[rows * i + r] = row r of `from`, byte i; rows `stride` bytes apart, r < rows <= 16, i < count.
 void stand_up(const std::uint8_t* from, std::ptrdiff_t stride, int rows, std::size_t count, std::uint8_t* to);
 
-/// The way back: row r of `to`, byte i = from[16 * i + r].
+/// The way back: row r of `to`, byte i = from[rows * i + r].
 void lay_down(const std::uint8_t* from, std::size_t count, int rows, std::uint8_t* to, std::ptrdiff_t stride);
 
 }  // namespace lockstep::data

@@ -74,6 +74,22 @@ TEST(PictureBatches, ASampleIsAugmentedAlikeInAnyBatchOfItsEpoch) {
   EXPECT_FALSE(at::equal(PictureBatches(colours(), augmentation(), {.seed = 6}).make(3, all).data, together));
 }
 
+// 196 bytes, which Resize makes 7,680,000 rows of.
+TEST(PictureBatches, EvaluateAThinPictureAndNameItWhereItIsTooLarge) {
+  const testing::ScratchFolder folder;
+  const testing::Bytes file = testing::png_file(testing::picture(30'000, 1), false);
+  const std::string path = folder.write("a/thin.png", {file.begin(), file.end()});
+  const auto set = std::make_shared<ImageFolder>(folder.path());
+  const std::vector<std::int64_t> one = {0};
+  const PictureBatches cropped(set, Compose().then(Resize(256)).then(CenterCrop({224, 224})));
+  EXPECT_EQ(cropped.make(0, one).data.sizes(), (std::vector<std::int64_t>{1, 3, 224, 224}));
+  const PictureBatches whole(set, Compose().then(Resize(256)));
+  EXPECT_EQ(usage_error([&] { whole.make(0, one); }),
+            "sample 0 ('" + path +
+                "'): resize: a picture of 30000x1 to 7680000x256, at most 178956970 pixels are made; "
+                "choose a smaller size or crop it");
+}
+
 TEST(PictureBatches, EraseWhatTheStreamBehindTheTransformsDraws) {
   const RandomErasingOptions erasing{.probability = 1, .value = {7}};
   const PictureBatches plain(colours(), augmentation()), erased(colours(), augmentation(), {.erasing = erasing});

@@ -53,7 +53,7 @@ TEST_P(EveryKind, APartHasThePixelsOfTheWhole) {
     std::size_t least = whole.bytes();
     for (int i = 0; i < 300; ++i) {
       const CropBox box = random_box(size, random);
-      const DecodedPart part = later.decode(box);
+      const ImagePart part = later.part(box);
       const auto [height, width] = box.size;
       const ImageView seen = part.image.view().part(box.top - part.top, box.left - part.left, height, width);
       const ImageView expected = whole.view().part(box.top, box.left, height, width);
@@ -80,7 +80,7 @@ TEST(JpegPart, TruncationAtEveryByteIsAnErrorWhateverIsAskedFor) {
   for (std::size_t length = 200; length < file.size(); ++length) {
     const Bytes part(file.begin(), file.begin() + std::ptrdiff_t(length));
     EXPECT_THAT(usage_error([&] {
-                  encoded(part).decode({8, 8, {8, 8}});
+                  encoded(part).part({8, 8, {8, 8}});
                 }),
                 AllOf(StartsWith("'a.jpg': truncated"), HasSubstr(" of " + std::to_string(length))))
         << length;
@@ -97,7 +97,7 @@ TEST(JpegPart, DamageAtAnyByteIsPixelsOrAClearError) {
       try {
         const Size size = image_header(damaged, "a.jpg").size;
         if (size.height < 60 || size.width < 60) continue;
-        encoded(damaged).decode({30, 40, {20, 20}});
+        encoded(damaged).part({30, 40, {20, 20}});
         ++decoded;
       } catch (const UsageError& error) {
         ++refused;
@@ -112,7 +112,7 @@ TEST(JpegPart, DamageAtAnyByteIsPixelsOrAClearError) {
 TEST(JpegPart, RefusesAFileOfTwoSizes) {
   const Bytes file = jpeg_file(picture(70, 80));
   const EncodedJpeg other(file, "a.jpg", {70, 90});
-  EXPECT_THAT(usage_error([&] { other.decode({0, 0, {70, 90}}); }), StartsWith("'a.jpg': damaged JPEG (two sizes)"));
+  EXPECT_THAT(usage_error([&] { other.part({0, 0, {70, 90}}); }), StartsWith("'a.jpg': damaged JPEG (two sizes)"));
 }
 
 TEST(JpegScale, DecodesAFractionRoundedUp) {
@@ -122,7 +122,7 @@ TEST(JpegScale, DecodesAFractionRoundedUp) {
     const EncodedJpeg later = encoded(file, {.scale_denom = scale});
     EXPECT_EQ(later.size(), size);
     if (scale == 1) continue;
-    EXPECT_EQ(later.decode({0, 0, {1, 1}}).image.size(), size) << "nothing is left out";
+    EXPECT_EQ(later.part({0, 0, {1, 1}}).image.size(), size) << "nothing is left out";
   }
   EXPECT_EQ(usage_error([&] { decode_jpeg(file, "a.jpg", {.scale_denom = 3}); }),
             "JPEG: scale_denom 3, 1, 2, 4 or 8 expected");

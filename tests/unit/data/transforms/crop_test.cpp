@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "lockstep/data/transforms/resize.h"
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
 #include "tests/support/usage_error.h"
@@ -43,6 +44,49 @@ TEST(CenterCrop, TakesTheMiddleAndRoundsAsPython) {
   CenterCrop({2, 3}).apply(small, unused);
   EXPECT_THAT(pixels_of(small), ElementsAre(1, 2, 0, 0, 0, 0));
   EXPECT_EQ(usage_error([] { CenterCrop({0, 2}); }), "CenterCrop: size 0x2, at least 1x1 expected");
+}
+
+TEST(CenterCrop, AsksOnlyForWhatIsSeenOfASmallerPicture) {
+  base::RandomStream unused(0, 0, 0);
+  Picture tall = resized(Picture(picture(1000, 2)), {2'000'000, 500}, Interpolation::nearest);  // too large as a whole
+  CenterCrop({4, 700}).apply(tall, unused);
+  const Image out = image_of(tall);
+  EXPECT_EQ(out.size(), (Size{4, 700}));
+  const Image middle = picture(1000, 2);
+  for (int c = 0; c < 3; ++c) {
+    EXPECT_EQ(out.row(0)[3 * 99 + c], 0);
+    EXPECT_EQ(out.row(0)[3 * 100 + c], middle.row(499)[c]);
+    EXPECT_EQ(out.row(3)[3 * 599 + c], middle.row(500)[3 + c]);
+    EXPECT_EQ(out.row(3)[3 * 600 + c], 0);
+  }
+}
+
+TEST(CenterCrop, MakesNoMorePixelsThanAPictureMayHave) {
+  base::RandomStream unused(0, 0, 0);
+  Picture one(ramp(5, 3));
+  EXPECT_EQ(
+      usage_error([&] {
+        CenterCrop({100'000, 100'000}).apply(one, unused);
+      }),
+      "crop: a picture of 5x3 to 100000x100000, at most 178956970 pixels are made; choose a smaller size or crop it");
+  usage_error([&] { pad(ramp(5, 3).view(), {.left = 200'000'000}); });
+  RandomCropOptions options{.size = {50'000, 50'000}, .pad_if_needed = true, .border = {PaddingMode::edge}};
+  usage_error([&] { RandomCrop(options).apply(one, unused); });
+}
+
+// A place in the border alone: all fill.
+TEST(RandomCrop, MayShowNothingOfThePicture) {
+  int nothing = 0;
+  for (std::uint64_t index = 0; index < 50; ++index) {
+    Picture one(picture(2, 2));
+    base::RandomStream random(1, 2, index);
+    RandomCrop({.size = {3, 3}, .padding = {9, 9, 9, 9}, .border = {.fill = {7, 8, 9}}}).apply(one, random);
+    const std::vector<int> pixels = pixels_of(one);
+    bool fill = true;
+    for (std::size_t i = 0; i < pixels.size(); ++i) fill = fill && pixels[i] == int(7 + i % 3);
+    nothing += fill;
+  }
+  EXPECT_GT(nothing, 10);
 }
 
 TEST(RandomCrop, EveryPlaceIsAsLikely) {

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
+#include <vector>
 
+#include "lockstep/data/transforms/crop.h"
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
 #include "tests/support/usage_error.h"
@@ -30,6 +34,50 @@ TEST(ResizeTransform, ToASizeOrByTheSmallerEdge) {
   EXPECT_EQ(usage_error([] { Resize({0, 3}); }), "Resize: to 0x3, at least 1x1 expected");
   usage_error([] { Resize(0); });
   usage_error([] { Resize(10, Interpolation::bilinear, 10); });
+}
+
+// Counts what is asked for.
+class Watched : public DeferredImage {
+ public:
+  explicit Watched(Image image) : image_(std::move(image)) {}
+  Size size() const override { return image_.size(); }
+  int channels() const override { return image_.channels(); }
+  ImagePart part(const CropBox& box) const override {
+    asked.push_back(box);
+    return {copy_of(image_.view())};
+  }
+  mutable std::vector<CropBox> asked;
+
+ private:
+  Image image_;
+};
+
+TEST(ResizeTransform, ComputesOnlyWhatTheCropBehindItShows) {
+  base::RandomStream unused(0, 0, 0);
+  const auto source = std::make_shared<const Watched>(picture(100, 300));
+  Picture one(source);
+  Resize(50).apply(one, unused);
+  CenterCrop({40, 40}).apply(one, unused);
+  EXPECT_TRUE(source->asked.empty()) << "nobody has looked at pixels";
+  const Image whole = resize(picture(100, 300).view(), {50, 150});
+  EXPECT_TRUE(same_pixels(one, copy_of(whole.view().part(5, 55, 40, 40))));
+  EXPECT_EQ(source->asked, (std::vector<CropBox>{{9, 109, {82, 82}}}));
+}
+
+// 7,680,000 rows, of which 224 are seen. Rows of one pixel are resized as those of 256 equal ones.
+TEST(ResizeTransform, MakesThePartOfAPictureThatIsTooLargeAsAWhole) {
+  base::RandomStream unused(0, 0, 0);
+  const Image thin = picture(30'000, 1);
+  Picture one = Picture::borrowed(thin.view());
+  Resize(256).apply(one, unused);
+  EXPECT_EQ(one.size(), (Size{7'680'000, 256}));
+  CenterCrop({224, 224}).apply(one, unused);
+  const Image column = resize(thin.view(), {7'680'000, 1});
+  Image expected(224, 224, 3);
+  for (int y = 0; y < 224; ++y) {
+    for (int x = 0; x < 224; ++x) std::copy_n(column.row(3'839'888 + y), 3, expected.row(y) + 3 * x);
+  }
+  EXPECT_TRUE(same_pixels(one, expected));
 }
 
 TEST(ChooseCrop, StaysInsideAndWithinItsLimits) {

@@ -62,11 +62,11 @@ TEST(Picture, RefusesCropsThatAreNotInside) {
 }
 
 // Gives exactly what is asked for, and counts.
-class Later : public EncodedImage {
+class Later : public DeferredImage {
  public:
   Size size() const override { return {9, 11}; }
   int channels() const override { return 3; }
-  DecodedPart decode(const CropBox& box) const override {
+  ImagePart part(const CropBox& box) const override {
     asked.push_back(box);
     const Image whole = picture(9, 11);
     return {copy_of(whole.view().part(box.top, box.left, box.size.height, box.size.width)), box.top, box.left};

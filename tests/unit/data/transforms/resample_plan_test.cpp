@@ -19,7 +19,7 @@ std::vector<std::int32_t> weights(const ResamplePlan& plan, int i) {
 }
 
 TEST(ResamplePlan, HalvingAveragesUnderATriangle) {
-  const ResamplePlan plan = plan_resample(4, 0, 4, 2, Interpolation::bilinear);
+  const ResamplePlan plan = plan_resample({4, 0, 4, 2}, {0, 2}, Interpolation::bilinear);
   ASSERT_EQ(plan.ranges.size(), 2u);
   EXPECT_EQ(plan.ranges[0].first, 0);
   // Distances 0.25, 0.25, 0.75 in units of the widened filter: 3/7, 3/7, 1/7.
@@ -29,7 +29,7 @@ TEST(ResamplePlan, HalvingAveragesUnderATriangle) {
 }
 
 TEST(ResamplePlan, EnlargingInterpolatesBetweenNeighbours) {
-  const ResamplePlan plan = plan_resample(2, 0, 2, 4, Interpolation::bilinear);
+  const ResamplePlan plan = plan_resample({2, 0, 2, 4}, {0, 4}, Interpolation::bilinear);
   EXPECT_THAT(weights(plan, 0), ElementsAre(kOne));
   EXPECT_THAT(weights(plan, 1), ElementsAre(kOne / 4 * 3, kOne / 4));
   EXPECT_THAT(weights(plan, 2), ElementsAre(kOne / 4, kOne / 4 * 3));
@@ -37,7 +37,7 @@ TEST(ResamplePlan, EnlargingInterpolatesBetweenNeighbours) {
 }
 
 TEST(ResamplePlan, CubicWeightsGoBelowZero) {
-  const ResamplePlan plan = plan_resample(8, 0, 8, 16, Interpolation::bicubic);
+  const ResamplePlan plan = plan_resample({8, 0, 8, 16}, {0, 16}, Interpolation::bicubic);
   // Distances 1.75, 0.75, 0.25, 1.25: -3/128, 29/128, 111/128, -9/128.
   EXPECT_THAT(weights(plan, 8), ElementsAre(-3 * kOne / 128, 29 * (kOne / 128), 111 * (kOne / 128), -9 * kOne / 128));
 }
@@ -46,7 +46,7 @@ TEST(ResamplePlan, StaysInsideAndSumsToOne) {
   for (const auto how : {Interpolation::bilinear, Interpolation::bicubic}) {
     for (const int from : {1, 2, 7, 100}) {
       for (const int to : {1, 3, 16, 250}) {
-        const ResamplePlan plan = plan_resample(from, 0, float(from), to, how);
+        const ResamplePlan plan = plan_resample({from, 0, float(from), to}, {0, to}, how);
         for (int i = 0; i < to; ++i) {
           const auto [first, taps] = plan.ranges[std::size_t(i)];
           EXPECT_GE(first, 0);
@@ -70,9 +70,9 @@ TEST(ResamplePlan, ColumnsComeFirstWhereTheySaveMore) {
 }
 
 TEST(PlanNearest, TakesThePixelAtTheCentre) {
-  EXPECT_THAT(plan_nearest(4, 0, 4, 2), ElementsAre(1, 3));
-  EXPECT_THAT(plan_nearest(3, 0, 3, 5), ElementsAre(0, 0, 1, 2, 2));
-  EXPECT_THAT(plan_nearest(10, 2.5f, 7.5f, 5), ElementsAre(3, 4, 5, 6, 7));
+  EXPECT_THAT(plan_nearest({4, 0, 4, 2}, {0, 2}), ElementsAre(1, 3));
+  EXPECT_THAT(plan_nearest({3, 0, 3, 5}, {0, 5}), ElementsAre(0, 0, 1, 2, 2));
+  EXPECT_THAT(plan_nearest({10, 2.5f, 7.5f, 5}, {0, 5}), ElementsAre(3, 4, 5, 6, 7));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/random.h"
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
 #include "tests/support/usage_error.h"
@@ -87,6 +88,65 @@ TEST(Resize, APartIsResizedAsIfItWereAlone) {
   }
 }
 
+// Any rectangle of the result, made of what it needs of the source alone.
+TEST(Resize, APartOfTheResultIsThatOfTheWhole) {
+  base::RandomStream random(1, 2, 3);
+  const auto below = [&](int count) { return int(random.below(std::uint32_t(count))); };
+  const Size sizes[] = {{37, 53}, {20, 20}, {1, 40}, {200, 3}, {16, 90}, {53, 37}, {37, 20}, {5, 53}};
+  for (const Size from : {Size{37, 53}, Size{1, 300}, Size{300, 2}, Size{15, 20}, Size{20, 20}}) {
+    const Image image = picture(from.height, from.width);
+    for (const Size to : sizes) {
+      for (const Interpolation how : kAll) {
+        const Image whole = resize(image.view(), to, how);
+        for (int i = 0; i < 8; ++i) {
+          const int top = below(to.height), left = below(to.width);
+          const CropBox box{top, left, {1 + below(to.height - top), 1 + below(to.width - left)}};
+          Picture later = resized(Picture::borrowed(image.view()), to, how);
+          EXPECT_EQ(later.size(), to);
+          later.crop(box.top, box.left, box.size);
+          ASSERT_TRUE(same_pixels(later, copy_of(whole.view().part(top, left, box.size.height, box.size.width))))
+              << to_string(from) << " to " << to_string(to) << ", " << to_string(box.size) << " from " << top << ", "
+              << left << " " << int(how);
+        }
+      }
+    }
+  }
+}
+
+TEST(Resize, WhatIsSeenOfThePictureIsResized) {
+  const Image image = picture(30, 40);
+  for (const Interpolation how : kAll) {
+    Picture one = Picture::borrowed(image.view());
+    one.crop(3, 5, {20, 30});
+    one.mirror();
+    const Image whole = resize(mirrored(image.view().part(3, 5, 20, 30)).view(), {33, 17}, how);
+    Picture later = resized(one, {33, 17}, how), copy = later;
+    EXPECT_FALSE(later.mirrored());
+    later.crop(30, 2, {3, 9});
+    later.mirror();
+    EXPECT_TRUE(same_pixels(later, mirrored(whole.view().part(30, 2, 3, 9))));
+    EXPECT_TRUE(same_pixels(copy, whole));
+    Picture again = resized(resized(one, {33, 17}, how), {9, 11}, how);
+    again.crop(4, 0, {5, 6});
+    EXPECT_TRUE(same_pixels(again, copy_of(resize(whole.view(), {9, 11}, how).view().part(4, 0, 5, 6))));
+  }
+}
+
+TEST(Resize, MakesNoMorePixelsThanAPictureMayHave) {
+  const Image thin(30'000, 1, 3);
+  EXPECT_EQ(usage_error([&] {
+              resize(thin.view(), {7'680'000, 256});
+            }),
+            "resize: a picture of 30000x1 to 7680000x256, at most 178956970 pixels are made; choose a smaller size or "
+            "crop it");
+  Picture later = resized(Picture::borrowed(thin.view()), {7'680'000, 256}, Interpolation::bilinear);
+  EXPECT_THAT(usage_error([&] { later.pixels(); }), HasSubstr("to 7680000x256, at most"));
+  EXPECT_EQ(usage_error([&] {
+              resized(later, {0, 5}, Interpolation::bilinear);
+            }),
+            "resize: to 0x5, at least 1x1 expected");
+}
+
 TEST(Resize, RefusesEmptySizesAndBoxesOutside) {
   const Image image = picture(10, 20);
   EXPECT_EQ(usage_error([&] { resize(image.view(), {0, 5}); }), "resize: to 0x5, at least 1x1 expected");
@@ -107,6 +167,12 @@ TEST(ResizedByEdge, FollowsTorchvision) {
   EXPECT_EQ(resized_by_edge({100, 100}, 7), (Size{7, 7}));
   EXPECT_EQ(resized_by_edge({100, 200}, 50, 80), (Size{40, 80}));
   EXPECT_EQ(resized_by_edge({100, 200}, 50, 100), (Size{50, 100}));
+  EXPECT_EQ(resized_by_edge({1, 178'956'970}, 256, 500), (Size{0, 500})) << "as Python rounds it down";
+  EXPECT_EQ(
+      usage_error([] {
+        resized_by_edge({1, 178'956'970}, 256);
+      }),
+      "resize: a picture of 1x178956970 to an edge of 256, which makes the other one 45812984320; choose a max_size");
   EXPECT_EQ(usage_error([] { resized_by_edge({10, 10}, 0); }), "resize: to an edge of 0, at least 1 expected");
   EXPECT_EQ(usage_error([] {
               resized_by_edge({10, 10}, 50, 50);

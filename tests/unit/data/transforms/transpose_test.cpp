@@ -13,12 +13,12 @@ TEST(Transpose, StandsUpAndLiesDownAgainForEveryShape) {
       const std::size_t stride = count + 3;
       std::vector<std::uint8_t> flat(stride * std::size_t(rows));
       for (std::size_t i = 0; i < flat.size(); ++i) flat[i] = std::uint8_t(i * 37 + i / 256);
-      std::vector<std::uint8_t> block(count * kBlockRows, 9);
+      std::vector<std::uint8_t> block(count * std::size_t(rows), 9);
       stand_up(flat.data(), std::ptrdiff_t(stride), rows, count, block.data());
       for (std::size_t i = 0; i < count; ++i) {
-        for (int r = 0; r < kBlockRows; ++r) {
-          const std::uint8_t expected = r < rows ? flat[std::size_t(r) * stride + i] : 9;
-          ASSERT_EQ(block[i * kBlockRows + std::size_t(r)], expected) << rows << " rows of " << count;
+        for (int r = 0; r < rows; ++r) {
+          const std::uint8_t expected = flat[std::size_t(r) * stride + i];
+          ASSERT_EQ(block[i * std::size_t(rows) + std::size_t(r)], expected) << rows << " rows of " << count;
         }
       }
       std::vector<std::uint8_t> back(flat.size(), 5);
