@@ -1,22 +1,19 @@
 #include "lockstep/rendezvous/segment_exchange.h"
 
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/unique_fd.h"
+#include "lockstep/rendezvous/local_socket.h"
 
 namespace lockstep::rendezvous {
 namespace {
@@ -27,125 +24,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kRetry{5};
+constexpr milliseconds kMostRetry{50};
 
-// What a rank says when it has connected.
+// What a rank says when it has connected; the job's key follows.
 struct Hello {
   std::uint64_t magic = base::kControlMagic;
+  std::uint64_t pid_namespace = own_pid_namespace();
   std::int32_t local_rank = 0;
   std::int32_t local_world_size = 0;
 };
-
-struct Address {
-  sockaddr_un name{};
-  socklen_t length = 0;
-};
-
-// FNV-1a: the same in every build, unlike std::hash.
-std::uint64_t hash(const std::string& text) {
-  std::uint64_t value = 0xcbf29ce484222325ULL;
-  for (const unsigned char c : text) value = (value ^ c) * 0x100000001b3ULL;
-  return value;
-}
-
-// Abstract: the name begins with a zero byte and lives in no file system.
-Address address_of(const Place& place) {
-  char text[64];
-  std::snprintf(text, sizeof text, "lockstep-%u-%016llx", unsigned(geteuid()),
-                static_cast<unsigned long long>(hash(place.job_key)));
-  Address address;
-  address.name.sun_family = AF_UNIX;
-  std::memcpy(address.name.sun_path + 1, text, std::strlen(text));
-  address.length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + std::strlen(text));
-  return address;
-}
-
-UniqueFd make_socket() {
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!fd) throw_errno("segment exchange: socket");
-  return fd;
-}
-
-// Waits until the descriptor can be read; false when the deadline is over.
-bool readable_by(int fd, Clock::time_point deadline) {
-  for (;;) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-    pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
-    const int ready = poll(&wanted, 1, int(std::clamp<long long>(left, 0, 3'600'000)));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) throw_errno("segment exchange: poll");
-    if (ready == 0 && left <= 0) return false;
-  }
-}
-
-bool same_user(int fd) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-}
-
-// One message that carries a descriptor.
-class Parcel {
- public:
-  Parcel() {
-    message_.msg_iov = &bytes_;
-    message_.msg_iovlen = 1;
-    message_.msg_control = control_;
-    message_.msg_controllen = sizeof control_;
-  }
-
-  bool send(int socket, int fd) {
-    cmsghdr* header = CMSG_FIRSTHDR(&message_);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    return sendmsg(socket, &message_, MSG_NOSIGNAL) == 1;
-  }
-
-  UniqueFd receive(int socket) {
-    if (recvmsg(socket, &message_, MSG_CMSG_CLOEXEC) != 1) return UniqueFd();
-    const cmsghdr* header = CMSG_FIRSTHDR(&message_);
-    if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
-      return UniqueFd();
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    return UniqueFd(fd);
-  }
-
- private:
-  char byte_ = 0;
-  iovec bytes_{&byte_, 1};
-  alignas(cmsghdr) char control_[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message_{};
-};
-
-// Another process of this name is either our job's second local rank 0 or an older one on
-// its way out; the latter is worth waiting for.
-UniqueFd listen_at(const Address& address, const Place& place, Clock::time_point deadline) {
-  UniqueFd listener = make_socket();
-  while (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) != 0) {
-    if (errno != EADDRINUSE) throw_errno("segment exchange: bind");
-    if (Clock::now() >= deadline)
-      throw Error("segment exchange: another process is local rank 0 of this job already (" + place.job_key + ")");
-    std::this_thread::sleep_for(kRetry);
-  }
-  if (listen(listener.get(), base::kMaxLocalRanks) != 0) throw_errno("segment exchange: listen");
-  return listener;
-}
-
-// The local rank that spoke, or nothing when it went away or is none of ours.
-std::optional<int> read_hello(int fd, const Place& place, Clock::time_point deadline) {
-  Hello hello;
-  if (!same_user(fd) || !readable_by(fd, deadline)) return std::nullopt;
-  if (recv(fd, &hello, sizeof hello, 0) != ssize_t(sizeof hello) || hello.magic != base::kControlMagic)
-    return std::nullopt;
-  if (hello.local_world_size != place.local_world_size)
-    throw Error("segment exchange: local rank " + std::to_string(hello.local_rank) + " was started for " +
-                std::to_string(hello.local_world_size) + " local ranks, local rank 0 for " +
-                std::to_string(place.local_world_size));
-  if (hello.local_rank < 1 || hello.local_rank >= place.local_world_size) return std::nullopt;
-  return hello.local_rank;
-}
 
 std::string seconds(milliseconds timeout) {
   char text[32];
@@ -153,64 +40,200 @@ std::string seconds(milliseconds timeout) {
   return text;
 }
 
-[[noreturn]] void throw_missing(const std::vector<bool>& served, milliseconds timeout) {
-  std::string missing;
-  for (std::size_t rank = 1; rank < served.size(); ++rank)
-    if (!served[rank]) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-  throw Error("segment exchange: these local ranks did not come within " + seconds(timeout) + ": " + missing);
+int poll_time(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+  return int(std::clamp<long long>(left, 0, 3'600'000));
 }
 
-Segment serve(const Place& place, milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + timeout;
-  Segment segment = Segment::create(place.local_world_size);
-  const UniqueFd listener = listen_at(address_of(place), place, deadline);
-  std::vector<bool> served(std::size_t(place.local_world_size), false);
-  for (int missing = place.local_world_size - 1; missing > 0;) {
-    if (!readable_by(listener.get(), deadline)) throw_missing(served, timeout);
-    const UniqueFd peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer && (errno == ECONNABORTED || errno == EINTR || errno == EPROTO)) continue;  // it hung up again
-    if (!peer) throw_errno("segment exchange: accept");
-    const std::optional<int> rank = read_hello(peer.get(), place, deadline);
-    if (!rank || !Parcel().send(peer.get(), segment.fd())) continue;
-    if (served[std::size_t(*rank)])
-      throw Error("segment exchange: two processes are local rank " + std::to_string(*rank));
-    served[std::size_t(*rank)] = true;
-    --missing;
+// Different for each rank and try, so that two that give way to each other do not do so for ever.
+milliseconds jitter() {
+  unsigned char byte = 0;
+  [[maybe_unused]] const ssize_t got = getrandom(&byte, sizeof byte, 0);
+  return kRetry + milliseconds(byte % 16);
+}
+
+// Local rank 0: hands the segment to the others, in whatever order they come and however slowly they speak.
+class Server {
+ public:
+  Server(const Place& place, milliseconds timeout)
+      : place_(place),
+        timeout_(timeout),
+        deadline_(Clock::now() + timeout),
+        segment_(Segment::create(place.local_world_size)),
+        served_(std::size_t(place.local_world_size)) {}
+
+  Segment serve() {
+    listener_ = listen_alone();
+    while (missing() > 0) wait_and_answer();
+    return std::move(segment_);
   }
-  return segment;
-}
 
-// One attempt; nothing when local rank 0 is not there yet or went away.
-std::optional<Segment> ask(const Address& address, const Place& place, Clock::time_point deadline) {
-  const UniqueFd socket = make_socket();
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) != 0) return std::nullopt;
-  if (!same_user(socket.get())) throw Error("segment exchange: another user's process has taken this job's name");
-  const Hello hello{.local_rank = place.local_rank, .local_world_size = place.local_world_size};
-  if (send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) != ssize_t(sizeof hello)) return std::nullopt;
-  if (!readable_by(socket.get(), deadline)) return std::nullopt;
-  UniqueFd fd = Parcel().receive(socket.get());
-  if (!fd) return std::nullopt;
-  return Segment::adopt(std::move(fd), place.local_world_size);
-}
+ private:
+  // A local rank that has got the segment; until all have come its process must live.
+  struct Served {
+    bool here = false;
+    Peer peer;
+  };
 
-Segment fetch(const Place& place, milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + timeout;
-  const Address address = address_of(place);
-  for (;;) {
-    if (auto segment = ask(address, place, deadline)) return std::move(*segment);
-    if (Clock::now() >= deadline)
-      throw Error("segment exchange: local rank 0 did not offer the segment within " + seconds(timeout) +
-                  " (local rank " + std::to_string(place.local_rank) + " waited for it)");
-    std::this_thread::sleep_for(kRetry);
+  // Another local rank 0 of this job is a mistake, or an older one on its way out, which is worth waiting for. Of two
+  // that see each other each takes its name back; who sees none has the job, for the name was there before it looked.
+  UniqueFd listen_alone() const {
+    for (;;) {
+      const std::string name = socket_name(place_.job_key);
+      UniqueFd listener = listen_at(name);
+      const std::optional<Peer> other = another_server(name);
+      if (!other) return listener;
+      if (Clock::now() >= deadline_)
+        throw Error("segment exchange: process " + std::to_string(other->pid) +
+                    " is local rank 0 of this job already (" + place_.job_key + ")");
+      listener = UniqueFd();
+      std::this_thread::sleep_for(jitter());
+    }
   }
-}
+
+  std::optional<Peer> another_server(const std::string& mine) const {
+    for (const std::string& name : names_of_job(place_.job_key)) {
+      if (name == mine) continue;
+      const UniqueFd socket = connect_to(name);
+      if (std::optional<Peer> peer = peer_of(socket.get()); peer && peer->is_ours()) return peer;
+    }
+    return {};
+  }
+
+  std::size_t missing() const {
+    return std::size_t(std::count_if(served_.begin() + 1, served_.end(), [](const Served& s) { return !s.here; }));
+  }
+
+  void wait_and_answer() {
+    std::vector<pollfd> polled{{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+    for (const UniqueFd& guest : guests_) polled.push_back({.fd = guest.get(), .events = POLLIN, .revents = 0});
+    for (const Served& s : served_) polled.push_back({.fd = s.peer.pidfd.get(), .events = POLLIN, .revents = 0});
+    const int ready = poll(polled.data(), polled.size(), poll_time(deadline_));
+    if (ready < 0 && errno != EINTR) throw_errno("segment exchange: poll");
+    if (ready <= 0) {
+      if (Clock::now() >= deadline_) throw_missing();
+      return;
+    }
+    for (std::size_t rank = 0; rank < served_.size(); ++rank)
+      if (polled[1 + guests_.size() + rank].revents != 0) throw_gone(int(rank));
+    std::vector<UniqueFd> silent;
+    for (std::size_t i = 0; i < guests_.size(); ++i)
+      polled[1 + i].revents != 0 ? answer(guests_[i]) : silent.push_back(std::move(guests_[i]));
+    guests_ = std::move(silent);
+    if (polled[0].revents != 0) let_in();
+  }
+
+  void let_in() {
+    UniqueFd guest(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!guest && (errno == ECONNABORTED || errno == EINTR || errno == EPROTO)) return;  // it hung up again
+    if (!guest) throw_errno("segment exchange: accept");
+    const std::optional<Peer> peer = peer_of(guest.get());
+    if (peer && peer->is_ours()) guests_.push_back(std::move(guest));
+  }
+
+  void answer(const UniqueFd& guest) {
+    std::optional<Peer> peer = peer_of(guest.get());
+    const std::optional<Hello> hello = read_hello(guest.get());
+    if (!peer || !hello) return;
+    if (hello->local_world_size != place_.local_world_size)
+      throw Error("segment exchange: local rank " + std::to_string(hello->local_rank) + " was started for " +
+                  std::to_string(hello->local_world_size) + " local ranks, local rank 0 for " +
+                  std::to_string(place_.local_world_size));
+    if (hello->local_rank < 1 || hello->local_rank >= place_.local_world_size) return;
+    if (!send_descriptor(guest.get(), segment_.fd())) return;
+    Served& served = served_[std::size_t(hello->local_rank)];
+    if (served.here)
+      throw Error("segment exchange: two processes are local rank " + std::to_string(hello->local_rank) + ": " +
+                  std::to_string(served.peer.pid) + " and " + std::to_string(peer->pid));
+    served = {.here = true, .peer = std::move(*peer)};
+  }
+
+  // Nothing when it went away or is of another job: the key decides, the name holds no more than its hash.
+  std::optional<Hello> read_hello(int guest) const {
+    Hello hello;
+    std::string key(place_.job_key.size() + 1, '\0');  // a longer one shows
+    if (!receive_two(guest, &hello, sizeof hello, key)) return {};
+    if (hello.magic != base::kControlMagic || key != place_.job_key) return {};
+    if (hello.pid_namespace != own_pid_namespace()) return {};
+    return hello;
+  }
+
+  [[noreturn]] void throw_missing() const {
+    std::string ranks;
+    for (std::size_t rank = 1; rank < served_.size(); ++rank)
+      if (!served_[rank].here) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    throw Error("segment exchange: these local ranks did not come within " + seconds(timeout_) + ": " + ranks);
+  }
+
+  [[noreturn]] void throw_gone(int rank) const {
+    throw Error("segment exchange: local rank " + std::to_string(rank) + " (process " +
+                std::to_string(served_[std::size_t(rank)].peer.pid) + ") has ended before all local ranks had come");
+  }
+
+  const Place& place_;
+  const milliseconds timeout_;
+  const Clock::time_point deadline_;
+  Segment segment_;
+  UniqueFd listener_;
+  std::vector<UniqueFd> guests_;  // have connected, and not spoken yet
+  std::vector<Served> served_;    // by local rank
+};
+
+// Another local rank: looks for local rank 0 and asks it.
+class Client {
+ public:
+  Client(const Place& place, milliseconds timeout)
+      : place_(place), timeout_(timeout), deadline_(Clock::now() + timeout) {}
+
+  Segment fetch() {
+    for (milliseconds rest = kRetry;; rest = std::min(2 * rest, kMostRetry)) {
+      strangers_.clear();
+      for (const std::string& name : names_of_job(place_.job_key))
+        if (auto segment = ask(name)) return std::move(*segment);
+      if (Clock::now() >= deadline_) throw_unserved();
+      std::this_thread::sleep_for(rest);
+    }
+  }
+
+ private:
+  // Nothing when it is no local rank 0 of this job, or went away.
+  std::optional<Segment> ask(const std::string& name) {
+    const UniqueFd socket = connect_to(name);
+    const std::optional<Peer> peer = peer_of(socket.get());
+    if (!peer) return {};
+    if (!peer->is_ours()) {
+      strangers_ += (strangers_.empty() ? "" : ", ") + peer->describe();
+      return {};
+    }
+    const Hello hello{.local_rank = place_.local_rank, .local_world_size = place_.local_world_size};
+    if (!send_two(socket.get(), &hello, sizeof hello, place_.job_key)) return {};
+    pollfd answer{.fd = socket.get(), .events = POLLIN, .revents = 0};
+    while (poll(&answer, 1, poll_time(deadline_)) <= 0)
+      if (Clock::now() >= deadline_) return {};
+    UniqueFd fd = receive_descriptor(socket.get());
+    if (!fd) return {};
+    return Segment::adopt(std::move(fd), place_.local_world_size);
+  }
+
+  [[noreturn]] void throw_unserved() const {
+    throw Error("segment exchange: local rank 0 did not offer the segment within " + seconds(timeout_) +
+                " (local rank " + std::to_string(place_.local_rank) + " waited for it)" +
+                (strangers_.empty() ? "" : "; not asked, for they are not of this user: " + strangers_) +
+                others_elsewhere(place_.job_key));
+  }
+
+  const Place& place_;
+  const milliseconds timeout_;
+  const Clock::time_point deadline_;
+  std::string strangers_;
+};
 
 }  // namespace
 
-Segment share_segment(const Place& place, milliseconds timeout) {
+Segment share_segment(const Place& place, std::chrono::milliseconds timeout) {
   if (!place.segment_path.empty()) return Segment::open(place.segment_path, place.local_world_size);
   if (place.local_world_size == 1) return Segment::create(1);
-  return place.local_rank == 0 ? serve(place, timeout) : fetch(place, timeout);
+  return place.local_rank == 0 ? Server(place, timeout).serve() : Client(place, timeout).fetch();
 }
 
 }  // namespace lockstep::rendezvous
