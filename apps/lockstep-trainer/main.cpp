@@ -3,12 +3,14 @@
 
 #include <c10/util/Exception.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <iostream>
 #include <string_view>
 
 #include "libtorch.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/world.h"
@@ -21,7 +23,7 @@ namespace {
 
 using namespace lockstep;
 
-void say(const std::string& text) { std::cerr << "lockstep: error: " + text + "\n" << std::flush; }
+void say(const std::string& text) { base::tell(STDERR_FILENO, "lockstep: error: " + text + "\n"); }
 
 // One line, whatever the names in it; what libtorch throws has its own call stack behind it.
 std::string text_of(const std::exception& error) {

@@ -1,11 +1,14 @@
 // lockstep: starts training jobs. Dispatch only, as git does; no libtorch.
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "commands.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
 
 namespace lockstep::app {
@@ -49,7 +52,7 @@ int main(int argc, char** argv) {
     lockstep::base::open_standard_streams();
     return lockstep::app::dispatch({argv + 1, argv + argc});
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
+    lockstep::base::tell(STDERR_FILENO, "lockstep: error: " + std::string(error.what()) + "\n");
     return lockstep::exit_code(error);
   }
 }

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -5,6 +7,7 @@
 
 #include "commands.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/launch/agent.h"
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/machine.h"
@@ -42,7 +45,7 @@ int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
   const launch::Environment inherited = launch::this_environment();
   if (options.dry_run) return print(launch::describe_plan(plan, inherited, machine.cores));
   std::signal(SIGPIPE, SIG_IGN);  // the job is not over when nobody reads what the launcher says
-  launch::print(launch::threads_note(plan, inherited, machine.cores));
+  base::Outlet::console(STDERR_FILENO).offer(launch::threads_note(plan, inherited, machine.cores));
   return launch::run_agent(plan);
 }
 

@@ -1,6 +1,5 @@
 #include "lockstep/launch/agent.h"
 
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/segment.h"
 #include "lockstep/launch/attempt_logs.h"
 #include "lockstep/launch/job_report.h"
@@ -57,32 +57,29 @@ rlimit raise_descriptor_limit() {
   return limit;
 }
 
-// The end of what the failed worker printed: all of it for the report, on the terminal what was
-// not seen there.
-void add_tails(const AttemptLogs& logs, AttemptRecord& record) {
-  record.log = logs.tails(record.first->end.rank, /*unseen=*/false);
-  print(report_followers(*record.first, record.ends) +
-        describe_tails(logs.tails(record.first->end.rank, /*unseen=*/true)));
-}
-
 class Agent {
  public:
   explicit Agent(const Plan& plan);
   int run();
 
  private:
+  void run_to_the_end();
   void make_folder();
   bool run_once();
   GroupResult run_attempt();
+  void finish_logs(AttemptLogs& logs, const GroupResult& result);
+  void add_tails(const AttemptLogs& logs, AttemptRecord& record);
   void note_stop(int signal);
   Decision after(const GroupResult& result);
-  void announce(const Decision& decision) const;
-  int wait_for_signal(milliseconds at_most) const;
+  void announce(const Decision& decision);
+  int wait_for_signal(milliseconds at_most);
   void write_report();
 
   const Plan& plan_;
   base::Segment segment_;
   Signals signals_;
+  base::Outlet console_ = base::Outlet::console(STDERR_FILENO);
+  milliseconds patience_ = base::kPatience;  // of the end with the console
   Reaper reaper_;
   const rlimit worker_limit_ = raise_descriptor_limit();
   OutOfMemoryWatch out_of_memory_;
@@ -103,6 +100,13 @@ Agent::Agent(const Plan& plan) : plan_(plan), segment_(base::Segment::create(pla
 }
 
 int Agent::run() {
+  run_to_the_end();
+  write_report();
+  console_.flush(Clock::now() + patience_, signals_.stop_fd());
+  return job_.exit_code;
+}
+
+void Agent::run_to_the_end() {
   try {
     make_folder();
     while (run_once()) base::next_generation(segment_.control());
@@ -115,17 +119,15 @@ int Agent::run() {
       throw;
     }
     // The news is still why the last attempt failed.
-    print("lockstep: not restarted: " + job_.start_failure + "\n");
+    console_.say("lockstep: not restarted: " + job_.start_failure + "\n");
     job_.attempts.back().next = to_string(Next::finish);
   }
-  write_report();
-  return job_.exit_code;
 }
 
 void Agent::make_folder() {
   if (!wants_folder(plan_.logs, plan_.workers)) return;
   run_folder_ = make_run_folder(plan_.logs.dir, job_.run_id);
-  if (!run_folder_.empty() && plan_.logs.dir.empty()) print("lockstep: logs in " + run_folder_ + "\n");
+  if (!run_folder_.empty() && plan_.logs.dir.empty()) console_.say("lockstep: logs in " + run_folder_ + "\n");
 }
 
 // One attempt and what follows from it. Returns whether there is to be another.
@@ -168,21 +170,39 @@ GroupResult Agent::run_attempt() {
                                          .reaper = reaper_,
                                          .logs = logs,
                                          .out_of_memory = out_of_memory_,
+                                         .console = console_,
                                          .descriptors = worker_limit_},
                                         attempt);
   base::roll_forward(segment_.control());
-  const bool may_restart = result.code != 0 && result.stop_signal == 0 && history_.restarts < plan_.max_restarts;
-  const milliseconds deadline = result.cut_short   ? kShowLogsInHaste
-                                : may_restart      ? kShowLogsBeforeRestart
-                                : result.code != 0 ? kShowLogsOfFailure
-                                                   : kShowLogs;
-  if (!logs.finish(deadline, signals_.stop_fd()) && logs.on_console())
-    print("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
+  finish_logs(logs, result);
   if (result.record.first) {
     if (result.record.first->out_of_memory) out_of_memory_.reset();
     add_tails(logs, result.record);
   }
   return result;
+}
+
+void Agent::finish_logs(AttemptLogs& logs, const GroupResult& result) {
+  const bool may_restart = result.code != 0 && result.stop_signal == 0 && history_.restarts < plan_.max_restarts;
+  const milliseconds deadline = result.cut_short   ? kShowLogsInHaste
+                                : may_restart      ? kShowLogsBeforeRestart
+                                : result.code != 0 ? kShowLogsOfFailure
+                                                   : kShowLogs;
+  if (result.cut_short) patience_ = kShowLogsInHaste;
+  const bool complete = logs.finish(deadline, signals_.stop_fd());
+  if (!logs.filed())
+    console_.say("lockstep: the end of the workers' output is lost: the files in " + run_folder_ +
+                 " could not be finished\n");
+  else if (!complete && logs.on_console())
+    console_.say("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
+}
+
+// The end of what the failed worker printed: all of it for the report, on the terminal what was
+// not seen there.
+void Agent::add_tails(const AttemptLogs& logs, AttemptRecord& record) {
+  record.log = logs.tails(record.first->end.rank, /*unseen=*/false);
+  console_.say(report_followers(*record.first, record.ends) +
+               describe_tails(logs.tails(record.first->end.rank, /*unseen=*/true)));
 }
 
 // What comes after this attempt; counts it.
@@ -207,28 +227,25 @@ Decision Agent::after(const GroupResult& result) {
   return decision;
 }
 
-void Agent::announce(const Decision& decision) const {
-  if (!decision.why_not.empty()) print("lockstep: not restarted: " + decision.why_not + "\n");
+void Agent::announce(const Decision& decision) {
+  if (!decision.why_not.empty()) console_.say("lockstep: not restarted: " + decision.why_not + "\n");
   if (decision.next == Next::new_port)
-    print("lockstep: another program has taken MASTER_PORT " + std::to_string(job_.attempts.back().master_port) +
-          ": starting again with another\n");
+    console_.say("lockstep: another program has taken MASTER_PORT " + std::to_string(job_.attempts.back().master_port) +
+                 ": starting again with another\n");
   if (decision.next != Next::restart) return;
   std::string text =
       "lockstep: restart " + std::to_string(history_.restarts) + " of " + std::to_string(plan_.max_restarts);
   if (decision.delay.count() > 0) text += ", in " + std::to_string(decision.delay.count()) + " ms";
-  print(text + "\n");
+  console_.say(text + "\n");
 }
 
 // The signal that ends the job while it waits to be started again, or 0.
-int Agent::wait_for_signal(milliseconds at_most) const {
+int Agent::wait_for_signal(milliseconds at_most) {
   const auto deadline = Clock::now() + at_most;
   for (;;) {
     while (const int signal = signals_.next())
       if (signal != SIGCHLD) return signal;
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return 0;
-    pollfd descriptor{.fd = signals_.fd(), .events = POLLIN, .revents = 0};
-    poll(&descriptor, 1, int(left.count()));
+    if (!console_.wait(signals_.fd(), deadline)) return 0;
   }
 }
 
@@ -239,7 +256,7 @@ void Agent::write_report() {
   try {
     write_report_file(plan_.report, text);
   } catch (const Error& error) {  // the job's outcome is the news, not this
-    print("lockstep: error: the report is lost: " + std::string(error.what()) + "\n");
+    console_.say("lockstep: error: the report is lost: " + std::string(error.what()) + "\n");
   }
 }
 

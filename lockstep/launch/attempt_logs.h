@@ -31,12 +31,16 @@ class AttemptLogs {
 
   /// The router's process; -1: there is none.
   pid_t router_pid() const { return router_ ? router_->pid() : -1; }
+  /// Readable when the router has ended, which it must not before finish(); -1: there is none.
+  int router_pidfd() const { return router_ ? router_->pidfd() : -1; }
 
   /// All workers are started.
   void close_writers();
-  /// All workers have ended: shows and files what they wrote, within `deadline` and until `stop_fd`
-  /// is readable. Returns false when something did not reach the console.
+  /// All workers have ended: files what they wrote, and shows it within `deadline` and until `stop_fd`
+  /// is readable. Returns false when something did not get where it should.
   bool finish(std::chrono::milliseconds deadline, int stop_fd);
+  /// After finish(): whether the files hold what the workers wrote.
+  bool filed() const { return !router_ || router_->filed(); }
 
   /// The last lines of the worker's files. `unseen`: only of those that are not on the console.
   std::vector<LogTail> tails(int rank, bool unseen) const;

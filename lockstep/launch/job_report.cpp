@@ -51,6 +51,7 @@ Json attempt_to_json(const AttemptRecord& attempt, const std::string& host) {
             {"master_port", attempt.master_port},
             {"started", attempt.started},
             {"seconds", attempt.seconds}};
+  json["launcher_failure"] = null_if_empty(attempt.launcher_failure);
   json["first_failure"] = attempt.first ? failure_to_json(attempt, host) : Json();
   json["ends"] = Json::array();
   for (const End& end : attempt.ends) json["ends"].push_back(end_to_json(end, attempt.started));

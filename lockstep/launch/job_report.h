@@ -28,7 +28,8 @@ struct AttemptRecord {
   std::optional<Verdict> first;  ///< the first failure
   std::optional<Whereabouts> where;
   std::vector<LogTail> log;
-  std::string next;  ///< what was done then: "finish", "restart", "new_port"
+  std::string launcher_failure;  ///< what of the launcher's own failed and ended the attempt; empty: nothing
+  std::string next;              ///< what was done then: "finish", "restart", "new_port"
 };
 
 struct JobRecord {

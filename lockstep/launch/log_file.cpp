@@ -15,8 +15,9 @@ namespace {
 // Space is given back in steps of this size.
 constexpr off_t kForget = 1 << 20;
 
-base::UniqueFd open_log(const std::string& path) {
-  if (!path.empty()) return base::UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+base::UniqueFd open_log(const std::string& path, Files files) {
+  const int how = files == Files::anew ? O_TRUNC : 0;
+  if (!path.empty()) return base::UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | how, 0644));
   const char* folder = std::getenv("TMPDIR");
   std::string name = std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/lockstep_XXXXXX";
   base::UniqueFd fd(mkostemp(name.data(), O_CLOEXEC));
@@ -33,10 +34,11 @@ std::size_t line_end(std::string_view bytes, bool final) {
   return at + (bytes[at + 1] == '\n' ? 2 : 1);
 }
 
-LogFile::LogFile(std::string path) : path_(std::move(path)), fd_(open_log(path_)) {
+LogFile::LogFile(std::string path, Files files) : path_(std::move(path)), fd_(open_log(path_, files)) {
   if (!fd_)
     throw UsageError("cannot write the log " + (path_.empty() ? "in TMPDIR" : "'" + path_ + "'") + ": " +
                      std::strerror(errno) + "; name a folder with --log-dir that can be written to");
+  written_ = whole_ = lseek(fd_.get(), 0, SEEK_END);
 }
 
 void LogFile::append(std::string_view bytes) {

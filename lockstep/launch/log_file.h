@@ -20,11 +20,14 @@ namespace lockstep::launch {
 /// end in them. A last "\r" is undecided, and no end unless `final`: nothing follows.
 std::size_t line_end(std::string_view bytes, bool final);
 
+/// How files are opened: empty, or with what is in them, which counts as whole lines.
+enum class Files { anew, go_on };
+
 class LogFile {
  public:
-  /// Opens `path` anew, or a file without a name in TMPDIR when it is empty. UsageError naming
+  /// Opens `path`, or a new file without a name in TMPDIR when it is empty. UsageError naming
   /// path and reason.
-  explicit LogFile(std::string path);
+  explicit LogFile(std::string path, Files files = Files::anew);
 
   /// Writes at the end. It never fails: what a full or broken disk does not take is counted
   /// as missing, and each later call tries again, noting the gap in the file first.

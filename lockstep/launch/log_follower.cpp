@@ -1,153 +1,68 @@
 #include "lockstep/launch/log_follower.h"
 
-#include <fcntl.h>
-#include <limits.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/time.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <cstring>
-
-#include "lockstep/base/error.h"
+#include <utility>
 
 namespace lockstep::launch {
 namespace {
 
 constexpr std::size_t kWindow = 64 << 10;
-constexpr std::chrono::milliseconds kTerminalRest{20};
-constexpr std::chrono::milliseconds kDiskRest{1'000};
-
-bool disk_is_full(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
-
-void set_timer(int milliseconds) {
-  const timeval interval{.tv_sec = 0, .tv_usec = suseconds_t{milliseconds} * 1'000};
-  const itimerval timer{.it_interval = interval, .it_value = interval};
-  setitimer(ITIMER_REAL, &timer, nullptr);
-}
-
-// A write that waits ends with EINTR, or with what it has written so far, after 100 ms.
-ssize_t write_at_most_100_ms(int fd, std::string_view bytes) {
-  struct sigaction action {};
-  action.sa_handler = [](int) {};
-  sigaction(SIGALRM, &action, nullptr);
-  set_timer(100);
-  const ssize_t count = ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), PIPE_BUF));
-  const int error = errno;
-  set_timer(0);
-  errno = error;
-  return count;
-}
 
 }  // namespace
 
-Outlet Outlet::console(int fd) {
-  Outlet outlet;
-  outlet.fd_ = fd;
-  struct stat status {};
-  if (fstat(fd, &status) != 0) outlet.mode_ = Mode::closed;
-  if (S_ISSOCK(status.st_mode)) outlet.mode_ = Mode::socket;
-  if (!S_ISFIFO(status.st_mode) && !S_ISCHR(status.st_mode)) return outlet;
-  const std::string path = "/proc/self/fd/" + std::to_string(fd);
-  outlet.own_ = base::UniqueFd(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  // ENXIO: a pipe that nobody reads.
-  if (!outlet.own_) outlet.mode_ = errno == ENXIO ? Mode::closed : Mode::blocking;
-  return outlet;
-}
-
-Outlet Outlet::file(const std::string& path) {
-  Outlet outlet;
-  outlet.own_ = base::UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!outlet.own_)
-    throw UsageError("cannot write the log '" + path + "': " + std::strerror(errno) +
-                     "; name a folder with --log-dir that can be written to");
-  return outlet;
-}
-
-ssize_t Outlet::write(std::string_view bytes) const {
-  if (mode_ == Mode::closed) return -EPIPE;
-  ssize_t count = -1;
-  if (mode_ == Mode::socket)
-    count = send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  else if (mode_ == Mode::blocking)
-    count = write_at_most_100_ms(fd_, bytes);
-  else
-    count = ::write(fd(), bytes.data(), bytes.size());
-  if (count >= 0) return count;
-  return errno == EINTR || errno == EWOULDBLOCK ? -EAGAIN : -errno;
-}
-
-Follower::Follower(Outlet outlet, std::string name)
+Follower::Follower(base::Outlet outlet, std::string name)
     : outlet_(std::move(outlet)), name_(std::move(name)), buffer_(kWindow, '\0') {}
 
 bool Follower::pending() const {
-  if (closed_) return false;
-  return !out_.empty() || !messages_.empty() || mid_line_ ||
+  if (outlet_.closed()) return false;
+  return outlet_.pending() || !messages_.empty() || mid_line_ ||
          std::any_of(files_.begin(), files_.end(), [](const Followed& f) { return f.shown < f.file->whole(); });
 }
 
 off_t Follower::shown(const LogFile& file) const {
   off_t shown = file.whole();
   for (const Followed& followed : files_)
-    if (followed.file == &file && !closed_) shown = std::min(shown, followed.shown);
+    if (followed.file == &file && !outlet_.closed()) shown = std::min(shown, followed.shown);
   return shown;
 }
 
 void Follower::step() {
-  for (std::size_t copied = 0; copied < kWindow && !closed_;) {
-    if (out_.empty() && !prepare()) return;
-    const ssize_t count = outlet_.write(std::string_view(out_).substr(out_done_));
-    if (count < 0) {
-      const bool later = count == -EAGAIN;
-      if (!later) error_ = int(-count);
-      closed_ = !later && !disk_is_full(error_);
-      // EAGAIN after some bytes is what poll() is for; as the first answer it belies poll().
-      if (!later || copied == 0) rests_until_ = Clock::now() + (later ? kTerminalRest : kDiskRest);
-      return;
-    }
-    error_ = 0;
-    copied += std::size_t(count);
-    out_done_ += std::size_t(count);
-    if (out_done_ < out_.size()) continue;
-    out_.clear();
-    out_done_ = 0;
-    if (outlet_.needs_poll()) return;
+  for (std::size_t copied = outlet_.step(); copied < kWindow && !outlet_.pending() && !outlet_.closed();) {
+    const std::string text = next();
+    if (text.empty()) return;
+    outlet_.say(text);
+    copied += text.size();
   }
 }
 
-// Fills out_ with the next line, or a piece of a line too long for the window; false when
-// there is none, or only lines that do not pass the filter were seen.
-bool Follower::prepare() {
+// The next line, or a piece of a line too long for the window; empty when there is none, or only lines that do not
+// pass the filter were seen.
+std::string Follower::next() {
   if (!mid_line_ && !messages_.empty()) {
-    out_ = std::move(messages_.front());
+    std::string message = std::move(messages_.front());
     messages_.pop_front();
-    return true;
+    return message;
   }
   for (std::size_t looked = 0; looked < kWindow;) {
-    if (!mid_line_ && !choose()) return false;
+    if (!mid_line_ && !choose()) return {};
     Followed& file = files_[current_];
     const std::size_t size = piece(file);
     const std::string_view bytes = ahead(file).substr(0, size);
     if (bytes.empty()) {  // the file was cut by others
       file.shown = file.file->whole();
-      if (mid_line_) out_ = "\n";
-      mid_line_ = false;
-      return !out_.empty();
+      return std::exchange(mid_line_, false) ? "\n" : "";
     }
     looked += size;
     const bool ended = line_end(bytes, true) == size || file.shown + off_t(size) == file.file->whole();
     if (!mid_line_ && !passes(file, ended ? size : 0)) continue;
-    if (!mid_line_) out_ = file.prefix;
-    out_ += bytes;
+    std::string text = mid_line_ ? std::string() : file.prefix;
+    text += bytes;
     file.shown += off_t(size);
     mid_line_ = !ended;
-    if (ended && bytes.back() != '\n' && bytes.back() != '\r') out_ += '\n';
-    return true;
+    if (ended && bytes.back() != '\n' && bytes.back() != '\r') text += '\n';
+    return text;
   }
-  return false;
+  return {};
 }
 
 // The current file as long as its window holds lines, then the next that has some: turning to

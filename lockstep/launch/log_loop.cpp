@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 
 namespace lockstep::launch {
 namespace {
@@ -23,36 +27,46 @@ bool same_file(int a, int b) {
          first.st_ino == second.st_ino;
 }
 
+base::Outlet open_filter(const std::string& path, Files files) {
+  const int how = files == Files::anew ? O_TRUNC : O_APPEND;
+  base::UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0644));
+  if (!fd)
+    throw UsageError("cannot write the log '" + path + "': " + std::strerror(errno) +
+                     "; name a folder with --log-dir that can be written to");
+  return base::Outlet::file(std::move(fd));
+}
+
 }  // namespace
 
-LogLoop::LogLoop(const std::vector<LogStream>& streams, std::vector<base::UniqueFd> pipes)
+LogLoop::LogLoop(const std::vector<LogStream>& streams, std::vector<base::UniqueFd> pipes, Files files)
     : streams_(streams), pipes_(std::move(pipes)), buffer_(kRead, '\0') {
-  for (const LogStream& stream : streams_) files_.emplace_back(stream.file);
+  for (const LogStream& stream : streams_) files_.emplace_back(stream.file, files);
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     const LogStream& stream = streams_[i];
     if (stream.filter_file.empty()) continue;
     auto filter = std::find_if(filters_.begin(), filters_.end(),
                                [&](const Follower& other) { return other.name() == stream.filter_file; });
     if (filter == filters_.end()) {
-      filters_.emplace_back(Outlet::file(stream.filter_file), stream.filter_file);
+      filters_.emplace_back(open_filter(stream.filter_file, files), stream.filter_file);
       filter = std::prev(filters_.end());
     }
-    filter->follow({.file = &files_[i], .prefix = stream.prefix, .filters = stream.filters});
+    filter->follow(
+        {.file = &files_[i], .prefix = stream.prefix, .filters = stream.filters, .shown = files_[i].whole()});
   }
 }
 
 void LogLoop::attach_consoles() {
-  consoles_.emplace_back(Outlet::console(STDERR_FILENO), "");
+  consoles_.emplace_back(base::Outlet::console(STDERR_FILENO), "");
   const auto wanted = [](const LogStream& stream) { return stream.console == STDOUT_FILENO; };
   const bool uses_stdout = std::any_of(streams_.begin(), streams_.end(), wanted);
   // Two ways to one terminal or pipe are one console, else lines would meet in the middle.
   if (uses_stdout && !same_file(STDOUT_FILENO, STDERR_FILENO))
-    consoles_.emplace_back(Outlet::console(STDOUT_FILENO), "");
+    consoles_.emplace_back(base::Outlet::console(STDOUT_FILENO), "");
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     const LogStream& stream = streams_[i];
     if (stream.console < 0) continue;
     Follower& console = stream.console == STDOUT_FILENO ? consoles_.back() : consoles_.front();
-    console.follow({.file = &files_[i], .prefix = stream.prefix, .filters = {}});
+    console.follow({.file = &files_[i], .prefix = stream.prefix, .filters = {}, .shown = files_[i].whole()});
   }
 }
 
@@ -68,6 +82,7 @@ std::vector<int> LogLoop::descriptors() const {
 bool LogLoop::run(int control) {
   while (!over()) wait_and_work(control);
   if (stage_ == Stage::orphaned) drain();
+  finish_filters();
   return complete();
 }
 
@@ -106,7 +121,9 @@ void LogLoop::on_control(int control) {
   if (got < 0 && errno == EINTR) return;
   if (got == 1) {
     drain();
+    finish_filters();
     stage_ = Stage::finishing;
+    send(control, &word, 1, MSG_NOSIGNAL);
     return;
   }
   stage_ = Stage::orphaned;
@@ -152,6 +169,12 @@ void LogLoop::end_files() {
   consoles_.front().say("lockstep: " + std::to_string(missing) + " bytes of output are missing, at the end of " +
                         first->path() + (missing > first->unnoted() ? " and others" : "") + " (" +
                         std::strerror(first->error()) + ")\n");
+}
+
+// Files too, and as fast.
+void LogLoop::finish_filters() {
+  for (Follower& filter : filters_)
+    while (filter.pending() && filter.error() == 0) filter.step();
 }
 
 void LogLoop::tell_errors() {

@@ -17,8 +17,8 @@ namespace lockstep::launch {
 
 class LogLoop {
  public:
-  /// Opens files and filter files. UsageError.
-  LogLoop(const std::vector<LogStream>& streams, std::vector<base::UniqueFd> pipes);
+  /// Opens files and filter files, anew or, after a loop that was killed, to go on at their ends. UsageError.
+  LogLoop(const std::vector<LogStream>& streams, std::vector<base::UniqueFd> pipes, Files files);
   LogLoop(const LogLoop&) = delete;
   LogLoop& operator=(const LogLoop&) = delete;
 
@@ -28,7 +28,8 @@ class LogLoop {
   std::vector<int> descriptors() const;
 
   /// Runs until `control`, a socket, has given a byte and everything is written, or the other
-  /// end is gone and a part of a second has passed. True when every byte got where it should.
+  /// end is gone and a part of a second has passed. The byte is answered by one as soon as all files
+  /// are written; only consoles are waited for then. True when every byte got where it should.
   bool run(int control);
 
  private:
@@ -40,6 +41,7 @@ class LogLoop {
   bool read_pipe(std::size_t stream, std::size_t most);
   void drain();
   void end_files();
+  void finish_filters();
   void tell_errors();
   void forget();
   bool over() const;

@@ -25,6 +25,11 @@ constexpr int kLeastCapacity = 64 << 10;
 // All pipes of a user count against fs.pipe-user-pages-soft, by default 64 MiB.
 constexpr int kCapacityOfAll = 16 << 20;
 
+int poll_time(Clock::time_point until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  return int(std::clamp<long long>(left, 0, 3'600'000));
+}
+
 base::UniqueFd make_pipe(base::UniqueFd& writer, int capacity) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("launcher: pipe");
@@ -75,13 +80,21 @@ void leave_the_agent(const LogLoop& loop, bool uses_stdout, int control) {
 
 }  // namespace
 
-LogRouter::LogRouter(const std::vector<LogStream>& streams) : writers_(streams.size()) {
+LogRouter::LogRouter(const std::vector<LogStream>& streams) : streams_(streams), writers_(streams.size()) {
   const int share = kCapacityOfAll / int(std::max<std::size_t>(1, streams.size()));
-  std::vector<base::UniqueFd> readers;
   for (base::UniqueFd& writer : writers_)
-    readers.push_back(make_pipe(writer, std::clamp(share, kLeastCapacity, kMostCapacity)));
-  LogLoop loop(streams, std::move(readers));
-  const bool uses_stdout = std::any_of(streams.begin(), streams.end(),
+    readers_.push_back(make_pipe(writer, std::clamp(share, kLeastCapacity, kMostCapacity)));
+  start(Files::anew);
+}
+
+void LogRouter::start(Files files) {
+  std::vector<base::UniqueFd> pipes;
+  for (const base::UniqueFd& reader : readers_) {
+    pipes.emplace_back(fcntl(reader.get(), F_DUPFD_CLOEXEC, 0));
+    if (!pipes.back()) throw_errno("launcher: dup");
+  }
+  LogLoop loop(streams_, std::move(pipes), files);
+  const bool uses_stdout = std::any_of(streams_.begin(), streams_.end(),
                                        [](const LogStream& stream) { return stream.console == STDOUT_FILENO; });
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw_errno("launcher: socketpair");
@@ -103,30 +116,60 @@ LogRouter::LogRouter(const std::vector<LogStream>& streams) : writers_(streams.s
   if (pidfd_) return;
   const int error = errno;
   kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  bury();
   errno = error;
   throw_errno("launcher: pidfd_open");
 }
 
 LogRouter::~LogRouter() { finish(std::chrono::milliseconds(500)); }
 
-bool LogRouter::finish(std::chrono::milliseconds deadline, int stop_fd) {
-  if (outcome_) return *outcome_;
-  const auto until = Clock::now() + deadline;
-  writers_.clear();
-  // A router that was killed by hand answers by having ended.
-  send(control_.get(), "F", 1, MSG_NOSIGNAL);
-  pollfd watched[] = {{.fd = pidfd_.get(), .events = POLLIN, .revents = 0},
-                      {.fd = stop_fd, .events = POLLIN, .revents = 0}};
-  while (watched[0].revents == 0 && watched[1].revents == 0) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (poll(watched, 2, int(std::clamp<long long>(left, 0, 3'600'000))) == 0 && left <= 0) break;
-  }
-  if (watched[0].revents == 0) kill(pid_, SIGKILL);
+bool LogRouter::has_ended() const {
+  pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  return poll(&ended, 1, 0) == 1;
+}
+
+int LogRouter::bury() {
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
-  outcome_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return status;
+}
+
+// No signal counts here.
+void LogRouter::await_files() {
+  const auto until = Clock::now() + kFiling;
+  // A router that was killed by hand answers by having ended.
+  send(control_.get(), "F", 1, MSG_NOSIGNAL);
+  pollfd answer{.fd = control_.get(), .events = POLLIN, .revents = 0};
+  while (answer.revents == 0 && Clock::now() < until) poll(&answer, 1, poll_time(until));
+  char word = 0;
+  filed_ = answer.revents != 0 && recv(control_.get(), &word, 1, 0) == 1;
+}
+
+bool LogRouter::finish(std::chrono::milliseconds deadline, int stop_fd) {
+  if (outcome_) return *outcome_;
+  outcome_ = false;
+  writers_.clear();
+  const bool died = has_ended();
+  if (died) {
+    bury();
+    try {
+      start(Files::go_on);
+    } catch (const Error&) {  // what the first one died of; filed() tells
+      return false;
+    }
+  }
+  await_files();
+  readers_.clear();
+  const auto until = Clock::now() + deadline;
+  pollfd watched[] = {{.fd = pidfd_.get(), .events = POLLIN, .revents = 0},
+                      {.fd = stop_fd, .events = POLLIN, .revents = 0}};
+  while (filed_ && watched[0].revents == 0 && watched[1].revents == 0) {
+    if (poll(watched, 2, poll_time(until)) == 0 && Clock::now() >= until) break;
+  }
+  if (watched[0].revents == 0) kill(pid_, SIGKILL);
+  const int status = bury();
+  outcome_ = !died && WIFEXITED(status) && WEXITSTATUS(status) == 0;
   return *outcome_;
 }
 

@@ -9,7 +9,7 @@
 //
 // The console is fed from the files: a terminal that stands still costs disk, no memory, and
 // stops no worker. The router is one loop around poll() without threads: the console is
-// written to without waiting (Outlet, log_follower.h), so nothing has to wait beside it; and it
+// written to without waiting (base/outlet.h), so nothing has to wait beside it; and it
 // is forked, not executed, which would not go well with threads.
 //
 // Promises:
@@ -21,6 +21,9 @@
 //     a file did not take is not on the console either;
 //   - a console that is gone stops the copy, not the files;
 //   - Ctrl-C and other signals that end programs do not end it;
+//   - files first, consoles second: what is in the pipes at the end is filed whatever signals come, only what is
+//     shown may be cut off;
+//   - its own death breaks no worker's pipe: the agent, which keeps the read ends too, learns of it first;
 //   - when the agent dies, it ends within a second, having filed what the workers wrote.
 
 #include <sys/types.h>
@@ -32,6 +35,7 @@
 #include <vector>
 
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/log_file.h"
 
 namespace lockstep::launch {
 
@@ -62,21 +66,33 @@ class LogRouter {
   void close_writers() { writers_.clear(); }
 
   /// All workers have ended. What is in the pipes is filed, whoever still holds their other
-  /// ends (who writes later gets SIGPIPE), and what is filed is shown; the process is
-  /// killed when that takes longer than `deadline`, or when `stop_fd` (-1: none) is readable. True
-  /// when every byte reached its file and console. The same answer again when called again.
+  /// ends (who writes later gets SIGPIPE): within kFiling, for a disk may stand still, but whatever signals come. Then
+  /// what is filed is shown; the process is killed when that takes longer than `deadline`, or when `stop_fd` (-1: none)
+  /// is readable. For a router that has died before, another one does both. True when every byte reached its
+  /// file and console. The same answer again when called again.
   bool finish(std::chrono::milliseconds deadline, int stop_fd = -1);
+  /// After finish(): whether what was in the pipes is in the files, as far as they took it.
+  bool filed() const { return filed_; }
 
-  /// Readable when the router has ended: before finish() that is a failure, for the workers'
-  /// writes fail from then on.
+  static constexpr std::chrono::milliseconds kFiling{30'000};
+
+  /// Readable when the router has ended: before finish() that is a failure, for nobody empties the pipes any more.
   int pidfd() const { return pidfd_.get(); }
   pid_t pid() const { return pid_; }
 
  private:
+  void start(Files files);
+  bool has_ended() const;
+  void await_files();
+  int bury();
+
+  const std::vector<LogStream> streams_;
+  std::vector<base::UniqueFd> readers_;  // so that no pipe breaks when the router dies
   std::vector<base::UniqueFd> writers_;
   base::UniqueFd control_;
   base::UniqueFd pidfd_;
   pid_t pid_ = -1;
+  bool filed_ = false;
   std::optional<bool> outcome_;
 };
 

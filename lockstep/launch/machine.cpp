@@ -2,7 +2,6 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -83,17 +82,6 @@ int free_port() {
 bool port_is_taken(int port) {
   // With SO_REUSEADDR, connections that have ended and only wait for their time-out do not count.
   return try_port(port, true) == EADDRINUSE;
-}
-
-void print(const std::string& text) {
-  constexpr std::size_t kPiece = 4096;  // PIPE_BUF: a pipe that is ready takes as much without waiting
-  for (std::size_t at = 0; at < text.size();) {
-    pollfd ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-    if (poll(&ready, 1, 1'000) <= 0) return;
-    const ssize_t written = write(STDERR_FILENO, text.data() + at, std::min(kPiece, text.size() - at));
-    if (written <= 0) return;
-    at += std::size_t(written);
-  }
 }
 
 std::string host_name() {

@@ -14,11 +14,6 @@ int free_port();
 /// Whether somebody listens at the port on this machine, or holds it so that nobody can.
 bool port_is_taken(int port);
 
-/// Writes to stderr, in one piece as far as pipes allow (4 KiB), so that lines stay together among
-/// those of the workers. A terminal that stands still must not stop the supervision: what it does
-/// not take within a second is dropped.
-void print(const std::string& text);
-
 /// Whether a name or an address ("::1", "[::1]", "10.0.0.3", "node7.local") is one of this machine's:
 /// it resolves to an address that can be bound here. Asks the system's resolver.
 bool is_local_address(const std::string& name);

@@ -61,6 +61,7 @@ class WorkerGroup {
   // running -> (last_words ->) ending -> killing; all but the first have a deadline.
   enum class Stage { running, last_words, ending, killing };
   static constexpr std::uint64_t kSignals = ~std::uint64_t(0);
+  static constexpr std::uint64_t kRouter = kSignals - 1;
 
   void start();
   void start_worker(int rank, const std::string& program, const Environment& inherited);
@@ -69,6 +70,7 @@ class WorkerGroup {
   void wait();
   void on_signals();
   void on_worker_end(int rank);
+  void on_router_end();
   void on_failure(const End& end);
   void on_deadline();
   void conclude();
@@ -78,7 +80,7 @@ class WorkerGroup {
   void look_for_end_of_group(Worker& worker);
 
   void enter(Stage stage, milliseconds deadline);
-  int milliseconds_left() const;
+  void say(const std::string& text) { context_.console.say(text); }
   void watch(int fd, std::uint64_t what);
   std::vector<Recorded> recorded() const;
   bool somebody_is_dying() const;
@@ -105,6 +107,7 @@ WorkerGroup::WorkerGroup(const GroupContext& context, const Attempt& attempt)
       workers_(std::size_t(context.plan.workers)) {
   if (!epoll_) throw_errno("launcher: epoll_create1");
   watch(context_.signals.fd(), kSignals);
+  if (context_.logs.router_pidfd() >= 0) watch(context_.logs.router_pidfd(), kRouter);
   for (int rank = 0; rank < context.plan.workers; ++rank) {
     const std::string& path = context.logs.error_file_of(rank);
     error_files_.push_back(path.empty() ? ErrorFile() : ErrorFile(path));
@@ -141,7 +144,7 @@ void WorkerGroup::start() {
   } catch (const Error& error) {
     result_.start_failure = error.what();
     result_.code = exit_code(error);
-    print("lockstep: error: " + result_.start_failure + "\n");
+    say("lockstep: error: " + result_.start_failure + "\n");
     begin_end(SIGTERM);
   }
 }
@@ -174,7 +177,7 @@ void WorkerGroup::refuse(const std::string& program, int error) {
   else if (error == ENOENT && access(program.c_str(), F_OK) == 0)
     text += " (the interpreter in its first line is missing)";
   result_.start_failure = text;
-  print("lockstep: " + text + "\n");
+  say("lockstep: " + text + "\n");
   begin_end(SIGTERM);
 }
 
@@ -182,17 +185,18 @@ void WorkerGroup::refuse_script(const std::string& script, int error) {
   result_.code = error == ENOENT || error == ENOTDIR ? kExitNotFound : kExitNotExecutable;
   result_.never_ran = true;
   result_.start_failure = "cannot read '" + script + "': " + std::strerror(error);
-  print("lockstep: " + result_.start_failure + "\n");
+  say("lockstep: " + result_.start_failure + "\n");
 }
 
 void WorkerGroup::wait() {
+  context_.console.wait(epoll_.get(), stage_ == Stage::running ? Clock::time_point::max() : deadline_);
   std::array<epoll_event, 64> events;
-  const int count = epoll_wait(epoll_.get(), events.data(), int(events.size()), milliseconds_left());
+  const int count = epoll_wait(epoll_.get(), events.data(), int(events.size()), 0);
   if (count < 0 && errno != EINTR) throw_errno("launcher: epoll_wait");
   // Events come in the order in which they happened.
   for (int i = 0; i < count; ++i) {
     const std::uint64_t what = events[std::size_t(i)].data.u64;
-    what == kSignals ? on_signals() : on_worker_end(int(what));
+    what == kSignals ? on_signals() : what == kRouter ? on_router_end() : on_worker_end(int(what));
   }
   bury_orphans();
   for (Worker& worker : workers_) look_for_end_of_group(worker);
@@ -234,6 +238,24 @@ void WorkerGroup::on_worker_end(int rank) {
     conclude();
 }
 
+// It belongs to the attempt as a worker does. No pipe has broken, for the agent keeps the read ends: without that the
+// workers would die of SIGPIPE, one by one and unexplained.
+void WorkerGroup::on_router_end() {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, context_.logs.router_pidfd(), nullptr);
+  siginfo_t info{};
+  waitid(P_PID, id_t(context_.logs.router_pid()), &info, WEXITED | WNOHANG | WNOWAIT);
+  End end{.pid = context_.logs.router_pid()};
+  (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
+  const std::string what = "the log router (process " + std::to_string(end.pid) + ") has ended: " + describe(end);
+  say("lockstep: " + what + (stage_ == Stage::running ? "; the workers' output goes nowhere, so they are ended" : "") +
+      "\n");
+  if (stage_ != Stage::running) return;
+  result_.record.launcher_failure = what;
+  result_.code = kExitFailure;
+  result_.uptime = std::chrono::duration_cast<milliseconds>(Clock::now() - started_);
+  begin_end(SIGTERM);
+}
+
 void WorkerGroup::on_failure(const End& end) {
   if (!raise_abort(context_.page, failure_of(end, whereabouts(context_.page, end.rank))))
     told_ = read_failure(context_.page);
@@ -255,7 +277,7 @@ void WorkerGroup::conclude() {
   result_.code = verdict.code;
   result_.uptime = std::chrono::duration_cast<milliseconds>(Clock::now() - started_);
   result_.record.where = whereabouts(context_.page, verdict.end.rank);
-  print(report(verdict, result_.record.where, host_name()));
+  say(report(verdict, result_.record.where, host_name()));
   result_.record.first = std::move(verdict);
 }
 
@@ -264,7 +286,7 @@ void WorkerGroup::on_deadline() {
   if (stage_ == Stage::ending) return kill_everything();
   for (Worker& worker : workers_) {
     if (worker.group_gone) continue;
-    print("lockstep: process group " + std::to_string(worker.process.pid) + " cannot be killed, left behind\n");
+    say("lockstep: process group " + std::to_string(worker.process.pid) + " cannot be killed, left behind\n");
     worker.group_gone = true;
     result_.left_behind = true;
   }
@@ -324,12 +346,6 @@ std::vector<Recorded> WorkerGroup::recorded() const {
 void WorkerGroup::enter(Stage stage, milliseconds deadline) {
   stage_ = stage;
   deadline_ = Clock::now() + deadline;
-}
-
-int WorkerGroup::milliseconds_left() const {
-  if (stage_ == Stage::running) return -1;
-  const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now()).count();
-  return int(std::clamp<long long>(left, 0, 3'600'000));
 }
 
 void WorkerGroup::watch(int fd, std::uint64_t what) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lockstep/base/control_page.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/launch/attempt_logs.h"
 #include "lockstep/launch/job_report.h"
 #include "lockstep/launch/out_of_memory.h"
@@ -26,7 +27,8 @@ struct GroupContext {
   Reaper& reaper;
   AttemptLogs& logs;
   OutOfMemoryWatch& out_of_memory;
-  rlimit descriptors{};  ///< RLIMIT_NOFILE of the workers
+  base::Outlet& console;  ///< where the agent speaks; never waited for while workers live
+  rlimit descriptors{};   ///< RLIMIT_NOFILE of the workers
 };
 
 struct GroupResult {

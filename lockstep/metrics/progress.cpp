@@ -3,12 +3,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 
 namespace lockstep::metrics {
 namespace {
+
+constexpr std::chrono::seconds kPatienceOfAFailure{1};
 
 /// `value` by a printf format for a double.
 std::string format(const char* pattern, double value) {
@@ -52,14 +54,6 @@ std::string done_text(const Event& event) {
   if (event.find("samples_per_second") != nullptr)
     text += format("%.0f", event.number("samples_per_second")) + " images/s, ";
   return text + "weights " + event.text("weights_hash");
-}
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd, text.data(), text.size());
-    if (count < 0 && errno != EINTR) return;
-    if (count > 0) text.remove_prefix(static_cast<std::size_t>(count));
-  }
 }
 
 int terminal_columns(int fd) {
@@ -111,21 +105,27 @@ std::string terminal_text(Kind kind, const std::string& text, int columns) {
   return "\r" + text.substr(0, room) + kClearRest;
 }
 
-Progress::Progress(int fd, RunLength run) : fd_(fd), run_(run), terminal_(::isatty(fd) == 1) {}
+Progress::Progress(int fd, RunLength run)
+    : fd_(fd), outlet_(base::Outlet::console(fd)), run_(run), terminal_(::isatty(fd) == 1) {}
 
 Progress::~Progress() {
-  if (line_open_) write_all(fd_, "\n");
+  if (line_open_) outlet_.say("\n");
+  outlet_.flush(base::Outlet::Clock::now() + kPatienceOfAFailure);
 }
 
 void Progress::write(const Event& event) {
   const std::string text = progress_text(event, run_);
   if (text.empty()) return;
-  if (!terminal_) return write_all(fd_, text + "\n");
+  const std::string shown = terminal_ ? terminal_text(event.kind, text, terminal_columns(fd_)) : text + "\n";
+  if (event.kind == Kind::train) {
+    // On a terminal it replaces the one before, and the cursor stays in it.
+    if (outlet_.offer(shown)) line_open_ = terminal_;
+    return;
+  }
   // The last train line before anything else stays on the screen.
-  const bool replaces = event.kind == Kind::train;
-  if (line_open_ && !replaces) write_all(fd_, "\n");
-  write_all(fd_, terminal_text(event.kind, text, terminal_columns(fd_)));
-  line_open_ = replaces;
+  outlet_.say((line_open_ ? "\n" : "") + shown);
+  line_open_ = false;
+  if (event.kind == Kind::done) outlet_.flush(base::Outlet::Clock::now() + base::kPatience);
 }
 
 }  // namespace lockstep::metrics

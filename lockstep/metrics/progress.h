@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/base/outlet.h"
 #include "lockstep/metrics/sink.h"
 
 namespace lockstep::metrics {
@@ -30,20 +31,24 @@ std::string progress_text(const Event& event, const RunLength& run);
 /// replaces the line the cursor is in, every other one stays.
 std::string terminal_text(Kind kind, const std::string& text, int columns);
 
-/// Writes to a descriptor that it does not own. A failure to write is no failure of the
-/// run: nobody may be looking any more.
+/// Writes to a descriptor that it does not own, and never waits while the run goes on: a train line that a terminal
+/// does not take at once (Ctrl-S, a stalled ssh session) is dropped. The other lines are results: they are kept, in
+/// order, and written as soon as there is room; `done` waits for that, base::kPatience at most. A
+/// failure to write is no failure of the run: nobody may be looking any more.
 class Progress : public Sink {
  public:
   /// Rewrites its line when `fd` is a terminal.
   Progress(int fd, RunLength run);
-  /// Leaves the cursor at the start of a line.
+  /// Leaves the cursor at the start of a line. Without `done` the run has failed, and its peers wait: what is left is
+  /// given a second.
   ~Progress() override;
   void write(const Event& event) override;
 
  private:
-  int fd_;
-  RunLength run_;
-  bool terminal_;
+  const int fd_;
+  base::Outlet outlet_;
+  const RunLength run_;
+  const bool terminal_;
   bool line_open_ = false;  ///< the cursor is in a train line
 };
 

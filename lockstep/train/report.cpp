@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "lockstep/base/cores.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/metrics/csv.h"
 #include "lockstep/metrics/jsonl.h"
 #include "lockstep/metrics/progress.h"
@@ -152,7 +152,7 @@ class LeaderReport final : public Report {
 
  private:
   static void say_hint(const std::string& hint) {
-    if (!hint.empty()) std::cerr << hint + "\n" << std::flush;
+    if (!hint.empty()) base::Outlet::console(STDERR_FILENO).offer(hint + "\n");
   }
 
   void write(Kind kind, Fields fields) { sinks_.write({.kind = kind, .time = now(), .fields = std::move(fields)}); }

@@ -1,16 +1,17 @@
 #include "lockstep/data/readers/folder_index.h"
 
+#include <unistd.h>
 #include <zlib.h>
 
 #include <bit>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <optional>
 #include <string_view>
 
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/data/readers/byte_source.h"
 
 namespace lockstep::data {
@@ -95,7 +96,7 @@ std::optional<FolderIndex> read_index(const std::string& file) {
   try {
     return decode_index({bytes.begin(), bytes.end()}, file);
   } catch (const UsageError& damage) {
-    std::cerr << std::string("lockstep: image index ") + damage.what() + "; it is made anew\n" << std::flush;
+    base::tell(STDERR_FILENO, std::string("lockstep: image index ") + damage.what() + "; it is made anew\n");
     return {};
   }
 }

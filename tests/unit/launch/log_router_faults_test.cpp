@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "lockstep/launch/process_state.h"
 #include "tests/support/usage_error.h"
 #include "tests/support/wait_until.h"
 #include "tests/unit/launch/log_router_fixture.h"
@@ -196,7 +197,9 @@ TEST_F(LogRouterTest, DoesNotWaitForAProcessThatWritesForEver) {
   auto router = start_on_files({stream("0", -1)});
   const pid_t writer = fork_child([&] {
     signal(SIGPIPE, SIG_DFL);
-    for (;;) write_all(router->writer(0), "and on\n");
+    dup2(router->writer(0), STDOUT_FILENO);
+    syscall(SYS_close_range, 3U, ~0U, 0U);  // a worker has none of what the agent keeps
+    for (;;) write_all(STDOUT_FILENO, "and on\n");
   });
   wait_until([&] { return !text("0").empty(); });
   EXPECT_TRUE(router->finish(kLong));
@@ -224,12 +227,46 @@ TEST_F(LogRouterTest, EndsWithTheAgentEvenWhenTheConsoleIsStuck) {
   EXPECT_EQ(text("0") == text_in, true);
 }
 
-TEST_F(LogRouterTest, AKilledRouterIsNoticed) {
-  auto router = start_on_files({stream("0")});
+TEST_F(LogRouterTest, AKilledRouterBreaksNoPipeAndLosesNothingOfWhatIsInOne) {
+  signal(SIGPIPE, SIG_DFL);  // whoever writes into a broken pipe dies
+  LogStream filtered = stream("0", -1, ">");
+  filtered.filter_file = scratch_.file("filtered");
+  filtered.filters = {"after"};
+  auto router = start_on_files({filtered});
+  write_all(router->writer(0), "before\n");
+  wait_until([&] { return text("0") == "before\n"; });
   kill(router->pid(), SIGKILL);
   pollfd ended{.fd = router->pidfd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(poll(&ended, 1, int(kLong.count())), 1);
+  write_all(router->writer(0), "after\n");
   EXPECT_FALSE(router->finish(kLong));
+  EXPECT_TRUE(router->filed());
+  EXPECT_EQ(text("0"), "before\nafter\n");
+  EXPECT_EQ(text("filtered"), ">after\n");
+}
+
+// Files first, consoles second.
+TEST_F(LogRouterTest, ASignalCutsNothingOffTheFiles) {
+  Pipe stop;
+  write_all(stop.writer.get(), "!");
+  std::vector<LogStream> streams;
+  for (const char* file : {"0", "1", "2", "3"}) {
+    streams.push_back(stream(file, 1, file));
+    streams.back().filter_file = scratch_.file("filtered");
+    streams.back().filters = {"9"};
+  }
+  auto router = start_on_files(streams);
+  kill(router->pid(), SIGSTOP);  // so that all of it is still in the pipes
+  wait_until([&] { return process_state(router->pid()).is_stopped(); });
+  const std::string text_in = numbered_lines(500'000);
+  for (std::size_t i = 0; i < streams.size(); ++i) write_all(router->writer(i), text_in);
+  kill(router->pid(), SIGCONT);
+  router->finish(milliseconds(0), stop.reader.get());
+  EXPECT_TRUE(router->filed());
+  std::size_t filtered = 0;
+  for (const std::string& line : lines(text_in)) filtered += line.find('9') != std::string::npos;
+  for (const char* file : {"0", "1", "2", "3"}) EXPECT_EQ(text(file) == text_in, true) << file;
+  EXPECT_EQ(lines(text("filtered")).size(), 4 * filtered);
 }
 
 std::size_t open_descriptors(const std::string& process) {

@@ -1,19 +1,30 @@
 #include "lockstep/metrics/progress.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
 #include "sample_events.h"
+#include "tests/support/terminal.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep::metrics {
 namespace {
+
+using lockstep::testing::Terminal;
+using lockstep::testing::wait_until;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
 
 constexpr RunLength kRun{.steps = 600, .samples_per_step = 200, .epochs = 2};
 
@@ -99,6 +110,42 @@ TEST(Progress, OneRewrittenLineOnATerminal) {
   for (ssize_t count = 0; (count = ::read(master.get(), piece.data(), piece.size())) > 0;)
     shown.append(piece.data(), std::size_t(count));
   EXPECT_EQ(shown, line + line + "\r\n");  // the terminal makes \r\n of \n
+}
+
+// Ctrl-S, a stalled ssh session: rank 0 would stand in write(), and the job with it.
+TEST(Progress, ATerminalThatStandsStillDropsProgressAndKeepsResults) {
+  for (const bool full : {true, false}) {
+    const Terminal terminal;
+    if (full)
+      terminal.fill_but_for_little();
+    else
+      terminal.stop();
+    const pid_t run = fork();
+    if (run == 0) {
+      Progress progress(terminal.screen(), kRun);
+      for (int i = 0; i < 10'000; ++i) progress.write(train_event());
+      progress.write(eval_event());
+      for (int i = 0; i < 10'000; ++i) progress.write(train_event());
+      raise(SIGSTOP);  // so far without having waited
+      progress.write(done_event());
+      _exit(0);
+    }
+    int status = 0;
+    wait_until([&] { return waitpid(run, &status, WNOHANG | WUNTRACED) == run; });
+    EXPECT_TRUE(WIFSTOPPED(status));
+    if (!full) terminal.go_on();
+    kill(run, SIGCONT);
+    std::string seen;
+    wait_until([&] {
+      seen += terminal.read_all();
+      return waitpid(run, &status, WNOHANG) == run;
+    });
+    seen += terminal.read_all();
+    EXPECT_EQ(status, 0);
+    EXPECT_THAT(seen, HasSubstr(progress_text(eval_event(), kRun)));
+    EXPECT_THAT(seen, EndsWith(progress_text(done_event(), kRun) + "\x1b[K\r\n"));
+    EXPECT_LT(seen.size(), 100'000u) << "train lines were kept";
+  }
 }
 
 TEST(Progress, NobodyWatchingIsNoFailure) {
