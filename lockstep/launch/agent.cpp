@@ -14,6 +14,7 @@
 #include "lockstep/launch/job_report.h"
 #include "lockstep/launch/machine.h"
 #include "lockstep/launch/policy.h"
+#include "lockstep/launch/port.h"
 #include "lockstep/launch/reaper.h"
 #include "lockstep/launch/signals.h"
 #include "lockstep/launch/worker_group.h"
@@ -216,7 +217,7 @@ Decision Agent::after(const GroupResult& result) {
       .never_ran = result.never_ran,
       .left_behind = result.left_behind,
       .bad_input = result.record.first && is_bad_input(*result.record.first),
-      .port_was_taken = failed && plan_.master_port == 0 && port_is_taken(result.record.master_port),
+      .port_was_taken = failed && plan_.master_port == 0 && stranger_has_port(result.record.master_port),
       .joined = std::any_of(page.ranks, page.ranks + plan_.workers,
                             [&](const base::RankWords& words) { return words.generation.load() == generation; }),
       .uptime = result.uptime};

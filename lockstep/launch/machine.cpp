@@ -1,7 +1,6 @@
 #include "lockstep/launch/machine.h"
 
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,38 +15,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
-#include "lockstep/launch/policy.h"
 
 namespace lockstep::launch {
 namespace {
-
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != ssize_t(sizeof number)) throw_errno("launcher: getrandom");
-  return number;
-}
-
-// Binds without listening, so nothing can connect. On all addresses, both families at once, as a
-// TCPStore does; without IPv6, on those of IPv4. Returns 0, or errno.
-int try_port(int port, bool reuse) {
-  const base::UniqueFd six(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const base::UniqueFd four(six ? -1 : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int fd = six ? six.get() : four.get();
-  const int off = 0;
-  const int on = 1;
-  if (reuse) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (six) {
-    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_port = htons(std::uint16_t(port));
-    return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
-  }
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(std::uint16_t(port));
-  return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
-}
 
 bool all_digits(const std::string& text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
@@ -65,23 +35,10 @@ int count_entries(const std::string& folder, const std::string& prefix) {
 
 }  // namespace
 
-int free_port() {
-  int low = 32'768;
-  int high = 60'999;
-  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
-  int error = 0;
-  for (int tries = 0; tries < 200; ++tries) {
-    const int port = port_candidate(random_number(), low, high);
-    error = try_port(port, false);
-    if (error == 0) return port;
-  }
-  errno = error;
-  throw_errno("launcher: no free port for MASTER_PORT");
-}
-
-bool port_is_taken(int port) {
-  // With SO_REUSEADDR, connections that have ended and only wait for their time-out do not count.
-  return try_port(port, true) == EADDRINUSE;
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != ssize_t(sizeof number)) throw_errno("launcher: getrandom");
+  return number;
 }
 
 std::string host_name() {

@@ -2,17 +2,14 @@
 
 // What the launcher asks of the machine.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace lockstep::launch {
 
-/// A TCP port that nobody on this machine uses at this moment, on any address. It is not held:
-/// whoever binds it must be ready to lose a race. Throws Error when there is none.
-int free_port();
-
-/// Whether somebody listens at the port on this machine, or holds it so that nobody can.
-bool port_is_taken(int port);
+/// From the kernel's generator. Throws Error.
+std::uint64_t random_number();
 
 /// Whether a name or an address ("::1", "[::1]", "10.0.0.3", "node7.local") is one of this machine's:
 /// it resolves to an address that can be bound here. Asks the system's resolver.

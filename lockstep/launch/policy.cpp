@@ -25,6 +25,13 @@ Decision decide(const AttemptFacts& facts, const History& history, int max_resta
   return {.next = Next::restart, .delay = back_off(history.failures_in_a_row)};
 }
 
+bool is_strangers(const std::vector<ino_t>& listeners, const OurSockets& ours) {
+  if (!ours.complete) return false;
+  if (listeners.empty()) return ours.inodes.empty();
+  return std::ranges::any_of(
+      listeners, [&](ino_t listener) { return std::ranges::find(ours.inodes, listener) == ours.inodes.end(); });
+}
+
 bool ends_at_once(int first, int signal) {
   return signal == SIGINT || signal == SIGQUIT || (signal == SIGTERM && first == SIGTERM);
 }

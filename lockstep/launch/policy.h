@@ -2,6 +2,8 @@
 
 // Whether and when a job is started again, and at which port: pure functions.
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -16,7 +18,7 @@ struct AttemptFacts {
   bool never_ran = false;               ///< the program could not be executed
   bool left_behind = false;             ///< some process could not be killed, and may still write
   bool bad_input = false;               ///< a worker of ours said so: the same input fails again
-  bool port_was_taken = false;          ///< a stranger listens at the MASTER_PORT that we had chosen
+  bool port_was_taken = false;          ///< a stranger has the MASTER_PORT that we had chosen: is_strangers()
   bool joined = false;                  ///< some worker joined the segment: a program of ours, which uses no port
   std::chrono::milliseconds uptime{0};  ///< from the first worker's start to the failure
 };
@@ -51,6 +53,18 @@ inline constexpr int kMaxPortsLost = 5;
 
 Decision decide(const AttemptFacts& facts, const History& history, int max_restarts,
                 const std::vector<int>& no_restart_codes);
+
+/// The sockets, by inode, of the processes that an attempt has left behind.
+struct OurSockets {
+  std::vector<ino_t> inodes;
+  bool complete = true;  ///< all of these processes could be looked into
+};
+
+/// Whether a port that is taken is a stranger's: some listener there is no socket of `ours`. A daemon that a worker
+/// left behind is ours, and what cannot be told from one counts as ours: an attempt is repeated for nothing only when
+/// it was lost to somebody else for sure. `listeners` are the inodes of the sockets that listen at the port; none: it
+/// is held by a socket that does not listen, whose inode nobody tells.
+bool is_strangers(const std::vector<ino_t>& listeners, const OurSockets& ours);
 
 /// Whether a signal that comes after `first` (0: the job is ending for another reason) ends
 /// everything at once: Ctrl-C again, or SIGTERM again. Others do not: a terminal that closes sends

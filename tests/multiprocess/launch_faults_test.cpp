@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -13,10 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "lockstep/base/unique_fd.h"
 #include "tests/support/control_group.h"
 #include "tests/support/job.h"
-#include "tests/support/listener.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/wait_until.h"
 
@@ -27,7 +23,6 @@ using Json = nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Job;
-using testing::Listener;
 using testing::ScratchFolder;
 
 class Fault : public ::testing::Test {
@@ -147,48 +142,6 @@ TEST_F(Fault, TheKernelKillsAWorkerForItsMemory) {
   EXPECT_EQ(failure["rank"], 1);
   EXPECT_TRUE(failure["out_of_memory"]);
   EXPECT_THAT(job.err(), HasSubstr("cause: out of memory: the kernel killed it"));
-}
-
-TEST_F(Fault, TheMasterPortIsInUse) {
-  const Listener listener;
-  const std::string port = std::to_string(listener.port());
-  Job job(shell({"-n", "2", "--master-port", port}, "echo started"));
-  const Json report = end_of(job, 2);
-  EXPECT_EQ(report["outcome"], "not started");
-  EXPECT_THAT(std::string(report["start_failure"]), HasSubstr(port));
-  EXPECT_EQ(job.out(), "");
-  EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
-}
-
-TEST_F(Fault, TheMasterPortIsTakenBetweenProbeAndBind) {
-  if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "no /usr/bin/python3 on this machine";
-  // A stranger outside the workers' groups takes the port first; rank 0 then cannot bind it. The
-  // second attempt has another port, and costs no restart.
-  const std::string script = folder_.write("bind.py", R"py(
-import os, socket, subprocess, sys
-port = int(os.environ["MASTER_PORT"])
-if not os.path.exists(sys.argv[1]):
-    open(sys.argv[1], "w").write(str(port))
-    stranger = subprocess.Popen([sys.executable, "-c",
-        "import socket, sys, time; s = socket.create_server(('127.0.0.1', %d)); print('up', flush=True); time.sleep(20)"
-        % port], start_new_session=True, stdout=subprocess.PIPE)
-    stranger.stdout.readline()
-    open(sys.argv[1] + ".pid", "w").write(str(stranger.pid))
-socket.create_server(("127.0.0.1", port))
-print("bound", os.environ["TORCHELASTIC_RESTART_COUNT"])
-)py");
-  const std::string marker = folder_.file("marker");
-  Job job({LOCKSTEP_PROGRAM, "run", "--report", report_file(), script, marker}, {"PATH=/usr/bin:/bin"});
-  EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(job.out(), "bound 0\n");
-  EXPECT_THAT(job.err(), HasSubstr("another program has taken MASTER_PORT"));
-  const Json report = Json::parse(std::ifstream(report_file()));
-  EXPECT_EQ(report["attempts"].size(), 2u);
-  EXPECT_EQ(report["attempts"][0]["next"], "new_port");
-  EXPECT_NE(report["attempts"][0]["master_port"], report["attempts"][1]["master_port"]);
-  pid_t stranger = 0;
-  std::ifstream(marker + ".pid") >> stranger;
-  kill(stranger, SIGKILL);
 }
 
 TEST_F(Fault, ThereIsNoSuchProgram) {
@@ -316,25 +269,6 @@ TEST_F(Fault, TheReportFollowsALinkAndLeavesDevicesAlone) {
   EXPECT_EQ(Json::parse(device.out())["outcome"], "succeeded");
 }
 
-TEST_F(Fault, ARestartThatCannotBeKeepsTheFirstReason) {
-  // What the first attempt leaves behind listens at the port that the user named.
-  if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "no /usr/bin/python3 on this machine";
-  std::string port;
-  { port = std::to_string(Listener().port()); }
-  const std::string pid_file = folder_.file("pid");
-  Job job(shell({"--max-restarts", "1", "--master-port", port},
-                "setsid /usr/bin/python3 -c \"import os, socket, time; s = socket.create_server(('127.0.0.1', " + port +
-                    ")); open('" + pid_file +
-                    "', 'w').write(str(os.getpid())); time.sleep(60)\" & "
-                    "while [ ! -s " +
-                    pid_file + " ]; do sleep 0.01; done; exit 7"));
-  EXPECT_EQ(job.wait(), 7) << job.err();
-  kill(std::stoi(testing::read_file(pid_file)), SIGKILL);
-  const Json report = Json::parse(testing::read_file(report_file()));
-  EXPECT_EQ(report["outcome"], "failed");
-  EXPECT_THAT(std::string(report["start_failure"]), HasSubstr(port));
-}
-
 TEST_F(Fault, OtherSignalsMayBeHandledToo) {
   Job job(shell({"-n", "2", "--signals-to-handle", "SIGUSR1"},
                 "trap 'echo got; exit 0' USR1; echo ready; sleep 1000 & wait"));
@@ -366,8 +300,6 @@ TEST_F(Fault, TheFirstExceptionIsToBlameEvenIfAFollowerEndsFirst) {
   EXPECT_EQ(failure["rank"], 1);
   EXPECT_EQ(failure["message"], "the first");
 }
-
-// ---- restarts
 
 TEST_F(Fault, AKilledWorkerIsStartedAgainWithAllOthers) {
   Job job(shell({"-n", "2", "--max-restarts", "3"},
@@ -420,8 +352,6 @@ TEST_F(Fault, OurOwnWorkersMeetAgainAfterARestart) {
   EXPECT_EQ(report["attempts"][0]["first_failure"]["phase"], "update");
   EXPECT_EQ(testing::lines(job.out()).size(), 4u);
 }
-
-// ---- nothing leaks
 
 std::size_t descriptors_of(pid_t pid) {
   const std::filesystem::directory_iterator files("/proc/" + std::to_string(pid) + "/fd");

@@ -1,10 +1,12 @@
 #pragma once
 
-// A socket that listens at a port of 127.0.0.1 chosen by the kernel.
+// A socket that listens at a port of 127.0.0.1: this one, or one chosen by the kernel.
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+
+#include <cstdint>
 
 #include "lockstep/base/unique_fd.h"
 
@@ -12,9 +14,10 @@ namespace lockstep::testing {
 
 class Listener {
  public:
-  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Listener(int port = 0) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_port = htons(std::uint16_t(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof address;
     auto* generic = reinterpret_cast<sockaddr*>(&address);

@@ -3,29 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/listener.h"
-
 namespace lockstep::launch {
 namespace {
-
-using testing::Listener;
-
-TEST(Ports, AFreeOneIsNotTaken) {
-  const int port = free_port();
-  EXPECT_GE(port, 10'000);
-  EXPECT_LT(port, 65'536);
-  EXPECT_FALSE(port_is_taken(port));
-}
-
-TEST(Ports, AListenerTakesIt) {
-  int port = 0;
-  {
-    const Listener listener;
-    port = listener.port();
-    EXPECT_TRUE(port_is_taken(port));
-  }
-  EXPECT_FALSE(port_is_taken(port));
-}
 
 TEST(RandomId, IsAUuid) {
   EXPECT_THAT(random_id(),

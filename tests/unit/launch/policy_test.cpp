@@ -67,6 +67,16 @@ TEST(Decide, ALostPortIsNoRestart) {
   EXPECT_EQ(decide_on(facts, {}, 0).next, Next::finish);
 }
 
+TEST(IsStrangers, OnlyWhatIsNoSocketOfOurs) {
+  EXPECT_TRUE(is_strangers({7}, {.inodes = {}}));
+  EXPECT_TRUE(is_strangers({7}, {.inodes = {5, 6}}));
+  EXPECT_FALSE(is_strangers({7}, {.inodes = {5, 7}})) << "a daemon that a worker left behind";
+  EXPECT_TRUE(is_strangers({7, 8}, {.inodes = {7}})) << "of two listeners one is a stranger";
+  EXPECT_FALSE(is_strangers({7}, {.inodes = {}, .complete = false})) << "who knows";
+  EXPECT_TRUE(is_strangers({}, {.inodes = {}})) << "it does not listen, and we have no socket";
+  EXPECT_FALSE(is_strangers({}, {.inodes = {5}})) << "it may be this one";
+}
+
 TEST(EndsAtOnce, WhoAsksTwiceMeansIt) {
   EXPECT_TRUE(ends_at_once(SIGINT, SIGINT));
   EXPECT_TRUE(ends_at_once(SIGTERM, SIGINT));
