@@ -84,9 +84,7 @@ int main(int argc, char** argv) {
       return kExitDone;
     }
     const train::Options& options = parsed.options;
-    if (place.launcher != "alone" && options.nproc_per_node && place.launcher != "lockstep")
-      throw UsageError("--nproc-per-node is for starting processes, but " + place.launcher +
-                       " has started this one already; leave the flag out");
+    if (place.launcher != "lockstep") train::require_no_launcher_flags(options, place.launcher, place.world_size);
     speaks = true;  // the flags are every rank's; what comes now may be wrong on this one alone
     keep_freed_memory();
     std::signal(SIGPIPE, SIG_IGN);  // nobody watching the progress any more is no failure of the run

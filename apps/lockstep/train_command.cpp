@@ -32,13 +32,7 @@ int train_as(const rendezvous::Place& place, const std::vector<std::string>& arg
     plan.command.insert(plan.command.end(), arguments.begin(), arguments.end());
     return launch::run_agent(plan);
   }
-  if (parsed.options.max_restarts > 0)
-    throw UsageError("train: --max-restarts is the launcher's, and " + place.launcher +
-                     " has started this job: give it to " + place.launcher);
-  if (parsed.options.nproc_per_node)
-    throw UsageError("train: --nproc-per-node " + std::to_string(*parsed.options.nproc_per_node) + ", but " +
-                     place.launcher + " has started " + std::to_string(place.world_size) +
-                     " processes already (this is rank " + std::to_string(place.rank) + "): leave it out");
+  train::require_no_launcher_flags(parsed.options, place.launcher, place.world_size);
   replace_by(trainer, arguments);
 }
 

@@ -108,6 +108,19 @@ Std StdMap::of(int local_rank) const {
   return found != named_.end() ? found->second : others_;
 }
 
+std::vector<int> StdMap::named() const {
+  std::vector<int> ranks;
+  for (const auto& [rank, streams] : named_) ranks.push_back(rank);
+  return ranks;
+}
+
+void require_ranks(const std::string& flag, const std::vector<int>& ranks, int workers) {
+  for (const int rank : ranks)
+    if (rank >= workers)
+      throw UsageError(flag + ": there is no local rank " + std::to_string(rank) + "; the job has " +
+                       (workers == 1 ? "one, 0" : "0 to " + std::to_string(workers - 1)));
+}
+
 std::vector<int> parse_ranks(const std::string& flag, const std::string& value) {
   std::vector<int> ranks;
   if (value.empty()) return ranks;

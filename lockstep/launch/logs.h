@@ -26,6 +26,8 @@ class StdMap {
   static StdMap parse(const std::string& flag, const std::string& value);
 
   Std of(int local_rank) const;
+  /// The ranks that are named one by one.
+  std::vector<int> named() const;
 
  private:
   Std others_ = Std::none;
@@ -38,6 +40,9 @@ std::vector<int> parse_ranks(const std::string& flag, const std::string& value);
 /// "apple,orange": the value of --duplicate-std*-filters; two commas stand for one in the text.
 /// UsageError for an empty filter, which every line would match.
 std::vector<std::string> parse_filters(const std::string& flag, const std::string& value);
+
+/// Throws UsageError when one of `ranks`, a flag's, is none of the job's: its output would be nowhere.
+void require_ranks(const std::string& flag, const std::vector<int>& ranks, int workers);
 
 struct LogOptions {
   std::string dir;                          ///< --log-dir; empty: a temporary one; "/dev/null": no files at all

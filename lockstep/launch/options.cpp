@@ -152,6 +152,9 @@ Options parse_options(Dialect dialect, const std::vector<std::string>& arguments
 Plan make_plan(const Options& options, Dialect dialect, const Machine& machine) {
   Plan plan = options.plan;
   plan.workers = worker_count(options.nproc_per_node, machine);
+  require_ranks("run: --redirects", plan.logs.redirects.named(), plan.workers);
+  require_ranks("run: --tee", plan.logs.tee.named(), plan.workers);
+  require_ranks("run: --local-ranks-filter", plan.logs.console_ranks, plan.workers);
   if (!options.numa_binding.empty())
     throw UsageError("run: --numa-binding " + options.numa_binding +
                      (machine.numa_nodes > 1 ? ": not yet" : ": this machine has one NUMA node: nothing to bind to"));

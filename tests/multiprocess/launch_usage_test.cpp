@@ -68,6 +68,8 @@ TEST(RunUsage, WrongFlags) {
   expect_refused({"run", "--nproc-per-nod", "2", "true"}, 2, "did you mean '--nproc-per-node'?");
   expect_refused({"run", "--nnodes", "2", "true"}, 2, "not yet");
   expect_refused({"run", "-n", "2"}, 2, "no program given");
+  expect_refused({"run", "-n", "2", "-r", "9:3", "true"}, 2,
+                 "--redirects: there is no local rank 9; the job has 0 to 1");
   expect_refused({"run", "--report", "/no/such/folder/report.json", "true"}, 2, "/no/such/folder");
   expect_refused({"run", "true"}, 2, "PET_GRACE_PERIOD 'x'", {"PET_GRACE_PERIOD=x"});
 }

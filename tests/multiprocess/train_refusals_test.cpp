@@ -86,6 +86,15 @@ TEST_F(TrainRefusals, Flags) {
   expect_one_line(job, {"'0'", "from 1 to"});
 }
 
+TEST_F(TrainRefusals, FlagsOfALauncherForAWorkerWithoutOne) {
+  const std::string trainer = std::filesystem::path(LOCKSTEP_PROGRAM).replace_filename("lockstep-trainer").string();
+  for (const Flags& flags : {Flags{"--max-restarts", "3"}, Flags{"-n", "2"}}) {
+    Job job(Flags{trainer} + flags);
+    EXPECT_EQ(job.wait(), 2);
+    expect_one_line(job, {"use lockstep train"});
+  }
+}
+
 TEST_F(TrainRefusals, MissingFiles) {
   expect_refused(with_set(folder_.file("nowhere")), {"train-images-idx3-ubyte", folder_.file("nowhere")});
   std::filesystem::remove(set_ + "/t10k-labels-idx1-ubyte");

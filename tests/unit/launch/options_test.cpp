@@ -155,6 +155,15 @@ TEST(RunOptions, FlagsThatChangeNothingAreStillChecked) {
   EXPECT_THAT(refusal({"--logs-specs", "mine"}), HasSubstr("Python entry points"));
 }
 
+TEST(RunOptions, RanksThatDoNotExistAreRefused) {
+  EXPECT_EQ(refusal({"-n", "2", "--local-ranks-filter", "0,7"}),
+            "run: --local-ranks-filter: there is no local rank 7; the job has 0 to 1");
+  EXPECT_EQ(refusal({"-n", "2", "-r", "9:3"}), "run: --redirects: there is no local rank 9; the job has 0 to 1");
+  EXPECT_EQ(refusal({"-n", "2", "-t", "0:1,2:1"}), "run: --tee: there is no local rank 2; the job has 0 to 1");
+  EXPECT_EQ(refusal({"--tee", "1:1"}), "run: --tee: there is no local rank 1; the job has one, 0");
+  EXPECT_EQ(refusal({"-n", "2", "-r", "1:3", "-t", "0:1,1:2", "--local-ranks-filter", "1"}), "accepted");
+}
+
 TEST(RunOptions, NumaBindingSaysWhyNot) {
   EXPECT_THAT(refusal({"--numa-binding", "node"}), HasSubstr("one NUMA node"));
   EXPECT_THAT(refusal({"--numa-binding", "node"}, {.cores = 8, .numa_nodes = 2}), HasSubstr("not yet"));

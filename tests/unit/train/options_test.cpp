@@ -307,5 +307,25 @@ TEST(OptionErrors, FlagsThatDoNotGoTogether) {
   EXPECT_THAT(refusal({"--overwrite"}), HasSubstr("--output-dir"));
 }
 
+TEST(LauncherFlags, AreNoWorkers) {
+  const auto refusal_of = [](const std::vector<const char*>& flags, const std::string& launcher) -> std::string {
+    try {
+      require_no_launcher_flags(options(flags), launcher, 2);
+      return "";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refusal_of({"--max-restarts", "3"}, "alone"),
+            "--max-restarts 3 is the launcher's, and this worker was started without one: use lockstep train");
+  EXPECT_EQ(refusal_of({"-n", "2"}, "alone"),
+            "--nproc-per-node 2 is the launcher's, and this worker was started without one: use lockstep train");
+  EXPECT_EQ(refusal_of({"--max-restarts", "3"}, "torchrun"),
+            "--max-restarts 3 is the launcher's, and torchrun has started this job: give it to torchrun");
+  EXPECT_EQ(refusal_of({"-n", "3"}, "mpirun"),
+            "--nproc-per-node 3 is the launcher's, and mpirun has started 2 processes already: leave it out");
+  EXPECT_EQ(refusal_of({"--max-restarts", "0"}, "alone"), "");
+}
+
 }  // namespace
 }  // namespace lockstep::train
