@@ -13,6 +13,7 @@ import time
 
 import jobs
 import report
+from turns import in_order  # of ../support, which report looks into
 
 KIB, MIB = 1 << 10, 1 << 20
 LONGEST_TURN = 0.06  # seconds in calls; where ranks exceed cores some contenders need milliseconds for anything
@@ -53,11 +54,10 @@ def measure(contenders: list[jobs.Job], table: list[Case]) -> list[dict]:
             took = job.turn(case.elements(), min(case.calls, 5))
             calls[job.kind.name] = max(1, min(case.calls, int(LONGEST_TURN / statistics.median(took))))
         for turn in range(case.rounds):
-            for place in range(len(contenders)):
-                job = contenders[(place + turn) % len(contenders)]
+            for job in in_order(contenders, turn):
                 seconds[case.name][job.kind.name] += job.turn(case.elements(), calls[job.kind.name])
     return [{"case": case.name, "bytes": case.bytes,
-             "contenders": [{"name": job.kind.name, "column": job.kind.column, "command": command_text(job.kind.command),
+             "contenders": [{"name": job.kind.name, "kind": job.kind.kind, "column": job.kind.column, "command": command_text(job.kind.command),
                              "seconds": seconds[case.name][job.kind.name]} for job in contenders]} for case in table]
 
 
@@ -88,7 +88,7 @@ def main():
             with jobs.started([kind for kind in kinds if options.only in kind.name], ranks, folder) as contenders:
                 worlds.append({"ranks": ranks, "cases": measure(contenders, table)})
     whole = {"benchmark": "comm", "machine": machine, "versions": report.versions(), "commit": options.commit,
-             "command": shlex.join(["benchmarks/comm/comm.py", *sys.argv[1:]]), "worlds": worlds,
+             "command": report.command_text("comm"), "worlds": worlds,
              "took": time.monotonic() - began}
     if options.only:
         print("".join(report.details(world) for world in worlds))

@@ -7,10 +7,12 @@ import subprocess
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from report_parts import read_machine, spread, write_report  # noqa: E402,F401
+import rows  # noqa: E402
+from report_parts import command_text, machine_line, read_machine, spread, write_report  # noqa: E402,F401
 
 COLUMNS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo tuned", "mpi": "Open MPI as installed",
            "mpi tuned": "Open MPI tuned", "staged": "ours, staged", "zero copy": "ours, zero copy"}
+OURS = ("staged", "zero copy")
 # By ranks and case; times Gloo as installed, zero copy, where nothing else is said.
 TARGETS = {2: {"4 B": 100, "1 KiB": 100, "4 KiB": 100, "64 KiB": 100, "1 MiB": 25, "25 MiB": 12, "256 MiB": 8},
            4: {"barrier": "20 µs"}}
@@ -33,14 +35,16 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.0f}x" if ratio >= 20 else f"{ratio:.1f}x" if ratio >= 2 else f"{ratio:.2f}x"
 
 
-def best(case: dict, column: str) -> dict | None:
-    """The contender of a column with the smallest median."""
-    of_column = [contender for contender in case["contenders"] if contender["column"] == column]
-    return min(of_column, key=lambda contender: statistics.median(contender["seconds"]), default=None)
+def median(row: dict) -> float:
+    return statistics.median(row["seconds"])
 
 
-def median_of(case: dict, *columns: str) -> float:
-    return min(statistics.median(found["seconds"]) for column in columns if (found := best(case, column)))
+def ours(case: dict, column: str) -> dict | None:
+    return rows.best(case["contenders"], median, "ours", column=column)
+
+
+def times(case: dict, column: str, peer: dict) -> float:
+    return median(peer) / median(ours(case, column))
 
 
 def last_hundredth(values: list[float]) -> float:
@@ -49,47 +53,60 @@ def last_hundredth(values: list[float]) -> float:
 
 
 def main_table(world: dict) -> str:
-    ratios_of = ["zero copy over Gloo", "over Gloo tuned", "over Open MPI", "target"]
-    rows = ["| | " + " | ".join([*COLUMNS.values(), *ratios_of]) + " |",
-            "|---" + "|---:" * (len(COLUMNS) + 4) + "|"]
+    """Medians of the best contender of each column; then each of our two ways over Gloo as installed and over the fastest
+    peer."""
+    titles = [f"{column} {over}" for column in OURS for over in ("over Gloo", "over the fastest peer")]
+    lines = ["| | " + " | ".join([*COLUMNS.values(), *titles, "target"]) + " |",
+             "|---" + "|---:" * (len(COLUMNS) + len(titles) + 1) + "|"]
     for case in world["cases"]:
         cells = []
         for column in COLUMNS:
-            found = best(case, column)
-            cells.append("" if found is None else f"{time_text(statistics.median(found['seconds']))} "
-                         f"(p99 {time_text(last_hundredth(found['seconds']))})")
-        ours = median_of(case, "staged") if best(case, "zero copy") is None else median_of(case, "zero copy")
-        ratios = [ratio_text(median_of(case, *columns) / ours)
-                  for columns in (["gloo"], ["gloo tuned"], ["mpi", "mpi tuned"])]
+            found = rows.best(case["contenders"], median, *rows.PEERS, "ours", column=column)
+            cells.append(f"{time_text(median(found))} (p99 {time_text(last_hundredth(found['seconds']))})")
+        installed = rows.best(case["contenders"], median, "installed")
+        peer = rows.best_peer(case["contenders"], median)
+        ratios = [ratio_text(times(case, column, other)) if rows.is_steady(other["seconds"]) else "not steady"
+                  for column in OURS for other in (installed, peer)]
         target = TARGETS.get(world["ranks"], {}).get(case["case"], "")
-        rows.append(f"| {case['case']} | " + " | ".join([*cells, *ratios]) + f" | {target} |")
-    return "\n".join(rows) + "\n"
+        lines.append(f"| {case['case']} | " + " | ".join([*cells, *ratios]) + f" | {target} |")
+    return "\n".join(lines) + "\n"
+
+
+def behind(world: dict) -> str:
+    """Where we are not ahead of the fastest peer, said plainly."""
+    found = []
+    for case in world["cases"]:
+        peer = rows.best_peer(case["contenders"], median)
+        found += [f"{case['case']} {column} ({ratio_text(times(case, column, peer))} of {peer['name']})"
+                  for column in OURS if times(case, column, peer) <= 1]
+    return f"Not ahead of the fastest peer: {'; '.join(found)}.\n" if found else "Ahead of every peer at every size.\n"
 
 
 def details(world: dict) -> str:
-    rows = ["| | contender | median | p10 | p90 | p99 | calls |", "|---|---|---:|---:|---:|---:|---:|"]
+    lines = ["| | contender | median | p10 | p90 | p99 | calls |", "|---|---|---:|---:|---:|---:|---:|"]
     for case in world["cases"]:
         for contender in case["contenders"]:
             low, middle, high = spread(contender["seconds"])
-            rows.append(f"| {case['case']} | {contender['name']} | {time_text(middle)} | {time_text(low)} "
+            lines.append(f"| {case['case']} | {contender['name']} | {time_text(middle)} | {time_text(low)} "
                         f"| {time_text(high)} | {time_text(last_hundredth(contender['seconds']))} "
                         f"| {len(contender['seconds'])} |")
-    return "\n".join(rows) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def markdown(whole: dict) -> str:
     m, v = whole["machine"], whole["versions"]
     parts = [f"""# All-reduce and barrier
 
-float32, sum, in place, medians. Every contender is a job of its own, started by its own launcher; all took turns in one run, in an order that rotates, and sleep in a read between their turns. Before each call every rank fills its buffer with new values and meets the others at a start line that belongs to none of the contenders; the clock runs from the first rank's start to the last rank's end; the sums are checked. Ours are started by `lockstep run` and, where there is a core for each rank, bound to it, as mpirun does without being asked. "Tuned" is the best of the contenders of that column at that size.
+float32, sum, in place, medians. Every contender is a job of its own, started by its own launcher; all took turns in one run, in an order that rotates, and sleep in a read between their turns. Before each call every rank fills its buffer with new values and meets the others at a start line that belongs to none of the contenders and at which they sleep; the clock runs from the first rank's start to the last rank's end; the sums are checked. Ours are started by `lockstep run` and, where there is a core for each rank, bound to it, as mpirun does without being asked. "Tuned" is the best of the contenders of that column at that size. A contender whose quartiles lie more than a factor of two apart is not steady: another run would find another figure, and none is given.
 
-- machine: {m["cpu"]}, {m["cores"]} cores, {m["memory_bytes"] / 2**30:.1f} GiB memory, Linux {m["kernel"]}, load {m["load"]:.2f} before
+- staged: `group.all_reduce(t)` on an ordinary tensor, which is copied through shared memory; zero copy: on one of `group.shared_empty`
+- machine: {machine_line(m)}
 - torch {v["torch"]}, Python {v["python"]}; {v["mpirun"]}
 - commit: {whole["commit"]}
 - command: `{whole["command"]}`, {whole["took"]:.0f} s
 """]
     for world in whole["worlds"]:
-        parts.append(f"\n## {world['ranks']} ranks\n\n{main_table(world)}\nAll contenders:\n\n{details(world)}")
+        parts.append(f"\n## {world['ranks']} ranks\n\n{main_table(world)}\n{behind(world)}\nAll contenders:\n\n{details(world)}")
     return "".join(parts)
 
 

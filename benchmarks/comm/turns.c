@@ -10,7 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kMostRanks = 64, kLine = 64, kMostCalls = 4096, kMostSeconds = 600, kYieldBefore = 100000 };
+enum { kMostRanks = 64, kLine = 64, kMostCalls = 4096, kMostSeconds = 600 };
+
+// Nanoseconds: between looks for the others, from the last one's arrival to the start, awake before the start.
+enum { kDoze = 50000, kRest = 300000, kAwake = 100000 };
 
 // One rank's arrival. Two are used in turn: whoever has left a meeting may arrive at the next before
 // a slow one has read the words of this one.
@@ -46,33 +49,30 @@ struct start_line* start_line_open(const char* path, int rank, int ranks) {
   return line;
 }
 
-// Where ranks share cores, the last stretch is spent in yields: a timer's lateness (tens of microseconds in a virtual
-// machine) would be counted as the collective's.
-static void look_away(const struct start_line* line, int64_t until) {
-  const int64_t asleep_until = until - kYieldBefore;
-  if (!line->crowded) {
-    __builtin_ia32_pause();
-  } else if (now_ns() < asleep_until) {
-    const struct timespec time = {.tv_sec = asleep_until / 1000000000, .tv_nsec = asleep_until % 1000000000};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
-  } else {
-    sched_yield();
-  }
+static void sleep_until(int64_t until) {
+  const struct timespec time = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL);
 }
 
+// Asleep, for a core that spins here is none that a contender's own threads can wake up on: Gloo's waited for the end of
+// a time slice then, and its call for 64 KiB lasted milliseconds instead of 0.2. Only the last stretch is spent awake, for
+// a timer's lateness (tens of microseconds in a virtual machine) would be counted as the collective's; in yields where
+// ranks share cores.
 void start_line_wait(struct start_line* line) {
   struct arrival* all = line->arrivals[++line->round % 2];
   all[line->rank].when = now_ns();
   __atomic_store_n(&all[line->rank].round, line->round, __ATOMIC_RELEASE);
   int64_t last = 0;
   for (int rank = 0; rank < line->ranks; ++rank) {
-    while (__atomic_load_n(&all[rank].round, __ATOMIC_ACQUIRE) != line->round)
-      look_away(line, now_ns() + 20000);
+    while (__atomic_load_n(&all[rank].round, __ATOMIC_ACQUIRE) != line->round) sleep_until(now_ns() + kDoze);
     if (all[rank].when > last) last = all[rank].when;
   }
-  // Long enough that all have seen the last arrival.
-  const int64_t start = last + (line->crowded ? 200000 : 2000);
-  while (now_ns() < start) look_away(line, start);
+  const int64_t start = last + kRest;  // long enough that all have seen the last arrival
+  sleep_until(start - kAwake);
+  while (now_ns() < start) {
+    if (line->crowded) sched_yield();
+    else __builtin_ia32_pause();
+  }
 }
 
 static FILE* open_pipe(const char* folder, const char* name, int rank, const char* side, const char* mode) {

@@ -23,7 +23,7 @@ struct start_line;
 /// The start line of a job: the file `path`, which need not exist. NULL with errno set when it cannot be mapped.
 struct start_line* start_line_open(const char* path, int rank, int ranks);
 
-/// Returns at the same moment in all ranks. Sleeps while it waits when ranks exceed cores.
+/// Returns at the same moment in all ranks, after a rest of at least 0.2 ms in which no rank uses a core.
 void start_line_wait(struct start_line* line);
 
 int64_t now_ns(void);

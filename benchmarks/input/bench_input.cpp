@@ -33,6 +33,7 @@ std::int64_t samples_of_a_turn(double rate, const Turns& turns, const InputOptio
   return std::max<std::int64_t>(3, std::int64_t(rate * turns.seconds) / step) * step;
 }
 
+// In every round each has a turn, the order rotates; the round before the first is to warm up.
 void take_turns(std::vector<Contender>& contenders, const Turns& turns, const InputOptions& options) {
   for (Contender& contender : contenders) {
     // The first turn of a peer starts its processes; the second says how fast it is.
@@ -40,9 +41,11 @@ void take_turns(std::vector<Contender>& contenders, const Turns& turns, const In
     contender.seconds(few);
     contender.samples = samples_of_a_turn(double(few) / contender.seconds(few), turns, options);
   }
-  for (int round = 0; round < turns.rounds; ++round) {
-    for (Contender& contender : contenders) {
-      contender.rates.rates.push_back(double(contender.samples) / contender.seconds(contender.samples));
+  for (int round = 0; round <= turns.rounds; ++round) {
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      Contender& contender = contenders[(i + std::size_t(round)) % contenders.size()];
+      const double rate = double(contender.samples) / contender.seconds(contender.samples);
+      if (round > 0) contender.rates.rates.push_back(rate);
     }
   }
 }
@@ -64,10 +67,11 @@ InputReport measure(const InputOptions& options, const Turns& turns, const std::
   };
   std::vector<Contender> contenders;
   const int workers = options.workers;
-  contenders.push_back({ours, {"lockstep, " + std::to_string(workers) + (workers == 1 ? " worker" : " workers"), {}}});
+  contenders.push_back(
+      {ours, {"lockstep, " + std::to_string(workers) + (workers == 1 ? " worker" : " workers"), "ours", {}}});
   for (std::size_t i = 0; peer && i < peer->contenders().size(); ++i) {
-    contenders.push_back(
-        {[&peer, i](std::int64_t samples) { return peer->seconds(i, samples); }, {peer->contenders()[i], {}}});
+    const auto& [name, kind] = peer->contenders()[i];
+    contenders.push_back({[&peer, i](std::int64_t samples) { return peer->seconds(i, samples); }, {name, kind, {}}});
   }
   take_turns(contenders, turns, options);
   for (Contender& contender : contenders) report.contenders.push_back(std::move(contender.rates));

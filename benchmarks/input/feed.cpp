@@ -71,7 +71,7 @@ class Trainer {
         group_(*group),
         input_(train::make_input(job.options)),
         model_(train::make_model(job.options, input_.task)),
-        ddp_(model_, group, {.shards = kRanks}),
+        ddp_(model_, group, {.shards = kRanks, .channels_last = true}),  // as fast as it goes: the loader must keep up
         optimizer_(train::make_optimizer(job.options, ddp_)),
         source_(train::shard_source(input_.train, train::plan_batch(job.options, kRanks, input_.train->size()),
                                     ddp_.local_shards(), 0)) {

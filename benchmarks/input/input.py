@@ -1,13 +1,14 @@
 """What the input path makes ready, beside torchvision + torch's DataLoader: one report of all cases.
 
 Run by `scripts/bench input`, under scripts/python-torch. Each case is a run of lockstep-bench-input, in which the
-contenders take turns. The sets are those of ../shared/data; where they are absent (or with --made-up) pictures are
-made up, and the report says so.
+contenders take turns. The sets are those of LOCKSTEP_TEST_DATA or ../shared/data; with --made-up pictures are made up,
+and there is no report of them.
 """
 import argparse
 import gzip
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -16,23 +17,31 @@ import tempfile
 
 import report
 
-SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA") or pathlib.Path(__file__).resolve().parents[3] / "shared" / "data")
+NEEDED = ("cifar10-jpeg/train.tar.gz", "flowers/train", "mnist")  # below it
 DEADLINE_SECONDS = 300
 
-# Title, folder, flags, how many times torchvision's best we want to be.
+# Title, folder, flags, how many times the fastest peer we want to be.
 CASES = [
     ("CIFAR-10 from JPEG files", "cifar", [], 5),
-    ("CIFAR-10 from pixels in memory", "cifar", ["--in-memory"], 40),
+    ("CIFAR-10 from pixels in memory", "cifar", ["--in-memory"], 20),
     ("Flower photographs from JPEG files", "flowers", [], 3),
     ("Flower photographs, decoded before", "flowers", ["--in-memory"], 10),
-    ("MNIST", "mnist", [], 20),
+    ("MNIST", "mnist", [], 10),
 ]
 
 
+class UsageError(Exception):
+    pass
+
+
 def real_sets(scratch: pathlib.Path) -> dict[str, pathlib.Path]:
-    with tarfile.open(SHARED / "cifar10-jpeg" / "train.tar.gz") as archive:
+    missing = [name for name in NEEDED if not (DATA / name).exists()]
+    if missing:
+        raise UsageError(f"no {', '.join(missing)} in {DATA}: set LOCKSTEP_TEST_DATA, or measure pictures --made-up")
+    with tarfile.open(DATA / NEEDED[0]) as archive:
         archive.extractall(scratch, filter="data")
-    return {"cifar": scratch / "train", "flowers": SHARED / "flowers" / "train", "mnist": SHARED / "mnist"}
+    return {"cifar": scratch / "train", "flowers": DATA / NEEDED[1], "mnist": DATA / NEEDED[2]}
 
 
 def made_up_sets(scratch: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -78,25 +87,29 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.8, help="of a turn, about")
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--made-up", action="store_true", help="do not use ../shared/data")
+    parser.add_argument("--made-up", action="store_true", help="without any set, to see that it runs; no report")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--report", type=pathlib.Path, help="writes REPORT.md and REPORT.json")
     arguments = parser.parse_args()
+    if arguments.made_up and arguments.report:
+        parser.error("--made-up pictures are not the sets that a report is about: leave --report out")
     arguments.bin = arguments.bin.resolve()
-    if importlib.util.find_spec("torchvision") is None:
-        raise SystemExit("bench: torchvision is needed: scripts/bootstrap --tests installs it")
-    machine = report.read_machine()
-    made_up = arguments.made_up or not SHARED.is_dir()
     memory = pathlib.Path("/dev/shm")  # files of a set that fits in memory come from there from the second epoch on
     cases = []
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
-        sets = (made_up_sets if made_up else real_sets)(pathlib.Path(scratch))
+        try:
+            sets = (made_up_sets if arguments.made_up else real_sets)(pathlib.Path(scratch))
+        except UsageError as error:
+            parser.error(str(error))
+        if importlib.util.find_spec("torchvision") is None:
+            raise SystemExit("bench: torchvision is needed: scripts/bootstrap --tests installs it")
+        machine = report.read_machine()
         for title, name, flags, target in CASES:
             print(f"bench: {title}", file=sys.stderr)
             cases.append({"title": title, "target": target, **measure(arguments, sets[name], flags)})
-    command = "scripts/python-torch benchmarks/input/" + " ".join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = report.command_text("input")
     whole = {"benchmark": "input", "machine": machine, "commit": arguments.commit, "command": command,
-             "made_up": made_up, "cases": cases}
+             "made_up": arguments.made_up, "cases": cases}
     print(report.markdown(whole))
     if arguments.report:
         report.write(arguments.report, whole)

@@ -79,7 +79,7 @@ InputCase open_set(const InputOptions& options) {
   if (!options.in_memory) return {.kind = "folder", .about = "files, decoded when read", .set = std::move(folder)};
   const auto all = decoded(std::move(folder));
   if (of_one_size(*all)) return {.kind = "memory", .about = "decoded before", .set = as_cifar(*all)};
-  return {.kind = "folder", .about = "decoded before; torchvision has no cache and decodes", .set = all};
+  return {.kind = "folder", .about = "decoded before; torchvision's own sets have no cache and decode", .set = all};
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "benchmarks/input/input_report.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/support/output.h"
@@ -13,14 +12,6 @@ double median(const Rates& contender) { return spread_of(contender.rates).median
 
 }  // namespace
 
-double times_as_fast(const InputReport& report, const std::string& begin) {
-  double fastest = 0;
-  for (const Rates& contender : report.contenders) {
-    if (contender.name.starts_with(begin)) fastest = std::max(fastest, median(contender));
-  }
-  return fastest == 0 ? 0 : median(report.contenders.front()) / fastest;
-}
-
 std::string to_text(const InputReport& report) {
   const auto& [input, options, peer, contenders, waiting, split] = report;
   std::string out =
@@ -31,7 +22,7 @@ std::string to_text(const InputReport& report) {
   for (const Rates& contender : contenders) {
     const Spread rate = spread_of(contender.rates);
     out +=
-        text("%-32s %10.0f pictures/s   (p10 %.0f, p90 %.0f)", contender.name.c_str(), rate.median, rate.p10, rate.p90);
+        text("%-48s %10.0f pictures/s   (p10 %.0f, p90 %.0f)", contender.name.c_str(), rate.median, rate.p10, rate.p90);
     out += &contender == &contenders.front() ? "\n" : text("   lockstep is %.1fx\n", ours / rate.median);
   }
   const double whole = split.get + split.transform + split.normalize;
@@ -48,7 +39,7 @@ std::string to_json(const InputReport& report) {
   using nlohmann::ordered_json;
   ordered_json contenders = ordered_json::array();
   for (const Rates& contender : report.contenders) {
-    contenders.push_back({{"name", contender.name}, {"rates", contender.rates}});
+    contenders.push_back({{"name", contender.name}, {"kind", contender.kind}, {"rates", contender.rates}});
   }
   const auto& [get, transform, normalize] = report.split;
   const ordered_json whole = {{"set", report.input.about},

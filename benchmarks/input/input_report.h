@@ -12,6 +12,7 @@ namespace lockstep::bench {
 /// Samples per second of one contender, turn by turn.
 struct Rates {
   std::string name;
+  std::string kind;  ///< ours, installed, tuned or floor: benchmarks/support/rows.py
   std::vector<double> rates;
 };
 
@@ -23,9 +24,6 @@ struct InputReport {
   double waiting = 0;             ///< the part of our turns that the consumer waited
   SampleTime split;
 };
-
-/// Our median over that of the fastest contender whose name begins so; 0 when there is none.
-double times_as_fast(const InputReport& report, const std::string& begin);
 
 std::string to_text(const InputReport& report);
 std::string to_json(const InputReport& report);

@@ -54,20 +54,18 @@ pid_t start(const std::string& python, const std::string& config, int input, int
 PeerProcess::PeerProcess(const std::string& python, const InputCase& input, const InputOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);  // a peer that has ended is found when its answer is read
   Pipe commands = make_pipe(), answers = make_pipe();
-  const nlohmann::json config = {{"data_path", options.data_path},
-                                 {"kind", input.kind},
-                                 {"transforms", input.transforms},
-                                 {"mean", input.mean},
-                                 {"std", input.std},
-                                 {"batch_size", options.batch_size},
-                                 {"workers", options.workers}};
+  const nlohmann::json config = {
+      {"data_path", options.data_path},   {"kind", input.kind},        {"in_memory", options.in_memory},
+      {"transforms", input.transforms},   {"mean", input.mean},        {"std", input.std},
+      {"batch_size", options.batch_size}, {"workers", options.workers}};
   pid_ = start(python, config.dump(), commands.read.get(), answers.write.get());
   commands_ = std::move(commands.write);
   answers_ = std::move(answers.read);
   answers.write = {};
   try {
     const nlohmann::json hello = nlohmann::json::parse(read_line());
-    contenders_ = hello.at("contenders");
+    for (const nlohmann::json& contender : hello.at("contenders"))
+      contenders_.push_back({contender.at("name"), contender.at("kind")});
     about_ = hello.at("about");
   } catch (...) {
     kill(-pid_, SIGKILL);

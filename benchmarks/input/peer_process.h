@@ -13,6 +13,11 @@
 
 namespace lockstep::bench {
 
+struct PeerContender {
+  std::string name;
+  std::string kind;  ///< installed, tuned or floor: benchmarks/support/rows.py
+};
+
 /// benchmarks/input/torchvision_peer.py, run by a Python that has torchvision. Its end is this object's.
 class PeerProcess {
  public:
@@ -23,7 +28,7 @@ class PeerProcess {
   ~PeerProcess();
 
   /// The contenders in it, and the versions of what they use.
-  const std::vector<std::string>& contenders() const { return contenders_; }
+  const std::vector<PeerContender>& contenders() const { return contenders_; }
   const std::string& about() const { return about_; }
 
   /// How long contender `number` takes for `samples` samples. Error after two minutes.
@@ -36,7 +41,7 @@ class PeerProcess {
   base::UniqueFd commands_;
   base::UniqueFd answers_;
   std::string unread_;
-  std::vector<std::string> contenders_;
+  std::vector<PeerContender> contenders_;
   std::string about_;
 };
 

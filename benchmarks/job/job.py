@@ -15,6 +15,7 @@ from collections.abc import Callable
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import commands  # noqa: E402
 import report  # noqa: E402
+from turns import in_order  # noqa: E402
 
 PEER = pathlib.Path(__file__).resolve().parents[1] / "peer"
 PORTS = iter(range(22_000, 32_000))
@@ -27,36 +28,41 @@ TCMALLOC = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "LD_PRELOAD": "l
 class Contender:
     name: str
     kind: str  # installed, tuned, ours
-    run: Callable[["Contender"], dict]
+    run: Callable[["Contender", int], dict]  # for so many epochs
     flags: list[str]
+
+    def facts(self) -> dict[str, str]:
+        """What it may be compared with."""
+        return {"precision": "bf16" if "bf16" in self.name else "fp32",
+                "format": "channels-last" if "--channels-last" in self.flags else "channels first"}
 
 
 class Jobs:
-    def __init__(self, binaries: pathlib.Path, data: pathlib.Path, epochs: int, steps: int):
-        self.binaries, self.data, self.epochs = binaries, data, epochs
+    def __init__(self, binaries: pathlib.Path, data: pathlib.Path, steps: int):
+        self.binaries, self.data = binaries, data
         self.print_freq = min(100, steps)  # there is a train event at an epoch's end
 
-    def python(self, script: str, flags: list[str], environment: dict[str, str]) -> dict:
+    def python(self, script: str, epochs: int, flags: list[str], environment: dict[str, str]) -> dict:
         done = commands.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
                              str(next(PORTS)), str(PEER / script), "--data", str(self.data), "--epochs",
-                             str(self.epochs), *flags], environment, DEADLINE_SECONDS)
+                             str(epochs), *flags], environment, DEADLINE_SECONDS)
         starts = [*done.marks("model"), *done.marks("evaluation")]
         accuracies = [float(line.split()[1]) for _, line in done.lines if line.startswith("accuracy ")]
         return {"seconds": done.seconds, "accuracies": accuracies, "start": starts[0] - done.began,
                 "epochs": [ended - began for began, ended in zip(starts, done.marks("epoch"))],
                 "evaluations": [ended - began for began, ended in zip(done.marks("epoch"), starts[1:])]}
 
-    def tutorial(self, contender: Contender) -> dict:
-        return self.python("mnist_tutorial.py", contender.flags, {})
+    def tutorial(self, contender: Contender, epochs: int) -> dict:
+        return self.python("mnist_tutorial.py", epochs, contender.flags, {})
 
-    def tuned(self, contender: Contender) -> dict:
-        return self.python("mnist_tuned.py", contender.flags, TCMALLOC)
+    def tuned(self, contender: Contender, epochs: int) -> dict:
+        return self.python("mnist_tuned.py", epochs, contender.flags, TCMALLOC)
 
-    def lockstep(self, contender: Contender) -> dict:
+    def lockstep(self, contender: Contender, epochs: int) -> dict:
         with tempfile.TemporaryDirectory() as folder:
             done = commands.run([str(self.binaries / "lockstep"), "train", "--dataset", "mnist", "--data-path",
                                  str(self.data / "MNIST" / "raw"), "--model", "convnet", "-n", "2", "--batch-size",
-                                 str(BATCH), "--lr", "1e-4", "--epochs", str(self.epochs), "--print-freq",
+                                 str(BATCH), "--lr", "1e-4", "--epochs", str(epochs), "--print-freq",
                                  str(self.print_freq), "--output-dir", f"{folder}/run", *contender.flags], {}, DEADLINE_SECONDS)
             events = [json.loads(line) for line in pathlib.Path(folder, "run", "metrics.jsonl").read_text().splitlines()]
         return {"seconds": done.seconds, **split(events, done.seconds)}
@@ -79,21 +85,38 @@ def split(events: list[dict], seconds: float) -> dict:
             "epochs": epochs, "evaluations": evaluations, **split_seconds}
 
 
+OURS = {"fp32, channels first": [], "fp32, channels-last": ["--channels-last"],
+        "bf16, channels-last": ["--amp", "bf16", "--channels-last"]}
+
+
 def contenders(jobs: Jobs, quick: bool) -> list[Contender]:
     everyone = [
         Contender("tutorial's script as installed", "installed", jobs.tutorial, []),
-        Contender("tuned, fp32", "tuned", jobs.tuned, []),
-        Contender("tuned, bf16", "tuned", jobs.tuned, ["--bf16"]),
-        Contender("fp32", "ours", jobs.lockstep, []),
-        Contender("bf16, channels-last", "ours", jobs.lockstep, ["--amp", "bf16", "--channels-last"]),
+        Contender("tuned, fp32, channels first", "tuned", jobs.tuned, []),
+        Contender("tuned, fp32, channels-last", "tuned", jobs.tuned, ["--channels-last"]),
+        Contender("tuned, bf16, channels-last", "tuned", jobs.tuned, ["--bf16", "--channels-last"]),
+        *(Contender(name, "ours", jobs.lockstep, flags) for name, flags in OURS.items()),
     ]
-    return everyone if not quick else [everyone[0], everyone[1], everyone[3]]
+    return everyone if not quick else [everyone[0], everyone[2], everyone[5]]
+
+
+def take_turns(everyone: list[Contender], epochs: int, rounds: int) -> list[dict]:
+    """A job of one epoch each, so that nobody is the first to read a file; then whole jobs, each contender in its turn."""
+    turns = {contender.name: [] for contender in everyone}
+    for number in range(-1, rounds):
+        for contender in in_order(everyone, number):
+            print(f"bench: {epochs if number >= 0 else 1} epochs, {contender.kind}: {contender.name}", file=sys.stderr)
+            done = contender.run(contender, epochs if number >= 0 else 1)
+            if number >= 0:
+                turns[contender.name].append(done)
+    return [{"name": contender.name, "kind": contender.kind, **contender.facts(), "turns": turns[contender.name]}
+            for contender in everyone]
 
 
 def profile(binaries: pathlib.Path, seconds: float) -> list[dict]:
     """Where the time of a step goes, for each of our rows."""
     found = []
-    for name, flags in (("fp32", []), ("bf16, channels-last", ["--amp", "bf16", "--channels-last"])):
+    for name, flags in OURS.items():
         done = commands.run([str(binaries / "lockstep-bench-step"), "--workload", "convnet", *flags, "--profile",
                              "--json", "--seconds", str(seconds)], {}, DEADLINE_SECONDS)
         found.append({"name": name, **json.loads(done.lines[-1][1])})
@@ -105,14 +128,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"), help="where our programs are")
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of MNIST's .gz files")
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=1, help="turns of each")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each, after one of one epoch")
     parser.add_argument("--quick", action="store_true", help="two epochs of 1,000 pictures, fewer contenders")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--report", type=pathlib.Path, help="writes REPORT.md and REPORT.json")
     arguments = parser.parse_args()
     arguments.bin, arguments.pictures = arguments.bin.resolve(), 60_000
     if arguments.quick:
-        arguments.epochs, arguments.pictures = 2, 1000
+        arguments.epochs, arguments.pictures, arguments.rounds = 2, 1000, 1
     return arguments
 
 
@@ -126,16 +149,9 @@ def main():
     machine = report.read_machine()
     with tempfile.TemporaryDirectory() as scratch:
         commands.unpack_mnist(arguments.data, pathlib.Path(scratch), arguments.pictures)
-        jobs = Jobs(arguments.bin, pathlib.Path(scratch), arguments.epochs, arguments.pictures // (2 * BATCH))
-        everyone = contenders(jobs, arguments.quick)
-        turns = {contender.name: [] for contender in everyone}
-        for number in range(arguments.rounds):
-            for contender in everyone[number % len(everyone):] + everyone[:number % len(everyone)]:
-                print(f"bench: {arguments.epochs} epochs, {contender.kind}: {contender.name}", file=sys.stderr)
-                turns[contender.name].append(contender.run(contender))
-    results = [{"name": contender.name, "kind": contender.kind, "turns": turns[contender.name]}
-               for contender in everyone]
-    command = "scripts/python-torch benchmarks/job/" + " ".join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
+        jobs = Jobs(arguments.bin, pathlib.Path(scratch), arguments.pictures // (2 * BATCH))
+        results = take_turns(contenders(jobs, arguments.quick), arguments.epochs, arguments.rounds)
+    command = report.command_text("job")
     whole = {"benchmark": "job", "machine": machine, "commit": arguments.commit, "command": command,
              "versions": report.versions(), "epochs": arguments.epochs, "rounds": arguments.rounds,
              "samples": arguments.pictures * arguments.epochs, "contenders": results,

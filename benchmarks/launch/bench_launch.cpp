@@ -134,8 +134,8 @@ int main(int argc, char** argv) {
       return to_the_end({folder + "/lockstep", "run", "-n", processes, folder + "/lockstep-trainer", "--help"});
     });
     print("lockstep train, drawn digits, to its first step", rounds, [&] {
-      return to_first_step(
-          {folder + "/lockstep", "train", "-n", processes, "--max-steps", "1", "--print-freq", "1", "--no-eval"});
+      return to_first_step({folder + "/lockstep", "train", "-n", processes, "--channels-last", "--max-steps", "1",
+                            "--print-freq", "1", "--no-eval"});
     });
     return kExitDone;
   } catch (const std::exception& error) {

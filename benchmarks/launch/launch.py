@@ -1,7 +1,6 @@
 """What a launcher costs: lockstep run beside torchrun and mpirun, taking turns in one run.
 
-Run by `scripts/bench launch`, under scripts/python-torch. --rounds is for the slow ones (torchrun); the others get
-three turns in each round.
+Run by `scripts/bench launch`, under scripts/python-torch.
 """
 import argparse
 import contextlib
@@ -17,6 +16,7 @@ import time
 
 import first_step
 import report
+import turns  # of ../support, which report looks into
 
 DEADLINE_SECONDS = 60
 PORTS = iter(range(20_000, 32_000))  # below those that the kernel gives to others
@@ -25,8 +25,8 @@ PORTS = iter(range(20_000, 32_000))  # below those that the kernel gives to othe
 @dataclasses.dataclass
 class Contender:
     name: str
+    kind: str  # ours, installed, tuned, floor
     command: list[str]
-    peer: bool = True  # slow: one turn in each round
 
     def with_workers(self, count: int) -> list[str]:
         return [text.format(workers=count, port=next(PORTS) if "{port}" in text else 0) for text in self.command]
@@ -39,13 +39,13 @@ def contenders(binaries: pathlib.Path) -> dict[str, Contender]:
     tuned = [sys.executable, "-c", "import gc; gc.disable(); from torch.distributed.run import main; main()",
              *torchrun[3:], "--monitor-interval", "0.01", "--master-port", "{port}"]
     return {
-        "bare": Contender("no launcher: two processes", [], peer=False),
-        "lockstep": Contender("lockstep run", [str(binaries / "lockstep"), "run", "-n", "{workers}"], peer=False),
-        "mpirun": Contender("mpirun (Open MPI)", ["mpirun", "-n", "{workers}"], peer=False),
-        "torchrun": Contender("torchrun", [*torchrun, "--master-port", "{port}"]),
-        "tuned": Contender("torchrun, tuned", tuned),
+        "bare": Contender("no launcher: two processes", "floor", []),
+        "lockstep": Contender("lockstep run", "ours", [str(binaries / "lockstep"), "run", "-n", "{workers}"]),
+        "mpirun": Contender("mpirun (Open MPI)", "tuned", ["mpirun", "-n", "{workers}"]),
+        "torchrun": Contender("torchrun", "installed", [*torchrun, "--master-port", "{port}"]),
+        "tuned": Contender("torchrun, tuned", "tuned", tuned),
         # Meets its like through a store, as --standalone does; TORCH_DISABLE_SHARE_RDZV_TCP_STORE makes restarts work.
-        "standalone": Contender("torchrun --standalone", [*torchrun, "--standalone"]),
+        "standalone": Contender("torchrun --standalone", "installed", [*torchrun, "--standalone"]),
     }
 
 
@@ -147,15 +147,9 @@ def in_a_row(contender: Contender, worker: str, count: int) -> dict[str, float]:
 
 
 def take_turns(rounds: int, measure, who: list[Contender]) -> list[dict]:
-    """One round to warm up the caches, then `rounds` in which each has its turn, the quick ones three."""
-    seconds = {contender.name: [] for contender in who}
-    for turn in range(rounds + 1):
-        for contender in who:
-            for _ in range(1 if contender.peer else 3):
-                took = measure(contender)
-                if turn > 0:
-                    seconds[contender.name].append(took)
-    return [{"name": name, "seconds": values} for name, values in seconds.items()]
+    """As many turns for each, the quick ones too."""
+    found = turns.take_turns({contender.name: lambda contender=contender: measure(contender) for contender in who}, rounds)
+    return [{"name": contender.name, "kind": contender.kind, "seconds": found[contender.name]} for contender in who]
 
 
 def measure_first_step(arguments) -> list[dict]:
@@ -170,15 +164,15 @@ def measure_all(arguments, everyone: dict[str, Contender]) -> dict:
     worker = str(arguments.bin / "lockstep-bench-worker")
     launchers = [everyone[name] for name in ("lockstep", "torchrun", "standalone", "tuned")]
 
-    def turns(title, measure, who):
+    def all_turns(title, measure, who):
         print(f"bench: {title}", file=sys.stderr)
         return take_turns(arguments.rounds, measure, who)
 
     return {
         "first_step": measure_first_step(arguments),
-        "start": turns("a C++ program that returns 0", lambda c: start_to_finish(c, [worker]), [*everyone.values()]),
-        "start_true": turns("true", lambda c: start_to_finish(c, [shutil.which("true")]), [*everyone.values()]),
-        "restart": turns("kill to restart", lambda c: kill_to_restart(c, worker), launchers),
+        "start": all_turns("a C++ program that returns 0", lambda c: start_to_finish(c, [worker]), [*everyone.values()]),
+        "start_true": all_turns("true", lambda c: start_to_finish(c, [shutil.which("true")]), [*everyone.values()]),
+        "restart": all_turns("kill to restart", lambda c: kill_to_restart(c, worker), launchers),
         "memory": [{"name": contender.name, "workers": workers, **memory(contender, worker, workers)}
                    for workers in (2, 64) for contender in (everyone["lockstep"], everyone["torchrun"])],
         "in_a_row": in_a_row(everyone["lockstep"], worker, arguments.launches),
@@ -199,7 +193,7 @@ def main():
         raise SystemExit("bench: torchrun and mpirun are needed: scripts/bootstrap --tests installs both")
     machine = report.read_machine()
     results = measure_all(arguments, contenders(arguments.bin))
-    command = "scripts/python-torch benchmarks/launch/" + " ".join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = report.command_text("launch")
     whole = {"benchmark": "launch", "machine": machine, "commit": arguments.commit, "command": command,
              "versions": report.versions(), "rounds": arguments.rounds, **results}
     print(report.markdown(whole))

@@ -109,6 +109,7 @@ struct Model {
 struct Step {
   virtual ~Step() = default;
   virtual const char* name() const = 0;
+  virtual const char* kind() const = 0;
   virtual void step() = 0;
 };
 
@@ -121,21 +122,23 @@ struct DefaultStep final : Step {
       optimizer = std::make_unique<torch::optim::Adam>(model.parameters, torch::optim::AdamOptions(kAdam.lr));
   }
   const char* name() const override { return "torch::optim"; }
+  const char* kind() const override { return "installed"; }
   void step() override { optimizer->step(); }
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
 
 struct FusedStep final : Step {
   FusedStep(const Model& model, const Shapes& shapes, OptimizerKind kind)
-      : kind(kind), parameters(model.parameters), gradients(model.gradients) {
+      : optimizer(kind), parameters(model.parameters), gradients(model.gradients) {
     for (int array = 0; array < state_arrays(kind); ++array)
       state.push_back(Flat(shapes, 0, shapes.size(), model.pages).tensors);
     for (std::size_t i = 0; i < shapes.size(); ++i) steps.push_back(at::zeros({}));
   }
   const char* name() const override { return "fused operator"; }
+  const char* kind() const override { return "tuned"; }
   void step() override {
     const torch::NoGradGuard no_grad;
-    if (kind == OptimizerKind::sgd) {
+    if (optimizer == OptimizerKind::sgd) {
       at::_fused_sgd_(parameters, gradients, state[0], /*weight_decay=*/0, kSGD.momentum, kSGD.lr, /*dampening=*/0,
                       /*nesterov=*/false, /*maximize=*/false, std::exchange(first, false));
     } else {
@@ -144,7 +147,7 @@ struct FusedStep final : Step {
                        kAdam.weight_decay, kAdam.eps, /*amsgrad=*/false, /*maximize=*/false);
     }
   }
-  OptimizerKind kind;
+  OptimizerKind optimizer;
   std::vector<at::Tensor> parameters, gradients, steps;
   std::vector<std::vector<at::Tensor>> state;
   bool first = true;
@@ -158,6 +161,7 @@ class GlooPeer final : public Contender {
     return std::string("Gloo + ") + step_->name() + ", " + std::to_string(threads_) +
            (threads_ == 1 ? " thread, " : " threads, ") + to_string(model_->pages);
   }
+  std::string kind() const override { return step_->kind(); }
   std::string page_size() const override { return model_->pages == Pages::huge ? "advised" : "4 KiB"; }
   void prepare(const Gradients& gradients) override {
     for (std::size_t i = 0; i < gradients.size(); ++i) model_->gradients[i].copy_(gradients[i]);

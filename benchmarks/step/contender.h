@@ -18,6 +18,8 @@ class Contender {
   virtual ~Contender() = default;
   /// Unique in a run.
   virtual std::string name() const = 0;
+  /// What a row of it is: ours, installed, tuned, floor or lever (benchmarks/support/rows.py).
+  virtual std::string kind() const = 0;
   /// Bytes that all ranks together must read and write in one call; 0 when not counted.
   virtual double bytes() const { return 0; }
   /// The page size its memory really has.

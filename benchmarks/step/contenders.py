@@ -14,9 +14,11 @@ PEER_JOBS = {
 }
 
 _FUSED = {"ddp": True, "optimizer": "fused"}
-_LAST = {**_FUSED, "channels_last": True}
 _PLAIN = {"fp32": _FUSED, "bf16": {**_FUSED, "bf16": True}}
-_PICTURES = {"fp32": _LAST, "bf16": {**_LAST, "bf16": True}}
+_FIRST = {f"{name}, channels first": way for name, way in _PLAIN.items()}
+_LAST = {f"{name}, channels-last": {**way, "channels_last": True} for name, way in _PLAIN.items()}
+_WIDE = ("wide_mlp_sgd", "wide_mlp_adam")
+_OF_PICTURES = ("convnet", "resnet18_cifar")
 
 
 def _tuned(ways: dict[str, dict]) -> list[tuple[str, str, dict]]:
@@ -24,38 +26,59 @@ def _tuned(ways: dict[str, dict]) -> list[tuple[str, str, dict]]:
     return [(name, "tcmalloc", way) for name, way in ways.items()]
 
 
-def _wide(compiled: bool) -> list[tuple[str, str, dict]]:
-    fp32, bf16 = _PLAIN["fp32"], _PLAIN["bf16"]
-    return [*_tuned({"fp32": fp32, "bf16": bf16, "fp32, bf16 gradients": {**fp32, "compress": True},
-                     "bf16, bf16 gradients": {**bf16, "compress": True},
-                     **({"bf16, compiled": {**bf16, "compile": True}} if compiled else {})}),
-            ("bf16, pinned", "pinned", bf16), ("bf16, glibc's malloc tuned", "glibc", bf16)]
+def _compiled(ways: dict[str, dict]) -> dict[str, dict]:
+    return {f"{name}, compiled": {**way, "compile": True} for name, way in ways.items()}
+
+
+def _pinned(ways: dict[str, dict]) -> list[tuple[str, str, dict]]:
+    return [(f"{name}, pinned", "pinned", way) for name, way in ways.items()]
+
+
+def _wide() -> list[tuple[str, str, dict]]:
+    gradients = {f"{name}, bf16 gradients": {**way, "compress": True} for name, way in _PLAIN.items()}
+    return [*_tuned({**_PLAIN, **gradients, **_compiled(_PLAIN)}), *_pinned(_PLAIN),
+            ("bf16, glibc's malloc tuned", "glibc", _PLAIN["bf16"])]
 
 
 # Workload: rows of (name, process, way of ddp_step.py). All have one thread, a fused optimizer, gradient_as_bucket_view,
-# static_graph, one bucket and flushed denormals; pictures are channels-last. The best by median is the tuned peer.
+# static_graph, one bucket and flushed denormals. Pictures come in both memory formats: like is compared with like.
 TUNED = {
     "mlp": [*_tuned({"fp32": _PLAIN["fp32"], "fp32, foreach optimizer": {"ddp": True, "optimizer": "foreach"},
                      "fp32, compiled": {**_PLAIN["fp32"], "compile": True}, "bf16": _PLAIN["bf16"]}),
             ("fp32, pinned", "pinned", _PLAIN["fp32"]), ("fp32, glibc's malloc tuned", "glibc", _PLAIN["fp32"])],
-    "convnet": [*_tuned({"fp32, channels first": _PLAIN["fp32"], **_PICTURES,
-                         "bf16, strides of one channel": {**_PICTURES["bf16"], "own_strides": True},
-                         "bf16, compiled": {**_PICTURES["bf16"], "compile": True}}),
-                ("bf16, pinned", "pinned", _PICTURES["bf16"]),
-                ("bf16, glibc's malloc tuned", "glibc", _PICTURES["bf16"])],
-    "wide_mlp_sgd": _wide(compiled=True),
-    "wide_mlp_adam": _wide(compiled=False),
+    "convnet": [*_tuned({**_FIRST, **_LAST,
+                         # contiguous() does nothing for one channel; ours gets these strides, too
+                         **{f"{name}, strides of one channel": {**way, "own_strides": True}
+                            for name, way in _LAST.items()},
+                         **_compiled(_LAST)}),
+                *_pinned(_LAST), ("bf16, channels-last, glibc's malloc tuned", "glibc", _LAST["bf16, channels-last"])],
+    "wide_mlp_sgd": _wide(),
+    "wide_mlp_adam": _wide(),
     # Not compiled: that takes minutes here, and does not help the ConvNet.
-    "resnet18_cifar": [*_tuned(_PICTURES),
-                       ("bf16, pinned", "pinned", _PICTURES["bf16"])],
+    "resnet18_cifar": [*_tuned({**_FIRST, **_LAST}), *_pinned(_LAST)],
 }
 
 # Rows of ours: name, flags of lockstep-bench-step. The last is the one in which levers are moved.
 _MIXED = ["--amp", "bf16"]
-_OURS_WIDE = [("fp32", []), ("bf16", _MIXED)]
-_OURS_PICTURES = [("fp32", []), ("bf16, channels-last", [*_MIXED, "--channels-last"])]
-OURS = {"mlp": [("bf16", _MIXED), ("fp32", [])], "convnet": _OURS_PICTURES, "wide_mlp_sgd": _OURS_WIDE,
-        "wide_mlp_adam": _OURS_WIDE, "resnet18_cifar": _OURS_PICTURES}
+_FLAT = [("fp32", []), ("bf16", _MIXED)]
+_PICTURES = [("fp32, channels first", []), ("bf16, channels first", _MIXED), ("fp32, channels-last", ["--channels-last"]),
+             ("bf16, channels-last", [*_MIXED, "--channels-last"])]
+OURS = {"mlp": _FLAT[::-1], "convnet": _PICTURES, "wide_mlp_sgd": _FLAT, "wide_mlp_adam": _FLAT,
+        "resnet18_cifar": _PICTURES}
+
+
+def facts_of_peer(workload: str, way: dict) -> dict[str, str]:
+    """What a row computes in, and for pictures their format in memory. Gradients exchanged in bf16 are bf16."""
+    return _facts(workload, bool(way.get("bf16") or way.get("compress")), bool(way.get("channels_last")))
+
+
+def facts_of_ours(workload: str, flags: list[str]) -> dict[str, str]:
+    return _facts(workload, "bf16" in flags, "--channels-last" in flags)
+
+
+def _facts(workload: str, bf16: bool, last: bool) -> dict[str, str]:
+    precision = {"precision": "bf16" if bf16 else "fp32"}
+    return {**precision, "format": "channels-last" if last else "channels first"} if workload in _OF_PICTURES else precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +94,7 @@ class Lever:
         return [flag for flag in of_row if flag not in self.without] + list(self.extra)
 
 
-_WIDE = ("wide_mlp_sgd", "wide_mlp_adam")
-_OF_PICTURES = ("convnet", "resnet18_cifar")
 LEVERS = [
-    Lever("without channels-last", _OF_PICTURES, without=("--channels-last",)),
-    Lever("without bf16", _OF_PICTURES, without=tuple(_MIXED)),
     Lever("without the caching allocator", ("mlp", "convnet", "resnet18_cifar", "wide_mlp_sgd"),
           environment=(("LOCKSTEP_ALLOCATOR", "system"),)),
     Lever("without huge pages", (*_WIDE, "convnet"), extra=("--no-huge-pages",)),

@@ -72,6 +72,7 @@ class CopyContender final : public Contender {
   CopyContender(std::shared_ptr<comm::Group> group, std::shared_ptr<Areas> areas, Way way)
       : group_(std::move(group)), areas_(std::move(areas)), way_(way) {}
   std::string name() const override { return std::string("copy, ") + way_.name + ", " + to_string(areas_->pages); }
+  std::string kind() const override { return "floor"; }
   double bytes() const override { return 2.0 * sizeof(float) * double(areas_->floats) * group_->size(); }
   std::string page_size() const override { return base::page_size(areas_->mapping.data()); }
   void prepare(const Gradients&) override {

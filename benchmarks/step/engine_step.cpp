@@ -40,6 +40,7 @@ class EngineStep final : public Contender {
       optimizer_ = std::make_unique<optim::Adam>(ddp_, kAdam);
   }
   std::string name() const override { return std::string("lockstep step(), ") + to_string(pages_); }
+  std::string kind() const override { return "ours"; }
   double bytes() const override { return bytes_; }
   std::string page_size() const override { return base::page_size(module_->first().const_data_ptr()); }
   void prepare(const Gradients& gradients) override { ddp_(gradients).backward(); }

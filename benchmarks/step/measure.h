@@ -13,6 +13,7 @@ namespace lockstep::bench {
 
 struct Timings {
   std::string name;
+  std::string kind;
   std::string page_size;
   double bytes = 0;             ///< of one call, see Contender::bytes
   std::vector<double> seconds;  ///< one per round
@@ -24,7 +25,7 @@ struct Rounds {
 };
 
 /// In every round each contender has one turn; the order rotates from round to round. A turn:
-/// prepare, barrier, run; its time is from the first rank's start to the last rank's end.
+/// prepare, barrier, a rest, run; its time is from the first rank's start to the last rank's end.
 /// Collective; all ranks return the same.
 std::vector<Timings> measure(comm::Group& group, const std::vector<std::unique_ptr<Contender>>& contenders,
                              const Gradients& gradients, Rounds rounds);

@@ -31,11 +31,11 @@ struct Report {
 
 /// What the targets are about. "Best" is by median over the contenders of that kind.
 struct Verdict {
-  double step = 0;          ///< seconds, median: lockstep step() with the best pages
-  double step_rate = 0;     ///< bytes/s by state bytes
-  double copy_rate = 0;     ///< bytes/s of the best copy
-  double over_default = 0;  ///< best Gloo + torch::optim over step
-  double over_fused = 0;    ///< best Gloo + fused operator over step
+  double step = 0;            ///< seconds, median: ours with the best pages
+  double step_rate = 0;       ///< bytes/s by state bytes
+  double copy_rate = 0;       ///< bytes/s of the best copy
+  double over_installed = 0;  ///< best peer as installed over step
+  double over_peer = 0;       ///< best of all peers over step
 };
 Verdict verdict_of(const Section& section);
 

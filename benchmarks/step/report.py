@@ -3,41 +3,60 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from report_parts import machine_line, read_machine, require_tcmalloc, versions, write_report  # noqa: E402,F401
+import rows  # noqa: E402
+from report_parts import command_text, machine_line, read_machine, require_tcmalloc, versions, write_report  # noqa: E402,F401
 
 
-def best(workload: dict, kind: str) -> dict:
-    return min((row for row in workload["contenders"] if row["kind"] == kind), key=lambda row: row["median"])
-
-
-def ratios(workload: dict) -> dict:
-    """How many times as fast our best row is as the peer as installed, and as the best tuned one."""
-    ours = best(workload, "ours")["median"]
-    return {kind: best(workload, kind)["median"] / ours for kind in ("installed", "tuned")}
-
-
-def summary(workloads: list[dict]) -> str:
-    rows = ["| workload | DDP as installed, ms | DDP tuned, ms (which) | lockstep, ms (which) | samples/s "
-            "| times as installed (target) | times tuned (target) |", "|---|---:|---:|---:|---:|---:|---:|"]
-    for workload in workloads:
-        installed, tuned, ours = (best(workload, kind) for kind in ("installed", "tuned", "ours"))
-        times, targets = ratios(workload), workload["targets"]
-        rows.append(f"| {workload['title']} | {1e3 * installed['median']:.3f} | {1e3 * tuned['median']:.3f} "
-                    f"({tuned['name'].removeprefix('tuned: ')}) | {1e3 * ours['median']:.3f} ({ours['name']}) "
-                    f"| {workload['samples'] / ours['median']:,.0f} | {times['installed']:.2f} ({targets[0]}) "
-                    f"| {times['tuned']:.2f} ({targets[1]}) |")
-    return "\n".join(rows) + "\n"
+def median(row: dict) -> float:
+    return row["median"]
 
 
 def who(row: dict) -> str:
-    return f"DDP {row['name']}" if row["kind"] in ("installed", "tuned") else f"lockstep, {row['name']}"
+    return f"lockstep, {row['name']}" if row["kind"] == "ours" else f"DDP {row['name']}"
 
 
-def table(workload: dict, rows: list[dict]) -> str:
-    ours = best(workload, "ours")["median"]
+def which(row: dict) -> str:
+    return f"{1e3 * row['median']:.3f} ({row['name'].removeprefix('tuned: ')})"
+
+
+def summary(workloads: list[dict]) -> str:
+    """A line for each precision of ours: float32 beside float32, bf16 beside the fastest of all."""
+    lines = ["| workload | DDP as installed (float32), ms | DDP's fastest, ms (which) | lockstep, ms (which) | samples/s "
+             "| times as installed | times DDP's fastest | targets |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+    for workload in workloads:
+        of = workload["contenders"]
+        installed = rows.best(of, median, "installed")
+        for precision in rows.precisions(of):
+            ours = rows.best(of, median, "ours", precision=precision)
+            peer = rows.best_peer(of, median, precision)
+            lines.append(f"| {workload['title']}, {precision} | {1e3 * installed['median']:.3f} | {which(peer)} "
+                         f"| {which(ours)} | {workload['samples'] / ours['median']:,.0f} "
+                         f"| {installed['median'] / ours['median']:.2f} | {peer['median'] / ours['median']:.2f} "
+                         f"| {', '.join(str(target) for target in workload['targets'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def alike(workload: dict) -> str:
+    """Pictures: the fastest of each side with the same precision and the same format in memory."""
+    of = workload["contenders"]
+    both = sorted({(row["precision"], row["format"]) for row in rows.of(of, "ours") if "format" in row}, reverse=True)
+    if not both:
+        return ""
+    lines = ["| like against like | DDP, ms (which) | lockstep, ms | times |", "|---|---:|---:|---:|"]
+    for precision, memory in both:
+        like = {"precision": precision, "format": memory}
+        ours, peer = rows.best(of, median, "ours", **like), rows.best(of, median, *rows.PEERS, **like)
+        if peer is not None:
+            lines.append(f"| {precision}, {memory} | {which(peer)} | {1e3 * ours['median']:.3f} "
+                         f"| {peer['median'] / ours['median']:.2f} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def table(workload: dict) -> str:
+    ours = rows.best(workload["contenders"], median, "ours")["median"]
     lines = ["| contender | median ms | p99 ms | medians of the rounds, ms | steps | samples/s | times lockstep |",
              "|---|---:|---:|---:|---:|---:|---:|"]
-    for row in rows:
+    for row in rows.of(workload["contenders"], "ours", *rows.PEERS):
         lines.append(f"| {who(row)} | {1e3 * row['median']:.3f} | {1e3 * row['p99']:.3f} "
                      f"| {1e3 * min(row['rounds']):.3f}-{1e3 * max(row['rounds']):.3f} | {row['steps']} "
                      f"| {workload['samples'] / row['median']:,.0f} | {row['median'] / ours:.2f} |")
@@ -45,10 +64,9 @@ def table(workload: dict, rows: list[dict]) -> str:
 
 
 def section(workload: dict) -> str:
-    rows = [row for row in workload["contenders"] if row["kind"] != "lever"]
-    weights, pages = best(workload, "ours")["weights"], best(workload, "ours")["pages"]
-    return (f"\n## {workload['title']}\n\n{weights:,} weights; pages of lockstep's shared state: {pages}.\n\n"
-            f"{table(workload, rows)}")
+    ours = rows.best(workload["contenders"], median, "ours")
+    return (f"\n## {workload['title']}\n\n{ours['weights']:,} weights; pages of lockstep's shared state: {ours['pages']}.\n\n"
+            f"{table(workload)}{alike(workload)}")
 
 
 def levers(workloads: list[dict]) -> str:
@@ -56,8 +74,8 @@ def levers(workloads: list[dict]) -> str:
     lines = ["| workload | row | median ms | p99 ms | medians of the rounds, ms | times as long |",
              "|---|---|---:|---:|---:|---:|"]
     for workload in workloads:
-        whole = [row for row in workload["contenders"] if row["kind"] == "ours"][-1]
-        off = [row for row in workload["contenders"] if row["kind"] == "lever"]
+        whole = rows.of(workload["contenders"], "ours")[-1]
+        off = rows.of(workload["contenders"], "lever")
         for row in [whole, *off] if off else []:
             name = f"lockstep, {row['name']}" if row is whole else row["name"]
             lines.append(f"| {workload['name']} | {name} | {1e3 * row['median']:.3f} | {1e3 * row['p99']:.3f} "
@@ -74,7 +92,7 @@ def markdown(whole: dict) -> str:
 
 Forward, backward, gradient exchange and update on two processes: Lockstep (`lockstep run`, `DistributedDataParallel`, `lockstep::optim`) beside Python's `DistributedDataParallel` on Gloo, started by torchrun. All took turns in one run, the order rotating, {whole["rounds"]} rounds after one to warm up; who has no turn sleeps. Each step takes a fresh copy of one of 64 random batches; the labels come round in another rhythm, so that nothing is learnt by heart and gradients stay what they are. A step lasts from the end of the one before to its own end, both on the last rank; the first step of a turn, which brings caches back, does not count unless steps are longer than 0.3 s (these have four rounds).
 
-As installed: torchrun's and PyTorch's defaults, fp32. Tuned: one thread, fused optimizer, `gradient_as_bucket_view`, `static_graph`, one bucket, flushed denormals, tcmalloc, channels-last for pictures, and what the row's name says; bf16 is autocast, "bf16 gradients" are exchanged in it. The best tuned row counts.
+As installed: torchrun's and PyTorch's defaults, float32. Tuned: one thread, fused optimizer, `gradient_as_bucket_view`, `static_graph`, one bucket, flushed denormals, tcmalloc, and what the row's name says; bf16 is autocast, "bf16 gradients" are exchanged in it. DDP's fastest is the fastest row that is not ours: of the float32 rows beside our float32, of all rows beside our bf16. Targets: times as installed, times tuned, at our fastest.
 
 - machine: {machine_line(m)}
 - torch {v["torch"]}, Python {v["python"]}

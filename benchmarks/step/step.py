@@ -14,8 +14,8 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import report  # noqa: E402
-from contenders import LEVERS, OURS, PEER_JOBS, SAMPLES, TARGETS, TITLES, TUNED  # noqa: E402
-from turns import Job, step_times  # noqa: E402
+from contenders import LEVERS, OURS, PEER_JOBS, SAMPLES, TARGETS, TITLES, TUNED, facts_of_ours, facts_of_peer  # noqa: E402
+from turns import Job, in_order, step_times  # noqa: E402
 
 PEER = pathlib.Path(__file__).resolve().parents[1] / "peer" / "ddp_step.py"
 PORTS = iter(range(21_000, 32_000))  # below those that the kernel gives to others
@@ -30,6 +30,7 @@ class Contender:
     kind: str  # installed, tuned, ours, lever
     job: Job
     command: dict
+    like: dict  # precision, and format of pictures: what it may be compared with
     steps: int = 0  # of a turn
     cold: int = 1  # of them, those that do not count
     rounds: list[list[float]] = dataclasses.field(default_factory=list)
@@ -52,7 +53,7 @@ class Contender:
 
     def results(self) -> dict:
         seconds = [value for turn in self.rounds for value in turn]
-        return {"name": self.name, "kind": self.kind, "median": statistics.median(seconds),
+        return {"name": self.name, "kind": self.kind, **self.like, "median": statistics.median(seconds),
                 "p99": percentile(seconds, 0.99), "steps": len(seconds),
                 "rounds": [statistics.median(turn) for turn in self.rounds], **self.facts}
 
@@ -75,15 +76,16 @@ def start_ours(binaries: pathlib.Path, workload: str, flags: list[str], environm
 def peers_of(workload: str, jobs: dict[str, Job], only_first: bool) -> list[Contender]:
     rows = [("as installed", "installed", {})] + TUNED[workload][:1 if only_first else None]
     return [Contender(name if job == "installed" else f"tuned: {name}", "installed" if job == "installed" else "tuned",
-                      jobs[job], {"workload": workload, "way": way}) for name, job, way in rows]
+                      jobs[job], {"workload": workload, "way": way}, facts_of_peer(workload, way))
+            for name, job, way in rows]
 
 
 def ours_of(arguments, workload: str, stack: contextlib.ExitStack) -> list[Contender]:
     rows = [(name, "ours", flags, {}) for name, flags in OURS[workload]]
     rows += [(lever.name, "lever", lever.flags(OURS[workload][-1][1]), dict(lever.environment))
              for lever in LEVERS if workload in lever.workloads and not arguments.quick]
-    return [Contender(name, kind, stack.enter_context(start_ours(arguments.bin, workload, flags, environment)), {})
-            for name, kind, flags, environment in rows]
+    return [Contender(name, kind, stack.enter_context(start_ours(arguments.bin, workload, flags, environment)), {},
+                      facts_of_ours(workload, flags)) for name, kind, flags, environment in rows]
 
 
 def measure(arguments, workload: str, jobs: dict[str, Job]) -> dict:
@@ -95,8 +97,7 @@ def measure(arguments, workload: str, jobs: dict[str, Job]) -> dict:
         long = all(contender.cold == 0 for contender in everyone)
         first = 0 if long else -1  # a round to warm up
         for number in range(first, min(arguments.rounds, LONG_ROUNDS) if long else arguments.rounds):
-            turn = number % len(everyone)
-            for contender in everyone[turn:] + everyone[:turn]:
+            for contender in in_order(everyone, number):
                 times = contender.turn()
                 if number >= 0:
                     contender.rounds.append(times)
@@ -132,7 +133,7 @@ def main():
         names = ["installed", "tcmalloc"] if arguments.quick else list(PEER_JOBS)
         jobs = {name: stack.enter_context(start_peer(name)) for name in names}
         workloads = [measure(arguments, workload, jobs) for workload in arguments.workload or TITLES]
-    command = "scripts/python-torch benchmarks/step/" + " ".join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = report.command_text("step")
     whole = {"benchmark": "step", "machine": machine, "commit": arguments.commit, "command": command,
              "versions": report.versions(), "rounds": arguments.rounds, "workloads": workloads}
     print(report.markdown(whole))

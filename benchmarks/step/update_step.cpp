@@ -47,6 +47,7 @@ class UpdateStep final : public Contender {
     const char* gradients = !bf16_ ? "" : variant_.write_copies ? ", bf16 gradients and copies" : ", bf16 gradients";
     return std::string("update + commit, ") + how + gradients + ", " + to_string(variant_.pages);
   }
+  std::string kind() const override { return "lever"; }
   double bytes() const override {
     std::size_t elements = 0;
     for (const auto& parameter : state_->layout().parameters()) elements += parameter.elements;

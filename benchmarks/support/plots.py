@@ -17,13 +17,12 @@ matplotlib.rcParams.update({"svg.hashsalt": "lockstep", "svg.fonttype": "none", 
                             "axes.spines.right": False, "figure.constrained_layout.use": True})
 import matplotlib.pyplot as plt  # noqa: E402
 
+import rows as rule  # noqa: E402
+
 REPORTS = pathlib.Path(__file__).resolve().parents[1] / "reports"
 OURS, INSTALLED, TUNED, OTHER = "#1f6f8b", "#c9c9c9", "#8f8f8f", "#d98c3f"
-COLOURS = {"ours": OURS, "installed": INSTALLED, "tuned": TUNED}
-
-
-def best(rows: list[dict], kind: str, value) -> dict:
-    return min((row for row in rows if row["kind"] == kind), key=value)
+FLOOR = "#eeeeee"
+COLOURS = {"ours": OURS, "installed": INSTALLED, "tuned": TUNED, "floor": FLOOR}
 
 
 def bars(axes, rows: list[tuple[str, float, str]], unit: str):
@@ -37,46 +36,54 @@ def bars(axes, rows: list[tuple[str, float, str]], unit: str):
     axes.margins(x=0.15)
 
 
+def median(row: dict) -> float:
+    return row["median"]
+
+
+def seconds(row: dict) -> float:
+    return statistics.median(row["seconds"])
+
+
 def step(whole: dict):
+    """Of each precision the fastest peer and ours."""
     workloads = whole["workloads"]
-    figure, all_axes = plt.subplots(len(workloads), 1, figsize=(7, 1.25 * len(workloads) + 0.5), squeeze=False)
+    figure, all_axes = plt.subplots(len(workloads), 1, figsize=(7, 1.7 * len(workloads) + 0.5), squeeze=False)
     for axes, workload in zip(all_axes[:, 0], workloads):
-        rows = []
-        for kind, title in (("installed", "DDP as installed"), ("tuned", "DDP tuned"), ("ours", "Lockstep")):
-            row = best(workload["contenders"], kind, lambda row: row["median"])
-            rows.append((title, 1e3 * row["median"], COLOURS[kind]))
-        bars(axes, rows, "ms per step" if workload is workloads[-1] else "")
+        of = workload["contenders"]
+        chosen = [("DDP as installed, fp32", rule.best(of, median, "installed"))]
+        chosen += [(f"{who}, {precision}", row) for precision in rule.precisions(of) for who, row in (
+            ("DDP's fastest", rule.best(of, median, *rule.PEERS, precision=precision)),
+            ("Lockstep", rule.best(of, median, "ours", precision=precision))) if row]
+        bars(axes, [(title, 1e3 * row["median"], COLOURS[row["kind"]]) for title, row in chosen],
+             "ms per step" if workload is workloads[-1] else "")
         axes.set_title(workload["title"], loc="left", fontsize=9)
     return figure
 
 
 def job(whole: dict):
-    figure, axes = plt.subplots(figsize=(7, 2.6))
-    rows = [((f"Lockstep, {row['name']}" if row["kind"] == "ours" else f"DDP, {row['name']}"),
-             statistics.median(turn["seconds"] for turn in row["turns"]), COLOURS[row["kind"]])
-            for row in whole["contenders"]]
-    bars(axes, rows, f"s for {whole['epochs']} epochs of MNIST")
+    figure, axes = plt.subplots(figsize=(7, 3.2))
+    bars(axes, [((f"Lockstep, {row['name']}" if row["kind"] == "ours" else f"DDP, {row['name']}"),
+                 statistics.median(turn["seconds"] for turn in row["turns"]), COLOURS[row["kind"]])
+                for row in whole["contenders"]], f"s for {whole['epochs']} epochs of MNIST")
     return figure
 
 
 def launch(whole: dict):
-    parts = [(whole["start"], "lockstep run", "s, two workers that do nothing"),
-             (whole["first_step"], "lockstep train", "s, command to first training step")]
+    parts = [(whole["start"], "s, two workers that do nothing"), (whole["first_step"], "s, command to first training step")]
     parts = [part for part in parts if part[0]]
     figure, all_axes = plt.subplots(len(parts), 1, figsize=(7, 1.9 * len(parts)), squeeze=False)
-    for axes, (results, ours, unit) in zip(all_axes[:, 0], parts):
+    for axes, (results, unit) in zip(all_axes[:, 0], parts):
         axes.set_xscale("log")
-        bars(axes, [(result["name"], statistics.median(result["seconds"]), OURS if result["name"] == ours else TUNED)
-                    for result in results], unit)
+        bars(axes, [(result["name"], seconds(result), COLOURS[result["kind"]]) for result in results], unit)
     return figure
 
 
 def input(whole: dict):
     cases = whole["cases"]
-    figure, all_axes = plt.subplots(len(cases), 1, figsize=(7, 1.5 * len(cases)), squeeze=False)
+    figure, all_axes = plt.subplots(len(cases), 1, figsize=(7, 2.6 * len(cases)), squeeze=False)
     for axes, case in zip(all_axes[:, 0], cases):
-        bars(axes, [(row["name"], statistics.median(row["rates"]), OURS if row["name"].startswith("lockstep") else TUNED)
-                    for row in case["contenders"]], "pictures/s" if case is cases[-1] else "")
+        bars(axes, [(row["name"], statistics.median(row["rates"]), COLOURS[row["kind"]]) for row in case["contenders"]],
+             "pictures/s" if case is cases[-1] else "")
         axes.set_title(case["title"], loc="left", fontsize=9)
     return figure
 
@@ -85,10 +92,11 @@ def reduce_update(whole: dict):
     sections = whole["sections"]
     figure, all_axes = plt.subplots(len(sections), 1, figsize=(7, 1.1 * len(sections) + 0.5), squeeze=False)
     for axes, section in zip(all_axes[:, 0], sections):
-        milliseconds = 1e3 * section["step_seconds"]
-        bars(axes, [("Gloo + torch::optim", milliseconds * section["over_default"], INSTALLED),
-                    ("Gloo + fused operator", milliseconds * section["over_fused"], TUNED),
-                    ("Lockstep", milliseconds, OURS)], "ms" if section is sections[-1] else "")
+        of = section["contenders"]
+        chosen = [("Gloo + torch::optim", rule.best(of, seconds, "installed")),
+                  ("the fastest peer", rule.best_peer(of, seconds)), ("Lockstep", rule.best(of, seconds, "ours"))]
+        bars(axes, [(title, 1e3 * seconds(row), COLOURS[row["kind"]]) for title, row in chosen],
+             "ms" if section is sections[-1] else "")
         axes.set_title(f"{section['weights'] / 1e6:.1f} M weights, {section['optimizer']}", loc="left", fontsize=9)
     return figure
 

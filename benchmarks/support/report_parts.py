@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import platform
+import shlex
 import statistics
+import sys
 
 
 def read_machine() -> dict:
@@ -22,6 +24,15 @@ def read_machine() -> dict:
 def machine_line(machine: dict) -> str:
     return (f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.1f} GiB memory, "
             f"Linux {machine['kernel']}, load {machine['load']:.2f} before")
+
+
+def command_text(benchmark: str) -> str:
+    """As somebody in the repository's root would type it; a label (--commit) measures nothing."""
+    words = sys.argv[1:]
+    if "--commit" in words:
+        place = words.index("--commit")
+        words = words[:place] + words[place + 2:]
+    return shlex.join(["scripts/python-torch", f"benchmarks/{benchmark}/{pathlib.Path(sys.argv[0]).name}", *words])
 
 
 def versions() -> dict:

@@ -8,6 +8,8 @@ Every row says what it is:
   lever      ours with something changed
 and rows of training their `precision`, fp32 or bf16. A value is what a row costs: less is better.
 """
+import statistics
+
 KINDS = ("ours", "installed", "tuned", "floor", "lever")
 PEERS = ("installed", "tuned")
 
@@ -30,6 +32,14 @@ def best_peer(rows: list[dict], value, precision: str | None = None) -> dict | N
     """The fastest row that is not ours, by whatever name. float32 is compared with float32; who accepts bf16 takes the
     fastest of all."""
     return best(rows, value, *PEERS, **({"precision": "fp32"} if precision == "fp32" else {}))
+
+
+def is_steady(values: list[float]) -> bool:
+    """Whether it would come out alike in another run: the quartiles are within a factor of two."""
+    if len(values) < 4:
+        return True
+    lower, _, upper = statistics.quantiles(values, n=4)
+    return upper <= 2 * lower
 
 
 def precisions(rows: list[dict]) -> list[str]:

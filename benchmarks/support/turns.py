@@ -11,8 +11,26 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 
 DEADLINE_SECONDS = 240  # for an answer; torch.compile takes longest
+
+
+def in_order(everyone: list, number: int) -> list:
+    """Who has a turn when, in round `number`: each begins once before anybody begins again."""
+    first = number % len(everyone)
+    return everyone[first:] + everyone[:first]
+
+
+def take_turns(contenders: dict[str, Callable], rounds: int) -> dict[str, list]:
+    """What each call returned in each round, after one round for everybody to warm up the caches."""
+    found = {name: [] for name in contenders}
+    for number in range(-1, rounds):
+        for name in in_order(list(contenders), number):
+            value = contenders[name]()
+            if number >= 0:
+                found[name].append(value)
+    return found
 
 
 class Job:

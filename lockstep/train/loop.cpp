@@ -72,6 +72,7 @@ Loop::Loop(const Options& options, const comm::World& world)
             .channels_last = options.channels_last}),
       optimizer_(make_optimizer(options, ddp_)) {
   keep_with_state(input_, group_);
+  size_.convolutions = has_convolutions(*model_);
   size_.page_size = ddp_.page_size();
   if (leader_) check_target(options.save_weights, options.output_dir);
   size_.restart_count = world.place().restart_count;

@@ -2,6 +2,8 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
+
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/models/registry.h"
 
@@ -13,6 +15,11 @@ std::shared_ptr<models::ImageModel> make_model(const Options& options, const mod
   if (!options.weights.empty())
     checkpoint::load_into(*model, checkpoint::read_safetensors(options.weights), "file " + options.weights);
   return model;
+}
+
+bool has_convolutions(const models::ImageModel& model) {
+  const std::vector<at::Tensor> parameters = model.parameters();
+  return std::any_of(parameters.begin(), parameters.end(), [](const at::Tensor& p) { return p.dim() == 4; });
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Options& options, optim::Target& target) {

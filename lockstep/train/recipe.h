@@ -14,6 +14,9 @@ namespace lockstep::train {
 /// options.weights. UsageError listing every difference when the file does not fit.
 std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task = {});
 
+/// Whether pictures meet weights of four dimensions in it.
+bool has_convolutions(const models::ImageModel& model);
+
 /// The optimizer of options.opt, attached to `target` (collective).
 std::unique_ptr<optim::Optimizer> make_optimizer(const Options& options, optim::Target& target);
 

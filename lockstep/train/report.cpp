@@ -97,7 +97,10 @@ class LeaderReport final : public Report {
   }
 
   void start(const RunSize& size) override {
-    if (size.total_steps > 0) say_hint(idle_cores_hint(size.world_size, options_.threads, base::usable_cores()));
+    if (size.total_steps > 0) {
+      say_hint(idle_cores_hint(size.world_size, options_.threads, base::usable_cores()));
+      say_hint(channels_last_hint(size.convolutions, options_.channels_last));
+    }
     const std::int64_t per_epoch = size.train_samples > 0 ? steps_per_epoch(size.plan, size.train_samples) : 0;
     sinks_.add(std::make_unique<metrics::Progress>(
         STDOUT_FILENO,

@@ -43,6 +43,7 @@ struct RunSize {
   BatchPlan plan;
   std::int64_t total_steps = 0;
   std::int64_t train_samples = 0;
+  bool convolutions = false;    ///< the model has some, so its pictures may be channels-last
   std::string page_size;        ///< of the shared state, as the kernel granted it
   int restart_count = 0;        ///< how often the job was started before
   std::int64_t first_step = 1;  ///< later than 1 when the state of an earlier start was taken over

@@ -206,12 +206,22 @@ TEST_F(TrainRun, ThreadsChangeNothingButBits) {
 
 TEST_F(TrainRun, IdleCoresAreHintedAtOnce) {
   const int cores = base::usable_cores();
-  const Outcome busy = train({"--max-steps", "1", "--no-eval", "--threads", std::to_string((cores + 1) / 2)});
+  const Outcome busy =
+      train({"--max-steps", "1", "--no-eval", "--channels-last", "--threads", std::to_string((cores + 1) / 2)});
   EXPECT_EQ(busy.err, "");
   if (cores < 2) return;  // one process keeps a single core busy
-  const Outcome idle = train({"--max-steps", "1", "--no-eval"}, 1);
+  const Outcome idle = train({"--max-steps", "1", "--no-eval", "--channels-last"}, 1);
   EXPECT_EQ(testing::lines(idle.err).size(), 1u) << idle.err;
   EXPECT_THAT(idle.err, HasSubstr("hint: 1 process of 1 thread use"));
+}
+
+TEST_F(TrainRun, ChannelsLastIsHintedWhereThereAreConvolutions) {
+  EXPECT_THAT(train({"--max-steps", "1", "--no-eval", "--model", "convnet"}).err, HasSubstr("hint: --channels-last"));
+  for (const Flags& nothing_to_gain : {Flags{"--model", "mlp"}, Flags{"--model", "convnet", "--channels-last"}}) {
+    Flags flags = {"--max-steps", "1", "--no-eval"};
+    flags.insert(flags.end(), nothing_to_gain.begin(), nothing_to_gain.end());
+    EXPECT_THAT(train(flags).err, Not(HasSubstr("--channels-last")));
+  }
 }
 
 }  // namespace

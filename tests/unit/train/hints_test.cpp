@@ -20,5 +20,16 @@ TEST(IdleCoresHint, OneLineWithTheNumbers) {
             "the rest");
 }
 
+TEST(ChannelsLastHint, WherePicturesMeetConvolutions) {
+  EXPECT_EQ(
+      channels_last_hint(true, false),
+      "lockstep: hint: --channels-last makes pictures and convolutions faster here; it changes the weights' bits");
+}
+
+TEST(ChannelsLastHint, NothingWhereThereIsNothingToGain) {
+  EXPECT_EQ(channels_last_hint(true, true), "");
+  EXPECT_EQ(channels_last_hint(false, false), "");
+}
+
 }  // namespace
 }  // namespace lockstep::train

@@ -1,0 +1,180 @@
+"""What the benchmarks' drivers in Python compute: fair turns, and pages that say what was measured."""
+import contextlib
+import importlib
+import io
+import pathlib
+import sys
+import unittest
+from unittest import mock
+
+BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmarks"
+sys.path.append(str(BENCHMARKS / "support"))
+import report_parts  # noqa: E402
+import rows  # noqa: E402
+import turns  # noqa: E402
+
+
+def of(folder: str, name: str):
+    """A module of a benchmark: several have a report.py."""
+    for known in ("report", "contenders", "first_step", "jobs"):
+        sys.modules.pop(known, None)
+    with mock.patch.object(sys, "path", [str(BENCHMARKS / folder), *sys.path]):
+        return importlib.import_module(name)
+
+
+class Turns(unittest.TestCase):
+    def test_each_is_first_once_before_anybody_is_again(self):
+        for count in (1, 2, 3, 7):
+            everyone = list(range(count))
+            orders = [turns.in_order(everyone, number) for number in range(count)]
+            self.assertEqual(sorted(order[0] for order in orders), everyone)
+            for place in range(count):
+                self.assertEqual(sorted(order[place] for order in orders), everyone)
+
+    def test_everybody_warms_up_once_and_has_as_many_turns(self):
+        calls = []
+
+        def contender(name):
+            def turn():
+                calls.append(name)
+                return len(calls)
+            return turn
+
+        found = turns.take_turns({name: contender(name) for name in "abc"}, 3)
+        self.assertEqual(sorted(calls[:3]), ["a", "b", "c"])
+        self.assertEqual({name: len(values) for name, values in found.items()}, {"a": 3, "b": 3, "c": 3})
+        self.assertEqual(sorted(calls[3::3]), ["a", "b", "c"])
+        self.assertFalse({1, 2, 3} & {value for values in found.values() for value in values})
+
+    def test_of_jobs_warm_up_for_an_epoch_and_rotate(self):
+        job = of("job", "job")
+        ran = []
+
+        def run(contender, epochs):
+            ran.append((contender.name, epochs))
+            return {"seconds": 1}
+
+        everyone = [job.Contender(name, "tuned", run, []) for name in ("a", "b", "c")]
+        with contextlib.redirect_stderr(io.StringIO()):
+            found = job.take_turns(everyone, 10, 3)
+        self.assertEqual(sorted(ran[:3]), [("a", 1), ("b", 1), ("c", 1)])
+        self.assertEqual(sorted(name for name, epochs in ran[3::3] if epochs == 10), ["a", "b", "c"])
+        self.assertEqual([len(row["turns"]) for row in found], [3, 3, 3])
+
+
+class FirstStep(unittest.TestCase):
+    def test_no_other_command_of_ours_runs_between_the_turns(self):
+        first_step = of("launch", "first_step")
+        order = []
+
+        def turn(name):
+            def run(*_):
+                order.append(name)
+                return {"seconds": 1.0, "parts": {"until all is ready": 0.5, "first step": 0.5}}
+            return run
+
+        def help_of_ours(_):
+            order.append("help")
+            return 0.1
+
+        contenders = {name: (kind, turn(name)) for name, (kind, _) in first_step.CONTENDERS.items()}
+        with mock.patch.multiple(first_step, CONTENDERS=contenders, loading=help_of_ours), \
+                mock.patch.object(first_step.commands, "unpack_mnist"):
+            found = first_step.measure(pathlib.Path(), pathlib.Path(), 3)
+        self.assertEqual(order[:16].count("help"), 0)
+        self.assertEqual(order[16:], ["help"] * 3)
+        self.assertEqual([len(row["seconds"]) for row in found], [3] * 4)
+        self.assertEqual(sorted(order[4:16:4]), sorted(set(order[4:16:4])), "somebody begins twice")
+        self.assertEqual(list(found[0]["parts"][0]), ["launcher, libraries", "join, data, model, state", "first step"])
+
+
+class StepRows(unittest.TestCase):
+    contenders = of("step", "contenders")
+
+    def facts(self, workload):
+        peers = [self.contenders.facts_of_peer(workload, way) for _, _, way in self.contenders.TUNED[workload]]
+        return peers, [self.contenders.facts_of_ours(workload, flags) for _, flags in self.contenders.OURS[workload]]
+
+    def test_like_stands_beside_like(self):
+        for workload in self.contenders.TITLES:
+            peers, ours = self.facts(workload)
+            for facts in ours:
+                self.assertIn(facts, peers, workload)
+            self.assertIn("fp32", [facts["precision"] for facts in ours])
+
+    def test_pictures_come_in_both_formats(self):
+        for workload in ("convnet", "resnet18_cifar"):
+            for side in self.facts(workload):
+                self.assertEqual(len({tuple(facts.items()) for facts in side}), 4)
+
+    def test_gradients_in_bf16_are_no_float32(self):
+        facts = self.contenders.facts_of_peer("wide_mlp_sgd", {"compress": True})
+        self.assertEqual(facts, {"precision": "bf16"})
+
+
+def trained(name, kind, median, **facts):
+    return {"name": name, "kind": kind, "median": median, "p99": median, "rounds": [median], "steps": 3, "weights": 10,
+            "pages": "4 KiB", **facts}
+
+
+class Pages(unittest.TestCase):
+    MACHINE = {"cpu": "a CPU", "cores": 2, "kernel": "6", "load": 0.1, "memory_bytes": 2**34}
+    WHOLE = {"machine": MACHINE, "commit": "1234567 (code 00)", "command": "a command", "rounds": 3,
+             "versions": {"torch": "2", "python": "3", "mpirun": "4"}}
+
+    def test_steps_compare_like_with_like(self):
+        first, last = {"format": "channels first"}, {"format": "channels-last"}
+        contenders = [
+            trained("as installed", "installed", 0.05, precision="fp32", **first),
+            trained("tuned: fp32, channels first", "tuned", 0.04, precision="fp32", **first),
+            trained("tuned: fp32, channels-last", "tuned", 0.03, precision="fp32", **last),
+            trained("fp32, channels first", "ours", 0.036, precision="fp32", **first),
+            trained("fp32, channels-last", "ours", 0.02, precision="fp32", **last)]
+        workload = {"name": "net", "title": "a net", "samples": 100, "targets": (2, 1), "contenders": contenders}
+        page = of("step", "report").markdown({**self.WHOLE, "workloads": [workload]})
+        self.assertIn("| fp32, channels first | 40.000 (fp32, channels first) | 36.000 | 1.11 |", page)
+        self.assertIn("| fp32, channels-last | 30.000 (fp32, channels-last) | 20.000 | 1.50 |", page)
+        self.assertIn("| a net, fp32 | 50.000 | 30.000 (fp32, channels-last) | 20.000 (fp32, channels-last) | 5,000 "
+                      "| 2.50 | 1.50 | 2, 1 |", page)
+
+    def test_all_reduce_says_where_we_are_behind(self):
+        def row(name, kind, column, seconds):
+            return {"name": name, "kind": kind, "column": column, "seconds": [seconds] * 3}
+        columns = ("gloo", "gloo tuned", "mpi", "mpi tuned")
+        peers = [row(column, "installed" if column == "gloo" else "tuned", column, 1e-4) for column in columns]
+        case = {"case": "1 MiB", "bytes": 1 << 20, "contenders": [
+            *peers, row("s", "ours", "staged", 2e-4), row("z", "ours", "zero copy", 1e-5)]}
+        page = of("comm", "report").markdown({**self.WHOLE, "took": 1, "worlds": [{"ranks": 2, "cases": [case]}]})
+        self.assertIn("Not ahead of the fastest peer: 1 MiB staged (0.50x of gloo).", page)
+
+    def test_launch_names_the_fastest_peer(self):
+        report = of("launch", "report")
+        found = [{"name": "lockstep run", "kind": "ours", "seconds": [0.005]},
+                 {"name": "a shell", "kind": "floor", "seconds": [0.001]},
+                 {"name": "torchrun", "kind": "installed", "seconds": [2.0]},
+                 {"name": "mpirun", "kind": "tuned", "seconds": [0.05]}]
+        self.assertEqual(report.verdict(found, 30), "`lockstep run` 5.00 ms: 400.0 times as fast as torchrun (target: 30), "
+                                                    "10.0 times as fast as the fastest peer, mpirun.")
+
+    def test_input_names_the_fastest_peer(self):
+        contenders = [{"name": "lockstep", "kind": "ours", "rates": [1000.0]},
+                      {"name": "torchvision", "kind": "installed", "rates": [10.0]},
+                      {"name": "less work", "kind": "floor", "rates": [9000.0]},
+                      {"name": "batched", "kind": "tuned", "rates": [800.0]}]
+        case = {"title": "a set", "target": 10, "contenders": contenders}
+        self.assertIn("| a set | 1,000 | 100.0 | 1.25 | batched | 10 |", of("input", "report").summary([case]))
+
+    def test_commands_can_be_typed(self):
+        words = ["x/comm.py", "--commit", "1 (code 2)", "--cases", "1 MiB"]
+        with mock.patch.object(sys, "argv", words):
+            self.assertEqual(report_parts.command_text("comm"),
+                             "scripts/python-torch benchmarks/comm/comm.py --cases '1 MiB'")
+
+
+class Rows(unittest.TestCase):
+    def test_the_fastest_of_no_rows_is_none(self):
+        self.assertIsNone(rows.best([], lambda row: 0, "ours"))
+
+
+if __name__ == "__main__":
+    unittest.main()
