@@ -81,5 +81,10 @@ TEST(Recipe, EveryOptimizerTakesItsOptions) {
   }
 }
 
+TEST(Recipe, SaysWhetherAModelHasConvolutions) {
+  EXPECT_TRUE(has_convolutions(*make_model({.model = "convnet"})));
+  EXPECT_FALSE(has_convolutions(*make_model({.model = "mlp"})));
+}
+
 }  // namespace
 }  // namespace lockstep::train
