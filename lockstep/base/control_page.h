@@ -16,12 +16,12 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/limits.h"
 
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
 inline constexpr std::uint32_t kControlVersion = 3;
-inline constexpr int kMaxLocalRanks = 128;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {

@@ -64,7 +64,7 @@ TEST(RunUsage, ProgramsThatCannotBeExecuted) {
 }
 
 TEST(RunUsage, WrongFlags) {
-  expect_refused({"run", "-n", "0", "true"}, 2, "--nproc-per-node '0' is not a number from 1 to 128");
+  expect_refused({"run", "-n", "0", "true"}, 2, "--nproc-per-node '0' is not a number from 1 to 512");
   expect_refused({"run", "--nproc-per-nod", "2", "true"}, 2, "did you mean '--nproc-per-node'?");
   expect_refused({"run", "--nnodes", "2", "true"}, 2, "not yet");
   expect_refused({"run", "-n", "2"}, 2, "no program given");

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "lockstep/base/limits.h"
 #include "lockstep/base/tree.h"
 #include "lockstep/comm/reduce/kernels.h"
 #include "lockstep/comm/reduce/vectors.h"
@@ -93,9 +94,9 @@ inline typename E::Stored finish(typename E::Computed value, double scale) {
 // The last elements, fewer than a vector: the same in buffers of a vector's size.
 template <class E, class Op>
 void reduce_rest(const Buffers& buffers, double scale, std::size_t at, std::size_t bytes) {
-  constexpr int most = 128;
-  alignas(kBytes) std::byte padded[most][kBytes];
-  const std::byte* inputs[most];
+  alignas(kBytes) std::byte padded[base::kMaxLocalRanks][kBytes];
+  static_assert(sizeof padded <= 64 << 10, "kept on the stack: too much for a thread's");
+  const std::byte* inputs[base::kMaxLocalRanks];
   for (int i = 0; i < buffers.count; ++i) {
     store(padded[i], Vector<std::uint8_t>{});
     __builtin_memcpy(padded[i], buffers.inputs[i] + at, bytes);

@@ -22,7 +22,7 @@ struct Reduction {
 
 struct Buffers {
   const std::byte* const* inputs = nullptr;
-  int count = 0;                        ///< of inputs, at least 1
+  int count = 0;                        ///< of inputs, 1 to base::kMaxLocalRanks
   std::byte* const* outputs = nullptr;  ///< may be inputs
   int copies = 1;                       ///< of the result: outputs
 };

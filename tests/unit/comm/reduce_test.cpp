@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "lockstep/base/limits.h"
 #include "lockstep/base/tree.h"
 
 namespace lockstep::comm {
@@ -71,6 +72,26 @@ TEST(Reduce, EveryInstructionSetGivesTheSameBits) {
           for (const Bytes& result : results)
             ASSERT_EQ(result, results.front()) << int(element) << " " << int(combine) << " x " << count;
         }
+}
+
+TEST(Reduce, AsManyInputsAsThereCanBeRanks) {
+  constexpr int count = base::kMaxLocalRanks;
+  static_assert(count >= 512);
+  Case made = make_case(Element::int32, count, 1, 19);  // a whole vector, and a rest
+  for (const char* build : reduce_builds()) {
+    made.reduce(build, {Element::int32, Combine::sum}, 0, 19);
+    for (std::size_t at = 0; at < 19; ++at) {
+      std::uint32_t sum = 0;
+      for (const Bytes& input : made.inputs) {
+        std::uint32_t value = 0;
+        std::memcpy(&value, input.data() + at * 4, 4);
+        sum += value;
+      }
+      std::uint32_t got = 0;
+      std::memcpy(&got, made.outputs[0].data() + at * 4, 4);
+      ASSERT_EQ(got, sum) << build << " " << at;
+    }
+  }
 }
 
 TEST(Reduce, SumsAlongTheTree) {

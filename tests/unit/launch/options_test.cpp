@@ -86,16 +86,17 @@ TEST(RunOptions, AWrongVariableIsNamed) {
 
 TEST(RunOptions, WorkerCounts) {
   const Machine gpus{.host = "h", .cores = 8, .gpus = 4, .python = "p"};
+  EXPECT_EQ(plan_of({"-n", "512"}).workers, 512);
   EXPECT_EQ(plan_of({"-n", "cpu"}).workers, 8);
   EXPECT_EQ(plan_of({"-n", "auto"}).workers, 8);
   EXPECT_EQ(plan_of({"-n", "auto"}, gpus).workers, 4);
   EXPECT_EQ(plan_of({"-n", "gpu"}, gpus).workers, 4);
   EXPECT_EQ(plan_of({"-n", "cpu"}, gpus).workers, 8);
   EXPECT_THAT(refusal({"-n", "gpu"}), HasSubstr("no NVIDIA GPU"));
-  EXPECT_THAT(refusal({"-n", "two"}), HasSubstr("'two' is not a number from 1 to 128, nor auto, cpu or gpu"));
+  EXPECT_THAT(refusal({"-n", "two"}), HasSubstr("'two' is not a number from 1 to 512, nor auto, cpu or gpu"));
   EXPECT_THAT(refusal({"-n", "0"}), HasSubstr("'0'"));
-  EXPECT_THAT(refusal({"-n", "129"}), HasSubstr("'129'"));
-  EXPECT_THAT(refusal({"-n", "99999999999999999999"}), HasSubstr("from 1 to 128"));
+  EXPECT_THAT(refusal({"-n", "513"}), HasSubstr("'513'"));
+  EXPECT_THAT(refusal({"-n", "99999999999999999999"}), HasSubstr("from 1 to 512"));
 }
 
 TEST(RunOptions, SeveralNodesAreRefused) {

@@ -288,7 +288,7 @@ TEST(OptionErrors, RangesAreChecked) {
   for (const char* flag : {"--lr", "--weight-decay", "--momentum", "--epochs", "--max-steps", "--seed"})
     EXPECT_THAT(refusal({flag, "-1"}), HasSubstr(std::string(flag) + " '-1': out of range")) << flag;
   EXPECT_THAT(refusal({"--momentum", "1"}), HasSubstr("less than 1"));
-  EXPECT_THAT(refusal({"-n", "129"}), HasSubstr("from 1 to 128"));
+  EXPECT_THAT(refusal({"-n", "513"}), HasSubstr("from 1 to 512"));
   EXPECT_EQ(options({"--epochs", "0"}).epochs, 0);
   EXPECT_EQ(options({"--max-steps", "0"}).max_steps, 0);
   EXPECT_EQ(options({"--lr", "0"}).lr, 0);
