@@ -61,6 +61,10 @@ void Engine::or_abort(F&& body) {
 
 void Engine::attach(int arrays) {
   if (fused_) throw UsageError("data parallel: an optimizer is attached already; a model has one");
+  if (arrays < 0 || arrays > optim::kMaxStateArrays)
+    throw UsageError("data parallel: an optimizer with " + std::to_string(arrays) +
+                     " numbers of state for each weight; 0 to " + std::to_string(optim::kMaxStateArrays) +
+                     " are possible");
   buckets_.reset();
   for (const auto& [name, tensor] : view_.trainable()) tensor.mutable_grad().reset();  // of the classic path
   or_abort([&] {
