@@ -59,8 +59,8 @@ int run(const train::Options& options, const comm::World& world) {
     const int code = exit_code(error);
     group.abort(text_of(error), code);
     const bool agent_reports = world.place().launcher == "lockstep" && code != kExitUsage;
-    if (group.node().member.first_to_fail()) {
-      leave_word(base::read_failure(group.node().member.page()), error);
+    if (const base::Member& member = group.node().member; member.first_to_fail()) {
+      leave_word(base::read_failure(member.page(), member.generation()), error);
       if (!agent_reports) say(text_of(error));
     }
     return code;

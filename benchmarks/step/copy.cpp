@@ -50,11 +50,9 @@ struct Areas {
     base::Node& node = group.node();
     floats = bytes / std::size_t(group.size()) / 64 * 16;
     const std::size_t total = 2 * bytes + kStagger;
-    if (group.rank() == 0) node.segment.grow(total);
+    if (group.rank() == 0) node.segment.grow(base::Part::tensors, total);
     group.barrier();
-    const std::size_t end = node.segment.control().bytes.load();
-    constexpr std::size_t edge = std::size_t(2) << 20;
-    mapping = node.segment.map(end - (total + edge - 1) / edge * edge, total, base::Access::read_write);
+    mapping = node.segment.map(node.segment.extent(base::Part::tensors).offset, total, base::Access::read_write);
     from = reinterpret_cast<float*>(mapping.data()) + floats * std::size_t(group.rank());
     to = reinterpret_cast<float*>(mapping.data() + bytes + kStagger) + floats * std::size_t(group.rank());
     std::memset(to, 1, floats * sizeof(float));

@@ -16,7 +16,24 @@ void copy_text(char* to, std::size_t capacity, const std::string& from) {
   to[n] = '\0';
 }
 
+constexpr Mark slot_mark(std::uint32_t generation, ErrorSlot::State state) {
+  return make_mark(generation, std::uint64_t(state));
+}
+
+void check_local_world(int local_world) {
+  if (local_world < 1 || local_world > kMaxLocalRanks)
+    throw UsageError("a node holds 1 to " + std::to_string(kMaxLocalRanks) + " ranks, not " +
+                     std::to_string(local_world));
+}
+
 }  // namespace
+
+bool advance(std::atomic<Mark>& word, Mark mark) {
+  Mark seen = word.load(std::memory_order_relaxed);
+  while (seen < mark)
+    if (word.compare_exchange_weak(seen, mark, std::memory_order_seq_cst)) return true;
+  return false;
+}
 
 std::string_view to_string(Phase phase) {
   constexpr std::string_view names[kPhases] = {"outside a step", "forward", "gather",    "update",
@@ -26,14 +43,13 @@ std::string_view to_string(Phase phase) {
 }
 
 ControlPage* format_control_page(void* memory, int local_world) {
-  if (local_world < 1 || local_world > kMaxLocalRanks)
-    throw UsageError("a node holds 1 to " + std::to_string(kMaxLocalRanks) + " ranks, not " +
-                     std::to_string(local_world));
+  check_local_world(local_world);
   auto* page = static_cast<ControlPage*>(memory);
   page->version = kControlVersion;
   page->local_world = local_world;
   page->generation.store(1, std::memory_order_relaxed);
-  page->bytes.store(kControlBytes, std::memory_order_relaxed);
+  page->commit.store(Commit{}.pack(1), std::memory_order_relaxed);
+  page->error.state.store(slot_mark(1, ErrorSlot::State::free), std::memory_order_relaxed);
   page->magic = kControlMagic;
   return page;
 }
@@ -50,54 +66,67 @@ ControlPage* check_control_page(void* memory, int local_world) {
   return page;
 }
 
-void next_generation(ControlPage& page) {
-  page.error.written.store(0, std::memory_order_relaxed);
-  page.error.claim.store(0, std::memory_order_relaxed);
-  page.generation.fetch_add(1, std::memory_order_release);
+void next_generation(ControlPage& page, int local_world) {
+  check_local_world(local_world);
+  roll_forward(page);
+  const std::uint32_t next = page.generation.load(std::memory_order_relaxed) + 1;
+  Mark word = page.commit.load(std::memory_order_seq_cst);
+  while (!page.commit.compare_exchange_weak(word, Commit::unpack(word).pack(next), std::memory_order_seq_cst)) {
+  }
+  page.error.state.store(slot_mark(next, ErrorSlot::State::free), std::memory_order_seq_cst);
+  page.local_world = local_world;
+  page.generation.store(next, std::memory_order_seq_cst);
 }
 
-bool raise_abort(ControlPage& page, const Failure& failure) {
-  std::uint32_t unclaimed = 0;
-  const bool first = page.error.claim.compare_exchange_strong(unclaimed, 1);
+bool raise_abort(ControlPage& page, std::uint32_t generation, const Failure& failure) {
+  Mark state = slot_mark(generation, ErrorSlot::State::free);
+  const bool first = page.error.state.compare_exchange_strong(state, slot_mark(generation, ErrorSlot::State::claimed));
   if (first) {
     page.error.rank = failure.rank;
     page.error.exit_code = failure.exit_code;
     page.error.step = failure.step;
     copy_text(page.error.phase, sizeof page.error.phase, failure.phase);
     copy_text(page.error.cause, sizeof page.error.cause, failure.cause);
-    page.error.written.store(1, std::memory_order_release);
+    advance(page.error.state, slot_mark(generation, ErrorSlot::State::written));
   }
-  page.abort.store(page.generation.load(std::memory_order_relaxed), std::memory_order_seq_cst);
+  std::uint32_t last = page.abort.load(std::memory_order_relaxed);
+  while (last < generation && !page.abort.compare_exchange_weak(last, generation, std::memory_order_seq_cst)) {
+  }
   wake_all(page);
   return first;
 }
 
-bool try_commit(ControlPage& page, std::uint64_t step) {
-  std::uint64_t word = page.commit.load(std::memory_order_seq_cst);
+bool try_commit(ControlPage& page, std::uint32_t generation, std::uint64_t step) {
+  Mark word = page.commit.load(std::memory_order_seq_cst);
+  if (mark_generation(word) != generation) return false;
   const Commit current = Commit::unpack(word);
   if (current.step >= step) return true;
-  const Mark wanted = make_mark(page.generation.load(std::memory_order_relaxed), step);
+  const Mark wanted = make_mark(generation, step);
   for (int rank = 0; rank < page.local_world; ++rank)
     if (page.ranks[rank].vote.load(std::memory_order_seq_cst) != wanted) return false;
   const auto buffers = int(page.state_buffers.load(std::memory_order_relaxed));
   const Commit next{.step = step, .buffer = std::uint32_t(next_buffer(int(current.buffer), buffers))};
-  page.commit.compare_exchange_strong(word, next.pack(), std::memory_order_seq_cst);
-  return true;  // by this call or, when the exchange failed, by another's
+  // By this call; or, when the exchange fails, by another's, unless the next generation has begun.
+  return page.commit.compare_exchange_strong(word, next.pack(generation), std::memory_order_seq_cst) ||
+         mark_generation(word) == generation;
 }
 
 void roll_forward(ControlPage& page) {
+  const std::uint32_t generation = page.generation.load(std::memory_order_relaxed);
   const Mark vote = page.ranks[0].vote.load(std::memory_order_seq_cst);
-  const bool current = mark_generation(vote) == page.generation.load(std::memory_order_relaxed);
-  if (current && page.state_buffers.load(std::memory_order_relaxed) > 0) try_commit(page, mark_count(vote));
+  if (mark_generation(vote) == generation && page.state_buffers.load(std::memory_order_relaxed) > 0)
+    try_commit(page, generation, mark_count(vote));
 }
 
-Failure read_failure(const ControlPage& page) {
+Failure read_failure(const ControlPage& page, std::uint32_t generation) {
   using namespace std::chrono_literals;
+  const Mark written = slot_mark(generation, ErrorSlot::State::written);
+  const auto state = [&] { return page.error.state.load(std::memory_order_acquire); };
   // A writer that was preempted in the middle needs a moment; one that died there never comes.
-  for (int i = 0; i < 500 && page.error.written.load(std::memory_order_acquire) == 0; ++i)
-    std::this_thread::sleep_for(1ms);
-  if (page.error.written.load(std::memory_order_acquire) == 0)
-    return {.cause = "a rank failed and died before it could say why"};
+  for (int i = 0; i < 500 && state() < written; ++i) std::this_thread::sleep_for(1ms);
+  if (state() > written)
+    return {.cause = "this process belongs to an attempt that is over; the job goes on without it"};
+  if (state() < written) return {.cause = "a rank failed and died before it could say why"};
   return {.rank = page.error.rank,
           .step = page.error.step,
           .phase = page.error.phase,

@@ -4,9 +4,9 @@
 // agent agree on where the job stands. Torch-free, a plain struct of lock-free words.
 //
 // There are no locks and no counters: a process that dies at any instruction leaves
-// every word whole. Each word has one writer (its rank), but for `abort`, `commit`,
-// `error` and `segment`, whose writers compare-and-swap. Marks carry the generation,
-// so that a word left by an older membership reads as "not yet".
+// every word whole. Words that decide something carry the generation they were written in,
+// and are moved forward by compare-and-swap only: what an older membership has left reads as
+// "not yet", and what it writes late is refused. Whoever asks says in which generation it is.
 //
 // Who waits for what is in member.h; the life of a step in docs/design/step.md.
 
@@ -36,9 +36,6 @@ enum class Phase : std::uint32_t {
 inline constexpr int kPhases = 7;
 std::string_view to_string(Phase phase);
 
-/// Whether a rank takes part: compared with the generation it joined in.
-enum class Seat : std::uint32_t { empty, joined, left };
-
 /// A mark: (generation, count). Marks of an older generation are smaller than any of a
 /// newer one, so `mark >= make_mark(generation, n)` reads right across restarts.
 using Mark = std::uint64_t;
@@ -48,36 +45,69 @@ constexpr Mark make_mark(std::uint32_t generation, std::uint64_t count) {
 constexpr std::uint64_t mark_count(Mark mark) { return mark & ((Mark(1) << 44) - 1); }
 constexpr std::uint32_t mark_generation(Mark mark) { return std::uint32_t(mark >> 44); }
 
-/// A commit word: the last committed step and the buffer that holds it.
+/// Whether whoever writes `word` has come as far as `mark`, in the same generation.
+constexpr bool has_reached(Mark word, Mark mark) {
+  return mark_generation(word) == mark_generation(mark) && word >= mark;
+}
+
+/// Moves the word to `mark` unless it is there or further; returns whether it was this call. So a process
+/// of an older generation changes nothing.
+bool advance(std::atomic<Mark>& word, Mark mark);
+
+/// What a rank's seat word counts.
+enum class Seat : std::uint32_t {
+  empty,
+  taken,   ///< by a process that is writing its words
+  joined,  ///< they are whole
+  left,
+};
+constexpr Mark make_mark(std::uint32_t generation, Seat seat) { return make_mark(generation, std::uint64_t(seat)); }
+
+/// The last committed step and the buffer that holds it. As a word, a mark: it names the generation that may
+/// move it, so that the next one, by writing its own number there, takes that right away.
 struct Commit {
   std::uint64_t step = 0;
   std::uint32_t buffer = 0;
-  constexpr std::uint64_t pack() const { return (step << 8) | buffer; }
-  static constexpr Commit unpack(std::uint64_t word) { return {word >> 8, std::uint32_t(word & 0xff)}; }
+  constexpr Mark pack(std::uint32_t generation) const { return make_mark(generation, (step << 2) | buffer); }
+  static constexpr Commit unpack(Mark word) { return {mark_count(word) >> 2, std::uint32_t(word & 3)}; }
   bool operator==(const Commit&) const = default;
+};
+inline constexpr int kMaxStateBuffers = 4;
+
+/// What grows on its own in a segment.
+enum class Part : std::uint32_t { staging, state, tensors };
+inline constexpr int kParts = 3;
+
+/// Where a part lies: whole units of 2 MiB, one word, so that it is there or not.
+struct Extent {
+  static constexpr std::size_t kUnit = std::size_t(2) << 20;
+  std::size_t offset = 0;
+  std::size_t bytes = 0;  ///< 0: the part has not been made
+  constexpr std::size_t end() const { return offset + bytes; }
+  constexpr std::uint64_t pack() const { return std::uint64_t(offset / kUnit) << 32 | bytes / kUnit; }
+  static constexpr Extent unpack(std::uint64_t word) { return {(word >> 32) * kUnit, (word & 0xffffffff) * kUnit}; }
+  bool operator==(const Extent&) const = default;
 };
 
 /// One rank's words, on cache lines of their own: what is polled, what only messages need, and what
 /// hardly ever changes are kept apart, so that a look at one does not wait for a store to another.
 /// 128 bytes, for some processors fetch lines in pairs.
 struct alignas(128) RankWords {
-  std::atomic<Mark> arrived;                     ///< barriers it has arrived at
-  alignas(128) std::atomic<Mark> vote;           ///< the step it votes to commit
-  std::atomic<std::uint64_t> step;               ///< the step it is in
-  std::atomic<std::uint32_t> phase;              ///< Phase
-  alignas(128) std::atomic<std::uint32_t> seat;  ///< Seat
-  std::atomic<std::uint32_t> claim;              ///< the last generation in which somebody took the seat
-  std::atomic<std::uint32_t> generation;         ///< the generation it joined
+  std::atomic<Mark> arrived;            ///< barriers it has arrived at
+  alignas(128) std::atomic<Mark> vote;  ///< the step it votes to commit
+  std::atomic<std::uint64_t> step;      ///< the step it is in
+  std::atomic<std::uint32_t> phase;     ///< Phase
+  alignas(128) std::atomic<Mark> seat;  ///< (the last generation in which somebody took it, Seat)
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> futex;   ///< what it sleeps on
   std::atomic<std::uint32_t> asleep;  ///< 1 while it may be asleep
 };
 
-/// The first failure of a generation. Whoever moves `claim` from 0 fills the rest and
-/// then sets `written`; nobody else may write.
+/// The first failure of a generation: its slot is free, then claimed by one, who fills the rest and says
+/// written; nobody else may write.
 struct ErrorSlot {
-  std::atomic<std::uint32_t> claim;
-  std::atomic<std::uint32_t> written;
+  enum class State : std::uint64_t { free, claimed, written };
+  std::atomic<Mark> state;  ///< (generation, State)
   std::int32_t rank;
   std::int32_t exit_code;
   std::uint64_t step;
@@ -88,16 +118,15 @@ struct ErrorSlot {
 struct ControlPage {
   std::uint64_t magic;
   std::uint32_t version;
-  std::int32_t local_world;                       ///< ranks on this node
-  std::atomic<std::uint32_t> generation;          ///< starts at 1
-  std::atomic<std::uint32_t> abort;               ///< 0, or the generation that has failed
-  alignas(64) std::atomic<std::uint64_t> commit;  ///< Commit::pack()
-  alignas(64) std::atomic<std::uint64_t> bytes;   ///< size of the segment so far, see Segment::grow
-  std::atomic<std::uint64_t> state_offset;        ///< where the state region begins; 0: none yet
-  std::atomic<std::uint32_t> state_generation;    ///< the generation whose ranks made or took over the state
-  std::atomic<std::uint32_t> state_buffers;       ///< how many buffers a step may write in turn
-  std::atomic<std::uint64_t> state_fingerprint;   ///< of the layout the state region was made for
-  std::atomic<std::uint64_t> data_fingerprint;    ///< of the data set it is trained on; 0: not told (train/same_data.h)
+  std::atomic<std::int32_t> local_world;                 ///< ranks of this generation on this node
+  std::atomic<std::uint32_t> generation;                 ///< starts at 1
+  std::atomic<std::uint32_t> abort;                      ///< the last generation that has failed
+  alignas(64) std::atomic<Mark> commit;                  ///< Commit::pack()
+  alignas(64) std::atomic<std::uint64_t> parts[kParts];  ///< Extent::pack(), see Segment::grow
+  std::atomic<std::uint32_t> state_generation;           ///< the generation whose ranks made or took over the state
+  std::atomic<std::uint32_t> state_buffers;              ///< how many buffers a step may write in turn
+  std::atomic<std::uint64_t> state_fingerprint;          ///< of the layout the state was made for; 0: never filled
+  std::atomic<std::uint64_t> data_fingerprint;  ///< of the data set it is trained on; 0: not told (train/same_data.h)
   ErrorSlot error;
   RankWords ranks[kMaxLocalRanks];
 };
@@ -113,32 +142,40 @@ ControlPage* format_control_page(void* memory, int local_world);
 /// Checks magic, version and world of an existing page; throws Error when they differ.
 ControlPage* check_control_page(void* memory, int local_world);
 
-/// Starts the next generation: clears the error slot and the abort word. Call it only
-/// when no process of an older generation lives.
-void next_generation(ControlPage& page);
+/// Starts the next generation, of `local_world` ranks: commits what the last one had voted for, then takes from
+/// it the right to commit, and everything else by which its processes could still be heard: for them the group
+/// is aborted. One that is in the middle of writing a buffer goes on writing it, which is what
+/// next_generation(Segment, ...) is for.
+void next_generation(ControlPage& page, int local_world);
 
-/// Writes the failure into the error slot unless another was first, raises the abort word
+/// Writes the failure of a generation into the error slot unless another was first, raises the abort word
 /// and wakes every sleeper. Returns true when this one was first. Safe from any thread or
-/// process, the agent included.
-bool raise_abort(ControlPage& page, const Failure& failure);
+/// process, the agent included; without effect on a later generation.
+bool raise_abort(ControlPage& page, std::uint32_t generation, const Failure& failure);
 
 /// The buffer that a step writes when `committed` is the current one.
 constexpr int next_buffer(int committed, int state_buffers) { return (committed + 1) % state_buffers; }
 
-/// Moves the commit word to (step, next buffer) when all ranks have voted for `step`. Returns
-/// whether `step` is committed now. Safe to call by anybody, any number of times.
-bool try_commit(ControlPage& page, std::uint64_t step);
+/// Moves the commit word to (step, next buffer) when all ranks of the generation have voted for `step`. Returns
+/// whether `step` is committed now, and `generation` still the page's. Safe to call by anybody, any number of times.
+bool try_commit(ControlPage& page, std::uint32_t generation, std::uint64_t step);
 
-/// What the agent does when all workers have ended: commits the step that all had voted for, if
-/// they died before one of them could.
+/// Commits the step that all ranks had voted for, if they died before one of them could.
 void roll_forward(ControlPage& page);
 
-/// The failure in the error slot. Waits a moment for a writer that is not done; a writer
-/// that died halfway reads as an unnamed failure.
-Failure read_failure(const ControlPage& page);
+/// Why `generation` is aborted: the failure in the error slot. Waits a moment for a writer that is not done; a
+/// writer that died halfway reads as an unnamed failure.
+Failure read_failure(const ControlPage& page, std::uint32_t generation);
 
-inline bool is_aborted(const ControlPage& page) {
-  return page.abort.load(std::memory_order_acquire) == page.generation.load(std::memory_order_relaxed);
+/// Whether a generation has failed or is over.
+inline bool is_aborted(const ControlPage& page, std::uint32_t generation) {
+  return page.abort.load(std::memory_order_acquire) >= generation ||
+         page.generation.load(std::memory_order_acquire) != generation;
+}
+
+/// Whether the rank has joined this generation, whatever became of it.
+inline bool has_joined(const RankWords& words, std::uint32_t generation) {
+  return has_reached(words.seat.load(std::memory_order_seq_cst), make_mark(generation, Seat::joined));
 }
 
 /// Wakes every rank that sleeps on its word.

@@ -37,21 +37,23 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout)
     : page_(page),
       rank_(rank),
       generation_(page.generation.load(std::memory_order_acquire)),
+      size_(page.local_world),
       timeout_(timeout),
-      crowded_(page.local_world > 1) {  // as long as nothing is known of the others
+      crowded_(size_ > 1) {  // as long as nothing is known of the others
   RankWords& mine = words();
   // Before any other word is touched: a second process with this rank would mix up the first one's.
-  if (mine.claim.exchange(generation_) == generation_)
+  if (!advance(mine.seat, make_mark(generation_, Seat::taken))) {
+    check_abort();
     throw UsageError("rank " + std::to_string(rank_) +
                      " has joined already; a process joins once, and no two have the same rank");
-  mine.pid.store(getpid(), std::memory_order_relaxed);
+  }
+  mine.pid.store(process_, std::memory_order_relaxed);
   mine.step.store(0, std::memory_order_relaxed);
   set_phase(Phase::outside);
-  mine.seat.store(std::uint32_t(Seat::joined), std::memory_order_relaxed);
-  mine.generation.store(generation_, std::memory_order_seq_cst);
+  advance(mine.seat, make_mark(generation_, Seat::joined));
   wake_all(page_);
 
-  auto missing = [&](int peer) { return page_.ranks[peer].generation.load(std::memory_order_seq_cst) != generation_; };
+  auto missing = [&](int peer) { return !has_joined(page_.ranks[peer], generation_); };
   wait(
       [&] {
         for (int peer = 0; peer < size(); ++peer)
@@ -64,14 +66,14 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout)
   std::vector<int> processes;
   for (int peer = 0; peer < size(); ++peer) {
     const int pid = page_.ranks[peer].pid.load(std::memory_order_relaxed);
-    processes.push_back(pid == getpid() ? 0 : pid);
+    processes.push_back(pid == process_ ? 0 : pid);
   }
   crowded_ = size() > usable_cores(processes);
 
   peer_pids_.resize(std::size_t(size()));
   for (int peer = 0; peer < size(); ++peer) {
     const int pid = page_.ranks[peer].pid.load(std::memory_order_relaxed);
-    if (pid == getpid()) continue;
+    if (pid == process_) continue;
     peer_pids_[std::size_t(peer)] = open_pid(pid);
     // A peer that is dead and reaped already leaves no pidfd; barrier() below would wait
     // for nothing.
@@ -83,7 +85,8 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout)
 }
 
 Member::~Member() {
-  words().seat.store(std::uint32_t(Seat::left), std::memory_order_seq_cst);
+  if (!is_this_process()) return;
+  advance(words().seat, make_mark(generation_, Seat::left));
   wake_all(page_);
 }
 
@@ -114,7 +117,7 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object) {
     const std::uint32_t seen = mine.futex.load(std::memory_order_seq_cst);
     mine.asleep.store(1, std::memory_order_seq_cst);
     const bool is_ready = ready();
-    if (!is_ready && !is_aborted(page_)) futex_wait(mine.futex, seen, kSlice);
+    if (!is_ready && !is_aborted(page_, generation_)) futex_wait(mine.futex, seen, kSlice);
     mine.asleep.store(0, std::memory_order_relaxed);
     if (is_ready || ready()) return;
     check_abort();
@@ -138,8 +141,7 @@ void Member::check_peers(ReadyRef ready, OwedCall owed, void* owed_object) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || !owed(owed_object, peer)) continue;
     const RankWords& theirs = page_.ranks[peer];
-    const bool joined = theirs.generation.load(std::memory_order_seq_cst) == generation_;
-    const bool gone = joined && theirs.seat.load(std::memory_order_seq_cst) == std::uint32_t(Seat::left);
+    const bool gone = theirs.seat.load(std::memory_order_seq_cst) == make_mark(generation_, Seat::left);
     if (!gone && !peer_is_dead(peer)) continue;
     if (ready()) return;  // its last words made it true after all
     raise({.rank = peer,
@@ -161,8 +163,8 @@ bool Member::peer_is_dead(int rank) const {
 void Member::barrier() {
   check_abort();
   const Mark mark = make_mark(generation_, ++barriers_);
-  words().arrived.store(mark, std::memory_order_seq_cst);
-  meet([&](int peer) { return page_.ranks[peer].arrived.load(std::memory_order_seq_cst) < mark; });
+  advance(words().arrived, mark);
+  meet([&](int peer) { return !has_reached(page_.ranks[peer].arrived.load(std::memory_order_seq_cst), mark); });
 }
 
 bool Member::fail(const std::string& cause, int exit_code) {
@@ -174,15 +176,19 @@ bool Member::fail(const std::string& cause, int exit_code) {
 }
 
 bool Member::raise(const Failure& failure) {
-  const bool first = raise_abort(page_, failure);
+  if (!is_this_process()) return false;
+  const bool first = raise_abort(page_, generation_, failure);
   first_to_fail_ = first_to_fail_ || first;
   return first;
 }
 
 void Member::check_abort() const {
-  if (is_aborted(page_)) throw_aborted();
+  if (!is_this_process())
+    throw UsageError("rank " + std::to_string(rank_) + " is process " + std::to_string(process_) +
+                     "; a child that it forked takes no part in the group");
+  if (is_aborted(page_, generation_)) throw_aborted();
 }
 
-void Member::throw_aborted() const { throw GroupAborted(read_failure(page_)); }
+void Member::throw_aborted() const { throw GroupAborted(read_failure(page_, generation_)); }
 
 }  // namespace lockstep::base

@@ -3,7 +3,9 @@
 // One rank's seat at the control page: how it waits for its peers, and how it fails.
 //
 // Every wait has a deadline and ends early, with GroupAborted, when a peer has failed,
-// died or left. A Member belongs to one rank and one thread at a time.
+// died or left, or when the job's next generation has begun without this rank. A Member belongs to one
+// rank, one process and one thread at a time: a child that the process forks has no part in the group;
+// its waits are a UsageError, its failures and its end are nobody's.
 
 #include <chrono>
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/control_page.h"
+#include "lockstep/base/process_id.h"
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep::base {
@@ -42,7 +45,7 @@ class Member {
   Member& operator=(const Member&) = delete;
 
   int rank() const { return rank_; }
-  int size() const { return page_.local_world; }
+  int size() const { return size_; }
   std::uint32_t generation() const { return generation_; }
   ControlPage& page() const { return page_; }
   RankWords& words() const { return page_.ranks[rank_]; }
@@ -69,7 +72,8 @@ class Member {
 
   /// The waiting half of a barrier, for words of the caller's own: call it after a seq_cst store by
   /// which this rank is no longer missing(rank) to its peers; returns when no peer is missing. All
-  /// ranks call it for the same words. Throws GroupAborted.
+  /// ranks call it for the same words. missing() judges by has_reached(): a peer of a later generation
+  /// is missing for ever. Throws GroupAborted.
   template <class Missing>
   void meet(Missing&& missing) {
     const auto ready = [&] {
@@ -89,7 +93,7 @@ class Member {
   /// Whether the group's failure was written down by this rank: then it is the one to say so.
   bool first_to_fail() const { return first_to_fail_; }
 
-  /// Throws GroupAborted when the group has failed.
+  /// Throws GroupAborted when the group has failed, UsageError in a forked child.
   void check_abort() const;
 
  private:
@@ -100,11 +104,14 @@ class Member {
   bool raise(const Failure& failure);
   void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
   bool peer_is_dead(int rank) const;
+  bool is_this_process() const { return process_ == process_id(); }
   [[noreturn]] void throw_aborted() const;
 
   ControlPage& page_;
   const int rank_;
   const std::uint32_t generation_;
+  const int size_;
+  const int process_ = process_id();
   const std::chrono::milliseconds timeout_;
   std::uint64_t barriers_ = 0;
   bool first_to_fail_ = false;

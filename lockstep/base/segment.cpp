@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -19,6 +20,10 @@ namespace lockstep::base {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
+static_assert(Extent::kUnit == kHugePage);
+
+// Between the path and the generation of an invitation: no character of "/proc/PID/fd/N".
+constexpr char kGenerationMark = '#';
 
 std::size_t round_up(std::size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
@@ -43,6 +48,15 @@ int allocate(int fd, std::size_t offset, std::size_t bytes) {
   sigaction(SIGXFSZ, &before, nullptr);
   errno = error;
   return result;
+}
+
+// The first byte, locked by each open file that takes part.
+struct flock first_byte(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_len = 1;
+  return lock;
 }
 
 // Moves allocated memory of the segment into huge pages, once and for all processes. Allocation
@@ -73,16 +87,20 @@ Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-Segment::Segment(UniqueFd fd, Mapping control_mapping, ControlPage* control)
-    : fd_(std::move(fd)), control_mapping_(std::move(control_mapping)), control_(control) {}
+Segment::Segment(UniqueFd fd, Mapping control_mapping, ControlPage* control, Holders holders)
+    : fd_(std::move(fd)),
+      control_mapping_(std::move(control_mapping)),
+      control_(control),
+      holders_(holders),
+      generation_(control->generation.load(std::memory_order_acquire)) {}
 
-Segment Segment::create(int local_world) {
+Segment Segment::create(int local_world, Holders holders) {
   UniqueFd fd(memfd_create("lockstep-segment", MFD_CLOEXEC));
   if (!fd) throw_errno("segment: memfd_create");
   if (allocate(fd.get(), 0, kControlBytes) != 0) throw_errno("segment: cannot allocate the control page");
   Mapping mapping(map_or_throw(fd.get(), 0, kControlBytes, Access::read_write), kControlBytes);
   ControlPage* control = format_control_page(mapping.data(), local_world);
-  return Segment(std::move(fd), std::move(mapping), control);
+  return Segment(std::move(fd), std::move(mapping), control, holders);
 }
 
 Segment Segment::adopt(UniqueFd fd, int local_world) {
@@ -91,30 +109,74 @@ Segment Segment::adopt(UniqueFd fd, int local_world) {
   if (std::size_t(status.st_size) < kControlBytes) throw Error("segment: too short for a control page");
   Mapping mapping(map_or_throw(fd.get(), 0, kControlBytes, Access::read_write), kControlBytes);
   ControlPage* control = check_control_page(mapping.data(), local_world);
-  return Segment(std::move(fd), std::move(mapping), control);
+  return Segment(std::move(fd), std::move(mapping), control, Holders::many);
 }
 
 Segment Segment::open(const std::string& path, int local_world) {
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd) throw_errno("segment: cannot open " + path + " (is the agent that made it still alive?)");
-  return adopt(std::move(fd), local_world);
+  const std::size_t mark = std::min(path.find(kGenerationMark), path.size());
+  const std::string file = path.substr(0, mark);
+  UniqueFd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd) throw_errno("segment: cannot open " + file + " (is the agent that made it still alive?)");
+  Segment segment = adopt(std::move(fd), local_world);
+  if (mark < path.size()) segment.generation_ = std::uint32_t(std::strtoul(path.c_str() + mark + 1, nullptr, 10));
+  return segment;
 }
 
 std::string Segment::path() const { return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_.get()); }
 
-std::size_t Segment::grow(std::size_t bytes) {
-  const std::size_t offset = round_up(control_->bytes.load(std::memory_order_acquire));
-  const std::size_t length = round_up(bytes);
+std::string Segment::invitation() const { return path() + kGenerationMark + std::to_string(generation_); }
+
+void Segment::hold() {
+  const struct flock lock = first_byte(F_RDLCK);
+  if (fcntl(fd_.get(), F_OFD_SETLK, &lock) != 0) throw_errno("segment: cannot lock");
+  // In this order: next_generation() first moves the generation and then looks who holds.
+  if (control_->generation.load(std::memory_order_seq_cst) != generation_)
+    throw Error("this process was started for attempt " + std::to_string(generation_) +
+                " of its job, which is over; the job goes on without it");
+}
+
+bool Segment::is_held() const {
+  struct flock lock = first_byte(F_WRLCK);
+  if (fcntl(fd_.get(), F_OFD_GETLK, &lock) != 0) throw_errno("segment: fcntl(F_OFD_GETLK)");
+  return lock.l_type != F_UNLCK;
+}
+
+Extent Segment::extent(Part part) const {
+  return Extent::unpack(control_->parts[std::size_t(part)].load(std::memory_order_acquire));
+}
+
+// Where it is, if it is long enough or can go on there, being the last one; else behind all others.
+Extent Segment::place_for(Part part, std::size_t bytes) const {
+  const Extent now = extent(part);
+  std::size_t end = round_up(kControlBytes);
+  for (int other = 0; other < kParts; ++other)
+    if (Part(other) != part) end = std::max(end, extent(Part(other)).end());
+  const bool stays = now.bytes >= bytes || (now.bytes > 0 && now.offset >= end);
+  return stays ? Extent{now.offset, std::max(now.bytes, bytes)} : Extent{std::max(end, now.end()), bytes};
+}
+
+std::size_t Segment::grow(Part part, std::size_t bytes) {
+  const Extent before = extent(part);
+  const Extent place = place_for(part, round_up(bytes));
+  // A process that died here may have left memory behind the last part, which is as good as new.
+  struct stat status {};
+  if (fstat(fd_.get(), &status) != 0) throw_errno("segment: fstat");
+  const std::size_t missing = place.end() - std::clamp(std::size_t(status.st_size), place.offset, place.end());
   const auto too_small = [&](const std::string& why) {
-    return UsageError("shared memory too small: the segment needs " + std::to_string(length >> 20) + " MiB more, " +
+    return UsageError("shared memory too small: the segment needs " + std::to_string(missing >> 20) + " MiB more, " +
                       why);
   };
   const std::size_t available = available_memory();
-  if (length > available) throw too_small("this machine has " + std::to_string(available >> 20) + " MiB available");
-  if (allocate(fd_.get(), offset, length) != 0) throw too_small(std::strerror(errno));
-  make_huge(map(offset, length, Access::read_write));
-  control_->bytes.store(offset + length, std::memory_order_release);
-  return offset;
+  if (missing > available) throw too_small("this machine has " + std::to_string(available >> 20) + " MiB available");
+  if (allocate(fd_.get(), place.offset, place.bytes) != 0) throw too_small(std::strerror(errno));
+  const Mapping mapping = map(place.offset, place.bytes, Access::read_write);
+  make_huge(mapping);
+  if (place.bytes > missing) std::memset(mapping.data(), 0, place.bytes - missing);
+  control_->parts[std::size_t(part)].store(place.pack(), std::memory_order_release);
+  // What has moved leaves a hole; whoever dies before it is made leaves memory until the segment's end, no more.
+  if (before.bytes > 0 && before.offset != place.offset)
+    fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(before.offset), off_t(before.bytes));
+  return place.offset;
 }
 
 Mapping Segment::map(std::size_t offset, std::size_t bytes, Access access) const {

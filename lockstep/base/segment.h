@@ -1,14 +1,13 @@
 #pragma once
 
-// A node's shared memory: an anonymous memfd that begins with the control page and is
-// grown, never shrunk. It has no name in any file system, so nothing can be left behind:
-// the kernel frees it with its last holder.
-//
-//   [control page][staging areas of the Group][state region]
+// A node's shared memory: an anonymous memfd that begins with the control page and has
+// parts behind it, which grow on their own (control_page.h, Part). It has no name in any file
+// system, so nothing can be left behind: the kernel frees it with its last holder.
 //
 // Not thread-safe; one Segment object per rank.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "lockstep/base/control_page.h"
@@ -35,35 +34,56 @@ class Mapping {
 
 enum class Access { read_only, read_write };
 
+/// Who may hold a segment: many processes, so that what is in it can outlive each of them; or only the one that
+/// made it, with whose life it ends.
+enum class Holders { many, this_process };
+
 class Segment {
  public:
   /// A new segment with a formatted control page. The descriptor is close-on-exec.
-  static Segment create(int local_world);
-  /// Opens another process's segment by path (the value of LOCKSTEP_SEGMENT).
+  static Segment create(int local_world, Holders holders = Holders::many);
+  /// Opens another process's segment by path or invitation (the value of LOCKSTEP_SEGMENT).
   static Segment open(const std::string& path, int local_world);
   /// Takes over a descriptor received from another process.
   static Segment adopt(UniqueFd fd, int local_world);
 
   ControlPage& control() const { return *control_; }
   int fd() const { return fd_.get(); }
+  Holders holders() const { return holders_; }
   /// A path by which other processes of this user can open() it while this one lives.
   std::string path() const;
+  /// The same for the ranks of the page's generation only: who comes with it later, has no seat (see hold).
+  std::string invitation() const;
 
-  /// Appends `bytes` (rounded up to 2 MiB, on a 2 MiB edge) and returns their offset. All
-  /// memory is taken now: too little is a UsageError here, not a bus error later. One rank
-  /// (local rank 0) calls it; it says the new size in control().bytes. The memory is moved into
-  /// huge pages where the kernel can (Linux 6.1 or newer); page_size() tells.
-  std::size_t grow(std::size_t bytes);
+  /// Takes part in the generation for which the segment was made or opened: from now on others can tell that somebody
+  /// lives who may write into it. That is a lock of the kernel's on the open file, so it ends with the last mapping and
+  /// descriptor, however the process ends, and a child that is forked keeps it. Throws Error when the next generation
+  /// has begun. Whoever takes a seat holds first (node.h); who only looks need not.
+  void hold();
+  /// Whether others hold it.
+  bool is_held() const;
+
+  /// Makes the part at least `bytes` long (rounded up to 2 MiB, on a 2 MiB edge) and returns its offset. All its bytes
+  /// are zero then: a part that is long enough already, left by somebody who died before it was of use, is cleared; one
+  /// that is too short gives its memory back. All memory is taken now: too little is a UsageError here, not a bus
+  /// error later. One rank (local rank 0) calls it, while nobody uses the part. The memory is moved
+  /// into huge pages where the kernel can (Linux 6.1 or newer); page_size() tells.
+  std::size_t grow(Part part, std::size_t bytes);
+  Extent extent(Part part) const;
 
   /// Maps [offset, offset + bytes). Asks for huge pages; see page_size().
   Mapping map(std::size_t offset, std::size_t bytes, Access access) const;
 
  private:
-  Segment(UniqueFd fd, Mapping control_mapping, ControlPage* control);
+  Segment(UniqueFd fd, Mapping control_mapping, ControlPage* control, Holders holders);
+  friend Segment next_generation(Segment segment, int local_world);
+  Extent place_for(Part part, std::size_t bytes) const;
 
   UniqueFd fd_;
   Mapping control_mapping_;
   ControlPage* control_ = nullptr;
+  Holders holders_;
+  std::uint32_t generation_;  ///< the one it was made or opened for
 };
 
 /// The page size the kernel really uses for the (touched) mapping at `address`: "4 KiB",

@@ -39,8 +39,10 @@ void leave_if_follower(Group& group) {
 [[noreturn]] void on_terminate() {
   try {
     if (const std::shared_ptr<Group> group = the_group.lock()) leave_if_follower(*group);
-    if (const std::shared_ptr<Group> group = the_group.lock(); group && group->abort(what_is_thrown()))
-      rendezvous::write_error_file(base::read_failure(group->node().member.page()));
+    if (const std::shared_ptr<Group> group = the_group.lock(); group && group->abort(what_is_thrown())) {
+      const base::Member& member = group->node().member;
+      rendezvous::write_error_file(base::read_failure(member.page(), member.generation()));
+    }
   } catch (...) {  // nothing may come between the exception and its message
   }
   if (handler_before != nullptr) handler_before();

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/generation.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/segment.h"
 #include "lockstep/launch/attempt_logs.h"
@@ -110,7 +111,7 @@ int Agent::run() {
 void Agent::run_to_the_end() {
   try {
     make_folder();
-    while (run_once()) base::next_generation(segment_.control());
+    while (run_once()) segment_ = base::next_generation(std::move(segment_), plan_.workers);
   } catch (const Error& error) {
     job_.start_failure = error.what();
     if (job_.attempts.empty()) {
@@ -162,7 +163,7 @@ GroupResult Agent::run_attempt() {
   const Attempt attempt{.run_id = job_.run_id,
                         .restart_count = history_.restarts,
                         .master_port = plan_.master_port != 0 ? plan_.master_port : free_port(),
-                        .segment_path = segment_.path(),
+                        .segment_path = segment_.invitation(),
                         .cores = base::usable_cores()};
   AttemptLogs logs(plan_.logs, run_folder_, attempt.restart_count, plan_.workers);
   GroupResult result = run_worker_group({.plan = plan_,
@@ -174,7 +175,6 @@ GroupResult Agent::run_attempt() {
                                          .console = console_,
                                          .descriptors = worker_limit_},
                                         attempt);
-  base::roll_forward(segment_.control());
   finish_logs(logs, result);
   if (result.record.first) {
     if (result.record.first->out_of_memory) out_of_memory_.reset();
@@ -219,7 +219,7 @@ Decision Agent::after(const GroupResult& result) {
       .bad_input = result.record.first && is_bad_input(*result.record.first),
       .port_was_taken = failed && plan_.master_port == 0 && stranger_has_port(result.record.master_port),
       .joined = std::any_of(page.ranks, page.ranks + plan_.workers,
-                            [&](const base::RankWords& words) { return words.generation.load() == generation; }),
+                            [&](const base::RankWords& words) { return base::has_joined(words, generation); }),
       .uptime = result.uptime};
   history_.failures_in_a_row = failed && result.uptime < kQuickFailure ? history_.failures_in_a_row + 1 : 0;
   Decision decision = decide(facts, history_, plan_.max_restarts, plan_.no_restart_codes);

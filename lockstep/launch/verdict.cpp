@@ -71,8 +71,7 @@ int exit_code(const End& end) { return end.signal != 0 ? 128 + end.signal : end.
 std::optional<Whereabouts> whereabouts(const base::ControlPage& page, int rank) {
   if (rank < 0 || rank >= page.local_world) return std::nullopt;
   const base::RankWords& words = page.ranks[rank];
-  if (words.generation.load(std::memory_order_acquire) != page.generation.load(std::memory_order_relaxed))
-    return std::nullopt;
+  if (!base::has_joined(words, page.generation.load(std::memory_order_relaxed))) return std::nullopt;
   return Whereabouts{.step = words.step.load(std::memory_order_relaxed),
                      .phase = std::string(to_string(base::Phase(words.phase.load(std::memory_order_relaxed))))};
 }

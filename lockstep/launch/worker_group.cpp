@@ -257,8 +257,10 @@ void WorkerGroup::on_router_end() {
 }
 
 void WorkerGroup::on_failure(const End& end) {
-  if (!raise_abort(context_.page, failure_of(end, whereabouts(context_.page, end.rank))))
-    told_ = read_failure(context_.page);
+  base::ControlPage& page = context_.page;
+  const std::uint32_t generation = page.generation.load();
+  if (!raise_abort(page, generation, failure_of(end, whereabouts(page, end.rank))))
+    told_ = read_failure(page, generation);
   // Ending a worker that has claimed the failure would cut off its message; and one that is dying,
   // slowly for all its memory, may have been first although its peers noticed before we did.
   if ((somebody_is_dying() || first_failure(result_.record.ends, told_, recorded()).still_running) &&

@@ -9,12 +9,13 @@
 namespace lockstep::parallel {
 namespace {
 
-state::Layout make_layout(const ModuleView& module, int shards, int arrays, int ranks) {
-  return {module.trainable_specs(),
-          state::specs_of(module.buffers(), false),
-          // A rank that is alone loses its memory with its life: one buffer, updated in place.
-          {.shards = shards, .optimizer_arrays = arrays, .state_buffers = ranks == 1 ? 1 : 2},
-          state::specs_of(module.frozen(), false)};
+state::Layout make_layout(const ModuleView& module, int shards, int arrays, base::Holders holders) {
+  return {
+      module.trainable_specs(),
+      state::specs_of(module.buffers(), false),
+      // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
+      {.shards = shards, .optimizer_arrays = arrays, .state_buffers = holders == base::Holders::this_process ? 1 : 2},
+      state::specs_of(module.frozen(), false)};
 }
 
 // Rounds the copies of a buffer's weights, as the update does.
@@ -50,7 +51,7 @@ void fill(const ModuleView& module, state::SharedState& fresh) {
 
 FusedState::FusedState(const ModuleView& module, comm::Group& group, const DataParallelOptions& options,
                        int optimizer_arrays, GradientHooks::Callback on_gradient)
-    : state(group.node(), make_layout(module, options.shards, optimizer_arrays, group.size()),
+    : state(group.node(), make_layout(module, options.shards, optimizer_arrays, group.node().segment.holders()),
             [&](state::SharedState& fresh) { fill(module, fresh); }),
       guard(state.read(0), state.layout()),
       buffers(tensors_of(module.buffers()), state.layout()),

@@ -113,7 +113,7 @@ std::uint64_t Layout::fingerprint() const {
   for (const PlacedBuffer& buffer : buffers_) text << state::fingerprint(buffer.spec) << '\n';
   text << "frozen\n";
   for (const PlacedBuffer& parameter : frozen_) text << state::fingerprint(parameter.spec) << '\n';
-  text << options_.shards << ',' << options_.optimizer_arrays << ',' << options_.state_buffers;
+  text << options_.shards << ',' << options_.optimizer_arrays;
   return hash64(text.str());
 }
 

@@ -60,7 +60,7 @@ struct ShardRecord {
 struct LayoutOptions {
   int shards = 1;  ///< logical shards S: gradient slots
   int optimizer_arrays = 0;
-  int state_buffers = 2;  ///< 1: updated in place, for a rank that is alone
+  int state_buffers = 2;  ///< 1: updated in place, where the state dies with the process that updates it
 };
 
 /// Elements [begin, end) of the flat range.
@@ -90,6 +90,8 @@ class Layout {
   /// Frozen parameters, of any dtype; offsets from the start of a frozen area.
   const std::vector<PlacedBuffer>& frozen() const { return frozen_; }
   const LayoutOptions& options() const { return options_; }
+  /// Of the region that is taken over: not a matter of the model, so the fingerprint does not know it.
+  void set_state_buffers(int buffers) { options_.state_buffers = buffers; }
   /// Elements of the flat range, padding included; a multiple of 16.
   std::size_t elements() const { return elements_; }
 
@@ -129,7 +131,8 @@ class Layout {
   std::size_t frozen_bytes() const { return frozen_bytes_; }
   std::size_t total_bytes() const { return frozen_area(options_.state_buffers); }
 
-  /// Names, dtypes, shapes, strides and options in one number. Equal layouts, equal numbers.
+  /// Names, dtypes, shapes, strides, shards and optimizer arrays in one number: equal where one state can be taken
+  /// over by the other's job, whatever the number of ranks or buffers.
   std::uint64_t fingerprint() const;
 
  private:

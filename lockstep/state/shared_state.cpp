@@ -11,14 +11,15 @@ namespace {
 
 void make_region(base::Node& node, const Layout& layout) {
   ControlPage& page = node.segment.control();
-  const std::size_t offset = node.segment.grow(layout.total_bytes());
-  page.state_offset.store(offset, std::memory_order_relaxed);
+  node.segment.grow(base::Part::state, layout.total_bytes());
   page.state_buffers.store(std::uint32_t(layout.options().state_buffers), std::memory_order_relaxed);
 }
 
 void check_region(const ControlPage& page, const Layout& layout) {
   if (page.state_generation.load() == page.generation.load())
     throw UsageError("this group carries the state of a model already; a group serves one model and optimizer");
+  if (page.state_buffers.load() < 2)
+    throw Error("segment: the state was updated in place, and who did it may have died in the middle");
   if (page.state_fingerprint.load() != layout.fingerprint())
     throw Error("segment: it holds the state of another model, optimizer or number of shards; start a new job");
 }
@@ -31,8 +32,9 @@ SharedState::SharedState(base::Node& node, Layout layout, const std::function<vo
   const bool leader = node_.member.rank() == 0;
   // The fingerprint is stored last: a region without one was never filled.
   const bool found = page.state_fingerprint.load(std::memory_order_acquire) != 0;
+  if (found) layout_.set_state_buffers(int(page.state_buffers.load()));
   const auto map = [&] {
-    const std::size_t offset = page.state_offset.load();
+    const std::size_t offset = node_.segment.extent(base::Part::state).offset;
     readable_ =
         std::make_shared<base::Mapping>(node_.segment.map(offset, layout_.total_bytes(), base::Access::read_only));
     writable_ = node_.segment.map(offset, layout_.total_bytes(), base::Access::read_write);
@@ -44,7 +46,6 @@ SharedState::SharedState(base::Node& node, Layout layout, const std::function<vo
       if (!found) make_region(node_, layout_);
       map();
       if (!found) {
-        page.commit.store(Commit{}.pack(), std::memory_order_relaxed);
         fill(*this);
         page.state_fingerprint.store(layout_.fingerprint(), std::memory_order_release);
       }
@@ -69,17 +70,24 @@ int SharedState::target() const { return base::next_buffer(int(committed().buffe
 void SharedState::vote(std::uint64_t step) {
   base::Member& member = node_.member;
   ControlPage& page = node_.segment.control();
+  member.check_abort();
   const base::Mark mark = base::make_mark(member.generation(), step);
-  member.words().vote.store(mark, std::memory_order_seq_cst);
-  const auto ready = [&] { return base::try_commit(page, step); };
+  base::advance(member.words().vote, mark);
+  const auto ready = [&] { return base::try_commit(page, member.generation(), step); };
   if (ready()) return base::wake_all(page);
-  member.wait(ready, [&](int peer) { return page.ranks[peer].vote.load(std::memory_order_seq_cst) < mark; });
+  member.wait(
+      ready, [&](int peer) { return !base::has_reached(page.ranks[peer].vote.load(std::memory_order_seq_cst), mark); });
 }
 
 void SharedState::recommit(int buffer) {
-  Commit commit = committed();
+  const base::Member& member = node_.member;
+  base::Mark word = member.page().commit.load(std::memory_order_seq_cst);
+  member.check_abort();
+  Commit commit = Commit::unpack(word);
   commit.buffer = std::uint32_t(buffer);
-  node_.segment.control().commit.store(commit.pack(), std::memory_order_seq_cst);
+  // Between two barriers nobody else commits: when the word has moved, the next generation has begun.
+  if (!member.page().commit.compare_exchange_strong(word, commit.pack(member.generation()), std::memory_order_seq_cst))
+    member.check_abort();
 }
 
 std::string SharedState::buffer_hash(int buffer) const {

@@ -23,7 +23,8 @@ class SharedState {
  public:
   /// Collective. Local rank 0 makes the region and calls fill(*this) to write buffer 0, which
   /// is committed as step 0. Where the segment holds the state of an earlier generation with
-  /// the same fingerprint, it is taken over as it is: the job goes on from its committed step.
+  /// the same fingerprint, it is taken over as it is, with the number of buffers that it has, by whatever
+  /// number of ranks: the job goes on from its committed step.
   /// UsageError when memory is short, or when this generation has a state in the segment already:
   /// a group carries one model. Error when an earlier generation's state has another layout.
   SharedState(base::Node& node, Layout layout, const std::function<void(SharedState&)>& fill);
@@ -63,7 +64,7 @@ class SharedState {
   void vote(std::uint64_t step);
 
   /// Commits buffer `buffer` for the step that is committed already (see Engine::modify).
-  /// Called by one rank, between two barriers.
+  /// Called by one rank, between two barriers. GroupAborted when the next generation has begun.
   void recommit(int buffer);
 
   /// XXH3-128 over all of a state buffer (weights, optimizer, module buffers, record) and its frozen area.

@@ -1,224 +1,272 @@
-// A worker is killed at 200 instants (100 in bfloat16), chosen at random and by phase, and each time:
+// A worker is killed at 30 instants (LOCKSTEP_KILLS: more), for each number of ranks and precision: at random, when it
+// is seen in a phase, and so many instructions after it has entered one. Each time:
 //   the survivors end at once with GroupAborted that names the dead rank, never hang;
 //   the segment holds exactly the state that an undisturbed run had at the committed step;
 //   a new generation goes on from there to the state the undisturbed run reaches later.
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstring>
 #include <iostream>
 #include <optional>
 #include <random>
 #include <thread>
 
-#include "lockstep/comm/shm/shm_group.h"
-#include "tests/support/small_job.h"
+#include "lockstep/base/generation.h"
+#include "tests/support/ambush.h"
+#include "tests/support/disturbed_job.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
 using base::Phase;
+using support::disturbed_job;
+using support::exited_with;
+using support::goes_on;
+using support::History;
+using support::kAbortedCode;
+using support::start_ranks;
+using support::wait_for;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRanks = 3;
-constexpr std::uint64_t kSteps = 600;  // of the undisturbed run; every kill comes earlier
-constexpr std::uint64_t kLastKill = 300;
 constexpr std::uint64_t kFurther = 3;  // steps that the next generation goes on
-constexpr int kAbortedCode = 42;       // a survivor that saw GroupAborted for the right rank
-constexpr auto kPatience = 2s;         // "at the very worst" of the architecture
+constexpr std::uint64_t kSlack = 12;   // steps after which a victim waits for a blow that is late
 
-struct Hash {
-  char text[33];
+constexpr std::array kPhases{Phase::forward, Phase::gather, Phase::update, Phase::vote, Phase::flip};
+
+// When and how a worker dies, after `step`.
+struct Blow {
+  std::uint64_t step = 1;
+  std::optional<Phase> phase;          // where it is seen from outside; nothing: wherever it is
+  std::chrono::microseconds delay{0};  // before the look
+  support::Ambush ambush;              // where it kills itself instead
 };
 
-// The state hash after each step, shared with forked ranks.
-class History {
+// The worker's part.
+void lie_in_wait(const Blow& blow, parallel::Engine& engine) {
+  if (blow.ambush.signal != 0 && engine.steps() == blow.step)
+    support::lay(blow.ambush, engine.group().node().member.words());
+  while (engine.steps() == blow.step + kSlack) pause();
+}
+
+// Everybody else's.
+void strike(const Blow& blow, const base::ControlPage& page, pid_t victim, int rank) {
+  if (blow.ambush.signal != 0) return;
+  const base::RankWords& words = page.ranks[rank];
+  const Clock::time_point deadline = Clock::now() + 5s;
+  while (words.step.load() <= blow.step && Clock::now() < deadline) std::this_thread::yield();
+  std::this_thread::sleep_for(blow.delay);
+  while (blow.phase && Phase(words.phase.load(std::memory_order_relaxed)) != *blow.phase &&
+         words.step.load(std::memory_order_relaxed) < blow.step + kSlack && Clock::now() < deadline) {
+  }
+  kill(victim, SIGKILL);
+}
+
+class Blows {
  public:
-  History()
-      : hashes_(static_cast<Hash*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~History() { munmap(hashes_, kBytes); }
-  void set(std::uint64_t step, const std::string& hash) { std::strcpy(hashes_[step].text, hash.c_str()); }
-  std::string at(std::uint64_t step) const { return hashes_[step].text; }
+  explicit Blows(std::uint64_t last_step) : last_step_(last_step) {}
+
+  // The three ways in turn, each with the phases in turn.
+  Blow next() {
+    const Phase phase = kPhases[std::size_t(count_ / 3) % kPhases.size()];
+    switch (count_++ % 3) {
+      case 0:
+        return {.step = step(), .delay = std::chrono::microseconds(random_() % 8000)};
+      case 1:
+        return {.step = step(), .phase = phase};
+      default:
+        return in(phase);
+    }
+  }
+  // Most phases of a rank that is alone are a hundred instructions long.
+  Blow in(Phase phase) {
+    const unsigned instructions = unsigned(random_() % (1u << (random_() % 10)));
+    return {.step = step(), .ambush = {.phase = phase, .instructions = instructions, .signal = SIGKILL}};
+  }
+  int victim(int ranks) { return int(random_() % unsigned(ranks)); }
 
  private:
-  static constexpr std::size_t kBytes = (kSteps + 1) * sizeof(Hash);
-  Hash* hashes_;
-};
+  std::uint64_t step() { return 1 + random_() % last_step_; }
 
-using RankMain = std::function<int(std::shared_ptr<comm::Group>)>;
-
-// Forks the ranks over `segment`; they die with this process.
-std::array<pid_t, kRanks> start(const base::Segment& segment, const RankMain& body) {
-  std::array<pid_t, kRanks> pids{};
-  const std::string path = segment.path();
-  for (int rank = 0; rank < kRanks; ++rank) {
-    pids[std::size_t(rank)] = fork();
-    if (pids[std::size_t(rank)] != 0) continue;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int code = 1;
-    try {
-      code = body(std::make_shared<comm::ShmGroup>(base::Segment::open(path, kRanks), rank, 20s));
-    } catch (const std::exception& error) {
-      std::cerr << "rank " << rank << ": " << error.what() << '\n';
-    }
-    _exit(code);
-  }
-  return pids;
-}
-
-// The status of a rank that ends within kPatience; nothing (and the rank is killed) otherwise.
-std::optional<int> wait_for(pid_t pid) {
-  const Clock::time_point start = Clock::now();
-  int status = 0;
-  while (waitpid(pid, &status, WNOHANG) == 0) {
-    if (Clock::now() - start > kPatience) {
-      kill(pid, SIGKILL);
-      waitpid(pid, &status, 0);
-      return std::nullopt;
-    }
-    std::this_thread::sleep_for(200us);
-  }
-  return status;
-}
-
-bool exited_with(const std::optional<int>& status, int code) {
-  return status && WIFEXITED(*status) && WEXITSTATUS(*status) == code;
-}
-
-// The ballast makes the flip long enough for a signal to arrive in it.
-support::SmallJob job(Amp amp, std::uint64_t steps) {
-  return {.shards = kRanks, .steps = steps, .optimizer = support::SmallOptimizer::adam, .ballast = 200'000, .amp = amp};
-}
-
-void record_history(Amp amp, History& history) {
-  const base::Segment segment = base::Segment::create(kRanks);
-  for (pid_t pid : start(segment, [&](auto group) {
-         support::SmallJob undisturbed = job(amp, kSteps);
-         undisturbed.after_step = [&](parallel::Engine& engine) {
-           if (group->rank() == 0) history.set(engine.steps(), engine.state_hash());
-         };
-         run_small_job(group, undisturbed);
-         return 0;
-       })) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    ASSERT_TRUE(exited_with(status, 0));
-  }
-}
-
-class Killer {
- public:
-  // Kills at a random instant, or, when a phase is given, as soon as the victim is seen in it.
-  void strike(const base::ControlPage& page, pid_t victim, int rank, std::optional<Phase> phase) {
-    const base::RankWords& words = page.ranks[rank];
-    const Clock::time_point deadline = Clock::now() + 5s;
-    while (words.step.load() < 2 + random_() % 5 && Clock::now() < deadline) std::this_thread::yield();
-    if (phase) {
-      while (Phase(words.phase.load(std::memory_order_relaxed)) != *phase && words.step.load() < kLastKill &&
-             Clock::now() < deadline) {
-      }
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(random_() % 8000));
-    }
-    kill(victim, SIGKILL);
-  }
-
-  unsigned pick(unsigned below) { return unsigned(random_() % below); }
-
- private:
   std::mt19937 random_{std::random_device{}()};
+  const std::uint64_t last_step_;
+  int count_ = 0;
 };
 
-// One kill, all checks. Returns the phase in which the victim died.
-Phase kill_once(Amp amp, Killer& killer, const History& history, std::optional<Phase> wanted) {
-  const base::Segment segment = base::Segment::create(kRanks);
+// One kill of a job that begins at `begin`, all checks of the survivors. Returns the phase in which the victim died.
+Phase kill_once(const base::Segment& segment, Amp amp, Blow blow, int victim, std::uint64_t begin = 0) {
+  blow.step += begin;
   const base::ControlPage& page = segment.control();
-  const int victim = int(killer.pick(kRanks));
-  const auto pids = start(segment, [&](auto group) {
+  const auto pids = start_ranks(segment, [&](auto group) {
+    support::SmallJob job = disturbed_job(amp, 1'000'000);
+    job.after_step = [&](parallel::Engine& engine) {
+      if (group->rank() == victim) lie_in_wait(blow, engine);
+    };
     try {
-      run_small_job(group, job(amp, kSteps));
+      run_small_job(group, job);
     } catch (const GroupAborted& aborted) {
       return aborted.failure().rank == victim ? kAbortedCode : 1;
     }
     return 0;
   });
-  killer.strike(page, pids[std::size_t(victim)], victim, wanted);
-  for (int rank = 0; rank < kRanks; ++rank) {
+  strike(blow, page, pids[std::size_t(victim)], victim);
+  for (int rank = 0; rank < int(pids.size()); ++rank) {
     const std::optional<int> status = wait_for(pids[std::size_t(rank)]);
     EXPECT_TRUE(status) << "rank " << rank << " hung after rank " << victim << " was killed";
-    if (rank != victim) {
+    if (rank == victim) {
+      EXPECT_TRUE(status && WIFSIGNALED(*status) && WTERMSIG(*status) == SIGKILL);
+    } else {
       EXPECT_TRUE(exited_with(status, kAbortedCode)) << "rank " << rank;
     }
   }
-  const auto phase = Phase(page.ranks[victim].phase.load());
+  return Phase(page.ranks[victim].phase.load());
+}
 
-  // The next generation finds the committed state of the undisturbed run and goes on.
-  const base::Commit committed = base::Commit::unpack(page.commit.load());
-  EXPECT_LT(committed.step + kFurther, kSteps);
-  base::next_generation(segment.control());
-  for (pid_t pid : start(segment, [&](auto group) {
-         support::SmallJob rest = job(amp, committed.step + kFurther);
-         bool right = true;
-         rest.after_step = [&](parallel::Engine& engine) {
-           right = right && engine.state_hash() == history.at(engine.steps()) && engine.steps() >= committed.step;
-         };
-         run_small_job(group, rest);
-         return right ? 0 : 3;
-       }))
-    EXPECT_TRUE(exited_with(wait_for(pid), 0))
-        << "after a death in '" << base::to_string(phase) << "', step " << committed.step;
-  return phase;
+base::Commit committed_in(const base::Segment& segment) {
+  return base::Commit::unpack(segment.control().commit.load());
 }
 
 struct Case {
-  const char* name;
+  int ranks;
+  const char* precision;
   Amp amp;
-  int kills;
 };
 
 class Kill : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Precisions, Kill,
-                         testing::Values(Case{"Float32", Amp::none, 200}, Case{"BFloat16", Amp::bf16, 100}),
-                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Cells, Kill,
+                         testing::Values(Case{1, "Float32", Amp::none}, Case{1, "BFloat16", Amp::bf16},
+                                         Case{2, "Float32", Amp::none}, Case{2, "BFloat16", Amp::bf16},
+                                         Case{3, "Float32", Amp::none}, Case{3, "BFloat16", Amp::bf16}),
+                         [](const auto& tested) {
+                           return tested.param.precision + std::to_string(tested.param.ranks) + "Ranks";
+                         });
 
 TEST_P(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
-  const auto [name, amp, planned] = GetParam();
-  History history;
-  record_history(amp, history);
-  if (HasFatalFailure()) return;
-  ASSERT_NE(history.at(kSteps), "");
-  ASSERT_NE(history.at(kSteps), history.at(kSteps - 1));
-
-  constexpr std::array phases{Phase::forward, Phase::gather, Phase::update, Phase::vote, Phase::flip};
+  const auto [ranks, precision, amp] = GetParam();
+  const int planned = support::planned_kills();
+  constexpr std::uint64_t last_step = 6;
+  const History history(amp, last_step + kSlack + kFurther + 1);
   std::array<int, base::kPhases> hit{};
-  Killer killer;
-  const auto missing = [&] {
-    for (Phase phase : phases)
-      if (hit[std::size_t(phase)] == 0) return true;
-    return false;
+  const auto missed = [&] {
+    return std::find_if(kPhases.begin(), kPhases.end(), [&](Phase phase) { return hit[std::size_t(phase)] == 0; });
   };
+  Blows blows(last_step);
   int kills = 0;
-  for (; (kills < planned || missing()) && kills < 5 * planned && !HasFailure(); ++kills) {
-    std::optional<Phase> wanted;
-    if (kills % 2 == 1) wanted = phases[std::size_t(kills / 2) % phases.size()];
-    if (kills >= planned)
-      wanted = *std::find_if(phases.begin(), phases.end(), [&](Phase phase) { return hit[std::size_t(phase)] == 0; });
-    ++hit[std::size_t(kill_once(amp, killer, history, wanted))];
+  for (; (kills < planned || missed() != kPhases.end()) && kills < 5 * planned && !HasFailure(); ++kills) {
+    base::Segment segment = base::Segment::create(ranks);
+    const int memory = segment.fd();
+    const Blow blow = kills < planned ? blows.next() : blows.in(*missed());
+    const Phase phase = kill_once(segment, amp, blow, blows.victim(ranks));
+    ++hit[std::size_t(phase)];
+    segment = base::next_generation(std::move(segment), ranks);
+    EXPECT_EQ(segment.fd(), memory) << "all are dead: the memory stays";
+    const std::uint64_t step = committed_in(segment).step;
+    ASSERT_LT(step + kFurther, history.steps());
+    EXPECT_TRUE(goes_on(segment, amp, history, step, step + kFurther))
+        << "after a death in '" << base::to_string(phase) << "'";
   }
   std::cout << kills << " kills:";
   for (int phase = 0; phase < base::kPhases; ++phase)
     std::cout << ' ' << base::to_string(Phase(phase)) << ' ' << hit[std::size_t(phase)];
   std::cout << '\n';
-  EXPECT_FALSE(missing()) << "some phase was never hit";
+  EXPECT_EQ(missed(), kPhases.end()) << "never hit: " << base::to_string(*missed());
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a process was left behind";
+}
+
+// modify() is a step like any other to whoever dies in it.
+TEST(KillInModify, LeavesTheCommittedState) {
+  const History history(Amp::none, 10);
+  for (const int ranks : {1, 2}) {
+    base::Segment segment = base::Segment::create(ranks);
+    for (const pid_t pid : start_ranks(segment, [&](auto group) {
+           support::SmallJob job = disturbed_job(Amp::none, 10);
+           job.after_step = [](parallel::Engine& engine) {
+             if (engine.steps() != 3) return;
+             engine.modify([&] {
+               for (const at::Tensor& weight : engine.module().parameters()) weight.fill_(7);
+               kill(getpid(), SIGKILL);
+             });
+           };
+           try {
+             run_small_job(group, job);
+           } catch (const GroupAborted&) {
+             return kAbortedCode;
+           }
+           return 0;
+         }))
+      EXPECT_TRUE(wait_for(pid));
+    segment = base::next_generation(std::move(segment), ranks);
+    EXPECT_EQ(committed_in(segment).step, 3u);
+    EXPECT_TRUE(goes_on(segment, Amp::none, history, 3, 6));
+  }
+}
+
+class Resize : public testing::TestWithParam<Amp> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, Resize, testing::Values(Amp::none, Amp::bf16),
+                         [](const auto& tested) { return tested.param == Amp::none ? "Float32" : "BFloat16"; });
+
+// One job, killed again and again; each generation has another number of ranks.
+TEST_P(Resize, RestartsWithMoreAndFewerRanksGoOn) {
+  const int restarts = std::max(6, support::planned_kills() / 3);
+  constexpr std::uint64_t last_step = 2;
+  const History history(GetParam(), std::uint64_t(restarts) * (last_step + kSlack + 2) + 2);
+  Blows blows(last_step);
+  int ranks = 2;
+  base::Segment segment = base::Segment::create(ranks);
+  for (int i = 0; i < restarts && !HasFailure(); ++i) {
+    kill_once(segment, GetParam(), blows.next(), blows.victim(ranks), committed_in(segment).step);
+    ranks = 1 + (ranks + blows.victim(2)) % support::kDisturbedShards;  // one of the two others
+    segment = base::next_generation(std::move(segment), ranks);
+    const std::uint64_t step = committed_in(segment).step;
+    ASSERT_LT(step + 1, history.steps());
+    ASSERT_TRUE(goes_on(segment, GetParam(), history, step, step + 1)) << "restart " << i;
+    segment = base::next_generation(std::move(segment), ranks);
+  }
+  std::cout << restarts << " restarts, " << committed_in(segment).step << " steps\n";
+}
+
+// The window that no look at a generation closes: a rank that is stopped in the middle of writing a buffer.
+TEST(Fence, ARankStoppedInTheUpdateCannotTouchTheNextGeneration) {
+  const History history(Amp::none, 60);
+  for (const int ranks : {1, 2}) {
+    base::Segment segment = base::Segment::create(ranks);
+    const base::Segment watched = base::Segment::open(segment.path(), ranks);
+    const Blow stop{.step = 3, .ambush = {.phase = Phase::update, .instructions = 300, .signal = SIGSTOP}};
+    const std::vector<pid_t> old = start_ranks(segment, [&](auto group) {
+      support::SmallJob job = disturbed_job(Amp::none, 1'000'000);
+      job.after_step = [&](parallel::Engine& engine) {
+        if (group->rank() == 0) lie_in_wait(stop, engine);
+      };
+      try {
+        run_small_job(group, job);
+      } catch (const GroupAborted& aborted) {
+        const bool told = std::string(aborted.what()).find("attempt that is over") != std::string::npos;
+        return told ? kAbortedCode : 1;
+      }
+      return 0;
+    });
+    int status = 0;
+    ASSERT_EQ(waitpid(old[0], &status, WUNTRACED), old[0]);
+    ASSERT_TRUE(WIFSTOPPED(status));
+    for (std::size_t rank = 1; rank < old.size(); ++rank) kill(old[rank], SIGKILL);
+    for (std::size_t rank = 1; rank < old.size(); ++rank) EXPECT_TRUE(wait_for(old[rank]));
+    segment = base::next_generation(std::move(segment), ranks);
+    EXPECT_EQ(committed_in(segment).step, 3u);
+    EXPECT_TRUE(goes_on(segment, Amp::none, history, 3, 5));
+    // It wakes up, writes its buffer and votes, while the others go on from where they are.
+    kill(old[0], SIGCONT);
+    segment = base::next_generation(std::move(segment), ranks);
+    EXPECT_TRUE(goes_on(segment, Amp::none, history, 5, 30));
+    EXPECT_TRUE(exited_with(wait_for(old[0]), kAbortedCode));
+    EXPECT_EQ(committed_in(watched).step, 3u) << "it has committed a step of its own";
+    segment = base::next_generation(std::move(segment), ranks);
+    EXPECT_TRUE(goes_on(segment, Amp::none, history, 30, 33));
+  }
 }
 
 }  // namespace

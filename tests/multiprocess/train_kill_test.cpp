@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/base/segment.h"
 #include "tests/support/train_run.h"
 #include "tests/support/wait_until.h"
 
@@ -51,6 +52,44 @@ class TrainKill : public ::testing::Test {
         return pid;
     }
     throw std::runtime_error("no process of rank " + std::to_string(rank));
+  }
+
+  // Kills the only worker in an update after its second step; returns where its shared memory is, which is another
+  // place for each attempt.
+  static std::string kill_in_update(const Job& job, const std::string& last_memory) {
+    pid_t worker = 0;
+    std::string memory;
+    wait_until([&] {
+      for (const pid_t pid : job.living())
+        if (const std::string found = variable(pid, "LOCKSTEP_SEGMENT"); !found.empty() && found != last_memory) {
+          worker = pid;
+          memory = found;
+        }
+      return worker != 0;
+    });
+    const base::Segment segment = base::Segment::open(memory, 1);
+    const base::RankWords& words = segment.control().ranks[0];
+    const auto in_update = [&] {
+      return base::has_joined(words, segment.control().generation) && words.step.load() > 2 &&
+             base::Phase(words.phase.load()) == base::Phase::update;
+    };
+    wait_until([&] {
+      for (int look = 0; look < 1'000'000 && !in_update();) ++look;
+      if (!in_update()) return false;
+      kill(worker, SIGSTOP);
+      wait_until([&] { return testing::process_state(worker) != 'R' && testing::process_state(worker) != 'S'; });
+      if (in_update()) return true;
+      kill(worker, SIGCONT);
+      return false;
+    });
+    kill(worker, SIGKILL);
+    return memory;
+  }
+
+  static std::string variable(pid_t pid, const std::string& name) {
+    const std::string environment = '\0' + testing::read_file("/proc/" + std::to_string(pid) + "/environ");
+    const std::size_t at = environment.find('\0' + name + '=');
+    return at == std::string::npos ? "" : environment.substr(at + name.size() + 2).c_str();
   }
 
   void wait_for_steps(const Job& job) const {
@@ -161,6 +200,30 @@ TEST_F(TrainKill, TheFirstExampleTakesAThousandStepsWhateverIsKilled) {
     return;
   }
   FAIL() << "no worker could be killed in time";
+}
+
+// A worker that is alone is killed in the middle of writing a buffer; the agent holds what it leaves.
+TEST_F(TrainKill, AloneAndKilledInTheUpdateTheSameBitsAsUndisturbed) {
+  const auto train = [&](const std::string& run, std::vector<std::string> more) {
+    std::vector<std::string> all = {"--dataset",    "mnist", "--data-path",  set_,   "--model",      "mlp",
+                                    "--opt",        "adam",  "--lr",         "1e-3", "--epochs",     "100",
+                                    "--batch-size", "25",    "--print-freq", "1",    "--output-dir", folder_.file(run)};
+    all.insert(all.end(), more.begin(), more.end());
+    return testing::train_command(By::lockstep, 1, all);
+  };
+  Job calm(train("calm", {}));
+  ASSERT_EQ(calm.wait(), 0) << calm.err();
+
+  Job job(train("run", {"--max-restarts", "2"}));
+  std::string before;
+  for (const int restart : {1, 2}) {
+    before = kill_in_update(job, before);
+    wait_until([&] { return job.err().find("restart " + std::to_string(restart) + " of 2") != std::string::npos; });
+  }
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), ContainsRegex("step [0-9]+, update"));
+  EXPECT_EQ(testing::weights_hash(testing::read_file(folder_.file("run/metrics.jsonl"))),
+            testing::weights_hash(testing::read_file(folder_.file("calm/metrics.jsonl"))));
 }
 
 TEST_F(TrainKill, CtrlC) {

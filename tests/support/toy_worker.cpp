@@ -5,6 +5,8 @@
 //   close             the same, after having closed all its descriptors
 //   die               rank 1 is killed in the update of step 17, the others wait for it
 //   die-once          the same in the first attempt; all leave together in the next
+//   outlive           in the first attempt says "joined", stays until the next has begun, and says how its next barrier
+//                     went; in the next says its attempt
 //   fail CODE         rank 1 fails with that exit code and tells it slowly, as under load
 
 #include <sys/syscall.h>
@@ -18,7 +20,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/member.h"
+#include "lockstep/base/node.h"
 #include "lockstep/rendezvous/segment_exchange.h"
 
 namespace {
@@ -27,7 +29,33 @@ using namespace lockstep;
 
 void close_everything() { syscall(SYS_close_range, 0U, ~0U, 0U); }
 
+// Whether the condition came true in time.
+template <class Ready>
+bool in_time(Ready&& ready) {
+  for (int i = 0; i < 4000 && !ready(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return ready();
+}
+
+int outlive(base::Member& member) {
+  if (member.generation() > 1) {
+    member.barrier();
+    std::printf("rank %d of %d, attempt %u\n", member.rank(), member.size(), unsigned(member.generation()));
+    return kExitDone;
+  }
+  std::puts("joined");
+  std::fflush(stdout);
+  if (!in_time([&] { return member.page().generation.load() != member.generation(); })) return kExitFailure;
+  try {
+    member.barrier();
+    std::puts("passed");
+  } catch (const Error& error) {
+    std::printf("refused: %s\n", error.what());
+  }
+  return kExitDone;
+}
+
 int work(base::Member& member, const std::string& task, int code) {
+  if (task == "outlive") return outlive(member);
   member.barrier();
   member.set_step(17);
   member.set_phase(base::Phase::update);
@@ -52,9 +80,9 @@ int main(int argc, char** argv) {
   const std::string task = argc > 1 ? argv[1] : "meet";
   try {
     const rendezvous::Place place = rendezvous::place_from_environment();
-    const base::Segment segment = rendezvous::share_segment(place, std::chrono::seconds(20));
-    base::Member member(segment.control(), place.local_rank, std::chrono::seconds(20));
-    return work(member, task, argc > 2 ? std::atoi(argv[2]) : 1);
+    base::Node node(rendezvous::share_segment(place, std::chrono::seconds(20)), place.local_rank,
+                    std::chrono::seconds(20));
+    return work(node.member, task, argc > 2 ? std::atoi(argv[2]) : 1);
   } catch (const std::exception& error) {
     return exit_code(error);  // quiet: the rank that failed first speaks
   }

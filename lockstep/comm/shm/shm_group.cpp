@@ -74,8 +74,10 @@ void ShmGroup::meet(const CollectiveNote& note, Fill&& fill) {
   Post& mine = staging_.post(rank(), post_);
   mine.note = note;
   fill(mine.payload);
-  mine.mark.store(mark, std::memory_order_seq_cst);
-  node_.member.meet([&](int peer) { return staging_.post(peer, post_).mark.load(std::memory_order_seq_cst) < mark; });
+  base::advance(mine.mark, mark);
+  node_.member.meet([&](int peer) {
+    return !base::has_reached(staging_.post(peer, post_).mark.load(std::memory_order_seq_cst), mark);
+  });
   check_notes(note, post_);
 }
 
@@ -334,7 +336,7 @@ Region ShmGroup::make_region(std::size_t bytes) {
   if (rank() == 0) {
     try {
       made = base::Segment::create(size());
-      const std::size_t offset = made->grow(whole);
+      const std::size_t offset = made->grow(base::Part::tensors, whole);
       message = {getpid(), made->fd(), offset};
     } catch (const UsageError&) {
       broadcast(words, 0);

@@ -3,21 +3,18 @@
 namespace lockstep::comm {
 
 Staging::Staging(base::Node& node) {
-  // Always the first region after the control page, so its place needs no announcement. A
-  // later generation finds it made.
-  constexpr std::size_t edge = std::size_t(2) << 20;
-  constexpr std::size_t offset = (base::kControlBytes + edge - 1) / edge * edge;
   const std::size_t bytes = std::size_t(node.member.size()) * kArea;
-  if (node.member.rank() == 0 && node.segment.control().bytes.load() <= base::kControlBytes) {
+  // A later generation finds it made: what is left in it has the marks of its generation.
+  if (node.member.rank() == 0 && node.segment.extent(base::Part::staging).bytes < bytes) {
     try {
-      node.segment.grow(bytes);
+      node.segment.grow(base::Part::staging, bytes);
     } catch (const Error& error) {
       node.member.fail(error.what(), exit_code(error));
       throw;
     }
   }
   node.member.barrier();
-  mapping_ = node.segment.map(offset, bytes, base::Access::read_write);
+  mapping_ = node.segment.map(node.segment.extent(base::Part::staging).offset, bytes, base::Access::read_write);
 }
 
 }  // namespace lockstep::comm

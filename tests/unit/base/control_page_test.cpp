@@ -30,7 +30,8 @@ TEST(Mark, OrdersByGenerationThenCount) {
 
 TEST(Commit, PacksStepAndBuffer) {
   const Commit commit{.step = 123456789, .buffer = 2};
-  EXPECT_EQ(Commit::unpack(commit.pack()), commit);
+  EXPECT_EQ(Commit::unpack(commit.pack(7)), commit);
+  EXPECT_EQ(mark_generation(commit.pack(7)), 7u);
 }
 
 TEST(ControlPage, RefusesImpossibleWorlds) {
@@ -51,28 +52,28 @@ TEST(ControlPage, CheckNamesWhatDiffers) {
 
 TEST(Abort, TheFirstFailureStays) {
   Page p;
-  EXPECT_FALSE(is_aborted(p.page));
-  EXPECT_TRUE(raise_abort(p.page, {.rank = 2, .step = 9, .phase = "vote", .cause = "lightning", .exit_code = 137}));
-  EXPECT_FALSE(raise_abort(p.page, {.rank = 0, .cause = "rank 2 is gone"}));
-  EXPECT_TRUE(is_aborted(p.page));
-  const Failure failure = read_failure(p.page);
+  EXPECT_FALSE(is_aborted(p.page, 1));
+  EXPECT_TRUE(raise_abort(p.page, 1, {.rank = 2, .step = 9, .phase = "vote", .cause = "lightning", .exit_code = 137}));
+  EXPECT_FALSE(raise_abort(p.page, 1, {.rank = 0, .cause = "rank 2 is gone"}));
+  EXPECT_TRUE(is_aborted(p.page, 1));
+  const Failure failure = read_failure(p.page, 1);
   EXPECT_EQ(failure.to_string(), "rank 2, step 9, vote: lightning");
   EXPECT_EQ(failure.exit_code, 137);
 }
 
 TEST(Abort, LongCausesAreCutNotOverrun) {
   Page p;
-  raise_abort(p.page, {.rank = 1, .phase = std::string(500, 'p'), .cause = std::string(5000, 'c')});
-  EXPECT_EQ(read_failure(p.page).cause.size(), sizeof(ErrorSlot::cause) - 1);
-  EXPECT_EQ(read_failure(p.page).phase.size(), sizeof(ErrorSlot::phase) - 1);
+  raise_abort(p.page, 1, {.rank = 1, .phase = std::string(500, 'p'), .cause = std::string(5000, 'c')});
+  EXPECT_EQ(read_failure(p.page, 1).cause.size(), sizeof(ErrorSlot::cause) - 1);
+  EXPECT_EQ(read_failure(p.page, 1).phase.size(), sizeof(ErrorSlot::phase) - 1);
 }
 
 TEST(Abort, AWriterThatDiedHalfwayStillAborts) {
   Page p;
-  p.page.error.claim.store(1);
-  EXPECT_FALSE(raise_abort(p.page, {.rank = 0, .cause = "second"}));
-  EXPECT_TRUE(is_aborted(p.page));
-  EXPECT_NE(read_failure(p.page).cause, "second");
+  p.page.error.state.store(make_mark(1, std::uint64_t(ErrorSlot::State::claimed)));
+  EXPECT_FALSE(raise_abort(p.page, 1, {.rank = 0, .cause = "second"}));
+  EXPECT_TRUE(is_aborted(p.page, 1));
+  EXPECT_NE(read_failure(p.page, 1).cause, "second");
 }
 
 TEST(Commit, WithoutAVoteTheOldStepStays) {
@@ -80,18 +81,18 @@ TEST(Commit, WithoutAVoteTheOldStepStays) {
   ControlPage& page = p.page;
   page.state_buffers.store(2);
   page.ranks[0].vote.store(make_mark(1, 5));
-  EXPECT_FALSE(try_commit(page, 5));
+  EXPECT_FALSE(try_commit(page, 1, 5));
   EXPECT_EQ(Commit::unpack(page.commit.load()).step, 0u);
   // A vote of an older generation, or for another step, is none.
   page.ranks[1].vote.store(make_mark(0, 5));
-  EXPECT_FALSE(try_commit(page, 5));
+  EXPECT_FALSE(try_commit(page, 1, 5));
   page.ranks[1].vote.store(make_mark(1, 4));
-  EXPECT_FALSE(try_commit(page, 5));
+  EXPECT_FALSE(try_commit(page, 1, 5));
   // The last vote rolls forward, whoever looks; looking again changes nothing.
   page.ranks[1].vote.store(make_mark(1, 5));
-  EXPECT_TRUE(try_commit(page, 5));
+  EXPECT_TRUE(try_commit(page, 1, 5));
   EXPECT_EQ(Commit::unpack(page.commit.load()), (Commit{5, 1}));
-  EXPECT_TRUE(try_commit(page, 5));
+  EXPECT_TRUE(try_commit(page, 1, 5));
   EXPECT_EQ(Commit::unpack(page.commit.load()), (Commit{5, 1}));
 }
 
@@ -111,11 +112,84 @@ TEST(Commit, TheAgentRollsForwardWhatAllHadVotedFor) {
 
 TEST(Generation, TheNextOneStartsClean) {
   Page p;
-  raise_abort(p.page, {.rank = 0, .cause = "old"});
-  next_generation(p.page);
-  EXPECT_FALSE(is_aborted(p.page));
-  EXPECT_TRUE(raise_abort(p.page, {.rank = 1, .cause = "new"}));
-  EXPECT_EQ(read_failure(p.page).cause, "new");
+  raise_abort(p.page, 1, {.rank = 0, .cause = "old"});
+  next_generation(p.page, 3);
+  EXPECT_FALSE(is_aborted(p.page, 2));
+  EXPECT_TRUE(raise_abort(p.page, 2, {.rank = 1, .cause = "new"}));
+  EXPECT_EQ(read_failure(p.page, 2).cause, "new");
+}
+
+TEST(Generation, CommitsFirstWhatAllHadVotedFor) {
+  Page p(1);
+  p.page.state_buffers.store(2);
+  p.page.ranks[0].vote.store(make_mark(1, 1));
+  next_generation(p.page, 1);
+  EXPECT_EQ(Commit::unpack(p.page.commit.load()), (Commit{1, 1}));
+}
+
+TEST(Generation, TheLastOneIsAbortedAndCannotAbortThisOne) {
+  Page p;
+  next_generation(p.page, 3);
+  EXPECT_TRUE(is_aborted(p.page, 1));
+  EXPECT_FALSE(raise_abort(p.page, 1, {.rank = 0, .cause = "late"}));
+  EXPECT_FALSE(is_aborted(p.page, 2));
+  EXPECT_NE(read_failure(p.page, 1).cause.find("attempt that is over"), std::string::npos);
+  EXPECT_TRUE(raise_abort(p.page, 2, {.rank = 1, .cause = "mine"}));
+  EXPECT_FALSE(raise_abort(p.page, 1, {.rank = 0, .cause = "later still"}));
+  EXPECT_TRUE(is_aborted(p.page, 2));
+  EXPECT_EQ(read_failure(p.page, 2).cause, "mine");
+}
+
+TEST(Generation, TheLastOneCommitsNothingWhoeverHasVoted) {
+  Page p(2);
+  ControlPage& page = p.page;
+  page.state_buffers.store(2);
+  page.ranks[0].vote.store(make_mark(1, 1));
+  next_generation(page, 2);
+  page.ranks[1].vote.store(make_mark(1, 1));  // a process that was late
+  EXPECT_FALSE(try_commit(page, 1, 1));
+  EXPECT_EQ(Commit::unpack(page.commit.load()), Commit{});
+  // Nor by the votes of this one.
+  for (RankWords& words : page.ranks) words.vote.store(make_mark(2, 1));
+  EXPECT_FALSE(try_commit(page, 1, 1));
+  EXPECT_EQ(Commit::unpack(page.commit.load()), Commit{});
+  EXPECT_TRUE(try_commit(page, 2, 1));
+  EXPECT_FALSE(try_commit(page, 1, 1)) << "the step is another generation's";
+}
+
+TEST(Generation, WordsAreMovedForwardOnly) {
+  std::atomic<Mark> word{make_mark(2, 5)};
+  EXPECT_FALSE(advance(word, make_mark(1, 9)));
+  EXPECT_FALSE(advance(word, make_mark(2, 5)));
+  EXPECT_EQ(word.load(), make_mark(2, 5));
+  EXPECT_TRUE(advance(word, make_mark(2, 6)));
+  EXPECT_TRUE(advance(word, make_mark(3, 0)));
+  EXPECT_FALSE(has_reached(word.load(), make_mark(2, 6))) << "a later generation is not an arrival in this one";
+}
+
+TEST(Generation, RanksThatAreGoneOrNewDoNotMatter) {
+  Page p(3);
+  ControlPage& page = p.page;
+  page.state_buffers.store(2);
+  for (int rank : {0, 1, 2}) page.ranks[rank].vote.store(make_mark(1, 7));
+  next_generation(page, 2);  // commits step 7
+  EXPECT_EQ(Commit::unpack(page.commit.load()).step, 7u);
+  page.ranks[0].vote.store(make_mark(2, 8));
+  page.ranks[1].vote.store(make_mark(2, 8));
+  EXPECT_TRUE(try_commit(page, 2, 8)) << "waits for a rank that is gone";
+  next_generation(page, 4);
+  for (int rank : {0, 1, 2}) page.ranks[rank].vote.store(make_mark(3, 9));
+  EXPECT_FALSE(try_commit(page, 3, 9)) << "takes a new rank's empty word for a vote";
+  page.ranks[3].vote.store(make_mark(3, 9));
+  EXPECT_TRUE(try_commit(page, 3, 9));
+  EXPECT_THROW(next_generation(page, 0), UsageError);
+  EXPECT_THROW(next_generation(page, kMaxLocalRanks + 1), UsageError);
+}
+
+TEST(Extent, IsOneWord) {
+  const Extent extent{.offset = 6 * Extent::kUnit, .bytes = (std::size_t(1) << 40) + Extent::kUnit};
+  EXPECT_EQ(Extent::unpack(extent.pack()), extent);
+  EXPECT_EQ(Extent::unpack(0).bytes, 0u);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST(Member, ARankThatLeavesAfterItsLastBarrierIsNoFailure) {
     run_ranks(segment, 4, [&](Member& member) {
       for (int i = 0; i < 3; ++i) member.barrier();
     });
-    EXPECT_FALSE(is_aborted(segment.control()));
+    EXPECT_FALSE(is_aborted(segment.control(), 1));
   }
 }
 
@@ -126,7 +126,7 @@ TEST(Member, AnOldGenerationsArrivalsDoNotCount) {
   run_ranks(segment, 2, [](Member& member) {
     for (int i = 0; i < 5; ++i) member.barrier();
   });
-  next_generation(segment.control());
+  next_generation(segment.control(), 2);
   std::atomic<int> passed{0};
   run_ranks(segment, 2, [&](Member& member) {
     if (member.rank() == 1) {
@@ -144,7 +144,7 @@ TEST(Member, ASeatIsTakenOnce) {
   Member member(segment.control(), 0);
   EXPECT_THROW(Member(segment.control(), 0), UsageError);
   member.barrier();
-  EXPECT_FALSE(is_aborted(segment.control()));
+  EXPECT_FALSE(is_aborted(segment.control(), 1));
 }
 
 TEST(Member, FailWakesSleepersAtOnce) {
@@ -162,6 +162,97 @@ TEST(Member, FailWakesSleepersAtOnce) {
     EXPECT_EQ(error.failure().cause, "disk full");
   }
   failing.join();
+}
+
+// One rank of an ended generation, and both of the next one.
+struct Stale {
+  Segment segment = Segment::create(2);
+  std::unique_ptr<Member> old_zero, old_one, zero, one;
+  Stale() {
+    join(old_zero, old_one);
+    next_generation(segment.control(), 2);
+    join(zero, one);
+  }
+  void join(std::unique_ptr<Member>& first, std::unique_ptr<Member>& second) {
+    std::thread other([&] { second = std::make_unique<Member>(segment.control(), 1, 10s); });
+    first = std::make_unique<Member>(segment.control(), 0, 10s);
+    other.join();
+  }
+};
+
+TEST(MemberFence, AStaleRankDoesNotPassTheNewGenerationsBarrier) {
+  Stale t;
+  std::thread peer([&] {
+    for (int i = 0; i < 3; ++i) t.one->barrier();
+  });
+  for (int i = 0; i < 3; ++i) t.zero->barrier();
+  peer.join();
+  EXPECT_THROW(t.old_zero->barrier(), GroupAborted);
+  EXPECT_THROW(t.old_zero->check_abort(), GroupAborted);
+  // Nor when it has looked for the abort before the generation moved.
+  const Mark mark = make_mark(t.old_zero->generation(), 1);
+  const auto missing = [&](int peer) { return !has_reached(t.segment.control().ranks[peer].arrived.load(), mark); };
+  EXPECT_THROW(t.old_zero->meet(missing), GroupAborted);
+  EXPECT_FALSE(is_aborted(t.segment.control(), 2));
+}
+
+TEST(MemberFence, AStaleRanksEndAndFailuresAreNobodys) {
+  Stale t;
+  EXPECT_FALSE(t.old_zero->fail("late"));
+  t.old_zero.reset();
+  t.old_one.reset();
+  EXPECT_FALSE(is_aborted(t.segment.control(), 2));
+  EXPECT_EQ(t.segment.control().ranks[0].seat.load(), make_mark(2, Seat::joined));
+  std::thread peer([&] { t.one->barrier(); });
+  t.zero->barrier();
+  peer.join();
+}
+
+TEST(MemberFence, AStaleArrivalIsNotWrittenOverANewOne) {
+  Stale t;
+  RankWords& words = t.segment.control().ranks[0];
+  std::thread peer([&] { t.one->barrier(); });
+  t.zero->barrier();
+  peer.join();
+  const Mark arrived = words.arrived.load();
+  EXPECT_THROW(t.old_zero->barrier(), GroupAborted);
+  EXPECT_FALSE(advance(words.arrived, make_mark(1, 1000)));
+  EXPECT_EQ(words.arrived.load(), arrived);
+}
+
+TEST(MemberFence, AChildThatARankForkedIsNotTheRank) {
+  Segment segment = Segment::create(1);
+  auto member = std::make_unique<Member>(segment.control(), 0, 10s);
+  const pid_t child = fork();
+  if (child == 0) {
+    int wrong = 0;
+    try {
+      member->barrier();
+      wrong |= 1;
+    } catch (const UsageError&) {
+    }
+    if (member->fail("the child's own trouble")) wrong |= 2;
+    member.reset();
+    _exit(wrong);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(is_aborted(segment.control(), 1));
+  EXPECT_EQ(segment.control().ranks[0].seat.load(), make_mark(1, Seat::joined));
+  member->barrier();
+}
+
+// Two words for each, 512 posts: what a machine of today has cores for.
+TEST(Member, AsManyRanksAsAMachineHas) {
+  Segment segment = Segment::create(kMaxLocalRanks);
+  std::atomic<int> passed{0};
+  run_ranks(segment, kMaxLocalRanks, [&](Member& member) {
+    member.barrier();
+    passed.fetch_add(1);
+  });
+  EXPECT_EQ(passed.load(), kMaxLocalRanks);
+  EXPECT_GE(kMaxLocalRanks, 512);
 }
 
 }  // namespace

@@ -167,13 +167,13 @@ TEST(WhereaboutsOf, OnlyRanksThatJoinedThisGeneration) {
   EXPECT_FALSE(whereabouts(page, 0).has_value());
   EXPECT_FALSE(whereabouts(page, -1).has_value());
   EXPECT_FALSE(whereabouts(page, 2).has_value());
-  page.ranks[0].generation.store(1);
+  page.ranks[0].seat.store(make_mark(1, base::Seat::joined));
   page.ranks[0].step.store(17);
   page.ranks[0].phase.store(std::uint32_t(base::Phase::update));
   ASSERT_TRUE(whereabouts(page, 0).has_value());
   EXPECT_EQ(whereabouts(page, 0)->step, 17u);
   EXPECT_EQ(whereabouts(page, 0)->phase, "update");
-  base::next_generation(page);
+  base::next_generation(page, 2);
   EXPECT_FALSE(whereabouts(page, 0).has_value());
 }
 

@@ -94,6 +94,8 @@ TEST(Layout, TheFingerprintSeesEveryDifference) {
   EXPECT_EQ(example().fingerprint(), base);
   EXPECT_NE(example({.shards = 4, .optimizer_arrays = 2}).fingerprint(), base);
   EXPECT_NE(example({.shards = 3, .optimizer_arrays = 1}).fingerprint(), base);
+  // One state, however many buffers take turns in holding it.
+  EXPECT_EQ(example({.shards = 3, .optimizer_arrays = 2, .state_buffers = 3}).fingerprint(), base);
   TensorSpec a = spec("a", {5, 7});
   EXPECT_NE(fingerprint(spec("A", {5, 7})), fingerprint(a));
   EXPECT_NE(fingerprint(spec("a", {7, 5})), fingerprint(a));

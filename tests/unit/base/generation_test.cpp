@@ -1,0 +1,160 @@
+#include "lockstep/base/generation.h"
+
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <functional>
+
+#include "lockstep/base/node.h"
+
+namespace lockstep::base {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A process that runs until it is killed, or until it ends by itself.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& body) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      body();
+      [[maybe_unused]] const ssize_t said = write(ends[1], "x", 1);
+      for (;;) pause();
+    }
+    close(ends[1]);
+    char ready = 0;
+    ready_ = read(ends[0], &ready, 1) == 1;
+    close(ends[0]);
+  }
+  ~Child() { end(); }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  bool is_ready() const { return ready_; }
+
+ private:
+  pid_t pid_ = 0;
+  bool ready_ = false;
+};
+
+// A segment with a state of one float, committed as step 3 in buffer 1.
+Segment with_state(float value) {
+  Segment segment = Segment::create(1);
+  const std::size_t offset = segment.grow(Part::state, sizeof(float));
+  std::memcpy(segment.map(offset, sizeof value, Access::read_write).data(), &value, sizeof value);
+  ControlPage& page = segment.control();
+  page.state_buffers.store(2);
+  page.state_fingerprint.store(77);
+  page.commit.store(Commit{3, 1}.pack(1));
+  return segment;
+}
+
+float value_in(const Segment& segment) {
+  float value = 0;
+  const Mapping mapping = segment.map(segment.extent(Part::state).offset, sizeof value, Access::read_only);
+  std::memcpy(&value, mapping.data(), sizeof value);
+  return value;
+}
+
+void expect_state(const Segment& segment, std::uint32_t generation) {
+  const ControlPage& page = segment.control();
+  EXPECT_EQ(page.generation.load(), generation);
+  EXPECT_EQ(page.commit.load(), (Commit{3, 1}.pack(generation)));
+  EXPECT_EQ(page.state_buffers.load(), 2u);
+  EXPECT_EQ(page.state_fingerprint.load(), 77u);
+  EXPECT_FALSE(is_aborted(page, generation));
+}
+
+TEST(NextGeneration, KeepsTheMemoryWhenNobodyHoldsIt) {
+  Segment segment = with_state(4.5f);
+  const int fd = segment.fd();
+  {
+    Child rank([&] { new Node(Segment::open(segment.path(), 1), 0, 10s); });
+    ASSERT_TRUE(rank.is_ready());
+    EXPECT_TRUE(segment.is_held());
+  }
+  EXPECT_FALSE(segment.is_held()) << "a dead process holds the segment";
+  segment = next_generation(std::move(segment), 2);
+  EXPECT_EQ(segment.fd(), fd);
+  EXPECT_EQ(segment.control().local_world, 2);
+  expect_state(segment, 2);
+  EXPECT_EQ(value_in(segment), 4.5f);
+}
+
+TEST(NextGeneration, LeavesTheOldMemoryToAProcessThatHoldsIt) {
+  Segment segment = with_state(4.5f);
+  Segment watched = Segment::open(segment.path(), 1);  // without holding it
+  EXPECT_FALSE(segment.is_held());
+  // Its mapping is what counts, not its descriptor: a daemon closes those that it does not know.
+  Child rank([&] {
+    auto* node = new Node(Segment::open(segment.path(), 1), 0, 10s);
+    ::close(node->segment.fd());
+  });
+  ASSERT_TRUE(rank.is_ready());
+  segment = next_generation(std::move(segment), 1);
+  expect_state(segment, 2);
+  EXPECT_EQ(value_in(segment), 4.5f);
+  // Whatever the old process still writes, nobody sees.
+  const float late = 9;
+  std::memcpy(watched.map(watched.extent(Part::state).offset, sizeof late, Access::read_write).data(), &late,
+              sizeof late);
+  EXPECT_EQ(value_in(segment), 4.5f);
+  EXPECT_TRUE(is_aborted(watched.control(), 1));
+  EXPECT_FALSE(try_commit(watched.control(), 1, 4));
+  rank.end();
+  segment = next_generation(std::move(segment), 1);
+  expect_state(segment, 3);
+  EXPECT_EQ(value_in(segment), 4.5f);
+}
+
+TEST(NextGeneration, AForkedChildHoldsToo) {
+  Segment segment = with_state(1);
+  int gate[2];
+  ASSERT_EQ(pipe(gate), 0);
+  Child rank([&] {
+    new Node(Segment::open(segment.path(), 1), 0, 10s);
+    if (fork() != 0) return;
+    close(gate[1]);
+    char byte = 0;
+    [[maybe_unused]] const ssize_t got = read(gate[0], &byte, 1);  // until the test is over
+    _exit(0);
+  });
+  ASSERT_TRUE(rank.is_ready());
+  rank.end();
+  EXPECT_TRUE(segment.is_held()) << "the child can write where its parent could";
+  close(gate[0]);
+  close(gate[1]);
+}
+
+TEST(NextGeneration, WithoutAStateThereIsNothingToCopy) {
+  Segment segment = Segment::create(1);
+  segment.grow(Part::state, 1);  // never filled
+  Child rank([&] { new Node(Segment::open(segment.path(), 1), 0, 10s); });
+  ASSERT_TRUE(rank.is_ready());
+  segment = next_generation(std::move(segment), 3);
+  EXPECT_EQ(segment.extent(Part::state).bytes, 0u);
+  EXPECT_EQ(segment.control().local_world, 3);
+}
+
+TEST(NextGeneration, WhoWasInvitedToTheLastOneFindsNoSeat) {
+  Segment segment = Segment::create(1);
+  const std::string late = segment.invitation();
+  segment = next_generation(std::move(segment), 1);
+  EXPECT_THROW(Node(Segment::open(late, 1), 0, 10s), Error);
+  const Node node(Segment::open(segment.invitation(), 1), 0, 10s);
+  EXPECT_EQ(node.member.generation(), 2u);
+}
+
+}  // namespace
+}  // namespace lockstep::base
