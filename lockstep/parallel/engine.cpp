@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "lockstep/base/tree.h"
 #include "lockstep/parallel/fused_state.h"
@@ -129,16 +130,15 @@ ForwardScope::ForwardScope(const Engine& engine)
 
 void Engine::on_gradient(std::size_t parameter) {
   const auto& [name, tensor] = view_.trainable()[parameter];
+  const at::Tensor gradient = std::move(tensor.mutable_grad());  // whatever happens, no .grad stays behind
   const std::optional<int> shard = fused_->session.active();
   if (!shard)
     throw UsageError("data parallel: backward reached '" + name +
                      "' outside a shard; run forward through ddp(...) in training mode");
   fused_->watch.enter();
-  at::Tensor& gradient = tensor.mutable_grad();
   if (!gradient.defined()) return;  // there is none, which check_complete() tells
   fused_->slots.put(*shard, parameter, gradient);
   fused_->session.gradient_came();
-  gradient.reset();
 }
 
 void Engine::discard_gradients() {

@@ -47,6 +47,8 @@ def python_steps(case: dict, weights: torch.Tensor, gradients: torch.Tensor) -> 
     history = []
     for gradient in gradients:
         weights.grad = gradient.clone()
+        if case.get("max_norm"):
+            torch.nn.utils.clip_grad_norm_([weights], case["max_norm"])
         optimizer.step()
         history.append(weights.clone())
     return torch.stack(history)
@@ -56,7 +58,7 @@ def our_steps(case: dict, weights: torch.Tensor, gradients: torch.Tensor) -> tor
     with tempfile.TemporaryDirectory() as folder:
         before, after = pathlib.Path(folder, "before"), pathlib.Path(folder, "after")
         before.write_bytes(torch.cat([weights[None], gradients]).numpy().tobytes())
-        lockstep.probe("optimizer", **case, elements=len(weights), steps=len(gradients), input=str(before),
+        lockstep.probe("optimizer", **{"max_norm": 0.0} | case, elements=len(weights), steps=len(gradients), input=str(before),
                        output=str(after))
         return torch.frombuffer(bytearray(after.read_bytes()), dtype=torch.float32).reshape(gradients.shape)
 
@@ -80,6 +82,17 @@ class OptimizerBits(unittest.TestCase):
                     theirs = python_steps(case, self.weights, self.gradients)
                 different = (ours.view(torch.int32) != theirs.view(torch.int32)).sum(1).tolist()
                 self.assertEqual(different, [0] * STEPS, "weights with other bits, per step")
+
+    def test_clipping_also_where_the_norm_is_not_finite(self):
+        weights, gradients = self.weights[:1024], self.gradients[:2, :1024].clone()
+        for number in (1.0, 1000.0, float("inf"), -float("inf"), float("nan")):
+            for max_norm in (1e-3, 1e9):
+                gradients[0, 77] = number
+                with self.subTest(number=number, max_norm=max_norm):
+                    case = {"name": "sgd", **SGD, "lr": 0.1, "weight_decay": 0.0, "max_norm": max_norm}
+                    torch.testing.assert_close(our_steps(case, weights, gradients),
+                                               python_steps(case, weights, gradients), rtol=1e-5, atol=1e-7,
+                                               equal_nan=True)
 
     def test_torchs_square_root_changes_the_last_bits_only(self):
         for case in cases():

@@ -2,12 +2,14 @@
 //   parity_probe digits|sampler|orders|optimizer|table < request.json
 // Arrays travel in raw files, native byte order.
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -93,8 +95,8 @@ void orders(const json& request) {
   }
 }
 
-// ---- optimizer {"name", options..., "elements", "steps", "input", "output"}: the update of one
-// shard. Input: the weights, then the gradients of each step. Output: the weights after each step.
+// ---- optimizer {"name", options..., "max_norm", "elements", "steps", "input", "output"}: the update of one
+// shard, clipped to max_norm unless it is 0. Input: the weights, then the gradients of each step. Output: the weights after each step.
 
 struct Free {
   void operator()(float* p) const { std::free(p); }
@@ -123,17 +125,24 @@ optim::Rule rule_of(const json& r, std::uint64_t step) {
   throw std::invalid_argument("no optimizer " + name);
 }
 
+float clip(const optim::Arrays& arrays, std::size_t elements, double max_norm) {
+  if (max_norm == 0) return 1;
+  std::vector<double> sums((elements + optim::kBlock - 1) / optim::kBlock);
+  optim::square_sums(arrays, 0, elements, sums.data());
+  return optim::clip_coefficient(max_norm, std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0)));
+}
+
 void optimizer(const json& request) {
   const std::size_t elements = request.at("elements");
   const Block weights = make_block(elements), gradient = make_block(elements);
   const Block state[] = {make_block(elements), make_block(elements)};
   const void* const gradients[] = {gradient.get()};
-  const optim::Arrays arrays{.gradients = gradients,
-                             .shards = 1,
-                             .from_weights = weights.get(),
-                             .from_state = {state[0].get(), state[1].get()},
-                             .to_weights = weights.get(),
-                             .to_state = {state[0].get(), state[1].get()}};
+  optim::Arrays arrays{.gradients = gradients,
+                       .shards = 1,
+                       .from_weights = weights.get(),
+                       .from_state = {state[0].get(), state[1].get()},
+                       .to_weights = weights.get(),
+                       .to_state = {state[0].get(), state[1].get()}};
   std::ifstream input(request.at("input").get<std::string>(), std::ios::binary);
   input.exceptions(std::ios::badbit | std::ios::failbit);
   const auto read = [&](const Block& block) {
@@ -143,6 +152,7 @@ void optimizer(const json& request) {
   read(weights);
   for (std::uint64_t step = 1; step <= request.at("steps"); ++step) {
     read(gradient);
+    arrays.gradient_scale = clip(arrays, elements, request.at("max_norm"));
     optim::update(rule_of(request, step), arrays, 0, elements, elements);
     put(output, weights.get(), elements);
   }
