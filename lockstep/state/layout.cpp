@@ -55,7 +55,6 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
   const Part& last = parts_.back();
   slot_bytes_ =
       array_bytes(last.offset + (elements_ - last.range.begin) * c10::elementSize(last.gradients)) + kRecordBytes;
-  frozen_begin_ = round_up(block_sums() + blocks() * sizeof(double), kPage);
 }
 
 // The parameters stay in their order, their places do not: those with a copy come first, up to a block edge.
@@ -89,6 +88,10 @@ std::size_t Layout::gradient(int shard, std::size_t parameter) const {
   const std::size_t offset = parameters_[parameter].offset;
   if (parameters_[parameter].spec.bf16) return gradients(shard) + offset * kBf16Bytes;
   return gradients(shard) + bf16_elements_ * kBf16Bytes + (offset - bf16_elements_) * sizeof(float);
+}
+
+std::size_t Layout::frozen_area(int number) const {
+  return round_up(block_sums() + blocks() * sizeof(double), kPage) + std::size_t(number) * frozen_bytes_;
 }
 
 Slice Layout::slice(int rank, int ranks) const {

@@ -127,7 +127,7 @@ class Layout {
   /// One double per block of the flat range, for the gradient norm.
   std::size_t block_sums() const { return gradients(options_.shards); }
   std::size_t blocks() const { return (elements_ + kBlock - 1) / kBlock; }
-  std::size_t frozen_area(int number) const { return frozen_begin_ + std::size_t(number) * frozen_bytes_; }
+  std::size_t frozen_area(int number) const;
   std::size_t frozen_bytes() const { return frozen_bytes_; }
   std::size_t total_bytes() const { return frozen_area(options_.state_buffers); }
 
@@ -152,7 +152,6 @@ class Layout {
   std::size_t content_bytes_ = 0;
   std::size_t buffer_bytes_ = 0;
   std::size_t slot_bytes_ = 0;
-  std::size_t frozen_begin_ = 0;
   std::size_t frozen_bytes_ = 0;
 };
 

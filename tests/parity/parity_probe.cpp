@@ -96,7 +96,8 @@ void orders(const json& request) {
 }
 
 // ---- optimizer {"name", options..., "max_norm", "elements", "steps", "input", "output"}: the update of one
-// shard, clipped to max_norm unless it is 0. Input: the weights, then the gradients of each step. Output: the weights after each step.
+// shard, clipped to max_norm unless it is 0. Input: the weights, then the gradients of each step. Output: the weights
+// after each step.
 
 struct Free {
   void operator()(float* p) const { std::free(p); }
