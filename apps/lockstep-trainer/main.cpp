@@ -1,7 +1,6 @@
 // The worker of `lockstep train`: one rank of a run. Started by our agent, torchrun, mpirun,
 // srun, or alone.
 
-#include <c10/util/Exception.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -10,9 +9,9 @@
 #include <string_view>
 
 #include "libtorch.h"
+#include "lockstep/base/message.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
-#include "lockstep/base/text.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/rendezvous/error_file.h"
@@ -25,11 +24,14 @@ using namespace lockstep;
 
 void say(const std::string& text) { base::tell(STDERR_FILENO, "lockstep: error: " + text + "\n"); }
 
-// One line, whatever the names in it; what libtorch throws has its own call stack behind it.
-std::string text_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = of_torch ? of_torch->what_without_backtrace() : error.what();
-  return base::shown(of_torch ? text.substr(0, text.find('\n')) : text);
+// One line, whatever the names in it.
+std::string text_of(const std::exception& error) { return base::line_of(error.what()); }
+
+// The error itself is told elsewhere, on one line.
+void show_call_stack(const std::exception& error) {
+  const std::string_view what = error.what();
+  if (base::call_stacks_wanted() && base::without_call_stack(what).size() < what.size())
+    base::tell(STDERR_FILENO, std::string(what) + "\n");
 }
 
 // For the launcher, which quotes it in its report. `failure` tells where, `error` why.
@@ -56,6 +58,7 @@ int run(const train::Options& options, const comm::World& world) {
     train::Loop(options, world).run();
     return kExitDone;
   } catch (const std::exception& error) {
+    show_call_stack(error);
     const int code = exit_code(error);
     group.abort(text_of(error), code);
     const bool agent_reports = world.place().launcher == "lockstep" && code != kExitUsage;

@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "benchmarks/support/output.h"
+#include "benchmarks/support/program.h"
 #include "benchmarks/support/ranks.h"
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/core_binding.h"
@@ -103,12 +104,7 @@ int main(int argc, char** argv) {
   app.add_option("--largest", options.largest, "MiB of the largest tensor")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return run_program(app, argc, argv, [&] {
     std::cout << run_ranks(options.ranks, 1, [&](const Groups& groups) { return measure(*groups.front(), options); });
-    return kExitDone;
-  } catch (const std::exception& error) {
-    std::cerr << "lockstep-bench-comm: error: " << error.what() << "\n";
-    return exit_code(error);
-  }
+  });
 }

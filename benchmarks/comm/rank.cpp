@@ -10,6 +10,7 @@
 
 #include "benchmarks/comm/gloo_contender.h"
 #include "benchmarks/comm/turns.h"
+#include "benchmarks/support/program.h"
 #include "lockstep/comm/world.h"
 
 namespace {
@@ -79,11 +80,7 @@ int main(int argc, char** argv) {
   app.add_option("--devices", options.gloo.devices, "of Gloo");
   app.add_option("--parts", options.gloo.parts, "all-reduces that a large tensor is cut into for Gloo");
   app.add_flag("--huge", options.gloo.huge, "huge pages for Gloo's tensors");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return run(options);
-  } catch (const std::exception& error) {
-    std::cerr << "lockstep-bench-comm-rank: error: " << error.what() << "\n";
-    return exit_code(error);
-  }
+  int code = kExitDone;
+  const int failed = bench::run_program(app, argc, argv, [&] { code = run(options); });
+  return failed != kExitDone ? failed : code;
 }

@@ -9,6 +9,7 @@
 
 #include "benchmarks/input/input_report.h"
 #include "benchmarks/input/peer_process.h"
+#include "benchmarks/support/program.h"
 #include "lockstep/base/error.h"
 
 namespace {
@@ -106,13 +107,8 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", turns.seconds, "of one turn, about")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--peer", python, "a Python with torchvision: measures its DataLoader beside");
   app.add_flag("--json", json, "every turn's rate, for programs");
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return run_program(app, argc, argv, [&] {
     const InputReport report = measure(options, turns, python);
     std::fputs((json ? to_json(report) : to_text(report)).c_str(), stdout);
-    return kExitDone;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
-    return exit_code(error);
-  }
+  });
 }

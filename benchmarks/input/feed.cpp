@@ -12,6 +12,7 @@
 
 #include "benchmarks/support/machine.h"
 #include "benchmarks/support/output.h"
+#include "benchmarks/support/program.h"
 #include "benchmarks/support/ranks.h"
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/error.h"
@@ -194,13 +195,8 @@ int main(int argc, char** argv) {
   app.add_option("--report", settings.report, "write PATH.md and PATH.json instead of standard output");
   app.add_option("--commit", settings.commit, "what the report names as the measured commit");
   app.add_option("--command", settings.command, "what the report says repeats it; these words unless given");
-  CLI11_PARSE(app, argc, argv);
-  if (settings.command.empty()) settings.command = command_line("lockstep-bench-feed", argc, argv);
-  try {
+  return run_program(app, argc, argv, [&] {
+    if (settings.command.empty()) settings.command = command_line("lockstep-bench-feed", argc, argv);
     run(settings);
-    return kExitDone;
-  } catch (const std::exception& error) {
-    std::cerr << "lockstep-bench-feed: error: " << error.what() << "\n";
-    return exit_code(error);
-  }
+  });
 }

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "benchmarks/support/program.h"
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
@@ -123,8 +124,7 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("-n,--nproc-per-node", processes)->check(CLI::Range(1, 64))->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
+  return run_program(app, argc, argv, [&] {
     const std::string folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
     std::printf("%-52s %10s %10s %10s\n", "", "median ms", "p10 ms", "p90 ms");
     print("lockstep run, workers that do nothing, to its end", 10 * rounds, [&] {
@@ -137,9 +137,5 @@ int main(int argc, char** argv) {
       return to_first_step({folder + "/lockstep", "train", "-n", processes, "--channels-last", "--max-steps", "1",
                             "--print-freq", "1", "--no-eval"});
     });
-    return kExitDone;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
-    return exit_code(error);
-  }
+  });
 }

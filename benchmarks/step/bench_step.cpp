@@ -14,6 +14,7 @@
 #include "benchmarks/step/profile.h"
 #include "benchmarks/step/step_trainer.h"
 #include "benchmarks/support/output.h"
+#include "benchmarks/support/program.h"
 #include "benchmarks/support/ranks.h"
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/error.h"
@@ -47,6 +48,8 @@ void serve(const Settings& settings) {
   StepTrainer trainer(find_workload(settings.workloads.front()), world.group(), settings.way);
   std::ifstream commands(settings.turns + "/to." + std::to_string(world.rank()));
   std::ofstream answers(settings.turns + "/from." + std::to_string(world.rank()));
+  if (!commands || !answers)
+    throw UsageError("bench step: --turns '" + settings.turns + "': no pipes for rank " + std::to_string(world.rank()));
   for (std::string line; std::getline(commands, line);) {
     const json command = json::parse(line);
     if (command.contains("end")) return;
@@ -132,6 +135,22 @@ void run_profile(const Settings& settings) {
   }
 }
 
+// Asked for and without effect would be a silent loss.
+void check(const CLI::App& app, const Settings& settings) {
+  const auto given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
+  const auto refuse = [](const std::string& why) { throw UsageError("bench step: " + why); };
+  if (given("--json") && !given("--profile")) refuse("--json without --profile: it is the profile's form");
+  if (given("--bind-to") && !given("--turns")) refuse("--bind-to without --turns: it is for the workers of a job");
+  for (const char* flag : {"--profile", "--seconds"})
+    if (given(flag) && given("--turns")) refuse(std::string(flag) + " with --turns: a worker does what it is told");
+  for (const std::string& name : settings.workloads) {
+    const bool pictures = find_workload(name).sample.size() == 3;
+    if (settings.way.channels_last && !pictures)
+      refuse("--channels-last with --workload " + name + ", whose samples are no pictures");
+  }
+  if (given("--turns") && settings.workloads.size() != 1) refuse("--turns takes one --workload");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -156,22 +175,17 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--turns", settings.turns,
                  "folder of the pipes that tell a worker when to train; one workload, started by lockstep run");
-  CLI11_PARSE(app, argc, argv);
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as lockstep-trainer does
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  if (settings.small_pages) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
-  try {
+  return run_program(app, argc, argv, [&] {
+    check(app, settings);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as lockstep-trainer does
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    if (settings.small_pages) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     memory::use_caching_allocator();
-    for (const std::string& name : settings.workloads) find_workload(name);
     if (!settings.turns.empty())
       serve(settings);
     else if (settings.profile)
       run_profile(settings);
     else
       run_alone(settings);
-    return kExitDone;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
-    return exit_code(error);
-  }
+  });
 }

@@ -1,5 +1,6 @@
 #include "benchmarks/step/profile.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
@@ -68,6 +69,8 @@ bool is_arithmetic(const std::string& name) {
 thread_local std::vector<Call>* recorded = nullptr;
 
 std::unique_ptr<at::ObserverContext> record(const at::RecordFunction& function) {
+  // Under autocast a call that has yet to be cast comes first, and then the one that computes.
+  if (at::autocast::is_autocast_enabled(at::kCPU)) return nullptr;
   const auto name = function.operator_name();
   if (name && is_arithmetic(name->name)) {
     const auto inputs = function.inputs();

@@ -18,6 +18,7 @@
 #include "benchmarks/step/report.h"
 #include "benchmarks/step/update_step.h"
 #include "benchmarks/support/output.h"
+#include "benchmarks/support/program.h"
 #include "benchmarks/support/ranks.h"
 #include "lockstep/base/error.h"
 
@@ -167,13 +168,6 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 64));
   app.add_option("--report", options.report, "write PATH.md and PATH.json instead of standard output");
   app.add_option("--commit", options.commit, "what the report names as the measured commit");
-  CLI11_PARSE(app, argc, argv);
   options.command = command_line("lockstep-bench-reduce-update", argc, argv);
-  try {
-    run(options);
-    return kExitDone;
-  } catch (const std::exception& error) {
-    std::cerr << "lockstep-bench-reduce-update: error: " << error.what() << "\n";
-    return exit_code(error);
-  }
+  return run_program(app, argc, argv, [&] { run(options); });
 }

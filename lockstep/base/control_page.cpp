@@ -6,11 +6,14 @@
 #include <thread>
 
 #include "lockstep/base/futex.h"
+#include "lockstep/base/message.h"
 
 namespace lockstep::base {
 namespace {
 
-void copy_text(char* to, std::size_t capacity, const std::string& from) {
+// A call stack would fill the slot.
+void copy_text(char* to, std::size_t capacity, std::string_view what) {
+  const std::string_view from = without_call_stack(what);
   const std::size_t n = std::min(capacity - 1, from.size());
   std::memcpy(to, from.data(), n);
   to[n] = '\0';

@@ -1,9 +1,11 @@
 #include "lockstep/comm/last_words.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
 
+#include "lockstep/base/message.h"
 #include "lockstep/rendezvous/error_file.h"
 
 namespace lockstep::comm {
@@ -36,6 +38,21 @@ void leave_if_follower(Group& group) {
   }
 }
 
+// The handler that was there before prints libtorch's errors with pages of addresses. Returns whether there was such
+// an error to say.
+bool say_without_call_stack() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    const std::string message = base::message_of(error);
+    if (message == error.what()) return false;
+    std::fprintf(stderr, "terminate called after throwing an error of libtorch: %s\n", message.c_str());
+    return true;
+  } catch (...) {
+  }
+  return false;
+}
+
 [[noreturn]] void on_terminate() {
   try {
     if (const std::shared_ptr<Group> group = the_group.lock()) leave_if_follower(*group);
@@ -45,7 +62,7 @@ void leave_if_follower(Group& group) {
     }
   } catch (...) {  // nothing may come between the exception and its message
   }
-  if (handler_before != nullptr) handler_before();
+  if (handler_before != nullptr && !say_without_call_stack()) handler_before();
   std::abort();
 }
 

@@ -29,5 +29,18 @@ TEST(Uncaught, IsToldWithRankStepAndText) {
   EXPECT_EQ(failure["message"], "the learning rate is nan");
 }
 
+// libtorch's own what() is a message and pages of addresses.
+TEST(Uncaught, LibtorchsErrorsComeWithoutItsCallStackUnlessAskedFor) {
+  const std::vector<std::string> command = {LOCKSTEP_PROGRAM, "run", "-n", "2", UNCAUGHT_WORKER, "torch"};
+  testing::Job job(command, {"TORCH_SHOW_CPP_STACKTRACES=0"});
+  EXPECT_EQ(job.wait(), 128 + SIGABRT);
+  EXPECT_THAT(job.err(), HasSubstr("cause: rank 1, step 3, outside a step: "));
+  EXPECT_THAT(job.err(), HasSubstr("terminate called after throwing an error of libtorch: "));
+  EXPECT_THAT(job.err(), ::testing::Not(HasSubstr("frame #0")));
+  testing::Job asked(command, {"TORCH_SHOW_CPP_STACKTRACES=1"});
+  EXPECT_EQ(asked.wait(), 128 + SIGABRT);
+  EXPECT_THAT(asked.err(), HasSubstr("frame #0"));
+}
+
 }  // namespace
 }  // namespace lockstep
