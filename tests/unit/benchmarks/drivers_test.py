@@ -175,6 +175,11 @@ class Rows(unittest.TestCase):
     def test_the_fastest_of_no_rows_is_none(self):
         self.assertIsNone(rows.best([], lambda row: 0, "ours"))
 
+    def test_steady_is_what_comes_out_alike_again(self):
+        self.assertTrue(rows.is_steady([10, 11, 12, 19, 100]))
+        self.assertFalse(rows.is_steady([0.4, 0.4, 1.1, 3.5, 4.0]))
+        self.assertTrue(rows.is_steady([1, 9]), "of so few nothing can be said")
+
 
 if __name__ == "__main__":
     unittest.main()
