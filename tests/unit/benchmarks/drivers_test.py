@@ -176,7 +176,7 @@ class Rows(unittest.TestCase):
         self.assertIsNone(rows.best([], lambda row: 0, "ours"))
 
     def test_steady_is_what_comes_out_alike_again(self):
-        self.assertTrue(rows.is_steady([10, 11, 12, 19, 100]))
+        self.assertTrue(rows.is_steady([10, 11, 12, 13, 14, 15, 100]))
         self.assertFalse(rows.is_steady([0.4, 0.4, 1.1, 3.5, 4.0]))
         self.assertTrue(rows.is_steady([1, 9]), "of so few nothing can be said")
 
