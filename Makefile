@@ -3,8 +3,8 @@
 # scripts/bootstrap runs first each time: silent and offline when nothing is missing.
 
 PREFIX ?= /usr/local
-# A source file that includes torch takes 1.5 GB to compile: no more jobs than memory.
-JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemAvailable/ {n = int($$2 / 1.5e6); print n < 1 ? 1 : n < cores ? n : cores}' /proc/meminfo)
+# As many as there are cores, and memory for.
+JOBS ?= $(shell scripts/jobs)
 
 BUILD = cmake --build --preset
 # Tests that want the machine to themselves say so (RUN_SERIAL).
@@ -86,8 +86,13 @@ format:
 install: all
 	cmake --install build --prefix $(PREFIX)
 
+# The folders of the presets, and of these what CMake made from this tree: a CMakeCache.txt says so.
 clean:
-	rm -rf build build-*
+	@for folder in build build-dev build-release build-asan build-tsan build-tidy build-fuzz; do \
+	  [ -e $$folder ] || continue; \
+	  if [ "$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $$folder/CMakeCache.txt 2>/dev/null)" -ef . ]; then rm -rf $$folder; \
+	  else echo "make clean: $$folder stays, it is no build folder of this tree" >&2; fi; \
+	done
 
 help:
 	@echo 'make            build everything into build/, programs into build/bin/'
@@ -107,10 +112,11 @@ help:
 .deps/libtorch: FORCE
 	@scripts/bootstrap
 
+# All build folders take the libtorch that bootstrap found.
 build/build.ninja: .deps/libtorch CMakePresets.json
-	cmake --preset default
+	LOCKSTEP_TORCH=$$(cat .deps/libtorch) cmake --preset default
 	@touch $@
 
 build-%/build.ninja: .deps/libtorch CMakePresets.json
-	cmake --preset $*
+	LOCKSTEP_TORCH=$$(cat .deps/libtorch) cmake --preset $*
 	@touch $@

@@ -39,3 +39,10 @@ install(FILES
   ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindLibtorch.cmake
   DESTINATION ${_package_dir})
+
+file(REAL_PATH ${PROJECT_SOURCE_DIR} _source)
+cmake_path(IS_PREFIX _source ${Libtorch_ROOT} _is_ours)
+if(_is_ours)
+  install(CODE "message(\"Lockstep: libtorch lies in the source tree, ${Libtorch_ROOT}: what was installed needs it \
+there. To be free of the source tree, set LOCKSTEP_TORCH to a libtorch folder elsewhere and run make install again.\")")
+endif()

@@ -40,14 +40,7 @@ endfunction()
 # Gives a target libtorch and the precompiled header that all such targets share.
 function(lockstep_use_torch target)
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
-  lockstep_torch_sources(${target})
-endfunction()
-
-# How sources with torch are compiled: most of the time goes into what they include and what they instantiate from
-# it, so LOCKSTEP_UNITY compiles them in batches. Sources with options of their own (the kernels) stay apart.
-function(lockstep_torch_sources target)
   target_precompile_headers(${target} REUSE_FROM lockstep_pch)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
 # lockstep_program(<name> SOURCES ... [TORCH] [LINK ...])
@@ -57,10 +50,15 @@ function(lockstep_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} lockstep_flags)
   if(ARG_TORCH)
     lockstep_use_torch_program(${name})
+  else()  # small sources, each with a kHelp and the like of its own: nothing to gain
+    set_property(TARGET ${name} PROPERTY UNITY_BUILD OFF)
   endif()
 endfunction()
 
+# An installed program finds libtorch where the build found it. CMAKE_INSTALL_RPATH_USE_LINK_PATH leaves out what lies
+# in the source tree, as .deps/ does.
 function(lockstep_use_torch_program target)
   target_link_libraries(${target} PRIVATE Libtorch::Libtorch)
-  lockstep_torch_sources(${target})
+  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${Libtorch_ROOT}/lib)
 endfunction()

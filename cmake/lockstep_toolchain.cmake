@@ -1,3 +1,8 @@
+if(NOT CMAKE_SYSTEM_NAME STREQUAL Linux OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+  message(FATAL_ERROR "Lockstep runs on Linux on x86-64 processors; this is ${CMAKE_SYSTEM_NAME} on \
+${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+
 # Flags that every target shares. They must be equal everywhere, because all
 # targets that use torch share one precompiled header.
 add_library(lockstep_flags INTERFACE)
@@ -30,5 +35,5 @@ if(LOCKSTEP_CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
 
-# An installed program finds libtorch where the build found it.
+# An installed program finds the libraries in unusual places where the build found them.
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)

@@ -26,7 +26,7 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 // A number in plain digits; from_chars alone would take "-1".
-std::optional<int> number(std::string_view text) {
+std::optional<int> plain_number(std::string_view text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (text.empty() || text.front() == '-' || error != std::errc() || end != text.data() + text.size()) return {};
@@ -95,7 +95,7 @@ StdMap StdMap::parse(const std::string& flag, const std::string& value) {
   }
   for (const std::string& item : split(value)) {
     const std::size_t colon = item.find(':');
-    const auto rank = number(std::string_view(item).substr(0, colon));
+    const auto rank = plain_number(std::string_view(item).substr(0, colon));
     const auto wanted = colon == std::string::npos ? std::nullopt : streams(std::string_view(item).substr(colon + 1));
     if (!rank || !wanted) refuse("'" + item + "' is not understood");
     if (!map.named_.emplace(*rank, *wanted).second) refuse("local rank " + std::to_string(*rank) + " is named twice");
@@ -125,7 +125,7 @@ std::vector<int> parse_ranks(const std::string& flag, const std::string& value) 
   std::vector<int> ranks;
   if (value.empty()) return ranks;
   for (const std::string& item : split(value)) {
-    const auto rank = number(item);
+    const auto rank = plain_number(item);
     if (!rank)
       throw UsageError(flag + " '" + value + "': '" + item +
                        "' is no local rank; right are numbers with commas between, as in 0,1,2");

@@ -1,9 +1,16 @@
 # Installs BUILD into WORK, moves the result to WORK/tree, and checks that its package files name
-# neither the build nor the source folder.
+# neither the build nor the source folder, but for LIBTORCH, which the package remembers. Where that lies
+# in the source folder, the installation says so.
 file(REMOVE_RECURSE ${WORK}/first ${WORK}/tree ${WORK}/consumer ${WORK}/subdirectory)
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first
-  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+  OUTPUT_VARIABLE said ERROR_VARIABLE said COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME ${WORK}/first ${WORK}/tree)
+
+string(FIND "${LIBTORCH}" "${SOURCE}/" inside)
+string(FIND "${said}" "libtorch lies in the source tree" told)
+if(inside EQUAL 0 AND told EQUAL -1)
+  message(FATAL_ERROR "the installation does not say that libtorch lies in the source tree:\n${said}")
+endif()
 
 file(GLOB_RECURSE package_files ${WORK}/tree/*.cmake)
 if(NOT package_files)
@@ -11,6 +18,7 @@ if(NOT package_files)
 endif()
 foreach(file IN LISTS package_files)
   file(READ ${file} content)
+  string(REPLACE "${LIBTORCH}" "" content "${content}")
   foreach(path ${BUILD} ${SOURCE} ${WORK})
     string(FIND "${content}" "${path}" position)
     if(NOT position EQUAL -1)

@@ -20,9 +20,9 @@ using Color = std::array<std::uint8_t, 3>;
 // libpng checks, inflates, unfilters and de-interlaces; what the samples mean is decided here, as
 // Pillow does. Its fatal errors jump back to guarded(), over libpng's frames and lambdas without
 // destructors only.
-class Decoder {
+class PngDecoder {
  public:
-  Decoder(std::span<const std::uint8_t> bytes, const std::string& name) : bytes_(bytes), name_(name) {
+  PngDecoder(std::span<const std::uint8_t> bytes, const std::string& name) : bytes_(bytes), name_(name) {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, [](png_structp, png_const_charp) {});
     info_ = png_ ? png_create_info_struct(png_) : nullptr;
     if (!info_) {
@@ -33,8 +33,8 @@ class Decoder {
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);             // check_size() decides
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // text, profiles: not even inflated
   }
-  Decoder(const Decoder&) = delete;
-  ~Decoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  PngDecoder(const PngDecoder&) = delete;
+  ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
 
   Image decode() {
     guarded([this] { png_read_info(png_, info_); });
@@ -58,16 +58,16 @@ class Decoder {
   }
 
  private:
-  static Decoder& of(png_structp png) { return *static_cast<Decoder*>(png_get_error_ptr(png)); }
+  static PngDecoder& of(png_structp png) { return *static_cast<PngDecoder*>(png_get_error_ptr(png)); }
 
   [[noreturn]] static void on_error(png_structp png, png_const_charp message) {
-    Decoder& decoder = of(png);
+    PngDecoder& decoder = of(png);
     std::strncpy(decoder.message_.data(), message, decoder.message_.size() - 1);
     std::longjmp(decoder.jump_, 1);
   }
 
   static void on_read(png_structp png, png_bytep out, std::size_t count) {
-    Decoder& decoder = of(png);
+    PngDecoder& decoder = of(png);
     if (count > decoder.bytes_.size() - decoder.offset_) {
       decoder.truncated_ = true;
       decoder.offset_ = decoder.bytes_.size();
@@ -162,6 +162,8 @@ class Decoder {
 
 }  // namespace
 
-Image decode_png(std::span<const std::uint8_t> bytes, const std::string& name) { return Decoder(bytes, name).decode(); }
+Image decode_png(std::span<const std::uint8_t> bytes, const std::string& name) {
+  return PngDecoder(bytes, name).decode();
+}
 
 }  // namespace lockstep::data

@@ -1,0 +1,17 @@
+# Every program in TREE/bin starts, and the trainer trains.
+file(GLOB programs ${TREE}/bin/*)
+list(LENGTH programs count)
+if(count LESS 3)
+  message(FATAL_ERROR "only ${count} programs were installed")
+endif()
+foreach(program IN LISTS programs)
+  execute_process(COMMAND ${program} --help OUTPUT_VARIABLE said ERROR_VARIABLE said RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(SEND_ERROR "${program} --help ends with ${result}:\n${said}")
+  endif()
+endforeach()
+execute_process(COMMAND ${TREE}/bin/lockstep train --dataset digits --model mlp --max-steps 1 --no-eval
+  OUTPUT_VARIABLE said ERROR_VARIABLE said RESULT_VARIABLE result)
+if(NOT result EQUAL 0 OR NOT said MATCHES "done: 1 step")
+  message(FATAL_ERROR "lockstep train ends with ${result}:\n${said}")
+endif()
