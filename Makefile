@@ -23,7 +23,7 @@ tsan_labels = contract threads
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
 
-.PHONY: all demo test tidy bench bench-programs parity-long sanitize asan tsan fuzz clang lint format install clean help FORCE
+.PHONY: all demo test tidy bench bench-programs parity-long sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -73,6 +73,10 @@ tidy: | build-tidy/build.ninja
 	@$(BUILD) tidy --target lockstep_commit
 	run-clang-tidy -quiet -p build-tidy -j $(JOBS) '^$(CURDIR)/$(or $(ONLY),(lockstep|apps|examples|tests|benchmarks))/'
 
+# Seeds the faults of tests/mutants/ one at a time; hours. ONLY="memory launch" seeds those of some modules.
+mutants: .deps/libtorch
+	JOBS=$(JOBS) scripts/mutants $(ONLY)
+
 lint:
 	@scripts/bootstrap --lint
 	scripts/check_includes
@@ -93,6 +97,7 @@ clean:
 	  if [ "$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' $$folder/CMakeCache.txt 2>/dev/null)" -ef . ]; then rm -rf $$folder; \
 	  else echo "make clean: $$folder stays, it is no build folder of this tree" >&2; fi; \
 	done
+	@[ ! -e build-mutants/tree/scripts/mutants ] || rm -rf build-mutants
 
 help:
 	@echo 'make            build everything into build/, programs into build/bin/'
@@ -105,6 +110,7 @@ help:
 	@echo 'make fuzz       run each libFuzzer program for a minute'
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
 	@echo 'make tidy       look for mistakes with clang-tidy (ONLY=lockstep/launch: in one folder); takes an hour of CPU'
+	@echo 'make mutants    seed faults one at a time and list those that no test catches (ONLY=memory: of one module); hours'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'
 	@echo 'make clean      remove the build folders; .deps/ stays'
 
