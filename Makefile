@@ -14,10 +14,10 @@ DEMO = build/bin/lockstep train --dataset digits --model convnet --channels-last
        --batch-size 100 --opt adam --lr 1e-3 --epochs 1
 
 # What the sanitizers run (without OpenMP, whose threads ThreadSanitizer cannot follow inside libtorch): the seams
-# and whatever parses bytes under AddressSanitizer, ranks and loaders that are threads under ThreadSanitizer.
+# and whatever parses or moves bytes under AddressSanitizer, ranks and loaders that are threads under ThreadSanitizer.
 empty =
 space = $(empty) $(empty)
-asan_labels = contract multiprocess bytes
+asan_labels = contract bytes
 tsan_labels = contract threads
 
 # The folder of MNIST's files, for parity-long.
