@@ -17,6 +17,7 @@
 #include "lockstep/base/core_binding.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/shm/shm_group.h"
 
 namespace {
 
@@ -27,6 +28,9 @@ struct Options {
   int ranks = 2;
   double seconds = 0.2;        // of calls, for each row
   std::int64_t largest = 256;  // MiB
+  comm::Sizes sizes;
+  std::int64_t look = base::Waiting{}.look.count();  // microseconds, as the next
+  std::int64_t yield = base::Waiting{}.yield.count();
 };
 
 constexpr int kMostCalls = 2000;
@@ -71,13 +75,15 @@ std::string row(comm::Group& group, const Options& options, const std::string& n
 
 std::string measure(comm::Group& group, const Options& options) {
   at::set_num_threads(1);
+  dynamic_cast<comm::ShmGroup&>(group).set_sizes(options.sizes);
+  group.node().member.set_waiting({std::chrono::microseconds(options.look), std::chrono::microseconds(options.yield)});
   // Two ranks on one core would measure the scheduler.
   if (group.size() <= base::affinity_cores()) base::bind_to_own_cores(group.rank(), group.size(), 1);
   std::string rows = row(
       group, options, "barrier", [] {}, [&] { group.barrier(); });
-  const std::pair<const char*, std::int64_t> sizes[] = {
-      {"4 B", 4},         {"1 KiB", 1 << 10},   {"4 KiB", 4 << 10},    {"64 KiB", 64 << 10},
-      {"1 MiB", 1 << 20}, {"25 MiB", 25 << 20}, {"256 MiB", 256 << 20}};
+  const std::pair<const char*, std::int64_t> sizes[] = {{"4 B", 4},           {"1 KiB", 1 << 10},    {"4 KiB", 4 << 10},
+                                                        {"16 KiB", 16 << 10}, {"64 KiB", 64 << 10},  {"1 MiB", 1 << 20},
+                                                        {"25 MiB", 25 << 20}, {"256 MiB", 256 << 20}};
   for (const auto& [name, bytes] : sizes) {
     if (bytes > options.largest << 20) continue;
     for (const bool shared : {false, true}) {
@@ -103,6 +109,18 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--largest", options.largest, "MiB of the largest tensor")
       ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--at-once", options.sizes.at_once, "bytes up to which one meeting does: what the default brings")
+      ->check(CLI::Range(64, 256 << 10))
+      ->capture_default_str();
+  app.add_option("--chunk", options.sizes.chunk, "bytes that go through the staging areas between two meetings")
+      ->check(CLI::Range(4 << 10, 256 << 10))
+      ->capture_default_str();
+  app.add_option("--look", options.look, "microseconds of looking, before a rank that waits yields")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--yield", options.yield, "microseconds of yielding, before it sleeps")
+      ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   return run_program(app, argc, argv, [&] {
     std::cout << run_ranks(options.ranks, 1, [&](const Groups& groups) { return measure(*groups.front(), options); });

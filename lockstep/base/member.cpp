@@ -18,16 +18,11 @@ using Clock = std::chrono::steady_clock;
 // Each slice of sleep ends with a look at the deadline and at the peers.
 constexpr std::chrono::milliseconds kSlice{10};
 
-// About 50 microseconds of looking, where each rank has a core: longer than a barrier of ranks that run, shorter
-// than a scheduler's time slice.
-constexpr int kSpins = 1500;
-
 // The first looks come one after another: a pause may cost as much as a meeting takes.
 constexpr int kLooks = 200;
 
-// Then the core is given to whoever wants it, which is often the rank that is waited for; that spares a sleep and
-// a wake. For so long; then the others compute, and one sleep more does not matter.
-constexpr std::chrono::milliseconds kYieldFor{2};
+// Between two looks at the clock.
+constexpr int kLooksPerTime = 16;
 
 UniqueFd open_pid(int pid) { return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0))); }
 
@@ -91,15 +86,21 @@ Member::~Member() {
 }
 
 bool Member::spin(ReadyRef ready) const {
-  for (int i = 0; i < kSpins && !crowded_; ++i) {
+  if (crowded_) return yield(ready);
+  for (int i = 0; i < kLooks; ++i)
     if (ready()) return true;
-    if (i >= kLooks) __builtin_ia32_pause();
-  }
+  const Clock::time_point end = Clock::now() + waiting_.look;
+  do {
+    for (int i = 0; i < kLooksPerTime; ++i) {
+      if (ready()) return true;
+      __builtin_ia32_pause();
+    }
+  } while (Clock::now() < end);
   return yield(ready);
 }
 
-bool Member::yield(ReadyRef ready) {
-  const Clock::time_point end = Clock::now() + kYieldFor;
+bool Member::yield(ReadyRef ready) const {
+  const Clock::time_point end = Clock::now() + waiting_.yield;
   do {
     if (ready()) return true;
     sched_yield();

@@ -35,6 +35,16 @@ class ReadyRef {
   bool (*call_)(void*);
 };
 
+/// How long a rank waits in other ways before it sleeps.
+struct Waiting {
+  /// Looking, where each rank has a core: longer than a meeting of ranks that run, shorter than a scheduler's time
+  /// slice.
+  std::chrono::microseconds look{50};
+  /// Then its core is given to whoever wants it, which is often the rank that is waited for; that spares a sleep and a
+  /// wake. Beyond it the others compute, and one sleep more does not matter.
+  std::chrono::microseconds yield{2000};
+};
+
 class Member {
  public:
   /// Takes seat `rank` and waits until all ranks of the page's generation have taken theirs.
@@ -49,6 +59,9 @@ class Member {
   std::uint32_t generation() const { return generation_; }
   ControlPage& page() const { return page_; }
   RankWords& words() const { return page_.ranks[rank_]; }
+
+  /// Of this rank alone. For measurements: the default is for all machines.
+  void set_waiting(Waiting waiting) { waiting_ = waiting; }
 
   /// Says to peers (and to whoever finds the body) where this rank is.
   void set_phase(Phase phase) { words().phase.store(std::uint32_t(phase), std::memory_order_relaxed); }
@@ -99,7 +112,7 @@ class Member {
  private:
   using OwedCall = bool (*)(void*, int);
   bool spin(ReadyRef ready) const;
-  static bool yield(ReadyRef ready);
+  bool yield(ReadyRef ready) const;
   void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object);
   bool raise(const Failure& failure);
   void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
@@ -115,6 +128,7 @@ class Member {
   const std::chrono::milliseconds timeout_;
   std::uint64_t barriers_ = 0;
   bool first_to_fail_ = false;
+  Waiting waiting_;
   bool crowded_ = false;             ///< ranks exceed cores
   std::vector<UniqueFd> peer_pids_;  ///< pidfds; empty entries for self and thread ranks
 };

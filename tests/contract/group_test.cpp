@@ -1,84 +1,33 @@
 // What every Group must do, whatever it is made of.
 
 #include <gtest/gtest.h>
-#include <torch/types.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <thread>
 
-#include "tests/support/ranks.h"
+#include "tests/contract/group_contract.h"
 
 namespace lockstep::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using support::RankKind;
-using support::run_ranks;
-
-struct World {
-  RankKind kind;
-  int ranks;
-};
-
-class GroupContract : public testing::TestWithParam<World> {
- protected:
-  void run(const support::RankBody& body, support::RankOptions options = {}) {
-    run_ranks(GetParam().kind, GetParam().ranks, body, options);
-  }
-};
 
 INSTANTIATE_TEST_SUITE_P(Worlds, GroupContract,
-                         testing::Values(World{RankKind::single, 1}, World{RankKind::threads, 1},
-                                         World{RankKind::threads, 2}, World{RankKind::threads, 3},
-                                         World{RankKind::threads, 7}, World{RankKind::threads, 8},
-                                         World{RankKind::processes, 1}, World{RankKind::processes, 2},
-                                         World{RankKind::processes, 3}, World{RankKind::processes, 4},
-                                         World{RankKind::processes, 5}, World{RankKind::processes, 6},
-                                         World{RankKind::processes, 8}),
-                         [](const testing::TestParamInfo<World>& info) {
+                         testing::Values(Ranks{RankKind::single, 1}, Ranks{RankKind::threads, 1},
+                                         Ranks{RankKind::threads, 2}, Ranks{RankKind::threads, 3},
+                                         Ranks{RankKind::threads, 7}, Ranks{RankKind::threads, 8},
+                                         Ranks{RankKind::processes, 1}, Ranks{RankKind::processes, 2},
+                                         Ranks{RankKind::processes, 3}, Ranks{RankKind::processes, 4},
+                                         Ranks{RankKind::processes, 5}, Ranks{RankKind::processes, 6},
+                                         Ranks{RankKind::processes, 8}),
+                         [](const testing::TestParamInfo<Ranks>& info) {
                            return std::string(support::to_string(info.param.kind)) + std::to_string(info.param.ranks);
                          });
 
-// Values that tell ranks and places apart and add up exactly in every dtype.
-at::Tensor example(int rank, std::int64_t elements, at::ScalarType dtype) {
-  return (torch::arange(elements, torch::kLong).remainder(7) + rank).to(dtype);
-}
-
-const at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar,
-                                  at::kByte,  at::kInt,    at::kLong,     at::kBool};
 // Empty, one, what travels in one cache line and a little more, odd, one chunk exactly, and over several chunks with a
 // rest.
 const std::int64_t kSizes[] = {0, 1, 7, 10, 11, 1000, 65536, 200'003};
-
-// The bytes at which an all-reduce changes its way: what a post holds, what goes at once, one, two and three chunks.
-const std::int64_t kBorders[] = {0, 40, 4096, 262'144, 524'288, 786'432};
-const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
-
-// What torch's own operators make of two ranks' tensors.
-at::Tensor combine(ReduceOp op, const at::Tensor& a, const at::Tensor& b) {
-  switch (op) {
-    case ReduceOp::min:
-      return torch::minimum(a, b);
-    case ReduceOp::max:
-      return torch::maximum(a, b);
-    case ReduceOp::product:
-      return a * b;
-    default:
-      return a + b;
-  }
-}
-
-at::Tensor combine_all(ReduceOp op, int ranks, const std::function<at::Tensor(int)>& tensor_of) {
-  at::Tensor all = tensor_of(0);
-  for (int rank = 1; rank < ranks; ++rank) all = combine(op, all, tensor_of(rank));
-  return all;
-}
-
-// Numbers of all magnitudes, the same for a rank each time.
-at::Tensor random_example(int rank, std::int64_t elements) {
-  return torch::rand({elements}, torch::make_generator<at::CPUGeneratorImpl>(std::uint64_t(rank + 1))) * 1e3 - 500;
-}
 
 TEST_P(GroupContract, KnowsRankAndSize) {
   run([&](auto group) {
@@ -313,72 +262,6 @@ TEST_P(GroupContract, ARankThatIsGoneAmidSharedTensorsAbortsAllOthers) {
         tensor.fill_(1);  // is still there
       },
       {.allowed_signal = SIGKILL});
-}
-
-at::Tensor tree_of(ReduceOp op, int lo, int hi, const std::function<at::Tensor(int)>& tensor_of) {
-  if (hi - lo == 1) return tensor_of(lo);
-  int half = 1;
-  while (half * 2 < hi - lo) half *= 2;
-  return combine(op, tree_of(op, lo, lo + half, tensor_of), tree_of(op, lo + half, hi, tensor_of));
-}
-
-TEST_P(GroupContract, EverybodyGetsTheSameBitsInTreeOrder) {
-  run([](auto group) {
-    for (const std::int64_t border : kBorders)
-      for (const std::int64_t elements : {border / 4 - 1, border / 4, border / 4 + 1, border / 4 + 17}) {
-        if (elements < 0) continue;
-        const auto value = [&](int rank) { return random_example(rank, elements); };
-        const at::Tensor tensor = value(group->rank());
-        group->all_reduce(tensor);
-        ASSERT_TRUE(torch::equal(tensor, tree_of(ReduceOp::sum, 0, group->size(), value))) << elements;
-      }
-  });
-}
-
-TEST_P(GroupContract, AllDtypesAndOpsAroundTheBorders) {
-  run([](auto group) {
-    for (const std::int64_t border : {4096, 262'144})
-      for (const at::ScalarType dtype : kDtypes)
-        for (const ReduceOp op : kOps) {
-          const std::int64_t width = std::int64_t(c10::elementSize(dtype));
-          for (const std::int64_t elements : {border / width - 1, border / width + 3}) {
-            const auto value = [&](int rank) {
-              const at::Tensor all = example(rank, elements, dtype);
-              return op == ReduceOp::product && at::isFloatingType(dtype) ? all.clamp_max(rank < 3 ? 4 : 1) : all;
-            };
-            const at::Tensor tensor = value(group->rank());
-            group->all_reduce(tensor, op);
-            ASSERT_TRUE(torch::equal(tensor, tree_of(op, 0, group->size(), value)))
-                << dtype << " x " << elements << ", op " << int(op);
-          }
-        }
-  });
-}
-
-// Whoever is late must find what the others left, whatever came before: the halves of the staging areas are shared by
-// all collectives.
-TEST_P(GroupContract, CollectivesOfAllKindsAndSizesInTurn) {
-  run([](auto group) {
-    const int ranks = group->size();
-    for (int round = 0; round < 40; ++round) {
-      const std::int64_t elements = kBorders[round * 5 % 6] / 4 + round;
-      const auto value = [&](int rank) { return example(rank + round, elements, at::kFloat); };
-      if (round % ranks == group->rank()) std::this_thread::sleep_for(1ms);
-      const at::Tensor tensor = value(group->rank());
-      switch (round % 4) {
-        case 0:
-          group->broadcast(tensor, round % ranks);
-          ASSERT_TRUE(torch::equal(tensor, value(round % ranks))) << round;
-          break;
-        case 1:
-          ASSERT_TRUE(torch::equal(group->all_gather(tensor).back(), value(ranks - 1))) << round;
-          break;
-        default:
-          group->all_reduce(tensor, ReduceOp::max);
-          ASSERT_TRUE(torch::equal(tensor, combine_all(ReduceOp::max, ranks, value))) << round;
-      }
-    }
-  });
 }
 
 TEST_P(GroupContract, NonContiguousTensorsWork) {

@@ -14,10 +14,6 @@
 namespace lockstep::comm {
 namespace {
 
-// So many bytes go through the staging areas at once, wherever the tensor lies: one meeting, after which every rank
-// reads what all have written. Larger ones take two meetings, and each rank does its part for all.
-constexpr std::size_t kAtOnce = std::size_t(4) << 10;
-
 // The parts that the ranks reduce for all begin on such edges: whole cache lines.
 constexpr std::size_t kEdge = 64;
 
@@ -93,7 +89,7 @@ void ShmGroup::check_notes(const CollectiveNote& mine, int which) {
 }
 
 Place ShmGroup::place_of(const Load& load) const {
-  return load.data == nullptr || load.bytes() <= kAtOnce ? Place{} : tensors_.find(load.data, load.bytes());
+  return load.data == nullptr || load.bytes() <= sizes_.at_once ? Place{} : tensors_.find(load.data, load.bytes());
 }
 
 Place ShmGroup::place_at(int peer) const {
@@ -114,7 +110,7 @@ ShmGroup::Route ShmGroup::begin(const Load& load, Write&& write) {
   }
   const Place mine = place_of(load);
   // A tensor that is not in shared memory has its first chunk in place when it says so.
-  if (mine.region == 0) write(staging_.half(rank(), half_), std::size_t(0), std::min(n, Staging::kHalf / load.width));
+  if (mine.region == 0) write(staging_.half(rank(), half_), std::size_t(0), std::min(n, chunk_of(load)));
   meet(load.note, [&](std::byte* payload) { std::memcpy(payload, &mine, sizeof mine); });
   bool nobody = true;
   bool everybody = mine.region != 0;
@@ -129,7 +125,7 @@ ShmGroup::Route ShmGroup::begin(const Load& load, Write&& write) {
   }
   if (nobody) return Route::staged;
   half_ = 1 - half_;  // the first chunk of some was in vain; by now all know it
-  write(staging_.half(rank(), half_), std::size_t(0), std::min(n, Staging::kHalf / load.width));
+  write(staging_.half(rank(), half_), std::size_t(0), std::min(n, chunk_of(load)));
   node_.member.barrier();
   return Route::staged;
 }
@@ -155,7 +151,7 @@ void ShmGroup::exchange(const Load& load, Write&& write, Read&& read, Direct&& d
 
 template <class Write, class Read>
 void ShmGroup::exchange_chunks(const Load& load, Write&& write, Read&& read) {
-  const std::size_t chunk = Staging::kHalf / load.width;
+  const std::size_t chunk = chunk_of(load);
   for (std::size_t first = 0; first < load.elements; first += chunk) {
     const std::size_t n = std::min(chunk, load.elements - first);
     const int half = std::exchange(half_, 1 - half_);
@@ -172,7 +168,7 @@ void ShmGroup::exchange_chunks(const Load& load, Write&& write, Read&& read) {
 // working on chunk c - 1. A half is free for its own rank as soon as that has taken the result out.
 template <class Write, class Work, class Take>
 void ShmGroup::work_on_chunks(const Load& load, Write&& write, Work&& work, Take&& take) {
-  const std::size_t chunk = Staging::kHalf / load.width;
+  const std::size_t chunk = chunk_of(load);
   const auto length = [&](std::size_t first) { return std::min(chunk, load.elements - first); };
   for (std::size_t first = 0; first < load.elements; first += chunk) {
     const int half = std::exchange(half_, 1 - half_);
@@ -204,7 +200,7 @@ void ShmGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
     tree_reduce(reduction, {parts.data(), size(), parts.data(), size()}, part_begin(n, width, rank(), size()),
                 part_begin(n, width, rank() + 1, size()));
   };
-  if (load.bytes() > kAtOnce) return reduce_in_parts(load, data, reduce_part);
+  if (load.bytes() > sizes_.at_once) return reduce_in_parts(load, data, reduce_part);
   exchange(
       load,
       [&](std::byte* part, std::size_t first, std::size_t n) { std::memcpy(part, data + first * width, n * width); },

@@ -8,6 +8,15 @@
 
 namespace lockstep::comm {
 
+/// By what size a collective goes which way. Bytes; the same on all ranks.
+struct Sizes {
+  /// So much goes through the staging areas at once, wherever the tensor lies: one meeting, after which every rank
+  /// reads what all have written. More takes two meetings, and each rank does its part for all. At least what a post
+  /// holds.
+  std::size_t at_once = std::size_t(4) << 10;
+  std::size_t chunk = Staging::kHalf;  ///< at most a half
+};
+
 class ShmGroup final : public Group {
  public:
   /// Takes seat `rank` of the segment. Threads of one process each open the segment for
@@ -23,6 +32,10 @@ class ShmGroup final : public Group {
   void barrier() override;
   at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   base::Node& node() override { return node_; }
+
+  /// For measurements: the default is for all machines. Collective, in that all ranks call it between the same two
+  /// collectives.
+  void set_sizes(Sizes sizes) { sizes_ = sizes; }
 
  private:
   /// What a collective has to move: `elements` of `width` bytes from each rank.
@@ -61,6 +74,7 @@ class ShmGroup final : public Group {
   template <class Reduce>
   void reduce_in_parts(const Load& load, std::byte* data, Reduce&& reduce);
   void point_to_halves(int half);
+  std::size_t chunk_of(const Load& load) const { return sizes_.chunk / load.width; }  ///< elements
   Place place_of(const Load& load) const;
   Place place_at(int peer) const;
   Region make_region(std::size_t bytes);
@@ -68,6 +82,7 @@ class ShmGroup final : public Group {
   base::Node node_;
   Staging staging_;
   SharedTensors tensors_;
+  Sizes sizes_;
   int half_ = 0;                     ///< the half the next chunk uses
   int post_ = 0;                     ///< the post of the last meeting
   std::uint64_t meetings_ = 0;       ///< collectives called so far

@@ -1,0 +1,62 @@
+#pragma once
+
+// The suite that every Group must pass: its fixture, and tensors whose sums are known.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <functional>
+
+#include "tests/support/ranks.h"
+
+namespace lockstep::comm {
+
+using support::RankKind;
+
+struct Ranks {
+  RankKind kind;
+  int ranks;
+};
+
+class GroupContract : public testing::TestWithParam<Ranks> {
+ protected:
+  void run(const support::RankBody& body, support::RankOptions options = {}) {
+    support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
+  }
+};
+
+// Values that tell ranks and places apart and add up exactly in every dtype.
+inline at::Tensor example(int rank, std::int64_t elements, at::ScalarType dtype) {
+  return (torch::arange(elements, torch::kLong).remainder(7) + rank).to(dtype);
+}
+
+inline const at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar,
+                                         at::kByte,  at::kInt,    at::kLong,     at::kBool};
+inline const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product};
+
+// What torch's own operators make of two ranks' tensors.
+inline at::Tensor combine(ReduceOp op, const at::Tensor& a, const at::Tensor& b) {
+  switch (op) {
+    case ReduceOp::min:
+      return torch::minimum(a, b);
+    case ReduceOp::max:
+      return torch::maximum(a, b);
+    case ReduceOp::product:
+      return a * b;
+    default:
+      return a + b;
+  }
+}
+
+inline at::Tensor combine_all(ReduceOp op, int ranks, const std::function<at::Tensor(int)>& tensor_of) {
+  at::Tensor all = tensor_of(0);
+  for (int rank = 1; rank < ranks; ++rank) all = combine(op, all, tensor_of(rank));
+  return all;
+}
+
+// Numbers of all magnitudes, the same for a rank each time.
+inline at::Tensor random_example(int rank, std::int64_t elements) {
+  return torch::rand({elements}, torch::make_generator<at::CPUGeneratorImpl>(std::uint64_t(rank + 1))) * 1e3 - 500;
+}
+
+}  // namespace lockstep::comm
