@@ -1,6 +1,5 @@
 #include "lockstep/parallel/gradient_buckets.h"
 
-#include <ATen/ops/cat.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -33,7 +32,12 @@ GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr
   std::vector<std::size_t> bytes;
   for (const auto& [name, tensor] : parameters_) bytes.push_back(tensor.nbytes());
   for (auto& indices : plan_buckets(bytes, capacity)) {
-    for (std::size_t i : indices) bucket_of_[i] = buckets_.size();
+    std::size_t filled = 0;
+    for (std::size_t i : indices) {
+      bucket_of_[i] = buckets_.size();
+      filled += bytes[i];
+    }
+    largest_ = std::max(largest_, filled);
     buckets_.push_back({std::move(indices)});
   }
 }
@@ -61,23 +65,30 @@ void GradientBuckets::send_ready() {
 
 void GradientBuckets::send(const Bucket& bucket) {
   const torch::NoGradGuard no_grad;
-  std::vector<at::Tensor> flat;
-  for (std::size_t i : bucket.parameters) flat.push_back(parameters_[i].second.grad().reshape({-1}));
+  const auto gradient = [&](std::size_t i) { return parameters_[i].second.grad(); };
+  const at::ScalarType dtype = gradient(bucket.parameters.front()).scalar_type();
   // Gradients of one bucket may differ in dtype; they are rare enough to travel one by one.
-  const bool uniform = std::all_of(flat.begin(), flat.end(),
-                                   [&](const at::Tensor& t) { return t.scalar_type() == flat.front().scalar_type(); });
+  const bool uniform = std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
+                                   [&](std::size_t i) { return gradient(i).scalar_type() == dtype; });
   if (!uniform) {
-    for (std::size_t i : bucket.parameters) group_->all_reduce(parameters_[i].second.grad(), comm::ReduceOp::mean);
+    for (std::size_t i : bucket.parameters) group_->all_reduce(gradient(i), comm::ReduceOp::mean);
     return;
   }
-  const at::Tensor together = at::cat(flat);
+  std::int64_t elements = 0;
+  for (std::size_t i : bucket.parameters) elements += gradient(i).numel();
+  if (!together_.defined()) together_ = group_->shared_empty({std::int64_t(largest_)}, at::kByte);
+  const at::Tensor together = together_.narrow(0, 0, elements * std::int64_t(c10::elementSize(dtype))).view(dtype);
+  const auto each = [&](auto&& body) {
+    std::int64_t offset = 0;
+    for (std::size_t i : bucket.parameters) {
+      const at::Tensor grad = gradient(i);
+      body(grad, together.narrow(0, offset, grad.numel()).view(grad.sizes()));
+      offset += grad.numel();
+    }
+  };
+  each([](const at::Tensor& grad, const at::Tensor& place) { place.copy_(grad); });
   group_->all_reduce(together, comm::ReduceOp::mean);
-  std::int64_t offset = 0;
-  for (std::size_t i : bucket.parameters) {
-    const at::Tensor grad = parameters_[i].second.grad();
-    grad.copy_(together.narrow(0, offset, grad.numel()).view(grad.sizes()));
-    offset += grad.numel();
-  }
+  each([](const at::Tensor& grad, const at::Tensor& place) { grad.copy_(place); });
 }
 
 void GradientBuckets::finish_backward() {

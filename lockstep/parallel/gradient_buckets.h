@@ -2,7 +2,8 @@
 
 // The classic path, for optimizers that are not ours: gradients are averaged over the ranks
 // in buckets while backward runs, and are found in .grad() afterwards, as with PyTorch's
-// DistributedDataParallel. No shared state, no transaction.
+// DistributedDataParallel. No shared state, no transaction; a bucket is put together in memory that the
+// ranks share, where the all-reduce copies nothing.
 
 #include <memory>
 #include <vector>
@@ -45,6 +46,8 @@ class GradientBuckets {
   NamedTensors parameters_;
   std::shared_ptr<comm::Group> group_;
   std::vector<Bucket> buckets_;
+  std::size_t largest_ = 0;  ///< bytes of the largest bucket
+  at::Tensor together_;      ///< shared memory through which one bucket after the other goes; from the first on
   std::vector<std::size_t> bucket_of_;  ///< by parameter
   std::vector<bool> ready_;             ///< by parameter
   std::size_t next_ = 0;                ///< the bucket to send next: always in order, on all ranks
