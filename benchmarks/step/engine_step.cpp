@@ -43,10 +43,17 @@ class EngineStep final : public Contender {
   std::string kind() const override { return "ours"; }
   double bytes() const override { return bytes_; }
   std::string page_size() const override { return base::page_size(module_->first().const_data_ptr()); }
-  void prepare(const Gradients& gradients) override { ddp_(gradients).backward(); }
+  void prepare(const Gradients& gradients) override {
+    for (; steps_to_settle_ > 0; --steps_to_settle_) {
+      ddp_(gradients).backward();
+      optimizer_->step();
+    }
+    ddp_(gradients).backward();
+  }
   void run() override { optimizer_->step(); }
 
  private:
+  int steps_to_settle_ = optim::StoreChoice::kFirstTrial;  ///< before the first turn: a job has thousands more
   Pages pages_;
   double bytes_;
   std::shared_ptr<LinearLoss> module_;

@@ -132,7 +132,6 @@ void run(const Options& options) {
                 .commit = options.commit,
                 .command = options.command,
                 .instruction_set = optim::instruction_set(),
-                .last_level_cache = optim::last_level_cache(),
                 .ranks = kRanks,
                 .rounds = options.rounds};
   for (const Model& model : kModels) {

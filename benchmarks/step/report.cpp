@@ -34,9 +34,11 @@ ordered_json to_json(const Timings& timings) {
 }
 
 ordered_json to_json(const Machine& machine) {
-  return {{"cpu", machine.cpu},           {"cores", machine.cores},
-          {"l2_bytes", machine.l2_bytes}, {"memory_bytes", machine.memory_bytes},
-          {"kernel", machine.kernel},     {"load", machine.load}};
+  return {{"cpu", machine.cpu},
+          {"cores", machine.cores},
+          {"memory_bytes", machine.memory_bytes},
+          {"kernel", machine.kernel},
+          {"load", machine.load}};
 }
 
 std::string row(const Timings& timings, const Verdict& verdict) {
@@ -99,8 +101,7 @@ std::string to_markdown(const Report& report) {
       "from the first rank's start to the last rank's end. All contenders of a section took turns in one run, %d "
       "rounds after %d to warm up.\n\n",
       report.ranks, report.rounds.measured, report.rounds.warmup);
-  out += text("- machine: %s, %d cores, %zu KiB L2 per core, %zu MiB L3, %.1f GiB memory, Linux %s, load %.2f before\n",
-              m.cpu.c_str(), m.cores, m.l2_bytes >> 10, report.last_level_cache >> 20,
+  out += text("- machine: %s, %d cores, %.1f GiB memory, Linux %s, load %.2f before\n", m.cpu.c_str(), m.cores,
               double(m.memory_bytes) / (1 << 30), m.kernel.c_str(), m.load);
   out += "- instruction set of the kernel: " + report.instruction_set + "\n";
   out += "- commit: " + report.commit + "\n- command: `" + report.command + "`\n\n";
@@ -133,7 +134,6 @@ std::string to_json(const Report& report) {
                          {"commit", report.commit},
                          {"command", report.command},
                          {"instruction_set", report.instruction_set},
-                         {"last_level_cache", report.last_level_cache},
                          {"ranks", report.ranks},
                          {"rounds", report.rounds.measured},
                          {"warmup", report.rounds.warmup},

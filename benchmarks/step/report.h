@@ -23,7 +23,6 @@ struct Report {
   std::string commit;
   std::string command;
   std::string instruction_set;
-  std::size_t last_level_cache = 0;  ///< bytes, as the kernel's choice of stores sees it
   int ranks = 0;
   Rounds rounds;
   std::vector<Section> sections;

@@ -80,7 +80,7 @@ class UpdateStep final : public Contender {
     }
     if (variant_.write_copies) arrays.to_bf16 = state_->write_as<std::uint16_t>(layout.bf16_copies(to));
     const state::Slice mine = layout.slice(group_->rank(), group_->size());
-    optim::update(rule_for(kind_, from.step + 1), arrays, mine.begin, mine.end, layout.elements(), variant_.stores);
+    optim::update(rule_for(kind_, from.step + 1), arrays, mine.begin, mine.end, variant_.stores);
     state_->vote(from.step + 1);
   }
 

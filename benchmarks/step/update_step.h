@@ -24,7 +24,7 @@ std::shared_ptr<state::SharedState> make_state(const std::shared_ptr<comm::Group
                                                SlotType slots = SlotType::fp32);
 
 struct UpdateVariant {
-  optim::Stores stores = optim::Stores::automatic;
+  optim::Stores stores = optim::Stores::plain;
   Pages pages = Pages::small;
   bool write_copies = false;  ///< with bf16 slots: bfloat16 copies of the weights, as the engine does
 };

@@ -32,7 +32,6 @@ Machine read_machine() {
   CPU_ZERO(&set);
   sched_getaffinity(0, sizeof set, &set);
   machine.cores = CPU_COUNT(&set);
-  machine.l2_bytes = bytes_of(_SC_LEVEL2_CACHE_SIZE);
   machine.memory_bytes = bytes_of(_SC_PHYS_PAGES) * bytes_of(_SC_PAGE_SIZE);
   utsname name{};
   uname(&name);

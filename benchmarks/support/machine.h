@@ -8,9 +8,8 @@
 namespace lockstep::bench {
 
 struct Machine {
-  std::string cpu;           ///< model name as the kernel gives it
-  int cores = 0;             ///< this process may use
-  std::size_t l2_bytes = 0;  ///< of one core
+  std::string cpu;  ///< model name as the kernel gives it
+  int cores = 0;    ///< this process may use
   std::size_t memory_bytes = 0;
   std::string kernel;
   double load = 0;  ///< 1-minute load average before the measurement

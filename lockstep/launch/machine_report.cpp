@@ -20,9 +20,11 @@
 
 #include "lockstep/base/control_group.h"
 #include "lockstep/base/cores.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/segment.h"
 #include "lockstep/base/text.h"
 #include "lockstep/launch/plan.h"
+#include "lockstep/launch/store_speed.h"
 
 namespace lockstep::launch {
 namespace {
@@ -136,6 +138,15 @@ std::string shared_memory() {
          base::size_text(std::uint64_t(status.f_bavail) * status.f_frsize) + " free";
 }
 
+// The engine measures for itself, in the job; this is what to expect of it.
+std::string stores_of(std::size_t bytes) {
+  try {
+    return store_speed_text(measure_stores(bytes));
+  } catch (const Error& error) {
+    return unknown(error.what());
+  }
+}
+
 Section memory() {
   const File info = read_file("/proc/meminfo");
   const std::string huge = "/sys/kernel/mm/transparent_hugepage/";
@@ -150,7 +161,9 @@ Section memory() {
            {"the same for shared memory", of_file(read_file(huge + "shmem_enabled"), "choice", bracketed)},
            {"huge pages reserved", of_file(info, "HugePages_Total", line("HugePages_Total"))},
            {"huge pages free", of_file(info, "HugePages_Free", line("HugePages_Free"))},
-           {"huge page size", of_file(info, "Hugepagesize", size("Hugepagesize"))}}};
+           {"huge page size", of_file(info, "Hugepagesize", size("Hugepagesize"))},
+           {"stores, 1 MiB", stores_of(std::size_t(1) << 20)},
+           {"stores, 32 MiB", stores_of(std::size_t(32) << 20)}}};
 }
 
 std::string limit(int resource, bool is_size) {

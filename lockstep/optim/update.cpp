@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "lockstep/base/cache.h"
 #include "lockstep/base/error.h"
 #include "lockstep/optim/kernels.h"
 
@@ -38,24 +37,26 @@ const Build& build() {
   return chosen;
 }
 
-bool streams(const Arrays& arrays, std::size_t total, Stores stores) {
-  if (stores != Stores::automatic) return stores == Stores::streaming;
-  if (arrays.to_weights == arrays.from_weights) return false;
-  std::size_t written = 1;
-  for (const float* state : arrays.to_state) written += state != nullptr;
-  return written * total * sizeof(float) > last_level_cache();
-}
-
 }  // namespace
 
-void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, std::size_t total,
-            Stores stores) {
-  const bool streaming = streams(arrays, total, stores);
+const char* to_string(Stores stores) { return stores == Stores::plain ? "plain" : "streaming"; }
+
+void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, Stores stores) {
+  const bool streaming = stores == Stores::streaming;
   if (const auto* sgd = std::get_if<SGDRule>(&rule)) return build().sgd(*sgd, arrays, begin, end, streaming);
   build().adam(std::get<AdamRule>(rule), arrays, begin, end, streaming);
 }
 
-std::size_t last_level_cache() { return base::last_level_cache(); }
+void read_back(const Arrays& arrays, std::size_t begin, std::size_t end) {
+  const bool copies = arrays.to_bf16 != nullptr;
+  const std::size_t width = copies ? sizeof *arrays.to_bf16 : sizeof *arrays.to_weights;
+  const auto* bytes = copies ? reinterpret_cast<const std::byte*>(arrays.to_bf16)
+                             : reinterpret_cast<const std::byte*>(arrays.to_weights);
+  constexpr std::size_t line = 64;
+  std::uint64_t sum = 0;
+  for (std::size_t at = begin * width; at < end * width; at += line) sum += std::uint64_t(bytes[at]);
+  asm volatile("" : : "r"(sum));  // has been used
+}
 
 const char* instruction_set() { return build().name; }
 

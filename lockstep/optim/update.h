@@ -35,17 +35,17 @@ struct Arrays {
   float gradient_scale = 1;          ///< multiplies the mean gradient: the clipping coefficient
 };
 
-enum class Stores {
-  automatic,  ///< streaming when what is written exceeds the last-level cache and is not in place
-  plain,
-  streaming,  ///< past the caches: no read for ownership; pays above the last-level cache
-};
+/// How results are written: into the caches, which first read the lines that they do not hold, or past them.
+/// The bits are the same. Which is faster depends on the machine: store_choice.h finds out.
+enum class Stores { plain, streaming };
+const char* to_string(Stores stores);
 
 /// Applies the rule to elements [begin, end); both multiples of 16.
-/// `total` is the number of elements all ranks of the node update in this step: `automatic`
-/// is decided from it.
-void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, std::size_t total,
-            Stores stores = Stores::automatic);
+void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, Stores stores = Stores::plain);
+
+/// Reads what forward reads of elements [begin, end) after an update: the copies in bfloat16 where there are any, else
+/// the new weights. For its time.
+void read_back(const Arrays& arrays, std::size_t begin, std::size_t end);
 
 /// Elements of a block, over which square_sums() adds up: 64 KiB.
 inline constexpr std::size_t kBlock = std::size_t(16) << 10;
@@ -61,9 +61,6 @@ std::size_t first_nonfinite(const Arrays& arrays, std::size_t begin, std::size_t
 /// By what clipping to `max_norm` multiplies gradients of 2-norm `norm`: as PyTorch's clip_grad_norm_, at most 1; not a
 /// number when `norm` is not one.
 float clip_coefficient(double max_norm, double norm);
-
-/// Bytes of the last-level cache that the cores of this machine share, which `automatic` is about.
-std::size_t last_level_cache();
 
 /// The instruction set that update() uses here: "avx512", "avx2" or "scalar". The environment
 /// variable LOCKSTEP_ISA may name a lower one (for tests; the bits are the same).

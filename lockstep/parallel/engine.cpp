@@ -224,13 +224,24 @@ std::string Engine::first_nonfinite() const {
 void Engine::update_slice(const optim::Rule& rule, float gradient_scale) {
   const state::Layout& layout = fused_->state.layout();
   const state::Slice mine = layout.slice(group_->rank(), group_->size());
-  for (const state::Part& part : layout.parts()) {
-    const auto [begin, end] = common(mine, part.range);
-    if (begin == end) continue;
-    optim::Arrays arrays = arrays_of(part);
-    arrays.gradient_scale = gradient_scale;
-    optim::update(rule, arrays, begin - part.range.begin, end - part.range.begin, layout.elements());
-  }
+  const auto each_part = [&](auto&& body) {
+    for (const state::Part& part : layout.parts()) {
+      const auto [begin, end] = common(mine, part.range);
+      if (begin == end) continue;
+      optim::Arrays arrays = arrays_of(part);
+      arrays.gradient_scale = gradient_scale;
+      body(arrays, begin - part.range.begin, end - part.range.begin);
+    }
+  };
+  const auto update = [&](optim::Stores stores) {
+    stores_ = stores;
+    each_part([&](const optim::Arrays& arrays, std::size_t begin, std::size_t end) {
+      optim::update(rule, arrays, begin, end, stores);
+    });
+  };
+  // In place every line has just been read: there is nothing to spare.
+  if (layout.options().state_buffers == 1) return update(optim::Stores::plain);
+  optim::run_update(store_choice_, group_->size(), update, [&] { each_part(optim::read_back); });
 }
 
 optim::Arrays Engine::arrays_of(const state::Part& part) const {

@@ -20,6 +20,7 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/optim/store_choice.h"
 #include "lockstep/optim/update.h"
 #include "lockstep/parallel/gradient_buckets.h"
 #include "lockstep/parallel/memory_format.h"
@@ -81,6 +82,10 @@ class Engine : public optim::Target {
   /// The page size behind the shared state (base::page_size). Needs an attached optimizer.
   std::string page_size() const;
 
+  /// How this rank's slice was written in the last step, which is found out by trying (optim/store_choice.h) and
+  /// changes no bit. Nothing when this process has made no step.
+  std::optional<optim::Stores> stores() const { return stores_; }
+
   /// While the returned object lives, gradients stay local and add up in .grad(), as with
   /// PyTorch's no_sync. For optimizers that are not ours only: ours add up until step().
   std::shared_ptr<void> no_sync();
@@ -119,6 +124,8 @@ class Engine : public optim::Target {
   std::unique_ptr<GradientBuckets> buckets_;  ///< until attach()
   std::unique_ptr<FusedState> fused_;         ///< from attach() on
   bool loops_ = false;                        ///< begin_shard() was called in this step
+  optim::StoreChoice store_choice_;
+  std::optional<optim::Stores> stores_;
 };
 
 /// What holds around a forward pass: autocast, the format of gradients.

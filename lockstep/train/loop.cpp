@@ -153,6 +153,7 @@ void Loop::report_train(std::int64_t step, const StepPlace& place) {
   since_last_event_.epoch = place.epoch + 1;
   since_last_event_.loss = ddp_.last_record().loss;
   since_last_event_.lr = optimizer_->lr();
+  if (const auto stores = ddp_.stores()) since_last_event_.stores = optim::to_string(*stores);
   report_->train(since_last_event_);
   training_seconds_ += since_last_event_.time.total();
   training_samples_ += since_last_event_.samples;

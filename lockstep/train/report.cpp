@@ -135,6 +135,7 @@ class LeaderReport final : public Report {
                                    {"step_seconds", event.time.step},
                                    {"prepare_seconds", event.input.prepare},
                                    {"decode_seconds", event.input.decode}});
+    if (!event.stores.empty()) fields.emplace_back("stores", event.stores);
     write(Kind::train, std::move(fields));
   }
 

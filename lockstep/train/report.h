@@ -36,6 +36,7 @@ struct TrainEvent {
                              ///< so that nothing was measured, and neither rate nor seconds are told
   TimeSplit time;
   InputWork input;
+  std::string stores;  ///< how rank 0's slice was written: "plain" or "streaming"; empty: not by this process
 };
 
 struct RunSize {

@@ -32,6 +32,19 @@ TEST_P(SameBits, ForAnyNumberOfRanks) {
   EXPECT_NE(hash_of(1, six), hash) << "another number of shards must not give the same weights";
 }
 
+TEST(Engine, TriesBothKindsOfStoresAndGivesTheSameBits) {
+  SmallJob job{.shards = 2, .steps = std::uint64_t(optim::StoreChoice::kFirstTrial) + 2};
+  const std::string alone = hash_of(1, job);
+  job.after_step = [](Engine& engine) {
+    const auto step = int(engine.steps());
+    EXPECT_EQ(engine.stores().has_value(), step > 0);
+    if (step == 0 || step > optim::StoreChoice::kFirstTrial) return;
+    const bool streaming = (step - 1) / 3 % 2 == 1;
+    EXPECT_EQ(engine.stores(), streaming ? optim::Stores::streaming : optim::Stores::plain) << step;
+  };
+  EXPECT_EQ(hash_of(2, job), alone);
+}
+
 TEST(Engine, FollowsTorchsOptimizerOnTheWholeBatch) {
   // Without dropout and BatchNorm the mean over shards is the mean over the batch.
   const auto train = [](auto group, bool ours) {

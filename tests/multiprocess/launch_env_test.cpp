@@ -53,6 +53,7 @@ TEST(Env, TheFactsAreTheMachines) {
   EXPECT_EQ(facts["processor"]["cores usable"], std::to_string(base::usable_cores()));
   EXPECT_EQ(facts["memory"]["total"], launch::size_of_line(meminfo, "MemTotal"));
   EXPECT_EQ(facts["memory"]["huge pages reserved"], launch::line_value(meminfo, "HugePages_Total"));
+  EXPECT_THAT(facts["memory"]["stores, 32 MiB"].get<std::string>(), HasSubstr(" faster: "));
   EXPECT_EQ(facts["GPUs"].contains("driver"), std::filesystem::exists("/proc/driver/nvidia"));
   EXPECT_TRUE(facts["limits"].contains("open files"));
 }

@@ -131,6 +131,8 @@ TEST_F(TrainRun, FilesOfARun) {
   EXPECT_EQ(start.at("event"), "start");
   EXPECT_EQ(start.at("world_size"), 2);
   EXPECT_EQ(start.at("logical_shards"), 2);
+  EXPECT_THAT(nlohmann::json::parse(lines.at(1)).at("stores").get<std::string>(),
+              ::testing::AnyOf("plain", "streaming"));
   const auto done = nlohmann::json::parse(lines.back());
   EXPECT_EQ(done.at("steps"), 5);
   EXPECT_EQ(done.at("attempt_steps"), 5);

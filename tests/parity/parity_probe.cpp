@@ -154,7 +154,7 @@ void optimizer(const json& request) {
   for (std::uint64_t step = 1; step <= request.at("steps"); ++step) {
     read(gradient);
     arrays.gradient_scale = clip(arrays, elements, request.at("max_norm"));
-    optim::update(rule_of(request, step), arrays, 0, elements, elements);
+    optim::update(rule_of(request, step), arrays, 0, elements);
     put(output, weights.get(), elements);
   }
 }
