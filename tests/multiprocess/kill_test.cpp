@@ -216,7 +216,7 @@ TEST_P(Resize, RestartsWithMoreAndFewerRanksGoOn) {
   constexpr std::uint64_t last_step = 2;
   const History history(GetParam(), std::uint64_t(restarts) * (last_step + kSlack + 2) + 2);
   Blows blows(last_step);
-  int ranks = 2;
+  int ranks = 1;
   base::Segment segment = base::Segment::create(ranks);
   for (int i = 0; i < restarts && !HasFailure(); ++i) {
     kill_once(segment, GetParam(), blows.next(), blows.victim(ranks), committed_in(segment).step);
