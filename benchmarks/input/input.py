@@ -19,7 +19,7 @@ import report
 
 DATA = pathlib.Path(os.environ.get("LOCKSTEP_TEST_DATA") or pathlib.Path(__file__).resolve().parents[3] / "shared" / "data")
 NEEDED = ("cifar10-jpeg/train.tar.gz", "flowers/train", "mnist")  # below it
-DEADLINE_SECONDS = 300
+DEADLINE_SECONDS = 600
 
 # Title, folder, flags, how many times the fastest peer we want to be.
 CASES = [
