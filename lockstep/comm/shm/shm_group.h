@@ -13,7 +13,7 @@ struct Sizes {
   /// So much goes through the staging areas at once, wherever the tensor lies: one meeting, after which every rank
   /// reads what all have written. More takes two meetings, and each rank does its part for all. At least what a post
   /// holds.
-  std::size_t at_once = std::size_t(4) << 10;
+  std::size_t at_once = std::size_t(2) << 10;
   std::size_t chunk = Staging::kHalf;  ///< at most a half
 };
 
