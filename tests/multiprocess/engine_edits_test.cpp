@@ -6,6 +6,7 @@
 
 #include <sstream>
 
+#include "lockstep/base/generation.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
@@ -204,7 +205,7 @@ TEST(ModuleBuffers, OfAnotherShapeAreRefusedByModify) {
 // ---- frozen parameters
 
 TEST(FrozenParameters, EditedInModifySurviveARestart) {
-  const base::Segment segment = base::Segment::create(1);
+  base::Segment segment = base::Segment::create(1);
   const auto join = [&] { return std::make_shared<comm::ShmGroup>(base::Segment::open(segment.path(), 1), 0); };
   const auto frozen_net = [] {
     SmallNet model;
@@ -226,7 +227,7 @@ TEST(FrozenParameters, EditedInModifySurviveARestart) {
     hash = ddp.weights_hash();
     state = ddp.state_hash();
   }
-  base::next_generation(segment.control());
+  segment = base::next_generation(std::move(segment), 1);
   SmallNet model = frozen_net();
   DistributedDataParallel ddp(model, join());
   optim::SGD optimizer(ddp, {.lr = 0.1});

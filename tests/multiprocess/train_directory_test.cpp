@@ -13,13 +13,9 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::Job;
+using testing::operator+;
 using testing::wait_until;
-using Words = std::vector<std::string>;
-
-Words operator+(Words left, const Words& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
+using testing::Words;
 
 class TrainDirectory : public ::testing::Test {
  protected:

@@ -13,18 +13,14 @@ namespace {
 using testing::By;
 using ::testing::HasSubstr;
 using testing::Job;
-using Flags = std::vector<std::string>;
-using Words = std::vector<std::string>;
+using testing::operator+;
+using Flags = testing::Words;
+using testing::Words;
 
 int count(const std::string& text, const std::string& part) {
   int found = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
   return found;
-}
-
-Flags operator+(Flags left, const Flags& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
 }
 
 class TrainRefusals : public ::testing::Test {

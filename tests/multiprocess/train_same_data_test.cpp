@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using testing::Job;
 using testing::ScratchFolder;
 using testing::wait_until;
-using Words = std::vector<std::string>;
+using testing::Words;
 
 class TrainSameData : public ::testing::Test {
  protected:

@@ -11,6 +11,14 @@
 
 namespace lockstep::testing {
 
+using Words = std::vector<std::string>;
+
+/// The words of a command, then more of them.
+inline Words operator+(Words left, const Words& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
 /// The bytes of an IDX file of `count` images of 28x28 (noise around a pattern per class), and
 /// of its labels. A function of `count` and `seed`.
 std::string idx_images(int count, unsigned seed);

@@ -3,23 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "lockstep/base/error.h"
+#include "tests/unit/rendezvous/variables.h"
 
 namespace lockstep::rendezvous {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using Variables = std::map<std::string, std::string>;
 
-Place place_of(const Variables& variables) {
-  return place_from_environment([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
-}
+Place place_of(const Variables& variables) { return place_from_environment(reader_of(variables)); }
 
 // The message of the UsageError that these variables give.
 std::string refusal(const Variables& variables) {
@@ -29,11 +22,6 @@ std::string refusal(const Variables& variables) {
   } catch (const UsageError& error) {
     return error.what();
   }
-}
-
-Variables with(Variables variables, const Variables& changes) {
-  for (const auto& [name, value] : changes) variables[name] = value;
-  return variables;
 }
 
 const Variables kTorchrun = {{"RANK", "1"},
