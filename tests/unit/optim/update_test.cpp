@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 
 #include "lockstep/optim/kernels.h"
@@ -267,6 +268,35 @@ TEST(SquareSums, OfBfloat16AreThoseOfTheSameNumbersInFloat32) {
   square_sums(whole.arrays(w, s0, s1), 0, kElements, &of_whole);
   EXPECT_EQ(of_half, of_whole);
   EXPECT_GT(of_half, 0);
+}
+
+TEST(ClipCoefficient, IsTorchsAlsoWhereTheNormIsNotFinite) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(clip_coefficient(1, 0), 1.0f);
+  EXPECT_EQ(clip_coefficient(1, 0.5), 1.0f);
+  EXPECT_EQ(clip_coefficient(1, 4), float(1 / (4 + 1e-6)));
+  EXPECT_EQ(clip_coefficient(inf, 4), 1.0f);
+  EXPECT_EQ(clip_coefficient(1, inf), 0.0f);
+  EXPECT_TRUE(std::isnan(clip_coefficient(1, std::nan(""))));
+  EXPECT_TRUE(std::isnan(clip_coefficient(inf, inf)));
+}
+
+TEST(FirstNonfinite, LooksAtTheMeanInItsRange) {
+  Problem problem(2);
+  Block w{}, s0{}, s1{};
+  const auto find = [&](std::size_t begin, std::size_t end) {
+    return first_nonfinite(problem.arrays(w, s0, s1), begin, end);
+  };
+  EXPECT_EQ(find(0, kElements), kElements);
+  problem.gradients[1].values[77] = std::numeric_limits<float>::quiet_NaN();
+  problem.gradients[0].values[500] = std::numeric_limits<float>::infinity();
+  for (Block& block : problem.gradients) block.values[900] = 3e38f;  // finite, their sum is not
+  EXPECT_EQ(find(0, kElements), 77u);
+  EXPECT_EQ(find(3, 77), 77u);
+  EXPECT_EQ(find(78, kElements), 500u);
+  EXPECT_EQ(find(501, kElements), 900u);
+  EXPECT_EQ(find(901, kElements), kElements);
+  EXPECT_EQ(find(5, 5), 5u);
 }
 
 TEST(Update, TouchesOnlyItsRange) {
