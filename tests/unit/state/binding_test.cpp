@@ -247,10 +247,12 @@ TEST(WriteGuardDeathTest, ASignalThatSomebodySendsIsNotSwallowed) {
 TEST(WriteGuardDeathTest, ASentSignalGoesToTheHandlerBeforeAndLeavesTheGuard) {
   EXPECT_DEATH(
       {
-        static volatile int sent = 0;
+        static volatile sig_atomic_t sent = 0;
         signal(SIGSEGV, [](int) {
           const char text[] = "theirs ";
-          if (write(STDERR_FILENO, text, sizeof text - 1) < 0 || ++sent == 2) _exit(9);
+          if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(9);
+          sent = sent + 1;
+          if (sent == 2) _exit(9);
         });
         TwoBuffers t;
         Binding binding = t.bind(0);
