@@ -107,9 +107,9 @@ Outlet Outlet::console(int fd) {
   if (!S_ISFIFO(status.st_mode) && !S_ISCHR(status.st_mode)) return outlet;
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   outlet.own_ = UniqueFd(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  // ENXIO: a pipe that nobody reads.
+  // ENXIO: a pipe that nobody reads; but also /dev/tty, in a session that has no terminal.
   if (!outlet.own_)
-    outlet.mode_ = errno == ENXIO ? Mode::gone : Mode::blocking;
+    outlet.mode_ = errno == ENXIO && S_ISFIFO(status.st_mode) ? Mode::gone : Mode::blocking;
   else if (S_ISCHR(status.st_mode))
     outlet.mode_ = Mode::terminal;
   return outlet;

@@ -260,6 +260,33 @@ TEST(Outlet, ATerminalThatStopsBackgroundWritersDoesNotStopIt) {
   EXPECT_EQ(terminal.read_all(), "from the background\r\n");
 }
 
+// A worker leads a session of its own, where /dev/tty is no terminal; what it was given still is.
+TEST(Outlet, TheTerminalOfAnotherSessionIsStillOne) {
+  const Terminal terminal;
+  const pid_t leader = fork();
+  if (leader == 0) {
+    setsid();
+    signal(SIGHUP, SIG_IGN);
+    if (ioctl(terminal.screen(), TIOCSCTTY, 0) != 0) _exit(2);
+    const UniqueFd tty(open("/dev/tty", O_WRONLY | O_CLOEXEC));
+    if (!tty) _exit(3);
+    const pid_t worker = fork();
+    if (worker == 0) {
+      setsid();
+      Outlet outlet = Outlet::console(tty.get());
+      outlet.say("a result\n");
+      _exit(outlet.flush(Clock::now() + kLong) ? 0 : 4);
+    }
+    int status = -1;
+    waitpid(worker, &status, 0);
+    _exit(WEXITSTATUS(status));
+  }
+  int status = -1;
+  waitpid(leader, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(terminal.read_all(), "a result\r\n");
+}
+
 TEST(Outlet, AFullDiskIsTriedAgain) {
   const ScratchFolder folder;
   const UniqueFd file(open(folder.file("out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
