@@ -121,7 +121,8 @@ TEST(Outlet, ProgressThatWasTakenInPartIsFinishedBeforeTheNextWord) {
   const Terminal terminal;
   Outlet outlet = Outlet::console(terminal.screen());
   terminal.fill_but_for_little();
-  const std::string progress = std::string(3'000, 'p') + "!";
+  std::string progress(3'000, 'p');
+  progress.back() = '!';
   const bool begun = outlet.offer(progress);
   outlet.say("error\n");
   std::string seen;
