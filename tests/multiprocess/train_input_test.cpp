@@ -97,7 +97,7 @@ TEST_F(TrainInput, MixingNeedsTwoSamples) {
 TEST_F(TrainInput, WhatTorchThrowsComesWithoutItsCallStack) {
   for (int i = 1; i < 20; ++i) fs::remove(folder_.file("train/ant/" + std::to_string(i) + ".jpg"));
   for (int i = 8; i < 20; ++i) fs::remove(folder_.file("train/bee/" + std::to_string(i) + ".jpg"));
-  Job job(train({"--model", "resnet18", "--batch-size", "1", "--no-eval"}));
+  Job job(train({"--model", "resnet18", "--batch-size", "1", "--no-eval", "--channels-last"}));
   EXPECT_EQ(job.wait(), 1);
   EXPECT_EQ(testing::lines(job.err()).size(), 3u) << "not the launcher's report: " << job.err();
   EXPECT_THAT(job.err(), HasSubstr("forward: Expected more than 1 value per channel"));
