@@ -1,4 +1,5 @@
-// An all-reduce changes its way with the size: the bits must not, for any number of ranks.
+// An all-reduce changes its way with the size: the bits must not, for any number of ranks. And no collective may let a
+// rank go on as long as another still reads what is that rank's.
 
 #include <chrono>
 #include <thread>
@@ -72,6 +73,27 @@ TEST_P(GroupContract, CollectivesOfAllKindsAndSizesInTurn) {
           group->all_reduce(tensor, ReduceOp::max);
           ASSERT_TRUE(torch::equal(tensor, combine_all(ReduceOp::max, ranks, value))) << round;
       }
+    }
+  });
+}
+
+// The data of shared tensors is read where it lies: whoever comes back from the call may change it at once.
+TEST_P(GroupContract, ASharedTensorIsItsOwnersAgainWhenTheCallIsOver) {
+  run([](auto group) {
+    const at::Tensor shared = group->shared_empty({200'000});
+    for (int round = 0; round < 20; ++round) {
+      const int root = round % group->size();
+      shared.fill_(group->rank() == root ? 7 : 1);
+      group->broadcast(shared, root);
+      const at::Tensor got = shared.clone();
+      shared.fill_(-1);
+      ASSERT_TRUE(torch::equal(got, torch::full_like(got, 7))) << round;
+
+      shared.fill_(float(group->rank()));
+      const std::vector<at::Tensor> all = group->all_gather(shared);
+      shared.fill_(-1);
+      for (int rank = 0; rank < group->size(); ++rank)
+        ASSERT_TRUE(torch::equal(all[std::size_t(rank)], torch::full_like(got, float(rank)))) << round;
     }
   });
 }

@@ -56,6 +56,7 @@ Segment with_state(float value) {
   ControlPage& page = segment.control();
   page.state_buffers.store(2);
   page.state_fingerprint.store(77);
+  page.data_fingerprint.store(78);
   page.commit.store(Commit{3, 1}.pack(1));
   return segment;
 }
@@ -73,6 +74,7 @@ void expect_state(const Segment& segment, std::uint32_t generation) {
   EXPECT_EQ(page.commit.load(), (Commit{3, 1}.pack(generation)));
   EXPECT_EQ(page.state_buffers.load(), 2u);
   EXPECT_EQ(page.state_fingerprint.load(), 77u);
+  EXPECT_EQ(page.data_fingerprint.load(), 78u);
   EXPECT_FALSE(is_aborted(page, generation));
 }
 
