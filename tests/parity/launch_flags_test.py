@@ -281,7 +281,7 @@ VALUES = {
     "--nnodes": "1", "--nproc-per-node": "3", "--rdzv-backend": "c10d", "--rdzv-endpoint": "localhost:4321",
     "--rdzv-id": "job7", "--rdzv-conf": "timeout=3", "--max-restarts": "4", "--monitor-interval": "0.5",
     "--start-method": "fork", "--event-log-handler": "null", "--role": "trainer", "--log-dir": "logs",
-    "--redirects": "1:2", "--tee": "3", "--local-ranks-filter": "0", "--duplicate-stdout-filters": "a,b",
+    "--redirects": "0:2", "--tee": "3", "--local-ranks-filter": "0", "--duplicate-stdout-filters": "a,b",
     "--duplicate-stderr-filters": "c", "--node-rank": "0", "--master-addr": "localhost", "--master-port": "4321",
     "--local-addr": "localhost", "--signals-to-handle": "SIGUSR1",
 }
