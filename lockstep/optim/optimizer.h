@@ -20,7 +20,7 @@ namespace lockstep::optim {
 struct StepOptions {
   /// Clips the mean gradients so that their 2-norm over all parameters is at most this, as
   /// torch.nn.utils.clip_grad_norm_ does; costs one more pass over the gradients. 0: no clipping. A norm that is
-  /// not a number makes all weights so, an infinite one those with infinite gradients (the others stand still).
+  /// not a number makes all weights so, an infinite one those with infinite gradients (those of the others count as 0).
   double max_norm = 0;
   /// A norm that is not finite is an Error on all ranks, before anything is written, which names the step and the
   /// first parameter. The group can be used on: the gradients are still there, zero_grad() drops them. Costs

@@ -16,14 +16,15 @@ void StoreChoice::done(double seconds) {
     return;
   }
   if (is_timed()) {
-    double& fastest = fastest_[is_other_run() ? 1 : 0];
-    fastest = fastest == 0 ? seconds : std::min(fastest, seconds);
+    double& least = fastest(stores());
+    least = least == 0 ? seconds : std::min(least, seconds);
   }
   if (++step_ == trial_) decide();
 }
 
 void StoreChoice::decide() {
-  if (fastest_[1] < kBetter * fastest_[0]) kept_ = other();
+  const Stores other = kept_ == Stores::plain ? Stores::streaming : Stores::plain;
+  if (fastest(other) < kBetter * fastest(kept_)) kept_ = other;
   fastest_[0] = fastest_[1] = 0;
   step_ = 0;
   trial_ = 2 * kRun;

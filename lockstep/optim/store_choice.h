@@ -6,9 +6,9 @@
 //
 // The first steps try both kinds in runs of three, of which the first is not timed: it finds in the caches what the
 // other kind has left there. The fastest step of each kind counts, so one that was held up decides nothing. Then the
-// faster kind is kept, and both are tried again after 64, 128, ... and at last every 1,024 steps. Which steps these are
-// depends on their number alone: all ranks of a job try the same kind at the same time, in the caches and the memory
-// that they share.
+// faster kind is kept, and both are tried again after 64, 128, ... and at last every 1,024 steps. Which steps these
+// are, and which kind each tries, depends on their number alone: all ranks of a job try the same kind at the same time,
+// in the caches and the memory that they share, whatever each has kept.
 
 #include <chrono>
 
@@ -25,7 +25,7 @@ class StoreChoice {
   static constexpr int kLongestPause = 1024;
 
   /// The stores of the next step.
-  Stores stores() const { return is_other_run() ? other() : kept_; }
+  Stores stores() const { return pause_ > 0 ? kept_ : step_ / kRun % 2 == 0 ? Stores::plain : Stores::streaming; }
   /// Whether the next step's time is wanted.
   bool is_timed() const { return pause_ == 0 && step_ % kRun != 0; }
   /// A step with stores() is done. `seconds`: what it took; not looked at unless is_timed().
@@ -35,8 +35,7 @@ class StoreChoice {
   static constexpr int kRun = 3;
   static constexpr int kFirstPause = 64;
 
-  bool is_other_run() const { return pause_ == 0 && step_ / kRun % 2 == 1; }
-  Stores other() const { return kept_ == Stores::plain ? Stores::streaming : Stores::plain; }
+  double& fastest(Stores stores) { return fastest_[stores == Stores::streaming ? 1 : 0]; }
   void decide();
 
   Stores kept_ = Stores::plain;
@@ -44,7 +43,7 @@ class StoreChoice {
   int trial_ = kFirstTrial;  ///< steps of it
   int pause_ = 0;            ///< steps until the next trial; 0: in one
   int next_pause_ = kFirstPause;
-  double fastest_[2] = {0, 0};  ///< of this trial, with kept_ and with the other kind; 0: none yet
+  double fastest_[2] = {0, 0};  ///< of this trial, plain and streaming; 0: none yet
 };
 
 /// One step by update(stores). When its time is wanted, read() then reads what forward will read of it: stores past
