@@ -28,13 +28,14 @@ UniqueFd open_pid(int pid) { return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0)
 
 }  // namespace
 
-Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout)
+Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, std::uint32_t generation)
     : page_(page),
       rank_(rank),
-      generation_(page.generation.load(std::memory_order_acquire)),
+      generation_(generation),
       size_(page.local_world),
       timeout_(timeout),
       crowded_(size_ > 1) {  // as long as nothing is known of the others
+  check_abort();             // the next generation may have begun since this one was looked up
   RankWords& mine = words();
   // Before any other word is touched: a second process with this rank would mix up the first one's.
   if (!advance(mine.seat, make_mark(generation_, Seat::taken))) {

@@ -48,7 +48,10 @@ struct Waiting {
 class Member {
  public:
   /// Takes seat `rank` and waits until all ranks of the page's generation have taken theirs.
-  Member(ControlPage& page, int rank, std::chrono::milliseconds timeout = kDefaultTimeout);
+  Member(ControlPage& page, int rank, std::chrono::milliseconds timeout = kDefaultTimeout)
+      : Member(page, rank, timeout, page.generation.load(std::memory_order_acquire)) {}
+  /// The same in `generation`; GroupAborted when that is over.
+  Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, std::uint32_t generation);
   /// Leaves the seat: peers that still wait for this rank get GroupAborted.
   ~Member();
   Member(const Member&) = delete;

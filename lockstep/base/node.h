@@ -13,7 +13,7 @@ struct Node {
   /// Takes the seat; waits until all ranks of the node have taken theirs. Error when the segment was opened for a
   /// generation that is over.
   Node(Segment shared, int rank, std::chrono::milliseconds timeout = kDefaultTimeout)
-      : segment(held(std::move(shared))), member(segment.control(), rank, timeout) {}
+      : segment(held(std::move(shared))), member(segment.control(), rank, timeout, segment.generation()) {}
 
   Segment segment;
   Member member;

@@ -55,6 +55,8 @@ class Segment {
   /// The same for the ranks of the page's generation only: who comes with it later, has no seat (see hold).
   std::string invitation() const;
 
+  /// The generation it was made or opened for; the page may be further.
+  std::uint32_t generation() const { return generation_; }
   /// Takes part in the generation for which the segment was made or opened: from now on others can tell that somebody
   /// lives who may write into it. That is a lock of the kernel's on the open file, so it ends with the last mapping and
   /// descriptor, however the process ends, and a child that is forked keeps it. Throws Error when the next generation

@@ -82,12 +82,13 @@ void SharedState::vote(std::uint64_t step) {
 void SharedState::recommit(int buffer) {
   const base::Member& member = node_.member;
   base::Mark word = member.page().commit.load(std::memory_order_seq_cst);
-  member.check_abort();
   Commit commit = Commit::unpack(word);
   commit.buffer = std::uint32_t(buffer);
-  // Between two barriers nobody else commits: when the word has moved, the next generation has begun.
-  if (!member.page().commit.compare_exchange_strong(word, commit.pack(member.generation()), std::memory_order_seq_cst))
-    member.check_abort();
+  // Between two barriers nobody else commits: a word of another generation means that the next one has begun, which
+  // writes its number here before the page tells it.
+  if (base::mark_generation(word) != member.generation() ||
+      !member.page().commit.compare_exchange_strong(word, commit.pack(member.generation()), std::memory_order_seq_cst))
+    throw GroupAborted({.cause = "the next attempt began before modify() was committed; the job goes on without it"});
 }
 
 std::string SharedState::buffer_hash(int buffer) const {
