@@ -306,6 +306,8 @@ void Engine::modify(const std::function<void()>& fn) {
   if (!fused_->slots.empty()) throw UsageError("data parallel: modify() in the middle of a step");
   base::Member& member = group_->node().member;
   or_abort([&] { fused_->check_bound(); });
+  // What passes have left is no state, and rank 0's shard depends on the number of ranks.
+  if (fused_->session.begun()) fused_->session.restart();
   member.barrier();
   if (group_->rank() == 0) or_abort([&] { fused_->edit(fn); });
   member.barrier();

@@ -101,8 +101,8 @@ void FusedState::edit(const std::function<void()>& fn) {
     std::memcpy(state.write(layout.frozen_area(frozen_to)), state.read(layout.frozen_area(frozen_from)),
                 layout.frozen_bytes());
   }
+  parameters.show_masters(true);  // before they can be written: what shares the copies' storage stays read-only
   parameters.point_to(state.write(layout.weights(to)));
-  parameters.show_masters(true);
   frozen.point_to(state.write(layout.frozen_area(frozen_to)));
   try {
     fn();
@@ -111,6 +111,7 @@ void FusedState::edit(const std::function<void()>& fn) {
     buffers.store(state.write(layout.module_buffers(to)));
   } catch (...) {
     end_edit();
+    session.restart();
     throw;
   }
   write_copies(state, to);

@@ -34,7 +34,8 @@ struct FusedState {
   void flip();
 
   /// On one rank, between two barriers: runs fn() on a copy of the committed state, with writable float32 parameters
-  /// and without autograd, and commits the result for the same step. What fn() throws leaves the committed state.
+  /// and without autograd, and commits the result for the same step. What fn() throws leaves the committed state
+  /// (where there is one buffer, as fn() has left that).
   /// UsageError when fn() gave a parameter or a buffer another shape or dtype.
   void edit(const std::function<void()>& fn);
 

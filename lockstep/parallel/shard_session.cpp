@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -33,10 +34,12 @@ void ShardSession::open(int shard, std::uint64_t step) {
   if (active_ != shard) {
     keep_active();
     const Shard& next = at(shard);
-    buffers_.load(next.passes == 0 ? committed_buffers() : next.module_buffers.data());
+    buffers_.load(next.from_committed ? committed_buffers() : next.module_buffers.data());
   } else {
     add(at(shard).record, pass_record_);
+    if (at(shard).from_committed) buffers_.load(committed_buffers());
   }
+  at(shard).from_committed = false;
   active_ = shard;
   pass_record_ = {};
   gradients_came_ = false;
@@ -57,9 +60,22 @@ void ShardSession::record(double loss, std::int64_t samples) {
 }
 
 void ShardSession::discard_gradients() {
-  for (Shard& shard : shards_) shard.record = {};
+  const bool goes_on = active_ && !gradients_came_;  // its backward follows
+  const bool had_passes = begun();
+  for (Shard& shard : shards_) {
+    shard.record = {};
+    shard.from_committed = !goes_on || &shard != &at(*active_);
+  }
   if (gradients_came_) pass_record_ = {};
   gradients_came_ = false;
+  if (!active_ && had_passes) {
+    buffers_.load(committed_buffers());
+    buffers_.remember();
+  }
+}
+
+bool ShardSession::begun() const {
+  return std::any_of(shards_.begin(), shards_.end(), [](const Shard& shard) { return shard.passes > 0; });
 }
 
 void ShardSession::close() {
@@ -82,6 +98,7 @@ void ShardSession::restart() {
   gradients_came_ = false;
   for (Shard& shard : shards_) {
     shard.passes = 0;
+    shard.from_committed = true;
     shard.record = {};
   }
   buffers_.load(committed_buffers());

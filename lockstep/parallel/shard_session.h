@@ -23,6 +23,8 @@ class ShardSession {
   ShardSession(const state::SharedState& state, ModuleBuffers& buffers, ShardSpan mine, std::uint64_t seed);
 
   std::optional<int> active() const { return active_; }
+  /// Whether a pass of the step has begun.
+  bool begun() const;
 
   /// Starts the next pass of `shard`, one of this rank's, in step `step`. Error naming a module buffer that was edited
   /// while no shard was active.
@@ -34,8 +36,8 @@ class ShardSession {
   /// A gradient of the active pass is in its slot.
   void gradient_came() { gradients_came_ = true; }
 
-  /// Drops the records of the passes whose gradients are dropped: all but an active one without any. The passes count
-  /// on: no random number is drawn twice in a step.
+  /// Drops what passes whose gradients are dropped have left, records and module buffers: all but an active one without
+  /// any gradients. The passes count on: no random number is drawn twice in a step.
   void discard_gradients();
 
   /// Ends the active pass; the records are where the step finds them.
@@ -50,6 +52,7 @@ class ShardSession {
  private:
   struct Shard {
     std::uint64_t passes = 0;
+    bool from_committed = true;  ///< the next pass begins with the committed module buffers
     state::ShardRecord record;
     std::vector<std::byte> module_buffers;
   };

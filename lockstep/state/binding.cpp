@@ -89,14 +89,27 @@ void Binding::show(std::size_t index, bool master) {
   const BoundPlace& place = places_[index];
   const c10::ScalarType dtype = master ? place.spec.dtype : at::kBFloat16;
   const std::size_t offset = master ? place.offset : *place.copy;
-  const c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), count(place.spec) * c10::elementSize(dtype),
-      owning(writable(buffer_) + offset, memory_), /*allocator=*/nullptr, /*resizable=*/false));
+  Shown& now = shown_[index];
+  if (now.storage && now.dtype != dtype) std::swap(now.storage, now.hidden);
+  if (now.storage)
+    move(now.storage, offset);
+  else
+    now.storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), count(place.spec) * c10::elementSize(dtype),
+        owning(writable(buffer_) + offset, memory_), /*allocator=*/nullptr, /*resizable=*/false));
   at::Tensor shown = at::detail::make_tensor<at::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
+      c10::Storage(now.storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(dtype));
   shown.unsafeGetTensorImpl()->set_sizes_and_strides(place.spec.sizes, place.spec.strides);
   tensors_[index].set_data(shown);
-  shown_[index] = {storage, offset, dtype};
+  now.offset = offset;
+  now.dtype = dtype;
+}
+
+void Binding::move(const c10::Storage& storage, std::size_t offset) {
+  // What keeps the mapping stays with the storage: no allocation, no count of references.
+  c10::StorageImpl& moved = *storage.unsafeGetStorageImpl();
+  void* const memory = moved._mutable_data_ptr_no_checks().release_context();
+  moved.set_data_ptr_noswap({writable(buffer_) + offset, memory, drop, c10::Device(c10::kCPU)});
 }
 
 bool Binding::is_bound(std::size_t index) const {
@@ -129,16 +142,13 @@ void Binding::take_over() {
 
 void Binding::restore() {
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    if (!is_bound(i)) show(i, shown_[i].dtype == places_[i].spec.dtype);
+    if (!is_bound(i)) show(i, is_master(i));
 }
 
 void Binding::point_to(const std::byte* buffer) {
   buffer_ = buffer;
   for (std::size_t i = 0; i < shown_.size(); ++i) {
-    c10::StorageImpl& storage = *shown_[i].storage.unsafeGetStorageImpl();
-    // What keeps the mapping stays with the storage: no allocation, no count of references.
-    void* const memory = storage._mutable_data_ptr_no_checks().release_context();
-    storage.set_data_ptr_noswap({writable(buffer) + shown_[i].offset, memory, drop, c10::Device(c10::kCPU)});
+    move(shown_[i].storage, shown_[i].offset);
     tensors_[i].unsafeGetTensorImpl()->bump_version();
   }
 }
@@ -149,6 +159,7 @@ void Binding::show_masters(bool masters) {
 }
 
 at::Tensor Binding::master(std::size_t index) const {
+  if (is_master(index)) return tensors_[index].detach();
   const BoundPlace& place = places_[index];
   return at::for_blob(writable(buffer_) + place.offset, place.spec.sizes)
       .strides(place.spec.strides)

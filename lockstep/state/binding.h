@@ -66,19 +66,24 @@ class Binding {
   /// dtype changes, and with it their gradient accumulators: hooks on those have to be set anew.
   void show_masters(bool masters);
 
-  /// The float32 weights of parameter `index` (the tensor itself, if it has no copy) in the current buffer, over memory
-  /// that the next point_to() leaves behind.
+  /// The float32 weights of parameter `index`: where the tensor is its master, a tensor that shares its storage; else
+  /// one over memory that the next point_to() leaves behind.
   at::Tensor master(std::size_t index) const;
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
  private:
+  /// What a tensor is now: its master or its copy. Each has one storage, made when it is first shown and used again, so
+  /// that whatever shares it (detached tensors, views) follows.
   struct Shown {
     c10::Storage storage;
     std::size_t offset = 0;  ///< bytes from the start of a buffer
     c10::ScalarType dtype = c10::ScalarType::Float;
+    c10::Storage hidden;  ///< of the other one; null: never shown
   };
   void show(std::size_t index, bool master);
+  void move(const c10::Storage& storage, std::size_t offset);
+  bool is_master(std::size_t index) const { return shown_[index].dtype == places_[index].spec.dtype; }
   bool is_bound(std::size_t index) const;
 
   std::vector<at::Tensor> tensors_;

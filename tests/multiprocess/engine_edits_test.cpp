@@ -150,7 +150,55 @@ TEST(KeptTensors, OutliveTheEngineAndTheGroup) {
   }
 }
 
+// What shares a parameter's memory when an edit begins gets no way into the memory that is edited.
+void keep_over_an_edit(Amp amp, bool replace, bool write) {
+  at::Tensor kept;
+  std::map<std::string, at::Tensor> dict;
+  SmallNet model;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    DistributedDataParallel ddp(model, group, {.amp = amp});
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    kept = model->fc2->weight.detach();
+    ddp.modify([&] {
+      if (replace) model->fc2->weight.set_data(torch::full({90, 300}, 0.5));
+      dict = ddp.state_dict();
+      dict.at("fc2.weight").add_(0.25);  // in place, or in the tensor that was given
+    });
+    if (replace) EXPECT_EQ(ddp.state_dict().at("fc2.weight").max().template item<float>(), 0.75f);
+    train_step(ddp, optimizer);
+    EXPECT_TRUE(torch::equal(kept, model->fc2->weight)) << "it follows";
+    if (write) kept.fill_(1);
+  });
+  EXPECT_TRUE(kept.isfinite().all().item<bool>());
+  EXPECT_TRUE(dict.at("fc2.weight").isfinite().all().item<bool>());
+}
+
+TEST(KeptTensors, OutliveAnEditThatBeganAfterThem) {
+  for (const Amp amp : {Amp::none, Amp::bf16})
+    for (const bool replace : {false, true}) keep_over_an_edit(amp, replace, false);
+}
+
+TEST(KeptTensorsDeathTest, CannotBeWrittenAfterAnEdit) {
+  for (const Amp amp : {Amp::none, Amp::bf16})
+    for (const bool replace : {false, true})
+      EXPECT_DEATH(keep_over_an_edit(amp, replace, true), "parameter 'fc2.weight' was edited in place");
+}
+
 // ---- module buffers
+
+// A pass that has begun leaves its shard's statistics, which depend on the number of ranks: they are no state.
+TEST(ModuleBuffers, WhatAPassHasLeftIsNotCommittedByModify) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    const std::string before = ddp.state_hash();
+    ddp(torch::randn({4, 20}));
+    optimizer.zero_grad();
+    ddp.modify([] {});
+    EXPECT_EQ(ddp.state_hash(), before);
+  });
+}
 
 TEST(ModuleBuffers, EditedBetweenStepsStopTheNextForwardWithTheirName) {
   run_ranks(RankKind::single, 1, [](auto group) {

@@ -70,6 +70,33 @@ TEST(ZeroGrad, DropsTheRecordsOfThePassesWhoseGradientsItDrops) {
   });
 }
 
+// The next batch starts where the one before would have, however the dropped one ended.
+TEST(ZeroGrad, ADroppedBatchLeavesNothingInTheModuleBuffers) {
+  const auto mean_after = [](bool drop) {
+    at::Tensor mean;
+    run_ranks(RankKind::single, 1, [&](auto group) {
+      torch::manual_seed(1);
+      SmallNet model;
+      DistributedDataParallel ddp(model, group);
+      optim::SGD optimizer(ddp, {.lr = 0.05});
+      const auto backward = [&](const at::Tensor& data) { ddp(data).sum().backward(); };
+      if (drop) {
+        backward(torch::full({4, 20}, std::nan("")));
+        EXPECT_THAT(what_of([&] { optimizer.step({.error_if_nonfinite = true}); }), testing::HasSubstr("step 1"));
+        optimizer.zero_grad();
+        EXPECT_TRUE(torch::equal(model->bn->running_mean, torch::zeros({300}))) << "evaluation sees the committed ones";
+        backward(torch::ones({4, 20}));
+        optimizer.zero_grad();
+      }
+      backward(torch::arange(80).view({4, 20}).to(torch::kFloat));
+      optimizer.step();
+      mean = model->bn->running_mean.clone();
+    });
+    return mean;
+  };
+  EXPECT_TRUE(torch::equal(mean_after(true), mean_after(false)));
+}
+
 TEST(ZeroGrad, ClearsAGradientSetByHand) {
   run_ranks(RankKind::single, 1, [](auto group) {
     torch::nn::Linear model(2, 2);
