@@ -110,7 +110,7 @@ Progress::Progress(int fd, RunLength run)
 
 Progress::~Progress() {
   if (line_open_) outlet_.say("\n");
-  outlet_.flush(base::Outlet::Clock::now() + kPatienceOfAFailure);
+  outlet_.flush(base::Outlet::Clock::now() + (done_ ? base::kPatience : kPatienceOfAFailure));
 }
 
 void Progress::write(const Event& event) {
@@ -125,7 +125,7 @@ void Progress::write(const Event& event) {
   // The last train line before anything else stays on the screen.
   outlet_.say((line_open_ ? "\n" : "") + shown);
   line_open_ = false;
-  if (event.kind == Kind::done) outlet_.flush(base::Outlet::Clock::now() + base::kPatience);
+  done_ = done_ || event.kind == Kind::done;
 }
 
 }  // namespace lockstep::metrics

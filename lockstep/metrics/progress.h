@@ -33,14 +33,14 @@ std::string terminal_text(Kind kind, const std::string& text, int columns);
 
 /// Writes to a descriptor that it does not own, and never waits while the run goes on: a train line that a terminal
 /// does not take at once (Ctrl-S, a stalled ssh session) is dropped. The other lines are results: they are kept, in
-/// order, and written as soon as there is room; `done` waits for that, base::kPatience at most. A
-/// failure to write is no failure of the run: nobody may be looking any more.
+/// order, and written as soon as there is room. A failure to write is no failure of the run: nobody may be looking any
+/// more.
 class Progress : public Sink {
  public:
   /// Rewrites its line when `fd` is a terminal.
   Progress(int fd, RunLength run);
-  /// Leaves the cursor at the start of a line. Without `done` the run has failed, and its peers wait: what is left is
-  /// given a second.
+  /// Leaves the cursor at the start of a line, and waits for what is left: after `done`, when no peer waits any more,
+  /// base::kPatience; without it the run has failed, and its peers wait: a second.
   ~Progress() override;
   void write(const Event& event) override;
 
@@ -50,6 +50,7 @@ class Progress : public Sink {
   const RunLength run_;
   const bool terminal_;
   bool line_open_ = false;  ///< the cursor is in a train line
+  bool done_ = false;
 };
 
 }  // namespace lockstep::metrics
