@@ -15,6 +15,7 @@
 #include "lockstep/comm/world.h"
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/rendezvous/error_file.h"
+#include "lockstep/train/launcher_flags.h"
 #include "lockstep/train/loop.h"
 #include "lockstep/train/options.h"
 

@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/launcher_flags.h"
 
 namespace lockstep::train {
 namespace {

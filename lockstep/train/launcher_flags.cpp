@@ -1,0 +1,20 @@
+#include "lockstep/train/launcher_flags.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+
+void require_no_launcher_flags(const Options& options, const std::string& launcher, int world_size) {
+  const bool alone = launcher == "alone";
+  if (options.max_restarts > 0)
+    throw UsageError("--max-restarts " + std::to_string(options.max_restarts) + " is the launcher's, and " +
+                     (alone ? "this worker was started without one: use lockstep train"
+                            : launcher + " has started this job: give it to " + launcher));
+  if (options.nproc_per_node)
+    throw UsageError(
+        "--nproc-per-node " + std::to_string(*options.nproc_per_node) + " is the launcher's, and " +
+        (alone ? "this worker was started without one: use lockstep train"
+               : launcher + " has started " + std::to_string(world_size) + " processes already: leave it out"));
+}
+
+}  // namespace lockstep::train
