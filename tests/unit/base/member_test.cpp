@@ -20,7 +20,7 @@ void run_ranks(Segment& segment, int ranks, const std::function<void(Member&)>& 
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      Member member(segment.control(), rank, 10s);
+      Member member(segment.control(), rank, 120s);  // 512 threads under ThreadSanitizer take their time
       body(member);
     });
   for (std::thread& thread : threads) thread.join();
