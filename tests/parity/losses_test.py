@@ -17,6 +17,7 @@ import lockstep
 import reference
 from reference import Job
 
+STEPS = 100
 LIMIT = 1e-5  # relative difference of a loss
 OPTIMIZERS = {
     "sgd": {"lr": 1e-2, "momentum": 0.9, "weight_decay": 1e-4},
@@ -30,7 +31,6 @@ OPTIMIZERS = {
 CONVNET_ADAM_LR = 1e-5
 # Samples per process and step. 448 makes an epoch of 60,000 end at step 67, by a smaller batch.
 BATCH = {"mlp": 448, "convnet": 50}
-STEPS = {"mlp": 100, "convnet": 50}
 
 
 def relative_differences(ours: list[float], theirs: list[float]) -> list[float]:
@@ -65,7 +65,7 @@ class Losses:
         options = dict(OPTIMIZERS[opt])
         if model == "convnet" and opt.startswith("adam"):
             options["lr"] = CONVNET_ADAM_LR
-        return Job(model, cls.dataset, str(data_path), opt, batch_size=BATCH[model], max_steps=STEPS[model],
+        return Job(model, cls.dataset, str(data_path), opt, batch_size=BATCH[model], max_steps=STEPS,
                    weights=str(weights), seed=7, **options)
 
     def test_losses_of_every_step(self):
