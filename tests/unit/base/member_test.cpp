@@ -220,6 +220,22 @@ TEST(MemberFence, AStaleArrivalIsNotWrittenOverANewOne) {
   EXPECT_EQ(words.arrived.load(), arrived);
 }
 
+// Its segment was opened for the attempt before, and the next one has begun since it was seen to be open.
+TEST(MemberFence, ALateRankTakesNoSeatInAGenerationNotItsOwn) {
+  Segment segment = Segment::create(1);
+  ControlPage& page = segment.control();
+  const std::uint32_t old = page.generation.load();
+  next_generation(page, 1);
+  try {
+    const Member late(page, 0, 10s, old);
+    ADD_FAILURE() << "took the seat of the next attempt";
+  } catch (const GroupAborted&) {
+  }
+  EXPECT_NE(mark_generation(page.ranks[0].seat.load()), page.generation.load());
+  const Member rightful(page, 0, 10s);
+  EXPECT_TRUE(has_joined(page.ranks[0], page.generation.load()));
+}
+
 TEST(MemberFence, AChildThatARankForkedIsNotTheRank) {
   Segment segment = Segment::create(1);
   auto member = std::make_unique<Member>(segment.control(), 0, 10s);

@@ -217,6 +217,18 @@ TEST(SharedState, AStaleRankCommitsNothing) {
   EXPECT_EQ(state.committed(), (base::Commit{1, 1}));
 }
 
+// The next generation writes its number into the commit word first, then tells the page: between the two, nothing but
+// the word says that this one is over.
+TEST(SharedState, RecommitsNothingOverTheNextGenerationsWord) {
+  base::Segment segment = base::Segment::create(1);
+  comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+  SharedState state(group.node(), tiny(), [](SharedState&) {});
+  const base::Mark next = base::Commit{0, 0}.pack(2);
+  segment.control().commit.store(next);
+  EXPECT_THROW(state.recommit(1), GroupAborted);
+  EXPECT_EQ(segment.control().commit.load(), next);
+}
+
 TEST(SharedState, TooLittleMemoryReachesEveryRankAsOneError) {
   run_ranks(RankKind::processes, 2, [](auto group) {
     const Layout huge({{"w", c10::ScalarType::Float, {std::int64_t(1) << 42}, {1}}}, {}, {});
