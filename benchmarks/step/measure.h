@@ -21,7 +21,7 @@ struct Timings {
 
 struct Rounds {
   int warmup = 3;
-  int measured = 15;
+  int measured = 30;
 };
 
 /// In every round each contender has one turn; the order rotates from round to round. A turn:
