@@ -39,7 +39,7 @@ TEST(Engine, TriesBothKindsOfStoresAndGivesTheSameBits) {
     const auto step = int(engine.steps());
     EXPECT_EQ(engine.stores().has_value(), step > 0);
     if (step == 0 || step > optim::StoreChoice::kFirstTrial) return;
-    const bool streaming = (step - 1) / 3 % 2 == 1;
+    const bool streaming = (step - 1) / 4 % 2 == 1;  // four steps with each kind in turn
     EXPECT_EQ(engine.stores(), streaming ? optim::Stores::streaming : optim::Stores::plain) << step;
   };
   EXPECT_EQ(hash_of(2, job), alone);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <random>
 #include <vector>
 
 namespace lockstep::optim {
@@ -34,7 +35,7 @@ TEST(StoreChoice, TriesBothAndKeepsTheFaster) {
     StoreChoice choice;
     const std::vector<Stores> tried = run(choice, StoreChoice::kFirstTrial, times);
     EXPECT_EQ(std::count(tried.begin(), tried.end(), Stores::plain), StoreChoice::kFirstTrial / 2);
-    for (const Stores stores : run(choice, 60, times)) EXPECT_EQ(stores, faster);
+    for (const Stores stores : run(choice, 64, times)) EXPECT_EQ(stores, faster);
   }
 }
 
@@ -51,12 +52,12 @@ TEST(StoreChoice, TheFirstStepAfterAChangeOfStoresIsNotTimed) {
 TEST(StoreChoice, OneStepThatWasHeldUpDecidesNothing) {
   for (const Stores faster : {Stores::plain, Stores::streaming}) {
     const Machine times = faster == Stores::plain ? machine(1.0e-3, 1.1e-3) : machine(1.1e-3, 1.0e-3);
-    for (int held_up = 0; held_up < StoreChoice::kFirstTrial + 64 + 6; ++held_up) {
+    for (int held_up = 0; held_up < StoreChoice::kFirstTrial + 64 + 8; ++held_up) {
       StoreChoice choice;
       const auto noisy = [&](int step, Stores stores) { return times(step, stores) * (step == held_up ? 50 : 1); };
       run(choice, StoreChoice::kFirstTrial, noisy);
       EXPECT_EQ(choice.stores(), faster) << held_up;
-      run(choice, 64 + 6, noisy, StoreChoice::kFirstTrial);
+      run(choice, 64 + 8, noisy, StoreChoice::kFirstTrial);
       EXPECT_EQ(choice.stores(), faster) << held_up;
     }
   }
@@ -73,6 +74,25 @@ TEST(StoreChoice, NoiseOfManyStepsIsNotTakenForADifference) {
   EXPECT_GT(std::count(last.begin(), last.end(), Stores::streaming), 2980);
 }
 
+// As measured beside other machines on one host: plain stores take 14 to 23 ms, streaming ones 11.9 to 22.5.
+TEST(StoreChoice, PairsThatGoTheWrongWayAreOutvoted) {
+  const auto wrong_after = [](int steps) {
+    int wrong = 0;
+    for (unsigned seed = 0; seed < 200; ++seed) {
+      std::mt19937 random(seed);
+      std::uniform_real_distribution<double> plain(14e-3, 23e-3), streaming(11.9e-3, 22.5e-3);
+      StoreChoice choice;
+      run(choice, steps,
+          [&](int, Stores stores) { return stores == Stores::plain ? plain(random) : streaming(random); });
+      const std::vector<Stores> used = run(choice, 40, machine(1e-3, 1e-3), steps);  // a pair of them at most
+      wrong += std::count(used.begin(), used.end(), Stores::plain) > 20;
+    }
+    return wrong;
+  };
+  EXPECT_LT(wrong_after(300), 20);
+  EXPECT_LT(wrong_after(20'000), 6);
+}
+
 TEST(StoreChoice, EqualTimesChangeNothing) {
   StoreChoice choice;
   run(choice, StoreChoice::kFirstTrial, machine(1e-3, 0.99e-3));
@@ -83,7 +103,7 @@ TEST(StoreChoice, LooksAgainAndFollowsTheMachine) {
   StoreChoice choice;
   run(choice, 1000, machine(1e-3, 2e-3));
   EXPECT_EQ(choice.stores(), Stores::plain);
-  run(choice, 2 * StoreChoice::kLongestPause, machine(2e-3, 1e-3), 1000);  // somebody else has come to the caches
+  run(choice, 5 * StoreChoice::kLongestPause, machine(2e-3, 1e-3), 1000);  // somebody else has come to the caches
   EXPECT_EQ(choice.stores(), Stores::streaming);
 }
 
