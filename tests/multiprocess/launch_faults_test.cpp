@@ -13,7 +13,7 @@
 
 #include "tests/support/control_group.h"
 #include "tests/support/job.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/reported_job.h"
 #include "tests/support/wait_until.h"
 
 namespace lockstep {
@@ -23,32 +23,19 @@ using Json = nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Job;
-using testing::ScratchFolder;
 
-class Fault : public ::testing::Test {
+class Fault : public testing::ReportedJob {
  protected:
-  std::string report_file() const { return folder_.file("report.json"); }
-
-  // `lockstep run --report ... <options> sh -c <script>`.
-  std::vector<std::string> shell(const std::vector<std::string>& options, const std::string& script) const {
-    std::vector<std::string> command{LOCKSTEP_PROGRAM, "run", "--report", report_file()};
-    command.insert(command.end(), options.begin(), options.end());
-    command.insert(command.end(), {"sh", "-c", script});
-    return command;
-  }
-
   // Waits for the end, expects the exit code and nothing left, and returns the report.
   Json end_of(Job& job, int code) const {
     EXPECT_EQ(job.wait(), code) << job.err();
     EXPECT_TRUE(job.nothing_left());
-    Json report = Json::parse(std::ifstream(report_file()));
+    Json report = written_report();
     EXPECT_EQ(report["exit_code"], code);
     return report;
   }
 
   static Json first_failure(const Json& report) { return report["attempts"].back()["first_failure"]; }
-
-  ScratchFolder folder_;
 };
 
 TEST_F(Fault, AWorkerIsKilled) {

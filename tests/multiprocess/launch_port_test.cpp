@@ -11,7 +11,7 @@
 
 #include "tests/support/job.h"
 #include "tests/support/listener.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/reported_job.h"
 #include "tests/support/wait_until.h"
 
 namespace lockstep {
@@ -22,25 +22,14 @@ using ::testing::HasSubstr;
 using testing::Job;
 using testing::Listener;
 
-class Port : public ::testing::Test {
- protected:
-  std::string report_file() const { return folder_.file("report.json"); }
-  std::vector<std::string> shell(const std::vector<std::string>& options, const std::string& script) const {
-    std::vector<std::string> command{LOCKSTEP_PROGRAM, "run", "--report", report_file()};
-    command.insert(command.end(), options.begin(), options.end());
-    command.insert(command.end(), {"sh", "-c", script});
-    return command;
-  }
-
-  testing::ScratchFolder folder_;
-};
+class Port : public testing::ReportedJob {};
 
 TEST_F(Port, IsInUse) {
   const Listener listener;
   const std::string port = std::to_string(listener.port());
   Job job(shell({"-n", "2", "--master-port", port}, "echo started"));
   EXPECT_EQ(job.wait(), 2);
-  const Json report = Json::parse(std::ifstream(report_file()));
+  const Json report = written_report();
   EXPECT_EQ(report["outcome"], "not started");
   EXPECT_THAT(std::string(report["start_failure"]), HasSubstr(port));
   EXPECT_EQ(job.out(), "");
@@ -69,7 +58,7 @@ print("bound", os.environ["TORCHELASTIC_RESTART_COUNT"])
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_EQ(job.out(), "bound 0\n");
   EXPECT_THAT(job.err(), HasSubstr("another program has taken MASTER_PORT"));
-  const Json report = Json::parse(std::ifstream(report_file()));
+  const Json report = written_report();
   EXPECT_EQ(report["attempts"].size(), 2u);
   EXPECT_EQ(report["attempts"][0]["next"], "new_port");
   EXPECT_NE(report["attempts"][0]["master_port"], report["attempts"][1]["master_port"]);
@@ -89,7 +78,7 @@ sys.exit(7)
   Job job({LOCKSTEP_PROGRAM, "run", "--report", report_file(), "--max-restarts", "0", script, folder_.file("pids")},
           {"PATH=/usr/bin:/bin"});
   EXPECT_EQ(job.wait(), 7) << job.err();
-  EXPECT_EQ(Json::parse(std::ifstream(report_file()))["attempts"].size(), 1u);
+  EXPECT_EQ(written_report()["attempts"].size(), 1u);
   for (const std::string& pid : testing::lines(testing::read_file(folder_.file("pids")))) kill(std::stoi(pid), SIGKILL);
 }
 
@@ -107,7 +96,7 @@ TEST_F(Port, ARestartThatCannotBeKeepsTheFirstReason) {
                     pid_file + " ]; do sleep 0.01; done; exit 7"));
   EXPECT_EQ(job.wait(), 7) << job.err();
   kill(std::stoi(testing::read_file(pid_file)), SIGKILL);
-  const Json report = Json::parse(testing::read_file(report_file()));
+  const Json report = written_report();
   EXPECT_EQ(report["outcome"], "failed");
   EXPECT_THAT(std::string(report["start_failure"]), HasSubstr(port));
 }
