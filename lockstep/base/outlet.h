@@ -9,8 +9,8 @@
 //   socket           a flag of each call
 //   file             as it is, for its offset is shared: a disk that stands still holds its writer
 //   the rest         what cannot be opened again (a terminal of another user, /dev/tty, no /proc) is written to when
-//   poll() sees
-//                    room, PIPE_BUF bytes at a time, and a timer of 100 ms interrupts a write that waits all the same
+//                    poll() sees room, PIPE_BUF bytes at a time, and a timer of 100 ms interrupts a write that waits
+//                    all the same
 //
 // A terminal with `stty tostop` does not stop the writer: SIGTTOU is blocked while it writes. SIGPIPE is the
 // process's to ignore.

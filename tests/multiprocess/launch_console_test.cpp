@@ -59,7 +59,7 @@ class Console : public ::testing::Test {
       seen += terminal.read_all();
       return job.living().empty();
     });
-    return seen + terminal.read_all();
+    return seen + terminal.read_rest();
   }
 
   testing::ScratchFolder folder_;
@@ -97,15 +97,8 @@ TEST_F(Console, ASignalEndsTheWaitForATerminal) {
 
 TEST_F(Console, ATerminalThatStopsBackgroundWritersDoesNotStopTheAgent) {
   const Terminal terminal;
-  const pid_t leader = fork();
-  if (leader == 0) {
-    setsid();
-    signal(SIGHUP, SIG_IGN);
-    if (ioctl(terminal.screen(), TIOCSCTTY, 0) != 0) _exit(100);
-    termios settings{};
-    tcgetattr(terminal.screen(), &settings);
-    settings.c_lflag |= TOSTOP;
-    tcsetattr(terminal.screen(), TCSANOW, &settings);
+  const auto [result, seen] = terminal.in_session([&] {
+    terminal.stop_background_writers();
     const pid_t agent = fork();
     if (agent == 0) {
       setpgid(0, 0);
@@ -116,12 +109,10 @@ TEST_F(Console, ATerminalThatStopsBackgroundWritersDoesNotStopTheAgent) {
     int status = -1;
     waitpid(agent, &status, WUNTRACED);
     if (WIFSTOPPED(status)) kill(agent, SIGKILL);
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 102);
-  }
-  int status = -1;
-  wait_until([&] { return waitpid(leader, &status, WNOHANG) == leader; });
-  EXPECT_EQ(WEXITSTATUS(status), 3);
-  EXPECT_THAT(terminal.read_all(), HasSubstr("rank 0 failed"));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 102;
+  });
+  EXPECT_EQ(result, 3);
+  EXPECT_THAT(seen, HasSubstr("rank 0 failed"));
 }
 
 // ---- the log router

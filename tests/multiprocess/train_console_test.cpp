@@ -31,7 +31,7 @@ TEST(TrainConsole, ATerminalThatStandsStillHoldsUpNoStep) {
     seen += terminal.read_all();
     return job.living().empty();
   });
-  seen += terminal.read_all();
+  seen += terminal.read_rest();
   EXPECT_EQ(job.wait(), 0) << job.err();
   // The results are there, in order; of the progress, what was shown.
   EXPECT_LT(seen.find("evaluation: loss"), seen.find("done: 300 steps"));

@@ -4,7 +4,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -13,6 +16,7 @@
 #include <string>
 
 #include "lockstep/base/unique_fd.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep::testing {
 
@@ -33,6 +37,14 @@ class Terminal {
   void stop() const { tcflow(screen_.get(), TCOOFF); }
   void go_on() const { tcflow(screen_.get(), TCOON); }
 
+  /// `stty tostop`: stops whoever writes in the background. For a process of the terminal's session.
+  void stop_background_writers() const {
+    termios settings{};
+    tcgetattr(screen_.get(), &settings);
+    settings.c_lflag |= TOSTOP;
+    tcsetattr(screen_.get(), TCSANOW, &settings);
+  }
+
   /// Writes until nothing more is taken.
   void fill() const {
     const std::string piece(100, '.');  // small, so that little is free when something is
@@ -50,7 +62,7 @@ class Terminal {
       if (read(master_.get(), piece, sizeof piece) < 0) throw std::runtime_error("a full terminal without bytes");
   }
 
-  /// What has been written and not yet been read.
+  /// What has come so far. The kernel hands on what was written a little later (a work queue of its own).
   std::string read_all() const {
     std::string text;
     std::array<char, 4096> piece;
@@ -61,6 +73,45 @@ class Terminal {
       text.append(piece.data(), std::size_t(count));
     }
     return text;
+  }
+  /// All that was written before this call, by programs that write no more: up to a mark behind it.
+  std::string read_rest() const {
+    constexpr char kMark = '\x1f';
+    std::string text;
+    bool marked = false;
+    wait_until([&] {
+      marked = marked || (has_room(0) && write(screen_.get(), &kMark, 1) == 1);
+      text += read_all();
+      return text.ends_with(kMark);
+    });
+    text.pop_back();
+    return text;
+  }
+
+  struct SessionEnd {
+    int result;
+    std::string seen;
+  };
+  /// Runs `body` in a child process that leads a session with this terminal: what it returned, and what was shown.
+  template <class Body>
+  SessionEnd in_session(Body&& body) const {
+    const pid_t leader = fork();
+    if (leader == 0) {
+      setsid();
+      signal(SIGHUP, SIG_IGN);
+      const int result = ioctl(screen_.get(), TIOCSCTTY, 0) == 0 ? body() : 200;
+      raise(SIGSTOP);  // its end hangs up the terminal, and what the kernel has not yet handed on is lost
+      _exit(result);
+    }
+    int status = -1;
+    wait_until([&] { return waitpid(leader, &status, WNOHANG | WUNTRACED) == leader; });
+    SessionEnd end{.result = 201, .seen = read_rest()};
+    if (WIFSTOPPED(status)) {
+      kill(leader, SIGCONT);
+      wait_until([&] { return waitpid(leader, &status, WNOHANG) == leader; });
+      end.result = WEXITSTATUS(status);
+    }
+    return end;
   }
 
  private:

@@ -232,15 +232,8 @@ TEST(Outlet, WhatCannotBeOpenedAgainIsNotWaitedForEither) {
 // `stty tostop`: whoever writes in the background is stopped, but not an agent.
 TEST(Outlet, ATerminalThatStopsBackgroundWritersDoesNotStopIt) {
   const Terminal terminal;
-  const pid_t leader = fork();
-  if (leader == 0) {
-    setsid();
-    signal(SIGHUP, SIG_IGN);
-    if (ioctl(terminal.screen(), TIOCSCTTY, 0) != 0) _exit(2);
-    termios settings{};
-    tcgetattr(terminal.screen(), &settings);
-    settings.c_lflag |= TOSTOP;
-    tcsetattr(terminal.screen(), TCSANOW, &settings);
+  const auto [result, seen] = terminal.in_session([&] {
+    terminal.stop_background_writers();
     const pid_t background = fork();
     if (background == 0) {
       setpgid(0, 0);
@@ -253,24 +246,18 @@ TEST(Outlet, ATerminalThatStopsBackgroundWritersDoesNotStopIt) {
     int status = -1;
     waitpid(background, &status, WUNTRACED);
     if (WIFSTOPPED(status)) kill(background, SIGKILL);
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 4);
-  }
-  int status = -1;
-  waitpid(leader, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_EQ(terminal.read_all(), "from the background\r\n");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 4;
+  });
+  EXPECT_EQ(result, 0);
+  EXPECT_EQ(seen, "from the background\r\n");
 }
 
 // A worker leads a session of its own, where /dev/tty is no terminal; what it was given still is.
 TEST(Outlet, TheTerminalOfAnotherSessionIsStillOne) {
   const Terminal terminal;
-  const pid_t leader = fork();
-  if (leader == 0) {
-    setsid();
-    signal(SIGHUP, SIG_IGN);
-    if (ioctl(terminal.screen(), TIOCSCTTY, 0) != 0) _exit(2);
+  const auto [result, seen] = terminal.in_session([&] {
     const UniqueFd tty(open("/dev/tty", O_WRONLY | O_CLOEXEC));
-    if (!tty) _exit(3);
+    if (!tty) return 3;
     const pid_t worker = fork();
     if (worker == 0) {
       setsid();
@@ -280,12 +267,10 @@ TEST(Outlet, TheTerminalOfAnotherSessionIsStillOne) {
     }
     int status = -1;
     waitpid(worker, &status, 0);
-    _exit(WEXITSTATUS(status));
-  }
-  int status = -1;
-  waitpid(leader, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_EQ(terminal.read_all(), "a result\r\n");
+    return WEXITSTATUS(status);
+  });
+  EXPECT_EQ(result, 0);
+  EXPECT_EQ(seen, "a result\r\n");
 }
 
 TEST(Outlet, AFullDiskIsTriedAgain) {

@@ -122,12 +122,14 @@ TEST(Progress, ATerminalThatStandsStillDropsProgressAndKeepsResults) {
       terminal.stop();
     const pid_t run = fork();
     if (run == 0) {
-      Progress progress(terminal.screen(), kRun);
-      for (int i = 0; i < 10'000; ++i) progress.write(train_event());
-      progress.write(eval_event());
-      for (int i = 0; i < 10'000; ++i) progress.write(train_event());
-      raise(SIGSTOP);  // so far without having waited
-      progress.write(done_event());
+      {
+        Progress progress(terminal.screen(), kRun);
+        for (int i = 0; i < 10'000; ++i) progress.write(train_event());
+        progress.write(eval_event());
+        for (int i = 0; i < 10'000; ++i) progress.write(train_event());
+        raise(SIGSTOP);  // so far without having waited
+        progress.write(done_event());
+      }  // waits for the terminal
       _exit(0);
     }
     int status = 0;
@@ -140,7 +142,7 @@ TEST(Progress, ATerminalThatStandsStillDropsProgressAndKeepsResults) {
       seen += terminal.read_all();
       return waitpid(run, &status, WNOHANG) == run;
     });
-    seen += terminal.read_all();
+    seen += terminal.read_rest();
     EXPECT_EQ(status, 0);
     EXPECT_THAT(seen, HasSubstr(progress_text(eval_event(), kRun)));
     EXPECT_THAT(seen, EndsWith(progress_text(done_event(), kRun) + "\x1b[K\r\n"));
