@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
@@ -114,6 +115,14 @@ TEST(Safetensors, TheFileIsByteForByteWhatTheFormatSays) {
   EXPECT_EQ(read_file(path), file_of(header, data));
 }
 
+TEST(Safetensors, DataBeginAtAMultipleOfEightBytes) {
+  const ScratchFolder folder;
+  for (std::size_t length = 1; length <= 8; ++length) {
+    write_safetensors(folder.file("a"), {{std::string(length, 'n'), torch::rand({1})}});
+    EXPECT_EQ(std::filesystem::file_size(folder.file("a")) % 8, 4u) << "the header, then one float";
+  }
+}
+
 TEST(Safetensors, NoTensorsIsAFileToo) {
   const ScratchFolder folder;
   write_safetensors(folder.file("a"), {});
@@ -173,6 +182,7 @@ std::vector<Hostile> hostile_headers() {
       {R"({"w":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", kFour, "name \"dtype\" twice"},
       {R"({"__metadata__":{"a":1}})", "", "\"__metadata__\" is not a map of texts at offset 9"},
       {R"({"w":{"dtype":"F32","shape":[1]}})", kFour, "\"w\" does not have exactly dtype, shape and data_offsets"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"device":0}})", kFour, "\"w\" does not have exactly"},
       {R"({"w":7})", kFour, "\"w\" does not have exactly"},
       {R"({"w":)" + tensor("F33", "[1]", "[0,4]") + "}", kFour, R"("w" has the unknown dtype "F33" at offset 9)"},
       {R"({"w":)" + tensor("F32", "1", "[0,4]") + "}", kFour, "\"w\" has 1 where a list of sizes belongs"},

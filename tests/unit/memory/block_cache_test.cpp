@@ -176,6 +176,28 @@ TEST_F(BlockCache, FreeAtTheVeryEndOfAThread) {
   EXPECT_EQ(since().bytes_in_use, 0);
   EXPECT_EQ(since().hits + since().misses, 2u);
   EXPECT_GT(since().bytes_kept, 0);
+  block_cache::empty();
+  EXPECT_EQ(since().bytes_kept, 0) << "what came last is kept where nobody finds it";
+}
+
+// A loader's batches are freed by the thread that trains.
+TEST_F(BlockCache, AThreadThatOnlyFreesLeavesMuchToOthers) {
+  constexpr std::size_t kBlocks = 1000;  // a thread keeps 64 of a size
+  std::vector<void*> all;
+  for (std::size_t i = 0; i < kBlocks; ++i) all.push_back(allocate(kSmall));
+  for (void* const memory : all) block_cache::free(memory);
+  std::thread([] { block_cache::free(allocate(kSmall)); }).join();
+  EXPECT_EQ(since().misses, kBlocks);
+}
+
+// A block begins where a huge page may.
+TEST_F(BlockCache, LargeBlocksCanHaveHugePages) {
+  std::vector<void*> all;
+  for (int i = 0; i < 5; ++i) all.push_back(allocate(kLarge));
+  for (void* const memory : all) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(Block::of(memory)) % (2 << 20), 0u);
+    block_cache::free(memory);
+  }
 }
 
 TEST_F(BlockCache, EmptyReachesOtherThreadsAtTheirNextCall) {

@@ -26,6 +26,8 @@ const Shapes kMlpShapes = {
 TEST(Mlp, HasPyTorchsNamesWithAndWithoutDropout) {
   EXPECT_EQ(shapes(Mlp()), kMlpShapes);
   EXPECT_EQ(shapes(Mlp(0.5)), kMlpShapes);
+  EXPECT_EQ(Mlp(0).children().size(), 2u);
+  EXPECT_EQ(Mlp(0.5).children().size(), 3u);
 }
 
 TEST(Mlp, ComputesWhatItsLayersDo) {
