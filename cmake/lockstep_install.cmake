@@ -17,8 +17,20 @@ endif()
 include(CMakePackageConfigHelpers)
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 
+# Of a module that names its public headers only those.
+set(_chosen)
+foreach(_module IN LISTS _modules)
+  get_target_property(_headers ${_module} LOCKSTEP_HEADERS)
+  if(_headers)
+    get_target_property(_source_dir ${_module} SOURCE_DIR)
+    cmake_path(RELATIVE_PATH _source_dir BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE _folder)
+    list(TRANSFORM _headers PREPEND ${_source_dir}/)
+    install(FILES ${_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${_folder})
+    list(APPEND _chosen PATTERN "${_folder}" EXCLUDE)
+  endif()
+endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" PATTERN "lockstep/data/fetch" EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" PATTERN "lockstep/data/fetch" EXCLUDE ${_chosen})
 install(TARGETS lockstep_library ${_modules} EXPORT Lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(_program lockstep lockstep-bench-comm lockstep-bench-input lockstep-bench-launch lockstep-bench-step
         lockstep-bench-worker lockstep-data lockstep-trainer)

@@ -78,7 +78,8 @@ std::string measure(comm::Group& group, const Options& options) {
   dynamic_cast<comm::ShmGroup&>(group).set_sizes(options.sizes);
   group.node().member.set_waiting({std::chrono::microseconds(options.look), std::chrono::microseconds(options.yield)});
   // Two ranks on one core would measure the scheduler.
-  if (group.size() <= base::affinity_cores()) base::bind_to_own_cores(group.rank(), group.size(), 1);
+  const comm::Topology& place = group.topology();
+  if (place.local_world <= base::affinity_cores()) base::bind_to_own_cores(place.local_rank, place.local_world, 1);
   std::string rows = row(
       group, options, "barrier", [] {}, [&] { group.barrier(); });
   const std::pair<const char*, std::int64_t> sizes[] = {{"4 B", 4},           {"1 KiB", 1 << 10},    {"4 KiB", 4 << 10},

@@ -21,6 +21,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/memory/caching_allocator.h"
+#include "lockstep/optim/store_choice.h"
 
 namespace {
 

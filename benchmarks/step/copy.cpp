@@ -50,7 +50,7 @@ struct Areas {
     base::Node& node = group.node();
     floats = bytes / std::size_t(group.size()) / 64 * 16;
     const std::size_t total = 2 * bytes + kStagger;
-    if (group.rank() == 0) node.segment.grow(base::Part::tensors, total);
+    if (group.topology().local_rank == 0) node.segment.grow(base::Part::tensors, total);
     group.barrier();
     mapping = node.segment.map(node.segment.extent(base::Part::tensors).offset, total, base::Access::read_write);
     from = reinterpret_cast<float*>(mapping.data()) + floats * std::size_t(group.rank());

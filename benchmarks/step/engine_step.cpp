@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include "lockstep/base/segment.h"
+#include "lockstep/optim/store_choice.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 
 namespace lockstep::bench {

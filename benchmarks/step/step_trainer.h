@@ -36,7 +36,7 @@ class StepTrainer {
 
   /// Weights and biases of the model.
   std::int64_t weights() const;
-  std::string page_size() const { return ddp_.page_size(); }
+  std::string page_size() const { return ddp_.debug().page_size(); }
 
  private:
   at::Tensor next_data();

@@ -38,6 +38,13 @@ bool advance(std::atomic<Mark>& word, Mark mark) {
   return false;
 }
 
+bool replace(std::atomic<Mark>& word, Mark mark) {
+  Mark seen = word.load(std::memory_order_relaxed);
+  while (mark_generation(seen) <= mark_generation(mark))
+    if (word.compare_exchange_weak(seen, mark, std::memory_order_seq_cst)) return true;
+  return false;
+}
+
 std::string_view to_string(Phase phase) {
   constexpr std::string_view names[kPhases] = {"outside a step", "forward", "gather",    "update",
                                                "vote",           "flip",    "collective"};
@@ -51,7 +58,7 @@ ControlPage* format_control_page(void* memory, int local_world) {
   page->version = kControlVersion;
   page->local_world = local_world;
   page->generation.store(1, std::memory_order_relaxed);
-  page->commit.store(Commit{}.pack(1), std::memory_order_relaxed);
+  for (RegionWords& region : page->regions) region.commit.store(Commit{}.pack(1), std::memory_order_relaxed);
   page->error.state.store(slot_mark(1, ErrorSlot::State::free), std::memory_order_relaxed);
   page->magic = kControlMagic;
   return page;
@@ -73,8 +80,11 @@ void next_generation(ControlPage& page, int local_world) {
   check_local_world(local_world);
   roll_forward(page);
   const std::uint32_t next = page.generation.load(std::memory_order_relaxed) + 1;
-  Mark word = page.commit.load(std::memory_order_seq_cst);
-  while (!page.commit.compare_exchange_weak(word, Commit::unpack(word).pack(next), std::memory_order_seq_cst)) {
+  for (RegionWords& region : page.regions) {
+    Mark word = region.commit.load(std::memory_order_seq_cst);
+    while (!region.commit.compare_exchange_weak(word, Commit::unpack(word).pack(next), std::memory_order_seq_cst)) {
+    }
+    replace(region.target, Commit{}.pack(next));
   }
   page.error.state.store(slot_mark(next, ErrorSlot::State::free), std::memory_order_seq_cst);
   page.local_world = local_world;
@@ -99,26 +109,43 @@ bool raise_abort(ControlPage& page, std::uint32_t generation, const Failure& fai
   return first;
 }
 
-bool try_commit(ControlPage& page, std::uint32_t generation, std::uint64_t step) {
-  Mark word = page.commit.load(std::memory_order_seq_cst);
+RegionWords& region_words(ControlPage& page, int region) {
+  if (region < 0 || region >= kRegions)
+    throw UsageError("a segment has regions 0 to " + std::to_string(kRegions - 1) + ", not " + std::to_string(region));
+  return page.regions[region];
+}
+
+std::optional<Commit> committed(const RegionWords& region) {
+  if (region.fingerprint.load(std::memory_order_acquire) == 0) return std::nullopt;
+  return Commit::unpack(region.commit.load(std::memory_order_seq_cst));
+}
+
+std::optional<Mark> target_of(const RegionWords& region, std::uint32_t generation, std::uint64_t step) {
+  const Mark target = region.target.load(std::memory_order_seq_cst);
+  if (mark_generation(target) != generation || Commit::unpack(target).step != step) return std::nullopt;
+  return target;
+}
+
+bool try_commit(const ControlPage& page, RegionWords& region, std::uint32_t generation, std::uint64_t step) {
+  Mark word = region.commit.load(std::memory_order_seq_cst);
   if (mark_generation(word) != generation) return false;
-  const Commit current = Commit::unpack(word);
-  if (current.step >= step) return true;
+  if (Commit::unpack(word).step >= step) return true;
   const Mark wanted = make_mark(generation, step);
   for (int rank = 0; rank < page.local_world; ++rank)
-    if (page.ranks[rank].vote.load(std::memory_order_seq_cst) != wanted) return false;
-  const auto buffers = int(page.state_buffers.load(std::memory_order_relaxed));
-  const Commit next{.step = step, .buffer = std::uint32_t(next_buffer(int(current.buffer), buffers))};
+    if (region.votes[rank].mark.load(std::memory_order_seq_cst) != wanted) return false;
+  const std::optional<Mark> target = target_of(region, generation, step);
+  if (!target) return false;
   // By this call; or, when the exchange fails, by another's, unless the next generation has begun.
-  return page.commit.compare_exchange_strong(word, next.pack(generation), std::memory_order_seq_cst) ||
+  return region.commit.compare_exchange_strong(word, *target, std::memory_order_seq_cst) ||
          mark_generation(word) == generation;
 }
 
 void roll_forward(ControlPage& page) {
   const std::uint32_t generation = page.generation.load(std::memory_order_relaxed);
-  const Mark vote = page.ranks[0].vote.load(std::memory_order_seq_cst);
-  if (mark_generation(vote) == generation && page.state_buffers.load(std::memory_order_relaxed) > 0)
-    try_commit(page, generation, mark_count(vote));
+  for (RegionWords& region : page.regions) {
+    const Mark vote = region.votes[0].mark.load(std::memory_order_seq_cst);
+    if (mark_generation(vote) == generation) try_commit(page, region, generation, mark_count(vote));
+  }
 }
 
 Failure read_failure(const ControlPage& page, std::uint32_t generation) {

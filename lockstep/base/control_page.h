@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "lockstep/base/error.h"
@@ -21,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 3;
+inline constexpr std::uint32_t kControlVersion = 4;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -54,6 +55,9 @@ constexpr bool has_reached(Mark word, Mark mark) {
 /// of an older generation changes nothing.
 bool advance(std::atomic<Mark>& word, Mark mark);
 
+/// Sets the word to `mark`, forward or back, unless a later generation has written it; returns whether it did.
+bool replace(std::atomic<Mark>& word, Mark mark);
+
 /// What a rank's seat word counts.
 enum class Seat : std::uint32_t {
   empty,
@@ -63,7 +67,7 @@ enum class Seat : std::uint32_t {
 };
 constexpr Mark make_mark(std::uint32_t generation, Seat seat) { return make_mark(generation, std::uint64_t(seat)); }
 
-/// The last committed step and the buffer that holds it. As a word, a mark: it names the generation that may
+/// A step and the buffer that holds it. As a word, a mark: it names the generation that may
 /// move it, so that the next one, by writing its own number there, takes that right away.
 struct Commit {
   std::uint64_t step = 0;
@@ -74,9 +78,13 @@ struct Commit {
 };
 inline constexpr int kMaxStateBuffers = 4;
 
-/// What grows on its own in a segment.
-enum class Part : std::uint32_t { staging, state, tensors };
-inline constexpr int kParts = 3;
+/// Shared states that a segment has room for: a program may train two models.
+inline constexpr int kRegions = 4;
+
+/// What grows on its own in a segment. `state` is region 0; the others come behind it.
+enum class Part : std::uint32_t { staging, tensors, state };
+inline constexpr int kParts = int(Part::state) + kRegions;
+constexpr Part state_part(int region) { return Part(std::uint32_t(Part::state) + std::uint32_t(region)); }
 
 /// Where a part lies: whole units of 2 MiB, one word, so that it is there or not.
 struct Extent {
@@ -93,14 +101,27 @@ struct Extent {
 /// hardly ever changes are kept apart, so that a look at one does not wait for a store to another.
 /// 128 bytes, for some processors fetch lines in pairs.
 struct alignas(128) RankWords {
-  std::atomic<Mark> arrived;            ///< barriers it has arrived at
-  alignas(128) std::atomic<Mark> vote;  ///< the step it votes to commit
-  std::atomic<std::uint64_t> step;      ///< the step it is in
-  std::atomic<std::uint32_t> phase;     ///< Phase
-  alignas(128) std::atomic<Mark> seat;  ///< (the last generation in which somebody took it, Seat)
+  std::atomic<Mark> arrived;                     ///< barriers it has arrived at
+  alignas(128) std::atomic<std::uint64_t> step;  ///< the step it is in
+  std::atomic<std::uint32_t> phase;              ///< Phase
+  alignas(128) std::atomic<Mark> seat;           ///< (the last generation in which somebody took it, Seat)
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> futex;   ///< what it sleeps on
   std::atomic<std::uint32_t> asleep;  ///< 1 while it may be asleep
+};
+
+/// What decides about one shared state (state/shared_state.h), whose memory is the part state_part(its number). What is
+/// polled while a step is committed, each rank's vote, is on lines of its own.
+struct RegionWords {
+  struct alignas(128) Vote {
+    std::atomic<Mark> mark;  ///< the step that the rank votes to commit
+  };
+  alignas(128) std::atomic<Mark> commit;   ///< Commit::pack(): the last committed step; committed() reads it
+  std::atomic<Mark> target;                ///< Commit::pack(): the step being made and the buffer that it writes
+  std::atomic<std::uint32_t> generation;   ///< whose ranks made the state or took it over
+  std::atomic<std::uint32_t> buffers;      ///< how many buffers steps write
+  std::atomic<std::uint64_t> fingerprint;  ///< of the layout the state was made for; 0: never filled
+  Vote votes[kMaxLocalRanks];
 };
 
 /// The first failure of a generation: its slot is free, then claimed by one, who fills the rest and says
@@ -121,13 +142,10 @@ struct ControlPage {
   std::atomic<std::int32_t> local_world;                 ///< ranks of this generation on this node
   std::atomic<std::uint32_t> generation;                 ///< starts at 1
   std::atomic<std::uint32_t> abort;                      ///< the last generation that has failed
-  alignas(64) std::atomic<Mark> commit;                  ///< Commit::pack()
   alignas(64) std::atomic<std::uint64_t> parts[kParts];  ///< Extent::pack(), see Segment::grow
-  std::atomic<std::uint32_t> state_generation;           ///< the generation whose ranks made or took over the state
-  std::atomic<std::uint32_t> state_buffers;              ///< how many buffers a step may write in turn
-  std::atomic<std::uint64_t> state_fingerprint;          ///< of the layout the state was made for; 0: never filled
   std::atomic<std::uint64_t> data_fingerprint;  ///< of the data set it is trained on; 0: not told (train/same_data.h)
   ErrorSlot error;
+  RegionWords regions[kRegions];
   RankWords ranks[kMaxLocalRanks];
 };
 
@@ -153,14 +171,21 @@ void next_generation(ControlPage& page, int local_world);
 /// process, the agent included; without effect on a later generation.
 bool raise_abort(ControlPage& page, std::uint32_t generation, const Failure& failure);
 
-/// The buffer that a step writes when `committed` is the current one.
-constexpr int next_buffer(int committed, int state_buffers) { return (committed + 1) % state_buffers; }
+/// The words of a region. UsageError when the page has no such region.
+RegionWords& region_words(ControlPage& page, int region);
 
-/// Moves the commit word to (step, next buffer) when all ranks of the generation have voted for `step`. Returns
-/// whether `step` is committed now, and `generation` still the page's. Safe to call by anybody, any number of times.
-bool try_commit(ControlPage& page, std::uint32_t generation, std::uint64_t step);
+/// The committed step of a region; nothing where no state was ever filled in, whatever a maker that died has left.
+std::optional<Commit> committed(const RegionWords& region);
 
-/// Commits the step that all ranks had voted for, if they died before one of them could.
+/// The target word, if it is that of `step` in `generation`.
+std::optional<Mark> target_of(const RegionWords& region, std::uint32_t generation, std::uint64_t step);
+
+/// Moves the commit word to the target when all ranks of the generation have voted for `step`, whose target that is.
+/// Returns whether `step` is committed now, and `generation` still the page's. Safe to call by anybody, any number of
+/// times.
+bool try_commit(const ControlPage& page, RegionWords& region, std::uint32_t generation, std::uint64_t step);
+
+/// Commits in each region the step that all ranks had voted for, if they died before one of them could.
 void roll_forward(ControlPage& page);
 
 /// Why `generation` is aborted: the failure in the error slot. Waits a moment for a writer that is not done; a

@@ -7,22 +7,27 @@ namespace {
 
 // The state is in the committed buffer, which nobody writes to any more: the generation that might is over, so
 // it commits nothing, and who has not seen a commit writes to the other buffers only.
+void copy_region(const Segment& from, Segment& to, int region) {
+  const RegionWords& old_words = from.control().regions[region];
+  const std::uint64_t fingerprint = old_words.fingerprint.load(std::memory_order_acquire);
+  if (fingerprint == 0) return;
+  const Extent old_place = from.extent(state_part(region));
+  const std::size_t offset = to.grow(state_part(region), old_place.bytes);
+  std::memcpy(to.map(offset, old_place.bytes, Access::read_write).data(),
+              from.map(old_place.offset, old_place.bytes, Access::read_only).data(), old_place.bytes);
+  RegionWords& words = to.control().regions[region];
+  words.commit.store(old_words.commit.load());
+  words.generation.store(old_words.generation.load());
+  words.buffers.store(old_words.buffers.load());
+  words.fingerprint.store(fingerprint);
+}
+
 void copy_state(const Segment& from, Segment& to) {
   const ControlPage& old_page = from.control();
   ControlPage& page = to.control();
-  const std::uint64_t fingerprint = old_page.state_fingerprint.load(std::memory_order_acquire);
-  if (fingerprint != 0) {
-    const Extent old_place = from.extent(Part::state);
-    const std::size_t offset = to.grow(Part::state, old_place.bytes);
-    std::memcpy(to.map(offset, old_place.bytes, Access::read_write).data(),
-                from.map(old_place.offset, old_place.bytes, Access::read_only).data(), old_place.bytes);
-  }
+  for (int region = 0; region < kRegions; ++region) copy_region(from, to, region);
   page.generation.store(old_page.generation.load());
-  page.commit.store(old_page.commit.load());
   page.error.state.store(old_page.error.state.load());
-  page.state_generation.store(old_page.state_generation.load());
-  page.state_buffers.store(old_page.state_buffers.load());
-  page.state_fingerprint.store(fingerprint);
   page.data_fingerprint.store(old_page.data_fingerprint.load());
 }
 

@@ -109,7 +109,7 @@ bool Member::yield(ReadyRef ready) const {
   return ready();
 }
 
-void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object) {
+void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const char* awaited) {
   const Clock::time_point start = Clock::now();
   RankWords& mine = words();
   for (;;) {
@@ -133,7 +133,7 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object) {
                 std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
                 std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))) + ")";
       }
-      fail("waited " + std::to_string(timeout_.count()) + " ms for " + (late.empty() ? "its peers" : late));
+      fail("waited " + std::to_string(timeout_.count()) + " ms for " + (late.empty() ? awaited : late));
       throw_aborted();
     }
   }

@@ -72,15 +72,15 @@ class Member {
   Phase phase() const { return Phase(words().phase.load(std::memory_order_relaxed)); }
 
   /// Returns when ready() is true. ready() must become true by a store of some peer that
-  /// calls wake_all() afterwards. `waits_for(rank)` tells whether that peer is still owed:
-  /// only its death counts, and the time-out message names it.
+  /// calls wake_all() afterwards; what else makes it true is seen within 10 ms. `waits_for(rank)` tells whether that
+  /// peer is still owed: only its death counts, and the time-out message names it, or `awaited` where none is owed.
   /// Throws GroupAborted.
   template <class Owed>
-  void wait(ReadyRef ready, Owed&& owed) {
+  void wait(ReadyRef ready, Owed&& owed, const char* awaited = "its peers") {
     if (spin(ready)) return;
     sleep_until(
         ready, [](void* f, int rank) { return bool((*static_cast<std::remove_reference_t<Owed>*>(f))(rank)); },
-        const_cast<void*>(static_cast<const void*>(&owed)));
+        const_cast<void*>(static_cast<const void*>(&owed)), awaited);
   }
 
   /// Returns when every rank has called it as often as this one.
@@ -116,7 +116,7 @@ class Member {
   using OwedCall = bool (*)(void*, int);
   bool spin(ReadyRef ready) const;
   bool yield(ReadyRef ready) const;
-  void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object);
+  void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const char* awaited);
   bool raise(const Failure& failure);
   void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
   bool peer_is_dead(int rank) const;

@@ -14,6 +14,7 @@
 #include <limits>
 #include <sstream>
 
+#include "lockstep/base/byte_lock.h"
 #include "lockstep/base/control_group.h"
 
 namespace lockstep::base {
@@ -48,15 +49,6 @@ int allocate(int fd, std::size_t offset, std::size_t bytes) {
   sigaction(SIGXFSZ, &before, nullptr);
   errno = error;
   return result;
-}
-
-// The first byte, locked by each open file that takes part.
-struct flock first_byte(short type) {
-  struct flock lock {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_len = 1;
-  return lock;
 }
 
 // Moves allocated memory of the segment into huge pages, once and for all processes. Allocation
@@ -127,19 +119,14 @@ std::string Segment::path() const { return "/proc/" + std::to_string(getpid()) +
 std::string Segment::invitation() const { return path() + kGenerationMark + std::to_string(generation_); }
 
 void Segment::hold() {
-  const struct flock lock = first_byte(F_RDLCK);
-  if (fcntl(fd_.get(), F_OFD_SETLK, &lock) != 0) throw_errno("segment: cannot lock");
+  lock_byte(fd_.get(), kHoldByte);
   // In this order: next_generation() first moves the generation and then looks who holds.
   if (control_->generation.load(std::memory_order_seq_cst) != generation_)
     throw Error("this process was started for attempt " + std::to_string(generation_) +
                 " of its job, which is over; the job goes on without it");
 }
 
-bool Segment::is_held() const {
-  struct flock lock = first_byte(F_WRLCK);
-  if (fcntl(fd_.get(), F_OFD_GETLK, &lock) != 0) throw_errno("segment: fcntl(F_OFD_GETLK)");
-  return lock.l_type != F_UNLCK;
-}
+bool Segment::is_held() const { return is_byte_locked(fd_.get(), kHoldByte); }
 
 Extent Segment::extent(Part part) const {
   return Extent::unpack(control_->parts[std::size_t(part)].load(std::memory_order_acquire));

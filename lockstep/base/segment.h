@@ -40,6 +40,9 @@ enum class Holders { many, this_process };
 
 class Segment {
  public:
+  /// The byte that whoever takes part has locked (byte_lock.h); those behind it are pins (pin.h).
+  static constexpr std::int64_t kHoldByte = 0;
+
   /// A new segment with a formatted control page. The descriptor is close-on-exec.
   static Segment create(int local_world, Holders holders = Holders::many);
   /// Opens another process's segment by path or invitation (the value of LOCKSTEP_SEGMENT).
@@ -58,9 +61,9 @@ class Segment {
   /// The generation it was made or opened for; the page may be further.
   std::uint32_t generation() const { return generation_; }
   /// Takes part in the generation for which the segment was made or opened: from now on others can tell that somebody
-  /// lives who may write into it. That is a lock of the kernel's on the open file, so it ends with the last mapping and
-  /// descriptor, however the process ends, and a child that is forked keeps it. Throws Error when the next generation
-  /// has begun. Whoever takes a seat holds first (node.h); who only looks need not.
+  /// lives who may write into it. That is a lock (byte_lock.h), so it ends with the last mapping and descriptor,
+  /// however the process ends, and a child that is forked keeps it. Throws Error when the next generation has begun.
+  /// Whoever takes a seat holds first (node.h); who only looks need not.
   void hold();
   /// Whether others hold it.
   bool is_held() const;

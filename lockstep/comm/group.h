@@ -15,33 +15,32 @@
 #include <vector>
 
 #include "lockstep/base/node.h"
+#include "lockstep/comm/topology.h"
 
 namespace lockstep::comm {
 
 /// As torch.distributed's SUM, AVG, MIN, MAX and PRODUCT.
 enum class ReduceOp { sum, mean, min, max, product };
 
-class Group {
+/// What ranks can do wherever they are: nothing here needs memory that they share.
+class Collectives {
  public:
-  virtual ~Group() = default;
-
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  virtual ~Collectives() = default;
 
   /// Replaces `tensor` (CPU; any strides; may be empty) by its sum, mean, minimum, maximum or product
   /// over the ranks. dtypes: float32, float64, bfloat16, float16, int8, uint8, int32, int64, bool.
   ///
   /// Combined along a fixed binary tree over the rank (base/tree.h), so the bits are the same on all
   /// ranks and in every run, for tensors in shared memory and elsewhere. bfloat16 and float16 are
-  /// combined in float32 and rounded once. The mean is the sum times 1/size; integers and bool have
+  /// combined in float32 and rounded once. The mean is the sum times 1/ranks; integers and bool have
   /// none. Integers wrap. A NaN makes min and max NaN, as in torch::minimum. For bool, sum and max are
   /// "or", product and min are "and", as in torch::add and with NCCL.
   virtual void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) = 0;
 
-  /// Cuts `input` into size() equal parts, reduces as all_reduce does, and puts the part of this rank
-  /// into `output`; torch.distributed's reduce_scatter_tensor. `input` has size() times the elements
-  /// of `output` and its dtype, else UsageError. Any strides; elements count in the order of a
-  /// contiguous tensor. The tensors may not overlap, except that `output` may be this rank's part of
+  /// Cuts `input` into one equal part for each rank, reduces as all_reduce does, and puts the part of this
+  /// rank into `output`; torch.distributed's reduce_scatter_tensor. `input` has as many times the elements
+  /// of `output` as there are ranks, and its dtype, else UsageError. Any strides; elements count in the order
+  /// of a contiguous tensor. The tensors may not overlap, except that `output` may be this rank's part of
   /// `input`.
   virtual void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::sum) = 0;
 
@@ -53,6 +52,15 @@ class Group {
 
   /// Returns when all ranks have called it.
   virtual void barrier() = 0;
+};
+
+/// The collectives of all ranks of a job, and what a rank has of its node.
+class Group : public Collectives {
+ public:
+  const Topology& topology() const { return topology_; }
+  /// The rank in the world, and the world's ranks.
+  int rank() const { return topology_.rank; }
+  int size() const { return topology_.world; }
 
   /// A new tensor, contiguous, its values zero at first, whose memory all ranks of the node have
   /// mapped: what torch calls symmetric memory, and NCCL registered buffers. Collectives on it, or on
@@ -73,6 +81,12 @@ class Group {
   /// Tells the group that this rank cannot go on; everybody's waits throw GroupAborted with
   /// this cause, unless another failure was first. Returns whether it was the first.
   bool abort(const std::string& cause, int exit_code = kExitFailure) { return node().member.fail(cause, exit_code); }
+
+ protected:
+  explicit Group(const Topology& topology) : topology_(topology) {}
+
+ private:
+  Topology topology_;
 };
 
 }  // namespace lockstep::comm

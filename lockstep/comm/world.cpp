@@ -25,7 +25,7 @@ World init(InitOptions options) {
     group = std::make_shared<ShmGroup>(rendezvous::share_segment(place, options.timeout), place.local_rank,
                                        options.timeout);
   }
-  memory::set_local_ranks(group->node().member.size());
+  memory::set_local_ranks(group->topology().local_world);
   speak_before_terminating(group);
   return {std::move(place), std::move(group)};
 }

@@ -38,14 +38,13 @@ void put_weight(Vector w, const Arrays& a, std::size_t i) {
   if (a.to_bf16 != nullptr) Store::put(w, a.to_bf16 + i);
 }
 
-// The mean gradient where the number of shards is known to the compiler: the whole tree in registers.
-template <class T, int Shards>
+// The mean gradient where the number of slots is known to the compiler: the whole tree in registers.
+template <class T, int Slots>
 struct FixedMean {
-  explicit FixedMean(const Arrays& arrays)
-      : scale(Vector::all(1.0f / float(Shards))), clip(Vector::all(arrays.gradient_scale)) {
-    for (int shard = 0; shard < Shards; ++shard) gradients[shard] = static_cast<const T*>(arrays.gradients[shard]);
+  explicit FixedMean(const Arrays& arrays) : mean(Vector::all(arrays.mean)), clip(Vector::all(arrays.gradient_scale)) {
+    for (int slot = 0; slot < Slots; ++slot) gradients[slot] = static_cast<const T*>(arrays.gradients[slot]);
   }
-  Vector operator()(std::size_t i) const { return sum<0, Shards>(i) * scale * clip; }
+  Vector operator()(std::size_t i) const { return sum<0, Slots>(i) * mean * clip; }
 
   template <int Lo, int Hi>
   Vector sum(std::size_t i) const {
@@ -57,26 +56,26 @@ struct FixedMean {
     }
   }
 
-  const T* gradients[Shards];
-  Vector scale, clip;
+  const T* gradients[Slots];
+  Vector mean, clip;
 };
 
-// The same for any number of shards.
+// The same for any number of slots.
 template <class T>
 struct AnyMean {
   explicit AnyMean(const Arrays& arrays)
       : gradients(arrays.gradients),
-        shards(arrays.shards),
-        scale(Vector::all(1.0f / float(arrays.shards))),
+        slots(arrays.slots),
+        mean(Vector::all(arrays.mean)),
         clip(Vector::all(arrays.gradient_scale)) {}
   Vector operator()(std::size_t i) const {
-    const auto gradient = [&](int shard) { return Vector::load(static_cast<const T*>(gradients[shard]) + i); };
-    return base::tree_sum(0, shards, gradient) * scale * clip;
+    const auto gradient = [&](int slot) { return Vector::load(static_cast<const T*>(gradients[slot]) + i); };
+    return base::tree_sum(0, slots, gradient) * mean * clip;
   }
 
   const void* const* gradients;
-  int shards;
-  Vector scale, clip;
+  int slots;
+  Vector mean, clip;
 };
 
 template <bool Momentum, bool Decay>
@@ -142,8 +141,8 @@ void run(const Kernel kernel, const Mean mean, const Arrays arrays, Range range)
 }
 
 template <class Store, class T, class Kernel>
-void run_shards(const Kernel& kernel, const Arrays& arrays, Range range) {
-  switch (arrays.shards) {
+void run_slots(const Kernel& kernel, const Arrays& arrays, Range range) {
+  switch (arrays.slots) {
     case 1:
       return run<Store>(kernel, FixedMean<T, 1>(arrays), arrays, range);
     case 2:
@@ -161,8 +160,8 @@ void run_shards(const Kernel& kernel, const Arrays& arrays, Range range) {
 
 template <class Store, class Kernel>
 void run_type(const Kernel& kernel, const Arrays& arrays, Range range) {
-  if (arrays.gradient_type == GradientType::bfloat16) return run_shards<Store, Bf16>(kernel, arrays, range);
-  run_shards<Store, float>(kernel, arrays, range);
+  if (arrays.gradient_type == GradientType::bfloat16) return run_slots<Store, Bf16>(kernel, arrays, range);
+  run_slots<Store, float>(kernel, arrays, range);
 }
 
 template <class Kernel>

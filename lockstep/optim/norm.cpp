@@ -14,25 +14,23 @@ float value(const float* p) { return *p; }
 float value(const std::uint16_t* p) { return std::bit_cast<float>(std::uint32_t(*p) << 16); }
 
 template <class T>
-float mean_gradient(const Arrays& arrays, float scale, std::size_t i) {
-  const auto gradient = [&](int shard) { return value(static_cast<const T*>(arrays.gradients[shard]) + i); };
-  return base::tree_sum(0, arrays.shards, gradient) * scale;
+float mean_gradient(const Arrays& arrays, std::size_t i) {
+  const auto gradient = [&](int slot) { return value(static_cast<const T*>(arrays.gradients[slot]) + i); };
+  return base::tree_sum(0, arrays.slots, gradient) * arrays.mean;
 }
 
 template <class T>
 std::size_t find_nonfinite(const Arrays& arrays, std::size_t begin, std::size_t end) {
-  const float scale = 1.0f / float(arrays.shards);
-  while (begin < end && std::isfinite(mean_gradient<T>(arrays, scale, begin))) ++begin;
+  while (begin < end && std::isfinite(mean_gradient<T>(arrays, begin))) ++begin;
   return begin;
 }
 
 template <class T>
 double square_sum(const Arrays& arrays, std::size_t begin, std::size_t end) {
-  const float scale = 1.0f / float(arrays.shards);
   double lanes[kLanes] = {};
   for (std::size_t i = begin; i < end; i += kLanes)
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float mean = mean_gradient<T>(arrays, scale, i + lane);
+      const float mean = mean_gradient<T>(arrays, i + lane);
       lanes[lane] += double(mean) * double(mean);
     }
   return base::tree_sum(0, int(kLanes), [&](int lane) { return lanes[lane]; });

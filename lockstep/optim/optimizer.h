@@ -11,6 +11,8 @@
 // The optimizer holds no tensors: its state lives in the node's segment, beside the weights.
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "lockstep/optim/rule.h"
 
@@ -28,17 +30,32 @@ struct StepOptions {
   bool error_if_nonfinite = false;
 };
 
+/// What an optimizer needs of its target.
+struct Needs {
+  int arrays = 0;  ///< of optimizer state, each of the size of the weights, zero at the start
+  int groups = 1;  ///< of parameters, each with rules of its own
+  /// The group of the parameter with this name, from 0; empty: all are in group 0. The same on all ranks.
+  std::function<int(const std::string& name)> group_of;
+};
+
+/// For which weights a rule is asked.
+struct RuleKey {
+  int group = 0;
+  std::uint64_t step = 0;  ///< the updates that these weights will have had with this one, counted from 1
+};
+using Rules = std::function<Rule(const RuleKey& key)>;
+
 /// What an optimizer steps: the data-parallel engine.
 class Target {
  public:
   virtual ~Target() = default;
-  /// Gives the engine `arrays` arrays of optimizer state, each of the size of the weights,
-  /// zero at the start. Collective. Once per target.
-  virtual void attach(int arrays) = 0;
+  /// Makes the state that the optimizer needs. Collective. Once per target.
+  virtual void attach(const Needs& needs) = 0;
   /// The step that the next call of apply() makes, counted from 1.
   virtual std::uint64_t next_step() const = 0;
-  /// One step: reduce, update by the rule, commit. Collective.
-  virtual void apply(const Rule& rule, const StepOptions& options) = 0;
+  /// One step: reduce, update by the rules, commit. Collective. Each rank asks for the rule of each part of the weights
+  /// that it updates, once; the answers are the same on all ranks.
+  virtual void apply(const Rules& rules, const StepOptions& options) = 0;
   /// Forgets the gradients gathered since the last step, and a backward pass that ended by an exception.
   virtual void discard_gradients() = 0;
 };
@@ -106,11 +123,11 @@ class FusedOptimizer final : public Optimizer {
   /// Attaches to the engine (collective). UsageError for options out of range.
   explicit FusedOptimizer(Target& target, Options options = {}) : target_(target), options_(options) {
     check(options_);
-    target_.attach(state_arrays(options_));
+    target_.attach({.arrays = state_arrays(options_)});
   }
   void step(const StepOptions& options = {}) override {
     check(options);
-    target_.apply(rule_for(options_, target_.next_step()), options);
+    target_.apply([this](const RuleKey& key) { return Rule(rule_for(options_, key.step)); }, options);
   }
   void zero_grad() override { target_.discard_gradients(); }
   void set_lr(double lr) override {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Reduce and update in one pass: for every weight of a range, the gradients of all shards
-// are summed along the fixed tree, multiplied by 1/shards, and the rule is applied; the new
+// Reduce and update in one pass: for every weight of a range, the gradients of all slots
+// are summed along the fixed tree, multiplied by one number (1 / shards), and the rule is applied; the new
 // weight and optimizer state go to the target, and with them, if wanted, the new weight
 // rounded to bfloat16. Elementwise in float32; the operations are the same on every instruction
 // set (no compiler contraction, explicit fused multiply-add), so the bits are.
@@ -16,7 +16,7 @@
 
 namespace lockstep::optim {
 
-inline constexpr int kMaxStateArrays = 2;
+inline constexpr int kMaxStateArrays = 4;
 
 /// What the gradients are stored as.
 enum class GradientType { float32, bfloat16 };
@@ -24,15 +24,16 @@ enum class GradientType { float32, bfloat16 };
 /// The flat arrays a step reads and writes. All pointers are to element 0 and 64-byte
 /// aligned. `to` may equal `from` (in place) but not overlap it otherwise.
 struct Arrays {
-  const void* const* gradients = nullptr;  ///< one per shard
+  const void* const* gradients = nullptr;  ///< one per slot
   GradientType gradient_type = GradientType::float32;
-  int shards = 1;
+  int slots = 1;
+  float mean = 1;  ///< multiplies the sum over the slots: 1 / (shards of the whole job)
   const float* from_weights = nullptr;
   const float* from_state[kMaxStateArrays] = {};  ///< SGD: momentum; Adam: m, v
   float* to_weights = nullptr;
   float* to_state[kMaxStateArrays] = {};
   std::uint16_t* to_bf16 = nullptr;  ///< the new weights in bfloat16, rounded to nearest even; null: not wanted
-  float gradient_scale = 1;          ///< multiplies the mean gradient: the clipping coefficient
+  float gradient_scale = 1;          ///< multiplies that mean, also where it is 1: the clipping coefficient
 };
 
 /// How results are written: into the caches, which first read the lines that they do not hold, or past them.
@@ -50,7 +51,7 @@ void read_back(const Arrays& arrays, std::size_t begin, std::size_t end);
 /// Elements of a block, over which square_sums() adds up: 64 KiB.
 inline constexpr std::size_t kBlock = std::size_t(16) << 10;
 
-/// sums[b] = sum of squares of the mean gradients (tree sum times 1/shards, in float32) of block
+/// sums[b] = sum of squares of the mean gradients (tree sum times arrays.mean, in float32) of block
 /// b, for the blocks of [begin, end); `begin` on a block edge, `sums` indexed from block 0. Added
 /// up in float64 over 16 interleaved lanes, then the lanes in tree order: the same bits everywhere.
 void square_sums(const Arrays& arrays, std::size_t begin, std::size_t end, double* sums);

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "lockstep/parallel/engine.h"
-#include "lockstep/parallel/memory_format.h"
+#include "lockstep/parallel/forward_scope.h"
 
 namespace lockstep::parallel {
 
@@ -83,18 +83,18 @@ std::shared_ptr<torch::nn::Module> module_pointer(const std::shared_ptr<Impl>& p
   return pointer;
 }
 
-// What a forward pass gets and gives: pictures in the wanted memory format, results of mixed precision in float32.
+// What a forward pass gets and gives: the scope sees tensors, whatever else there is passes.
 template <class T>
-decltype(auto) forward_input(T&& input, bool to_channels_last) {
+decltype(auto) forward_input(const ForwardScope& scope, T&& input) {
   if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>)
-    return to_channels_last ? channels_last(input) : at::Tensor(std::forward<T>(input));
+    return scope.input(std::forward<T>(input));
   else
     return std::forward<T>(input);
 }
 template <class T>
-decltype(auto) forward_output(T&& output, Amp amp) {
+decltype(auto) forward_output(const ForwardScope& scope, T&& output) {
   if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>)
-    return amp != Amp::none && output.scalar_type() == at::kBFloat16 ? output.to(at::kFloat) : at::Tensor(output);
+    return scope.output(std::forward<T>(output));
   else
     return std::forward<T>(output);
 }
@@ -111,10 +111,9 @@ class DistributedDataParallel : public Engine {
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     begin_forward();
-    const ForwardScope scope(*this);
-    return detail::forward_output(
-        wrapped_->forward(detail::forward_input(std::forward<Inputs>(inputs), options().channels_last)...),
-        options().amp);
+    const ForwardScope scope(options());
+    return detail::forward_output(scope,
+                                  wrapped_->forward(detail::forward_input(scope, std::forward<Inputs>(inputs))...));
   }
 
   /// Batch: anything with tensor members `data` and `target`.

@@ -3,35 +3,76 @@
 // The data-parallel engine: one module, one group, and what happens to gradients.
 //
 // From its construction, all ranks have rank 0's parameters and buffers, and gradients are
-// averaged in buckets (gradient_buckets.h). Once one of our optimizers attaches, parameters
+// averaged in buckets (classic_path.h). Once one of our optimizers attaches, parameters
 // and optimizer state move into the node's segment (state/shared_state.h), gradients into
 // slots there, and a step becomes a transaction. docs/design/step.md walks through one.
 //
 // Used by one thread at a time. Collective, on all ranks in the same order: construction,
-// attach, apply, modify.
+// attach, apply, modify, state().recommit.
 
 #include <torch/nn/module.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
-#include "lockstep/amp/autocast.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
-#include "lockstep/optim/store_choice.h"
-#include "lockstep/optim/update.h"
-#include "lockstep/parallel/gradient_buckets.h"
-#include "lockstep/parallel/memory_format.h"
-#include "lockstep/parallel/module_view.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
-#include "lockstep/state/layout.h"
+#include "lockstep/state/step_record.h"
 
 namespace lockstep::parallel {
 
-struct FusedState;
+struct EngineParts;
+
+/// What a program seldom needs of the shared state. Valid as long as the engine.
+class EngineState {
+ public:
+  explicit EngineState(EngineParts& parts) : parts_(parts) {}
+
+  /// Makes `memory` a part of the state: what counts when training goes on and is not the engine's, as the best metric
+  /// so far or a sampler's position. Before an optimizer attaches, on all ranks with the same names and sizes in the
+  /// same order. From then on rank 0's bytes are committed with each step and by modify(); the owner writes them
+  /// between steps. When the optimizer attaches, `memory` becomes what is committed, on every rank: rank 0's bytes at a
+  /// first start, those of the last committed step after a restart.
+  ///
+  /// `memory` must stay where it is for as long as the engine. The bytes are told neither their type nor their order:
+  /// they are for the same program on the same machine.
+  /// UsageError once an optimizer is attached, and when name or memory is empty or the name taken.
+  void keep(std::string name, std::span<std::byte> memory) const;
+
+  /// Commits what is kept, as rank 0 has it now, for the step that is committed already: for what is decided after a
+  /// step, by an evaluation. modify() of nothing. Collective; between steps. Needs an attached optimizer.
+  void recommit() const;
+
+  /// XXH3-128 over all that is committed: weights, optimizer state, module buffers, record, kept bytes.
+  /// Equal states, equal hashes, on any rank. Needs an attached optimizer.
+  std::string hash() const;
+
+ private:
+  EngineParts& parts_;
+};
+
+/// What tells how the engine works; it changes no bit. Valid as long as the engine.
+class EngineDebug {
+ public:
+  explicit EngineDebug(const EngineParts& parts) : parts_(parts) {}
+
+  /// The page size behind the shared state (base::page_size). Needs an attached optimizer.
+  std::string page_size() const;
+
+  /// How this rank's slice was written in the last step, "plain" or "streaming", which is found out by trying
+  /// (optim/store_choice.h). Empty when this process has made no step.
+  std::string stores() const;
+
+ private:
+  const EngineParts& parts_;
+};
 
 class Engine : public optim::Target {
  public:
@@ -40,12 +81,12 @@ class Engine : public optim::Target {
   Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::Group> group, DataParallelOptions options);
   ~Engine() override;
 
-  comm::Group& group() const { return *group_; }
-  torch::nn::Module& module() const { return *module_; }
-  const DataParallelOptions& options() const { return options_; }
-  int shards() const { return options_.shards; }
+  comm::Group& group() const;
+  torch::nn::Module& module() const;
+  const DataParallelOptions& options() const;
+  int shards() const { return options().shards; }
   /// The shards that this rank computes.
-  ShardSpan local_shards() const { return shards_of(group_->rank(), group_->size(), options_.shards); }
+  ShardSpan local_shards() const;
 
   /// Starts the next pass of shard `shard` in the next step: generator reseeded, module buffers as committed or as this
   /// shard's last pass left them; gradients of backward passes go into this shard's slot until the next begin_shard()
@@ -75,67 +116,21 @@ class Engine : public optim::Target {
   /// state::tensors_hash() over state_dict().
   std::string weights_hash() const;
 
-  /// XXH3-128 over the committed buffer: weights, optimizer state, module buffers and record.
-  /// Equal states, equal hashes, on any rank. Needs an attached optimizer.
-  std::string state_hash() const;
-
-  /// The page size behind the shared state (base::page_size). Needs an attached optimizer.
-  std::string page_size() const;
-
-  /// How this rank's slice was written in the last step, which is found out by trying (optim/store_choice.h) and
-  /// changes no bit. Nothing when this process has made no step.
-  std::optional<optim::Stores> stores() const { return stores_; }
+  EngineState state();
+  EngineDebug debug() const;
 
   /// While the returned object lives, gradients stay local and add up in .grad(), as with
   /// PyTorch's no_sync. For optimizers that are not ours only: ours add up until step().
   std::shared_ptr<void> no_sync();
 
   // optim::Target
-  void attach(int arrays) override;
+  void attach(const optim::Needs& needs) override;
   std::uint64_t next_step() const override { return steps() + 1; }
-  void apply(const optim::Rule& rule, const optim::StepOptions& options) override;
+  void apply(const optim::Rules& rules, const optim::StepOptions& options) override;
   void discard_gradients() override;
 
  private:
-  friend class ForwardScope;
-
-  void require_optimizer(const char* what) const;
-  void open_pass(int shard);
-  void on_gradient(std::size_t parameter);
-  void begin_classic_forward();
-  void refuse_set_gradients() const;
-  void check_gradients() const;
-  double gather(const optim::StepOptions& options);
-  double gradient_norm();
-  [[noreturn]] void refuse_norm(double norm);
-  std::string first_nonfinite() const;
-  void update(const optim::Rule& rule, const optim::StepOptions& options, double norm);
-  /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays.
-  optim::Arrays arrays_of(const state::Part& part) const;
-  void update_slice(const optim::Rule& rule, float gradient_scale);
-  void write_record(std::uint64_t step, double gradient_norm);
-  template <class F>
-  void or_abort(F&& body);
-
-  std::shared_ptr<torch::nn::Module> module_;
-  std::shared_ptr<comm::Group> group_;
-  DataParallelOptions options_;
-  ModuleView view_;
-  std::unique_ptr<GradientBuckets> buckets_;  ///< until attach()
-  std::unique_ptr<FusedState> fused_;         ///< from attach() on
-  bool loops_ = false;                        ///< begin_shard() was called in this step
-  optim::StoreChoice store_choice_;
-  std::optional<optim::Stores> stores_;
-};
-
-/// What holds around a forward pass: autocast, the format of gradients.
-class ForwardScope {
- public:
-  explicit ForwardScope(const Engine& engine);
-
- private:
-  amp::Autocast autocast_;
-  ChannelsLastScope format_;
+  std::unique_ptr<EngineParts> parts_;
 };
 
 }  // namespace lockstep::parallel

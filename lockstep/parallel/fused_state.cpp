@@ -1,36 +1,41 @@
 #include "lockstep/parallel/fused_state.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 
-#include <cstring>
+#include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/shards.h"
 
 namespace lockstep::parallel {
 namespace {
 
-state::Layout make_layout(const ModuleView& module, int shards, int arrays, base::Holders holders) {
-  return {
-      module.trainable_specs(),
-      state::specs_of(module.buffers(), false),
-      // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
-      {.shards = shards, .optimizer_arrays = arrays, .state_buffers = holders == base::Holders::this_process ? 1 : 2},
-      state::specs_of(module.frozen(), false)};
-}
-
-// Rounds the copies of a buffer's weights, as the update does.
-void write_copies(state::SharedState& state, int buffer) {
-  const state::Layout& layout = state.layout();
-  for (const state::PlacedParameter& place : layout.parameters()) {
-    if (!place.spec.bf16) continue;
-    state::TensorSpec copy = place.spec;
-    copy.dtype = at::kBFloat16;
-    state::view_of(copy, state.write(layout.bf16_copies(buffer) + place.offset * sizeof(at::BFloat16)))
-        .copy_(state::view_of(place.spec, state.write(layout.weights(buffer) + place.offset * sizeof(float))));
+void set_groups(std::vector<state::TensorSpec>& specs, const optim::Needs& needs) {
+  if (!needs.group_of) return;
+  for (state::TensorSpec& spec : specs) {
+    spec.group = needs.group_of(spec.name);
+    if (spec.group < 0 || spec.group >= needs.groups)
+      throw UsageError("data parallel: the optimizer puts parameter '" + spec.name + "' into group " +
+                       std::to_string(spec.group) + "; it has groups 0 to " + std::to_string(needs.groups - 1));
   }
 }
 
-void fill(const ModuleView& module, state::SharedState& fresh) {
+// Ranks with different layouts would write into each other's places.
+void check_equal_on_all(const state::Layout& layout, comm::Group& group) {
+  const auto print = std::int64_t(layout.fingerprint());
+  const std::vector<at::Tensor> all = group.all_gather(at::full({1}, print, at::kLong));
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].item<std::int64_t>() == all[0].item<std::int64_t>()) continue;
+    const std::string cause = "rank " + std::to_string(rank) +
+                              " trains other parameters, attaches another optimizer or keeps other bytes than rank 0";
+    group.abort(cause);
+    throw Error(cause);
+  }
+}
+
+void fill(const ModuleView& module, const KeptBytes& kept, state::SharedState& fresh) {
   const at::NoGradGuard no_grad;
   const state::Layout& layout = fresh.layout();
   for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
@@ -45,25 +50,57 @@ void fill(const ModuleView& module, state::SharedState& fresh) {
   }
   fresh.set_frozen_area(0, 0);
   ModuleBuffers(tensors_of(module.buffers()), layout).store(fresh.write(layout.module_buffers(0)));
+  kept.store(fresh, 0);
 }
 
 }  // namespace
 
-FusedState::FusedState(const ModuleView& module, comm::Group& group, const DataParallelOptions& options,
-                       int optimizer_arrays, GradientHooks::Callback on_gradient)
-    : state(group.node(), make_layout(module, options.shards, optimizer_arrays, group.node().segment.holders()),
-            [&](state::SharedState& fresh) { fill(module, fresh); }),
+state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm::Group& group,
+                          const DataParallelOptions& options, const optim::Needs& needs) {
+  std::vector<state::TensorSpec> parameters = module.trainable_specs();
+  set_groups(parameters, needs);
+  state::LayoutOptions places;
+  places.shards = options.shards;
+  places.slots = shards_on_node(group.topology(), options.shards).count();
+  places.optimizer_arrays = needs.arrays;
+  // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
+  places.state_buffers = group.node().segment.holders() == base::Holders::this_process ? 1 : 2;
+  places.bytes = kept.specs();
+  state::Layout layout(std::move(parameters), state::specs_of(module.buffers(), false), std::move(places),
+                       state::specs_of(module.frozen(), false));
+  check_equal_on_all(layout, group);
+  return layout;
+}
+
+void write_copies(const state::SharedState& state, int buffer) {
+  std::byte* const begin = state.write(state.layout().weights(buffer));
+  for (const state::BoundPlace& place : state::parameter_places(state.layout())) {
+    if (!place.copy) continue;
+    state::TensorSpec copy = place.spec;
+    copy.dtype = at::kBFloat16;
+    state::view_of(copy, begin + *place.copy).copy_(state::view_of(place.spec, begin + place.offset));
+  }
+}
+
+FusedState::FusedState(const ModuleView& module, const KeptBytes& bytes, base::Node& node, state::Layout layout,
+                       GradientHooks::Callback on_gradient)
+    : state(node, std::move(layout),
+            [&](state::SharedState& fresh) -> std::uint64_t {
+              fill(module, bytes, fresh);
+              return 0;
+            }),
       guard(state.read(0), state.layout()),
+      kept(bytes),
       buffers(tensors_of(module.buffers()), state.layout()),
-      slots(state, shards_of(group.rank(), group.size(), options.shards)),
-      session(state, buffers, shards_of(group.rank(), group.size(), options.shards), options.seed),
       parameters(tensors_of(module.trainable()), state::parameter_places(state.layout()), state.memory(),
                  committed_weights()),
       frozen(tensors_of(module.frozen()), state::frozen_places(state.layout()), state.memory(), committed_frozen()),
       hooks(parameters.tensors(), std::move(on_gradient)) {
-  for (const state::Part& part : state.layout().parts())
-    for (int shard = 0; shard < options.shards; ++shard)
-      gradients[part.range.begin].push_back(state.read(state.layout().gradients(shard) + part.offset));
+  const state::Layout& placed = state.layout();
+  for (const state::Part& part : placed.parts())
+    for (int slot = 0; slot < placed.options().slots; ++slot)
+      slots[part.range.begin].push_back(state.read(placed.gradients(slot) + part.offset));
+  kept.load(state);
 }
 
 const std::byte* FusedState::committed_weights() const {
@@ -74,6 +111,10 @@ const std::byte* FusedState::committed_frozen() const {
   return state.read(state.layout().frozen_area(state.frozen_area(int(state.committed().buffer))));
 }
 
+const std::byte* FusedState::committed_buffers() const {
+  return state.read(state.layout().module_buffers(int(state.committed().buffer)));
+}
+
 void FusedState::check_bound() const {
   for (const state::Binding* binding : {&parameters, &frozen})
     if (const std::string* name = binding->replaced())
@@ -82,52 +123,23 @@ void FusedState::check_bound() const {
                   "do it inside ddp.modify(fn), which takes the new values over");
 }
 
+void FusedState::check_frozen() const {
+  const std::vector<at::Tensor>& tensors = frozen.tensors();
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].requires_grad())
+      throw Error("step: parameter '" + state.layout().frozen()[i].spec.name +
+                  "' was frozen when the optimizer was made and wants a gradient now; unfreeze it before");
+}
+
 void FusedState::flip() {
   parameters.point_to(committed_weights());
   if (frozen.buffer() != committed_frozen()) frozen.point_to(committed_frozen());
-  session.restart();
-  slots.clear();
 }
 
-void FusedState::edit(const std::function<void()>& fn) {
-  const at::NoGradGuard no_grad;
-  const state::Layout& layout = state.layout();
-  const int from = int(state.committed().buffer);
-  const int to = state.target();
-  const int frozen_from = state.frozen_area(from);
-  const int frozen_to = base::next_buffer(frozen_from, layout.options().state_buffers);
-  if (to != from) {
-    std::memcpy(state.write(layout.weights(to)), state.read(layout.weights(from)), layout.buffer_bytes());
-    std::memcpy(state.write(layout.frozen_area(frozen_to)), state.read(layout.frozen_area(frozen_from)),
-                layout.frozen_bytes());
-  }
-  parameters.show_masters(true);  // before they can be written: what shares the copies' storage stays read-only
-  parameters.point_to(state.write(layout.weights(to)));
-  frozen.point_to(state.write(layout.frozen_area(frozen_to)));
-  try {
-    fn();
-    parameters.take_over();
-    frozen.take_over();
-    buffers.store(state.write(layout.module_buffers(to)));
-  } catch (...) {
-    end_edit();
-    session.restart();
-    throw;
-  }
-  write_copies(state, to);
-  state.set_frozen_area(to, frozen_to);
-  state.recommit(to);
-  end_edit();
-}
-
-// Back to memory that nobody can write to, before whatever fn() kept of the parameters loses its binding.
-void FusedState::end_edit() {
-  parameters.restore();
-  frozen.restore();
-  parameters.point_to(committed_weights());
-  frozen.point_to(committed_frozen());
-  parameters.show_masters(false);
-  hooks.renew();
+std::vector<at::Tensor> FusedState::masters() const {
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < parameters.tensors().size(); ++i) tensors.push_back(parameters.master(i));
+  return tensors;
 }
 
 }  // namespace lockstep::parallel

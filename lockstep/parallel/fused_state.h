@@ -1,59 +1,65 @@
 #pragma once
 
-// What exists of an engine once an optimizer of ours is attached: the node's shared state and everything that ties the
-// module to it.
+// The node's shared state and everything that ties the module to it.
 
-#include <functional>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "lockstep/comm/group.h"
-#include "lockstep/parallel/backward_watch.h"
+#include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/gradient_hooks.h"
-#include "lockstep/parallel/gradient_slots.h"
+#include "lockstep/parallel/kept_bytes.h"
 #include "lockstep/parallel/module_buffers.h"
 #include "lockstep/parallel/module_view.h"
-#include "lockstep/parallel/shard_session.h"
+#include "lockstep/parallel/options.h"
 #include "lockstep/state/binding.h"
 #include "lockstep/state/shared_state.h"
 #include "lockstep/state/write_guard.h"
 
 namespace lockstep::parallel {
 
+/// The layout of a model's state on this node. Collective: Error naming the rank whose layout is another than rank 0's.
+/// UsageError when the optimizer puts a parameter into a group that is none.
+state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm::Group& group,
+                          const DataParallelOptions& options, const optim::Needs& needs);
+
+/// Rounds the bfloat16 copies of a buffer's weights, as the update does.
+void write_copies(const state::SharedState& state, int buffer);
+
 // In the order in which they depend on each other; destroyed from the last to the first.
 struct FusedState {
-  /// Collective: makes the state from rank 0's module, or takes over that of an earlier generation.
-  FusedState(const ModuleView& module, comm::Group& group, const DataParallelOptions& options, int optimizer_arrays,
+  /// Collective: makes the state from rank 0's module and kept bytes, or takes over that of an earlier generation. What
+  /// is committed is then everybody's.
+  FusedState(const ModuleView& module, const KeptBytes& kept, base::Node& node, state::Layout layout,
              GradientHooks::Callback on_gradient);
+
+  std::uint64_t next_step() const { return state.committed().step + 1; }
 
   /// Error naming the parameter that somebody gave other memory, and what to do instead.
   void check_bound() const;
+  /// Error naming the frozen parameter that wants a gradient now.
+  void check_frozen() const;
 
-  /// The module becomes the committed state.
+  /// The parameters become the committed ones.
   void flip();
 
-  /// On one rank, between two barriers: runs fn() on a copy of the committed state, with writable float32 parameters
-  /// and without autograd, and commits the result for the same step. What fn() throws leaves the committed state
-  /// (where there is one buffer, as fn() has left that).
-  /// UsageError when fn() gave a parameter or a buffer another shape or dtype.
-  void edit(const std::function<void()>& fn);
+  /// The committed module buffers.
+  const std::byte* committed_buffers() const;
+  /// The float32 weights of the trainable parameters.
+  std::vector<at::Tensor> masters() const;
 
   state::SharedState state;
   state::WriteGuard guard;
+  const KeptBytes& kept;
   ModuleBuffers buffers;
-  GradientSlots slots;
-  ShardSession session;
-  BackwardWatch watch;
   state::Binding parameters;  ///< the trainable ones
   state::Binding frozen;
+  std::map<std::size_t, std::vector<const void*>> slots;  ///< the gradients of all slots, by where their part begins
   GradientHooks hooks;
-  std::map<std::size_t, std::vector<const void*>> gradients;  ///< all shards' slots, by where their part begins
 
  private:
   const std::byte* committed_weights() const;
   const std::byte* committed_frozen() const;
-  void end_edit();
 };
 
 }  // namespace lockstep::parallel

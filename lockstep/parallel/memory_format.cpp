@@ -10,7 +10,7 @@
 namespace lockstep::parallel {
 namespace {
 
-thread_local bool scope_wants_channels_last = false;
+thread_local bool wants_channels_last = false;
 
 bool is_channels_last(const at::Tensor& tensor) {
   return tensor.dim() == 4 && tensor.is_contiguous(at::MemoryFormat::ChannelsLast) && !tensor.is_contiguous();
@@ -18,7 +18,7 @@ bool is_channels_last(const at::Tensor& tensor) {
 
 // Not for a leaf, on which hooks would pile up.
 void keep_format_of_gradient(const at::Tensor& pictures) {
-  if (!scope_wants_channels_last || !at::GradMode::is_enabled() || !pictures.requires_grad() || pictures.is_leaf() ||
+  if (!wants_channels_last || !at::GradMode::is_enabled() || !pictures.requires_grad() || pictures.is_leaf() ||
       !is_channels_last(pictures))
     return;
   pictures.register_hook([](const at::Tensor& gradient) { return channels_last(gradient); });
@@ -42,9 +42,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) {
   library.impl("reshape", reshape);
 }
 
-ChannelsLastScope::ChannelsLastScope(bool wanted) : before_(std::exchange(scope_wants_channels_last, wanted)) {}
-
-ChannelsLastScope::~ChannelsLastScope() { scope_wants_channels_last = before_; }
+bool keep_channels_last(bool wanted) { return std::exchange(wants_channels_last, wanted); }
 
 at::Tensor channels_last(const at::Tensor& tensor) {
   if (tensor.dim() != 4) return tensor;

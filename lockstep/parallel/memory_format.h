@@ -13,18 +13,10 @@ at::Tensor channels_last(const at::Tensor& tensor);
 /// Gives the module's parameters of four dimensions channels-last strides. Before autograd has seen them.
 void make_channels_last(const torch::nn::Module& module);
 
-/// While it lives, on this thread and if `wanted`: pictures in channels-last format that `flatten` or `reshape` turn
+/// From now on, on this thread and if `wanted`: pictures in channels-last format that `flatten` or `reshape` turn
 /// into rows get their gradient back in that format. PyTorch would hand it on with the strides of the rows, and
 /// max_pool2d's backward then works on copies of the gradient, the indices and its result. The same bits.
-class ChannelsLastScope {
- public:
-  explicit ChannelsLastScope(bool wanted);
-  ~ChannelsLastScope();
-  ChannelsLastScope(const ChannelsLastScope&) = delete;
-  ChannelsLastScope& operator=(const ChannelsLastScope&) = delete;
-
- private:
-  bool before_;
-};
+/// Returns what was wanted before; ForwardScope sets it for a forward pass.
+bool keep_channels_last(bool wanted);
 
 }  // namespace lockstep::parallel

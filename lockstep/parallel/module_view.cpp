@@ -12,7 +12,7 @@
 
 namespace lockstep::parallel {
 
-ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOptions& options) {
+ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOptions& options) : module_(module) {
   refuse_writing_modules(module);
   if (options.channels_last) make_channels_last(module);
   parameters_ = parameters_of(module);
@@ -28,7 +28,10 @@ ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOption
 
 std::vector<state::TensorSpec> ModuleView::trainable_specs() const {
   std::vector<state::TensorSpec> specs = state::specs_of(trainable_, true);
-  for (std::size_t i = 0; i < specs.size(); ++i) specs[i].bf16 = bf16_[i];
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    specs[i].bf16_copy = bf16_[i];
+    specs[i].gradients = bf16_[i] ? at::kBFloat16 : at::kFloat;
+  }
   return specs;
 }
 
@@ -64,10 +67,29 @@ void ModuleView::check_equal_on_all(comm::Group& group, int shards) const {
                                       : std::string("another number of shards"));
 }
 
-void ModuleView::broadcast(comm::Group& group) const {
+void ModuleView::broadcast(comm::Collectives& group) const {
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : parameters_) group.broadcast(tensor);
   for (const auto& [name, tensor] : buffers_) group.broadcast(tensor);
+}
+
+void ModuleView::drop_gradients() const {
+  for (const auto& [name, tensor] : trainable_) tensor.mutable_grad().reset();
+}
+
+std::map<std::string, at::Tensor> ModuleView::state_dict(const std::vector<at::Tensor>& weights) const {
+  std::map<const at::TensorImpl*, at::Tensor> weight_of;
+  for (std::size_t i = 0; i < trainable_.size(); ++i)
+    weight_of.emplace(trainable_[i].second.unsafeGetTensorImpl(), weights[i]);
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& item : module_.named_parameters()) {
+    const auto weight = weight_of.find(item.value().unsafeGetTensorImpl());
+    tensors.emplace(item.key(), weight != weight_of.end() ? weight->second : item.value());
+  }
+  for (const auto& item : module_.named_buffers()) tensors.emplace(item.key(), item.value());
+  // An option switched off (BatchNorm without statistics) leaves an undefined entry behind.
+  std::erase_if(tensors, [](const auto& item) { return !item.second.defined(); });
+  return tensors;
 }
 
 }  // namespace lockstep::parallel

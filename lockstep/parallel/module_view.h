@@ -4,6 +4,8 @@
 
 #include <torch/nn/module.h>
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/group.h"
@@ -15,10 +17,10 @@ namespace lockstep::parallel {
 
 class ModuleView {
  public:
-  /// Gives the module the memory format of `options`. UsageError when it cannot be shared (see named_tensors.h).
+  /// Gives the module, which must outlive this, the memory format of `options`. UsageError when it cannot be shared
+  /// (see named_tensors.h).
   ModuleView(const torch::nn::Module& module, const DataParallelOptions& options);
 
-  const NamedTensors& parameters() const { return parameters_; }  ///< all
   const NamedTensors& trainable() const { return trainable_; }
   const NamedTensors& frozen() const { return frozen_; }  ///< at construction
   const NamedTensors& buffers() const { return buffers_; }
@@ -31,14 +33,21 @@ class ModuleView {
   void check_equal_on_all(comm::Group& group, int shards) const;
 
   /// Collective: parameters and buffers become rank 0's.
-  void broadcast(comm::Group& group) const;
+  void broadcast(comm::Collectives& group) const;
+
+  /// No trainable parameter has a .grad any more.
+  void drop_gradients() const;
+
+  /// All parameters and buffers by their PyTorch names; `weights`: of the trainable parameters, in their order.
+  std::map<std::string, at::Tensor> state_dict(const std::vector<at::Tensor>& weights) const;
 
  private:
+  const torch::nn::Module& module_;
   NamedTensors parameters_;
   NamedTensors trainable_;
   NamedTensors frozen_;
   NamedTensors buffers_;
-  std::vector<bool> bf16_;  ///< by trainable parameter
+  std::vector<bool> bf16_;  ///< by trainable parameter: whether forward reads a copy
 };
 
 }  // namespace lockstep::parallel

@@ -1,12 +1,15 @@
 #include "lockstep/parallel/shard_session.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/shard_record.h"
+#include "lockstep/state/binding.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -19,25 +22,103 @@ void reseed(std::uint64_t seed) {
 
 }  // namespace
 
-ShardSession::ShardSession(const state::SharedState& state, ModuleBuffers& buffers, ShardSpan mine, std::uint64_t seed)
-    : state_(state), buffers_(buffers), mine_(mine), seed_(seed), shards_(std::size_t(mine.count())) {
-  for (Shard& shard : shards_) shard.module_buffers.resize(state.layout().module_buffer_bytes());
+// ---- slots
+
+GradientSlots::GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot)
+    : layout_(state.layout()), first_(shards.first), slots_(std::size_t(shards.count())) {
+  for (int local = 0; local < shards.count(); ++local)
+    for (std::size_t i = 0; i < layout_.parameters().size(); ++i) {
+      state::TensorSpec spec = layout_.parameters()[i].spec;
+      spec.dtype = layout_.gradient_type(i);
+      std::byte* const memory = state.write(layout_.gradient(first_slot + local, i));
+      slots_[std::size_t(local)].push_back({state::view_of(spec, memory)});
+    }
+}
+
+void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& gradient) {
+  const state::TensorSpec& spec = layout_.parameters()[parameter].spec;
+  if (gradient.layout() != at::kStrided) throw Error(spec.name + ": sparse gradients are not supported");
+  const at::NoGradGuard no_grad;  // a slot must not become part of a graph
+  Slot& to = slots_[std::size_t(shard - first_)][parameter];
+  if (to.written) {
+    to.tensor.add_(gradient);
+  } else if (gradient.scalar_type() == to.tensor.scalar_type() && gradient.strides() == to.tensor.strides() &&
+             gradient.sizes() == to.tensor.sizes()) {
+    // The usual case, without the dispatcher.
+    if (gradient.nbytes() > 0) std::memcpy(to.tensor.mutable_data_ptr(), gradient.const_data_ptr(), gradient.nbytes());
+  } else {
+    to.tensor.copy_(gradient);
+  }
+  to.written = true;
+}
+
+void GradientSlots::check_complete() const {
+  for (std::size_t local = 0; local < slots_.size(); ++local)
+    for (std::size_t parameter = 0; parameter < slots_[local].size(); ++parameter)
+      if (!slots_[local][parameter].written)
+        throw Error("step: parameter '" + layout_.parameters()[parameter].spec.name + "' got no gradient in shard " +
+                    std::to_string(first_ + int(local)) +
+                    "; every parameter must take part in the loss (set requires_grad to false for those that do not)");
+}
+
+bool GradientSlots::empty() const {
+  const auto unwritten = [](const Slot& slot) { return !slot.written; };
+  return std::all_of(slots_.begin(), slots_.end(),
+                     [&](const auto& shard) { return std::all_of(shard.begin(), shard.end(), unwritten); });
+}
+
+void GradientSlots::clear() {
+  for (auto& shard : slots_)
+    for (Slot& slot : shard) slot.written = false;
+}
+
+// ---- the session
+
+ShardSession::ShardSession(FusedState& fused, const ModuleView& module, comm::Group& group,
+                           const DataParallelOptions& options)
+    : fused_(fused),
+      module_(module),
+      member_(group.node().member),
+      mine_(shards_of(group.topology(), options.shards)),
+      first_slot_(mine_.first - shards_on_node(group.topology(), options.shards).first),
+      seed_(options.seed),
+      slots_(fused.state, mine_, first_slot_),
+      shards_(std::size_t(mine_.count())) {
+  for (Shard& shard : shards_) shard.module_buffers.resize(fused_.state.layout().module_buffer_bytes());
   restart();
 }
 
-const std::byte* ShardSession::committed_buffers() const {
-  return state_.read(state_.layout().module_buffers(int(state_.committed().buffer)));
+void ShardSession::begin_shard(int shard) {
+  if (shard < mine_.first || shard >= mine_.last)
+    throw UsageError("data parallel: shard " + std::to_string(shard) + " is not one of this rank's (" +
+                     std::to_string(mine_.first) + " to " + std::to_string(mine_.last - 1) + ")");
+  open(shard);
+  loops_ = true;
 }
 
-void ShardSession::open(int shard, std::uint64_t step) {
-  if (!active_) buffers_.check_untouched();
+void ShardSession::begin_forward() {
+  if (loops_ && active_) return;
+  if (mine_.count() != 1)
+    throw UsageError("data parallel: this rank computes " + std::to_string(mine_.count()) +
+                     " shards; surround forward and backward by: for (auto& shard : ddp.shards(batch))");
+  open(mine_.first);
+}
+
+void ShardSession::open(int shard) {
+  member_.check_abort();
+  refuse_set_gradients();
+  fused_.check_bound();
+  const std::uint64_t step = fused_.next_step();
+  member_.set_step(step);
+  member_.set_phase(base::Phase::forward);
+  if (!active_) fused_.buffers.check_untouched();
   if (active_ != shard) {
     keep_active();
     const Shard& next = at(shard);
-    buffers_.load(next.from_committed ? committed_buffers() : next.module_buffers.data());
+    fused_.buffers.load(next.from_committed ? fused_.committed_buffers() : next.module_buffers.data());
   } else {
     add(at(shard).record, pass_record_);
-    if (at(shard).from_committed) buffers_.load(committed_buffers());
+    if (at(shard).from_committed) fused_.buffers.load(fused_.committed_buffers());
   }
   at(shard).from_committed = false;
   active_ = shard;
@@ -50,7 +131,7 @@ void ShardSession::keep_active() {
   if (!active_) return;
   Shard& shard = at(*active_);
   add(shard.record, pass_record_);
-  buffers_.store(shard.module_buffers.data());
+  fused_.buffers.store(shard.module_buffers.data());
   active_.reset();
 }
 
@@ -59,9 +140,23 @@ void ShardSession::record(double loss, std::int64_t samples) {
   add(pass_record_, {loss, samples});
 }
 
+void ShardSession::take_gradient(std::size_t parameter) {
+  const auto& [name, tensor] = module_.trainable()[parameter];
+  const at::Tensor gradient = std::move(tensor.mutable_grad());  // whatever happens, no .grad stays behind
+  if (!active_)
+    throw UsageError("data parallel: backward reached '" + name +
+                     "' outside a shard; run forward through ddp(...) in training mode");
+  watch_.enter();
+  if (!gradient.defined()) return;  // there is none, which gather() tells
+  slots_.put(*active_, parameter, gradient);
+  gradients_came_ = true;
+}
+
 void ShardSession::discard_gradients() {
   const bool goes_on = active_ && !gradients_came_;  // its backward follows
   const bool had_passes = begun();
+  module_.drop_gradients();
+  slots_.clear();
   for (Shard& shard : shards_) {
     shard.record = {};
     shard.from_committed = !goes_on || &shard != &at(*active_);
@@ -69,22 +164,35 @@ void ShardSession::discard_gradients() {
   if (gradients_came_) pass_record_ = {};
   gradients_came_ = false;
   if (!active_ && had_passes) {
-    buffers_.load(committed_buffers());
-    buffers_.remember();
+    fused_.buffers.load(fused_.committed_buffers());
+    fused_.buffers.remember();
   }
+  watch_.forget();
 }
 
 bool ShardSession::begun() const {
   return std::any_of(shards_.begin(), shards_.end(), [](const Shard& shard) { return shard.passes > 0; });
 }
 
-void ShardSession::close() {
+void ShardSession::refuse_set_gradients() const {
+  for (const auto& [name, tensor] : module_.trainable())
+    if (tensor.grad().defined())
+      throw Error("step: somebody set .grad of '" + name +
+                  "'; gradients belong to the engine, which takes them during backward");
+}
+
+void ShardSession::gather() {
   if (active_) {
     keep_active();
-    buffers_.remember();
+    fused_.buffers.remember();
   }
-  for (int shard = mine_.first; shard < mine_.last; ++shard)
-    *state_.write_as<state::ShardRecord>(state_.layout().shard_record(shard)) = at(shard).record;
+  for (std::size_t i = 0; i < shards_.size(); ++i)
+    *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(first_slot_ + int(i))) =
+        shards_[i].record;
+  refuse_set_gradients();
+  fused_.check_bound();
+  fused_.check_frozen();
+  slots_.check_complete();
 }
 
 void ShardSession::write_module_buffers(std::byte* to) const {
@@ -94,24 +202,17 @@ void ShardSession::write_module_buffers(std::byte* to) const {
 
 void ShardSession::restart() {
   active_.reset();
-  pass_record_ = {};
+  loops_ = false;
   gradients_came_ = false;
+  pass_record_ = {};
+  slots_.clear();
   for (Shard& shard : shards_) {
     shard.passes = 0;
     shard.from_committed = true;
     shard.record = {};
   }
-  buffers_.load(committed_buffers());
-  buffers_.remember();
-}
-
-void add(state::ShardRecord& record, const state::ShardRecord& more) {
-  if (record.samples == 0) {
-    record = more;
-  } else if (more.samples != 0) {
-    record.samples += more.samples;
-    record.loss += (more.loss - record.loss) * (double(more.samples) / double(record.samples));
-  }
+  fused_.buffers.load(fused_.committed_buffers());
+  fused_.buffers.remember();
 }
 
 }  // namespace lockstep::parallel

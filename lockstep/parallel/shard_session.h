@@ -1,7 +1,7 @@
 #pragma once
 
 // This rank's shards while the gradients of a step are gathered: which one is active, in which pass, with which random
-// numbers, module buffers and record.
+// numbers, module buffers and record; where its gradients go, and whether its backward passes were whole.
 //
 // A shard is passed once per step, or several times (gradient accumulation). Each pass draws random numbers of its own.
 // Module buffers go on from pass to pass, each shard's for itself, from the committed ones; shard 0's last are those of
@@ -11,42 +11,81 @@
 #include <optional>
 #include <vector>
 
-#include "lockstep/base/tree.h"
-#include "lockstep/parallel/module_buffers.h"
+#include "lockstep/comm/group.h"
+#include "lockstep/parallel/backward_watch.h"
+#include "lockstep/parallel/fused_state.h"
+#include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
-#include "lockstep/state/shared_state.h"
 
 namespace lockstep::parallel {
 
+/// The gradient slots of this rank's shards.
+class GradientSlots {
+ public:
+  /// Of `shards`, the first of which has slot `first_slot` of `state`.
+  GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot);
+
+  /// Moves the gradient of parameter `parameter` into the slot of `shard`: a copy the first
+  /// time in a step, an addition after that. Its own graph (create_graph) is left behind.
+  /// Error for a sparse gradient or another dtype.
+  void put(int shard, std::size_t parameter, const at::Tensor& gradient);
+
+  /// Error naming the parameter and shard when a slot was not written since clear().
+  void check_complete() const;
+
+  /// Whether no slot was written since clear().
+  bool empty() const;
+
+  /// Starts the next step: nothing is written.
+  void clear();
+
+ private:
+  struct Slot {
+    at::Tensor tensor;
+    bool written = false;
+  };
+
+  const state::Layout& layout_;
+  int first_;
+  std::vector<std::vector<Slot>> slots_;  ///< by this rank's shards, then by parameter
+};
+
 class ShardSession {
  public:
-  ShardSession(const state::SharedState& state, ModuleBuffers& buffers, ShardSpan mine, std::uint64_t seed);
+  ShardSession(FusedState& fused, const ModuleView& module, comm::Group& group, const DataParallelOptions& options);
 
-  std::optional<int> active() const { return active_; }
-  /// Whether a pass of the step has begun.
-  bool begun() const;
-
-  /// Starts the next pass of `shard`, one of this rank's, in step `step`. Error naming a module buffer that was edited
-  /// while no shard was active.
-  void open(int shard, std::uint64_t step);
+  /// Starts the next pass of `shard`. Error naming what was edited outside modify(): a parameter's memory, its .grad, a
+  /// module buffer. UsageError when the shard is not this rank's.
+  void begin_shard(int shard);
+  /// The same for the only shard of a rank, unless begin_shard() has started a pass in this step; UsageError where
+  /// there are several.
+  void begin_forward();
 
   /// Adds a mean loss over `samples` samples to the active shard's record.
   void record(double loss, std::int64_t samples);
 
-  /// A gradient of the active pass is in its slot.
-  void gradient_came() { gradients_came_ = true; }
+  /// For the gradient hook: moves the .grad that autograd has just finished into the active shard's slot. UsageError
+  /// when no shard is active, Error when an earlier backward pass broke.
+  void take_gradient(std::size_t parameter);
+  /// Whether a gradient came in this step.
+  bool has_gradients() const { return !slots_.empty(); }
+  /// Error, beginning with `who`, when a backward pass of this step ended by an exception.
+  void require_whole(const char* who) const { watch_.require_whole(who); }
 
-  /// Drops what passes whose gradients are dropped have left, records and module buffers: all but an active one without
-  /// any gradients. The passes count on: no random number is drawn twice in a step.
+  /// Drops all gradients, and what passes have left whose gradients these are, records and module buffers: all but an
+  /// active one without any gradients. The passes count on: no random number is drawn twice in a step.
   void discard_gradients();
 
-  /// Ends the active pass; the records are where the step finds them.
-  void close();
+  /// Ends the active pass: gradients and records are where the step finds them. Error naming a parameter without one, a
+  /// .grad that somebody set, or what was edited outside modify().
+  void gather();
 
-  /// Writes shard 0's module buffers (its rank, after close()).
+  /// Writes shard 0's module buffers (its rank, after gather()).
   void write_module_buffers(std::byte* to) const;
 
-  /// The next step begins: no pass yet, module buffers as committed.
+  /// Whether a pass of the step has begun.
+  bool begun() const;
+  /// The next step begins: no pass and no gradient yet, module buffers as committed.
   void restart();
 
  private:
@@ -57,33 +96,23 @@ class ShardSession {
     std::vector<std::byte> module_buffers;
   };
   Shard& at(int shard) { return shards_[std::size_t(shard - mine_.first)]; }
-  const std::byte* committed_buffers() const;
+  void open(int shard);
   void keep_active();
+  void refuse_set_gradients() const;
 
-  const state::SharedState& state_;
-  ModuleBuffers& buffers_;
+  FusedState& fused_;
+  const ModuleView& module_;
+  base::Member& member_;
   const ShardSpan mine_;
+  const int first_slot_;  ///< of mine_.first, on this node
   const std::uint64_t seed_;
+  GradientSlots slots_;
+  BackwardWatch watch_;
   std::vector<Shard> shards_;
   std::optional<int> active_;
-  state::ShardRecord pass_record_;  ///< of the active pass
+  bool loops_ = false;              ///< begin_shard() was called in this step
   bool gradients_came_ = false;     ///< in the active pass
+  state::ShardRecord pass_record_;  ///< of the active pass
 };
-
-/// Adds `more` to a record: the mean over the samples of both. The first keeps its bits.
-void add(state::ShardRecord& record, const state::ShardRecord& more);
-
-/// The mean loss over the samples of all `shards` shards; `record_of(shard)` gives a ShardRecord. Where each has as
-/// many samples, it is the mean of their means, in tree order.
-template <class RecordOf>
-double mean_loss(int shards, RecordOf&& record_of) {
-  double samples = 0;
-  for (int shard = 0; shard < shards; ++shard) samples += double(record_of(shard).samples);
-  const auto weighted = [&](int shard) {
-    const state::ShardRecord& record = record_of(shard);
-    return samples > 0 ? record.loss * (double(record.samples) * shards / samples) : record.loss;  // times 1, mostly
-  };
-  return base::tree_sum(0, shards, weighted) / shards;
-}
 
 }  // namespace lockstep::parallel

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "lockstep/comm/topology.h"
+
 namespace lockstep::parallel {
 
 /// Shards [first, last).
@@ -11,12 +13,25 @@ struct ShardSpan {
   int first = 0;
   int last = 0;
   int count() const { return last - first; }
+  bool operator==(const ShardSpan&) const = default;
 };
 
 /// Rank r of R computes shards floor(rS/R) ... floor((r+1)S/R) - 1; R <= S.
 constexpr ShardSpan shards_of(int rank, int ranks, int shards) {
   const auto edge = [&](int r) { return int(std::int64_t(r) * shards / ranks); };
   return {edge(rank), edge(rank + 1)};
+}
+
+/// The same for a rank of the world.
+constexpr ShardSpan shards_of(const comm::Topology& place, int shards) {
+  return shards_of(place.rank, place.world, shards);
+}
+
+/// The shards of all ranks of the node, which have a gradient slot there each, in this order.
+constexpr ShardSpan shards_on_node(const comm::Topology& place, int shards) {
+  const int first = place.rank - place.local_rank;
+  return {shards_of(first, place.world, shards).first,
+          shards_of(first + place.local_world - 1, place.world, shards).last};
 }
 
 /// The seed of torch's generator during a shard's forward and backward: a function of the

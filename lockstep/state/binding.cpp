@@ -54,10 +54,10 @@ at::Tensor view_of(const TensorSpec& spec, std::byte* memory) {
 
 std::vector<BoundPlace> parameter_places(const Layout& layout) {
   std::vector<BoundPlace> places;
-  for (const PlacedParameter& parameter : layout.parameters()) {
+  for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
+    const PlacedParameter& parameter = layout.parameters()[i];
     BoundPlace place{parameter.spec, parameter.offset * sizeof(float), std::nullopt};
-    if (parameter.spec.bf16)
-      place.copy = layout.bf16_copies(0) - layout.weights(0) + parameter.offset * sizeof(at::BFloat16);
+    if (parameter.spec.bf16_copy) place.copy = layout.bf16_copy(0, i) - layout.weights(0);
     places.push_back(std::move(place));
   }
   return places;

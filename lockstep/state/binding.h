@@ -6,7 +6,7 @@
 // detached tensors and views follow, and a graph that saved the old values raises PyTorch's own "modified by an inplace
 // operation" error. The data pointer owns the mapping: a tensor that shares it is valid as long as it is kept.
 //
-// A parameter with a bfloat16 copy (TensorSpec::bf16) is that copy, a bfloat16 tensor; its float32 weights are its
+// A parameter with a bfloat16 copy (TensorSpec::bf16_copy) is that copy, a bfloat16 tensor; its float32 weights are its
 // master.
 
 #include <ATen/core/Tensor.h>

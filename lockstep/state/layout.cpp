@@ -3,8 +3,11 @@
 #include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
+#include <tuple>
 
+#include "lockstep/base/error.h"
 #include "lockstep/state/hash.h"
 
 namespace lockstep::state {
@@ -19,6 +22,8 @@ std::size_t round_up(std::size_t value, std::size_t edge) { return (value + edge
 // Arrays that begin at the same place of a page make loads wait for unrelated stores (4 KiB
 // aliasing) and share cache sets: each array therefore begins nine lines further into its page.
 constexpr std::size_t kStagger = 9 * kCacheLine;
+
+std::size_t array_bytes(std::size_t bytes) { return round_up(bytes, kPage) + kStagger; }
 
 std::size_t count(const std::vector<std::int64_t>& sizes) {
   std::size_t elements = 1;
@@ -37,61 +42,104 @@ std::vector<PlacedBuffer> one_after_the_other(std::vector<TensorSpec> specs, std
   return placed;
 }
 
+// What the parameters of a part have in common; in the order of the parts.
+using Kind = std::tuple<bool, bool, int>;
+Kind kind_of(const TensorSpec& spec) {
+  return {!spec.bf16_copy, spec.gradients != c10::ScalarType::BFloat16, spec.group};
+}
+
+void check_gradients(const TensorSpec& spec) {
+  if (spec.gradients != c10::ScalarType::Float && spec.gradients != c10::ScalarType::BFloat16)
+    throw UsageError("parameter '" + spec.name + "': gradients kept as " + c10::toString(spec.gradients) +
+                     ", must be Float or BFloat16");
+}
+
+// How many elements lie on a cache line of the parameter's narrowest array.
+std::size_t elements_per_line(const TensorSpec& spec) {
+  return kCacheLine / std::min(c10::elementSize(spec.gradients), spec.bf16_copy ? kBf16Bytes : sizeof(float));
+}
+
+std::size_t elements_of(const Part& part) { return part.range.end - part.range.begin; }
+std::size_t gradient_bytes(const Part& part) { return elements_of(part) * c10::elementSize(part.gradients); }
+std::size_t copied_elements(const Part& part) { return part.bf16_copy ? elements_of(part) : 0; }
+
 }  // namespace
 
 Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffers, LayoutOptions options,
                std::vector<TensorSpec> frozen)
-    : options_(options) {
+    : options_(std::move(options)) {
   place(std::move(parameters));
   buffers_ = one_after_the_other(std::move(buffers), module_buffer_bytes_);
   frozen_ = one_after_the_other(std::move(frozen), frozen_bytes_);
-  const auto array_bytes = [](std::size_t bytes) { return round_up(bytes, kPage) + kStagger; };
+  const Part& last = parts_.back();
+  const std::size_t copies = last.copies + copied_elements(last);
   array_bytes_ = array_bytes(elements_ * sizeof(float));
-  copy_bytes_ = bf16_elements_ > 0 ? array_bytes(bf16_elements_ * kBf16Bytes) : 0;
-  content_bytes_ = std::size_t(1 + options_.optimizer_arrays) * array_bytes_ + copy_bytes_ + module_buffer_bytes_ +
-                   round_up(sizeof(StepRecord), kCacheLine);
+  copy_bytes_ = copies > 0 ? array_bytes(copies * kBf16Bytes) : 0;
+  content_bytes_ = named_bytes(0, options_.bytes.size());
   buffer_bytes_ = content_bytes_ + kCacheLine;
   static_assert(sizeof(ShardRecord) <= kRecordBytes && kRecordBytes % kCacheLine == 0);
-  const Part& last = parts_.back();
-  slot_bytes_ =
-      array_bytes(last.offset + (elements_ - last.range.begin) * c10::elementSize(last.gradients)) + kRecordBytes;
+  slot_bytes_ = array_bytes(last.offset + gradient_bytes(last)) + kRecordBytes;
 }
 
-// The parameters stay in their order, their places do not: those with a copy come first, up to a block edge.
+// The parameters stay in their order, their places do not: those of one kind come together, up to a block edge.
 void Layout::place(std::vector<TensorSpec> specs) {
+  std::set<Kind> kinds;
   for (TensorSpec& spec : specs) {
+    check_gradients(spec);
+    kinds.insert(kind_of(spec));
     const std::size_t elements = count(spec.sizes);
     parameters_.push_back({std::move(spec), 0, elements});
   }
-  const auto place_those = [&](bool bf16) {
+  for (const Kind& kind : kinds) {
+    if (!parts_.empty()) parts_.back().range.end = elements_ = round_up(elements_, kBlock);
+    Part part{.range = {elements_, elements_}};
     for (PlacedParameter& parameter : parameters_) {
-      if (parameter.spec.bf16 != bf16) continue;
+      const TensorSpec& spec = parameter.spec;
+      if (kind_of(spec) != kind) continue;
+      part.group = spec.group;
+      part.gradients = spec.gradients;
+      part.bf16_copy = spec.bf16_copy;
       parameter.offset = elements_;
-      elements_ += round_up(parameter.elements, kCacheLine / (bf16 ? kBf16Bytes : sizeof(float)));
+      elements_ += round_up(parameter.elements, elements_per_line(spec));
     }
-  };
-  place_those(true);
-  if (std::any_of(parameters_.begin(), parameters_.end(), [](const auto& p) { return !p.spec.bf16; }))
-    elements_ = round_up(elements_, kBlock);
-  bf16_elements_ = elements_;
-  place_those(false);
-  if (bf16_elements_ > 0) parts_.push_back({{0, bf16_elements_}, c10::ScalarType::BFloat16, 0});
-  if (bf16_elements_ == 0 || bf16_elements_ < elements_)
-    parts_.push_back({{bf16_elements_, elements_}, c10::ScalarType::Float, bf16_elements_ * kBf16Bytes});
+    part.range.end = elements_;
+    if (elements_of(part) > 0) parts_.push_back(part);
+  }
+  if (parts_.empty()) parts_.emplace_back();
+  for (std::size_t i = 1; i < parts_.size(); ++i) {
+    parts_[i].offset = parts_[i - 1].offset + gradient_bytes(parts_[i - 1]);
+    parts_[i].copies = parts_[i - 1].copies + copied_elements(parts_[i - 1]);
+  }
 }
 
-c10::ScalarType Layout::gradient_type(std::size_t parameter) const {
-  return parameters_[parameter].spec.bf16 ? c10::ScalarType::BFloat16 : c10::ScalarType::Float;
+// A parameter without elements may lie behind the last part of its kind: then any will do.
+const Part& Layout::part_of(std::size_t parameter) const {
+  std::size_t part = parts_.size() - 1;
+  while (part > 0 && parameters_[parameter].offset < parts_[part].range.begin) --part;
+  return parts_[part];
 }
 
-std::size_t Layout::gradient(int shard, std::size_t parameter) const {
-  const std::size_t offset = parameters_[parameter].offset;
-  if (parameters_[parameter].spec.bf16) return gradients(shard) + offset * kBf16Bytes;
-  return gradients(shard) + bf16_elements_ * kBf16Bytes + (offset - bf16_elements_) * sizeof(float);
+std::size_t Layout::bf16_copy(int buffer, std::size_t parameter) const {
+  const Part& part = part_of(parameter);
+  return bf16_copies(buffer) + (part.copies + parameters_[parameter].offset - part.range.begin) * kBf16Bytes;
 }
 
-std::size_t Layout::frozen_area(int number) const {
-  return round_up(block_sums() + blocks() * sizeof(double), kPage) + std::size_t(number) * frozen_bytes_;
+std::size_t Layout::named_bytes(int buffer, std::size_t index) const {
+  std::size_t offset = step_record(buffer) + round_up(sizeof(StepRecord), kCacheLine);
+  for (std::size_t i = 0; i < index; ++i) offset += round_up(options_.bytes[i].size, kCacheLine);
+  return offset;
+}
+
+// Whole pages of frozen areas: slots are to begin where in a page they would without any (kStagger).
+std::size_t Layout::gradients(int slot) const {
+  return frozen_area(0) + round_up(std::size_t(options_.state_buffers) * frozen_bytes_, kPage) +
+         std::size_t(slot) * slot_bytes_;
+}
+
+std::size_t Layout::gradient(int slot, std::size_t parameter) const {
+  const Part& part = part_of(parameter);
+  return gradients(slot) + part.offset +
+         (parameters_[parameter].offset - part.range.begin) * c10::elementSize(part.gradients);
 }
 
 Slice Layout::slice(int rank, int ranks) const {
@@ -105,7 +153,7 @@ std::uint64_t fingerprint(const TensorSpec& spec) {
   for (std::int64_t size : spec.sizes) text << ',' << size;
   text << ';';
   for (std::int64_t stride : spec.strides) text << ',' << stride;
-  if (spec.bf16) text << ";bf16";
+  text << ';' << spec.group << ',' << int(spec.gradients) << ',' << spec.bf16_copy;
   return hash64(text.str());
 }
 
@@ -116,6 +164,8 @@ std::uint64_t Layout::fingerprint() const {
   for (const PlacedBuffer& buffer : buffers_) text << state::fingerprint(buffer.spec) << '\n';
   text << "frozen\n";
   for (const PlacedBuffer& parameter : frozen_) text << state::fingerprint(parameter.spec) << '\n';
+  text << "bytes\n";
+  for (const NamedBytes& bytes : options_.bytes) text << bytes.size << ' ' << hash64(bytes.name) << '\n';
   text << options_.shards << ',' << options_.optimizer_arrays;
   return hash64(text.str());
 }

@@ -4,14 +4,15 @@
 // gradient slot lies. Pure data, a function of its inputs alone, equal on all ranks.
 //
 // One state buffer (there are one or more, so that a step writes another than it reads):
-//   [weights][optimizer array 0][optimizer array 1][bfloat16 copies][module buffers][step record][frozen area's number]
-// and after the state buffers one gradient slot per logical shard, with its shard record, the block sums of the
-// gradient norm, and the frozen areas: parameters that no step writes. There are as many as state buffers, but
-// a step leaves them alone: each state buffer says which one belongs to it.
+//   [weights][optimizer array 0][optimizer array 1]...[bfloat16 copies][module buffers][step record][named bytes]
+//   [frozen area's number]
+// Behind the state buffers lie the frozen areas: parameters that no step writes. There are as many as state buffers,
+// but a step leaves them alone: each state buffer says which one belongs to it. At the end, for they are no state, one
+// gradient slot per logical shard of the node, with its shard record, and the block sums of the gradient norm.
 // Weights, optimizer arrays and slots share one flat range: element i of each belongs to the
 // same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
-// Parameters that forward reads in bfloat16 come first in the flat range: their weights have a
-// copy, their gradients come in bfloat16 and are kept so, those of the others in float32.
+// The flat range is cut into parts: parameters of one kind, by what their gradients are kept as, whether forward reads
+// a bfloat16 copy of them, and which group of the optimizer they are in.
 
 #include <c10/core/ScalarType.h>
 
@@ -19,6 +20,8 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "lockstep/state/step_record.h"
 
 namespace lockstep::state {
 
@@ -28,7 +31,10 @@ struct TensorSpec {
   c10::ScalarType dtype = c10::ScalarType::Float;
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;  ///< in elements, dense
-  bool bf16 = false;                  ///< a float32 parameter of which forward reads a bfloat16 copy
+  // Of parameters, which are float32:
+  int group = 0;                                       ///< the optimizer's, by whose rule it is updated
+  c10::ScalarType gradients = c10::ScalarType::Float;  ///< what its gradients are kept as: float32 or bfloat16
+  bool bf16_copy = false;                              ///< forward reads a bfloat16 copy, which the update writes
 };
 
 struct PlacedParameter {
@@ -43,24 +49,18 @@ struct PlacedBuffer {
   std::size_t bytes = 0;
 };
 
-/// What a committed step left behind, apart from the state itself.
-struct StepRecord {
-  std::uint64_t step = 0;
-  double loss = 0;           ///< tree mean of the shard means, before the update
-  double gradient_norm = 0;  ///< 2-norm of the mean gradients before clipping; 0: the step asked for none
-  std::int64_t samples = 0;  ///< of the whole global batch
-};
-
-/// What a shard contributes to the record.
-struct ShardRecord {
-  double loss = 0;
-  std::int64_t samples = 0;
+/// State that is nobody's here (the best metric, a sampler's position): its owner's bytes, committed with each step.
+struct NamedBytes {
+  std::string name;
+  std::size_t size = 0;
 };
 
 struct LayoutOptions {
-  int shards = 1;  ///< logical shards S: gradient slots
+  int shards = 1;  ///< logical shards S of the job
+  int slots = 1;   ///< gradient slots: the shards that this node computes
   int optimizer_arrays = 0;
   int state_buffers = 2;  ///< 1: updated in place, where the state dies with the process that updates it
+  std::vector<NamedBytes> bytes;
 };
 
 /// Elements [begin, end) of the flat range.
@@ -70,11 +70,14 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-/// A part of the flat range whose gradients are of one type.
+/// A part of the flat range whose parameters are of one kind; it begins on a block edge.
 struct Part {
   Slice range;
+  int group = 0;
   c10::ScalarType gradients = c10::ScalarType::Float;
+  bool bf16_copy = false;
   std::size_t offset = 0;  ///< bytes from the start of a slot to the gradient of the part's first element
+  std::size_t copies = 0;  ///< elements from the start of the copies to that of the part's first element
 };
 
 class Layout {
@@ -82,6 +85,7 @@ class Layout {
   /// Elements of a block: 64 KiB. Slices end on block edges.
   static constexpr std::size_t kBlock = std::size_t(16) << 10;
 
+  /// UsageError when the gradients of a parameter are to be kept as something else than float32 or bfloat16.
   Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffers, LayoutOptions options,
          std::vector<TensorSpec> frozen = {});
 
@@ -95,8 +99,10 @@ class Layout {
   /// Elements of the flat range, padding included; a multiple of 16.
   std::size_t elements() const { return elements_; }
 
-  /// The flat range, cut where the type of the gradients changes, on a block edge: one part or two.
+  /// The flat range, cut where the kind of the parameters changes: at least one part. Those with copies come first,
+  /// then those with bfloat16 gradients, then by group. None is empty but that of an empty range.
   const std::vector<Part>& parts() const { return parts_; }
+  const Part& part_of(std::size_t parameter) const;
 
   /// The slice that local rank `rank` of `ranks` updates; the slices cover the range.
   Slice slice(int rank, int ranks) const;
@@ -106,33 +112,37 @@ class Layout {
   std::size_t optimizer_array(int buffer, int array) const {
     return weights(buffer) + std::size_t(1 + array) * array_bytes_;
   }
-  /// The bfloat16 copies of the first part's weights.
+  /// The bfloat16 copies, see Part::copies.
   std::size_t bf16_copies(int buffer) const { return optimizer_array(buffer, options_.optimizer_arrays); }
+  /// The copy of one parameter that has one.
+  std::size_t bf16_copy(int buffer, std::size_t parameter) const;
   std::size_t module_buffers(int buffer) const { return bf16_copies(buffer) + copy_bytes_; }
   std::size_t step_record(int buffer) const { return module_buffers(buffer) + module_buffer_bytes_; }
+  /// Those of options().bytes[index].
+  std::size_t named_bytes(int buffer, std::size_t index) const;
   /// The number of the frozen area that belongs to a state buffer, a std::uint64_t.
   std::size_t frozen_number(int buffer) const { return weights(buffer) + content_bytes_; }
-  std::size_t gradients(int shard) const {
-    return std::size_t(options_.state_buffers) * buffer_bytes_ + std::size_t(shard) * slot_bytes_;
+  std::size_t frozen_area(int number) const {
+    return weights(options_.state_buffers) + std::size_t(number) * frozen_bytes_;
   }
-  /// The gradient of one parameter in a shard's slot, of the parameter's gradient_type().
-  std::size_t gradient(int shard, std::size_t parameter) const;
-  c10::ScalarType gradient_type(std::size_t parameter) const;
-  std::size_t shard_record(int shard) const { return gradients(shard) + slot_bytes_ - kRecordBytes; }
+  std::size_t gradients(int slot) const;
+  /// The gradient of one parameter in a slot, of the parameter's gradient_type().
+  std::size_t gradient(int slot, std::size_t parameter) const;
+  c10::ScalarType gradient_type(std::size_t parameter) const { return parameters_[parameter].spec.gradients; }
+  std::size_t shard_record(int slot) const { return gradients(slot) + slot_bytes_ - kRecordBytes; }
   std::size_t module_buffer_bytes() const { return module_buffer_bytes_; }
   /// Bytes of one state buffer.
   std::size_t buffer_bytes() const { return buffer_bytes_; }
-  /// Those that are the state: up to the step record, which is included.
+  /// Those that are the state: all but the frozen area's number.
   std::size_t content_bytes() const { return content_bytes_; }
   /// One double per block of the flat range, for the gradient norm.
-  std::size_t block_sums() const { return gradients(options_.shards); }
+  std::size_t block_sums() const { return gradients(options_.slots); }
   std::size_t blocks() const { return (elements_ + kBlock - 1) / kBlock; }
-  std::size_t frozen_area(int number) const;
   std::size_t frozen_bytes() const { return frozen_bytes_; }
-  std::size_t total_bytes() const { return frozen_area(options_.state_buffers); }
+  std::size_t total_bytes() const { return block_sums() + blocks() * sizeof(double); }
 
-  /// Names, dtypes, shapes, strides, shards and optimizer arrays in one number: equal where one state can be taken
-  /// over by the other's job, whatever the number of ranks or buffers.
+  /// Names, dtypes, shapes, strides, groups, shards, optimizer arrays and named bytes in one number: equal where one
+  /// state can be taken over by the other's job, whatever the number of ranks, slots or buffers.
   std::uint64_t fingerprint() const;
 
  private:
@@ -145,7 +155,6 @@ class Layout {
   LayoutOptions options_;
   std::size_t elements_ = 0;
   std::vector<Part> parts_;
-  std::size_t bf16_elements_ = 0;  ///< of the first part, when its gradients are bfloat16
   std::size_t array_bytes_ = 0;
   std::size_t copy_bytes_ = 0;
   std::size_t module_buffer_bytes_ = 0;

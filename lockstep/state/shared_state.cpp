@@ -1,55 +1,71 @@
 #include "lockstep/state/shared_state.h"
 
+#include "lockstep/base/pin.h"
 #include "lockstep/state/hash.h"
 
 namespace lockstep::state {
 
 using base::Commit;
-using base::ControlPage;
+using base::RegionWords;
 
 namespace {
 
-void make_region(base::Node& node, const Layout& layout) {
-  ControlPage& page = node.segment.control();
-  node.segment.grow(base::Part::state, layout.total_bytes());
-  page.state_buffers.store(std::uint32_t(layout.options().state_buffers), std::memory_order_relaxed);
+void make_region(base::Node& node, int region, const Layout& layout) {
+  const int buffers = layout.options().state_buffers;
+  if (buffers < 1 || buffers > base::kMaxStateBuffers)
+    throw UsageError("a state of " + std::to_string(buffers) + " buffers; 1 to " +
+                     std::to_string(base::kMaxStateBuffers) + " are possible");
+  node.segment.grow(base::state_part(region), layout.total_bytes());
+  base::region_words(node.segment.control(), region).buffers.store(std::uint32_t(buffers), std::memory_order_relaxed);
 }
 
-void check_region(const ControlPage& page, const Layout& layout) {
-  if (page.state_generation.load() == page.generation.load())
+void check_region(const base::Segment& segment, int region, const Layout& layout) {
+  const RegionWords& words = base::region_words(segment.control(), region);
+  if (words.generation.load() == segment.control().generation.load())
     throw UsageError("this group carries the state of a model already; a group serves one model and optimizer");
-  if (page.state_buffers.load() < 2)
+  if (words.buffers.load() < 2)
     throw Error("segment: the state was updated in place, and who did it may have died in the middle");
-  if (page.state_fingerprint.load() != layout.fingerprint())
+  if (words.fingerprint.load() != layout.fingerprint())
     throw Error("segment: it holds the state of another model, optimizer or number of shards; start a new job");
+  if (segment.extent(base::state_part(region)).bytes < layout.total_bytes())
+    throw Error("segment: its state was made with fewer gradient slots than the " +
+                std::to_string(layout.options().slots) + " that this node needs; start a new job");
+}
+
+[[noreturn]] void throw_over(const std::string& what) {
+  throw GroupAborted({.cause = "the next attempt began before " + what + "; the job goes on without it"});
 }
 
 }  // namespace
 
-SharedState::SharedState(base::Node& node, Layout layout, const std::function<void(SharedState&)>& fill)
-    : node_(node), layout_(std::move(layout)) {
-  ControlPage& page = node_.segment.control();
+SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, int region)
+    : node_(node),
+      region_(region),
+      words_(base::region_words(node.segment.control(), region)),
+      layout_(std::move(layout)) {
+  const std::uint32_t generation = node_.member.generation();
   const bool leader = node_.member.rank() == 0;
   // The fingerprint is stored last: a region without one was never filled.
-  const bool found = page.state_fingerprint.load(std::memory_order_acquire) != 0;
-  if (found) layout_.set_state_buffers(int(page.state_buffers.load()));
+  const bool found = words_.fingerprint.load(std::memory_order_acquire) != 0;
+  if (found) layout_.set_state_buffers(int(words_.buffers.load()));
   const auto map = [&] {
-    const std::size_t offset = node_.segment.extent(base::Part::state).offset;
+    const std::size_t offset = node_.segment.extent(base::state_part(region_)).offset;
     readable_ =
         std::make_shared<base::Mapping>(node_.segment.map(offset, layout_.total_bytes(), base::Access::read_only));
     writable_ = node_.segment.map(offset, layout_.total_bytes(), base::Access::read_write);
   };
   try {
-    if (found) check_region(page, layout_);
+    if (found) check_region(node_.segment, region_, layout_);
     node_.member.barrier();  // everybody has looked before anybody makes
     if (leader) {
-      if (!found) make_region(node_, layout_);
+      if (!found) make_region(node_, region_, layout_);
       map();
       if (!found) {
-        fill(*this);
-        page.state_fingerprint.store(layout_.fingerprint(), std::memory_order_release);
+        const Commit first{.step = fill(*this), .buffer = 0};
+        if (!base::replace(words_.commit, first.pack(generation))) throw_over("the first state was committed");
+        words_.fingerprint.store(layout_.fingerprint(), std::memory_order_release);
       }
-      page.state_generation.store(node_.member.generation());
+      words_.generation.store(generation);
     }
     node_.member.barrier();
     if (!leader) map();
@@ -61,40 +77,71 @@ SharedState::SharedState(base::Node& node, Layout layout, const std::function<vo
   }
 }
 
-Commit SharedState::committed() const {
-  return Commit::unpack(node_.segment.control().commit.load(std::memory_order_acquire));
+Commit SharedState::committed() const { return Commit::unpack(words_.commit.load(std::memory_order_acquire)); }
+
+void SharedState::choose_target(std::uint64_t step) {
+  base::Member& member = node_.member;
+  member.check_abort();
+  const int buffers = layout_.options().state_buffers;
+  const int current = int(committed().buffer);
+  int chosen = (current + 1) % buffers;  // of one or two there is no choice: no call of the kernel
+  const auto is_found = [&] {
+    for (int i = 1; i < buffers; ++i) {
+      chosen = (current + i) % buffers;
+      if (!base::is_pinned(node_.segment, region_, chosen)) return true;
+    }
+    return false;
+  };
+  const auto owed = [](int) { return false; };  // by no peer: pins are of other processes
+  if (buffers > 2) member.wait(is_found, owed, "a state buffer that nobody has pinned");
+  const Commit target{.step = step, .buffer = std::uint32_t(chosen)};
+  if (!base::replace(words_.target, target.pack(member.generation()))) throw_over("a buffer was chosen");
 }
 
-int SharedState::target() const { return base::next_buffer(int(committed().buffer), layout_.options().state_buffers); }
+int SharedState::target() const { return int(Commit::unpack(words_.target.load(std::memory_order_acquire)).buffer); }
 
 void SharedState::vote(std::uint64_t step) {
   base::Member& member = node_.member;
-  ControlPage& page = node_.segment.control();
+  base::ControlPage& page = member.page();
   member.check_abort();
   const base::Mark mark = base::make_mark(member.generation(), step);
-  base::advance(member.words().vote, mark);
-  const auto ready = [&] { return base::try_commit(page, member.generation(), step); };
+  base::advance(words_.votes[member.rank()].mark, mark);
+  const auto ready = [&] { return base::try_commit(page, words_, member.generation(), step); };
   if (ready()) return base::wake_all(page);
-  member.wait(
-      ready, [&](int peer) { return !base::has_reached(page.ranks[peer].vote.load(std::memory_order_seq_cst), mark); });
+  member.wait(ready, [&](int peer) {
+    return !base::has_reached(words_.votes[peer].mark.load(std::memory_order_seq_cst), mark);
+  });
 }
 
-void SharedState::recommit(int buffer) {
-  const base::Member& member = node_.member;
-  base::Mark word = member.page().commit.load(std::memory_order_seq_cst);
-  Commit commit = Commit::unpack(word);
-  commit.buffer = std::uint32_t(buffer);
+void SharedState::recommit() {
+  const std::uint32_t generation = node_.member.generation();
+  base::Mark word = words_.commit.load(std::memory_order_seq_cst);
   // Between two barriers nobody else commits: a word of another generation means that the next one has begun, which
   // writes its number here before the page tells it.
-  if (base::mark_generation(word) != member.generation() ||
-      !member.page().commit.compare_exchange_strong(word, commit.pack(member.generation()), std::memory_order_seq_cst))
-    throw GroupAborted({.cause = "the next attempt began before modify() was committed; the job goes on without it"});
+  if (base::mark_generation(word) != generation) throw_over("modify() was committed");
+  const std::uint64_t step = Commit::unpack(word).step;
+  const std::optional<base::Mark> target = base::target_of(words_, generation, step);
+  if (!target) throw Error("state: no buffer was chosen for what step " + std::to_string(step) + " is to become");
+  if (!words_.commit.compare_exchange_strong(word, *target, std::memory_order_seq_cst))
+    throw_over("modify() was committed");
 }
 
 std::string SharedState::buffer_hash(int buffer) const {
   const std::string content = hash128({read_as<char>(layout_.weights(buffer)), layout_.content_bytes()});
   if (layout_.frozen_bytes() == 0) return content;
   return hash128(content + hash128({read_as<char>(layout_.frozen_area(frozen_area(buffer))), layout_.frozen_bytes()}));
+}
+
+int spare_frozen_area(const SharedState& state, int buffer) {
+  const int buffers = state.layout().options().state_buffers;
+  const auto is_taken = [&](int area) {
+    for (int other = 0; other < buffers; ++other)
+      if (other != buffer && state.frozen_area(other) == area) return true;
+    return false;
+  };
+  int area = 0;
+  while (is_taken(area)) ++area;  // there is one more than other buffers
+  return area;
 }
 
 }  // namespace lockstep::state

@@ -4,8 +4,9 @@
 // local ranks share. Who writes what, when, and how a step becomes the committed one.
 //
 // Two mappings: tensors see the region through a read-only one, only the update and the
-// gradient slots go through the writable one. The committed buffer is named by the control
-// page's commit word alone; nothing derives it from the number of the step.
+// gradient slots go through the writable one. The committed buffer is named by the region's
+// commit word alone, the one that a step writes by its target word; nothing derives either from
+// the number of the step.
 //
 // One SharedState per rank; not thread-safe.
 
@@ -16,23 +17,32 @@
 
 #include "lockstep/base/node.h"
 #include "lockstep/state/layout.h"
+#include "lockstep/state/pin.h"
 
 namespace lockstep::state {
 
 class SharedState {
  public:
-  /// Collective. Local rank 0 makes the region and calls fill(*this) to write buffer 0, which
-  /// is committed as step 0. Where the segment holds the state of an earlier generation with
-  /// the same fingerprint, it is taken over as it is, with the number of buffers that it has, by whatever
-  /// number of ranks: the job goes on from its committed step.
-  /// UsageError when memory is short, or when this generation has a state in the segment already:
-  /// a group carries one model. Error when an earlier generation's state has another layout.
-  SharedState(base::Node& node, Layout layout, const std::function<void(SharedState&)>& fill);
+  /// Writes buffer 0, all of whose bytes are zero, and returns the step whose state that is: 0 in a new job.
+  using Fill = std::function<std::uint64_t(SharedState& fresh)>;
+
+  /// Collective. Local rank 0 makes the region and calls fill(*this); what it has filled in is committed as the step
+  /// that it returns. Where the segment holds the state of an earlier generation with the same fingerprint, it is taken
+  /// over as it is, with the number of buffers that it has, by whatever number of ranks: the job goes on from its
+  /// committed step.
+  /// UsageError when memory is short, or when this generation has a state in the region already: a model has one of its
+  /// own. Error when an earlier generation's state has another layout, or less room for gradient slots.
+  SharedState(base::Node& node, Layout layout, const Fill& fill, int region = 0);
 
   const Layout& layout() const { return layout_; }
   /// The committed step and buffer.
   base::Commit committed() const;
-  /// The buffer that the next step writes: any but the committed one (with one buffer: itself).
+
+  /// Chooses the buffer that `step` writes, or that modify() writes for the committed step again: any that is neither
+  /// committed nor pinned, with one buffer that one. Local rank 0 calls it before its ranks may write, so before it
+  /// arrives at a barrier. While all others are pinned it waits, as long as for a peer. GroupAborted.
+  void choose_target(std::uint64_t step);
+  /// The buffer chosen last; behind that barrier.
   int target() const;
 
   /// An address in the read-only mapping, `offset` from the layout.
@@ -63,18 +73,26 @@ class SharedState {
   /// fails before it votes: the committed state is then still step - 1.
   void vote(std::uint64_t step);
 
-  /// Commits buffer `buffer` for the step that is committed already (see Engine::modify).
-  /// Called by one rank, between two barriers. GroupAborted when the next generation has begun.
-  void recommit(int buffer);
+  /// Commits target(), chosen for the step that is committed already (see Engine::modify). Called by one rank, between
+  /// two barriers. GroupAborted when the next generation has begun.
+  void recommit();
 
-  /// XXH3-128 over all of a state buffer (weights, optimizer, module buffers, record) and its frozen area.
+  /// Holds the committed state while training goes on (state/pin.h).
+  Pin pin() const { return Pin(node_.segment, region_); }
+
+  /// XXH3-128 over all of a state buffer (weights, optimizer, module buffers, record, named bytes) and its frozen area.
   std::string buffer_hash(int buffer) const;
 
  private:
   base::Node& node_;
+  const int region_;
+  base::RegionWords& words_;
   Layout layout_;
   std::shared_ptr<const base::Mapping> readable_;
   base::Mapping writable_;
 };
+
+/// A frozen area that belongs to no state buffer but, at most, `buffer`: the one to write for it.
+int spare_frozen_area(const SharedState& state, int buffer);
 
 }  // namespace lockstep::state

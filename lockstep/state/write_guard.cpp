@@ -39,11 +39,13 @@ const TensorSpec* find_parameter(const Watched& watch, const std::byte* address)
   const Layout& layout = *watch.layout;
   const auto offset = std::size_t(address - region);
   for (int buffer = 0; buffer < layout.options().state_buffers; ++buffer) {
-    for (const PlacedParameter& parameter : layout.parameters()) {
-      const bool copied = parameter.spec.bf16;
+    for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
+      const PlacedParameter& parameter = layout.parameters()[i];
+      const bool copied = parameter.spec.bf16_copy;
+      const std::size_t begin =
+          copied ? layout.bf16_copy(buffer, i) : layout.weights(buffer) + parameter.offset * sizeof(float);
       const std::size_t width = copied ? sizeof(std::uint16_t) : sizeof(float);
-      const std::size_t begin = copied ? layout.bf16_copies(buffer) : layout.weights(buffer);
-      if (within(offset, begin + parameter.offset * width, parameter.elements * width)) return &parameter.spec;
+      if (within(offset, begin, parameter.elements * width)) return &parameter.spec;
     }
     for (const PlacedBuffer& parameter : layout.frozen())
       if (within(offset, layout.frozen_area(buffer) + parameter.offset, parameter.bytes)) return &parameter.spec;

@@ -73,7 +73,7 @@ Loop::Loop(const Options& options, const comm::World& world)
       optimizer_(make_optimizer(options, ddp_)) {
   keep_with_state(input_, group_);
   size_.convolutions = has_convolutions(*model_);
-  size_.page_size = ddp_.page_size();
+  size_.page_size = ddp_.debug().page_size();
   if (leader_) check_target(options.save_weights, options.output_dir);
   size_.restart_count = world.place().restart_count;
   size_.first_step = std::int64_t(ddp_.next_step());
@@ -153,7 +153,7 @@ void Loop::report_train(std::int64_t step, const StepPlace& place) {
   since_last_event_.epoch = place.epoch + 1;
   since_last_event_.loss = ddp_.last_record().loss;
   since_last_event_.lr = optimizer_->lr();
-  if (const auto stores = ddp_.stores()) since_last_event_.stores = optim::to_string(*stores);
+  since_last_event_.stores = ddp_.debug().stores();
   report_->train(since_last_event_);
   training_seconds_ += since_last_event_.time.total();
   training_samples_ += since_last_event_.samples;

@@ -60,7 +60,7 @@ Input checked_input(Input input, comm::Group& group) {
 }
 
 void keep_with_state(const Input& input, comm::Group& group) {
-  if (group.rank() == 0) kept_word(group).store(word_of(prints_of(input)), std::memory_order_release);
+  if (group.topology().local_rank == 0) kept_word(group).store(word_of(prints_of(input)), std::memory_order_release);
 }
 
 }  // namespace lockstep::train

@@ -34,6 +34,8 @@ TEST_P(GroupContract, KnowsRankAndSize) {
     EXPECT_EQ(group->size(), GetParam().ranks);
     EXPECT_GE(group->rank(), 0);
     EXPECT_LT(group->rank(), group->size());
+    EXPECT_EQ(group->topology(), on_one_node(group->rank(), group->size()));
+    EXPECT_EQ(group->topology().local_rank, group->node().member.rank()) << "the seat";
   });
 }
 

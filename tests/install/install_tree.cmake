@@ -26,3 +26,12 @@ foreach(file IN LISTS package_files)
     endif()
   endforeach()
 endforeach()
+
+# What a module keeps to itself is not installed.
+foreach(header distributed_data_parallel.h engine.h forward_scope.h options.h shards.h)
+  list(APPEND public ${WORK}/tree/include/lockstep/parallel/${header})
+endforeach()
+file(GLOB installed ${WORK}/tree/include/lockstep/parallel/*)
+if(NOT installed STREQUAL public)
+  message(FATAL_ERROR "of lockstep/parallel other headers were installed than the public ones: ${installed}")
+endif()

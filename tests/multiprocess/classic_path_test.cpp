@@ -4,6 +4,7 @@
 #include <torch/autograd.h>
 #include <torch/nn/functional/loss.h>
 
+#include "lockstep/parallel/gradient_buckets.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
 

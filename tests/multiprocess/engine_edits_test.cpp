@@ -192,11 +192,11 @@ TEST(ModuleBuffers, WhatAPassHasLeftIsNotCommittedByModify) {
     SmallNet model;
     DistributedDataParallel ddp(model, group);
     optim::SGD optimizer(ddp, {.lr = 0.1});
-    const std::string before = ddp.state_hash();
+    const std::string before = ddp.state().hash();
     ddp(torch::randn({4, 20}));
     optimizer.zero_grad();
     ddp.modify([] {});
-    EXPECT_EQ(ddp.state_hash(), before);
+    EXPECT_EQ(ddp.state().hash(), before);
   });
 }
 
@@ -267,13 +267,13 @@ TEST(FrozenParameters, EditedInModifySurviveARestart) {
     DistributedDataParallel ddp(model, join());
     optim::SGD optimizer(ddp, {.lr = 0.1});
     train_step(ddp, optimizer);
-    const std::string before = ddp.state_hash();
+    const std::string before = ddp.state().hash();
     ddp.modify([&] { model->fc1->bias.fill_(0.5); });
-    EXPECT_NE(ddp.state_hash(), before) << "frozen parameters are state";
+    EXPECT_NE(ddp.state().hash(), before) << "frozen parameters are state";
     for (int step = 0; step < 2; ++step) train_step(ddp, optimizer);
     EXPECT_TRUE(torch::equal(model->fc1->bias, torch::full({300}, 0.5)));
     hash = ddp.weights_hash();
-    state = ddp.state_hash();
+    state = ddp.state().hash();
   }
   segment = base::next_generation(std::move(segment), 1);
   SmallNet model = frozen_net();
@@ -282,7 +282,7 @@ TEST(FrozenParameters, EditedInModifySurviveARestart) {
   EXPECT_EQ(ddp.steps(), 3u);
   EXPECT_TRUE(torch::equal(model->fc1->bias, torch::full({300}, 0.5)));
   EXPECT_EQ(ddp.weights_hash(), hash);
-  EXPECT_EQ(ddp.state_hash(), state);
+  EXPECT_EQ(ddp.state().hash(), state);
 }
 
 TEST(FrozenParameters, OfAnyTypeLoadAndStayTheirOwnersWhenTheEngineGoes) {

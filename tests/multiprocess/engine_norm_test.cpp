@@ -82,12 +82,12 @@ TEST(ErrorIfNonfinite, ThrowsOnAllRanksBeforeAnythingIsWritten) {
         backward(1);
         optimizer.step(options);
         EXPECT_GT(ddp.last_record().gradient_norm, 0);
-        const std::string before = ddp.state_hash();
+        const std::string before = ddp.state().hash();
         for (int turn = 0; turn < 20; ++turn) {
           backward(turn % 2 == 0 ? kInf : kNan);
           EXPECT_THAT(what_of([&] { optimizer.step(options); }),
                       AllOf(HasSubstr("step 2"), HasSubstr("'fc2.bias'"), HasSubstr("gradient")));
-          EXPECT_EQ(ddp.state_hash(), before);
+          EXPECT_EQ(ddp.state().hash(), before);
           optimizer.zero_grad();
         }
         backward(1);

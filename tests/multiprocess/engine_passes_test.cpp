@@ -41,7 +41,7 @@ std::string hash_of_order(bool zero_between) {
       optimizer.step();
       EXPECT_EQ(ddp.last_record().samples, 12);
     }
-    if (group->rank() == 1) result.set(ddp.state_hash());
+    if (group->rank() == 1) result.set(ddp.state().hash());
   });
   return result.get();
 }
@@ -171,7 +171,7 @@ std::string hash_of_two_passes(int ranks, bool loops) {
         if (half == 1) optimizer.step();
       }
     EXPECT_EQ(ddp.last_record().samples, 18);
-    if (group->rank() == 0) result.set(ddp.state_hash());
+    if (group->rank() == 0) result.set(ddp.state().hash());
   });
   return result.get();
 }

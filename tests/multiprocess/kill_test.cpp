@@ -128,7 +128,7 @@ Phase kill_once(const base::Segment& segment, Amp amp, Blow blow, int victim, st
 }
 
 base::Commit committed_in(const base::Segment& segment) {
-  return base::Commit::unpack(segment.control().commit.load());
+  return base::committed(segment.control().regions[0]).value_or(base::Commit{});
 }
 
 struct Case {

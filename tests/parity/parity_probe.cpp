@@ -139,7 +139,6 @@ void optimizer(const json& request) {
   const Block state[] = {make_block(elements), make_block(elements)};
   const void* const gradients[] = {gradient.get()};
   optim::Arrays arrays{.gradients = gradients,
-                       .shards = 1,
                        .from_weights = weights.get(),
                        .from_state = {state[0].get(), state[1].get()},
                        .to_weights = weights.get(),

@@ -70,7 +70,7 @@ History::History(Amp amp, std::uint64_t steps)
   const std::vector<pid_t> pids = start_ranks(segment, [&](auto group) {
     SmallJob undisturbed = disturbed_job(amp, steps);
     undisturbed.after_step = [&](parallel::Engine& engine) {
-      std::strcpy(hashes_[engine.steps()].text, engine.state_hash().c_str());
+      std::strcpy(hashes_[engine.steps()].text, engine.state().hash().c_str());
     };
     run_small_job(group, undisturbed);
     return 0;
@@ -90,7 +90,7 @@ bool goes_on(const base::Segment& segment, Amp amp, const History& history, std:
          SmallJob rest = disturbed_job(amp, until);
          bool same = true;
          rest.after_step = [&](parallel::Engine& engine) {
-           same = same && engine.state_hash() == history.at(engine.steps()) && engine.steps() >= committed;
+           same = same && engine.state().hash() == history.at(engine.steps()) && engine.steps() >= committed;
          };
          run_small_job(group, rest);
          return same ? 0 : 3;

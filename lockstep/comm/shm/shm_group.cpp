@@ -57,7 +57,8 @@ std::size_t part_begin(std::size_t elements, std::size_t width, int rank, int si
 }  // namespace
 
 ShmGroup::ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds timeout)
-    : node_(std::move(segment), rank, timeout),
+    : Group(on_one_node(rank, segment.control().local_world)),
+      node_(std::move(segment), rank, timeout),
       staging_(node_),
       tensors_(rank),
       by_rank_(std::size_t(node_.member.size())) {}

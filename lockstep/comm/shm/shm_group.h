@@ -1,6 +1,7 @@
 #pragma once
 
-// The group of one node's ranks, processes or threads, over the shared segment.
+// The group of one node's ranks, processes or threads, over the shared segment. Its world is the
+// node: a rank is a seat.
 
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/shm/shared_tensors.h"
@@ -23,8 +24,6 @@ class ShmGroup final : public Group {
   /// themselves (base::Segment::open(path)) and make their own group.
   ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds timeout = base::kDefaultTimeout);
 
-  int rank() const override { return node_.member.rank(); }
-  int size() const override { return node_.member.size(); }
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
   void broadcast(const at::Tensor& tensor, int root) override;

@@ -6,7 +6,7 @@
 
 namespace lockstep::comm {
 
-SingleGroup::SingleGroup() : node_(base::Segment::create(1, base::Holders::this_process), 0) {}
+SingleGroup::SingleGroup() : Group(Topology{}), node_(base::Segment::create(1, base::Holders::this_process), 0) {}
 
 void SingleGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_reducible(tensor, op, "all_reduce");

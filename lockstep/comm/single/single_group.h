@@ -11,8 +11,6 @@ class SingleGroup final : public Group {
  public:
   SingleGroup();
 
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
   void broadcast(const at::Tensor& tensor, int root) override;

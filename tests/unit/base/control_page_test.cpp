@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+#include <optional>
 #include <vector>
 
 namespace lockstep::base {
@@ -76,38 +78,91 @@ TEST(Abort, AWriterThatDiedHalfwayStillAborts) {
   EXPECT_NE(read_failure(p.page, 1).cause, "second");
 }
 
+// What the word says, whether or not it was filled.
+Commit committed_word(const RegionWords& region) { return Commit::unpack(region.commit.load()); }
+
+TEST(Region, IsCommittedWhenItIsFilled) {
+  Page p;
+  RegionWords& region = region_words(p.page, 2);
+  EXPECT_EQ(&region, &p.page.regions[2]);
+  EXPECT_EQ(committed(region), std::nullopt);
+  region.commit.store(Commit{7, 0}.pack(1));  // by one that died before it said that the region is whole
+  EXPECT_EQ(committed(region), std::nullopt);
+  region.fingerprint.store(77);
+  EXPECT_EQ(committed(region), (Commit{7, 0}));
+  EXPECT_THROW(region_words(p.page, -1), UsageError);
+  EXPECT_THROW(region_words(p.page, kRegions), UsageError);
+}
+
 TEST(Commit, WithoutAVoteTheOldStepStays) {
   Page p(2);
   ControlPage& page = p.page;
-  page.state_buffers.store(2);
-  page.ranks[0].vote.store(make_mark(1, 5));
-  EXPECT_FALSE(try_commit(page, 1, 5));
-  EXPECT_EQ(Commit::unpack(page.commit.load()).step, 0u);
+  RegionWords& region = page.regions[0];
+  region.target.store(Commit{5, 1}.pack(1));
+  region.votes[0].mark.store(make_mark(1, 5));
+  EXPECT_FALSE(try_commit(page, region, 1, 5));
+  EXPECT_EQ(committed_word(region).step, 0u);
   // A vote of an older generation, or for another step, is none.
-  page.ranks[1].vote.store(make_mark(0, 5));
-  EXPECT_FALSE(try_commit(page, 1, 5));
-  page.ranks[1].vote.store(make_mark(1, 4));
-  EXPECT_FALSE(try_commit(page, 1, 5));
+  region.votes[1].mark.store(make_mark(0, 5));
+  EXPECT_FALSE(try_commit(page, region, 1, 5));
+  region.votes[1].mark.store(make_mark(1, 4));
+  EXPECT_FALSE(try_commit(page, region, 1, 5));
   // The last vote rolls forward, whoever looks; looking again changes nothing.
-  page.ranks[1].vote.store(make_mark(1, 5));
-  EXPECT_TRUE(try_commit(page, 1, 5));
-  EXPECT_EQ(Commit::unpack(page.commit.load()), (Commit{5, 1}));
-  EXPECT_TRUE(try_commit(page, 1, 5));
-  EXPECT_EQ(Commit::unpack(page.commit.load()), (Commit{5, 1}));
+  region.votes[1].mark.store(make_mark(1, 5));
+  EXPECT_TRUE(try_commit(page, region, 1, 5));
+  EXPECT_EQ(committed_word(region), (Commit{5, 1}));
+  EXPECT_TRUE(try_commit(page, region, 1, 5));
+  EXPECT_EQ(committed_word(region), (Commit{5, 1}));
+}
+
+// Whatever buffer that is; and a target that is not of exactly this step and generation is none.
+TEST(Commit, IsTheTargetOfTheStep) {
+  Page p(1);
+  ControlPage& page = p.page;
+  RegionWords& region = page.regions[0];
+  region.votes[0].mark.store(make_mark(1, 5));
+  EXPECT_FALSE(try_commit(page, region, 1, 5)) << "nobody has chosen a buffer";
+  for (const Mark other : {Commit{5, 3}.pack(0), Commit{4, 3}.pack(1), Commit{6, 3}.pack(1), Commit{5, 3}.pack(2)}) {
+    region.target.store(other);
+    EXPECT_EQ(target_of(region, 1, 5), std::nullopt);
+    EXPECT_FALSE(try_commit(page, region, 1, 5));
+  }
+  region.target.store(Commit{5, 3}.pack(1));
+  EXPECT_EQ(target_of(region, 1, 5), (Commit{5, 3}.pack(1)));
+  EXPECT_TRUE(try_commit(page, region, 1, 5));
+  EXPECT_EQ(committed_word(region), (Commit{5, 3}));
 }
 
 TEST(Commit, TheAgentRollsForwardWhatAllHadVotedFor) {
   Page p(2);
-  p.page.ranks[0].vote.store(make_mark(1, 1));
-  p.page.ranks[1].vote.store(make_mark(1, 1));
-  roll_forward(p.page);  // no state yet: nothing to commit
-  EXPECT_EQ(Commit::unpack(p.page.commit.load()), Commit{});
-  p.page.state_buffers.store(2);
+  RegionWords& region = p.page.regions[0];
+  region.votes[0].mark.store(make_mark(1, 1));
+  region.votes[1].mark.store(make_mark(1, 1));
+  roll_forward(p.page);  // no buffer was chosen: nothing to commit
+  EXPECT_EQ(committed_word(region), Commit{});
+  region.target.store(Commit{1, 1}.pack(1));
   roll_forward(p.page);
-  EXPECT_EQ(Commit::unpack(p.page.commit.load()), (Commit{1, 1}));
-  p.page.ranks[0].vote.store(make_mark(1, 2));
+  EXPECT_EQ(committed_word(region), (Commit{1, 1}));
+  region.votes[0].mark.store(make_mark(1, 2));
+  region.target.store(Commit{2, 0}.pack(1));
   roll_forward(p.page);  // rank 1 has not voted
-  EXPECT_EQ(Commit::unpack(p.page.commit.load()).step, 1u);
+  EXPECT_EQ(committed_word(region).step, 1u);
+}
+
+// Two models of one program are at steps of their own.
+TEST(Commit, EachRegionHasItsOwn) {
+  Page p(2);
+  for (const int region : {0, 3})
+    for (const int rank : {0, 1})
+      p.page.regions[region].votes[rank].mark.store(make_mark(1, 10 + std::uint64_t(region)));
+  p.page.regions[0].target.store(Commit{10, 1}.pack(1));
+  p.page.regions[3].target.store(Commit{13, 2}.pack(1));
+  EXPECT_TRUE(try_commit(p.page, p.page.regions[3], 1, 13));
+  EXPECT_EQ(committed_word(p.page.regions[0]), Commit{}) << "by votes for another model";
+  next_generation(p.page, 1);
+  EXPECT_EQ(p.page.regions[0].commit.load(), (Commit{10, 1}.pack(2)));
+  EXPECT_EQ(p.page.regions[1].commit.load(), Commit{}.pack(2));
+  EXPECT_EQ(p.page.regions[3].commit.load(), (Commit{13, 2}.pack(2)));
 }
 
 TEST(Generation, TheNextOneStartsClean) {
@@ -121,10 +176,11 @@ TEST(Generation, TheNextOneStartsClean) {
 
 TEST(Generation, CommitsFirstWhatAllHadVotedFor) {
   Page p(1);
-  p.page.state_buffers.store(2);
-  p.page.ranks[0].vote.store(make_mark(1, 1));
+  RegionWords& region = p.page.regions[0];
+  region.target.store(Commit{1, 1}.pack(1));
+  region.votes[0].mark.store(make_mark(1, 1));
   next_generation(p.page, 1);
-  EXPECT_EQ(Commit::unpack(p.page.commit.load()), (Commit{1, 1}));
+  EXPECT_EQ(committed_word(region), (Commit{1, 1}));
 }
 
 TEST(Generation, TheLastOneIsAbortedAndCannotAbortThisOne) {
@@ -143,18 +199,25 @@ TEST(Generation, TheLastOneIsAbortedAndCannotAbortThisOne) {
 TEST(Generation, TheLastOneCommitsNothingWhoeverHasVoted) {
   Page p(2);
   ControlPage& page = p.page;
-  page.state_buffers.store(2);
-  page.ranks[0].vote.store(make_mark(1, 1));
+  for (RegionWords& region : page.regions) {
+    region.target.store(Commit{1, 1}.pack(1));
+    region.votes[0].mark.store(make_mark(1, 1));
+  }
   next_generation(page, 2);
-  page.ranks[1].vote.store(make_mark(1, 1));  // a process that was late
-  EXPECT_FALSE(try_commit(page, 1, 1));
-  EXPECT_EQ(Commit::unpack(page.commit.load()), Commit{});
-  // Nor by the votes of this one.
-  for (RankWords& words : page.ranks) words.vote.store(make_mark(2, 1));
-  EXPECT_FALSE(try_commit(page, 1, 1));
-  EXPECT_EQ(Commit::unpack(page.commit.load()), Commit{});
-  EXPECT_TRUE(try_commit(page, 2, 1));
-  EXPECT_FALSE(try_commit(page, 1, 1)) << "the step is another generation's";
+  for (RegionWords& region : page.regions) {
+    region.votes[1].mark.store(make_mark(1, 1));  // a process that was late
+    EXPECT_FALSE(try_commit(page, region, 1, 1));
+    EXPECT_EQ(committed_word(region), Commit{});
+    EXPECT_FALSE(replace(region.target, Commit{1, 1}.pack(1))) << "it chooses for the next one";
+    // Nor by the votes and the target of this one.
+    for (RegionWords::Vote& vote : region.votes) vote.mark.store(make_mark(2, 1));
+    EXPECT_TRUE(replace(region.target, Commit{1, 2}.pack(2)));
+    EXPECT_FALSE(try_commit(page, region, 1, 1));
+    EXPECT_EQ(committed_word(region), Commit{});
+    EXPECT_TRUE(try_commit(page, region, 2, 1));
+    EXPECT_EQ(committed_word(region), (Commit{1, 2}));
+    EXPECT_FALSE(try_commit(page, region, 1, 1)) << "the step is another generation's";
+  }
 }
 
 TEST(Generation, WordsAreMovedForwardOnly) {
@@ -167,21 +230,36 @@ TEST(Generation, WordsAreMovedForwardOnly) {
   EXPECT_FALSE(has_reached(word.load(), make_mark(2, 6))) << "a later generation is not an arrival in this one";
 }
 
+TEST(Generation, WordsAreReplacedByItsOwnMembersAndLaterOnes) {
+  std::atomic<Mark> word{make_mark(2, 5)};
+  EXPECT_FALSE(replace(word, make_mark(1, 9)));
+  EXPECT_EQ(word.load(), make_mark(2, 5));
+  EXPECT_TRUE(replace(word, make_mark(2, 4)));
+  EXPECT_EQ(word.load(), make_mark(2, 4));
+  EXPECT_TRUE(replace(word, make_mark(3, 0)));
+  EXPECT_EQ(word.load(), make_mark(3, 0));
+}
+
 TEST(Generation, RanksThatAreGoneOrNewDoNotMatter) {
   Page p(3);
   ControlPage& page = p.page;
-  page.state_buffers.store(2);
-  for (int rank : {0, 1, 2}) page.ranks[rank].vote.store(make_mark(1, 7));
+  RegionWords& region = page.regions[0];
+  const auto vote = [&](std::initializer_list<int> ranks, Mark mark) {
+    for (const int rank : ranks) region.votes[rank].mark.store(mark);
+  };
+  region.target.store(Commit{7, 1}.pack(1));
+  vote({0, 1, 2}, make_mark(1, 7));
   next_generation(page, 2);  // commits step 7
-  EXPECT_EQ(Commit::unpack(page.commit.load()).step, 7u);
-  page.ranks[0].vote.store(make_mark(2, 8));
-  page.ranks[1].vote.store(make_mark(2, 8));
-  EXPECT_TRUE(try_commit(page, 2, 8)) << "waits for a rank that is gone";
+  EXPECT_EQ(committed_word(region).step, 7u);
+  region.target.store(Commit{8, 0}.pack(2));
+  vote({0, 1}, make_mark(2, 8));
+  EXPECT_TRUE(try_commit(page, region, 2, 8)) << "waits for a rank that is gone";
   next_generation(page, 4);
-  for (int rank : {0, 1, 2}) page.ranks[rank].vote.store(make_mark(3, 9));
-  EXPECT_FALSE(try_commit(page, 3, 9)) << "takes a new rank's empty word for a vote";
-  page.ranks[3].vote.store(make_mark(3, 9));
-  EXPECT_TRUE(try_commit(page, 3, 9));
+  region.target.store(Commit{9, 1}.pack(3));
+  vote({0, 1, 2}, make_mark(3, 9));
+  EXPECT_FALSE(try_commit(page, region, 3, 9)) << "takes a new rank's empty word for a vote";
+  vote({3}, make_mark(3, 9));
+  EXPECT_TRUE(try_commit(page, region, 3, 9));
   EXPECT_THROW(next_generation(page, 0), UsageError);
   EXPECT_THROW(next_generation(page, kMaxLocalRanks + 1), UsageError);
 }

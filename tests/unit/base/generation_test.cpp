@@ -48,22 +48,28 @@ class Child {
   bool ready_ = false;
 };
 
-// A segment with a state of one float, committed as step 3 in buffer 1.
+constexpr int kFilled[] = {0, 2};  // the regions of two models
+
+// A segment with two states of one float: `value`, committed as step 3 in buffer 1, and its double, as step 5.
 Segment with_state(float value) {
   Segment segment = Segment::create(1);
-  const std::size_t offset = segment.grow(Part::state, sizeof(float));
-  std::memcpy(segment.map(offset, sizeof value, Access::read_write).data(), &value, sizeof value);
-  ControlPage& page = segment.control();
-  page.state_buffers.store(2);
-  page.state_fingerprint.store(77);
-  page.data_fingerprint.store(78);
-  page.commit.store(Commit{3, 1}.pack(1));
+  for (const int region : kFilled) {
+    const std::size_t offset = segment.grow(state_part(region), sizeof(float));
+    const float mine = value * float(1 + region / 2);
+    std::memcpy(segment.map(offset, sizeof mine, Access::read_write).data(), &mine, sizeof mine);
+    RegionWords& words = segment.control().regions[region];
+    words.generation.store(1);
+    words.buffers.store(2);
+    words.fingerprint.store(77 + std::uint64_t(region));
+    words.commit.store(Commit{3 + std::uint64_t(region), 1}.pack(1));
+  }
+  segment.control().data_fingerprint.store(78);
   return segment;
 }
 
-float value_in(const Segment& segment) {
+float value_in(const Segment& segment, int region = 0) {
   float value = 0;
-  const Mapping mapping = segment.map(segment.extent(Part::state).offset, sizeof value, Access::read_only);
+  const Mapping mapping = segment.map(segment.extent(state_part(region)).offset, sizeof value, Access::read_only);
   std::memcpy(&value, mapping.data(), sizeof value);
   return value;
 }
@@ -71,9 +77,15 @@ float value_in(const Segment& segment) {
 void expect_state(const Segment& segment, std::uint32_t generation) {
   const ControlPage& page = segment.control();
   EXPECT_EQ(page.generation.load(), generation);
-  EXPECT_EQ(page.commit.load(), (Commit{3, 1}.pack(generation)));
-  EXPECT_EQ(page.state_buffers.load(), 2u);
-  EXPECT_EQ(page.state_fingerprint.load(), 77u);
+  for (const int region : kFilled) {
+    const RegionWords& words = page.regions[region];
+    EXPECT_EQ(words.commit.load(), (Commit{3 + std::uint64_t(region), 1}.pack(generation)));
+    EXPECT_EQ(words.generation.load(), 1u);
+    EXPECT_EQ(words.buffers.load(), 2u);
+    EXPECT_EQ(words.fingerprint.load(), 77u + std::uint64_t(region));
+  }
+  EXPECT_EQ(committed(page.regions[1]), std::nullopt);
+  EXPECT_EQ(value_in(segment, 2), 2 * value_in(segment));
   EXPECT_EQ(page.data_fingerprint.load(), 78u);
   EXPECT_FALSE(is_aborted(page, generation));
 }
@@ -113,7 +125,7 @@ TEST(NextGeneration, LeavesTheOldMemoryToAProcessThatHoldsIt) {
               sizeof late);
   EXPECT_EQ(value_in(segment), 4.5f);
   EXPECT_TRUE(is_aborted(watched.control(), 1));
-  EXPECT_FALSE(try_commit(watched.control(), 1, 4));
+  EXPECT_FALSE(try_commit(watched.control(), watched.control().regions[0], 1, 4));
   rank.end();
   segment = next_generation(std::move(segment), 1);
   expect_state(segment, 3);
@@ -144,7 +156,9 @@ TEST(NextGeneration, WithoutAStateThereIsNothingToCopy) {
   segment.grow(Part::state, 1);  // never filled
   Child rank([&] { new Node(Segment::open(segment.path(), 1), 0, 10s); });
   ASSERT_TRUE(rank.is_ready());
+  segment.control().regions[0].commit.store(Commit{7, 0}.pack(1));
   segment = next_generation(std::move(segment), 3);
+  EXPECT_EQ(committed(segment.control().regions[0]), std::nullopt);
   EXPECT_EQ(segment.extent(Part::state).bytes, 0u);
   EXPECT_EQ(segment.control().local_world, 3);
 }

@@ -236,6 +236,17 @@ TEST(MemberFence, ALateRankTakesNoSeatInAGenerationNotItsOwn) {
   EXPECT_TRUE(has_joined(page.ranks[0], page.generation.load()));
 }
 
+TEST(Member, TheTimeoutNamesWhatIsAwaitedWhereNoPeerIs) {
+  Segment segment = Segment::create(1);
+  Member member(segment.control(), 0, 50ms);
+  try {
+    member.wait([] { return false; }, [](int) { return false; }, "better weather");
+    ADD_FAILURE() << "it has come";
+  } catch (const GroupAborted& error) {
+    EXPECT_NE(std::string(error.what()).find("waited 50 ms for better weather"), std::string::npos) << error.what();
+  }
+}
+
 TEST(MemberFence, AChildThatARankForkedIsNotTheRank) {
   Segment segment = Segment::create(1);
   auto member = std::make_unique<Member>(segment.control(), 0, 10s);

@@ -11,15 +11,19 @@ namespace {
 
 // Stands for the engine: remembers what it was asked to do.
 struct RecordingTarget final : Target {
-  void attach(int count) override { arrays = count; }
+  void attach(const Needs& needs) override {
+    arrays = needs.arrays;
+    groups = needs.groups;
+  }
   std::uint64_t next_step() const override { return step; }
-  void apply(const Rule& rule, const StepOptions&) override {
-    applied.push_back(rule);
+  void apply(const Rules& rules, const StepOptions&) override {
+    applied.push_back(rules({.group = 0, .step = step}));
     ++step;
   }
   void discard_gradients() override { ++discarded; }
 
   int arrays = -1;
+  int groups = -1;
   std::uint64_t step = 1;
   int discarded = 0;
   std::vector<Rule> applied;
@@ -33,6 +37,7 @@ TEST(Optimizer, AsksForTheStateItsOptionsNeed) {
   EXPECT_EQ(plain.arrays, 0);
   EXPECT_EQ(momentum.arrays, 1);
   EXPECT_EQ(adam.arrays, 2);
+  EXPECT_EQ(adam.groups, 1);
 }
 
 TEST(Optimizer, RefusesOptionsOutOfRange) {
@@ -55,6 +60,19 @@ TEST(Optimizer, TheMomentumBufferStartsAtTheFirstStepOnly) {
   EXPECT_TRUE(std::get<SGDRule>(target.applied[0]).first);
   EXPECT_FALSE(std::get<SGDRule>(target.applied[1]).first);
   EXPECT_EQ(std::get<SGDRule>(target.applied[1]).gradient_weight, 0.75f);
+}
+
+// Weights that were updated before, by whatever step the job is at, are in no first step.
+TEST(Optimizer, TheRuleIsThatOfTheStepOfItsWeights) {
+  RecordingTarget target;
+  target.step = 8;
+  SGD momentum(target, {.momentum = 0.9});
+  momentum.step();
+  EXPECT_FALSE(std::get<SGDRule>(target.applied[0]).first);
+  Adam adam(target, {.lr = 0.1});
+  adam.step();
+  EXPECT_EQ(std::get<AdamRule>(target.applied[1]).negative_step_size,
+            rule_for(AdamOptions{.lr = 0.1}, 9).negative_step_size);
 }
 
 TEST(Optimizer, BiasCorrectionIsAFunctionOfTheStep) {

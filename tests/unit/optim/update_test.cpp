@@ -11,7 +11,9 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "lockstep/optim/kernels.h"
@@ -71,20 +73,22 @@ struct Problem {
   Arrays arrays(Block& w, Block& s0, Block& s1) const {
     return {.gradients = pointers.data(),
             .gradient_type = gradient_type,
-            .shards = int(pointers.size()),
+            .slots = int(pointers.size()),
+            .mean = 1.0f / float(pointers.size()),
             .from_weights = weights.values,
             .from_state = {first.values, second.values},
             .to_weights = w.values,
             .to_state = {s0.values, s1.values}};
   }
-  float mean(std::size_t i) const {
+  float mean(std::size_t i) const { return sum(i) * (1.0f / float(pointers.size())); }
+  float sum(std::size_t i) const {
     const std::function<float(int, int)> tree = [&](int lo, int hi) -> float {
       if (hi - lo == 1) return gradients[std::size_t(lo)].values[i];
       int half = 1;
       while (half * 2 < hi - lo) half *= 2;
       return tree(lo, lo + half) + tree(lo + half, hi);
     };
-    return tree(0, int(pointers.size())) * (1.0f / float(pointers.size()));
+    return tree(0, int(pointers.size()));
   }
 
   GradientType gradient_type;
@@ -229,6 +233,30 @@ TEST(Update, StreamingStoresGiveTheSameBits) {
   }
 }
 
+// The slots of one node among several: the mean is over all.
+TEST_P(Gradients, TheMeanIsWhatIsToldAndThenComesTheScale) {
+  for (const int slots : {1, 3, 4, 7}) {
+    const Problem problem(slots, GetParam());
+    for (const std::string& name : builds()) {
+      Block w{}, s0{}, s1{};
+      Arrays arrays = problem.arrays(w, s0, s1);
+      arrays.mean = 1.0f / 24;
+      arrays.gradient_scale = 0.37f;
+      run_build(name, rule_for(SGDOptions{.lr = 1}, 1), arrays, false);
+      double sum = 0;
+      square_sums(arrays, 0, kElements, &sum);
+      double lanes[16] = {};
+      for (std::size_t i = 0; i < kElements; ++i) {
+        const float mean = problem.sum(i) * (1.0f / 24);
+        ASSERT_TRUE(same_bits(w.values[i], std::fma(mean * 0.37f, -1.0f, problem.weights.values[i])))
+            << name << " at " << i;
+        lanes[i % 16] += double(mean) * double(mean);
+      }
+      EXPECT_DOUBLE_EQ(sum, std::accumulate(std::begin(lanes), std::end(lanes), 0.0));
+    }
+  }
+}
+
 TEST(Update, TheGradientScaleMultipliesTheMean) {
   const Problem problem(3);
   Block w{}, s0{}, s1{};
@@ -243,7 +271,7 @@ TEST(SquareSums, AddUpPerBlockWhoeverHasIt) {
   std::vector<float> gradient(3 * kBlock);
   for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = float(i % 5);
   const void* pointer = gradient.data();
-  const Arrays arrays{.gradients = &pointer, .shards = 1};
+  const Arrays arrays{.gradients = &pointer};
   double whole[3] = {}, parts[3] = {};
   square_sums(arrays, 0, 2 * kBlock + 160, whole);
   square_sums(arrays, 0, kBlock, parts);

@@ -7,6 +7,8 @@
 
 #include <functional>
 
+#include "lockstep/parallel/forward_scope.h"
+
 namespace lockstep::parallel {
 namespace {
 
@@ -28,7 +30,7 @@ Gradients backward_through(const ToRows& to_rows, bool in_scope, at::MemoryForma
       torch::nn::functional::max_pool2d(pictures.relu(), torch::nn::functional::MaxPool2dFuncOptions(3).stride(2));
   Gradients gradients;
   const at::Tensor rows = [&] {
-    const ChannelsLastScope scope(in_scope);
+    const ForwardScope scope(DataParallelOptions{.channels_last = in_scope});
     return to_rows(pooled);
   }();
   pooled.register_hook([&](const at::Tensor& gradient) {
@@ -39,7 +41,7 @@ Gradients backward_through(const ToRows& to_rows, bool in_scope, at::MemoryForma
   return gradients;
 }
 
-TEST(ChannelsLastScope, RowsGiveTheGradientBackInTheFormatOfThePictures) {
+TEST(KeepChannelsLast, RowsGiveTheGradientBackInTheFormatOfThePictures) {
   for (const ToRows& to_rows :
        {ToRows([](const at::Tensor& x) { return x.flatten(1); }), ToRows([](const at::Tensor& x) {
           return x.reshape({x.size(0), -1});
@@ -53,23 +55,23 @@ TEST(ChannelsLastScope, RowsGiveTheGradientBackInTheFormatOfThePictures) {
   }
 }
 
-TEST(ChannelsLastScope, LeavesNoHookOnAParameter) {
+TEST(KeepChannelsLast, LeavesNoHookOnAParameter) {
   const at::Tensor weight = torch::zeros({4, 3, 2, 2}).contiguous(kLast).requires_grad_();
-  const ChannelsLastScope scope(true);
+  const ForwardScope scope(DataParallelOptions{.channels_last = true});
   EXPECT_EQ(weight.flatten(1).size(1), 12);
   EXPECT_TRUE(torch::autograd::impl::hooks(weight).empty());
 }
 
-TEST(ChannelsLastScope, EndsWithItsBlock) {
+TEST(KeepChannelsLast, EndsWithItsBlock) {
   const auto is_hooked = [] {
     const at::Tensor pictures = torch::zeros({2, 3, 2, 2}).contiguous(kLast).requires_grad_() * 2;
     pictures.flatten(1);
     return !torch::autograd::impl::hooks(pictures).empty();
   };
   {
-    const ChannelsLastScope scope(true);
+    const ForwardScope scope(DataParallelOptions{.channels_last = true});
     {
-      const ChannelsLastScope inner(false);
+      const ForwardScope inner(DataParallelOptions{.channels_last = false});
       EXPECT_FALSE(is_hooked());
     }
     EXPECT_TRUE(is_hooked());

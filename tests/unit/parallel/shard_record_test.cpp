@@ -1,8 +1,8 @@
+#include "lockstep/parallel/shard_record.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
-
-#include "lockstep/parallel/shard_session.h"
 
 namespace lockstep::parallel {
 namespace {

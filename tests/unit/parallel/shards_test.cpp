@@ -25,6 +25,32 @@ TEST(Shards, AreCutWithoutGapAndWithoutEmptyRank) {
     }
 }
 
+// Each with a slot on its node.
+TEST(Shards, OfTheNodesAreThoseOfTheirRanks) {
+  for (int nodes = 1; nodes <= 3; ++nodes)
+    for (int ranks = 1; ranks <= 3; ++ranks)
+      for (int shards = nodes * ranks; shards <= 12; ++shards) {
+        int next = 0;
+        for (int rank = 0; rank < nodes * ranks; ++rank) {
+          const comm::Topology place{.rank = rank,
+                                     .world = nodes * ranks,
+                                     .node = rank / ranks,
+                                     .nodes = nodes,
+                                     .local_rank = rank % ranks,
+                                     .local_world = ranks};
+          const ShardSpan mine = shards_of(place, shards);
+          const ShardSpan here = shards_on_node(place, shards);
+          EXPECT_EQ(mine.first, next);
+          EXPECT_TRUE(here.first <= mine.first && mine.last <= here.last);
+          EXPECT_EQ(here.first == mine.first, place.local_rank == 0);
+          EXPECT_EQ(here.last == mine.last, place.local_rank == ranks - 1);
+          next = mine.last;
+        }
+        EXPECT_EQ(next, shards);
+      }
+  EXPECT_EQ(shards_on_node(comm::on_one_node(2, 3), 7), (ShardSpan{0, 7}));
+}
+
 TEST(ShardSeed, IsSplitMix64Chained) {
   // The first output of SplitMix64 for state 0 (published with the generator).
   constexpr std::uint64_t first = 0xe220a8397b1dcdafULL;

@@ -3,6 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
 #include "lockstep/state/hash.h"
 
 namespace lockstep::state {
@@ -14,9 +21,19 @@ TensorSpec spec(const char* name, std::vector<std::int64_t> sizes) {
   return {name, c10::ScalarType::Float, std::move(sizes), std::move(strides)};
 }
 
-Layout example(LayoutOptions options = {.shards = 3, .optimizer_arrays = 2, .state_buffers = 2}) {
-  return {{spec("a", {5, 7}), spec("b", {0}), spec("c", {100'003})}, {spec("mean", {3})}, options};
+Layout example(LayoutOptions options = {.shards = 3, .slots = 3, .optimizer_arrays = 2, .state_buffers = 2}) {
+  return {{spec("a", {5, 7}), spec("b", {0}), spec("c", {100'003})}, {spec("mean", {3})}, std::move(options)};
 }
+
+TensorSpec with(TensorSpec of, int group, c10::ScalarType gradients, bool bf16_copy) {
+  of.group = group;
+  of.gradients = gradients;
+  of.bf16_copy = bf16_copy;
+  return of;
+}
+
+// As autocast has them.
+TensorSpec in_bf16(TensorSpec of) { return with(std::move(of), 0, c10::ScalarType::BFloat16, true); }
 
 TEST(Layout, PlacesParametersOnCacheLines) {
   const Layout layout = example();
@@ -37,9 +54,9 @@ TEST(Layout, RegionsDoNotOverlap) {
     regions.emplace_back(layout.module_buffers(buffer), layout.module_buffer_bytes());
     regions.emplace_back(layout.step_record(buffer), sizeof(StepRecord));
   }
-  for (int shard = 0; shard < 3; ++shard) {
-    regions.emplace_back(layout.gradients(shard), array);
-    regions.emplace_back(layout.shard_record(shard), sizeof(ShardRecord));
+  for (int slot = 0; slot < 3; ++slot) {
+    regions.emplace_back(layout.gradients(slot), array);
+    regions.emplace_back(layout.shard_record(slot), sizeof(ShardRecord));
   }
   std::size_t end = 0;
   for (const auto& [offset, bytes] : regions) {
@@ -53,20 +70,146 @@ TEST(Layout, RegionsDoNotOverlap) {
 TEST(Layout, FrozenParametersHaveAreasOfTheirOwn) {
   TensorSpec table = spec("table", {1'000'001});
   table.dtype = c10::ScalarType::Half;
-  const Layout with({spec("a", {5, 7})}, {spec("mean", {3})}, {.shards = 3}, {table, spec("bias", {9})});
+  const Layout whole({spec("a", {5, 7})}, {spec("mean", {3})}, {.shards = 3}, {table, spec("bias", {9})});
   const Layout without({spec("a", {5, 7})}, {spec("mean", {3})}, {.shards = 3});
-  EXPECT_EQ(with.buffer_bytes(), without.buffer_bytes()) << "a step would copy them";
-  EXPECT_GE(with.frozen_area(0), with.block_sums() + with.blocks() * sizeof(double));
-  EXPECT_EQ(with.frozen_area(0) % 64, 0u);
-  EXPECT_GE(with.frozen()[1].offset, 2'000'002u);
-  EXPECT_EQ(with.frozen()[1].bytes, 36u);
-  EXPECT_GE(with.frozen_area(1), with.frozen_area(0) + with.frozen()[1].offset + 36);
-  EXPECT_GE(with.total_bytes(), with.frozen_area(1) + with.frozen()[1].offset + 36);
+  EXPECT_EQ(whole.buffer_bytes(), without.buffer_bytes()) << "a step would copy them";
+  EXPECT_GE(whole.frozen_area(0), whole.weights(1) + whole.buffer_bytes());
+  EXPECT_EQ(whole.frozen_area(0) % 64, 0u);
+  EXPECT_GE(whole.frozen()[1].offset, 2'000'002u);
+  EXPECT_EQ(whole.frozen()[1].bytes, 36u);
+  EXPECT_GE(whole.frozen_area(1), whole.frozen_area(0) + whole.frozen()[1].offset + 36);
+  EXPECT_GE(whole.gradients(0), whole.frozen_area(1) + whole.frozen()[1].offset + 36);
+  EXPECT_EQ(whole.gradients(0) % 4096, without.gradients(0) % 4096) << "arrays would begin at one place of a page";
   for (int buffer = 0; buffer < 2; ++buffer) {
-    EXPECT_GE(with.frozen_number(buffer), with.step_record(buffer) + sizeof(StepRecord));
-    EXPECT_LE(with.frozen_number(buffer) + sizeof(std::uint64_t), with.weights(buffer) + with.buffer_bytes());
+    EXPECT_GE(whole.frozen_number(buffer), whole.step_record(buffer) + sizeof(StepRecord));
+    EXPECT_LE(whole.frozen_number(buffer) + sizeof(std::uint64_t), whole.weights(buffer) + whole.buffer_bytes());
   }
-  EXPECT_NE(with.fingerprint(), without.fingerprint());
+  EXPECT_NE(whole.fingerprint(), without.fingerprint());
+}
+
+// Where everything lay when parts were told apart by bfloat16 alone: the norm adds up by block, so its bits depend on
+// the places in the flat range.
+TEST(Layout, PlacesOfFloat32AreTheseToTheByte) {
+  const Layout layout = example();
+  EXPECT_EQ(layout.parameters()[0].offset, 0u);
+  EXPECT_EQ(layout.parameters()[1].offset, 48u);
+  EXPECT_EQ(layout.parameters()[2].offset, 48u);
+  EXPECT_EQ(layout.elements(), 100'064u);
+  EXPECT_EQ(layout.blocks(), 7u);
+  ASSERT_EQ(layout.parts().size(), 1u);
+  EXPECT_EQ(layout.parts()[0].range, (Slice{0, 100'064}));
+  constexpr std::size_t array = 98 * 4096 + 576;
+  constexpr std::size_t buffer = 3 * array + 3 * 64;
+  constexpr std::size_t slot = array + 64;
+  EXPECT_EQ(layout.weights(1), buffer);
+  EXPECT_EQ(layout.optimizer_array(1, 1), buffer + 2 * array);
+  EXPECT_EQ(layout.module_buffers(0), 3 * array);
+  EXPECT_EQ(layout.step_record(0), 3 * array + 64);
+  EXPECT_EQ(layout.frozen_number(0), 3 * array + 128);
+  EXPECT_EQ(layout.gradients(0), 2 * buffer);
+  EXPECT_EQ(layout.gradient(1, 2), 2 * buffer + slot + 48 * 4);
+  EXPECT_EQ(layout.shard_record(0), 2 * buffer + array);
+  EXPECT_EQ(layout.block_sums(), 2 * buffer + 3 * slot);
+}
+
+TEST(Layout, PlacesOfBFloat16AreTheseToTheByte) {
+  const Layout layout({in_bf16(spec("w", {1000})), spec("n", {10}), in_bf16(spec("v", {33}))}, {},
+                      {.shards = 2, .slots = 2, .optimizer_arrays = 1});
+  EXPECT_EQ(layout.parameters()[0].offset, 0u);
+  EXPECT_EQ(layout.parameters()[2].offset, 1024u);
+  EXPECT_EQ(layout.parameters()[1].offset, 16'384u);
+  EXPECT_EQ(layout.elements(), 16'400u);
+  ASSERT_EQ(layout.parts().size(), 2u);
+  EXPECT_EQ(layout.parts()[0].range, (Slice{0, 16'384}));
+  EXPECT_EQ(layout.parts()[1].range, (Slice{16'384, 16'400}));
+  EXPECT_EQ(layout.parts()[1].offset, 32'768u);
+  constexpr std::size_t array = 17 * 4096 + 576;
+  constexpr std::size_t copies = 8 * 4096 + 576;
+  constexpr std::size_t buffer = 2 * array + copies + 2 * 64;
+  constexpr std::size_t slot = 9 * 4096 + 576 + 64;
+  EXPECT_EQ(layout.bf16_copies(1), buffer + 2 * array);
+  EXPECT_EQ(layout.bf16_copy(1, 2), buffer + 2 * array + 1024 * 2);
+  EXPECT_EQ(layout.step_record(0), 2 * array + copies);
+  EXPECT_EQ(layout.gradients(0), 2 * buffer);
+  EXPECT_EQ(layout.gradient(0, 1), 2 * buffer + 32'768);
+  EXPECT_EQ(layout.gradient(1, 2), 2 * buffer + slot + 1024 * 2);
+  EXPECT_EQ(layout.block_sums(), 2 * buffer + 2 * slot);
+  const Layout alone({in_bf16(spec("w", {1000}))}, {}, {});
+  EXPECT_EQ(alone.elements(), 1024u) << "padded for a part that is not there";
+  EXPECT_EQ(alone.module_buffers(0) - alone.bf16_copies(0), 4096u + 576u);
+}
+
+TEST(Layout, CutsPartsByCopyGradientsAndGroup) {
+  using c10::ScalarType;
+  const Layout layout(
+      {with(spec("a", {40}), 1, ScalarType::Float, false), with(spec("b", {50}), 0, ScalarType::Float, false),
+       with(spec("c", {60}), 1, ScalarType::BFloat16, true), with(spec("d", {70}), 0, ScalarType::BFloat16, false),
+       with(spec("e", {80}), 0, ScalarType::Float, true), with(spec("f", {0}), 2, ScalarType::Float, false),
+       spec("g", {16'384})},
+      {}, {});
+  struct Expected {
+    const char* names;
+    std::size_t begin;
+    int group;
+    ScalarType gradients;
+    bool bf16_copy;
+    std::size_t offset, copies;
+  };
+  constexpr std::size_t block = Layout::kBlock;
+  const Expected expected[] = {{"c", 0, 1, ScalarType::BFloat16, true, 0, 0},
+                               {"e", block, 0, ScalarType::Float, true, 2 * block, block},
+                               {"d", 2 * block, 0, ScalarType::BFloat16, false, 6 * block, 2 * block},
+                               {"bg", 3 * block, 0, ScalarType::Float, false, 8 * block, 2 * block},
+                               {"a", 5 * block, 1, ScalarType::Float, false, 16 * block, 2 * block}};
+  ASSERT_EQ(layout.parts().size(), std::size(expected));
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < std::size(expected); ++i) {
+    const Part& part = layout.parts()[i];
+    EXPECT_EQ(part.range.begin, end) << i;
+    EXPECT_EQ(part.range.begin, expected[i].begin) << i;
+    EXPECT_EQ(part.group, expected[i].group) << i;
+    EXPECT_EQ(part.gradients, expected[i].gradients) << i;
+    EXPECT_EQ(part.bf16_copy, expected[i].bf16_copy) << i;
+    EXPECT_EQ(part.offset, expected[i].offset) << i;
+    EXPECT_EQ(part.copies, expected[i].copies) << i;
+    end = part.range.end;
+  }
+  EXPECT_EQ(end, layout.elements());
+  for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
+    const PlacedParameter& parameter = layout.parameters()[i];
+    const Part& part = layout.part_of(i);
+    if (parameter.elements > 0) {
+      EXPECT_NE(std::string_view(expected[std::size_t(&part - layout.parts().data())].names).find(parameter.spec.name),
+                std::string_view::npos)
+          << parameter.spec.name;
+    }
+    const std::size_t within = parameter.offset - part.range.begin;
+    EXPECT_EQ(layout.gradient(0, i), layout.gradients(0) + part.offset + within * c10::elementSize(part.gradients));
+    if (part.bf16_copy) {
+      EXPECT_EQ(layout.bf16_copy(1, i), layout.bf16_copies(1) + (part.copies + within) * 2);
+    }
+  }
+  EXPECT_EQ(layout.module_buffers(0) - layout.bf16_copies(0), 2 * block * 2 + 576);
+  try {
+    Layout({with(spec("h", {1}), 0, ScalarType::Half, false)}, {}, {});
+    ADD_FAILURE() << "no kernel adds up such gradients";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("'h': gradients kept as Half"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Layout, NamedBytesArePartOfEachBuffer) {
+  const Layout without = example();
+  const Layout layout = example(
+      {.shards = 3, .slots = 3, .optimizer_arrays = 2, .bytes = {{"best", 8}, {"nothing", 0}, {"sampler", 100}}});
+  for (int buffer = 0; buffer < 2; ++buffer) {
+    EXPECT_EQ(layout.named_bytes(buffer, 0), layout.step_record(buffer) + 64);
+    EXPECT_EQ(layout.named_bytes(buffer, 1), layout.step_record(buffer) + 128);
+    EXPECT_EQ(layout.named_bytes(buffer, 2), layout.step_record(buffer) + 128);
+    EXPECT_EQ(layout.frozen_number(buffer), layout.named_bytes(buffer, 2) + 128);
+  }
+  EXPECT_EQ(layout.step_record(0), without.step_record(0));
+  EXPECT_EQ(layout.content_bytes(), without.content_bytes() + 3 * 64);
 }
 
 TEST(Layout, SlicesCoverTheRangeOnBlockEdges) {
@@ -92,9 +235,16 @@ TEST(Layout, AnEmptyModelHasAnEmptyRange) {
 TEST(Layout, TheFingerprintSeesEveryDifference) {
   const std::uint64_t base = example().fingerprint();
   EXPECT_EQ(example().fingerprint(), base);
-  EXPECT_NE(example({.shards = 4, .optimizer_arrays = 2}).fingerprint(), base);
-  EXPECT_NE(example({.shards = 3, .optimizer_arrays = 1}).fingerprint(), base);
-  // One state, however many buffers take turns in holding it.
+  const auto other = [](int shards, int arrays, std::vector<NamedBytes> bytes) {
+    return example({.shards = shards, .optimizer_arrays = arrays, .bytes = std::move(bytes)}).fingerprint();
+  };
+  EXPECT_NE(other(4, 2, {}), base);
+  EXPECT_NE(other(3, 1, {}), base);
+  EXPECT_NE(other(3, 2, {{"best", 8}}), base);
+  EXPECT_NE(other(3, 2, {{"best", 8}}), other(3, 2, {{"best", 16}}));
+  EXPECT_NE(other(3, 2, {{"best", 8}}), other(3, 2, {{"most", 8}}));
+  // One state, however many buffers take turns in holding it, and whoever computes its gradients.
+  EXPECT_EQ(other(3, 2, {}), base);
   EXPECT_EQ(example({.shards = 3, .optimizer_arrays = 2, .state_buffers = 3}).fingerprint(), base);
   TensorSpec a = spec("a", {5, 7});
   EXPECT_NE(fingerprint(spec("A", {5, 7})), fingerprint(a));
@@ -102,6 +252,9 @@ TEST(Layout, TheFingerprintSeesEveryDifference) {
   TensorSpec transposed = a;
   transposed.strides = {1, 5};
   EXPECT_NE(fingerprint(transposed), fingerprint(a));
+  EXPECT_NE(fingerprint(with(a, 1, c10::ScalarType::Float, false)), fingerprint(a));
+  EXPECT_NE(fingerprint(with(a, 0, c10::ScalarType::BFloat16, false)), fingerprint(a));
+  EXPECT_NE(fingerprint(with(a, 0, c10::ScalarType::Float, true)), fingerprint(a));
   TensorSpec doubled = a;
   doubled.dtype = c10::ScalarType::Double;
   EXPECT_NE(fingerprint(doubled), fingerprint(a));

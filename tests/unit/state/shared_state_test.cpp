@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstring>
@@ -22,7 +23,14 @@ using support::run_ranks;
 Layout tiny(int shards = 2, int buffers = 2) {
   return {{{"w", c10::ScalarType::Float, {40}, {1}}},
           {},
-          {.shards = shards, .optimizer_arrays = 1, .state_buffers = buffers}};
+          {.shards = shards, .slots = shards, .optimizer_arrays = 1, .state_buffers = buffers}};
+}
+
+// For a job whose weights begin as zeros.
+std::uint64_t nothing(SharedState&) { return 0; }
+std::uint64_t not_again(SharedState&) {
+  ADD_FAILURE() << "filled again";
+  return 0;
 }
 
 TEST(SharedState, IsFilledOnceAndSeenByAll) {
@@ -31,19 +39,21 @@ TEST(SharedState, IsFilledOnceAndSeenByAll) {
     SharedState state(group->node(), tiny(), [&](SharedState& fresh) {
       ++fills;
       for (int i = 0; i < 40; ++i) fresh.write_as<float>(fresh.layout().weights(0))[i] = float(i);
+      return 0;
     });
     EXPECT_EQ(fills, group->rank() == 0 ? 1 : 0);
     EXPECT_EQ(state.read_as<float>(state.layout().weights(0))[39], 39.0f);
     EXPECT_EQ(state.committed(), base::Commit{});
-    EXPECT_EQ(state.target(), 1);
     group->barrier();
   });
 }
 
 TEST(SharedState, AStepIsCommittedOnlyWhenAllHaveVoted) {
   run_ranks(RankKind::threads, 4, [](auto group) {
-    SharedState state(group->node(), tiny(4), [](SharedState&) {});
+    SharedState state(group->node(), tiny(4), nothing);
     for (std::uint64_t step = 1; step <= 200; ++step) {
+      if (group->rank() == 0) state.choose_target(step);
+      group->barrier();
       const int target = state.target();
       state.write_as<float>(state.layout().weights(target))[group->rank() * 10] = float(step);
       state.vote(step);
@@ -61,15 +71,18 @@ TEST(SharedState, ALaterGenerationGoesOnFromTheCommittedStep) {
   std::string hash;
   {
     comm::ShmGroup group(open(), 0);
-    SharedState state(group.node(), tiny(),
-                      [](SharedState& fresh) { fresh.write_as<float>(fresh.layout().weights(0))[3] = 3; });
+    SharedState state(group.node(), tiny(), [](SharedState& fresh) {
+      fresh.write_as<float>(fresh.layout().weights(0))[3] = 3;
+      return 0;
+    });
+    state.choose_target(1);
     state.write_as<float>(state.layout().weights(1))[3] = 4;
     state.vote(1);
     hash = state.buffer_hash(1);
   }
   base::next_generation(segment.control(), 1);
   comm::ShmGroup group(open(), 0);
-  SharedState state(group.node(), tiny(), [](SharedState&) { FAIL() << "filled again"; });
+  SharedState state(group.node(), tiny(), not_again);
   EXPECT_EQ(state.committed(), (base::Commit{1, 1}));
   EXPECT_EQ(state.read_as<float>(state.layout().weights(1))[3], 4.0f);
   EXPECT_EQ(state.buffer_hash(1), hash);
@@ -77,9 +90,9 @@ TEST(SharedState, ALaterGenerationGoesOnFromTheCommittedStep) {
 
 TEST(SharedState, AGroupCarriesOneModel) {
   run_ranks(RankKind::processes, 2, [](auto group) {
-    SharedState first(group->node(), tiny(), [](SharedState&) {});
+    SharedState first(group->node(), tiny(), nothing);
     try {
-      SharedState second(group->node(), tiny(), [](SharedState&) {});
+      SharedState second(group->node(), tiny(), nothing);
       ADD_FAILURE() << "a second model took over the first one's state";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("carries the state of a model already"), std::string::npos);
@@ -91,11 +104,11 @@ TEST(SharedState, RefusesTheStateOfAnotherModel) {
   base::Segment segment = base::Segment::create(1);
   {
     comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-    SharedState state(group.node(), tiny(2), [](SharedState&) {});
+    SharedState state(group.node(), tiny(2), nothing);
   }
   base::next_generation(segment.control(), 1);
   comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-  EXPECT_THROW(SharedState(group.node(), tiny(3), [](SharedState&) {}), Error);
+  EXPECT_THROW(SharedState(group.node(), tiny(3), nothing), Error);
 }
 
 TEST(SharedState, TakesOverTheNumberOfBuffersThatItFinds) {
@@ -103,15 +116,16 @@ TEST(SharedState, TakesOverTheNumberOfBuffersThatItFinds) {
   const auto open = [&] { return base::Segment::open(segment.path(), 1); };
   {
     comm::ShmGroup group(open(), 0);
-    SharedState state(group.node(), tiny(2, 3), [](SharedState&) {});
+    SharedState state(group.node(), tiny(2, 3), nothing);
     for (std::uint64_t step : {1, 2}) {
+      state.choose_target(step);
       state.write_as<float>(state.layout().weights(state.target()))[3] = float(step);
       state.vote(step);
     }
   }
   base::next_generation(segment.control(), 1);
   comm::ShmGroup group(open(), 0);
-  SharedState state(group.node(), tiny(2, 2), [](SharedState&) { FAIL() << "filled again"; });
+  SharedState state(group.node(), tiny(2, 2), not_again);
   EXPECT_EQ(state.layout().options().state_buffers, 3);
   EXPECT_EQ(state.committed(), (base::Commit{2, 2}));
   EXPECT_EQ(state.read_as<float>(state.layout().weights(2))[3], 2.0f);
@@ -121,11 +135,11 @@ TEST(SharedState, AStateUpdatedInPlaceIsNotTakenOver) {
   base::Segment segment = base::Segment::create(1);
   {
     comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-    SharedState state(group.node(), tiny(2, 1), [](SharedState&) {});
+    SharedState state(group.node(), tiny(2, 1), nothing);
   }
   base::next_generation(segment.control(), 1);
   comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-  EXPECT_THROW(SharedState(group.node(), tiny(2, 2), [](SharedState&) {}), Error);
+  EXPECT_THROW(SharedState(group.node(), tiny(2, 2), nothing), Error);
 }
 
 // The generation of `ranks` threads runs three steps; each step writes its number to all weights.
@@ -134,11 +148,12 @@ void three_steps(const base::Segment& segment, int ranks) {
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       comm::ShmGroup group(base::Segment::open(segment.path(), ranks), rank, std::chrono::seconds(20));
-      SharedState state(group.node(), tiny(5), [](SharedState&) {});
+      SharedState state(group.node(), tiny(5), nothing);
       for (int i = 0; i < 3; ++i) {
         const std::uint64_t step = state.committed().step + 1;
         const float* before = state.read_as<float>(state.layout().weights(int(state.committed().buffer)));
         for (int at = 0; at < 40; ++at) EXPECT_EQ(before[at], float(step - 1)) << ranks << " ranks";
+        if (rank == 0) state.choose_target(step);
         group.barrier();
         auto* weights = state.write_as<float>(state.layout().weights(state.target()));
         for (int at = 40 * rank / ranks; at < 40 * (rank + 1) / ranks; ++at) weights[at] = float(step);
@@ -155,7 +170,7 @@ TEST(SharedState, GoesOnWithMoreAndFewerRanks) {
   for (const int next : {1, 5, 2, 4, 1, 3}) {
     three_steps(segment, segment.control().local_world);
     steps += 3;
-    EXPECT_EQ(base::Commit::unpack(segment.control().commit.load()).step, steps);
+    EXPECT_EQ(base::committed(segment.control().regions[0])->step, steps);
     base::next_generation(segment.control(), next);
   }
 }
@@ -174,6 +189,7 @@ void die_in_fill(const base::Segment& segment) {
     SharedState state(group.node(), tiny(), [](SharedState& fresh) {
       std::memset(fresh.write(0), 7, fresh.layout().total_bytes());
       kill(getpid(), SIGKILL);
+      return 0;
     });
     _exit(0);
   }
@@ -194,22 +210,123 @@ TEST(SharedState, ADeathWhileTheRegionIsMadeCostsNoMemory) {
   base::next_generation(segment.control(), 1);
   comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
   SharedState state(group.node(), tiny(), [](SharedState& fresh) {
-    const auto* bytes = fresh.read(0);
-    for (std::size_t at = 0; at < fresh.layout().total_bytes(); ++at) ASSERT_EQ(bytes[at], std::byte(0)) << at;
+    const std::byte* bytes = fresh.read(0);
+    const auto is_zero = [](std::byte byte) { return byte == std::byte(0); };
+    EXPECT_TRUE(std::all_of(bytes, bytes + fresh.layout().total_bytes(), is_zero));
+    return 0;
   });
   EXPECT_EQ(memory_of(segment), once);
   EXPECT_EQ(state.committed(), base::Commit{});
 }
 
+// As from a checkpoint: weights and optimizer state of another run.
+TEST(SharedState, BeginsAtTheStepThatWasFilledIn) {
+  run_ranks(RankKind::threads, 2, [](auto group) {
+    SharedState state(group->node(), tiny(), [](SharedState& fresh) {
+      fresh.write_as<float>(fresh.layout().weights(0))[3] = 3;
+      fresh.write_as<float>(fresh.layout().optimizer_array(0, 0))[3] = 4;
+      return 7;
+    });
+    EXPECT_EQ(state.committed(), (base::Commit{7, 0}));
+    EXPECT_EQ(state.read_as<float>(state.layout().weights(0))[3], 3.0f);
+    EXPECT_EQ(state.read_as<float>(state.layout().optimizer_array(0, 0))[3], 4.0f);
+    if (group->rank() == 0) state.choose_target(8);
+    group->barrier();
+    state.vote(8);
+    EXPECT_EQ(state.committed(), (base::Commit{8, 1}));
+    group->barrier();
+  });
+}
+
+// As one leaves it who dies between its commit and its fingerprint.
+TEST(SharedState, AFilledRegionThatNobodyHasSaidIsFilledAgain) {
+  base::Segment segment = base::Segment::create(1);
+  {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    SharedState state(group.node(), tiny(), [](SharedState& fresh) {
+      fresh.write_as<float>(fresh.layout().weights(0))[3] = 3;
+      return 7;
+    });
+  }
+  base::RegionWords& words = segment.control().regions[0];
+  words.fingerprint.store(0);
+  EXPECT_EQ(base::committed(words), std::nullopt);
+  base::next_generation(segment.control(), 1);
+  EXPECT_EQ(base::committed(words), std::nullopt);
+  comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+  SharedState state(group.node(), tiny(), nothing);
+  EXPECT_EQ(state.committed(), base::Commit{});
+  EXPECT_EQ(state.read_as<float>(state.layout().weights(0))[3], 0.0f);
+}
+
+TEST(SharedState, TwoModelsHaveARegionEach) {
+  base::Segment segment = base::Segment::create(1);
+  {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    SharedState first(group.node(), tiny(2), nothing);
+    SharedState second(group.node(), tiny(5, 3), nothing, 1);
+    for (const std::uint64_t step : {1, 2, 3}) {
+      first.choose_target(step);
+      second.choose_target(step);
+      second.write_as<float>(second.layout().weights(second.target()))[3] = float(step);
+      second.vote(step);
+      EXPECT_EQ(first.committed().step, step - 1);
+      first.vote(step);
+    }
+    first.choose_target(4);
+    first.vote(4);
+  }
+  base::next_generation(segment.control(), 1);
+  comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+  SharedState first(group.node(), tiny(2), not_again);
+  SharedState second(group.node(), tiny(5), not_again, 1);
+  EXPECT_EQ(first.committed(), (base::Commit{4, 0}));
+  EXPECT_EQ(first.layout().options().state_buffers, 2);
+  EXPECT_EQ(second.committed(), (base::Commit{3, 0}));
+  EXPECT_EQ(second.layout().options().state_buffers, 3);
+  EXPECT_EQ(second.read_as<float>(second.layout().weights(0))[3], 3.0f);
+  EXPECT_EQ(first.read_as<float>(first.layout().weights(0))[3], 0.0f);
+  EXPECT_THROW(SharedState(group.node(), tiny(), nothing, base::kRegions), UsageError);
+}
+
+// Slots are no state: their number may change, as long as there is room.
+TEST(SharedState, TakesOverAStateWithMoreSlotsThanItNeeds) {
+  const auto layout = [](int slots) {
+    return Layout({{"w", c10::ScalarType::Float, {40}, {1}}}, {}, {.shards = 600, .slots = slots},
+                  {{"table", c10::ScalarType::Float, {9}, {1}}});
+  };
+  base::Segment segment = base::Segment::create(1);
+  const auto adopt = [&](int slots, const SharedState::Fill& fill) {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    const SharedState state(group.node(), layout(slots), fill);
+    EXPECT_EQ(state.read_as<float>(state.layout().frozen_area(1))[3], 5.0f) << slots;
+    base::next_generation(segment.control(), 1);
+  };
+  adopt(2, [](SharedState& fresh) {
+    fresh.write_as<float>(fresh.layout().frozen_area(1))[3] = 5;
+    return 0;
+  });
+  adopt(1, not_again);
+  try {
+    adopt(600, not_again);
+    ADD_FAILURE() << "its slots lie behind the region";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("fewer gradient slots than the 600"), std::string::npos) << error.what();
+  }
+}
+
 TEST(SharedState, AStaleRankCommitsNothing) {
   base::Segment segment = base::Segment::create(1);
   comm::ShmGroup old_group(base::Segment::open(segment.path(), 1), 0);
-  SharedState old_state(old_group.node(), tiny(), [](SharedState&) {});
+  SharedState old_state(old_group.node(), tiny(), nothing);
   base::next_generation(segment.control(), 1);
+  EXPECT_THROW(old_state.choose_target(1), GroupAborted);
   EXPECT_THROW(old_state.vote(1), GroupAborted);
-  EXPECT_THROW(old_state.recommit(1), GroupAborted);
+  EXPECT_THROW(old_state.recommit(), GroupAborted);
   comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-  SharedState state(group.node(), tiny(), [](SharedState&) { FAIL() << "filled again"; });
+  SharedState state(group.node(), tiny(), not_again);
+  state.choose_target(1);
+  EXPECT_THROW(old_state.choose_target(1), GroupAborted);
   state.vote(1);
   EXPECT_THROW(old_state.vote(1), GroupAborted) << "the step is committed, but by others";
   EXPECT_THROW(old_state.vote(2), GroupAborted);
@@ -222,18 +339,20 @@ TEST(SharedState, AStaleRankCommitsNothing) {
 TEST(SharedState, RecommitsNothingOverTheNextGenerationsWord) {
   base::Segment segment = base::Segment::create(1);
   comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-  SharedState state(group.node(), tiny(), [](SharedState&) {});
+  SharedState state(group.node(), tiny(), nothing);
+  state.choose_target(0);
+  base::RegionWords& words = segment.control().regions[0];
   const base::Mark next = base::Commit{0, 0}.pack(2);
-  segment.control().commit.store(next);
-  EXPECT_THROW(state.recommit(1), GroupAborted);
-  EXPECT_EQ(segment.control().commit.load(), next);
+  words.commit.store(next);
+  EXPECT_THROW(state.recommit(), GroupAborted);
+  EXPECT_EQ(words.commit.load(), next);
 }
 
 TEST(SharedState, TooLittleMemoryReachesEveryRankAsOneError) {
   run_ranks(RankKind::processes, 2, [](auto group) {
     const Layout huge({{"w", c10::ScalarType::Float, {std::int64_t(1) << 42}, {1}}}, {}, {});
     try {
-      SharedState state(group->node(), huge, [](SharedState&) {});
+      SharedState state(group->node(), huge, nothing);
       ADD_FAILURE() << "took 64 TiB";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("shared memory too small"), std::string::npos) << error.what();

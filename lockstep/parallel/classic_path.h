@@ -1,0 +1,30 @@
+#pragma once
+
+// Training with an optimizer that is not ours: gradients are averaged over the ranks during backward, module buffers
+// are rank 0's before each forward, as with PyTorch's DistributedDataParallel. No shared state, no transaction.
+
+#include <memory>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/parallel/gradient_buckets.h"
+#include "lockstep/parallel/named_tensors.h"
+
+namespace lockstep::parallel {
+
+class ClassicPath {
+ public:
+  ClassicPath(const NamedTensors& trainable, const NamedTensors& buffers, std::shared_ptr<comm::Group> group);
+
+  /// Before each forward in training mode and with gradients.
+  void begin_forward();
+
+  /// While the returned object lives, gradients stay local and add up in .grad().
+  std::shared_ptr<void> no_sync();
+
+ private:
+  NamedTensors module_buffers_;
+  std::shared_ptr<comm::Group> group_;
+  std::shared_ptr<GradientBuckets> buckets_;  ///< guards of no_sync() may outlive this
+};
+
+}  // namespace lockstep::parallel

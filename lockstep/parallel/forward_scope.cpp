@@ -1,0 +1,25 @@
+#include "lockstep/parallel/forward_scope.h"
+
+#include <utility>
+
+#include "lockstep/parallel/memory_format.h"
+
+namespace lockstep::parallel {
+
+ForwardScope::ForwardScope(const DataParallelOptions& options)
+    : mixed_precision_(options.amp != Amp::none),
+      channels_last_(options.channels_last),
+      autocast_(options.amp),
+      channels_last_before_(keep_channels_last(channels_last_)) {}
+
+ForwardScope::~ForwardScope() { keep_channels_last(channels_last_before_); }
+
+at::Tensor ForwardScope::input(at::Tensor tensor) const {
+  return channels_last_ ? channels_last(tensor) : std::move(tensor);
+}
+
+at::Tensor ForwardScope::output(at::Tensor tensor) const {
+  return mixed_precision_ && tensor.scalar_type() == at::kBFloat16 ? tensor.to(at::kFloat) : std::move(tensor);
+}
+
+}  // namespace lockstep::parallel

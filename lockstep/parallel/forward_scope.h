@@ -1,0 +1,32 @@
+#pragma once
+
+// What holds around a forward pass through the wrapper, on this thread: autocast, the memory format of pictures and of
+// their gradients.
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/amp/autocast.h"
+#include "lockstep/parallel/options.h"
+
+namespace lockstep::parallel {
+
+class ForwardScope {
+ public:
+  explicit ForwardScope(const DataParallelOptions& options);
+  ~ForwardScope();
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+
+  /// What the module gets: pictures in the wanted memory format.
+  at::Tensor input(at::Tensor tensor) const;
+  /// What the caller gets: results of mixed precision in float32.
+  at::Tensor output(at::Tensor tensor) const;
+
+ private:
+  const bool mixed_precision_;
+  const bool channels_last_;
+  amp::Autocast autocast_;
+  bool channels_last_before_;  ///< of the scope around this one
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,26 @@
+#pragma once
+
+// How the records of passes make a shard's, and those of shards a step's. Pure functions.
+
+#include "lockstep/base/tree.h"
+#include "lockstep/state/step_record.h"
+
+namespace lockstep::parallel {
+
+/// Adds `more` to a record: the mean over the samples of both. The first keeps its bits.
+void add(state::ShardRecord& record, const state::ShardRecord& more);
+
+/// The mean loss over the samples of all `shards` shards; `record_of(shard)` gives a ShardRecord. Where each has as
+/// many samples, it is the mean of their means, in tree order.
+template <class RecordOf>
+double mean_loss(int shards, RecordOf&& record_of) {
+  double samples = 0;
+  for (int shard = 0; shard < shards; ++shard) samples += double(record_of(shard).samples);
+  const auto weighted = [&](int shard) {
+    const state::ShardRecord& record = record_of(shard);
+    return samples > 0 ? record.loss * (double(record.samples) * shards / samples) : record.loss;  // times 1, mostly
+  };
+  return base::tree_sum(0, shards, weighted) / shards;
+}
+
+}  // namespace lockstep::parallel

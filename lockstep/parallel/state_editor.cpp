@@ -1,0 +1,76 @@
+#include "lockstep/parallel/state_editor.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/parallel/or_abort.h"
+
+namespace lockstep::parallel {
+
+StateEditor::StateEditor(FusedState& fused, ShardSession& session, comm::Group& group)
+    : fused_(fused), session_(session), group_(group) {}
+
+void StateEditor::modify(const std::function<void()>& fn) {
+  if (session_.has_gradients()) throw UsageError("data parallel: modify() in the middle of a step");
+  base::Member& member = group_.node().member;
+  or_abort(group_, [&] { fused_.check_bound(); });
+  // What passes have left is no state, and rank 0's shard depends on the number of ranks.
+  if (session_.begun()) session_.restart();
+  member.barrier();
+  if (group_.topology().local_rank == 0) or_abort(group_, [&] { edit(fn); });
+  member.barrier();
+  fused_.flip();
+  session_.restart();
+}
+
+std::string StateEditor::hash() const { return fused_.state.buffer_hash(int(fused_.state.committed().buffer)); }
+
+// On one rank, between two barriers: runs fn() on a copy of the committed state, with writable float32 parameters and
+// without autograd. What fn() throws leaves the committed state (where there is one buffer, as fn() has left that).
+void StateEditor::edit(const std::function<void()>& fn) {
+  const at::NoGradGuard no_grad;
+  const state::SharedState& state = fused_.state;
+  const state::Layout& layout = state.layout();
+  const base::Commit committed = state.committed();
+  fused_.state.choose_target(committed.step);
+  const int from = int(committed.buffer);
+  const int to = state.target();
+  const int frozen_from = state.frozen_area(from);
+  const int frozen_to = state::spare_frozen_area(state, to);
+  if (to != from) {
+    std::memcpy(state.write(layout.weights(to)), state.read(layout.weights(from)), layout.buffer_bytes());
+    std::memcpy(state.write(layout.frozen_area(frozen_to)), state.read(layout.frozen_area(frozen_from)),
+                layout.frozen_bytes());
+  }
+  fused_.parameters.show_masters(true);  // before they can be written: what shares the copies' storage stays read-only
+  fused_.parameters.point_to(state.write(layout.weights(to)));
+  fused_.frozen.point_to(state.write(layout.frozen_area(frozen_to)));
+  try {
+    fn();
+    fused_.parameters.take_over();
+    fused_.frozen.take_over();
+    fused_.buffers.store(state.write(layout.module_buffers(to)));
+  } catch (...) {
+    end_edit();
+    session_.restart();
+    throw;
+  }
+  write_copies(state, to);
+  fused_.kept.store(state, to);
+  state.set_frozen_area(to, frozen_to);
+  fused_.state.recommit();
+  end_edit();
+}
+
+// Back to memory that nobody can write to, before whatever fn() kept of the parameters loses its binding.
+void StateEditor::end_edit() {
+  fused_.parameters.restore();
+  fused_.frozen.restore();
+  fused_.flip();
+  fused_.parameters.show_masters(false);
+  fused_.hooks.renew();
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,34 @@
+#pragma once
+
+// Between steps: edits of the committed state, and its hash.
+
+#include <functional>
+#include <string>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/parallel/fused_state.h"
+#include "lockstep/parallel/shard_session.h"
+
+namespace lockstep::parallel {
+
+class StateEditor {
+ public:
+  StateEditor(FusedState& fused, ShardSession& session, comm::Group& group);
+
+  /// Runs fn() on rank 0 and makes what it leaves, and what owners keep, everybody's in one commit of the same step.
+  /// Collective; see Engine::modify().
+  void modify(const std::function<void()>& fn);
+
+  /// XXH3-128 of all that is committed.
+  std::string hash() const;
+
+ private:
+  void edit(const std::function<void()>& fn);
+  void end_edit();
+
+  FusedState& fused_;
+  ShardSession& session_;
+  comm::Group& group_;
+};
+
+}  // namespace lockstep::parallel

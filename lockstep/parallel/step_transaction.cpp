@@ -1,0 +1,187 @@
+#include "lockstep/parallel/step_transaction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/tree.h"
+#include "lockstep/parallel/or_abort.h"
+#include "lockstep/parallel/shard_record.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using base::Phase;
+
+static_assert(state::Layout::kBlock == optim::kBlock, "slices and norms share their blocks");
+
+// What a slice and a part have in common; empty at the part's begin when that is nothing.
+state::Slice common(const state::Slice& slice, const state::Slice& part) {
+  const std::size_t begin = std::clamp(slice.begin, part.begin, part.end);
+  return {begin, std::clamp(slice.end, begin, part.end)};
+}
+
+}  // namespace
+
+StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group)
+    : fused_(fused), session_(session), group_(group), member_(group.node().member) {}
+
+void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options) {
+  session_.require_whole("step");  // of this rank alone, and to be mended: the others wait
+  double norm = 0;
+  or_abort(group_, [&] {
+    gather();
+    exchange();
+    if (options.max_norm > 0 || options.error_if_nonfinite) norm = gradient_norm();
+  });
+  if (options.error_if_nonfinite && !std::isfinite(norm)) skip(norm);
+  or_abort(group_, [&] {
+    update(rules, options.max_norm > 0 ? optim::clip_coefficient(options.max_norm, norm) : 1.0f);
+    if (group_.topology().local_rank == 0) write_record(norm);
+    vote();
+    flip();
+  });
+  member_.set_phase(Phase::outside);
+}
+
+// This rank's part: its gradients are in their slots, and there is a buffer to write.
+void StepTransaction::gather() {
+  session_.gather();
+  member_.set_phase(Phase::gather);
+  if (group_.topology().local_rank == 0) fused_.state.choose_target(fused_.next_step());
+}
+
+// Behind it, every rank can read the gradients of all shards. On one node they lie in memory that all ranks share, so
+// nothing has to be sent: what is left of the exchange is to wait for everybody. A network would enter here. For its
+// slice a rank would get what the slots of other nodes add up to, for the record what their shards tell, and shard 0's
+// module buffers.
+void StepTransaction::exchange() { member_.barrier(); }
+
+// One more pass and barrier: each rank's blocks, then all blocks in tree order on every rank.
+double StepTransaction::gradient_norm() {
+  const state::SharedState& state = fused_.state;
+  const state::Layout& layout = state.layout();
+  for (const state::Part& part : layout.parts()) {
+    const auto [begin, end] = common(my_slice(), part.range);
+    if (begin == end) continue;
+    double* sums = state.write_as<double>(layout.block_sums()) + part.range.begin / optim::kBlock;
+    optim::square_sums(arrays_of(part), begin - part.range.begin, end - part.range.begin, sums);
+  }
+  member_.barrier();
+  const auto* sums = state.read_as<double>(layout.block_sums());
+  if (layout.blocks() == 0) return 0;
+  return std::sqrt(base::tree_sum(0, int(layout.blocks()), [&](int block) { return sums[block]; }));
+}
+
+// Every rank comes here, for all have the same norm; nobody goes on to write gradients before all have looked.
+void StepTransaction::skip(double norm) {
+  std::ostringstream text;
+  text << "step " << fused_.next_step() << ": the norm of the gradients is " << norm
+       << "; the first parameter whose gradient is "
+       << "not finite is '" << first_nonfinite() << "'. Nothing was updated; optimizer.zero_grad() drops the gradients";
+  or_abort(group_, [&] { member_.barrier(); });
+  member_.set_phase(Phase::outside);
+  throw Error(text.str());
+}
+
+std::string StepTransaction::first_nonfinite() const {
+  const state::Layout& layout = fused_.state.layout();
+  for (const state::PlacedParameter& parameter : layout.parameters())
+    for (const state::Part& part : layout.parts()) {
+      const auto [begin, end] = common({parameter.offset, parameter.offset + parameter.elements}, part.range);
+      const std::size_t last = end - part.range.begin;
+      if (optim::first_nonfinite(arrays_of(part), begin - part.range.begin, last) != last) return parameter.spec.name;
+    }
+  return {};
+}
+
+// This rank's slice of each part, by the rule of the part's group.
+void StepTransaction::update(const optim::Rules& rules, float gradient_scale) {
+  member_.set_phase(Phase::update);
+  const state::Layout& layout = fused_.state.layout();
+  const state::Slice mine = my_slice();
+  const auto each_part = [&](auto&& body) {
+    for (const state::Part& part : layout.parts()) {
+      const auto [begin, end] = common(mine, part.range);
+      if (begin == end) continue;
+      optim::Arrays arrays = arrays_of(part);
+      arrays.gradient_scale = gradient_scale;
+      body(part, arrays, state::Slice{begin - part.range.begin, end - part.range.begin});
+    }
+  };
+  const auto update_by = [&](optim::Stores stores) {
+    stores_ = stores;
+    each_part([&](const state::Part& part, const optim::Arrays& arrays, const state::Slice& range) {
+      const optim::Rule rule = rules({.group = part.group, .step = fused_.next_step()});
+      optim::update(rule, arrays, range.begin, range.end, stores);
+    });
+  };
+  // In place every line has just been read: there is nothing to spare.
+  if (layout.options().state_buffers == 1) return update_by(optim::Stores::plain);
+  optim::run_update(store_choice_, group_.topology().local_world, update_by, [&] {
+    each_part([](const state::Part&, const optim::Arrays& arrays, const state::Slice& range) {
+      optim::read_back(arrays, range.begin, range.end);
+    });
+  });
+}
+
+// The means over the shards, shard 0's module buffers, by the rank that computes it, and what owners keep.
+void StepTransaction::write_record(double gradient_norm) {
+  const state::SharedState& state = fused_.state;
+  const state::Layout& layout = state.layout();
+  const int to = state.target();
+  const int slots = layout.options().slots;
+  const auto of_slot = [&](int slot) { return *state.read_as<state::ShardRecord>(layout.shard_record(slot)); };
+  state::StepRecord record{.step = fused_.next_step(), .gradient_norm = gradient_norm};
+  record.loss = mean_loss(slots, of_slot);
+  for (int slot = 0; slot < slots; ++slot) record.samples += of_slot(slot).samples;
+  *state.write_as<state::StepRecord>(layout.step_record(to)) = record;
+  session_.write_module_buffers(state.write(layout.module_buffers(to)));
+  fused_.kept.store(state, to);
+  state.set_frozen_area(to, state.frozen_area(int(state.committed().buffer)));
+}
+
+void StepTransaction::vote() {
+  member_.set_phase(Phase::vote);
+  fused_.state.vote(fused_.next_step());
+}
+
+void StepTransaction::flip() {
+  member_.set_phase(Phase::flip);
+  fused_.flip();
+  session_.restart();
+}
+
+state::Slice StepTransaction::my_slice() const {
+  const comm::Topology& place = group_.topology();
+  return fused_.state.layout().slice(place.local_rank, place.local_world);
+}
+
+optim::Arrays StepTransaction::arrays_of(const state::Part& part) const {
+  const state::SharedState& state = fused_.state;
+  const state::Layout& layout = state.layout();
+  const int from = int(state.committed().buffer);
+  const int to = state.target();
+  // In place (a rank that is alone) the kernel must see that it is: one mapping for both.
+  const std::size_t first = part.range.begin;
+  const auto source = [&](std::size_t offset) -> const float* {
+    return (from == to ? state.write_as<float>(offset) : state.read_as<float>(offset)) + first;
+  };
+  const auto target = [&](std::size_t offset) { return state.write_as<float>(offset) + first; };
+  optim::Arrays arrays;
+  arrays.gradients = fused_.slots.at(first).data();
+  arrays.gradient_type = part.gradients == at::kBFloat16 ? optim::GradientType::bfloat16 : optim::GradientType::float32;
+  arrays.slots = layout.options().slots;
+  arrays.mean = 1.0f / float(layout.options().shards);
+  arrays.from_weights = source(layout.weights(from));
+  arrays.to_weights = target(layout.weights(to));
+  for (int array = 0; array < layout.options().optimizer_arrays; ++array) {
+    arrays.from_state[array] = source(layout.optimizer_array(from, array));
+    arrays.to_state[array] = target(layout.optimizer_array(to, array));
+  }
+  if (part.bf16_copy) arrays.to_bf16 = state.write_as<std::uint16_t>(layout.bf16_copies(to)) + part.copies;
+  return arrays;
+}
+
+}  // namespace lockstep::parallel

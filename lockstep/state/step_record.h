@@ -1,0 +1,23 @@
+#pragma once
+
+// What a step and its shards leave behind, apart from the state itself. Part of a user's interface.
+
+#include <cstdint>
+
+namespace lockstep::state {
+
+/// Of a committed step.
+struct StepRecord {
+  std::uint64_t step = 0;
+  double loss = 0;           ///< tree mean of the shard means, before the update
+  double gradient_norm = 0;  ///< 2-norm of the mean gradients before clipping; 0: the step asked for none
+  std::int64_t samples = 0;  ///< of the whole global batch
+};
+
+/// What a shard contributes to it.
+struct ShardRecord {
+  double loss = 0;
+  std::int64_t samples = 0;
+};
+
+}  // namespace lockstep::state
