@@ -5,7 +5,7 @@
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/launch/machine_report.h"
+#include "lockstep/launch/machine/machine_report.h"
 #include "lockstep/launch/plan.h"
 #include "lockstep_commit.h"
 

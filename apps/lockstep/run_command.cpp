@@ -8,9 +8,9 @@
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
-#include "lockstep/launch/agent.h"
+#include "lockstep/launch/agent/agent.h"
 #include "lockstep/launch/dry_run.h"
-#include "lockstep/launch/machine.h"
+#include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/options.h"
 #include "worker_place.h"
 

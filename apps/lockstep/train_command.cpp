@@ -2,7 +2,7 @@
 
 #include "commands.h"
 #include "lockstep/base/error.h"
-#include "lockstep/launch/agent.h"
+#include "lockstep/launch/agent/agent.h"
 #include "lockstep/train/launcher_flags.h"
 #include "lockstep/train/options.h"
 #include "worker_place.h"

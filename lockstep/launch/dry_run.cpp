@@ -44,9 +44,10 @@ std::string describe_plan(const Plan& plan, const Environment& inherited, int co
   if (wants_folder(plan.logs, plan.workers))
     text += "log files: " + (plan.logs.dir.empty() ? "a new folder in TMPDIR" : plan.logs.dir) + "\n";
   if (!plan.report.empty()) text += "report: " + plan.report + "\n";
-  for (int rank = 0; rank < plan.workers; ++rank) {
-    text += "rank " + std::to_string(rank) + ": " + shell_words(worker_command(plan.command, rank)) + "\n";
-    for (const std::string& entry : worker_environment(inherited, plan, attempt, rank, "(the agent's)")) {
+  for (int local_rank = 0; local_rank < plan.workers; ++local_rank) {
+    text += "rank " + std::to_string(plan.node.first_rank + local_rank) + ": " +
+            shell_words(worker_command(plan.command, local_rank)) + "\n";
+    for (const std::string& entry : worker_environment(inherited, plan, attempt, local_rank, "(the agent's)")) {
       if (std::ranges::find(inherited, entry) != inherited.end()) continue;
       text += "  " + (entry == "MASTER_PORT=0" ? "MASTER_PORT=(a free one)" : entry) + "\n";
     }

@@ -9,7 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/launch/flags.h"
-#include "lockstep/launch/machine.h"
+#include "lockstep/launch/machine/machine.h"
 
 namespace lockstep::launch {
 namespace {

@@ -40,6 +40,8 @@ bool is_executable_file(const std::string& path) {
 
 }  // namespace
 
+int world_size(const Plan& plan) { return plan.node.first_rank + plan.workers + plan.node.ranks_after; }
+
 Environment this_environment() {
   Environment environment;
   for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
@@ -62,21 +64,21 @@ std::string threads_note(const Plan& plan, const Environment& inherited, int cor
 
 Environment worker_environment(const Environment& inherited, const Plan& plan, const Attempt& attempt, int local_rank,
                                const std::string& error_file) {
-  const std::string rank = std::to_string(local_rank);
-  const std::string world = std::to_string(plan.workers);
+  const std::string rank = std::to_string(plan.node.first_rank + local_rank);
+  const std::string world = std::to_string(world_size(plan));
   std::string signals;
   for (const int signal : plan.signals)
     signals += (signals.empty() ? "SIG" : ",SIG") + std::string(sigabbrev_np(signal));
   Environment environment = inherited;
   const std::pair<const char*, std::string> variables[] = {
       {"RANK", rank},
-      {"LOCAL_RANK", plan.virtual_local_rank ? "0" : rank},
+      {"LOCAL_RANK", plan.virtual_local_rank ? "0" : std::to_string(local_rank)},
       {"ROLE_RANK", rank},
-      {"GROUP_RANK", "0"},
+      {"GROUP_RANK", std::to_string(plan.node.rank)},
       {"WORLD_SIZE", world},
-      {"LOCAL_WORLD_SIZE", world},
+      {"LOCAL_WORLD_SIZE", std::to_string(plan.workers)},
       {"ROLE_WORLD_SIZE", world},
-      {"GROUP_WORLD_SIZE", "1"},
+      {"GROUP_WORLD_SIZE", std::to_string(plan.node.nodes)},
       {"ROLE_NAME", plan.logs.role},
       {"MASTER_ADDR", plan.master_addr},
       {"MASTER_PORT", std::to_string(attempt.master_port)},

@@ -8,9 +8,17 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/launch/logs.h"
+#include "lockstep/launch/output/logs.h"
 
 namespace lockstep::launch {
+
+/// Where this node is among those of a job. The job's ranks are counted through the nodes, in the order of theirs.
+struct NodePlace {
+  int rank = 0;         ///< GROUP_RANK
+  int nodes = 1;        ///< GROUP_WORLD_SIZE
+  int first_rank = 0;   ///< RANK of this node's first worker: the workers of the nodes before it
+  int ranks_after = 0;  ///< the workers of the nodes after it
+};
 
 struct Plan {
   std::vector<std::string> command;         ///< program (a path, or a name looked up in PATH) and its arguments
@@ -26,7 +34,11 @@ struct Plan {
   std::vector<int> signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< what ends the job in good order
   LogOptions logs;                                             ///< where the output goes; logs.role is ROLE_NAME
   std::string report;                                          ///< the file for the report as JSON; empty: none
+  NodePlace node;                                              ///< alone by default
 };
+
+/// WORLD_SIZE: the workers of all nodes.
+int world_size(const Plan& plan);
 
 /// What all workers of one attempt have in common.
 struct Attempt {
@@ -52,7 +64,7 @@ int threads_per_worker(int cores, int workers);
 /// more than one worker, else nothing.
 std::string threads_note(const Plan& plan, const Environment& inherited, int cores);
 
-/// The environment of worker `local_rank` on one node: `inherited`, with torchrun's variables and
+/// The environment of worker `local_rank` of this node: `inherited`, with torchrun's variables and
 /// LOCKSTEP_SEGMENT set anew, and OMP_NUM_THREADS where `inherited` has none. `error_file` becomes
 /// TORCHELASTIC_ERROR_FILE. Throws UsageError when --virtual-local-rank meets a
 /// CUDA_VISIBLE_DEVICES with too few entries.

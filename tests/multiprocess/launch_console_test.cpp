@@ -157,6 +157,18 @@ TEST_F(Router, ItsDeathEndsTheJobAndIsTheCauseThatIsTold) {
   EXPECT_TRUE(job.nothing_left());
 }
 
+TEST(ReaperOfAJob, ItsDeathIsToldAndStopsNobody) {
+  const testing::ScratchFolder folder;
+  Job job({LOCKSTEP_PROGRAM, "run", "sh", "-c", "echo up; while [ ! -e \"$1\" ]; do sleep 0.01; done", "sh",
+           folder.file("enough")});
+  job.wait_for_lines(1);
+  const pid_t reaper = child_named(job.pid(), "lockstep-reaper");
+  kill(reaper, SIGKILL);
+  std::ofstream(folder.file("enough")) << "";
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.err(), HasSubstr("the reaper (process " + std::to_string(reaper) + ") has ended"));
+}
+
 TEST_F(Router, AJobThatMayStartAgainGetsAnotherOne) {
   Job job(shell({"-n", "2", "--max-restarts", "1"},
                 "echo up; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; exec sleep 1000"));

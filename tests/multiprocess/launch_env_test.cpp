@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/cores.h"
-#include "lockstep/launch/facts.h"
+#include "lockstep/launch/machine/facts.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
 

@@ -1,5 +1,5 @@
 // Where the output of a job's workers goes, with the real launcher. The router alone is tested in
-// tests/unit/launch/log_router_test.cpp.
+// tests/unit/launch/output/log_router_test.cpp.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

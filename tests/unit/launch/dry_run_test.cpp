@@ -22,5 +22,10 @@ TEST(DescribePlan, SaysWhatEveryWorkerGets) {
                           HasSubstr("MASTER_PORT=(a free one)"), Not(HasSubstr("HOME"))));
 }
 
+TEST(DescribePlan, NamesRanksAsTheJobDoes) {
+  const Plan plan{.command = {"p", "${local_rank}"}, .node = {.rank = 1, .nodes = 2, .first_rank = 4}};
+  EXPECT_THAT(describe_plan(plan, {}, 4), AllOf(HasSubstr("rank 4: p 0\n"), HasSubstr("  RANK=4\n")));
+}
+
 }  // namespace
 }  // namespace lockstep::launch

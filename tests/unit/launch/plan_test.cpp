@@ -34,6 +34,16 @@ TEST(WorkerEnvironment, IsTorchruns) {
                   "OMP_NUM_THREADS=2", "LOCKSTEP_SEGMENT=/proc/9/fd/3"));
 }
 
+TEST(WorkerEnvironment, RanksAreCountedThroughTheNodes) {
+  const Plan plan{.workers = 3, .node = {.rank = 1, .nodes = 3, .first_rank = 4, .ranks_after = 2}};
+  EXPECT_EQ(world_size(plan), 9);
+  EXPECT_EQ(world_size({.workers = 3}), 3) << "alone by default";
+  EXPECT_THAT(environment_of({}, plan, 2),
+              AllOf(Contains("RANK=6"), Contains("LOCAL_RANK=2"), Contains("ROLE_RANK=6"), Contains("GROUP_RANK=1"),
+                    Contains("WORLD_SIZE=9"), Contains("LOCAL_WORLD_SIZE=3"), Contains("ROLE_WORLD_SIZE=9"),
+                    Contains("GROUP_WORLD_SIZE=3")));
+}
+
 TEST(WorkerEnvironment, KeepsTheRestAndReplacesWhatWasThere) {
   const Environment environment = environment_of({"HOME=/h", "MASTER_PORT=1", "MASTER_PORTS=2", "RANKING=3"}, {});
   EXPECT_THAT(environment, Contains("HOME=/h"));

@@ -1,0 +1,303 @@
+#include "lockstep/launch/agent/agent.h"
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+#include <utility>
+
+#include "lockstep/base/cores.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/generation.h"
+#include "lockstep/base/outlet.h"
+#include "lockstep/base/segment.h"
+#include "lockstep/launch/agent/policy.h"
+#include "lockstep/launch/agent/port.h"
+#include "lockstep/launch/agent/running_attempt.h"
+#include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/machine/machine.h"
+#include "lockstep/launch/report/job_report.h"
+#include "lockstep/launch/report/verdict.h"
+#include "lockstep/launch/workers/orphans.h"
+#include "lockstep/launch/workers/reaper.h"
+#include "lockstep/launch/workers/signals.h"
+
+namespace lockstep::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = EventLoop::Clock;
+
+// A port that the user named is not ours to change: better no start than ranks that wait for a stranger.
+void require_free(int port) {
+  if (port != 0 && port_is_taken(port))
+    throw UsageError("--master-port " + std::to_string(port) +
+                     " is in use by another program: name another, or none to get a free one");
+}
+
+// How long the console may take for what the workers have written: when all went well and when the
+// job failed (a signal ends the wait), before a restart, and when somebody does not want to wait.
+constexpr milliseconds kShowLogs{30'000};
+constexpr milliseconds kShowLogsOfFailure{5'000};
+constexpr milliseconds kShowLogsBeforeRestart{1'000};
+constexpr milliseconds kShowLogsInHaste{200};
+
+// In another pid namespace's /proc our paths would name a stranger's descriptors.
+void require_own_proc() {
+  char text[32] = "";
+  const ssize_t length = readlink("/proc/self", text, sizeof text - 1);
+  if (length <= 0 || std::to_string(getpid()) != std::string(text, std::size_t(length)))
+    throw Error(
+        "/proc is not this process's (another pid namespace's, or not mounted): mount it, as unshare --mount-proc");
+}
+
+// Each worker takes a few descriptors here; the usual soft limit is not meant for that. Workers
+// get the old one back.
+rlimit raise_descriptor_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return limit;
+}
+
+class Agent {
+ public:
+  explicit Agent(const Plan& plan);
+  int run();
+
+ private:
+  void run_to_the_end();
+  void make_folder();
+  bool run_once();
+  AttemptResult run_attempt();
+  void finish_logs(AttemptLogs& logs, const AttemptResult& result);
+  void add_tails(const AttemptLogs& logs, AttemptRecord& record);
+  void note_stop(int signal);
+  Decision after(const AttemptResult& result);
+  void announce(const Decision& decision);
+  int wait_for_signal(milliseconds at_most);
+  void write_report();
+  void on_signals();
+  void on_reaper_end();
+
+  const Plan& plan_;
+  base::Segment segment_;
+  Signals signals_;
+  base::Outlet console_ = base::Outlet::console(STDERR_FILENO);
+  milliseconds patience_ = base::kPatience;  // of the end with the console
+  Reaper reaper_;
+  const rlimit worker_limit_ = raise_descriptor_limit();
+  OutOfMemoryWatch out_of_memory_;
+  std::string run_folder_;
+  History history_;
+  JobRecord job_;
+  int stop_signal_ = 0;  // came while there was no attempt to take it, and is not followed yet
+  EventLoop loop_{console_};
+  // What the agent attends to all the time. What comes is a line here: an object that registers with the loop.
+  const EventLoop::Handle signal_watch_ = loop_.watch(signals_.fd(), [this] { on_signals(); });
+  EventLoop::Handle reaper_watch_ = loop_.watch(reaper_.pidfd(), [this] { on_reaper_end(); });
+  std::optional<RunningAttempt> attempt_;  // until its last output is shown
+};
+
+Agent::Agent(const Plan& plan) : plan_(plan), segment_(base::Segment::create(plan.workers)), signals_(plan.signals) {
+  // Orphans of the workers become children of the agent, which thus learns of their end.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  require_own_proc();
+  if (!plan.report.empty()) check_report_file(plan.report);
+  job_.version = LOCKSTEP_VERSION;
+  job_.run_id = plan.run_id.empty() ? random_id() : plan.run_id;
+  job_.host = host_name();
+  job_.started = wall_clock();
+}
+
+int Agent::run() {
+  run_to_the_end();
+  write_report();
+  // The one wait beside the loop: nobody is left whom it could serve.
+  console_.flush(Clock::now() + (stop_signal_ == 0 ? patience_ : milliseconds(0)), signals_.stop_fd());
+  return job_.exit_code;
+}
+
+void Agent::run_to_the_end() {
+  try {
+    make_folder();
+    while (run_once()) segment_ = base::next_generation(std::move(segment_), plan_.workers);
+  } catch (const Error& error) {
+    attempt_.reset();  // its workers end now
+    job_.start_failure = error.what();
+    if (job_.attempts.empty()) {
+      job_.outcome = "not started";
+      job_.exit_code = exit_code(error);
+      write_report();
+      throw;
+    }
+    // The news is still why the last attempt failed.
+    console_.say("lockstep: not restarted: " + job_.start_failure + "\n");
+    job_.attempts.back().next = to_string(Next::finish);
+  }
+}
+
+void Agent::make_folder() {
+  if (!wants_folder(plan_.logs, plan_.workers)) return;
+  run_folder_ = make_run_folder(plan_.logs.dir, job_.run_id);
+  if (!run_folder_.empty() && plan_.logs.dir.empty()) console_.say("lockstep: logs in " + run_folder_ + "\n");
+}
+
+// One attempt and what follows from it. Returns whether there is to be another.
+bool Agent::run_once() {
+  AttemptResult result = run_attempt();
+  const Decision decision = after(result);
+  job_.exit_code = result.code;
+  job_.start_failure = result.start_failure;
+  job_.outcome = result.code == 0 ? "succeeded" : result.start_failure.empty() ? "failed" : "not started";
+  job_.attempts.push_back(std::move(result.record));
+  job_.attempts.back().next = to_string(decision.next);
+  announce(decision);
+  if (decision.next == Next::finish) {
+    if (result.stop_signal != 0) note_stop(result.stop_signal);
+    return false;
+  }
+  const int stop = wait_for_signal(decision.delay);
+  if (stop == 0) return true;
+  job_.exit_code = 128 + stop;
+  note_stop(stop);
+  return false;
+}
+
+void Agent::note_stop(int signal) {
+  job_.outcome = "stopped";
+  job_.stop_signal = signal_name(signal);
+}
+
+AttemptResult Agent::run_attempt() {
+  require_free(plan_.master_port);
+  attempt_.emplace(AttemptContext{.loop = loop_,
+                                  .plan = plan_,
+                                  .page = segment_.control(),
+                                  .signals = signals_,
+                                  .reaper = reaper_,
+                                  .out_of_memory = out_of_memory_,
+                                  .console = console_,
+                                  .run_folder = run_folder_,
+                                  .descriptors = worker_limit_},
+                   Attempt{.run_id = job_.run_id,
+                           .restart_count = history_.restarts,
+                           .master_port = plan_.master_port != 0 ? plan_.master_port : free_port(),
+                           .segment_path = segment_.invitation(),
+                           .cores = base::usable_cores()});
+  loop_.run_until([this] { return attempt_->over(); });
+  AttemptResult result = attempt_->take_result();
+  finish_logs(attempt_->logs(), result);
+  if (result.record.first) {
+    if (result.record.first->out_of_memory) out_of_memory_.reset();
+    add_tails(attempt_->logs(), result.record);
+  }
+  attempt_.reset();
+  return result;
+}
+
+void Agent::finish_logs(AttemptLogs& logs, const AttemptResult& result) {
+  const bool may_restart = result.code != 0 && result.stop_signal == 0 && history_.restarts < plan_.max_restarts;
+  const milliseconds deadline = result.cut_short   ? kShowLogsInHaste
+                                : may_restart      ? kShowLogsBeforeRestart
+                                : result.code != 0 ? kShowLogsOfFailure
+                                                   : kShowLogs;
+  if (result.cut_short) patience_ = kShowLogsInHaste;
+  const bool complete = logs.finish(loop_, deadline, [this] { return stop_signal_ != 0; });
+  if (!logs.filed())
+    console_.say("lockstep: the end of the workers' output is lost: the files in " + run_folder_ +
+                 " could not be finished\n");
+  else if (!complete && logs.on_console())
+    console_.say("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
+}
+
+// The end of what the failed worker printed: all of it for the report, on the terminal what was
+// not seen there.
+void Agent::add_tails(const AttemptLogs& logs, AttemptRecord& record) {
+  record.log = logs.tails(record.first->end.rank, /*unseen=*/false);
+  console_.say(report_followers(*record.first, record.ends) +
+               describe_tails(logs.tails(record.first->end.rank, /*unseen=*/true)));
+}
+
+// What comes after this attempt; counts it.
+Decision Agent::after(const AttemptResult& result) {
+  const base::ControlPage& page = segment_.control();
+  const std::uint32_t generation = page.generation.load();
+  const bool failed = result.code != 0;
+  const AttemptFacts facts{
+      .code = result.code,
+      .stopped = result.stop_signal != 0,
+      .never_ran = result.never_ran,
+      .left_behind = result.left_behind,
+      .bad_input = result.record.first && is_bad_input(*result.record.first),
+      .port_was_taken = failed && plan_.master_port == 0 && stranger_has_port(result.record.master_port),
+      .joined = std::any_of(page.ranks, page.ranks + plan_.workers,
+                            [&](const base::RankWords& words) { return base::has_joined(words, generation); }),
+      .uptime = result.uptime};
+  history_.failures_in_a_row = failed && result.uptime < kQuickFailure ? history_.failures_in_a_row + 1 : 0;
+  Decision decision = decide(facts, history_, plan_.max_restarts, plan_.no_restart_codes);
+  if (decision.next == Next::restart) ++history_.restarts;
+  if (decision.next == Next::new_port) ++history_.ports_lost;
+  return decision;
+}
+
+void Agent::announce(const Decision& decision) {
+  if (!decision.why_not.empty()) console_.say("lockstep: not restarted: " + decision.why_not + "\n");
+  if (decision.next == Next::new_port)
+    console_.say("lockstep: another program has taken MASTER_PORT " + std::to_string(job_.attempts.back().master_port) +
+                 ": starting again with another\n");
+  if (decision.next != Next::restart) return;
+  std::string text =
+      "lockstep: restart " + std::to_string(history_.restarts) + " of " + std::to_string(plan_.max_restarts);
+  if (decision.delay.count() > 0) text += ", in " + std::to_string(decision.delay.count()) + " ms";
+  console_.say(text + "\n");
+}
+
+// The signal that ends the job while it waits to be started again, or 0.
+int Agent::wait_for_signal(milliseconds at_most) {
+  loop_.run_until([this] { return stop_signal_ != 0; }, Clock::now() + at_most);
+  return std::exchange(stop_signal_, 0);
+}
+
+void Agent::on_signals() {
+  bool children_ended = false;
+  while (const int signal = signals_.next()) {
+    if (signal == SIGCHLD)
+      children_ended = true;
+    else if (attempt_ && !attempt_->over())
+      attempt_->on_stop(signal);
+    else if (stop_signal_ == 0)
+      stop_signal_ = signal;
+  }
+  if (!children_ended) return;
+  bury_orphans([this](pid_t pid) { return pid == reaper_.pid() || (attempt_ && attempt_->awaits(pid)); });
+  if (attempt_) attempt_->on_child_end();
+}
+
+// No reason to stop the job.
+void Agent::on_reaper_end() {
+  reaper_watch_ = {};
+  console_.say("lockstep: the reaper (process " + std::to_string(reaper_.pid()) +
+               ") has ended: if this launcher is killed, processes of the workers may stay\n");
+}
+
+void Agent::write_report() {
+  if (plan_.report.empty()) return;
+  job_.seconds = wall_clock() - job_.started;
+  const std::string text = to_json(job_, plan_);
+  try {
+    write_report_file(plan_.report, text);
+  } catch (const Error& error) {  // the job's outcome is the news, not this
+    console_.say("lockstep: error: the report is lost: " + std::string(error.what()) + "\n");
+  }
+}
+
+}  // namespace
+
+int run_agent(const Plan& plan) { return Agent(plan).run(); }
+
+}  // namespace lockstep::launch
