@@ -5,24 +5,24 @@ endif()
 
 # Flags that every target shares. They must be equal everywhere, because all
 # targets that use torch share one precompiled header.
-add_library(lockstep_flags INTERFACE)
-target_compile_features(lockstep_flags INTERFACE cxx_std_20)
-target_compile_options(lockstep_flags INTERFACE
+add_library(lockstep_compile_flags INTERFACE)
+target_compile_features(lockstep_compile_flags INTERFACE cxx_std_20)
+target_compile_options(lockstep_compile_flags INTERFACE
   -fPIC -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Winvalid-pch
   # The arithmetic is part of the product: no compiler may fuse or reorder it.
   -ffp-contract=off
   # In a batch no source is the main file, where a class with a member of an unnamed namespace's type is no fault.
   $<$<BOOL:${LOCKSTEP_UNITY}>:-Wno-subobject-linkage>)
 if(LOCKSTEP_SANITIZE)
-  target_compile_options(lockstep_flags INTERFACE
+  target_compile_options(lockstep_compile_flags INTERFACE
     -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+  target_link_options(lockstep_compile_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 if(LOCKSTEP_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     message(FATAL_ERROR "LOCKSTEP_FUZZ needs clang, not ${CMAKE_CXX_COMPILER_ID}: configure with `cmake --preset fuzz`")
   endif()
-  target_compile_options(lockstep_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_compile_options(lockstep_compile_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 find_program(LOCKSTEP_CCACHE ccache)

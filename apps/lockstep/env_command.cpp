@@ -4,7 +4,8 @@
 
 #include "commands.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
+#include "lockstep/flags/parse.h"
+#include "lockstep/flags/values.h"
 #include "lockstep/launch/machine/machine_report.h"
 #include "lockstep/launch/plan.h"
 #include "lockstep_commit.h"
@@ -12,15 +13,18 @@
 namespace lockstep::app {
 namespace {
 
-constexpr const char* kHelp =
-    "usage: lockstep env [--json]\n\n"
-    "Prints what a bug report needs: versions, processor, memory, limits, GPUs, launchers, the\n"
-    "environment variables that change a job (secrets hidden), and libtorch. Starts nothing but\n"
-    "lockstep-trainer, for the facts about libtorch.\n\noptions:\n"
-    "  --json      the same as one JSON object\n"
-    "  -h, --help  this text\n";
-
 constexpr std::chrono::milliseconds kProbeTime{5'000};
+
+flags::Table table_of(bool& json) {
+  return {.usage = "lockstep env [options]",
+          .about =
+              "Prints what a bug report needs: versions, processor, memory, limits, GPUs, launchers, the\n"
+              "environment variables that change a job (secrets hidden), and libtorch. Starts nothing but\n"
+              "lockstep-trainer, for the facts about libtorch.\n",
+          .groups = {{"", {{"--json", flags::on(json), "The same as one JSON object"}}}},
+          .prefix = "env: ",
+          .operands = flags::Operands::some};
+}
 
 launch::Section libtorch() {
   const std::string trainer = own_folder() + "/lockstep-trainer";
@@ -32,12 +36,9 @@ launch::Section libtorch() {
 
 int env_command(const std::vector<std::string>& arguments) {
   bool json = false;
-  for (const std::string& argument : arguments) {
-    if (argument == "-h" || argument == "--help") return std::fputs(kHelp, stdout) < 0 ? kExitFailure : kExitDone;
-    if (!argument.starts_with("-")) throw UsageError("env: takes no arguments: '" + argument + "'");
-    if (argument != "--json") throw UsageError("env: " + base::unknown_name("option", argument, {"--json", "--help"}));
-    json = true;
-  }
+  const flags::Parsed parsed = flags::parse(table_of(json), arguments);
+  if (!parsed.text.empty()) return std::fputs(parsed.text.c_str(), stdout) < 0 ? kExitFailure : kExitDone;
+  if (!parsed.operands.empty()) throw UsageError("env: takes no arguments: '" + parsed.operands.front() + "'");
   std::vector<launch::Section> sections = launch::machine_report(
       {LOCKSTEP_VERSION, LOCKSTEP_COMMIT, LOCKSTEP_COMPILER, LOCKSTEP_BUILD_TYPE}, launch::this_environment());
   sections.push_back(libtorch());

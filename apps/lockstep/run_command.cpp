@@ -10,8 +10,8 @@
 #include "lockstep/base/outlet.h"
 #include "lockstep/launch/agent/agent.h"
 #include "lockstep/launch/dry_run.h"
+#include "lockstep/launch/flags/options.h"
 #include "lockstep/launch/machine/machine.h"
-#include "lockstep/launch/options.h"
 #include "worker_place.h"
 
 namespace lockstep::app {

@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -18,6 +17,7 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/shm/shm_group.h"
+#include "lockstep/flags/values.h"
 
 namespace {
 
@@ -98,32 +98,32 @@ std::string measure(comm::Group& group, const Options& options) {
   return rows;
 }
 
+flags::Table table_of(Options& o) {
+  constexpr std::int64_t kMostMicroseconds = 1'000'000;
+  return {
+      .usage = "lockstep bench comm [options]",
+      .about =
+          "All-reduce of float32 and barrier: microseconds of a call, from the first rank's start to the last one's "
+          "end.\n",
+      .groups = {{"",
+                  {{"--ranks", flags::integer(o.ranks, 1, 64), "processes"},
+                   {"--seconds", flags::real(o.seconds, flags::kPositive), "of calls for each row"},
+                   {"--largest", flags::integer(o.largest, 0, 1024), "MiB of the largest tensor"},
+                   {"--at-once", flags::integer(o.sizes.at_once, 64, 256 << 10),
+                    "bytes up to which one meeting does: what the default brings"},
+                   {"--chunk", flags::integer(o.sizes.chunk, 4 << 10, 256 << 10),
+                    "bytes that go through the staging areas between two meetings"},
+                   {"--look", flags::integer(o.look, 0, kMostMicroseconds),
+                    "microseconds of looking, before a rank that waits yields"},
+                   {"--yield", flags::integer(o.yield, 0, kMostMicroseconds),
+                    "microseconds of yielding, before it sleeps"}}}}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app(
-      "All-reduce of float32 and barrier: microseconds of a call, from the first rank's start to the last one's end.");
-  app.add_option("--ranks", options.ranks, "processes")->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_option("--seconds", options.seconds, "of calls for each row")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--largest", options.largest, "MiB of the largest tensor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  app.add_option("--at-once", options.sizes.at_once, "bytes up to which one meeting does: what the default brings")
-      ->check(CLI::Range(64, 256 << 10))
-      ->capture_default_str();
-  app.add_option("--chunk", options.sizes.chunk, "bytes that go through the staging areas between two meetings")
-      ->check(CLI::Range(4 << 10, 256 << 10))
-      ->capture_default_str();
-  app.add_option("--look", options.look, "microseconds of looking, before a rank that waits yields")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--yield", options.yield, "microseconds of yielding, before it sleeps")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  return run_program(app, argc, argv, [&] {
+  return run_program(table_of(options), argc, argv, [&](const flags::Parsed&) {
     std::cout << run_ranks(options.ranks, 1, [&](const Groups& groups) { return measure(*groups.front(), options); });
   });
 }

@@ -4,14 +4,15 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <map>
 
 #include "benchmarks/comm/gloo_contender.h"
 #include "benchmarks/comm/turns.h"
 #include "benchmarks/support/program.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/flags/values.h"
 
 namespace {
 
@@ -66,21 +67,33 @@ int run(Options& options) {
   return take_turns(options.folder.c_str(), options.name.c_str(), world.rank(), world.size(), &turns);
 }
 
+flags::Table table_of(Options& options) {
+  return {
+      .usage = "lockstep-bench-comm-rank FOLDER NAME [options]",
+      .about =
+          "One rank of a contender of benchmarks/comm/comm.py, which starts it. FOLDER: where the pipes are; NAME: of\n"
+          "the contender, whose pipes are NAME.RANK.in and NAME.RANK.out.\n",
+      .groups = {{"",
+                  {{"--contender", flags::one_of(options.contender, {"staged", "zero-copy", "gloo"})},
+                   {"--bind", flags::on(options.bind), "each rank to a core of its own, as mpirun does"},
+                   {"--threads", flags::integer(options.gloo.threads, 1, 1024), "of Gloo"},
+                   {"--devices", flags::integer(options.gloo.devices, 1, 1024), "of Gloo"},
+                   {"--parts", flags::integer(options.gloo.parts, 1, 1024),
+                    "all-reduces that a large tensor is cut into for Gloo"},
+                   {"--huge", flags::on(options.gloo.huge), "huge pages for Gloo's tensors"}}}},
+      .operands = flags::Operands::some};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("One rank of a contender of benchmarks/comm/comm.py, which starts it.");
-  app.add_option("folder", options.folder, "where the pipes are")->required();
-  app.add_option("name", options.name, "of the contender: its pipes are NAME.RANK.in and NAME.RANK.out")->required();
-  app.add_option("--contender", options.contender, "what to measure")
-      ->check(CLI::IsMember({"staged", "zero-copy", "gloo"}));
-  app.add_flag("--bind", options.bind, "each rank to a core of its own, as mpirun does");
-  app.add_option("--threads", options.gloo.threads, "of Gloo");
-  app.add_option("--devices", options.gloo.devices, "of Gloo");
-  app.add_option("--parts", options.gloo.parts, "all-reduces that a large tensor is cut into for Gloo");
-  app.add_flag("--huge", options.gloo.huge, "huge pages for Gloo's tensors");
   int code = kExitDone;
-  const int failed = bench::run_program(app, argc, argv, [&] { code = run(options); });
+  const int failed = bench::run_program(table_of(options), argc, argv, [&](const flags::Parsed& parsed) {
+    if (parsed.operands.size() != 2) throw UsageError("FOLDER and NAME expected: --help says what they are");
+    options.folder = parsed.operands[0];
+    options.name = parsed.operands[1];
+    code = run(options);
+  });
   return failed != kExitDone ? failed : code;
 }

@@ -1,7 +1,6 @@
 // lockstep-bench-input (lockstep bench input): how many pictures a second the input path makes ready, alone or
 // beside torchvision + torch's DataLoader, taking turns in one run.
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -11,11 +10,14 @@
 #include "benchmarks/input/peer_process.h"
 #include "benchmarks/support/program.h"
 #include "lockstep/base/error.h"
+#include "lockstep/flags/values.h"
 
 namespace {
 
 using namespace lockstep;
 using namespace lockstep::bench;
+
+constexpr std::int64_t kMost = 1'000'000;
 
 struct Turns {
   int rounds = 5;
@@ -81,6 +83,26 @@ InputReport measure(const InputOptions& options, const Turns& turns, const std::
   return report;
 }
 
+flags::Table table_of(InputOptions& options, Turns& turns, std::string& python, bool& json) {
+  return {.usage = "lockstep bench input [options]",
+          .about = "How many pictures a second the input path makes ready.\n",
+          .groups = {
+              {"",
+               {{"--data-path", flags::text(options.data_path, "DIR"),
+                 "an ImageFolder (a folder per class), or a folder with MNIST's files", "pictures are made up"},
+                {"--transforms", flags::text(options.transforms, "NAME"),
+                 "cifar (RandomCrop 32 of padding 4, flip), photos (RandomResizedCrop 224, flip) or mnist (none); all "
+                 "end in ToTensor and Normalize",
+                 "what fits the pictures"},
+                {"--in-memory", flags::on(options.in_memory), "decode all pictures before"},
+                {"--workers", flags::integer(options.workers, 1, kMost), "threads of the loader"},
+                {"--batch-size", flags::integer(options.batch_size, 1, kMost), "pictures in a batch"},
+                {"--rounds", flags::integer(turns.rounds, 1, kMost), "turns of each contender"},
+                {"--seconds", flags::real(turns.seconds, flags::kPositive), "of one turn, about"},
+                {"--peer", flags::text(python, "PROGRAM"), "a Python with torchvision: measures its DataLoader beside"},
+                {"--json", flags::on(json), "every turn's rate, for programs"}}}}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,26 +110,7 @@ int main(int argc, char** argv) {
   Turns turns;
   std::string python;
   bool json = false;
-  CLI::App app("How many pictures a second the input path makes ready.", "lockstep bench input");
-  app.add_option(
-      "--data-path", options.data_path,
-      "an ImageFolder (a folder per class), or a folder with MNIST's files; without it pictures are made up");
-  app.add_option(
-      "--transforms", options.transforms,
-      "cifar (RandomCrop 32 of padding 4, flip), photos (RandomResizedCrop 224, flip) or mnist (none); all end "
-      "in ToTensor and Normalize; without it what fits the pictures");
-  app.add_flag("--in-memory", options.in_memory, "decode all pictures before");
-  app.add_option("--workers", options.workers, "threads of the loader")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--batch-size", options.batch_size)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--rounds", turns.rounds, "turns of each contender")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--seconds", turns.seconds, "of one turn, about")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--peer", python, "a Python with torchvision: measures its DataLoader beside");
-  app.add_flag("--json", json, "every turn's rate, for programs");
-  return run_program(app, argc, argv, [&] {
+  return run_program(table_of(options, turns, python, json), argc, argv, [&](const flags::Parsed&) {
     const InputReport report = measure(options, turns, python);
     std::fputs((json ? to_json(report) : to_text(report)).c_str(), stdout);
   });

@@ -5,7 +5,6 @@
 #include <malloc.h>
 #include <torch/nn/functional/loss.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -17,6 +16,7 @@
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/flags/values.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/input.h"
 #include "lockstep/train/recipe.h"
@@ -181,21 +181,31 @@ void run(const Settings& settings) {
   }
 }
 
+flags::Table table_of(Settings& settings) {
+  return {
+      .usage = "lockstep-bench-feed --mnist DIR --cifar DIR [options]",
+      .about = "Training with batches from the loader beside training with batches made before, on 2 processes.\n",
+      .groups = {
+          {"",
+           {{"--mnist", flags::text(settings.mnist, "DIR"), "folder of MNIST's files"},
+            {"--cifar", flags::text(settings.cifar, "DIR"), "CIFAR-10 as a folder of pictures: train/<class>/"},
+            {"--rounds", flags::integer(settings.rounds, 1, 1'000'000), "turns of each"},
+            {"--length", flags::real(settings.length, flags::kPositive), "of a turn, as a part of the usual one"},
+            {"--report", flags::text(settings.report, "PATH"),
+             "write PATH.md and PATH.json instead of standard output"},
+            {"--commit", flags::text(settings.commit, "TEXT"), "what the report names as the measured commit"},
+            {"--command", flags::text(settings.command, "TEXT"), "what the report says repeats it", "these words"}}}}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as lockstep-trainer does
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   Settings settings;
-  CLI::App app("Training with batches from the loader beside training with batches made before, on 2 processes.");
-  app.add_option("--mnist", settings.mnist, "folder of MNIST's files")->required();
-  app.add_option("--cifar", settings.cifar, "CIFAR-10 as a folder of pictures: train/<class>/")->required();
-  app.add_option("--rounds", settings.rounds, "turns of each")->check(CLI::PositiveNumber);
-  app.add_option("--length", settings.length, "of a turn, as a part of the usual one")->check(CLI::PositiveNumber);
-  app.add_option("--report", settings.report, "write PATH.md and PATH.json instead of standard output");
-  app.add_option("--commit", settings.commit, "what the report names as the measured commit");
-  app.add_option("--command", settings.command, "what the report says repeats it; these words unless given");
-  return run_program(app, argc, argv, [&] {
+  return run_program(table_of(settings), argc, argv, [&](const flags::Parsed& parsed) {
+    for (const char* flag : {"--mnist", "--cifar"})
+      if (!parsed.given(flag)) throw UsageError(std::string(flag) + " DIR is missing: both sets are read");
     if (settings.command.empty()) settings.command = command_line("lockstep-bench-feed", argc, argv);
     run(settings);
   });

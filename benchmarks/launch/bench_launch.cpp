@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -20,6 +19,7 @@
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/flags/values.h"
 
 namespace {
 
@@ -114,28 +114,34 @@ void print(const char* title, int rounds, const std::function<double()>& measure
   std::fflush(stdout);
 }
 
+flags::Table table_of(int& rounds, int& processes) {
+  return {.usage = "lockstep bench launch [options]",
+          .about = "How long our commands take to start.\n",
+          .groups = {
+              {"",
+               {{"--rounds", flags::integer(rounds, 1, 1'000'000), "turns of each; ten times as many of the quick one"},
+                {"-n, --nproc-per-node", flags::integer(processes, 1, 64), "processes"}}}}};
+}
+
+void measure(int rounds, const std::string& processes) {
+  const std::string folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  std::printf("%-52s %10s %10s %10s\n", "", "median ms", "p10 ms", "p90 ms");
+  print("lockstep run, workers that do nothing, to its end", 10 * rounds, [&] {
+    return to_the_end({folder + "/lockstep", "run", "-n", processes, folder + "/lockstep-bench-worker"});
+  });
+  print("lockstep run, workers that load libtorch, to its end", rounds, [&] {
+    return to_the_end({folder + "/lockstep", "run", "-n", processes, folder + "/lockstep-trainer", "--help"});
+  });
+  print("lockstep train, drawn digits, to its first step", rounds, [&] {
+    return to_first_step({folder + "/lockstep", "train", "-n", processes, "--channels-last", "--max-steps", "1",
+                          "--print-freq", "1", "--no-eval"});
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  int rounds = 10;
-  std::string processes = "2";
-  CLI::App app("How long our commands take to start.", "lockstep bench launch");
-  app.add_option("--rounds", rounds, "turns of each; ten times as many of the quick one")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("-n,--nproc-per-node", processes)->check(CLI::Range(1, 64))->capture_default_str();
-  return run_program(app, argc, argv, [&] {
-    const std::string folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-    std::printf("%-52s %10s %10s %10s\n", "", "median ms", "p10 ms", "p90 ms");
-    print("lockstep run, workers that do nothing, to its end", 10 * rounds, [&] {
-      return to_the_end({folder + "/lockstep", "run", "-n", processes, folder + "/lockstep-bench-worker"});
-    });
-    print("lockstep run, workers that load libtorch, to its end", rounds, [&] {
-      return to_the_end({folder + "/lockstep", "run", "-n", processes, folder + "/lockstep-trainer", "--help"});
-    });
-    print("lockstep train, drawn digits, to its first step", rounds, [&] {
-      return to_first_step({folder + "/lockstep", "train", "-n", processes, "--channels-last", "--max-steps", "1",
-                            "--print-freq", "1", "--no-eval"});
-    });
-  });
+  int rounds = 10, processes = 2;
+  return run_program(table_of(rounds, processes), argc, argv,
+                     [&](const flags::Parsed&) { measure(rounds, std::to_string(processes)); });
 }

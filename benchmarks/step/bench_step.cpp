@@ -6,7 +6,7 @@
 #include <malloc.h>
 #include <sys/prctl.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -18,8 +18,8 @@
 #include "benchmarks/support/ranks.h"
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/flags/values.h"
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/optim/store_choice.h"
 
@@ -35,7 +35,8 @@ constexpr int kRanks = 2;
 struct Settings {
   std::vector<std::string> workloads;
   Way way;
-  double seconds = 2;  // of a workload's measurement, about
+  double seconds = 2;                            // of a workload's measurement, about
+  int settle = optim::StoreChoice::kFirstTrial;  // steps before it, in which the engine finds the faster stores
   std::string turns;
   bool small_pages = false;
   comm::BindTo bind_to = comm::BindTo::none;
@@ -60,19 +61,20 @@ void serve(const Settings& settings) {
   }
 }
 
-int steps_of(double seconds, StepTrainer& trainer, comm::Group& group) {
-  trainer.turn(optim::StoreChoice::kFirstTrial);  // the engine has found out which stores are faster
-  const std::vector<double> times = trainer.turn(5);
-  at::Tensor pace = torch::tensor((times.back() - times.front()) / 5, at::kDouble);
+// How many steps to measure, at the pace of the last of those in which the trainer settles.
+int steps_of(const Settings& settings, StepTrainer& trainer, comm::Group& group) {
+  const std::vector<double> times = trainer.turn(settings.settle);
+  const int last = std::min(settings.settle, 5);
+  at::Tensor pace = torch::tensor((times.back() - times.end()[-1 - last]) / last, at::kDouble);
   group.broadcast(pace, 0);
-  return std::max(3, int(seconds / pace.item<double>()));
+  return std::max(3, int(settings.seconds / pace.item<double>()));
 }
 
 // Seconds of each step on rank 0, where a step ends when it has ended on all.
 std::vector<double> measure(const Workload& workload, const Settings& settings, const Groups& groups) {
   at::set_num_threads(1);
   StepTrainer trainer(workload, groups.front(), settings.way);
-  const std::vector<double> times = trainer.turn(steps_of(settings.seconds, trainer, *groups.front()));
+  const std::vector<double> times = trainer.turn(steps_of(settings, trainer, *groups.front()));
   std::vector<double> steps;
   for (std::size_t i = 1; i < times.size(); ++i) steps.push_back(times[i] - times[i - 1]);
   return steps;
@@ -94,7 +96,7 @@ void run_alone(const Settings& settings) {
 ordered_json profile(const Workload& workload, const Settings& settings, const Groups& groups) {
   at::set_num_threads(1);
   StepTrainer trainer(workload, groups.front(), settings.way);
-  const int steps = steps_of(settings.seconds, trainer, *groups.front());
+  const int steps = steps_of(settings, trainer, *groups.front());
   const StepProfile split = profile_steps(trainer, *groups.front(), steps);
   const BareOperators bare =
       time_bare_operators(trainer, *groups.front(), settings.way.amp == Amp::bf16, std::min(steps, 50));
@@ -137,12 +139,12 @@ void run_profile(const Settings& settings) {
 }
 
 // Asked for and without effect would be a silent loss.
-void check(const CLI::App& app, const Settings& settings) {
-  const auto given = [&](const char* flag) { return app.get_option(flag)->count() > 0; };
+void check(const flags::Parsed& parsed, const Settings& settings) {
+  const auto given = [&](const char* flag) { return parsed.given(flag); };
   const auto refuse = [](const std::string& why) { throw UsageError("bench step: " + why); };
   if (given("--json") && !given("--profile")) refuse("--json without --profile: it is the profile's form");
   if (given("--bind-to") && !given("--turns")) refuse("--bind-to without --turns: it is for the workers of a job");
-  for (const char* flag : {"--profile", "--seconds"})
+  for (const char* flag : {"--profile", "--seconds", "--settle"})
     if (given(flag) && given("--turns")) refuse(std::string(flag) + " with --turns: a worker does what it is told");
   for (const std::string& name : settings.workloads) {
     const bool pictures = find_workload(name).sample.size() == 3;
@@ -152,32 +154,35 @@ void check(const CLI::App& app, const Settings& settings) {
   if (given("--turns") && settings.workloads.size() != 1) refuse("--turns takes one --workload");
 }
 
+flags::Table table_of(Settings& settings) {
+  using BindTo = comm::BindTo;
+  return {
+      .usage = "lockstep bench step [options]",
+      .about = "Seconds of whole training steps on two processes.\n",
+      .groups = {
+          {"",
+           {{"--workload", flags::several_of(settings.workloads, workload_names()), "", "all of them"},
+            {"--amp", flags::choice<Amp>(settings.way.amp, {{"none", Amp::none}, {"bf16", Amp::bf16}})},
+            {"--no-huge-pages", flags::on(settings.small_pages), "neither for shared nor for private memory"},
+            {"--bind-to", flags::choice<BindTo>(settings.bind_to, {{"none", BindTo::none}, {"core", BindTo::core}}),
+             "a core of its own; for workers (--turns)"},
+            {"--channels-last", flags::on(settings.way.channels_last), "pictures in the order height, width, channels"},
+            {"--profile", flags::on(settings.profile), "say where the time of a step goes"},
+            {"--json", flags::on(settings.json), "the profile for programs, a line for each workload"},
+            {"--seconds", flags::real(settings.seconds, flags::kPositive), "of a workload, about"},
+            {"--settle", flags::integer(settings.settle, 1, 1'000'000),
+             "steps before those that count, in which the engine finds the faster stores"},
+            {"--turns", flags::text(settings.turns, "DIR"),
+             "folder of the pipes that tell a worker when to train; one workload, started by lockstep run"}}}}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Settings settings;
   settings.workloads = workload_names();
-  CLI::App app("Seconds of whole training steps on two processes.", "lockstep bench step");
-  app.add_option("--workload", settings.workloads, base::join(workload_names(), ", ") + "; all of them when not given")
-      ->delimiter(',');
-  app.add_option("--amp", settings.way.amp, "none or bf16")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Amp>{{"none", Amp::none}, {"bf16", Amp::bf16}}))
-      ->option_text("NAME");
-  app.add_flag("--no-huge-pages", settings.small_pages, "neither for shared nor for private memory");
-  app.add_option("--bind-to", settings.bind_to, "none or core, of its own; for workers (--turns)")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, comm::BindTo>{{"none", comm::BindTo::none}, {"core", comm::BindTo::core}}))
-      ->option_text("NAME");
-  app.add_flag("--channels-last", settings.way.channels_last, "pictures in the order height, width, channels");
-  app.add_flag("--profile", settings.profile, "say where the time of a step goes");
-  app.add_flag("--json", settings.json, "the profile for programs, a line for each workload");
-  app.add_option("--seconds", settings.seconds, "of a workload, about")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--turns", settings.turns,
-                 "folder of the pipes that tell a worker when to train; one workload, started by lockstep run");
-  return run_program(app, argc, argv, [&] {
-    check(app, settings);
+  return run_program(table_of(settings), argc, argv, [&](const flags::Parsed& parsed) {
+    check(parsed, settings);
     mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as lockstep-trainer does
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     if (settings.small_pages) prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);

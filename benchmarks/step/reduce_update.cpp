@@ -6,7 +6,6 @@
 #include <torch/types.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -21,6 +20,7 @@
 #include "benchmarks/support/program.h"
 #include "benchmarks/support/ranks.h"
 #include "lockstep/base/error.h"
+#include "lockstep/flags/values.h"
 
 namespace {
 
@@ -151,22 +151,26 @@ void run(const Options& options) {
   }
 }
 
+flags::Table table_of(Options& options) {
+  return {
+      .usage = "lockstep-bench-reduce-update [options]",
+      .about = "Reduce + update, 2 processes: Lockstep, Gloo + torch's optimizers, copy bandwidth.\n",
+      .groups = {
+          {"",
+           {{"--rounds", flags::integer(options.rounds.measured, 1, 1'000'000), "turns of each contender"},
+            {"--warmup", flags::integer(options.rounds.warmup, 0, 1'000'000), "turns before those"},
+            {"--model", flags::several_of(options.models, model_names()), "", "all of them"},
+            {"--narrow", flags::integer(options.narrow, 1, 64), "divide the widths of the model, for a quick look"},
+            {"--peer-threads", flags::integer(options.peer_threads, 1, 64),
+             "try torch's optimizers with 1 to N threads a rank"},
+            {"--report", flags::text(options.report, "PATH"), "write PATH.md and PATH.json instead of standard output"},
+            {"--commit", flags::text(options.commit, "TEXT"), "what the report names as the measured commit"}}}}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Reduce + update, 2 processes: Lockstep, Gloo + torch's optimizers, copy bandwidth.");
-  app.add_option("--rounds", options.rounds.measured, "turns of each contender")->check(CLI::PositiveNumber);
-  app.add_option("--warmup", options.rounds.warmup, "turns before those")->check(CLI::NonNegativeNumber);
-  app.add_option("--model", options.models, "all of them when not given")
-      ->check(CLI::IsMember(model_names()))
-      ->delimiter(',');
-  app.add_option("--narrow", options.narrow, "divide the widths of the model, for a quick look")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--peer-threads", options.peer_threads, "try torch's optimizers with 1 to N threads a rank")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--report", options.report, "write PATH.md and PATH.json instead of standard output");
-  app.add_option("--commit", options.commit, "what the report names as the measured commit");
   options.command = command_line("lockstep-bench-reduce-update", argc, argv);
-  return run_program(app, argc, argv, [&] { run(options); });
+  return run_program(table_of(options), argc, argv, [&](const flags::Parsed&) { run(options); });
 }

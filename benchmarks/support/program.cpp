@@ -1,6 +1,6 @@
 #include "benchmarks/support/program.h"
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
 #include "lockstep/base/error.h"
@@ -8,15 +8,15 @@
 
 namespace lockstep::bench {
 
-int run_program(CLI::App& app, int argc, const char* const* argv, const std::function<void()>& body) {
+int run_program(const flags::Table& table, int argc, const char* const* argv,
+                const std::function<void(const flags::Parsed& parsed)>& body) {
   try {
-    app.parse(argc, argv);
-    body();
+    const flags::Parsed parsed = flags::parse(table, {argv + std::min(argc, 1), argv + argc});
+    if (!parsed.text.empty()) return std::fputs(parsed.text.c_str(), stdout) < 0 ? kExitFailure : kExitDone;
+    body(parsed);
     return kExitDone;
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "lockstep: error: %s; --help lists the flags\n", base::line_of(error.what()).c_str());
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "lockstep: error: %s\n", base::line_of(error.what()).c_str());
     return kExitUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: error: %s\n", base::message_of(error).c_str());

@@ -1,6 +1,7 @@
 #include "lockstep/train/input.h"
 
 #include <filesystem>
+#include <map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -40,59 +41,113 @@ data::ImageFolderOptions index_of(const Options& options, bool train) {
   return {.index_cache = (fs::path(options.index_cache) / (train ? "train.index" : "test.index")).string()};
 }
 
-PictureSet open_set(const Options& options, bool train) {
+PictureSet open_folders(const Options& options, bool train) {
   const std::string& path = options.data_path;
-  if (options.dataset == "mnist") return held(data::load_mnist(path, train));
-  if (options.dataset == "fashion-mnist") return held(data::load_fashion_mnist(path, train));
-  if (options.dataset == "cifar10") return held(data::load_cifar10(path, train));
-  if (options.dataset == "cifar100") return held(data::load_cifar100(path, train));
-  if (options.dataset == "cifar100-coarse") return held(data::load_cifar100(path, train, data::CifarLabels::coarse));
-  if (options.dataset == "imagefolder") {
-    const std::string folder = train ? (fs::path(path) / "train").string() : test_folder(path);
-    return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, train)), options);
-  }
-  return held(data::make_digits(train ? data::Split::train : data::Split::test));
+  const std::string folder = train ? (fs::path(path) / "train").string() : test_folder(path);
+  return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, train)), options);
 }
 
-data::Interpolation interpolation(const Options& options) {
-  if (options.interpolation == "nearest") return data::Interpolation::nearest;
-  if (options.interpolation == "bicubic") return data::Interpolation::bicubic;
-  return data::Interpolation::bilinear;
+// A set by its name: how it is opened, and what its pictures are where that is known without reading them.
+struct NamedSet {
+  PictureSet (*open)(const Options& options, bool train);
+  models::ImageTask task;
+};
+
+const NamedSet& set_of(const Options& options) {
+  using models::ImageTask;
+  constexpr ImageTask kGrey{.channels = 1, .height = 28, .width = 28, .classes = 10};
+  const auto coloured = [](std::int64_t classes) {
+    return ImageTask{.channels = 3, .height = 32, .width = 32, .classes = classes};
+  };
+  static const std::map<std::string, NamedSet> sets = {
+      {"digits",
+       {[](const Options&, bool train) {
+          return held(data::make_digits(train ? data::Split::train : data::Split::test));
+        },
+        kGrey}},
+      {"mnist", {[](const Options& o, bool train) { return held(data::load_mnist(o.data_path, train)); }, kGrey}},
+      {"fashion-mnist",
+       {[](const Options& o, bool train) { return held(data::load_fashion_mnist(o.data_path, train)); }, kGrey}},
+      {"cifar10",
+       {[](const Options& o, bool train) { return held(data::load_cifar10(o.data_path, train)); }, coloured(10)}},
+      {"cifar100",
+       {[](const Options& o, bool train) { return held(data::load_cifar100(o.data_path, train)); }, coloured(100)}},
+      {"cifar100-coarse",
+       {[](const Options& o, bool train) {
+          return held(data::load_cifar100(o.data_path, train, data::CifarLabels::coarse));
+        },
+        coloured(20)}},
+      {"imagefolder", {open_folders, {}}},
+  };
+  return sets.at(options.dataset);
 }
 
-data::AutoAugmentKind auto_augment(const Options& options) {
-  if (options.auto_augment == "imagenet") return data::AutoAugmentKind::imagenet;
-  if (options.auto_augment == "cifar10") return data::AutoAugmentKind::cifar10;
-  if (options.auto_augment == "ra") return data::AutoAugmentKind::ra;
-  if (options.auto_augment == "ta_wide") return data::AutoAugmentKind::ta_wide;
-  return data::AutoAugmentKind::none;
+data::Interpolation interpolation_of(const Options& options) {
+  using data::Interpolation;
+  static const std::map<std::string, Interpolation> kinds = {
+      {"nearest", Interpolation::nearest}, {"bilinear", Interpolation::bilinear}, {"bicubic", Interpolation::bicubic}};
+  return kinds.at(options.interpolation);
 }
 
-data::Preparation train_preparation(const Options& options) {
-  const data::TrainPresetOptions preset{.crop_size = options.train_crop_size,
-                                        .interpolation = interpolation(options),
-                                        .auto_augment = auto_augment(options),
-                                        .random_erase = options.random_erase};
-  if (options.transforms == "mnist") return data::mnist_preset();
-  if (options.transforms == "cifar") return data::cifar_train_preset(preset);
-  if (options.transforms == "imagenet") return data::imagenet_train_preset(preset);
-  return data::to_tensor_preset();
+data::AutoAugmentKind auto_augment_of(const Options& options) {
+  using Kind = data::AutoAugmentKind;
+  static const std::map<std::string, Kind> kinds = {{"none", Kind::none},
+                                                    {"imagenet", Kind::imagenet},
+                                                    {"cifar10", Kind::cifar10},
+                                                    {"ra", Kind::ra},
+                                                    {"ta_wide", Kind::ta_wide}};
+  return kinds.at(options.auto_augment);
 }
 
-data::Preparation test_preparation(const Options& options) {
-  if (options.transforms == "mnist") return data::mnist_preset();
-  if (options.transforms == "cifar") return data::cifar_eval_preset();
-  if (options.transforms == "imagenet")
-    return data::imagenet_eval_preset({.resize_size = options.val_resize_size,
-                                       .crop_size = options.val_crop_size,
-                                       .interpolation = interpolation(options)});
-  return data::to_tensor_preset();
+data::TrainPresetOptions train_preset(const Options& options) {
+  return {.crop_size = options.train_crop_size,
+          .interpolation = interpolation_of(options),
+          .auto_augment = auto_augment_of(options),
+          .random_erase = options.random_erase};
+}
+
+data::EvalPresetOptions eval_preset(const Options& options) {
+  return {.resize_size = options.val_resize_size,
+          .crop_size = options.val_crop_size,
+          .interpolation = interpolation_of(options)};
+}
+
+// How pictures are prepared, by the name of the transforms.
+struct NamedTransforms {
+  data::Preparation (*train)(const Options& options);
+  data::Preparation (*test)(const Options& options);
+};
+
+const NamedTransforms& transforms_of(const Options& options) {
+  constexpr auto kPlain = [](const Options&) { return data::to_tensor_preset(); };
+  constexpr auto kMnist = [](const Options&) { return data::mnist_preset(); };
+  static const std::map<std::string, NamedTransforms> all = {
+      {"none", {kPlain, kPlain}},
+      {"mnist", {kMnist, kMnist}},
+      {"cifar",
+       {[](const Options& o) { return data::cifar_train_preset(train_preset(o)); },
+        [](const Options&) { return data::cifar_eval_preset(); }}},
+      {"imagenet",
+       {[](const Options& o) { return data::imagenet_train_preset(train_preset(o)); },
+        [](const Options& o) { return data::imagenet_eval_preset(eval_preset(o)); }}},
+  };
+  return all.at(options.transforms);
 }
 
 std::shared_ptr<const data::PictureBatches> batches(PictureSet set, data::Preparation preparation,
                                                     const Options& options) {
   preparation.batch.seed = std::uint64_t(options.seed);
   return std::make_shared<data::PictureBatches>(std::move(set), std::move(preparation.transforms), preparation.batch);
+}
+
+std::shared_ptr<const data::PictureBatches> train_batches(const Options& options) {
+  PictureSet set = set_of(options).open(options, true);
+  return batches(std::move(set), transforms_of(options).train(options), options);
+}
+
+std::shared_ptr<const data::PictureBatches> test_batches(const Options& options) {
+  PictureSet set = set_of(options).open(options, false);
+  return batches(std::move(set), transforms_of(options).test(options), options);
 }
 
 // The first picture tells what all must be like.
@@ -104,12 +159,8 @@ models::ImageTask task_of(const data::PictureBatches& batches) {
 
 // Of the sets whose pictures are known without reading them.
 models::ImageTask known_task(const Options& options) {
-  const bool cifar = options.dataset.starts_with("cifar");
-  models::ImageTask task{.channels = cifar ? 3 : 1, .height = cifar ? 32 : 28, .classes = 10};
-  if (options.dataset == "cifar100") task.classes = 100;
-  if (options.dataset == "cifar100-coarse") task.classes = 20;
-  if (options.transforms == "imagenet") task.height = options.train_crop_size;
-  task.width = task.height;
+  models::ImageTask task = set_of(options).task;
+  if (options.transforms == "imagenet") task.height = task.width = options.train_crop_size;
   return task;
 }
 
@@ -134,13 +185,13 @@ void check_together(const data::PictureBatches& train, const data::PictureBatche
 
 Input make_input(const Options& options) {
   if (!reads_data(options) && options.dataset != "imagefolder") return {.task = known_task(options)};
-  const auto train = batches(open_set(options, true), train_preparation(options), options);
+  const auto train = train_batches(options);
   Input input{.train = train,
               .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha),
               .task = task_of(*train),
               .train_set = train->set().fingerprint()};
   if (!options.eval || !reads_data(options)) return input;
-  const auto test = batches(open_set(options, false), test_preparation(options), options);
+  const auto test = test_batches(options);
   check_together(*train, *test, options);
   input.test = test;
   input.test_set = test->set().fingerprint();

@@ -2,17 +2,27 @@
 
 // The training loop.
 
+#include <memory>
+#include <optional>
+
 #include "lockstep/comm/world.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/input.h"
+#include "lockstep/train/meter.h"
+#include "lockstep/train/observer.h"
 #include "lockstep/train/recipe.h"
-#include "lockstep/train/report.h"
 #include "lockstep/train/shard_source.h"
+#include "lockstep/train/train_batches.h"
 
 namespace lockstep::train {
 
-/// One run of `lockstep train` on one rank. Collective: all ranks make one with the same
-/// options and call run() once.
+/// One run of `lockstep train` on one rank: what it is made of, each part made from the options by its own function,
+/// and the order in which they work. Collective: all ranks make one with the same options and call run() once.
+///
+/// What decides how training goes on (the best result of an evaluation, the position of a sampler) is state, as the
+/// weights are, and comes back after a restart only as that: its owner registers it between the engine and the
+/// optimizer, for the optimizer's constructor makes the state and, after a restart, finds the committed one there.
+/// A decision after an evaluation is one on all ranks, and commits the step that it belongs to anew.
 class Loop {
  public:
   /// Reads the data, makes the model and joins it into the group's shared state. UsageError
@@ -26,29 +36,24 @@ class Loop {
   using Model = std::shared_ptr<models::ImageModel>;
 
   void train_steps();
-  data::LoaderOptions loader_options() const;
-  data::BatchSource train_source() const;
-  void count_input_work();
-  void step(const data::Batch& batch);
-  void report_step(std::int64_t number, const StepPlace& place);
-  void report_train(std::int64_t step, const StepPlace& place);
-  void evaluate(std::int64_t step, const StepPlace& place);
-  void save_weights() const;
+  data::Batch next_batch();
+  void step(std::int64_t number, const data::Batch& batch);
+  void after_step(std::int64_t number);
+  void report(std::int64_t number, const StepPlace& place);
+  void evaluate(std::int64_t number, const StepPlace& place);
 
   const Options& options_;
   comm::Group& group_;
-  bool leader_;
-  std::unique_ptr<Report> report_;
   Input input_;
-  RunSize size_;
+  RunSize run_;
   Model model_;
   parallel::DistributedDataParallel<Model> ddp_;
+  // Other owners of state go here.
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<data::Loader> loader_;  ///< while training
-  TrainEvent since_last_event_;           ///< what the next train event will say
-  InputWork input_told_;                  ///< what earlier train events have said
-  double training_seconds_ = 0;
-  std::int64_t training_samples_ = 0;
+  Schedule schedule_;
+  std::unique_ptr<Observer> observers_;
+  std::optional<TrainBatches> batches_;  ///< while training
+  Meter meter_;
 };
 
 }  // namespace lockstep::train

@@ -3,7 +3,7 @@
 // The flags of `lockstep train`, parsed and checked. Without libtorch, so that the command
 // reports a wrong flag once, in milliseconds, before any worker starts; the workers parse
 // the same arguments again. What depends on the world or on the data is checked by
-// plan_batch() in batch_plan.h. Pure functions, thread-safe.
+// plan_batch() in batch_plan.h. Pure functions, thread-safe. The rows of the flags: options_table.h.
 
 #include <cstdint>
 #include <optional>
@@ -88,5 +88,9 @@ struct Parsed {
 /// Throws UsageError for the first thing that is wrong: one line with the flag, the value
 /// found and what would be right.
 Parsed parse_options(int argc, const char* const* argv);
+
+/// What config.json says of a run's options: a JSON object, the flags' names with underscores, values as given or by
+/// default (null: there is none). Where and by how many processes the run takes place is left out.
+std::string options_json(Options options);
 
 }  // namespace lockstep::train

@@ -2,6 +2,8 @@
 
 // What a run is made of, by the names in its options.
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "lockstep/models/image_model.h"
@@ -19,5 +21,11 @@ bool has_convolutions(const models::ImageModel& model);
 
 /// The optimizer of options.opt, attached to `target` (collective).
 std::unique_ptr<optim::Optimizer> make_optimizer(const Options& options, optim::Target& target);
+
+/// The learning rate of each step (from 1). A pure function, so that a restart in the middle finds the same.
+using Schedule = std::function<double(std::int64_t step)>;
+
+/// options.lr, in every step.
+Schedule make_schedule(const Options& options);
 
 }  // namespace lockstep::train

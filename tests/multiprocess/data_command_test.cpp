@@ -59,7 +59,7 @@ TEST(DataUsage, RefusesWithOneLine) {
   expect_refused({"inspect"}, "one folder or file expected, 0 given");
   expect_refused({"inspect", "a", "--quik"}, "unknown option '--quik': did you mean '--quick'?");
   expect_refused({"inspect", "a", "--quick=yes"}, "--quick takes no value");
-  expect_refused({"inspect", "a", "--threads", "0"}, "--threads '0': an integer from 1 to 1024 expected");
+  expect_refused({"inspect", "a", "--threads", "0"}, "--threads '0': out of range; wanted an integer from 1 to 1024");
   expect_refused({"inspect", "no-such-folder"}, "'no-such-folder': No such file or directory");
   expect_refused({"fetch"}, "one data set expected (mnist, fashion-mnist, cifar10, cifar100), 0 given");
   expect_refused({"fetch", "minst"}, "did you mean 'mnist'?");
@@ -69,7 +69,8 @@ TEST(DataUsage, RefusesWithOneLine) {
   expect_refused({"fetch", "mnist", "--mirror", "http://here/\r\nX: y"}, "mirror 'http://here/\\r\\nX: y': ");
   expect_refused({"inspect", "no\nfolder\x1b[2J"}, "'no\\nfolder\\x1b[2J': No such file or directory");
   expect_refused({"fetch", "mni\nst"}, "unknown data set 'mni\\nst'");
-  expect_refused({"fetch", "mnist", "--timeout", "soon"}, "--timeout 'soon': an integer from 1 to 86400 expected");
+  expect_refused({"fetch", "mnist", "--timeout", "soon"},
+                 "--timeout 'soon': not an integer; wanted an integer from 1 to 86400");
 }
 
 TEST(DataInspect, ItsExitCodeTellsWhetherAllIsWhole) {

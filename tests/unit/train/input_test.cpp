@@ -124,6 +124,24 @@ TEST(Input, IsNotReadForARunWithoutSteps) {
   EXPECT_EQ(make_input({.dataset = "mnist", .data_path = "/nowhere", .max_steps = 0}).task, ImageTask());
 }
 
+TEST_F(FolderInput, EveryInterpolationIsKnown) {
+  Options options = this->options("imagenet");
+  options.train_crop_size = 32;
+  for (const std::string& name : interpolation_names()) {
+    options.interpolation = name;
+    EXPECT_EQ(make_input(options).task.height, 32) << name;
+  }
+}
+
+TEST(Input, EveryNameIsKnown) {
+  for (const std::string& set : dataset_names()) {
+    if (set == "imagefolder") continue;  // what its pictures are is not known before they are read
+    const Input input = make_input({.dataset = set, .data_path = "/nowhere", .max_steps = 0});
+    EXPECT_EQ(input.task.channels, set.starts_with("cifar") ? 3 : 1) << set;
+    EXPECT_EQ(input.task.classes, set == "cifar100" ? 100 : set == "cifar100-coarse" ? 20 : 10) << set;
+  }
+}
+
 TEST(Input, SetsByName) {
   const Input digits = make_input({.dataset = "digits", .transforms = "none"});
   EXPECT_EQ(digits.train->size(), 60000);

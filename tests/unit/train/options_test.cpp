@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "lockstep/base/error.h"
@@ -205,6 +206,62 @@ TEST(Options, TheListOfFlagsIsFrozen) {
   for (std::sregex_iterator match(help.begin(), help.end(), flag_line), end; match != end; ++match)
     found.push_back((*match)[1]);
   EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(frozen)) << help;
+}
+
+// What config.json has always said: a key that goes, or changes its name or type, breaks those who read it.
+TEST(Options, TheRecordIsFrozen) {
+  const nlohmann::json expected = {{"model", "convnet"},
+                                   {"dataset", "digits"},
+                                   {"data_path", ""},
+                                   {"index_cache", ""},
+                                   {"transforms", "none"},
+                                   {"train_crop_size", 224},
+                                   {"val_resize_size", 256},
+                                   {"val_crop_size", 224},
+                                   {"interpolation", "bilinear"},
+                                   {"auto_augment", "none"},
+                                   {"random_erase", 0.0},
+                                   {"mixup_alpha", 0.0},
+                                   {"cutmix_alpha", 0.0},
+                                   {"cache_images", 0},
+                                   {"workers", 1},
+                                   {"epochs", nullptr},
+                                   {"max_steps", nullptr},
+                                   {"batch_size", nullptr},
+                                   {"global_batch_size", nullptr},
+                                   {"logical_shards", nullptr},
+                                   {"opt", "sgd"},
+                                   {"lr", 0.001},
+                                   {"momentum", 0.0},
+                                   {"weight_decay", 0.0},
+                                   {"seed", 0},
+                                   {"weights", ""},
+                                   {"save_weights", ""},
+                                   {"amp", "none"},
+                                   {"channels_last", false},
+                                   {"threads", 1},
+                                   {"bind_to", "none"},
+                                   {"timeout", 300.0},
+                                   {"print_freq", 100},
+                                   {"eval", true}};
+  EXPECT_EQ(nlohmann::json::parse(options_json(options({}))), expected);
+  const auto given = nlohmann::json::parse(options_json(options(
+      {"-n", "2", "--opt", "sgd_nesterov", "--epochs", "3", "--no-eval", "--channels-last", "--save-weights", "w"})));
+  EXPECT_EQ(given.at("momentum"), 0.9) << "what follows from other flags";
+  EXPECT_EQ(given.at("epochs"), 3);
+  EXPECT_EQ(given.at("eval"), false);
+  EXPECT_EQ(given.at("channels_last"), true);
+  EXPECT_EQ(given.at("save_weights"), "w");
+  EXPECT_EQ(given.size(), expected.size());
+}
+
+TEST(Options, DefaultsAreInTheHelp) {
+  const std::string help = parse({"--help"}).text;
+  for (const char* line : {"Learning rate [0.001]\n", "resnet18_cifar [convnet]\n", "Passes over the data [1]\n",
+                           "Samples per process and step [100]\n", "[batch size x processes]\n",
+                           "none|mnist|cifar|imagenet [what suits the data set]\n", "For SGD [0; sgd_nesterov: 0.9]\n",
+                           "or for a batch [300]\n", "Write configuration and metrics here\n", "Do not evaluate\n"})
+    EXPECT_THAT(help, HasSubstr(line));
 }
 
 TEST(Options, TransformsFollowTheDataSet) {

@@ -81,6 +81,11 @@ TEST(Recipe, EveryOptimizerTakesItsOptions) {
   }
 }
 
+TEST(Recipe, TheRateIsTheSameInEveryStep) {
+  const Schedule schedule = make_schedule({.lr = 0.25});
+  for (const std::int64_t step : {1, 2, 1'000'000}) EXPECT_EQ(schedule(step), 0.25);
+}
+
 TEST(Recipe, SaysWhetherAModelHasConvolutions) {
   EXPECT_TRUE(has_convolutions(*make_model({.model = "convnet"})));
   EXPECT_FALSE(has_convolutions(*make_model({.model = "mlp"})));

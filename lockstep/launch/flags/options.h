@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/flags/parse.h"
 #include "lockstep/launch/plan.h"
 
 namespace lockstep::launch {
@@ -50,12 +51,10 @@ struct Machine {
   std::string python;                                   ///< the Python that runs scripts; empty: there is none
 };
 
-/// Returns a variable's value, or null when it is not set.
-using GetEnv = std::function<const char*(const char*)>;
-
-/// Reads what stands after `lockstep run`. Options end at the first word that is none, or at "--".
-/// Pure. Throws UsageError, naming the flag or the variable and its value.
-Options parse_options(Dialect dialect, const std::vector<std::string>& arguments, const GetEnv& get);
+/// Reads what stands after `lockstep run`. Options end at the first word that is none, or at "--"; where --help is
+/// among them, Options::help says so and nothing else is read. Pure. Throws UsageError, naming the flag or the
+/// variable and its value.
+Options parse_options(Dialect dialect, const std::vector<std::string>& arguments, const flags::GetEnv& get);
 
 /// The plan that the flags ask for on this machine. Pure. Throws UsageError for what cannot be
 /// done here: several nodes, other rendezvous backends, GPUs that are not there.

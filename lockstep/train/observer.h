@@ -1,15 +1,12 @@
 #pragma once
 
-// What a run says of itself: the events of metrics.jsonl (docs/design/metrics.md), in terms
-// of training. Only rank 0 reports.
+// Who is told of a run, and what: in terms of training. Only rank 0 tells anybody (observers.h).
 
-#include <memory>
+#include <cstdint>
 #include <string>
 
-#include "lockstep/rendezvous/environment.h"
 #include "lockstep/train/batch_plan.h"
 #include "lockstep/train/evaluation.h"
-#include "lockstep/train/options.h"
 
 namespace lockstep::train {
 
@@ -27,6 +24,19 @@ struct InputWork {
   double decode = 0;   ///< of these, reading and decoding files
 };
 
+/// What is known before the first step.
+struct RunSize {
+  int world_size = 1;
+  BatchPlan plan;
+  std::int64_t total_steps = 0;
+  std::int64_t train_samples = 0;
+  std::int64_t epoch_steps = 0;  ///< steps that a pass over the training set takes; 0: it is not read
+  bool convolutions = false;     ///< the model has some, so its pictures may be channels-last
+  std::string page_size;         ///< of the shared state, as the kernel granted it
+  int restart_count = 0;         ///< how often the job was started before
+  std::int64_t first_step = 1;   ///< later than 1 when the state of an earlier start was taken over
+};
+
 struct TrainEvent {
   std::int64_t step = 0;
   std::int64_t epoch = 1;  ///< from 1, as the step
@@ -39,38 +49,31 @@ struct TrainEvent {
   std::string stores;  ///< how rank 0's slice was written: "plain" or "streaming"; empty: not by this process
 };
 
-struct RunSize {
-  int world_size = 1;
-  BatchPlan plan;
-  std::int64_t total_steps = 0;
-  std::int64_t train_samples = 0;
-  bool convolutions = false;    ///< the model has some, so its pictures may be channels-last
-  std::string page_size;        ///< of the shared state, as the kernel granted it
-  int restart_count = 0;        ///< how often the job was started before
-  std::int64_t first_step = 1;  ///< later than 1 when the state of an earlier start was taken over
+struct EvalEvent {
+  std::int64_t step = 0;   ///< updates done so far
+  std::int64_t epoch = 1;  ///< from 1
+  Evaluation evaluation;
 };
 
 struct RunEnd {
   std::int64_t steps = 0;          ///< of the whole run, whatever its starts were
   std::int64_t attempt_steps = 0;  ///< of these, since this start; what follows is of them
   std::int64_t samples = 0;
-  double seconds = 0;           ///< since Report::start()
+  double seconds = 0;           ///< since Observer::started()
   double training_seconds = 0;  ///< the part spent in steps
   std::string weights_hash;
 };
 
-class Report {
+/// Is told what happens, when it has happened; whoever is not interested in something leaves it out. What it throws
+/// ends the run. An observer only looks on: what decides how training goes on must be the same on all ranks, and has no
+/// place here (loop.h).
+class Observer {
  public:
-  virtual ~Report() = default;
-  virtual void start(const RunSize& size) = 0;
-  virtual void train(const TrainEvent& event) = 0;
-  virtual void eval(std::int64_t epoch, std::int64_t step, const Evaluation& evaluation) = 0;
-  virtual void done(const RunEnd& end) = 0;
+  virtual ~Observer() = default;
+  virtual void started(const RunSize& run) {}
+  virtual void trained(const TrainEvent& event) {}
+  virtual void evaluated(const EvalEvent& event) {}
+  virtual void finished(const RunEnd& end) {}
 };
-
-/// The report of rank 0: terminal, and the files of options.output_dir when there is one, which is this process's
-/// while the report lives (metrics/run_directory.h); those of an earlier start of the same job are continued.
-/// UsageError when the directory cannot be used. Other ranks' report says nothing.
-std::unique_ptr<Report> make_report(const Options& options, const rendezvous::Place& place);
 
 }  // namespace lockstep::train

@@ -1,61 +1,15 @@
-#include "lockstep/launch/options.h"
+#include "lockstep/launch/flags/options.h"
 
-#include <algorithm>
 #include <cstdlib>
-#include <set>
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/text.h"
-#include "lockstep/launch/flags.h"
+#include "lockstep/launch/flags/flags.h"
 #include "lockstep/launch/machine/machine.h"
 
 namespace lockstep::launch {
 namespace {
-
-const Flag& find_flag(const std::vector<Flag>& flags, const std::string& name) {
-  std::vector<std::string> names;
-  for (const Flag& flag : flags) {
-    if (std::ranges::find(flag.names, name) != flag.names.end()) return flag;
-    names.insert(names.end(), flag.names.begin(), flag.names.end());
-  }
-  throw UsageError("run: " + base::unknown_name("option", name, names));
-}
-
-// What one word of the command line says: "--grace_period=3", "-n2", "--standalone".
-struct Word {
-  std::string name;
-  std::string value;
-  bool has_value = false;
-};
-
-Word take_apart(const std::string& word) {
-  if (!word.starts_with("--"))  // a short option's value may follow it directly
-    return {word.substr(0, 2), word.substr(std::min<std::size_t>(2, word.size())), word.size() > 2};
-  const std::size_t equals = std::min(word.find('='), word.size());
-  Word parts{word.substr(0, equals), {}, equals < word.size()};
-  if (parts.has_value) parts.value = word.substr(equals + 1);
-  std::replace(parts.name.begin(), parts.name.end(), '_', '-');
-  return parts;
-}
-
-std::string variable_of(const Flag& flag) {
-  std::string name = "PET_" + flag.names.back().substr(2);
-  for (char& c : name) c = c == '-' ? '_' : char(std::toupper(static_cast<unsigned char>(c)));
-  return name;
-}
-
-void apply_environment(const std::vector<Flag>& flags, const std::set<std::string>& given, const GetEnv& get,
-                       Options& options) {
-  for (const Flag& flag : flags) {
-    const std::string variable = variable_of(flag);
-    const char* value = get(variable.c_str());
-    if (value == nullptr || given.contains(flag.names.back()) || flag.names.back() == "--help") continue;
-    // A switch says 0 or 1, as torchrun wants it; other flags have no use for an empty value.
-    if (flag.value.empty() ? number(variable, value, 0, 1) == 1 : *value != '\0') flag.apply(options, variable, value);
-  }
-}
 
 bool is_this_machine(const std::string& address, const Machine& machine) {
   return address == "localhost" || address == machine.host || (machine.has_address && machine.has_address(address));
@@ -63,22 +17,22 @@ bool is_this_machine(const std::string& address, const Machine& machine) {
 
 void require_this_machine(const std::string& flag, const std::string& address, const Machine& machine) {
   if (!is_this_machine(address, machine))
-    throw UsageError("run: " + flag + " " + address + " is not this machine (localhost, 127.0.0.1, " + machine.host +
+    throw UsageError(flag + " " + address + " is not this machine (localhost, 127.0.0.1, " + machine.host +
                      "); several nodes: not yet");
 }
 
 int worker_count(const std::string& text, const Machine& machine) {
-  const std::string flag = "--nproc-per-node";
-  if (text == "xpu") throw UsageError("run: " + flag + " xpu: not yet; give a number");
-  if (text == "gpu" && machine.gpus == 0) throw UsageError("run: " + flag + " gpu: this machine shows no NVIDIA GPU");
+  const std::string flag = "run: --nproc-per-node";
+  if (text == "xpu") throw UsageError(flag + " xpu: not yet; give a number");
+  if (text == "gpu" && machine.gpus == 0) throw UsageError(flag + " gpu: this machine shows no NVIDIA GPU");
   int count = 0;
   if (text == "gpu" || (text == "auto" && machine.gpus > 0))
     count = machine.gpus;
   else if (text == "cpu" || text == "auto")
     count = machine.cores;
   else if (text.find_first_not_of("0123456789") != std::string::npos)
-    throw UsageError("run: " + flag + " '" + text + "' is not a number from 1 to " +
-                     std::to_string(base::kMaxLocalRanks) + ", nor auto, cpu or gpu");
+    throw UsageError(flag + " '" + text + "' is not a number from 1 to " + std::to_string(base::kMaxLocalRanks) +
+                     ", nor auto, cpu or gpu");
   else
     count = number(flag, text, 1, base::kMaxLocalRanks);
   return number(flag, std::to_string(count), 1, base::kMaxLocalRanks);
@@ -87,7 +41,7 @@ int worker_count(const std::string& text, const Machine& machine) {
 // MASTER_ADDR and MASTER_PORT, and the run's id, by torchrun's rules for each backend.
 void settle_rendezvous(const Options& options, const Machine& machine, Plan& plan) {
   plan.master_addr = "127.0.0.1";
-  if (!options.master_addr.empty()) require_this_machine("--master-addr", options.master_addr, machine);
+  if (!options.master_addr.empty()) require_this_machine("run: --master-addr", options.master_addr, machine);
   if (options.standalone) {
     plan.master_addr = options.local_addr.empty() ? "localhost" : options.local_addr;
     return;  // a fresh id and a free port
@@ -95,9 +49,9 @@ void settle_rendezvous(const Options& options, const Machine& machine, Plan& pla
   plan.run_id = options.rdzv_id;
   const std::size_t colon = options.rdzv_endpoint.rfind(':');
   const std::string host = options.rdzv_endpoint.substr(0, colon);
-  const int port =
-      colon == std::string::npos ? 0 : number("--rdzv-endpoint", options.rdzv_endpoint.substr(colon + 1), 0, 65'535);
-  if (!options.rdzv_endpoint.empty()) require_this_machine("--rdzv-endpoint", host, machine);
+  const std::string port_text = colon == std::string::npos ? "0" : options.rdzv_endpoint.substr(colon + 1);
+  const int port = number("run: --rdzv-endpoint", port_text, 0, 65'535);
+  if (!options.rdzv_endpoint.empty()) require_this_machine("run: --rdzv-endpoint", host, machine);
   if (options.rdzv_backend == "c10d") {
     // The endpoint is the agents' meeting place; the workers get a port of their own.
     plan.master_addr = options.local_addr.empty() ? "localhost" : options.local_addr;
@@ -120,30 +74,13 @@ Start start_of(const Options& options) {
 
 }  // namespace
 
-Options parse_options(Dialect dialect, const std::vector<std::string>& arguments, const GetEnv& get) {
-  const std::vector<Flag> flags = flags_of(dialect);
+Options parse_options(Dialect dialect, const std::vector<std::string>& arguments, const flags::GetEnv& get) {
   Options options;
-  std::set<std::string> given;
-  auto at = arguments.begin();
-  for (; at != arguments.end() && at->size() > 1 && at->front() == '-'; ++at) {
-    if (*at == "--") {
-      ++at;
-      break;
-    }
-    Word word = take_apart(*at);
-    const Flag& flag = find_flag(flags, word.name);
-    if (flag.value.empty() && word.has_value) throw UsageError("run: " + word.name + " takes no value: " + *at);
-    if (!flag.value.empty() && !word.has_value) {
-      if (++at == arguments.end()) throw UsageError("run: " + word.name + " needs a value: " + flag.value);
-      word.value = *at;
-    }
-    flag.apply(options, word.name, word.value);
-    given.insert(flag.names.back());
-    if (options.help) return options;
-  }
-  apply_environment(flags, given, get, options);
+  const flags::Parsed parsed = flags::parse(table_of(dialect, options), arguments, get);
+  options.help = !parsed.text.empty();
+  if (options.help) return options;
   if (const char* prefix = get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")) options.plan.logs.prefix_template = prefix;
-  options.typed.assign(at, arguments.end());
+  options.typed = parsed.operands;
   if (!options.typed.empty() && options.typed.front().empty()) throw UsageError("run: the program's name is empty");
   if (options.typed.empty()) throw UsageError("run: no program given: lockstep run [options] program [arguments]");
   return options;
@@ -191,20 +128,8 @@ Machine this_machine() {
 }
 
 std::string help(Dialect dialect) {
-  const std::string command = dialect == Dialect::run ? "run" : "launch";
-  std::string text = "usage: lockstep " + command +
-                     " [options] program [arguments]\n\n"
-                     "Runs the program as the workers of one job on this machine, in torchrun's environment.\n"
-                     "A program whose name ends in .py is run by the python3 in PATH.\n\noptions:\n";
-  for (const Flag& flag : flags_of(dialect)) {
-    std::string names = "  " + base::join(flag.names) + (flag.value.empty() ? "" : " " + flag.value);
-    names.resize(std::max<std::size_t>(names.size() + 2, 32), ' ');
-    text += names + flag.help + "\n";
-  }
-  return text +
-         "\nEach option is read from the environment too: PET_MAX_RESTARTS=3; the command line wins.\n"
-         "The exit code is that of the first failure, 128 + n for signal n, 126 or 127 when the\n"
-         "program cannot be executed, 2 for wrong use.\n";
+  Options options;
+  return flags::help(table_of(dialect, options));
 }
 
 }  // namespace lockstep::launch

@@ -1,4 +1,4 @@
-#include "lockstep/launch/options.h"
+#include "lockstep/launch/flags/options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/launch/flags.h"
+#include "lockstep/launch/flags/flags.h"
 
 namespace lockstep::launch {
 namespace {
@@ -15,6 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "[::1]"; }
 
@@ -186,10 +187,27 @@ TEST(RunOptions, WrongWordsNameTheNearestFlag) {
 }
 
 TEST(RunOptions, HelpNamesEveryFlag) {
-  for (const Dialect dialect : {Dialect::run, Dialect::launch})
-    for (const Flag& flag : flags_of(dialect))
-      for (const std::string& name : flag.names) EXPECT_THAT(help(dialect), HasSubstr(name));
+  for (const Dialect dialect : {Dialect::run, Dialect::launch}) {
+    Options options;
+    for (const std::string& name : flags::names_of(table_of(dialect, options)))
+      EXPECT_THAT(help(dialect), HasSubstr(name));
+  }
+  EXPECT_THAT(help(Dialect::run), Not(HasSubstr("--use-env")));
   EXPECT_TRUE(parse({"-n", "2", "--help", "--nonsense"}).help);
+}
+
+TEST(RunOptions, TheCommandLineWinsOverTheEnvironmentOfItsOpposite) {
+  const Variables variables{{"PET_USE_ENV", "1"}};
+  EXPECT_TRUE(parse({"x"}, variables, Dialect::launch).use_env);
+  EXPECT_FALSE(parse({"--no-use-env", "x"}, variables, Dialect::launch).use_env);
+}
+
+TEST(RunOptions, WhatTheCommandLineGivesIsNotLookedForInTheEnvironment) {
+  EXPECT_EQ(plan_of({"--max-restarts", "3"}, kMachine, {{"PET_MAX_RESTARTS", "many"}}).max_restarts, 3);
+}
+
+TEST(RunOptions, TheLastOfSeveralCountsAsUnderTorchrun) {
+  EXPECT_EQ(plan_of({"-n", "2", "--nproc-per-node", "3"}).workers, 3);
 }
 
 TEST(Signals, ByName) {

@@ -1,0 +1,165 @@
+#include "lockstep/flags/parse.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::flags {
+namespace {
+
+// A value that somebody gave a flag, who calls it `name`; not read yet.
+struct Setting {
+  const Flag* flag;
+  std::string name;
+  std::string value;
+};
+
+// A command line, taken apart.
+struct Line {
+  std::string text;
+  std::vector<Setting> settings;
+  std::vector<std::string> operands;
+};
+
+// One word of it: "--grace_period=3", "-n2", "--standalone".
+struct Word {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+bool is_flag(const std::string& word) { return word.size() > 1 && word.front() == '-'; }
+
+bool is_switch(const Flag& flag) { return flag.value.word.empty(); }
+
+Word take_apart(const std::string& word) {
+  if (!word.starts_with("--"))  // a short flag's value may follow it directly
+    return {word.substr(0, 2), word.size() > 2 ? std::optional(word.substr(2)) : std::nullopt};
+  const std::size_t equals = std::min(word.find('='), word.size());
+  Word parts{word.substr(0, equals), {}};
+  std::replace(parts.name.begin(), parts.name.end(), '_', '-');
+  if (equals < word.size()) parts.value = word.substr(equals + 1);
+  return parts;
+}
+
+bool goes_by(const Flag& flag, const std::string& name) {
+  return name == name_of(flag) || (name.size() == 2 && flag.names.starts_with(name + ","));
+}
+
+const Flag& find_flag(const Table& table, const Word& word, const std::string& typed) {
+  for (const Group& group : table.groups)
+    for (const Flag& flag : group.flags)
+      if (goes_by(flag, word.name)) return flag;
+  const std::string wrong = typed.starts_with("--") ? word.name : typed.substr(0, typed.find('='));
+  throw UsageError(table.unknown(wrong, names_of(table)));
+}
+
+void refuse_value(const std::string& name, const Word& word) {
+  if (word.value) throw UsageError(name + " takes no value, found '" + *word.value + "'");
+}
+
+// What the word asks for instead of a run; "": nothing.
+std::string text_asked_for(const Table& table, const Word& word) {
+  const bool help_asked = word.name == "-h" || word.name == "--help";
+  const bool version_asked = word.name == "--version" && !table.version.empty();
+  if (help_asked || version_asked) refuse_value(word.name, word);
+  return help_asked ? help(table) : version_asked ? table.version : "";
+}
+
+// The value of a flag whose word is `word`; when it has none of its own, the next word is it, and `at` moves there.
+std::string value_of(const Flag& flag, const Word& word, std::vector<std::string>::const_iterator& at,
+                     const std::vector<std::string>::const_iterator& end) {
+  const std::string name = name_of(flag);
+  if (is_switch(flag)) {
+    refuse_value(name, word);
+    return "";
+  }
+  if (word.value) return *word.value;
+  if (at + 1 == end || (at + 1)->starts_with("--"))
+    throw UsageError(name + " needs a value (" + name + " " + flag.value.word + ")");
+  return *++at;
+}
+
+Line read_line(const Table& table, const std::vector<std::string>& words) {
+  Line line;
+  for (auto at = words.begin(); at != words.end(); ++at) {
+    const bool ends_flags = *at == "--" && table.operands != Operands::none;
+    if (ends_flags || (!is_flag(*at) && table.operands == Operands::program)) {
+      line.operands.insert(line.operands.end(), at + (ends_flags ? 1 : 0), words.end());
+      break;
+    }
+    if (!is_flag(*at)) {
+      line.operands.push_back(*at);
+      continue;
+    }
+    const Word word = take_apart(*at);
+    if (const std::string text = text_asked_for(table, word); !text.empty()) return {.text = text};
+    const Flag& flag = find_flag(table, word, *at);
+    line.settings.push_back({&flag, name_of(flag), value_of(flag, word, at, words.end())});
+  }
+  return line;
+}
+
+std::string variable_of(const Table& table, const Flag& flag) {
+  std::string name = table.variables + name_of(flag).substr(2);
+  for (char& c : name) c = c == '-' ? '_' : char(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// Whether a variable sets its flag.
+bool says_something(const Flag& flag, const std::string& variable, const std::string& value) {
+  if (!is_switch(flag)) return !value.empty();
+  if (value != "0" && value != "1") throw UsageError(variable + " '" + value + "': a switch is 0 or 1");
+  return value == "1";
+}
+
+std::vector<Setting> read_environment(const Table& table, const Line& line, const GetEnv& get) {
+  std::vector<Setting> settings;
+  if (table.variables.empty()) return settings;
+  for (const Group& group : table.groups)
+    for (const Flag& flag : group.flags) {
+      const std::string variable = variable_of(table, flag);
+      const char* value = get(variable.c_str());
+      if (value == nullptr || std::ranges::find(line.settings, &flag, &Setting::flag) != line.settings.end()) continue;
+      if (says_something(flag, variable, value)) settings.push_back({&flag, variable, is_switch(flag) ? "" : value});
+    }
+  return settings;
+}
+
+void apply(const std::vector<Setting>& settings, Source source, Parsed& parsed) {
+  for (const Setting& setting : settings) {
+    setting.flag->value.read(setting.name, setting.value);
+    parsed.sources[name_of(*setting.flag)].push_back(source);
+  }
+}
+
+void check_line(const Table& table, const Parsed& parsed) {
+  for (const auto& [name, sources] : parsed.sources)
+    if (!table.repeats && sources.size() > 1)
+      throw UsageError(name + " is given " + std::to_string(sources.size()) + " times");
+  if (table.operands == Operands::none && !parsed.operands.empty())
+    throw UsageError("unexpected argument '" + parsed.operands.front() + "': every value follows a flag");
+}
+
+}  // namespace
+
+Parsed parse(const Table& table, const std::vector<std::string>& words, const GetEnv& get) {
+  Parsed parsed;
+  for (const Group& group : table.groups)
+    for (const Flag& flag : group.flags) parsed.sources[name_of(flag)];
+  try {
+    const Line line = read_line(table, words);
+    parsed.text = line.text;
+    parsed.operands = line.operands;
+    if (!parsed.text.empty()) return parsed;
+    apply(read_environment(table, line, get), Source::environment, parsed);
+    apply(line.settings, Source::command_line, parsed);
+    check_line(table, parsed);
+  } catch (const UsageError& error) {
+    throw UsageError(table.prefix + error.what());
+  }
+  return parsed;
+}
+
+}  // namespace lockstep::flags

@@ -1,0 +1,79 @@
+#include "lockstep/flags/table.h"
+
+#include <algorithm>
+
+#include "lockstep/base/text.h"
+
+namespace lockstep::flags {
+namespace {
+
+constexpr std::size_t kColumn = 34;  // of the help's texts
+
+std::string line_of_help(const std::string& names, const std::string& text) {
+  std::string line = "  " + names;
+  line.resize(std::max(line.size() + 2, kColumn), ' ');
+  return line + text + "\n";
+}
+
+std::string line_of_help(const Flag& flag) {
+  const Value& value = flag.value;
+  std::string text = value.choices;
+  if (!text.empty() && !flag.help.empty()) text += ": ";
+  text += flag.help;
+  const std::string& otherwise = flag.otherwise.empty() ? value.initial : flag.otherwise;
+  if (!otherwise.empty()) text += (text.empty() ? "[" : " [") + otherwise + "]";
+  return line_of_help(flag.names + (value.word.empty() ? "" : " " + value.word), text);
+}
+
+std::string key_of(const Flag& flag) {
+  std::string key = name_of(flag).substr(flag.value.negated ? 5 : 2);  // "--no-" or "--"
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+}  // namespace
+
+std::string name_of(const Flag& flag) { return flag.names.substr(flag.names.find("--")); }
+
+Flag unrecorded(Flag flag) {
+  flag.value.json = nullptr;
+  return flag;
+}
+
+std::string unknown_option(const std::string& name, const std::vector<std::string>& names) {
+  return base::unknown_name("option", name, names);
+}
+
+std::vector<std::string> names_of(const Table& table) {
+  std::vector<std::string> names;
+  for (const Group& group : table.groups)
+    for (const Flag& flag : group.flags) {
+      const std::string name = name_of(flag);
+      if (flag.names.size() > name.size()) names.push_back(flag.names.substr(0, flag.names.find(',')));
+      names.push_back(name);
+    }
+  names.insert(names.end(), {"-h", "--help"});
+  if (!table.version.empty()) names.emplace_back("--version");
+  return names;
+}
+
+std::string help(const Table& table) {
+  std::string text = "usage: " + table.usage + "\n\n" + table.about + (table.about.empty() ? "" : "\n") + "Options:\n";
+  text += line_of_help("-h, --help", "Print this help and exit");
+  if (!table.version.empty()) text += line_of_help("--version", "Print the version and exit");
+  for (const Group& group : table.groups) {
+    if (!group.title.empty()) text += "\n" + group.title + ":\n";
+    for (const Flag& flag : group.flags) text += line_of_help(flag);
+  }
+  return text + (table.after.empty() ? "" : "\n") + table.after;
+}
+
+std::string json(const Table& table) {
+  std::string text;
+  for (const Group& group : table.groups)
+    for (const Flag& flag : group.flags)
+      if (flag.value.json) text += (text.empty() ? "\n  \"" : ",\n  \"") + key_of(flag) + "\": " + flag.value.json();
+  return "{" + text + "\n}\n";
+}
+
+}  // namespace lockstep::flags

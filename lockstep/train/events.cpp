@@ -1,0 +1,81 @@
+#include "lockstep/train/events.h"
+
+#include <torch/version.h>
+
+#include <chrono>
+#include <utility>
+
+namespace lockstep::train {
+namespace {
+
+using metrics::Kind;
+
+using Fields = std::vector<std::pair<std::string, metrics::Value>>;
+
+// No samples, no rate: 0 would be one.
+void add_rate(Fields& fields, std::int64_t samples, double seconds) {
+  if (samples > 0 && seconds > 0) fields.emplace_back("samples_per_second", double(samples) / seconds);
+}
+
+}  // namespace
+
+metrics::Event start_event(const Options& options, const RunSize& run) {
+  return {.kind = Kind::start,
+          .fields = {{"model", options.model},
+                     {"dataset", options.dataset},
+                     {"optimizer", options.opt},
+                     {"world_size", std::int64_t(run.world_size)},
+                     {"logical_shards", std::int64_t(run.plan.shards)},
+                     {"global_batch_size", run.plan.global_batch},
+                     {"amp", options.amp},
+                     {"channels_last", std::int64_t(options.channels_last)},
+                     {"threads", std::int64_t(options.threads)},
+                     {"seed", options.seed},
+                     {"steps", run.total_steps},
+                     {"train_samples", run.train_samples},
+                     {"page_size", run.page_size},
+                     {"restart_count", std::int64_t(run.restart_count)},
+                     {"first_step", run.first_step},
+                     {"lockstep_version", std::string(LOCKSTEP_VERSION)},
+                     {"torch_version", std::string(TORCH_VERSION)}}};
+}
+
+metrics::Event train_event(const TrainEvent& event) {
+  Fields fields{{"step", event.step}, {"epoch", event.epoch}, {"loss", event.loss}, {"lr", event.lr}};
+  add_rate(fields, event.samples, event.time.total());
+  if (event.samples > 0)
+    fields.insert(fields.end(), {{"data_seconds", event.time.data},
+                                 {"compute_seconds", event.time.compute},
+                                 {"step_seconds", event.time.step},
+                                 {"prepare_seconds", event.input.prepare},
+                                 {"decode_seconds", event.input.decode}});
+  if (!event.stores.empty()) fields.emplace_back("stores", event.stores);
+  return {.kind = Kind::train, .fields = std::move(fields)};
+}
+
+metrics::Event eval_event(const EvalEvent& event) {
+  return {.kind = Kind::eval,
+          .fields = {{"step", event.step},
+                     {"epoch", event.epoch},
+                     {"loss", event.evaluation.loss},
+                     {"top1", event.evaluation.top1},
+                     {"samples", event.evaluation.samples}}};
+}
+
+metrics::Event done_event(const RunEnd& end) {
+  Fields fields{{"seconds", end.seconds}, {"steps", end.steps}, {"attempt_steps", end.attempt_steps}};
+  add_rate(fields, end.samples, end.training_seconds);
+  fields.emplace_back("weights_hash", end.weights_hash);
+  return {.kind = Kind::done, .fields = std::move(fields)};
+}
+
+void EventObserver::tell(metrics::Event event) {
+  event.time = seconds_now();
+  write(event);
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace lockstep::train

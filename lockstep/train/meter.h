@@ -1,0 +1,46 @@
+#pragma once
+
+// How long the parts of a run's steps take.
+
+#include <chrono>
+#include <cstdint>
+
+#include "lockstep/train/observer.h"
+
+namespace lockstep::train {
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Adds the seconds of its scope to a counter.
+class Timed {
+ public:
+  explicit Timed(double& counter) : counter_(counter) {}
+  ~Timed() { counter_ += seconds_since(start_); }
+  Timed(const Timed&) = delete;
+
+ private:
+  double& counter_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// What this start of the job has done: since the last train event, and before it.
+struct Meter {
+  TimeSplit time;            ///< since the last train event
+  std::int64_t samples = 0;  ///< since then
+  double told_seconds = 0;   ///< what train events have told of
+  std::int64_t told_samples = 0;
+
+  /// Puts what was done into an event, and begins anew.
+  void tell(TrainEvent& event) {
+    event.time = time;
+    event.samples = samples;
+    told_seconds += time.total();
+    told_samples += samples;
+    time = {};
+    samples = 0;
+  }
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,50 @@
+#include "lockstep/train/observers.h"
+
+#include <exception>
+
+#include "lockstep/train/run_files.h"
+#include "lockstep/train/terminal.h"
+
+namespace lockstep::train {
+
+Observers::~Observers() {
+  while (!observers_.empty()) observers_.pop_back();
+}
+
+void Observers::started(const RunSize& run) {
+  tell([&](Observer& observer) { observer.started(run); });
+}
+
+void Observers::trained(const TrainEvent& event) {
+  tell([&](Observer& observer) { observer.trained(event); });
+}
+
+void Observers::evaluated(const EvalEvent& event) {
+  tell([&](Observer& observer) { observer.evaluated(event); });
+}
+
+void Observers::finished(const RunEnd& end) {
+  tell([&](Observer& observer) { observer.finished(end); });
+}
+
+void Observers::tell(const std::function<void(Observer&)>& one) {
+  std::exception_ptr first;
+  for (const std::unique_ptr<Observer>& observer : observers_) {
+    try {
+      one(*observer);
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+std::unique_ptr<Observer> make_observers(const Options& options, const rendezvous::Place& place) {
+  auto all = std::make_unique<Observers>();
+  if (place.rank != 0) return all;
+  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, place));
+  all->add(std::make_unique<Terminal>(options));
+  return all;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,73 @@
+#include "lockstep/train/options_checks.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+void settle_momentum(Options& options, const flags::Parsed& parsed) {
+  const bool nesterov = options.opt == "sgd_nesterov", given = parsed.given("--momentum");
+  if (given && !options.opt.starts_with("sgd"))
+    throw UsageError("--momentum has no meaning for --opt " + options.opt + ": it is for sgd and sgd_nesterov");
+  if (nesterov && !given) options.momentum = 0.9;
+  if (nesterov && options.momentum == 0)
+    throw UsageError("--momentum 0 with --opt sgd_nesterov: Nesterov's method needs a momentum above 0");
+}
+
+// Pictures of one channel and of three need other numbers.
+void settle_transforms(Options& options) {
+  const bool grey = options.dataset == "digits" || options.dataset.ends_with("mnist");
+  std::string& transforms = options.transforms;
+  if (transforms.empty()) transforms = grey ? "none" : options.dataset == "imagefolder" ? "imagenet" : "cifar";
+  if (grey ? transforms == "cifar" || transforms == "imagenet" : transforms == "mnist")
+    throw UsageError("--transforms " + transforms + " with --dataset " + options.dataset + ", whose pictures are " +
+                     (grey ? "grey: none or mnist" : "in colour: none, cifar or imagenet"));
+}
+
+void check_transforms(const Options& options, const flags::Parsed& parsed) {
+  const std::string& transforms = options.transforms;
+  const bool imagenet = transforms == "imagenet", cifar = transforms == "cifar";
+  const bool policy = options.auto_augment != "none";
+  const auto refuse_unless = [&](bool useful, const char* flag, const std::string& reason) {
+    if (!useful && parsed.given(flag)) throw UsageError(std::string(flag) + " has no meaning " + reason);
+  };
+  for (const char* flag : {"--train-crop-size", "--val-resize-size", "--val-crop-size"})
+    refuse_unless(imagenet, flag, "for --transforms " + transforms + ": it is for imagenet");
+  for (const char* flag : {"--val-resize-size", "--val-crop-size"}) refuse_unless(options.eval, flag, "with --no-eval");
+  for (const char* flag : {"--auto-augment", "--random-erase", "--interpolation"})
+    refuse_unless(imagenet || cifar, flag, "for --transforms " + transforms + ": it is for cifar and imagenet");
+  refuse_unless(imagenet || policy, "--interpolation",
+                "for --transforms cifar without --auto-augment: nothing is resized or turned");
+  if (policy && options.interpolation == "bicubic")
+    throw UsageError("--interpolation bicubic with --auto-augment " + options.auto_augment +
+                     ": turning pictures knows only nearest and bilinear");
+}
+
+void check_in_memory(const Options& options, const flags::Parsed& parsed) {
+  for (const char* flag : {"--cache-images", "--index-cache"})
+    if (parsed.given(flag) && options.dataset != "imagefolder")
+      throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
+                       ", which is held in memory: it is for imagefolder");
+}
+
+void check_places(const Options& options) {
+  if (options.dataset == "digits" && !options.data_path.empty())
+    throw UsageError("--data-path '" + options.data_path +
+                     "' with --dataset digits, which is drawn and reads no files: "
+                     "add --dataset mnist or leave it out");
+  if (options.dataset != "digits" && options.data_path.empty())
+    throw UsageError("--dataset " + options.dataset + " needs --data-path DIR, the folder with its files");
+  if (options.overwrite && options.output_dir.empty()) throw UsageError("--overwrite needs --output-dir DIR");
+}
+
+}  // namespace
+
+void settle(Options& options, const flags::Parsed& parsed) {
+  settle_momentum(options, parsed);
+  settle_transforms(options);
+  check_in_memory(options, parsed);
+  check_transforms(options, parsed);
+  check_places(options);
+}
+
+}  // namespace lockstep::train

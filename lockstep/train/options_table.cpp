@@ -1,0 +1,134 @@
+#include "lockstep/train/options_table.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "lockstep/base/control_page.h"
+#include "lockstep/base/text.h"
+#include "lockstep/flags/values.h"
+
+namespace lockstep::train {
+namespace {
+
+using flags::integer;
+using flags::kNotNegative;
+using flags::off;
+using flags::on;
+using flags::one_of;
+using flags::real;
+using flags::text;
+using flags::unrecorded;
+
+constexpr std::int64_t kMostSamples = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostSteps = std::int64_t(1) << 40;  // a mark in the control page counts to 2^44
+constexpr std::int64_t kMostMebibytes = std::int64_t(1) << 30;
+constexpr std::int64_t kMostPixels = 1 << 14;
+constexpr std::int64_t kMostShards = 1 << 16;
+constexpr std::int64_t kMostThreads = 1024;
+constexpr std::int64_t kMostRestarts = 1'000'000;
+constexpr std::int64_t kLargestSeed = std::numeric_limits<std::int64_t>::max();
+
+constexpr flags::Reals kProbability{"a number from 0 to 1", [](double x) { return x >= 0 && x <= 1; }};
+constexpr flags::Reals kMomentum{"a number from 0 to less than 1", [](double x) { return x >= 0 && x < 1; }};
+constexpr flags::Reals kSeconds{"seconds, more than 0 and at most 1000000", [](double x) { return x > 0 && x <= 1e6; }};
+
+flags::Group job_flags(Options& o) {
+  return {"Job",
+          {unrecorded({"-n, --nproc-per-node", integer(o.nproc_per_node, 1, base::kMaxLocalRanks),
+                       "Processes on this machine", "1"}),
+           unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
+                       "Go on after a failure, at most N times; only where lockstep starts the processes"}),
+           {"--model", one_of(o.model, model_names())},
+           {"--dataset", one_of(o.dataset, dataset_names()), "digits is drawn, not read"},
+           {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"},
+           {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},
+           {"--max-steps", integer(o.max_steps, 0, kMostSteps),
+            "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run"}}};
+}
+
+flags::Group input_flags(Options& o) {
+  return {"Input",
+          {{"--transforms", one_of(o.transforms, transform_names()), "", "what suits the data set"},
+           {"--train-crop-size", integer(o.train_crop_size, 1, kMostPixels),
+            "Side of the pictures that the imagenet transforms cut out to train on"},
+           {"--val-resize-size", integer(o.val_resize_size, 1, kMostPixels),
+            "Smaller edge that they resize to for evaluation"},
+           {"--val-crop-size", integer(o.val_crop_size, 1, kMostPixels), "Side of the middle that they evaluate on"},
+           {"--interpolation", one_of(o.interpolation, interpolation_names())},
+           {"--auto-augment", one_of(o.auto_augment, auto_augment_names()), "with cifar and imagenet transforms"},
+           {"--random-erase", real(o.random_erase, kProbability, "P"),
+            "Probability that a part is erased, with cifar and imagenet transforms"},
+           {"--mixup-alpha", real(o.mixup_alpha, kNotNegative), "Mix pairs of samples, alpha of the Beta distribution",
+            "0: do not"},
+           {"--cutmix-alpha", real(o.cutmix_alpha, kNotNegative),
+            "Paste parts of samples into others; with --mixup-alpha one of both per step", "0: do not"},
+           {"--index-cache", text(o.index_cache, "DIR"), "Remember here what the folders of an imagefolder hold"},
+           {"--cache-images", integer(o.cache_images, 0, kMostMebibytes),
+            "MiB of decoded pictures that each process keeps of the training set, and as many to evaluate on"},
+           {"-j, --workers", integer(o.workers, 1, kMostThreads), "Threads per process that prepare batches"}}};
+}
+
+flags::Group batch_flags(Options& o) {
+  return {"Batch",
+          {{"-b, --batch-size", integer(o.batch_size, 1, kMostSamples), "Samples per process and step", "100"},
+           {"--global-batch-size", integer(o.global_batch_size, 1, kMostSamples), "Samples per step",
+            "batch size x processes"},
+           {"--logical-shards", integer(o.logical_shards, 1, kMostShards),
+            "Slices the global batch is cut into; fixes the bits of the result", "processes"}}};
+}
+
+flags::Group optimizer_flags(Options& o) {
+  return {"Optimizer",
+          {{"--opt", one_of(o.opt, optimizer_names())},
+           {"--lr", real(o.lr, kNotNegative), "Learning rate"},
+           {"--momentum", real(o.momentum, kMomentum), "For SGD", "0; sgd_nesterov: 0.9"},
+           {"--weight-decay", real(o.weight_decay, kNotNegative), "Weight decay"}}};
+}
+
+flags::Group arithmetic_flags(Options& o) {
+  return {"State and arithmetic",
+          {{"--seed", integer(o.seed, 0, kLargestSeed), "Of initial weights, sample order and dropout"},
+           {"--weights", text(o.weights, "FILE"), "Start from these weights (safetensors)"},
+           {"--save-weights", text(o.save_weights, "FILE"), "Write the final weights (safetensors)"},
+           {"--amp", one_of(o.amp, amp_names()),
+            "with bf16 forward and backward are in bfloat16 where that is safe, weights in float32"},
+           {"--channels-last", on(o.channels_last),
+            "Pictures and convolutions in channels-last memory format; changes bits, and mostly speed"},
+           {"--threads", integer(o.threads, 1, kMostThreads),
+            "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored"},
+           {"--bind-to", one_of(o.bind_to, bind_to_names()), "keep each process to cores of its own"},
+           {"--timeout", real(o.timeout, kSeconds, "SECONDS"), "Longest wait for another process, or for a batch"}}};
+}
+
+flags::Group output_flags(Options& o) {
+  return {"Output",
+          {{"--print-freq", integer(o.print_freq, 1, kMostSteps), "Steps from one report to the next"},
+           unrecorded({"--output-dir", text(o.output_dir, "DIR"), "Write configuration and metrics here"}),
+           unrecorded({"--overwrite", on(o.overwrite), "Replace the run that --output-dir holds"}),
+           {"--no-eval", off(o.eval), "Do not evaluate"}}};
+}
+
+// They are too many to list.
+std::string unknown_flag(const std::string& name, const std::vector<std::string>& names) {
+  std::vector<std::string> words;
+  for (const std::string& known : names)
+    if (known.starts_with("--")) words.push_back(known.substr(2));
+  const std::string meant = base::nearest(name.substr(std::min(name.find_first_not_of('-'), name.size())), words);
+  const std::string advice = meant.empty() ? "--help lists what there is" : "did you mean --" + meant + "?";
+  return "unknown flag " + name + ": " + advice;
+}
+
+}  // namespace
+
+flags::Table table_of(Options& options) {
+  return {.usage = "lockstep train [options]",
+          .about =
+              "Trains a built-in model on image data, on one or more processes of this machine.\n"
+              "A dash and an underscore in a flag's name are alike.\n",
+          .groups = {job_flags(options), input_flags(options), batch_flags(options), optimizer_flags(options),
+                     arithmetic_flags(options), output_flags(options)},
+          .version = "lockstep " LOCKSTEP_VERSION "\n",
+          .unknown = unknown_flag};
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,25 @@
+#pragma once
+
+// The files of a run (docs/design/metrics.md).
+
+#include "lockstep/metrics/run_directory.h"
+#include "lockstep/metrics/sink.h"
+#include "lockstep/rendezvous/environment.h"
+#include "lockstep/train/events.h"
+
+namespace lockstep::train {
+
+/// Writes config.json at once and every event into the files of options.output_dir, which is this process's while the
+/// object lives; those of an earlier start of the same job are continued. UsageError when the directory cannot be used.
+class RunFiles final : public EventObserver {
+ public:
+  RunFiles(const Options& options, const rendezvous::Place& place);
+
+ private:
+  void write(const metrics::Event& event) override { sinks_.write(event); }
+
+  metrics::RunDirectory directory_;  // its lock
+  metrics::MultiSink sinks_;
+};
+
+}  // namespace lockstep::train

@@ -1,0 +1,34 @@
+#include "lockstep/train/terminal.h"
+
+#include <unistd.h>
+
+#include "lockstep/base/cores.h"
+#include "lockstep/base/outlet.h"
+#include "lockstep/train/hints.h"
+
+namespace lockstep::train {
+namespace {
+
+void say_hint(const std::string& hint) {
+  if (!hint.empty()) base::Outlet::console(STDERR_FILENO).offer(hint + "\n");
+}
+
+metrics::RunLength length_of(const RunSize& run) {
+  const std::int64_t epoch = run.epoch_steps;
+  return {.steps = run.total_steps,
+          .samples_per_step = run.plan.global_batch,
+          .epochs = epoch > 0 ? (run.total_steps + epoch - 1) / epoch : 0};
+}
+
+}  // namespace
+
+void Terminal::started(const RunSize& run) {
+  if (run.total_steps > 0) {
+    say_hint(idle_cores_hint(run.world_size, options().threads, base::usable_cores()));
+    say_hint(channels_last_hint(run.convolutions, options().channels_last));
+  }
+  progress_.emplace(STDOUT_FILENO, length_of(run));
+  EventObserver::started(run);
+}
+
+}  // namespace lockstep::train

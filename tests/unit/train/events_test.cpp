@@ -1,0 +1,107 @@
+#include "lockstep/train/events.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::train {
+namespace {
+
+using metrics::Kind;
+
+TEST(Events, TheStartSaysWhatIsTrained) {
+  const Options options{.model = "mlp", .opt = "adam", .seed = 4, .channels_last = true};
+  const metrics::Event event = start_event(options, {.world_size = 2,
+                                                     .plan = {.global_batch = 50, .shards = 4, .shard_batch = 12},
+                                                     .total_steps = 9,
+                                                     .train_samples = 250,
+                                                     .page_size = "4 KiB",
+                                                     .restart_count = 1,
+                                                     .first_step = 6});
+  EXPECT_EQ(event.kind, Kind::start);
+  EXPECT_EQ(event.text("model"), "mlp");
+  EXPECT_EQ(event.text("optimizer"), "adam");
+  EXPECT_EQ(event.text("page_size"), "4 KiB");
+  EXPECT_EQ(event.integer("world_size"), 2);
+  EXPECT_EQ(event.integer("logical_shards"), 4);
+  EXPECT_EQ(event.integer("global_batch_size"), 50);
+  EXPECT_EQ(event.integer("channels_last"), 1);
+  EXPECT_EQ(event.integer("seed"), 4);
+  EXPECT_EQ(event.integer("steps"), 9);
+  EXPECT_EQ(event.integer("train_samples"), 250);
+  EXPECT_EQ(event.integer("restart_count"), 1);
+  EXPECT_EQ(event.integer("first_step"), 6);
+}
+
+TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
+  const metrics::Event event = train_event({.step = 3,
+                                            .epoch = 2,
+                                            .loss = 0.5,
+                                            .lr = 0.1,
+                                            .samples = 60,
+                                            .time = {.data = 1, .compute = 2, .step = 3},
+                                            .input = {.prepare = 4, .decode = 5},
+                                            .stores = "plain"});
+  EXPECT_EQ(event.integer("step"), 3);
+  EXPECT_EQ(event.integer("epoch"), 2);
+  EXPECT_EQ(event.number("loss"), 0.5);
+  EXPECT_EQ(event.number("lr"), 0.1);
+  EXPECT_EQ(event.number("samples_per_second"), 10);
+  EXPECT_EQ(event.number("data_seconds"), 1);
+  EXPECT_EQ(event.number("compute_seconds"), 2);
+  EXPECT_EQ(event.number("step_seconds"), 3);
+  EXPECT_EQ(event.number("prepare_seconds"), 4);
+  EXPECT_EQ(event.number("decode_seconds"), 5);
+  EXPECT_EQ(event.text("stores"), "plain");
+}
+
+TEST(Events, WhereNothingWasMeasuredNothingIsTold) {
+  const metrics::Event train = train_event({.step = 3, .loss = 0.5});
+  for (const char* field : {"samples_per_second", "data_seconds", "compute_seconds", "step_seconds", "prepare_seconds",
+                            "decode_seconds", "stores"})
+    EXPECT_EQ(train.find(field), nullptr) << field;
+  EXPECT_EQ(done_event({.steps = 3, .seconds = 2}).find("samples_per_second"), nullptr);
+}
+
+TEST(Events, EvaluationAndEnd) {
+  const metrics::Event eval =
+      eval_event({.step = 5, .epoch = 1, .evaluation = {.loss = 0.4, .top1 = 0.9, .samples = 40}});
+  EXPECT_EQ(eval.kind, Kind::eval);
+  EXPECT_EQ(eval.integer("step"), 5);
+  EXPECT_EQ(eval.number("top1"), 0.9);
+  EXPECT_EQ(eval.integer("samples"), 40);
+  const metrics::Event done = done_event(
+      {.steps = 9, .attempt_steps = 4, .samples = 200, .seconds = 8, .training_seconds = 5, .weights_hash = "ab"});
+  EXPECT_EQ(done.kind, Kind::done);
+  EXPECT_EQ(done.integer("steps"), 9);
+  EXPECT_EQ(done.integer("attempt_steps"), 4);
+  EXPECT_EQ(done.number("samples_per_second"), 40);
+  EXPECT_EQ(done.text("weights_hash"), "ab");
+}
+
+// Keeps the events.
+class Listener final : public EventObserver {
+ public:
+  using EventObserver::EventObserver;
+  std::vector<metrics::Event> heard;
+
+ private:
+  void write(const metrics::Event& event) override { heard.push_back(event); }
+};
+
+TEST(EventObserver, HearsAllWithTheirTime) {
+  const Options options;
+  Listener listener(options);
+  const double before = seconds_now();
+  listener.started({});
+  listener.trained({.step = 1});
+  listener.evaluated({.step = 1});
+  listener.finished({.steps = 1});
+  ASSERT_EQ(listener.heard.size(), 4u);
+  const Kind kinds[] = {Kind::start, Kind::train, Kind::eval, Kind::done};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(listener.heard[i].kind, kinds[i]);
+    EXPECT_GE(listener.heard[i].time, before);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train
