@@ -82,6 +82,7 @@ lint:
 	@scripts/bootstrap --lint
 	scripts/check_includes
 	scripts/check_tree
+	scripts/check_size
 	scripts/check_format
 
 format:
