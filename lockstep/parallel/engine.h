@@ -74,7 +74,7 @@ class EngineDebug {
   const EngineParts& parts_;
 };
 
-class Engine : public optim::Target {
+class Engine : public optim::Target {  // facade: delegates to its parts
  public:
   /// UsageError when the module cannot be shared (see named_tensors.h), when there are fewer
   /// shards than ranks; Error naming the rank and the tensor when ranks hold different modules.
