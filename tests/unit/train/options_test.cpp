@@ -202,7 +202,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--workers"};
   const std::string help = parse({"--help"}).text;
   std::vector<std::string> found;
-  const std::regex flag_line("(?:^|\n)  (?:-[a-z],)?(--[a-z-]+)");
+  const std::regex flag_line("(?:^|\n)  (?:-[a-z], ?)?(--[a-z-]+)");
   for (std::sregex_iterator match(help.begin(), help.end(), flag_line), end; match != end; ++match)
     found.push_back((*match)[1]);
   EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(frozen)) << help;
