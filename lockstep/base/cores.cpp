@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "lockstep/base/control_group.h"
 
@@ -36,9 +35,12 @@ int affinity_cores() { return affinity_cores_of({0}); }
 int usable_cores() { return usable_cores({0}); }
 
 int usable_cores(const std::vector<int>& processes) {
-  constexpr double unlimited = std::numeric_limits<int>::max();
-  const double granted = std::ceil(control_group_cores().value_or(unlimited));
-  return std::max(1, int(std::min(granted, double(affinity_cores_of(processes)))));
+  return usable_of(affinity_cores_of(processes), control_group_cores());
+}
+
+int usable_of(int affinity, std::optional<double> granted) {
+  const double limit = granted ? std::ceil(*granted) : affinity;
+  return std::max(1, int(std::min(limit, double(affinity))));
 }
 
 }  // namespace lockstep::base

@@ -2,6 +2,7 @@
 
 // How many cores this process may use.
 
+#include <optional>
 #include <vector>
 
 namespace lockstep::base {
@@ -13,6 +14,9 @@ int usable_cores();
 /// The same for several processes together: the cores that any of them may use. Processes that cannot
 /// be asked, for they have ended, are left out.
 int usable_cores(const std::vector<int>& processes);
+
+/// Of `affinity` cores those that processor time of `granted` cores can use (none: no limit). Pure.
+int usable_of(int affinity, std::optional<double> granted);
 
 /// The cores of this thread's affinity, which the process's threads inherit. At least 1.
 int affinity_cores();

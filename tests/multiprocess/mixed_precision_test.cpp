@@ -62,6 +62,19 @@ TEST(MixedPrecision, ParametersAreTheRoundedMasters) {
 }
 
 // The formulas of torch.autocast with float32 parameters and PyTorch's own optimizer.
+TEST(MixedPrecision, AutocastEndsWithItsScope) {
+  const auto product = [] { return torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type(); };
+  {
+    const amp::Autocast outer(Amp::bf16);
+    {
+      const amp::Autocast inner(Amp::none);
+      EXPECT_EQ(product(), at::kFloat);
+    }
+    EXPECT_EQ(product(), at::kBFloat16);
+  }
+  EXPECT_EQ(product(), at::kFloat);
+}
+
 TEST(MixedPrecision, FollowsAutocastOnFloat32Parameters) {
   run_ranks(RankKind::single, 1, [](auto group) {
     torch::manual_seed(1);

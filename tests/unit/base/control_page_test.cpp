@@ -115,6 +115,16 @@ TEST(Commit, WithoutAVoteTheOldStepStays) {
   EXPECT_EQ(committed_word(region), (Commit{5, 1}));
 }
 
+TEST(Commit, NeedsTheVoteOfRankZeroToo) {
+  Page p(2);
+  RegionWords& region = p.page.regions[0];
+  region.target.store(Commit{5, 1}.pack(1));
+  region.votes[1].mark.store(make_mark(1, 5));
+  EXPECT_FALSE(try_commit(p.page, region, 1, 5));
+  region.votes[0].mark.store(make_mark(1, 5));
+  EXPECT_TRUE(try_commit(p.page, region, 1, 5));
+}
+
 // Whatever buffer that is; and a target that is not of exactly this step and generation is none.
 TEST(Commit, IsTheTargetOfTheStep) {
   Page p(1);

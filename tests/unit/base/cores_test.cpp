@@ -21,5 +21,13 @@ TEST(Cores, FollowTheAffinity) {
   EXPECT_LE(usable_cores(), affinity_cores());
 }
 
+TEST(Cores, AreCutByTheControlGroupsTime) {
+  EXPECT_EQ(usable_of(8, std::nullopt), 8);
+  EXPECT_EQ(usable_of(8, 1.5), 2);
+  EXPECT_EQ(usable_of(8, 0.25), 1);
+  EXPECT_EQ(usable_of(8, 16.0), 8);
+  EXPECT_EQ(usable_of(8, 0.0), 1);
+}
+
 }  // namespace
 }  // namespace lockstep::base

@@ -167,6 +167,8 @@ TEST(NextGeneration, WhoWasInvitedToTheLastOneFindsNoSeat) {
   Segment segment = Segment::create(1);
   const std::string late = segment.invitation();
   segment = next_generation(std::move(segment), 1);
+  Segment last = Segment::open(late, 1);
+  EXPECT_THROW(last.hold(), Error) << "sees words that are no longer its own";
   EXPECT_THROW(Node(Segment::open(late, 1), 0, 10s), Error);
   const Node node(Segment::open(segment.invitation(), 1), 0, 10s);
   EXPECT_EQ(node.member.generation(), 2u);
