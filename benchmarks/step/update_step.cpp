@@ -74,7 +74,7 @@ class UpdateStep final : public Contender {
     const base::Commit from = state_->committed();
     if (group_->topology().local_rank == 0) state_->choose_target(from.step + 1);
     group_->barrier();
-    const int to = state_->target();
+    const int to = state_->target(from.step + 1);
     optim::Arrays arrays{.gradients = gradients_.data(),
                          .gradient_type = bf16_ ? optim::GradientType::bfloat16 : optim::GradientType::float32,
                          .slots = group_->size(),

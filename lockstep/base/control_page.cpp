@@ -46,8 +46,9 @@ bool replace(std::atomic<Mark>& word, Mark mark) {
 }
 
 std::string_view to_string(Phase phase) {
-  constexpr std::string_view names[kPhases] = {"outside a step", "forward", "gather",    "update",
-                                               "vote",           "flip",    "collective"};
+  constexpr std::string_view names[kPhases] = {
+      "outside a step", "forward",   "waiting for a state buffer that nobody has pinned", "gather", "update", "vote",
+      "flip",           "collective"};
   const auto index = static_cast<std::size_t>(phase);
   return index < kPhases ? names[index] : "unknown phase";
 }
@@ -84,7 +85,7 @@ void next_generation(ControlPage& page, int local_world) {
     Mark word = region.commit.load(std::memory_order_seq_cst);
     while (!region.commit.compare_exchange_weak(word, Commit::unpack(word).pack(next), std::memory_order_seq_cst)) {
     }
-    replace(region.target, Commit{}.pack(next));
+    replace(region.target, Commit{.step = Commit::kNoStep}.pack(next));
   }
   page.error.state.store(slot_mark(next, ErrorSlot::State::free), std::memory_order_seq_cst);
   page.local_world = local_world;
@@ -127,14 +128,18 @@ std::optional<Mark> target_of(const RegionWords& region, std::uint32_t generatio
 }
 
 bool try_commit(const ControlPage& page, RegionWords& region, std::uint32_t generation, std::uint64_t step) {
-  Mark word = region.commit.load(std::memory_order_seq_cst);
+  Mark word = 0;
+  const auto is_committed = [&] {
+    word = region.commit.load(std::memory_order_seq_cst);
+    return mark_generation(word) == generation && Commit::unpack(word).step >= step;
+  };
+  if (is_committed()) return true;
   if (mark_generation(word) != generation) return false;
-  if (Commit::unpack(word).step >= step) return true;
   const Mark wanted = make_mark(generation, step);
   for (int rank = 0; rank < page.local_world; ++rank)
     if (region.votes[rank].mark.load(std::memory_order_seq_cst) != wanted) return false;
   const std::optional<Mark> target = target_of(region, generation, step);
-  if (!target) return false;
+  if (!target) return is_committed();  // others may have committed it meanwhile, and gone on
   // By this call; or, when the exchange fails, by another's, unless the next generation has begun.
   return region.commit.compare_exchange_strong(word, *target, std::memory_order_seq_cst) ||
          mark_generation(word) == generation;

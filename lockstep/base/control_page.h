@@ -5,7 +5,7 @@
 //
 // There are no locks and no counters: a process that dies at any instruction leaves
 // every word whole. Words that decide something carry the generation they were written in,
-// and are moved forward by compare-and-swap only: what an older membership has left reads as
+// and are moved by compare-and-swap only: what an older membership has left reads as
 // "not yet", and what it writes late is refused. Whoever asks says in which generation it is.
 //
 // Who waits for what is in member.h; the life of a step in docs/design/step.md.
@@ -28,13 +28,14 @@ inline constexpr std::uint32_t kControlVersion = 4;
 enum class Phase : std::uint32_t {
   outside,     ///< not in a step: start-up, data, evaluation
   forward,     ///< forward and backward; gradients go into the slots
+  pinned,      ///< local rank 0 waits for a state buffer that nobody has pinned
   gather,      ///< waits until every rank's slots are written
   update,      ///< reduces and updates its slice
   vote,        ///< has voted or is about to; waits for the commit
   flip,        ///< moves its tensors to the committed buffer
   collective,  ///< inside a Group call
 };
-inline constexpr int kPhases = 7;
+inline constexpr int kPhases = 8;
 std::string_view to_string(Phase phase);
 
 /// A mark: (generation, count). Marks of an older generation are smaller than any of a
@@ -72,6 +73,8 @@ constexpr Mark make_mark(std::uint32_t generation, Seat seat) { return make_mark
 struct Commit {
   std::uint64_t step = 0;
   std::uint32_t buffer = 0;
+  /// The last that a word has room for: no job comes so far.
+  static constexpr std::uint64_t kNoStep = (std::uint64_t(1) << 42) - 1;
   constexpr Mark pack(std::uint32_t generation) const { return make_mark(generation, (step << 2) | buffer); }
   static constexpr Commit unpack(Mark word) { return {mark_count(word) >> 2, std::uint32_t(word & 3)}; }
   bool operator==(const Commit&) const = default;

@@ -1,6 +1,7 @@
 #include "lockstep/base/pin.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 
 #include <string>
 
@@ -17,12 +18,16 @@ constexpr std::int64_t pin_byte(int region, int buffer) {
 
 }  // namespace
 
-UniqueFd pin_buffer(const Segment& segment, int region, int buffer) {
+Mapping pin_buffer(const Segment& segment, int region, int buffer) {
   // An open file of its own: what the segment's own has locked ends with the segment only.
-  UniqueFd file(::open(("/proc/self/fd/" + std::to_string(segment.fd())).c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd file(::open(("/proc/self/fd/" + std::to_string(segment.fd())).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) throw_errno("segment: cannot open it once more");
+  const auto [offset, bytes] = segment.extent(state_part(region));
+  void* const data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), off_t(offset));
+  if (data == MAP_FAILED) throw_errno("segment: cannot map " + std::to_string(bytes) + " bytes");
+  Mapping mapping(data, bytes);
   lock_byte(file.get(), pin_byte(region, buffer));
-  return file;
+  return mapping;
 }
 
 bool is_pinned(const Segment& segment, int region, int buffer) {

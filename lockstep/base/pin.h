@@ -8,10 +8,10 @@
 
 namespace lockstep::base {
 
-/// Pins `buffer` of `region` until the descriptor is closed, here and in children that are forked meanwhile. Whether
-/// the buffer still holds what it held is to be looked at afterwards (state/pin.h). Any process that has the segment
-/// open.
-UniqueFd pin_buffer(const Segment& segment, int region, int buffer);
+/// Pins `buffer` of `region` as long as the mapping that is returned lives, here or in a child that was forked
+/// meanwhile: all of the region, to be read, whatever becomes of descriptors. Whether the buffer still holds what it
+/// held is to be looked at afterwards (state/pin.h). Any process that has the segment open.
+Mapping pin_buffer(const Segment& segment, int region, int buffer);
 
 /// Whether anybody has pinned it. One system call.
 bool is_pinned(const Segment& segment, int region, int buffer);

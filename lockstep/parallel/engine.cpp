@@ -31,6 +31,8 @@ void check_needs(const optim::Needs& needs) {
     throw UsageError("data parallel: an optimizer with " + std::to_string(needs.arrays) +
                      " numbers of state for each weight; 0 to " + std::to_string(optim::kMaxStateArrays) +
                      " are possible");
+  if (needs.groups < 1)
+    throw UsageError("data parallel: an optimizer with " + std::to_string(needs.groups) + " groups of parameters");
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ class EngineState {
   void keep(std::string name, std::span<std::byte> memory) const;
 
   /// Commits what is kept, as rank 0 has it now, for the step that is committed already: for what is decided after a
-  /// step, by an evaluation. modify() of nothing. Collective; between steps. Needs an attached optimizer.
+  /// step, by an evaluation. modify() of nothing, so it copies the state once. Collective; between steps. Needs an
+  /// attached optimizer.
   void recommit() const;
 
   /// XXH3-128 over all that is committed: weights, optimizer state, module buffers, record, kept bytes.

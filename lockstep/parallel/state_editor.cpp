@@ -36,7 +36,7 @@ void StateEditor::edit(const std::function<void()>& fn) {
   const base::Commit committed = state.committed();
   fused_.state.choose_target(committed.step);
   const int from = int(committed.buffer);
-  const int to = state.target();
+  const int to = state.target(committed.step);
   const int frozen_from = state.frozen_area(from);
   const int frozen_to = state::spare_frozen_area(state, to);
   if (to != from) {

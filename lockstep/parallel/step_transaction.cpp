@@ -29,6 +29,7 @@ StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm:
 
 void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options) {
   session_.require_whole("step");  // of this rank alone, and to be mended: the others wait
+  choose_rules(rules);
   double norm = 0;
   or_abort(group_, [&] {
     gather();
@@ -37,12 +38,25 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
   });
   if (options.error_if_nonfinite && !std::isfinite(norm)) skip(norm);
   or_abort(group_, [&] {
-    update(rules, options.max_norm > 0 ? optim::clip_coefficient(options.max_norm, norm) : 1.0f);
+    update(options.max_norm > 0 ? optim::clip_coefficient(options.max_norm, norm) : 1.0f);
     if (group_.topology().local_rank == 0) write_record(norm);
     vote();
     flip();
   });
   member_.set_phase(Phase::outside);
+}
+
+// Before anything that others take part in: what a rule throws leaves all as it was.
+void StepTransaction::choose_rules(const optim::Rules& rules) {
+  pieces_.clear();
+  const state::Slice mine = my_slice();
+  for (const state::Part& part : fused_.state.layout().parts()) {
+    const auto [begin, end] = common(mine, part.range);
+    if (begin == end) continue;
+    pieces_.push_back({.part = part,
+                       .range = {begin - part.range.begin, end - part.range.begin},
+                       .rule = rules({.group = part.group, .step = fused_.next_step()})});
+  }
 }
 
 // This rank's part: its gradients are in their slots, and there is a buffer to write.
@@ -62,11 +76,9 @@ void StepTransaction::exchange() { member_.barrier(); }
 double StepTransaction::gradient_norm() {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
-  for (const state::Part& part : layout.parts()) {
-    const auto [begin, end] = common(my_slice(), part.range);
-    if (begin == end) continue;
-    double* sums = state.write_as<double>(layout.block_sums()) + part.range.begin / optim::kBlock;
-    optim::square_sums(arrays_of(part), begin - part.range.begin, end - part.range.begin, sums);
+  for (const Piece& piece : pieces_) {
+    double* sums = state.write_as<double>(layout.block_sums()) + piece.part.range.begin / optim::kBlock;
+    optim::square_sums(arrays_of(piece.part), piece.range.begin, piece.range.end, sums);
   }
   member_.barrier();
   const auto* sums = state.read_as<double>(layout.block_sums());
@@ -97,32 +109,20 @@ std::string StepTransaction::first_nonfinite() const {
 }
 
 // This rank's slice of each part, by the rule of the part's group.
-void StepTransaction::update(const optim::Rules& rules, float gradient_scale) {
+void StepTransaction::update(float gradient_scale) {
   member_.set_phase(Phase::update);
-  const state::Layout& layout = fused_.state.layout();
-  const state::Slice mine = my_slice();
-  const auto each_part = [&](auto&& body) {
-    for (const state::Part& part : layout.parts()) {
-      const auto [begin, end] = common(mine, part.range);
-      if (begin == end) continue;
-      optim::Arrays arrays = arrays_of(part);
-      arrays.gradient_scale = gradient_scale;
-      body(part, arrays, state::Slice{begin - part.range.begin, end - part.range.begin});
-    }
-  };
   const auto update_by = [&](optim::Stores stores) {
     stores_ = stores;
-    each_part([&](const state::Part& part, const optim::Arrays& arrays, const state::Slice& range) {
-      const optim::Rule rule = rules({.group = part.group, .step = fused_.next_step()});
+    for (const auto& [part, range, rule] : pieces_) {
+      optim::Arrays arrays = arrays_of(part);
+      arrays.gradient_scale = gradient_scale;
       optim::update(rule, arrays, range.begin, range.end, stores);
-    });
+    }
   };
   // In place every line has just been read: there is nothing to spare.
-  if (layout.options().state_buffers == 1) return update_by(optim::Stores::plain);
+  if (fused_.state.layout().options().state_buffers == 1) return update_by(optim::Stores::plain);
   optim::run_update(store_choice_, group_.topology().local_world, update_by, [&] {
-    each_part([](const state::Part&, const optim::Arrays& arrays, const state::Slice& range) {
-      optim::read_back(arrays, range.begin, range.end);
-    });
+    for (const Piece& piece : pieces_) optim::read_back(arrays_of(piece.part), piece.range.begin, piece.range.end);
   });
 }
 
@@ -130,7 +130,7 @@ void StepTransaction::update(const optim::Rules& rules, float gradient_scale) {
 void StepTransaction::write_record(double gradient_norm) {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
-  const int to = state.target();
+  const int to = state.target(fused_.next_step());
   const int slots = layout.options().slots;
   const auto of_slot = [&](int slot) { return *state.read_as<state::ShardRecord>(layout.shard_record(slot)); };
   state::StepRecord record{.step = fused_.next_step(), .gradient_norm = gradient_norm};
@@ -162,7 +162,7 @@ optim::Arrays StepTransaction::arrays_of(const state::Part& part) const {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
   const int from = int(state.committed().buffer);
-  const int to = state.target();
+  const int to = state.target(fused_.next_step());
   // In place (a rank that is alone) the kernel must see that it is: one mapping for both.
   const std::size_t first = part.range.begin;
   const auto source = [&](std::size_t offset) -> const float* {

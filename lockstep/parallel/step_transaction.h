@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
@@ -29,12 +30,20 @@ class StepTransaction {
   std::optional<optim::Stores> stores() const { return stores_; }
 
  private:
+  /// What this rank updates of a part, and how.
+  struct Piece {
+    const state::Part& part;
+    state::Slice range;  ///< from the part's first element
+    optim::Rule rule;
+  };
+
+  void choose_rules(const optim::Rules& rules);
   void gather();
   void exchange();
   double gradient_norm();
   [[noreturn]] void skip(double norm);
   std::string first_nonfinite() const;
-  void update(const optim::Rules& rules, float gradient_scale);
+  void update(float gradient_scale);
   void write_record(double gradient_norm);
   void vote();
   void flip();
@@ -46,6 +55,7 @@ class StepTransaction {
   ShardSession& session_;
   comm::Group& group_;
   base::Member& member_;
+  std::vector<Piece> pieces_;
   optim::StoreChoice store_choice_;
   std::optional<optim::Stores> stores_;
 };

@@ -130,10 +130,13 @@ std::size_t Layout::named_bytes(int buffer, std::size_t index) const {
   return offset;
 }
 
-// Whole pages of frozen areas: slots are to begin where in a page they would without any (kStagger).
+// Whole pages of frozen areas and of sums: slots are to begin where in a page they would without any (kStagger).
+std::size_t Layout::block_sums() const {
+  return frozen_area(0) + round_up(std::size_t(options_.state_buffers) * frozen_bytes_, kPage);
+}
+
 std::size_t Layout::gradients(int slot) const {
-  return frozen_area(0) + round_up(std::size_t(options_.state_buffers) * frozen_bytes_, kPage) +
-         std::size_t(slot) * slot_bytes_;
+  return block_sums() + round_up(blocks() * sizeof(double), kPage) + std::size_t(slot) * slot_bytes_;
 }
 
 std::size_t Layout::gradient(int slot, std::size_t parameter) const {

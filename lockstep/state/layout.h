@@ -135,11 +135,12 @@ class Layout {
   std::size_t buffer_bytes() const { return buffer_bytes_; }
   /// Those that are the state: all but the frozen area's number.
   std::size_t content_bytes() const { return content_bytes_; }
-  /// One double per block of the flat range, for the gradient norm.
-  std::size_t block_sums() const { return gradients(options_.slots); }
+  /// One double per block of the flat range, for the gradient norm. In front of the slots, whose number may grow at a
+  /// restart into memory that must hold nothing but zeros.
+  std::size_t block_sums() const;
   std::size_t blocks() const { return (elements_ + kBlock - 1) / kBlock; }
   std::size_t frozen_bytes() const { return frozen_bytes_; }
-  std::size_t total_bytes() const { return block_sums() + blocks() * sizeof(double); }
+  std::size_t total_bytes() const { return gradients(options_.slots); }
 
   /// Names, dtypes, shapes, strides, groups, shards, optimizer arrays and named bytes in one number: equal where one
   /// state can be taken over by the other's job, whatever the number of ranks, slots or buffers.

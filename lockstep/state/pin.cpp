@@ -24,7 +24,7 @@ Pin::Pin(const base::Segment& segment, int region) {
                      " buffers, must have 3: the committed one, the one that a step writes, the pinned one");
   // Each turn but the last means that a step was committed meanwhile.
   for (;; before = commit_) {
-    lock_ = base::pin_buffer(segment, region, int(before.buffer));
+    region_ = base::pin_buffer(segment, region, int(before.buffer));
     commit_ = committed_in(words);
     if (commit_.buffer == before.buffer) return;
   }

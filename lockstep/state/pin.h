@@ -7,9 +7,10 @@
 // has moved, the buffer may have been chosen before the pin could be seen, and the next one is tried. If it has not,
 // whoever chooses the buffer later has seen the commit word move later, and finds the pin.
 
+#include <cstddef>
+
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/segment.h"
-#include "lockstep/base/unique_fd.h"
 
 namespace lockstep::state {
 
@@ -23,10 +24,12 @@ class Pin {
 
   /// What is pinned.
   base::Commit commit() const { return commit_; }
+  /// The region, read-only; offsets from the layout.
+  const std::byte* read(std::size_t offset) const { return region_.data() + offset; }
 
  private:
   base::Commit commit_;
-  base::UniqueFd lock_;
+  base::Mapping region_;
 };
 
 }  // namespace lockstep::state

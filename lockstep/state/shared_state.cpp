@@ -26,14 +26,17 @@ void check_region(const base::Segment& segment, int region, const Layout& layout
   if (words.buffers.load() < 2)
     throw Error("segment: the state was updated in place, and who did it may have died in the middle");
   if (words.fingerprint.load() != layout.fingerprint())
-    throw Error("segment: it holds the state of another model, optimizer or number of shards; start a new job");
+    throw Error(
+        "segment: it holds the state of another model, optimizer, number of shards or set of kept bytes; start a new "
+        "job");
   if (segment.extent(base::state_part(region)).bytes < layout.total_bytes())
     throw Error("segment: its state was made with fewer gradient slots than the " +
                 std::to_string(layout.options().slots) + " that this node needs; start a new job");
 }
 
 [[noreturn]] void throw_over(const std::string& what) {
-  throw GroupAborted({.cause = "the next attempt began before " + what + "; the job goes on without it"});
+  throw GroupAborted({.cause = "this process belongs to an attempt that is over: the next one began before " + what +
+                               "; the job goes on without it"});
 }
 
 }  // namespace
@@ -92,13 +95,28 @@ void SharedState::choose_target(std::uint64_t step) {
     }
     return false;
   };
-  const auto owed = [](int) { return false; };  // by no peer: pins are of other processes
-  if (buffers > 2) member.wait(is_found, owed, "a state buffer that nobody has pinned");
+  if (buffers > 2 && !is_found()) {
+    const base::Phase before = member.phase();
+    member.set_phase(base::Phase::pinned);        // which is what peers tell whose patience ends first
+    const auto owed = [](int) { return false; };  // by no peer: pins are of other processes
+    member.wait(is_found, owed, "a state buffer that nobody has pinned");
+    member.set_phase(before);
+  }
   const Commit target{.step = step, .buffer = std::uint32_t(chosen)};
   if (!base::replace(words_.target, target.pack(member.generation()))) throw_over("a buffer was chosen");
 }
 
-int SharedState::target() const { return int(Commit::unpack(words_.target.load(std::memory_order_acquire)).buffer); }
+int SharedState::target(std::uint64_t step) const { return int(Commit::unpack(target_word(step)).buffer); }
+
+base::Mark SharedState::target_word(std::uint64_t step) const {
+  const base::Mark word = words_.target.load(std::memory_order_seq_cst);
+  if (base::mark_generation(word) != node_.member.generation())
+    throw_over("step " + std::to_string(step) + " was written");
+  if (const Commit target = Commit::unpack(word); target.step != step)
+    throw Error("state: no buffer was chosen for step " + std::to_string(step) + ", the last one is for step " +
+                std::to_string(target.step) + ": do all ranks make the same calls?");
+  return word;
+}
 
 void SharedState::vote(std::uint64_t step) {
   base::Member& member = node_.member;
@@ -119,10 +137,8 @@ void SharedState::recommit() {
   // Between two barriers nobody else commits: a word of another generation means that the next one has begun, which
   // writes its number here before the page tells it.
   if (base::mark_generation(word) != generation) throw_over("modify() was committed");
-  const std::uint64_t step = Commit::unpack(word).step;
-  const std::optional<base::Mark> target = base::target_of(words_, generation, step);
-  if (!target) throw Error("state: no buffer was chosen for what step " + std::to_string(step) + " is to become");
-  if (!words_.commit.compare_exchange_strong(word, *target, std::memory_order_seq_cst))
+  const base::Mark target = target_word(Commit::unpack(word).step);
+  if (!words_.commit.compare_exchange_strong(word, target, std::memory_order_seq_cst))
     throw_over("modify() was committed");
 }
 

@@ -42,8 +42,10 @@ class SharedState {
   /// committed nor pinned, with one buffer that one. Local rank 0 calls it before its ranks may write, so before it
   /// arrives at a barrier. While all others are pinned it waits, as long as for a peer. GroupAborted.
   void choose_target(std::uint64_t step);
-  /// The buffer chosen last; behind that barrier.
-  int target() const;
+  /// The buffer chosen for `step`, behind that barrier: never the committed one, where there are several. GroupAborted
+  /// when the next generation has begun; Error when the buffer was chosen for another step, for ranks that disagree
+  /// about what they do would write to the committed one.
+  int target(std::uint64_t step) const;
 
   /// An address in the read-only mapping, `offset` from the layout.
   const std::byte* read(std::size_t offset) const { return readable_->data() + offset; }
@@ -67,14 +69,14 @@ class SharedState {
     *write_as<std::uint64_t>(layout_.frozen_number(buffer)) = std::uint64_t(area);
   }
 
-  /// Votes that this rank's part of `step` is written to target(), and returns when the step
+  /// Votes that this rank's part of `step` is written to its target, and returns when the step
   /// is committed. The commit is made by whoever sees all votes, this rank's peers and the
   /// agent included; a death after the last vote rolls forward. GroupAborted when a peer
   /// fails before it votes: the committed state is then still step - 1.
   void vote(std::uint64_t step);
 
-  /// Commits target(), chosen for the step that is committed already (see Engine::modify). Called by one rank, between
-  /// two barriers. GroupAborted when the next generation has begun.
+  /// Commits the target that was chosen for the step that is committed already (see Engine::modify). Called by one
+  /// rank, between two barriers. As target(): GroupAborted, Error.
   void recommit();
 
   /// Holds the committed state while training goes on (state/pin.h).
@@ -84,6 +86,8 @@ class SharedState {
   std::string buffer_hash(int buffer) const;
 
  private:
+  base::Mark target_word(std::uint64_t step) const;
+
   base::Node& node_;
   const int region_;
   base::RegionWords& words_;

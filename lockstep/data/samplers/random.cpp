@@ -36,15 +36,13 @@ RandomSampler::RandomSampler(std::int64_t size, const RandomSamplerOptions& opti
 }
 
 std::vector<std::int64_t> RandomSampler::order(std::uint64_t epoch) const {
-  constexpr std::int64_t kDraws = 32;  // what Python draws at a time: the numbers depend on it
   auto generator = at::make_generator<at::CPUGeneratorImpl>(options_.seed + epoch);
   std::vector<std::int64_t> order;
   order.reserve(std::size_t(num_samples_));
   while (std::int64_t(order.size()) < num_samples_) {
     const std::int64_t left = num_samples_ - std::int64_t(order.size());
-    if (options_.replacement) {
-      const std::int64_t count = std::min(kDraws, left);
-      append(order, at::randint(size_, {count}, generator, at::kLong), count);
+    if (options_.replacement) {  // Python draws 32 at a time, which makes no other numbers
+      append(order, at::randint(size_, {left}, generator, at::kLong), left);
     } else {
       append(order, at::randperm(size_, generator, at::kLong), std::min(size_, left));
     }

@@ -34,12 +34,18 @@ TEST(ByteLock, IsSeenByOtherOpenFilesOnlyAndEndsWithItsOwn) {
   EXPECT_THROW(is_byte_locked(-1, 0), Error);
 }
 
+Segment with_regions() {
+  Segment segment = Segment::create(1);
+  for (int region = 0; region < kRegions; ++region) segment.grow(state_part(region), 4096);
+  return segment;
+}
+
 TEST(Pin, IsOfOneBufferOfOneRegionAndNoHold) {
-  const Segment segment = Segment::create(1);
+  const Segment segment = with_regions();
   const Segment other = Segment::open(segment.path(), 1);
   for (int region = 0; region < kRegions; ++region)
     for (int buffer = 0; buffer < kMaxStateBuffers; ++buffer) {
-      UniqueFd pin = pin_buffer(other, region, buffer);
+      const Mapping pin = pin_buffer(other, region, buffer);
       for (int r = 0; r < kRegions; ++r)
         for (int b = 0; b < kMaxStateBuffers; ++b) {
           EXPECT_EQ(is_pinned(segment, r, b), r == region && b == buffer);
@@ -51,25 +57,28 @@ TEST(Pin, IsOfOneBufferOfOneRegionAndNoHold) {
 }
 
 TEST(Pin, HoldsUntilTheLastOfManyIsGone) {
-  const Segment segment = Segment::create(1);
-  UniqueFd first = pin_buffer(segment, 1, 2);
+  const Segment segment = with_regions();
+  Mapping first = pin_buffer(segment, 1, 2);
   {
-    const UniqueFd second = pin_buffer(segment, 1, 2);
-    first = UniqueFd();
+    const Mapping second = pin_buffer(segment, 1, 2);
+    first = Mapping();
     EXPECT_TRUE(is_pinned(segment, 1, 2));
   }
   EXPECT_FALSE(is_pinned(segment, 1, 2));
 }
 
-TEST(Pin, EndsWithAProcessThatIsKilled) {
-  const Segment segment = Segment::create(1);
+// A daemon closes all descriptors that it finds.
+TEST(Pin, OutlivesDescriptorsAndEndsWithAProcessThatIsKilled) {
+  const Segment segment = with_regions();
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t holder = fork();
   if (holder == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const UniqueFd pin = pin_buffer(segment, 0, 1);
-    [[maybe_unused]] const ssize_t said = write(ends[1], "x", 1);
+    const Mapping pin = pin_buffer(segment, 0, 1);
+    dup2(ends[1], STDERR_FILENO);
+    close_range(STDERR_FILENO + 1, ~0U, 0);
+    [[maybe_unused]] const ssize_t said = write(STDERR_FILENO, "x", 1);
     for (;;) pause();
   }
   char ready = 0;

@@ -106,10 +106,12 @@ TEST(Layout, PlacesOfFloat32AreTheseToTheByte) {
   EXPECT_EQ(layout.module_buffers(0), 3 * array);
   EXPECT_EQ(layout.step_record(0), 3 * array + 64);
   EXPECT_EQ(layout.frozen_number(0), 3 * array + 128);
-  EXPECT_EQ(layout.gradients(0), 2 * buffer);
-  EXPECT_EQ(layout.gradient(1, 2), 2 * buffer + slot + 48 * 4);
-  EXPECT_EQ(layout.shard_record(0), 2 * buffer + array);
-  EXPECT_EQ(layout.block_sums(), 2 * buffer + 3 * slot);
+  EXPECT_EQ(layout.block_sums(), 2 * buffer);
+  constexpr std::size_t first = 2 * buffer + 4096;
+  EXPECT_EQ(layout.gradients(0), first);
+  EXPECT_EQ(layout.gradient(1, 2), first + slot + 48 * 4);
+  EXPECT_EQ(layout.shard_record(0), first + array);
+  EXPECT_EQ(layout.total_bytes(), first + 3 * slot);
 }
 
 TEST(Layout, PlacesOfBFloat16AreTheseToTheByte) {
@@ -130,10 +132,12 @@ TEST(Layout, PlacesOfBFloat16AreTheseToTheByte) {
   EXPECT_EQ(layout.bf16_copies(1), buffer + 2 * array);
   EXPECT_EQ(layout.bf16_copy(1, 2), buffer + 2 * array + 1024 * 2);
   EXPECT_EQ(layout.step_record(0), 2 * array + copies);
-  EXPECT_EQ(layout.gradients(0), 2 * buffer);
-  EXPECT_EQ(layout.gradient(0, 1), 2 * buffer + 32'768);
-  EXPECT_EQ(layout.gradient(1, 2), 2 * buffer + slot + 1024 * 2);
-  EXPECT_EQ(layout.block_sums(), 2 * buffer + 2 * slot);
+  EXPECT_EQ(layout.block_sums(), 2 * buffer);
+  constexpr std::size_t first = 2 * buffer + 4096;
+  EXPECT_EQ(layout.gradients(0), first);
+  EXPECT_EQ(layout.gradient(0, 1), first + 32'768);
+  EXPECT_EQ(layout.gradient(1, 2), first + slot + 1024 * 2);
+  EXPECT_EQ(layout.total_bytes(), first + 2 * slot);
   const Layout alone({in_bf16(spec("w", {1000}))}, {}, {});
   EXPECT_EQ(alone.elements(), 1024u) << "padded for a part that is not there";
   EXPECT_EQ(alone.module_buffers(0) - alone.bf16_copies(0), 4096u + 576u);

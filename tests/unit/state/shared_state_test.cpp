@@ -54,7 +54,7 @@ TEST(SharedState, AStepIsCommittedOnlyWhenAllHaveVoted) {
     for (std::uint64_t step = 1; step <= 200; ++step) {
       if (group->rank() == 0) state.choose_target(step);
       group->barrier();
-      const int target = state.target();
+      const int target = state.target(step);
       state.write_as<float>(state.layout().weights(target))[group->rank() * 10] = float(step);
       state.vote(step);
       ASSERT_EQ(state.committed().step, step);
@@ -119,7 +119,7 @@ TEST(SharedState, TakesOverTheNumberOfBuffersThatItFinds) {
     SharedState state(group.node(), tiny(2, 3), nothing);
     for (std::uint64_t step : {1, 2}) {
       state.choose_target(step);
-      state.write_as<float>(state.layout().weights(state.target()))[3] = float(step);
+      state.write_as<float>(state.layout().weights(state.target(step)))[3] = float(step);
       state.vote(step);
     }
   }
@@ -155,7 +155,7 @@ void three_steps(const base::Segment& segment, int ranks) {
         for (int at = 0; at < 40; ++at) EXPECT_EQ(before[at], float(step - 1)) << ranks << " ranks";
         if (rank == 0) state.choose_target(step);
         group.barrier();
-        auto* weights = state.write_as<float>(state.layout().weights(state.target()));
+        auto* weights = state.write_as<float>(state.layout().weights(state.target(step)));
         for (int at = 40 * rank / ranks; at < 40 * (rank + 1) / ranks; ++at) weights[at] = float(step);
         state.vote(step);
       }
@@ -268,7 +268,7 @@ TEST(SharedState, TwoModelsHaveARegionEach) {
     for (const std::uint64_t step : {1, 2, 3}) {
       first.choose_target(step);
       second.choose_target(step);
-      second.write_as<float>(second.layout().weights(second.target()))[3] = float(step);
+      second.write_as<float>(second.layout().weights(second.target(step)))[3] = float(step);
       second.vote(step);
       EXPECT_EQ(first.committed().step, step - 1);
       first.vote(step);
@@ -313,6 +313,26 @@ TEST(SharedState, TakesOverAStateWithMoreSlotsThanItNeeds) {
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("fewer gradient slots than the 600"), std::string::npos) << error.what();
   }
+}
+
+// The update reads the padding, too.
+TEST(SharedState, MoreSlotsThanBeforeFindNothingInThem) {
+  const auto layout = [](int slots) {
+    return Layout({{"w", c10::ScalarType::Float, {40}, {1}}}, {}, {.shards = 4, .slots = slots});
+  };
+  base::Segment segment = base::Segment::create(1);
+  const auto with = [&](int slots, const SharedState::Fill& fill, const std::function<void(SharedState&)>& body) {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    SharedState state(group.node(), layout(slots), fill);
+    body(state);
+    base::next_generation(segment.control(), 1);
+  };
+  with(1, nothing, [](SharedState& state) { *state.write_as<double>(state.layout().block_sums()) = 7; });
+  with(4, not_again, [](SharedState& state) {
+    const auto* slots = state.read_as<char>(state.layout().gradients(0));
+    const std::size_t bytes = state.layout().total_bytes() - state.layout().gradients(0);
+    EXPECT_TRUE(std::all_of(slots, slots + bytes, [](char byte) { return byte == 0; }));
+  });
 }
 
 TEST(SharedState, AStaleRankCommitsNothing) {

@@ -48,9 +48,9 @@ struct Counting {
   int step() {
     const std::uint64_t step = state.committed().step + 1;
     state.choose_target(step);
-    write(state, state.target(), step);
+    write(state, state.target(step), step);
     state.vote(step);
-    return state.target();
+    return state.target(step);
   }
 
   base::Segment segment = base::Segment::create(1);
@@ -86,7 +86,7 @@ TEST(Target, MayBeForTheCommittedStepOnceMore) {
   Counting job(3, 5);
   EXPECT_THROW(job.state.recommit(), Error) << "no buffer was chosen";
   job.state.choose_target(5);
-  Counting::write(job.state, job.state.target(), 50);
+  Counting::write(job.state, job.state.target(5), 50);
   EXPECT_EQ(job.state.committed(), (base::Commit{5, 0}));
   job.state.recommit();
   EXPECT_EQ(job.state.committed(), (base::Commit{5, 1}));
@@ -98,10 +98,10 @@ TEST(Target, MayBeForTheCommittedStepOnceMore) {
 TEST(Target, MayBeChosenAnew) {
   Counting job(3);
   job.state.choose_target(1);
-  EXPECT_EQ(job.state.target(), 1);
-  const base::UniqueFd pin = base::pin_buffer(job.segment, 0, 1);
+  EXPECT_EQ(job.state.target(1), 1);
+  const base::Mapping pin = base::pin_buffer(job.segment, 0, 1);
   job.state.choose_target(1);
-  EXPECT_EQ(job.state.target(), 2);
+  EXPECT_EQ(job.state.target(1), 2);
   job.state.vote(1);
   EXPECT_EQ(job.state.committed(), (base::Commit{1, 2}));
 }
@@ -115,6 +115,27 @@ TEST(Target, IsNotChosenForTheNextGeneration) {
   words.target.store(next);
   EXPECT_THROW(job.state.choose_target(1), GroupAborted);
   EXPECT_EQ(words.target.load(), next);
+}
+
+// A rank that outlives its attempt may be anywhere in a step, also where it looks at nothing but these words.
+TEST(Target, IsNobodysBehindTheFence) {
+  Counting job(2);
+  job.step();
+  job.state.choose_target(2);
+  EXPECT_EQ(job.state.target(2), 0);
+  base::next_generation(job.segment.control(), 1);
+  EXPECT_THROW(job.state.target(2), GroupAborted) << "the committed buffer would be written";
+  EXPECT_THROW(job.state.recommit(), GroupAborted);
+  const base::RegionWords& words = job.segment.control().regions[0];
+  for (const std::uint64_t step : {0, 1, 2}) EXPECT_EQ(base::target_of(words, 2, step), std::nullopt) << step;
+}
+
+// One rank recommits where another makes a step: both pass the same barrier.
+TEST(Target, OfAnotherStepIsRefused) {
+  Counting job(2);
+  EXPECT_THROW(job.state.target(1), GroupAborted) << "nothing was chosen";
+  job.step();
+  EXPECT_THROW(job.state.target(2), Error) << "this is the committed buffer by now";
 }
 
 TEST(Target, AFrozenAreaIsSpareWhenNoOtherBufferHasIt) {
@@ -226,14 +247,12 @@ TEST(Pin, ThatIsHeldForTooLongEndsTheGroup) {
 int watch(const std::string& path) {
   const base::Segment segment = base::Segment::open(path, 1);
   const Layout layout = of_buffers(3);
-  const base::Mapping region =
-      segment.map(segment.extent(base::Part::state).offset, layout.total_bytes(), base::Access::read_only);
   const Clock::time_point end = Clock::now() + 500ms;
   std::set<std::uint64_t> seen;
   while (Clock::now() < end) {
     const Pin pin(segment);
     const auto [step, buffer] = pin.commit();
-    const auto* numbers = reinterpret_cast<const volatile std::uint64_t*>(region.data() + layout.weights(int(buffer)));
+    const auto* numbers = reinterpret_cast<const volatile std::uint64_t*>(pin.read(layout.weights(int(buffer))));
     for (int look = 0; look < 40; ++look) {
       for (std::size_t i = 0; i < kNumbers; ++i)
         if (numbers[i] != step) return 3;

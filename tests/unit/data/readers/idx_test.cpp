@@ -135,6 +135,8 @@ TEST(LoadMnist, ChecksThatTheTwoFilesBelongTogether) {
   const std::string labels = folder.write("train-labels-idx1-ubyte", idx({2}, std::string(2, '\x01')));
   const auto load = [&] { load_mnist(folder.path(), true); };
   EXPECT_EQ(usage_error(load), "'" + labels + "': 2 labels at offset 4, but '" + images + "' has 3 images");
+  folder.write("train-labels-idx1-ubyte", idx({4}, std::string(4, '\x01')));
+  EXPECT_EQ(usage_error(load), "'" + labels + "': 4 labels at offset 4, but '" + images + "' has 3 images");
   folder.write("train-labels-idx1-ubyte", idx({3}, "\x01\x02\x0a"));
   EXPECT_EQ(usage_error(load), "'" + labels + "': label 10 of sample 2 at offset 10, 0 ... 9 expected");
   folder.write("train-images-idx3-ubyte", idx({3, 14, 56}, std::string(3 * 784, 'x')));
