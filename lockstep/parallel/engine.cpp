@@ -41,14 +41,15 @@ void check_needs(const optim::Needs& needs) {
 struct FusedPath {
   FusedPath(const ModuleView& module, const KeptBytes& kept, comm::Group& group, const DataParallelOptions& options,
             const optim::Needs& needs)
-      : fused(module, kept, group.node(), make_layout(module, kept, group, options, needs),
-              [this](std::size_t parameter) { session.take_gradient(parameter); }),
+      : fused(module, kept, group, options, needs),
         session(fused, module, group, options),
+        hooks(gradient_hooks(fused, session)),
         step(fused, session, group),
-        editor(fused, session, group) {}
+        editor(fused, session, hooks, group) {}
 
   FusedState fused;
   ShardSession session;
+  GradientHooks hooks;
   StepTransaction step;
   StateEditor editor;
 };

@@ -53,8 +53,6 @@ void fill(const ModuleView& module, const KeptBytes& kept, state::SharedState& f
   kept.store(fresh, 0);
 }
 
-}  // namespace
-
 state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm::Group& group,
                           const DataParallelOptions& options, const optim::Needs& needs) {
   std::vector<state::TensorSpec> parameters = module.trainable_specs();
@@ -72,6 +70,8 @@ state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm:
   return layout;
 }
 
+}  // namespace
+
 void write_copies(const state::SharedState& state, int buffer) {
   std::byte* const begin = state.write(state.layout().weights(buffer));
   for (const state::BoundPlace& place : state::parameter_places(state.layout())) {
@@ -82,9 +82,9 @@ void write_copies(const state::SharedState& state, int buffer) {
   }
 }
 
-FusedState::FusedState(const ModuleView& module, const KeptBytes& bytes, base::Node& node, state::Layout layout,
-                       GradientHooks::Callback on_gradient)
-    : state(node, std::move(layout),
+FusedState::FusedState(const ModuleView& module, const KeptBytes& bytes, comm::Group& group,
+                       const DataParallelOptions& options, const optim::Needs& needs)
+    : state(group.node(), make_layout(module, bytes, group, options, needs),
             [&](state::SharedState& fresh) -> std::uint64_t {
               fill(module, bytes, fresh);
               return 0;
@@ -94,8 +94,7 @@ FusedState::FusedState(const ModuleView& module, const KeptBytes& bytes, base::N
       buffers(tensors_of(module.buffers()), state.layout()),
       parameters(tensors_of(module.trainable()), state::parameter_places(state.layout()), state.memory(),
                  committed_weights()),
-      frozen(tensors_of(module.frozen()), state::frozen_places(state.layout()), state.memory(), committed_frozen()),
-      hooks(parameters.tensors(), std::move(on_gradient)) {
+      frozen(tensors_of(module.frozen()), state::frozen_places(state.layout()), state.memory(), committed_frozen()) {
   const state::Layout& placed = state.layout();
   for (const state::Part& part : placed.parts())
     for (int slot = 0; slot < placed.options().slots; ++slot)

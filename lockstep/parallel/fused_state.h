@@ -7,7 +7,6 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
-#include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/kept_bytes.h"
 #include "lockstep/parallel/module_buffers.h"
 #include "lockstep/parallel/module_view.h"
@@ -18,20 +17,16 @@
 
 namespace lockstep::parallel {
 
-/// The layout of a model's state on this node. Collective: Error naming the rank whose layout is another than rank 0's.
-/// UsageError when the optimizer puts a parameter into a group that is none.
-state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm::Group& group,
-                          const DataParallelOptions& options, const optim::Needs& needs);
-
 /// Rounds the bfloat16 copies of a buffer's weights, as the update does.
 void write_copies(const state::SharedState& state, int buffer);
 
 // In the order in which they depend on each other; destroyed from the last to the first.
 struct FusedState {
   /// Collective: makes the state from rank 0's module and kept bytes, or takes over that of an earlier generation. What
-  /// is committed is then everybody's.
-  FusedState(const ModuleView& module, const KeptBytes& kept, base::Node& node, state::Layout layout,
-             GradientHooks::Callback on_gradient);
+  /// is committed is then everybody's. Error naming the rank whose layout is another than rank 0's. UsageError when the
+  /// optimizer puts a parameter into a group that is none.
+  FusedState(const ModuleView& module, const KeptBytes& kept, comm::Group& group, const DataParallelOptions& options,
+             const optim::Needs& needs);
 
   std::uint64_t next_step() const { return state.committed().step + 1; }
 
@@ -55,7 +50,6 @@ struct FusedState {
   state::Binding parameters;  ///< the trainable ones
   state::Binding frozen;
   std::map<std::size_t, std::vector<const void*>> slots;  ///< the gradients of all slots, by where their part begins
-  GradientHooks hooks;
 
  private:
   const std::byte* committed_weights() const;

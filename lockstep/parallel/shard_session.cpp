@@ -215,4 +215,8 @@ void ShardSession::restart() {
   fused_.buffers.remember();
 }
 
+GradientHooks gradient_hooks(const FusedState& fused, ShardSession& session) {
+  return {fused.parameters.tensors(), [&session](std::size_t parameter) { session.take_gradient(parameter); }};
+}
+
 }  // namespace lockstep::parallel

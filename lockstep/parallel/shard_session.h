@@ -14,6 +14,7 @@
 #include "lockstep/comm/group.h"
 #include "lockstep/parallel/backward_watch.h"
 #include "lockstep/parallel/fused_state.h"
+#include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
 
@@ -114,5 +115,8 @@ class ShardSession {
   bool gradients_came_ = false;     ///< in the active pass
   state::ShardRecord pass_record_;  ///< of the active pass
 };
+
+/// Hooks by which `session`, which must outlive them, takes the gradients of all trainable parameters.
+GradientHooks gradient_hooks(const FusedState& fused, ShardSession& session);
 
 }  // namespace lockstep::parallel

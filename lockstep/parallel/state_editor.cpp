@@ -9,8 +9,8 @@
 
 namespace lockstep::parallel {
 
-StateEditor::StateEditor(FusedState& fused, ShardSession& session, comm::Group& group)
-    : fused_(fused), session_(session), group_(group) {}
+StateEditor::StateEditor(FusedState& fused, ShardSession& session, GradientHooks& hooks, comm::Group& group)
+    : fused_(fused), session_(session), hooks_(hooks), group_(group) {}
 
 void StateEditor::modify(const std::function<void()>& fn) {
   if (session_.has_gradients()) throw UsageError("data parallel: modify() in the middle of a step");
@@ -70,7 +70,7 @@ void StateEditor::end_edit() {
   fused_.frozen.restore();
   fused_.flip();
   fused_.parameters.show_masters(false);
-  fused_.hooks.renew();
+  hooks_.renew();
 }
 
 }  // namespace lockstep::parallel

@@ -7,13 +7,14 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/parallel/fused_state.h"
+#include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/shard_session.h"
 
 namespace lockstep::parallel {
 
 class StateEditor {
  public:
-  StateEditor(FusedState& fused, ShardSession& session, comm::Group& group);
+  StateEditor(FusedState& fused, ShardSession& session, GradientHooks& hooks, comm::Group& group);
 
   /// Runs fn() on rank 0 and makes what it leaves, and what owners keep, everybody's in one commit of the same step.
   /// Collective; see Engine::modify().
@@ -28,6 +29,7 @@ class StateEditor {
 
   FusedState& fused_;
   ShardSession& session_;
+  GradientHooks& hooks_;
   comm::Group& group_;
 };
 
