@@ -18,7 +18,8 @@ struct Setting {
 
 // A command line, taken apart.
 struct Line {
-  std::string text;
+  std::string text;                 // was asked for: the rest is not there
+  std::optional<UsageError> wrong;  // the first thing that is
   std::vector<Setting> settings;
   std::vector<std::string> operands;
 };
@@ -76,9 +77,13 @@ std::string value_of(const Flag& flag, const Word& word, std::vector<std::string
     return "";
   }
   if (word.value) return *word.value;
-  if (at + 1 == end || (at + 1)->starts_with("--"))
-    throw UsageError(name + " needs a value (" + name + " " + flag.value.word + ")");
-  return *++at;
+  if (at + 1 == end) throw UsageError(name + " needs a value (" + name + " " + flag.value.word + ")");
+  const std::string& next = *(at + 1);
+  if (next.starts_with("--"))
+    throw UsageError(name + " needs a value, found '" + next + "'; one that begins with -- is written " + name + "=" +
+                     next);
+  ++at;
+  return next;
 }
 
 Line read_line(const Table& table, const std::vector<std::string>& words) {
@@ -94,9 +99,13 @@ Line read_line(const Table& table, const std::vector<std::string>& words) {
       continue;
     }
     const Word word = take_apart(*at);
-    if (const std::string text = text_asked_for(table, word); !text.empty()) return {.text = text};
-    const Flag& flag = find_flag(table, word, *at);
-    line.settings.push_back({&flag, name_of(flag), value_of(flag, word, at, words.end())});
+    try {
+      if (const std::string text = text_asked_for(table, word); !text.empty()) return {.text = text};
+      const Flag& flag = find_flag(table, word, *at);
+      line.settings.push_back({&flag, name_of(flag), value_of(flag, word, at, words.end())});
+    } catch (const UsageError& error) {  // who is at a loss may ask for help further on
+      if (!line.wrong) line.wrong = error;
+    }
   }
   return line;
 }
@@ -109,14 +118,15 @@ std::string variable_of(const Table& table, const Flag& flag) {
 
 // Whether a variable sets its flag.
 bool says_something(const Flag& flag, const std::string& variable, const std::string& value) {
-  if (!is_switch(flag)) return !value.empty();
+  if (value.empty()) return false;
+  if (!is_switch(flag)) return true;
   if (value != "0" && value != "1") throw UsageError(variable + " '" + value + "': a switch is 0 or 1");
   return value == "1";
 }
 
 std::vector<Setting> read_environment(const Table& table, const Line& line, const GetEnv& get) {
   std::vector<Setting> settings;
-  if (table.variables.empty()) return settings;
+  if (table.variables.empty() || !get) return settings;
   for (const Group& group : table.groups)
     for (const Flag& flag : group.flags) {
       const std::string variable = variable_of(table, flag);
@@ -153,6 +163,7 @@ Parsed parse(const Table& table, const std::vector<std::string>& words, const Ge
     parsed.text = line.text;
     parsed.operands = line.operands;
     if (!parsed.text.empty()) return parsed;
+    if (line.wrong) throw *line.wrong;
     apply(read_environment(table, line, get), Source::environment, parsed);
     apply(line.settings, Source::command_line, parsed);
     check_line(table, parsed);

@@ -31,7 +31,8 @@ struct Parsed {
 
 /// Reads `words` (without the program's name) and, where the table says so, the environment by `get`, into the options
 /// of the table. A flag is written "--flag value", "--flag=value", or short, "-f value", "-fvalue"; a value that is a
-/// word of its own does not begin with "--". Where --help or --version is come to, nothing else is read.
+/// word of its own does not begin with "--". Where --help or --version stands among the flags, nothing else is read,
+/// whatever is wrong with the others. An empty `get`: no variable is set.
 /// UsageError for the first thing that is wrong, with the table's prefix: an unknown flag (the nearest is named), a
 /// value missing, too much or wrong, a word that belongs to no flag, a flag given twice.
 Parsed parse(const Table& table, const std::vector<std::string>& words, const GetEnv& get = {});

@@ -25,8 +25,8 @@ struct Value {
   std::string word = {};     ///< what the help calls it, "N"; empty: the flag is a switch, which takes none
   std::string choices = {};  ///< "mlp|convnet", in front of the help's text; empty: not so many that they can be told
   std::string initial = {};  ///< the default, for the help; empty: nothing is said of it
-  /// Checks and keeps it; of a switch it is "". UsageError that begins with `name`, by which the user called the flag,
-  /// and says what was found and what would be right.
+  /// Checks and keeps it; of a switch it is "". UsageError that begins with `name`, the flag's long one or that of its
+  /// variable, and says what was found and what would be right.
   std::function<void(const std::string& name, const std::string& value)> read = {};
   /// What is held now, as JSON. None: it is not recorded.
   std::function<std::string()> json = {};

@@ -116,6 +116,14 @@ TEST(Parse, TextsThatAreAskedFor) {
   EXPECT_EQ(refusal_of({"--help=all"}), "--help takes no value, found 'all'");
 }
 
+TEST(Parse, HelpIsGivenWhateverIsWrong) {
+  for (const Words& words : std::vector<Words>{{"--nonsense", "--help"}, {"--rate", "--help"}, {"--fast=1", "-x", "-h"}})
+    EXPECT_THAT(read(words).parsed.text, HasSubstr("usage: program")) << words.front();
+  EXPECT_THAT(refusal_of({"--nonsense", "program", "--help"}, kProgramFollows), HasSubstr("'--nonsense'"))
+      << "the program's help";
+  EXPECT_EQ(refusal_of({"--fast=1", "--nonsense", "-n"}), "--fast takes no value, found '1'") << "the first is told";
+}
+
 TEST(Parse, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(refusal_of({"--repeat_cuont=3"}),
             "unknown option '--repeat-cuont': did you mean '--repeat-count'? (one of -n, --repeat-count, --output-dir, "
@@ -129,7 +137,8 @@ TEST(Parse, UnknownFlagsNameTheNearest) {
 TEST(Parse, ValuesMissingAndTooMuch) {
   EXPECT_EQ(refusal_of({"--output-dir"}), "--output-dir needs a value (--output-dir DIR)");
   EXPECT_EQ(refusal_of({"-n"}), "--repeat-count needs a value (--repeat-count N)");
-  EXPECT_EQ(refusal_of({"--output-dir", "--fast"}), "--output-dir needs a value (--output-dir DIR)");
+  EXPECT_EQ(refusal_of({"--output_dir", "--foo"}),
+            "--output-dir needs a value, found '--foo'; one that begins with -- is written --output-dir=--foo");
   EXPECT_EQ(refusal_of({"--output-dir="}), "--output-dir needs a value, found none");
   EXPECT_EQ(refusal_of({"--rate", "-1"}), "--rate '-1': out of range; wanted a number of 0 or more");
   EXPECT_EQ(refusal_of({"--no-eval=maybe"}), "--no-eval takes no value, found 'maybe'");
@@ -175,6 +184,20 @@ TEST(Parse, TheEnvironmentAndThenTheCommandLine) {
                 .settings.count,
             1)
       << "a table that asks for no variables";
+}
+
+TEST(Parse, AnEmptyVariableSaysNothing) {
+  const Outcome outcome = read({}, kWithVariables, {{"PET_FAST", ""}, {"PET_NO_EVAL", ""}, {"PET_RATE", ""}});
+  for (const auto& [name, sources] : outcome.parsed.sources) EXPECT_THAT(sources, ElementsAre()) << name;
+  EXPECT_FALSE(outcome.settings.fast);
+}
+
+TEST(Parse, WithoutAnEnvironmentNoVariableIsSet) {
+  Settings settings;
+  Table table = table_of(settings);
+  kWithVariables(table);
+  EXPECT_FALSE(parse(table, {"-f"}).given("--rate"));
+  EXPECT_TRUE(settings.fast);
 }
 
 TEST(Parse, AWrongVariableIsNamedUnlessTheCommandLineSpeaks) {
