@@ -3,8 +3,8 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
@@ -44,15 +44,16 @@ void EventLoop::turn(Clock::time_point deadline) {
 }
 
 bool EventLoop::run_until(const std::function<bool()>& done, Clock::time_point deadline) {
-  for (bool late = false; !done(); late = Clock::now() >= deadline) {
-    if (late) return false;
+  while (!done()) {
+    const bool last = Clock::now() >= deadline;
     turn(deadline);
+    if (last) return done();
   }
   return true;
 }
 
 void EventLoop::hand_out_events() {
-  std::array<epoll_event, 64> events;
+  std::vector<epoll_event> events(watches_.size() + 1);  // all that can have come; none would be an error
   const int count = epoll_wait(epoll_.get(), events.data(), int(events.size()), 0);
   if (count < 0 && errno != EINTR) throw_errno("launcher: epoll_wait");
   for (int i = 0; i < count; ++i) {

@@ -33,9 +33,10 @@ class EventLoop {
    public:
     Handle() = default;
     Handle(Handle&& other) noexcept : loop_(std::exchange(other.loop_, nullptr)), id_(other.id_) {}
-    Handle& operator=(Handle&& other) noexcept {
-      std::swap(loop_, other.loop_);
-      std::swap(id_, other.id_);
+    Handle& operator=(Handle&& other) noexcept {  // ends what it held
+      Handle taken(std::move(other));
+      std::swap(loop_, taken.loop_);
+      std::swap(id_, taken.id_);
       return *this;
     }
     ~Handle() {
@@ -63,8 +64,8 @@ class EventLoop {
 
   /// Waits for an event, a timer or the deadline, and calls the handlers of all that has come.
   void turn(Clock::time_point deadline = Clock::time_point::max());
-  /// Turns until `done`, which is asked before each turn. At the deadline it turns a last time, so what has happened
-  /// by then is seen; false when `done` was false even so.
+  /// Turns until `done`, which is asked before each turn and after the last. That one begins at the deadline or later,
+  /// so what has happened by then is seen, also when a handler takes longer; false when `done` was false even so.
   bool run_until(const std::function<bool()>& done, Clock::time_point deadline = Clock::time_point::max());
 
  private:

@@ -12,6 +12,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -114,6 +115,16 @@ TEST_F(EventLoopTest, EventsComeBeforeTheTimersOfTheirTurn) {
   EXPECT_EQ(happened_, "et");
 }
 
+TEST_F(EventLoopTest, AllThatHasComeIsHandedOutBeforeTheTimers) {
+  const std::array<Bell, 200> bells{};
+  std::vector<Handle> handles;
+  for (const Bell& bell : bells) handles.push_back(watch(bell, 'e'));
+  const Handle timer = at(milliseconds(0), 't');
+  for (const Bell& bell : bells) bell.ring();
+  turn_now();
+  EXPECT_EQ(happened_, std::string(bells.size(), 'e') + "t");
+}
+
 TEST_F(EventLoopTest, WhatIsEndedDoesNotCome) {
   const Bell bell;
   Handle timer = at(milliseconds(0), 't');
@@ -138,6 +149,16 @@ TEST_F(EventLoopTest, AHandleMayMove) {
   bell.ring();
   turn_now();
   EXPECT_EQ(happened_, "e");
+}
+
+TEST_F(EventLoopTest, AHandleThatTakesAnothersPlaceEndsItsOwn) {
+  const Bell bell;
+  Handle event = watch(bell, 'e');
+  Handle timer = at(milliseconds(0), 't');
+  event = std::move(timer);
+  bell.ring();
+  turn_now();
+  EXPECT_EQ(happened_, "t") << "although the other handle lives";
 }
 
 TEST_F(EventLoopTest, AHandlerMayEndItself) {
@@ -216,6 +237,20 @@ TEST_F(EventLoopTest, RunsNoLongerThanNeeded) {
   EXPECT_TRUE(loop_.run_until([&] { return happened_ == "a"; }, start_)) << "a turn at the deadline, even a late one";
   EXPECT_FALSE(loop_.run_until([] { return false; }, Clock::now() + milliseconds(5)));
   EXPECT_GE(Clock::now(), start_ + milliseconds(5));
+}
+
+TEST_F(EventLoopTest, WhatHappensWhileAHandlerOverrunsTheDeadlineIsSeen) {
+  const Bell slow;
+  const Bell late;
+  const Handle late_handle = watch(late, 'b');
+  const Clock::time_point deadline = Clock::now() + milliseconds(20);
+  const Handle slow_handle = loop_.watch(slow.fd(), [&] {
+    slow.hear();
+    late.ring();
+    std::this_thread::sleep_until(deadline);
+  });
+  slow.ring();
+  EXPECT_TRUE(loop_.run_until([&] { return happened_ == "b"; }, deadline));
 }
 
 TEST_F(EventLoopTest, WhatAHandlerThrowsComesOutAndTheRestComesLater) {
