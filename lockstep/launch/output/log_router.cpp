@@ -26,10 +26,15 @@ constexpr int kLeastCapacity = 64 << 10;
 // All pipes of a user count against fs.pipe-user-pages-soft, by default 64 MiB.
 constexpr int kCapacityOfAll = 16 << 20;
 
-// Whether `fd` became readable, or hung up, in time.
+// Whether `fd` became readable, or hung up, in time. Where it cannot be watched, that is not known.
 bool await(EventLoop& loop, int fd, std::chrono::milliseconds at_most, const std::function<bool()>& stopped) {
   bool readable = false;
-  const EventLoop::Handle watch = loop.watch(fd, [&] { readable = true; });
+  EventLoop::Handle watch;
+  try {
+    watch = loop.watch(fd, [&] { readable = true; });
+  } catch (const Error&) {  // a job does not fail for the end of its output; finish() and filed() tell
+    return false;
+  }
   loop.run_until([&] { return readable || stopped(); }, Clock::now() + at_most);
   return readable;
 }
@@ -175,20 +180,12 @@ bool LogRouter::finish(EventLoop& loop, std::chrono::milliseconds deadline, cons
   return *outcome_;
 }
 
-bool LogRouter::finish(std::chrono::milliseconds deadline, int stop_fd) {
+bool LogRouter::finish(std::chrono::milliseconds deadline) {
   if (outcome_) return *outcome_;
   writers_.clear();  // a destructor may be here for want of descriptors
   base::Outlet nothing_to_say;
   EventLoop loop(nothing_to_say);
-  bool stopped = false;
-  EventLoop::Handle stop;
-  if (stop_fd >= 0) {
-    stop = loop.watch(stop_fd, [&] {
-      stopped = true;
-      stop = {};
-    });
-  }
-  return finish(loop, deadline, [&] { return stopped; });
+  return finish(loop, deadline, [] { return false; });
 }
 
 }  // namespace lockstep::launch

@@ -71,10 +71,11 @@ class LogRouter {
   /// ends (who writes later gets SIGPIPE): within kFiling, for a disk may stand still, and whatever `stopped` says.
   /// Then what is filed is shown; the process is killed when that takes longer than `deadline`, or when `stopped`
   /// (asked before each turn of the loop). For a router that has died before, another one does both. True when every
-  /// byte reached its file and console. The same answer again when called again. Throws Error when the loop does.
+  /// byte reached its file and console. The same answer again when called again. A loop that cannot watch the process
+  /// (no memory) is as one that waited in vain. Throws what a handler of the loop throws.
   bool finish(EventLoop& loop, std::chrono::milliseconds deadline, const std::function<bool()>& stopped);
-  /// The same for who has no loop; stopped when `stop_fd` (-1: none) is readable.
-  bool finish(std::chrono::milliseconds deadline, int stop_fd = -1);
+  /// The same for who has no loop, and waits whatever happens. Throws Error where none can be made.
+  bool finish(std::chrono::milliseconds deadline);
   /// After finish(): whether what was in the pipes is in the files, as far as they took it.
   bool filed() const { return filed_; }
 

@@ -247,8 +247,6 @@ TEST_F(LogRouterTest, AKilledRouterBreaksNoPipeAndLosesNothingOfWhatIsInOne) {
 
 // Files first, consoles second.
 TEST_F(LogRouterTest, ASignalCutsNothingOffTheFiles) {
-  Pipe stop;
-  write_all(stop.writer.get(), "!");
   std::vector<LogStream> streams;
   for (const char* file : {"0", "1", "2", "3"}) {
     streams.push_back(stream(file, 1, file));
@@ -261,7 +259,9 @@ TEST_F(LogRouterTest, ASignalCutsNothingOffTheFiles) {
   const std::string text_in = numbered_lines(500'000);
   for (std::size_t i = 0; i < streams.size(); ++i) write_all(router->writer(i), text_in);
   kill(router->pid(), SIGCONT);
-  router->finish(milliseconds(0), stop.reader.get());
+  base::Outlet nothing_to_say;
+  EventLoop loop(nothing_to_say);
+  router->finish(loop, milliseconds(0), [] { return true; });
   EXPECT_TRUE(router->filed());
   std::size_t filtered = 0;
   for (const std::string& line : lines(text_in)) filtered += line.find('9') != std::string::npos;
@@ -280,6 +280,19 @@ TEST_F(LogRouterTest, TheCallersLoopGoesOnWhileItFinishes) {
   const EventLoop::Handle timer = loop.at(EventLoop::Clock::now() + milliseconds(20), [&stopped] { stopped = true; });
   EXPECT_FALSE(router->finish(loop, kLong, [&stopped] { return stopped; }));
   EXPECT_TRUE(stopped);
+  EXPECT_TRUE(router->filed());
+  EXPECT_EQ(text("0") == text_in, true);
+}
+
+TEST_F(LogRouterTest, ALoopThatCannotWatchItIsNoReasonToThrow) {
+  const Pipe console;  // that nobody reads
+  auto router = start({stream("0")}, console.writer.get(), console.writer.get());
+  const std::string text_in = numbered_lines(1 << 20);
+  write_all(router->writer(0), text_in);
+  base::Outlet nothing_to_say;
+  EventLoop loop(nothing_to_say);
+  const EventLoop::Handle in_the_way = loop.watch(router->pidfd(), [] {});  // one watch for a descriptor
+  EXPECT_FALSE(router->finish(loop, kLong, [] { return false; }));
   EXPECT_TRUE(router->filed());
   EXPECT_EQ(text("0") == text_in, true);
 }
