@@ -30,7 +30,8 @@ std::vector<ErrorFile> make_error_files(const AttemptLogs& logs, int workers) {
 RunningAttempt::RunningAttempt(const AttemptContext& context, const Attempt& attempt)
     : context_(context),
       attempt_(attempt),
-      logs_(context.plan, context.run_folder, attempt.restart_count),
+      logs_(context.plan.logs, context.run_folder, attempt.restart_count, context.plan.workers,
+            context.plan.node.first_rank),
       inquiry_(context.page, make_error_files(logs_, context.plan.workers)),
       stages_(context.plan.grace),
       workers_(context.loop, context.reaper, context.plan.workers, [this](const End& end) { on_worker_end(end); }) {

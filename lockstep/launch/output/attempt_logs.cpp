@@ -17,14 +17,15 @@ constexpr int kFirstStream = -2;
 
 }  // namespace
 
-AttemptLogs::AttemptLogs(const Plan& plan, const std::string& run_folder, int attempt)
-    : ranks_(plan_logs(plan.logs, run_folder, attempt, plan.workers, plan.node.first_rank)),
+AttemptLogs::AttemptLogs(const LogOptions& options, const std::string& run_folder, int attempt, int workers,
+                         int first_rank)
+    : ranks_(plan_logs(options, run_folder, attempt, workers, first_rank)),
       null_(open("/dev/null", O_WRONLY | O_CLOEXEC)) {
   if (!null_) throw_errno("launcher: /dev/null");
   make_attempt_folders(ranks_);
   for (const RankLogs& rank : ranks_) {
-    stdout_.push_back(route(rank.out, 1, rank.prefix, plan.logs.stdout_filters));
-    stderr_.push_back(route(rank.err, 2, rank.prefix, plan.logs.stderr_filters));
+    stdout_.push_back(route(rank.out, 1, rank.prefix, options.stdout_filters));
+    stderr_.push_back(route(rank.err, 2, rank.prefix, options.stderr_filters));
   }
   if (streams_.empty()) return;
   router_ = std::make_unique<LogRouter>(streams_);

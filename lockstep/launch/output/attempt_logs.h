@@ -13,15 +13,15 @@
 #include "lockstep/launch/output/last_lines.h"
 #include "lockstep/launch/output/log_router.h"
 #include "lockstep/launch/output/logs.h"
-#include "lockstep/launch/plan.h"
 
 namespace lockstep::launch {
 
 class AttemptLogs {
  public:
   /// Makes folders and files below `run_folder` (empty: none) and starts a router where some output
-  /// has to pass through one. Call it before the workers are started. Throws UsageError, Error.
-  AttemptLogs(const Plan& plan, const std::string& run_folder, int attempt);
+  /// has to pass through one. Parameters as of plan_logs(). Call it before the workers are started. Throws UsageError,
+  /// Error.
+  AttemptLogs(const LogOptions& options, const std::string& run_folder, int attempt, int workers, int first_rank);
 
   /// What the worker's stdout and stderr become; -1: they stay the agent's.
   int stdout_of(int rank) const { return stdout_[std::size_t(rank)]; }
