@@ -37,8 +37,9 @@ int print(const std::string& text) {
 }
 
 int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
-  const launch::Options options = launch::parse_options(dialect, arguments, ::getenv);
-  if (options.help) return print(launch::help(dialect));
+  const launch::Parsed parsed = launch::parse_options(dialect, arguments, ::getenv);
+  if (!parsed.text.empty()) return print(parsed.text);
+  const launch::Options& options = parsed.options;
   refuse_to_nest();
   const launch::Machine machine = launch::this_machine();
   const launch::Plan plan = launch::make_plan(options, dialect, machine);

@@ -22,9 +22,9 @@ namespace lockstep::train {
 /// What decides how training goes on (the best result of an evaluation, the position of a sampler) is state, as the
 /// weights are, and comes back after a restart only as that: its owner registers it between the engine and the
 /// optimizer, for the optimizer's constructor makes the state and, after a restart, finds the committed one there.
-/// A decision after an evaluation is one on all ranks, and commits the step that it belongs to anew. After a restart the
-/// evaluation of the committed step runs again: a decision keeps the step that it was made at, and does nothing when it
-/// is asked for that step again.
+/// A decision after an evaluation is one on all ranks, and commits the step that it belongs to anew. After a restart
+/// the evaluation of the committed step runs again: a decision keeps the step that it was made at, and does nothing
+/// when it is asked for that step again.
 class Loop {
  public:
   /// Reads the data, makes the model and joins it into the group's shared state. UsageError

@@ -44,8 +44,8 @@ class Stages {
   /// All workers have ended, so what is left in their groups has no purpose; or something of the launcher's own has
   /// failed. Nothing, when the end has begun.
   Orders stop_running();
-  /// Somebody wants the job to end. The workers get the first such signal as it is; once they are told to end, a second
-  /// may kill them (ends_at_once()).
+  /// Somebody wants the job to end. While it runs, the workers get the signal as it is; once they are told to end, by a
+  /// signal or after a failure, another may kill them (ends_at_once()).
   Orders on_stop(int signal);
   /// The time that the last deadline gave is up.
   Orders on_deadline();

@@ -74,16 +74,15 @@ Start start_of(const Options& options) {
 
 }  // namespace
 
-Options parse_options(Dialect dialect, const std::vector<std::string>& arguments, const flags::GetEnv& get) {
+Parsed parse_options(Dialect dialect, const std::vector<std::string>& arguments, const flags::GetEnv& get) {
   Options options;
   const flags::Parsed parsed = flags::parse(table_of(dialect, options), arguments, get);
-  options.help = !parsed.text.empty();
-  if (options.help) return options;
+  if (!parsed.text.empty()) return {.options = {}, .text = parsed.text};
   if (const char* prefix = get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")) options.plan.logs.prefix_template = prefix;
   options.typed = parsed.operands;
   if (!options.typed.empty() && options.typed.front().empty()) throw UsageError("run: the program's name is empty");
   if (options.typed.empty()) throw UsageError("run: no program given: lockstep run [options] program [arguments]");
-  return options;
+  return {.options = options, .text = ""};
 }
 
 Plan make_plan(const Options& options, Dialect dialect, const Machine& machine) {
@@ -125,11 +124,6 @@ Machine this_machine() {
   for (const char* name : {"python3", "python"})
     if (machine.python.empty() && !find_program(name, path).empty()) machine.python = name;
   return machine;
-}
-
-std::string help(Dialect dialect) {
-  Options options;
-  return flags::help(table_of(dialect, options));
 }
 
 }  // namespace lockstep::launch

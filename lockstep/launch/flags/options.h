@@ -36,7 +36,6 @@ struct Options {
   std::string numa_binding;
   bool use_env = false;
   bool dry_run = false;
-  bool help = false;
   std::vector<std::string> typed;  ///< the program and its arguments
   Plan plan;                       ///< what needs no second look
 };
@@ -51,10 +50,15 @@ struct Machine {
   std::string python;                                   ///< the Python that runs scripts; empty: there is none
 };
 
-/// Reads what stands after `lockstep run`. Options end at the first word that is none, or at "--"; where --help is
-/// among them, Options::help says so and nothing else is read. Pure. Throws UsageError, naming the flag or the
-/// variable and its value.
-Options parse_options(Dialect dialect, const std::vector<std::string>& arguments, const flags::GetEnv& get);
+/// Options, or the help that was asked for instead.
+struct Parsed {
+  Options options;
+  std::string text;  ///< not empty: print it to stdout and exit 0; `options` means nothing then
+};
+
+/// Reads what stands after `lockstep run`. Options end at the first word that is none, or at "--". Pure. Throws
+/// UsageError, naming the flag or the variable and its value.
+Parsed parse_options(Dialect dialect, const std::vector<std::string>& arguments, const flags::GetEnv& get);
 
 /// The plan that the flags ask for on this machine. Pure. Throws UsageError for what cannot be
 /// done here: several nodes, other rendezvous backends, GPUs that are not there.
@@ -62,8 +66,5 @@ Plan make_plan(const Options& options, Dialect dialect, const Machine& machine);
 
 /// This machine.
 Machine this_machine();
-
-/// The text of --help.
-std::string help(Dialect dialect);
 
 }  // namespace lockstep::launch

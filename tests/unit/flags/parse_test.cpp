@@ -117,7 +117,7 @@ TEST(Parse, TextsThatAreAskedFor) {
 }
 
 TEST(Parse, HelpIsGivenWhateverIsWrong) {
-  for (const Words& words : std::vector<Words>{{"--nonsense", "--help"}, {"--rate", "--help"}, {"--fast=1", "-x", "-h"}})
+  for (const Words& words : std::vector<Words>{{"--nonsense", "-h"}, {"--rate", "--help"}, {"--fast=1", "-x", "-h"}})
     EXPECT_THAT(read(words).parsed.text, HasSubstr("usage: program")) << words.front();
   EXPECT_THAT(refusal_of({"--nonsense", "program", "--help"}, kProgramFollows), HasSubstr("'--nonsense'"))
       << "the program's help";
