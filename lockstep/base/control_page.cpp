@@ -127,28 +127,29 @@ std::optional<Mark> target_of(const RegionWords& region, std::uint32_t generatio
   return target;
 }
 
-bool try_commit(const ControlPage& page, RegionWords& region, std::uint32_t generation, std::uint64_t step) {
+bool try_commit(ControlPage& page, int region, std::uint32_t generation, std::uint64_t step) {
+  RegionWords& words = page.regions[region];
   Mark word = 0;
   const auto is_committed = [&] {
-    word = region.commit.load(std::memory_order_seq_cst);
+    word = words.commit.load(std::memory_order_seq_cst);
     return mark_generation(word) == generation && Commit::unpack(word).step >= step;
   };
   if (is_committed()) return true;
   if (mark_generation(word) != generation) return false;
   const Mark wanted = make_mark(generation, step);
   for (int rank = 0; rank < page.local_world; ++rank)
-    if (region.votes[rank].mark.load(std::memory_order_seq_cst) != wanted) return false;
-  const std::optional<Mark> target = target_of(region, generation, step);
+    if (page.ranks[rank].votes[region].load(std::memory_order_seq_cst) != wanted) return false;
+  const std::optional<Mark> target = target_of(words, generation, step);
   if (!target) return is_committed();  // others may have committed it meanwhile, and gone on
   // By this call; or, when the exchange fails, by another's, unless the next generation has begun.
-  return region.commit.compare_exchange_strong(word, *target, std::memory_order_seq_cst) ||
+  return words.commit.compare_exchange_strong(word, *target, std::memory_order_seq_cst) ||
          mark_generation(word) == generation;
 }
 
 void roll_forward(ControlPage& page) {
   const std::uint32_t generation = page.generation.load(std::memory_order_relaxed);
-  for (RegionWords& region : page.regions) {
-    const Mark vote = region.votes[0].mark.load(std::memory_order_seq_cst);
+  for (int region = 0; region < kRegions; ++region) {
+    const Mark vote = page.ranks[0].votes[region].load(std::memory_order_seq_cst);
     if (mark_generation(vote) == generation) try_commit(page, region, generation, mark_count(vote));
   }
 }

@@ -104,27 +104,24 @@ struct Extent {
 /// hardly ever changes are kept apart, so that a look at one does not wait for a store to another.
 /// 128 bytes, for some processors fetch lines in pairs.
 struct alignas(128) RankWords {
-  std::atomic<Mark> arrived;                     ///< barriers it has arrived at
-  alignas(128) std::atomic<std::uint64_t> step;  ///< the step it is in
-  std::atomic<std::uint32_t> phase;              ///< Phase
-  alignas(128) std::atomic<Mark> seat;           ///< (the last generation in which somebody took it, Seat)
+  std::atomic<Mark> arrived;                       ///< barriers it has arrived at
+  alignas(128) std::atomic<Mark> votes[kRegions];  ///< of each region, the step that it votes to commit
+  std::atomic<std::uint64_t> step;                 ///< the step it is in
+  std::atomic<std::uint32_t> phase;                ///< Phase
+  alignas(128) std::atomic<Mark> seat;             ///< (the last generation in which somebody took it, Seat)
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> futex;   ///< what it sleeps on
   std::atomic<std::uint32_t> asleep;  ///< 1 while it may be asleep
 };
 
-/// What decides about one shared state (state/shared_state.h), whose memory is the part state_part(its number). What is
-/// polled while a step is committed, each rank's vote, is on lines of its own.
+/// What decides about one shared state (state/shared_state.h), whose memory is the part state_part(its number), beside
+/// the ranks' votes for it.
 struct RegionWords {
-  struct alignas(128) Vote {
-    std::atomic<Mark> mark;  ///< the step that the rank votes to commit
-  };
   alignas(128) std::atomic<Mark> commit;   ///< Commit::pack(): the last committed step; committed() reads it
   std::atomic<Mark> target;                ///< Commit::pack(): the step being made and the buffer that it writes
   std::atomic<std::uint32_t> generation;   ///< whose ranks made the state or took it over
   std::atomic<std::uint32_t> buffers;      ///< how many buffers steps write
   std::atomic<std::uint64_t> fingerprint;  ///< of the layout the state was made for; 0: never filled
-  Vote votes[kMaxLocalRanks];
 };
 
 /// The first failure of a generation: its slot is free, then claimed by one, who fills the rest and says
@@ -183,10 +180,10 @@ std::optional<Commit> committed(const RegionWords& region);
 /// The target word, if it is that of `step` in `generation`.
 std::optional<Mark> target_of(const RegionWords& region, std::uint32_t generation, std::uint64_t step);
 
-/// Moves the commit word to the target when all ranks of the generation have voted for `step`, whose target that is.
-/// Returns whether `step` is committed now, and `generation` still the page's. Safe to call by anybody, any number of
-/// times.
-bool try_commit(const ControlPage& page, RegionWords& region, std::uint32_t generation, std::uint64_t step);
+/// Moves the region's commit word to its target when all ranks of the generation have voted for `step`, whose target
+/// that is. Returns whether `step` is committed now, and `generation` still the page's. Safe to call by anybody, any
+/// number of times.
+bool try_commit(ControlPage& page, int region, std::uint32_t generation, std::uint64_t step);
 
 /// Commits in each region the step that all ranks had voted for, if they died before one of them could.
 void roll_forward(ControlPage& page);

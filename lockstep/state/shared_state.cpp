@@ -123,11 +123,11 @@ void SharedState::vote(std::uint64_t step) {
   base::ControlPage& page = member.page();
   member.check_abort();
   const base::Mark mark = base::make_mark(member.generation(), step);
-  base::advance(words_.votes[member.rank()].mark, mark);
-  const auto ready = [&] { return base::try_commit(page, words_, member.generation(), step); };
+  base::advance(page.ranks[member.rank()].votes[region_], mark);
+  const auto ready = [&] { return base::try_commit(page, region_, member.generation(), step); };
   if (ready()) return base::wake_all(page);
   member.wait(ready, [&](int peer) {
-    return !base::has_reached(words_.votes[peer].mark.load(std::memory_order_seq_cst), mark);
+    return !base::has_reached(page.ranks[peer].votes[region_].load(std::memory_order_seq_cst), mark);
   });
 }
 

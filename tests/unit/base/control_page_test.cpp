@@ -99,19 +99,19 @@ TEST(Commit, WithoutAVoteTheOldStepStays) {
   ControlPage& page = p.page;
   RegionWords& region = page.regions[0];
   region.target.store(Commit{5, 1}.pack(1));
-  region.votes[0].mark.store(make_mark(1, 5));
-  EXPECT_FALSE(try_commit(page, region, 1, 5));
+  p.page.ranks[0].votes[0].store(make_mark(1, 5));
+  EXPECT_FALSE(try_commit(page, 0, 1, 5));
   EXPECT_EQ(committed_word(region).step, 0u);
   // A vote of an older generation, or for another step, is none.
-  region.votes[1].mark.store(make_mark(0, 5));
-  EXPECT_FALSE(try_commit(page, region, 1, 5));
-  region.votes[1].mark.store(make_mark(1, 4));
-  EXPECT_FALSE(try_commit(page, region, 1, 5));
+  p.page.ranks[1].votes[0].store(make_mark(0, 5));
+  EXPECT_FALSE(try_commit(page, 0, 1, 5));
+  p.page.ranks[1].votes[0].store(make_mark(1, 4));
+  EXPECT_FALSE(try_commit(page, 0, 1, 5));
   // The last vote rolls forward, whoever looks; looking again changes nothing.
-  region.votes[1].mark.store(make_mark(1, 5));
-  EXPECT_TRUE(try_commit(page, region, 1, 5));
+  p.page.ranks[1].votes[0].store(make_mark(1, 5));
+  EXPECT_TRUE(try_commit(page, 0, 1, 5));
   EXPECT_EQ(committed_word(region), (Commit{5, 1}));
-  EXPECT_TRUE(try_commit(page, region, 1, 5));
+  EXPECT_TRUE(try_commit(page, 0, 1, 5));
   EXPECT_EQ(committed_word(region), (Commit{5, 1}));
 }
 
@@ -119,10 +119,10 @@ TEST(Commit, NeedsTheVoteOfRankZeroToo) {
   Page p(2);
   RegionWords& region = p.page.regions[0];
   region.target.store(Commit{5, 1}.pack(1));
-  region.votes[1].mark.store(make_mark(1, 5));
-  EXPECT_FALSE(try_commit(p.page, region, 1, 5));
-  region.votes[0].mark.store(make_mark(1, 5));
-  EXPECT_TRUE(try_commit(p.page, region, 1, 5));
+  p.page.ranks[1].votes[0].store(make_mark(1, 5));
+  EXPECT_FALSE(try_commit(p.page, 0, 1, 5));
+  p.page.ranks[0].votes[0].store(make_mark(1, 5));
+  EXPECT_TRUE(try_commit(p.page, 0, 1, 5));
 }
 
 // Whatever buffer that is; and a target that is not of exactly this step and generation is none.
@@ -130,30 +130,30 @@ TEST(Commit, IsTheTargetOfTheStep) {
   Page p(1);
   ControlPage& page = p.page;
   RegionWords& region = page.regions[0];
-  region.votes[0].mark.store(make_mark(1, 5));
-  EXPECT_FALSE(try_commit(page, region, 1, 5)) << "nobody has chosen a buffer";
+  p.page.ranks[0].votes[0].store(make_mark(1, 5));
+  EXPECT_FALSE(try_commit(page, 0, 1, 5)) << "nobody has chosen a buffer";
   for (const Mark other : {Commit{5, 3}.pack(0), Commit{4, 3}.pack(1), Commit{6, 3}.pack(1), Commit{5, 3}.pack(2)}) {
     region.target.store(other);
     EXPECT_EQ(target_of(region, 1, 5), std::nullopt);
-    EXPECT_FALSE(try_commit(page, region, 1, 5));
+    EXPECT_FALSE(try_commit(page, 0, 1, 5));
   }
   region.target.store(Commit{5, 3}.pack(1));
   EXPECT_EQ(target_of(region, 1, 5), (Commit{5, 3}.pack(1)));
-  EXPECT_TRUE(try_commit(page, region, 1, 5));
+  EXPECT_TRUE(try_commit(page, 0, 1, 5));
   EXPECT_EQ(committed_word(region), (Commit{5, 3}));
 }
 
 TEST(Commit, TheAgentRollsForwardWhatAllHadVotedFor) {
   Page p(2);
   RegionWords& region = p.page.regions[0];
-  region.votes[0].mark.store(make_mark(1, 1));
-  region.votes[1].mark.store(make_mark(1, 1));
+  p.page.ranks[0].votes[0].store(make_mark(1, 1));
+  p.page.ranks[1].votes[0].store(make_mark(1, 1));
   roll_forward(p.page);  // no buffer was chosen: nothing to commit
   EXPECT_EQ(committed_word(region), Commit{});
   region.target.store(Commit{1, 1}.pack(1));
   roll_forward(p.page);
   EXPECT_EQ(committed_word(region), (Commit{1, 1}));
-  region.votes[0].mark.store(make_mark(1, 2));
+  p.page.ranks[0].votes[0].store(make_mark(1, 2));
   region.target.store(Commit{2, 0}.pack(1));
   roll_forward(p.page);  // rank 1 has not voted
   EXPECT_EQ(committed_word(region).step, 1u);
@@ -163,11 +163,10 @@ TEST(Commit, TheAgentRollsForwardWhatAllHadVotedFor) {
 TEST(Commit, EachRegionHasItsOwn) {
   Page p(2);
   for (const int region : {0, 3})
-    for (const int rank : {0, 1})
-      p.page.regions[region].votes[rank].mark.store(make_mark(1, 10 + std::uint64_t(region)));
+    for (const int rank : {0, 1}) p.page.ranks[rank].votes[region].store(make_mark(1, 10 + std::uint64_t(region)));
   p.page.regions[0].target.store(Commit{10, 1}.pack(1));
   p.page.regions[3].target.store(Commit{13, 2}.pack(1));
-  EXPECT_TRUE(try_commit(p.page, p.page.regions[3], 1, 13));
+  EXPECT_TRUE(try_commit(p.page, 3, 1, 13));
   EXPECT_EQ(committed_word(p.page.regions[0]), Commit{}) << "by votes for another model";
   next_generation(p.page, 1);
   EXPECT_EQ(p.page.regions[0].commit.load(), (Commit{10, 1}.pack(2)));
@@ -188,7 +187,7 @@ TEST(Generation, CommitsFirstWhatAllHadVotedFor) {
   Page p(1);
   RegionWords& region = p.page.regions[0];
   region.target.store(Commit{1, 1}.pack(1));
-  region.votes[0].mark.store(make_mark(1, 1));
+  p.page.ranks[0].votes[0].store(make_mark(1, 1));
   next_generation(p.page, 1);
   EXPECT_EQ(committed_word(region), (Commit{1, 1}));
 }
@@ -209,24 +208,25 @@ TEST(Generation, TheLastOneIsAbortedAndCannotAbortThisOne) {
 TEST(Generation, TheLastOneCommitsNothingWhoeverHasVoted) {
   Page p(2);
   ControlPage& page = p.page;
-  for (RegionWords& region : page.regions) {
-    region.target.store(Commit{1, 1}.pack(1));
-    region.votes[0].mark.store(make_mark(1, 1));
+  for (int number = 0; number < kRegions; ++number) {
+    page.regions[number].target.store(Commit{1, 1}.pack(1));
+    page.ranks[0].votes[number].store(make_mark(1, 1));
   }
   next_generation(page, 2);
-  for (RegionWords& region : page.regions) {
-    region.votes[1].mark.store(make_mark(1, 1));  // a process that was late
-    EXPECT_FALSE(try_commit(page, region, 1, 1));
+  for (int number = 0; number < kRegions; ++number) {
+    RegionWords& region = page.regions[number];
+    page.ranks[1].votes[number].store(make_mark(1, 1));  // a process that was late
+    EXPECT_FALSE(try_commit(page, number, 1, 1));
     EXPECT_EQ(committed_word(region), Commit{});
     EXPECT_FALSE(replace(region.target, Commit{1, 1}.pack(1))) << "it chooses for the next one";
     // Nor by the votes and the target of this one.
-    for (RegionWords::Vote& vote : region.votes) vote.mark.store(make_mark(2, 1));
+    for (RankWords& rank : page.ranks) rank.votes[number].store(make_mark(2, 1));
     EXPECT_TRUE(replace(region.target, Commit{1, 2}.pack(2)));
-    EXPECT_FALSE(try_commit(page, region, 1, 1));
+    EXPECT_FALSE(try_commit(page, number, 1, 1));
     EXPECT_EQ(committed_word(region), Commit{});
-    EXPECT_TRUE(try_commit(page, region, 2, 1));
+    EXPECT_TRUE(try_commit(page, number, 2, 1));
     EXPECT_EQ(committed_word(region), (Commit{1, 2}));
-    EXPECT_FALSE(try_commit(page, region, 1, 1)) << "the step is another generation's";
+    EXPECT_FALSE(try_commit(page, number, 1, 1)) << "the step is another generation's";
   }
 }
 
@@ -255,7 +255,7 @@ TEST(Generation, RanksThatAreGoneOrNewDoNotMatter) {
   ControlPage& page = p.page;
   RegionWords& region = page.regions[0];
   const auto vote = [&](std::initializer_list<int> ranks, Mark mark) {
-    for (const int rank : ranks) region.votes[rank].mark.store(mark);
+    for (const int rank : ranks) p.page.ranks[rank].votes[0].store(mark);
   };
   region.target.store(Commit{7, 1}.pack(1));
   vote({0, 1, 2}, make_mark(1, 7));
@@ -263,13 +263,13 @@ TEST(Generation, RanksThatAreGoneOrNewDoNotMatter) {
   EXPECT_EQ(committed_word(region).step, 7u);
   region.target.store(Commit{8, 0}.pack(2));
   vote({0, 1}, make_mark(2, 8));
-  EXPECT_TRUE(try_commit(page, region, 2, 8)) << "waits for a rank that is gone";
+  EXPECT_TRUE(try_commit(page, 0, 2, 8)) << "waits for a rank that is gone";
   next_generation(page, 4);
   region.target.store(Commit{9, 1}.pack(3));
   vote({0, 1, 2}, make_mark(3, 9));
-  EXPECT_FALSE(try_commit(page, region, 3, 9)) << "takes a new rank's empty word for a vote";
+  EXPECT_FALSE(try_commit(page, 0, 3, 9)) << "takes a new rank's empty word for a vote";
   vote({3}, make_mark(3, 9));
-  EXPECT_TRUE(try_commit(page, region, 3, 9));
+  EXPECT_TRUE(try_commit(page, 0, 3, 9));
   EXPECT_THROW(next_generation(page, 0), UsageError);
   EXPECT_THROW(next_generation(page, kMaxLocalRanks + 1), UsageError);
 }

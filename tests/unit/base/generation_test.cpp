@@ -125,7 +125,7 @@ TEST(NextGeneration, LeavesTheOldMemoryToAProcessThatHoldsIt) {
               sizeof late);
   EXPECT_EQ(value_in(segment), 4.5f);
   EXPECT_TRUE(is_aborted(watched.control(), 1));
-  EXPECT_FALSE(try_commit(watched.control(), watched.control().regions[0], 1, 4));
+  EXPECT_FALSE(try_commit(watched.control(), 0, 1, 4));
   rank.end();
   segment = next_generation(std::move(segment), 1);
   expect_state(segment, 3);
