@@ -50,9 +50,9 @@ struct Areas {
     base::Node& node = group.node();
     floats = bytes / std::size_t(group.size()) / 64 * 16;
     const std::size_t total = 2 * bytes + kStagger;
-    if (group.topology().local_rank == 0) node.segment.grow(base::Part::tensors, total);
+    if (group.topology().local_rank == 0) node.segment.grow(base::Area::tensors, total);
     group.barrier();
-    mapping = node.segment.map(node.segment.extent(base::Part::tensors).offset, total, base::Access::read_write);
+    mapping = node.segment.map(node.segment.extent(base::Area::tensors).offset, total, base::Access::read_write);
     from = reinterpret_cast<float*>(mapping.data()) + floats * std::size_t(group.rank());
     to = reinterpret_cast<float*>(mapping.data() + bytes + kStagger) + floats * std::size_t(group.rank());
     std::memset(to, 1, floats * sizeof(float));

@@ -85,15 +85,15 @@ inline constexpr int kMaxStateBuffers = 4;
 inline constexpr int kRegions = 4;
 
 /// What grows on its own in a segment. `state` is region 0; the others come behind it.
-enum class Part : std::uint32_t { staging, tensors, state };
-inline constexpr int kParts = int(Part::state) + kRegions;
-constexpr Part state_part(int region) { return Part(std::uint32_t(Part::state) + std::uint32_t(region)); }
+enum class Area : std::uint32_t { staging, tensors, state };
+inline constexpr int kAreas = int(Area::state) + kRegions;
+constexpr Area state_area(int region) { return Area(std::uint32_t(Area::state) + std::uint32_t(region)); }
 
-/// Where a part lies: whole units of 2 MiB, one word, so that it is there or not.
+/// Where an area lies: whole units of 2 MiB, one word, so that it is there or not.
 struct Extent {
   static constexpr std::size_t kUnit = std::size_t(2) << 20;
   std::size_t offset = 0;
-  std::size_t bytes = 0;  ///< 0: the part has not been made
+  std::size_t bytes = 0;  ///< 0: the area has not been made
   constexpr std::size_t end() const { return offset + bytes; }
   constexpr std::uint64_t pack() const { return std::uint64_t(offset / kUnit) << 32 | bytes / kUnit; }
   static constexpr Extent unpack(std::uint64_t word) { return {(word >> 32) * kUnit, (word & 0xffffffff) * kUnit}; }
@@ -114,7 +114,7 @@ struct alignas(128) RankWords {
   std::atomic<std::uint32_t> asleep;  ///< 1 while it may be asleep
 };
 
-/// What decides about one shared state (state/shared_state.h), whose memory is the part state_part(its number), beside
+/// What decides about one shared state (state/shared_state.h), whose memory is the area state_area(its number), beside
 /// the ranks' votes for it.
 struct RegionWords {
   alignas(128) std::atomic<Mark> commit;   ///< Commit::pack(): the last committed step; committed() reads it
@@ -142,7 +142,7 @@ struct ControlPage {
   std::atomic<std::int32_t> local_world;                 ///< ranks of this generation on this node
   std::atomic<std::uint32_t> generation;                 ///< starts at 1
   std::atomic<std::uint32_t> abort;                      ///< the last generation that has failed
-  alignas(64) std::atomic<std::uint64_t> parts[kParts];  ///< Extent::pack(), see Segment::grow
+  alignas(64) std::atomic<std::uint64_t> areas[kAreas];  ///< Extent::pack(), see Segment::grow
   std::atomic<std::uint64_t> data_fingerprint;  ///< of the data set it is trained on; 0: not told (train/same_data.h)
   ErrorSlot error;
   RegionWords regions[kRegions];

@@ -22,7 +22,7 @@ Mapping pin_buffer(const Segment& segment, int region, int buffer) {
   // An open file of its own: what the segment's own has locked ends with the segment only.
   const UniqueFd file(::open(("/proc/self/fd/" + std::to_string(segment.fd())).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) throw_errno("segment: cannot open it once more");
-  const auto [offset, bytes] = segment.extent(state_part(region));
+  const auto [offset, bytes] = segment.extent(state_area(region));
   void* const data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), off_t(offset));
   if (data == MAP_FAILED) throw_errno("segment: cannot map " + std::to_string(bytes) + " bytes");
   Mapping mapping(data, bytes);

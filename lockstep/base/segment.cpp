@@ -128,24 +128,24 @@ void Segment::hold() {
 
 bool Segment::is_held() const { return is_byte_locked(fd_.get(), kHoldByte); }
 
-Extent Segment::extent(Part part) const {
-  return Extent::unpack(control_->parts[std::size_t(part)].load(std::memory_order_acquire));
+Extent Segment::extent(Area area) const {
+  return Extent::unpack(control_->areas[std::size_t(area)].load(std::memory_order_acquire));
 }
 
 // Where it is, if it is long enough or can go on there, being the last one; else behind all others.
-Extent Segment::place_for(Part part, std::size_t bytes) const {
-  const Extent now = extent(part);
+Extent Segment::place_for(Area area, std::size_t bytes) const {
+  const Extent now = extent(area);
   std::size_t end = round_up(kControlBytes);
-  for (int other = 0; other < kParts; ++other)
-    if (Part(other) != part) end = std::max(end, extent(Part(other)).end());
+  for (int other = 0; other < kAreas; ++other)
+    if (Area(other) != area) end = std::max(end, extent(Area(other)).end());
   const bool stays = now.bytes >= bytes || (now.bytes > 0 && now.offset >= end);
   return stays ? Extent{now.offset, std::max(now.bytes, bytes)} : Extent{std::max(end, now.end()), bytes};
 }
 
-std::size_t Segment::grow(Part part, std::size_t bytes) {
-  const Extent before = extent(part);
-  const Extent place = place_for(part, round_up(bytes));
-  // A process that died here may have left memory behind the last part, which is as good as new.
+std::size_t Segment::grow(Area area, std::size_t bytes) {
+  const Extent before = extent(area);
+  const Extent place = place_for(area, round_up(bytes));
+  // A process that died here may have left memory behind the last area, which is as good as new.
   struct stat status {};
   if (fstat(fd_.get(), &status) != 0) throw_errno("segment: fstat");
   const std::size_t missing = place.end() - std::clamp(std::size_t(status.st_size), place.offset, place.end());
@@ -159,7 +159,7 @@ std::size_t Segment::grow(Part part, std::size_t bytes) {
   const Mapping mapping = map(place.offset, place.bytes, Access::read_write);
   make_huge(mapping);
   if (place.bytes > missing) std::memset(mapping.data(), 0, place.bytes - missing);
-  control_->parts[std::size_t(part)].store(place.pack(), std::memory_order_release);
+  control_->areas[std::size_t(area)].store(place.pack(), std::memory_order_release);
   // What has moved leaves a hole; whoever dies before it is made leaves memory until the segment's end, no more.
   if (before.bytes > 0 && before.offset != place.offset)
     fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(before.offset), off_t(before.bytes));

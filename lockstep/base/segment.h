@@ -1,7 +1,7 @@
 #pragma once
 
 // A node's shared memory: an anonymous memfd that begins with the control page and has
-// parts behind it, which grow on their own (control_page.h, Part). It has no name in any file
+// areas behind it, which grow on their own (control_page.h, Area). It has no name in any file
 // system, so nothing can be left behind: the kernel frees it with its last holder.
 //
 // Not thread-safe; one Segment object per rank.
@@ -68,13 +68,13 @@ class Segment {
   /// Whether others hold it.
   bool is_held() const;
 
-  /// Makes the part at least `bytes` long (rounded up to 2 MiB, on a 2 MiB edge) and returns its offset. All its bytes
-  /// are zero then: a part that is long enough already, left by somebody who died before it was of use, is cleared; one
-  /// that is too short gives its memory back. All memory is taken now: too little is a UsageError here, not a bus
-  /// error later. One rank (local rank 0) calls it, while nobody uses the part. The memory is moved
+  /// Makes the area at least `bytes` long (rounded up to 2 MiB, on a 2 MiB edge) and returns its offset. All its bytes
+  /// are zero then: an area that is long enough already, left by somebody who died before it was of use, is cleared;
+  /// one that is too short gives its memory back. All memory is taken now: too little is a UsageError here, not a bus
+  /// error later. One rank (local rank 0) calls it, while nobody uses the area. The memory is moved
   /// into huge pages where the kernel can (Linux 6.1 or newer); page_size() tells.
-  std::size_t grow(Part part, std::size_t bytes);
-  Extent extent(Part part) const;
+  std::size_t grow(Area area, std::size_t bytes);
+  Extent extent(Area area) const;
 
   /// Maps [offset, offset + bytes). Asks for huge pages; see page_size().
   Mapping map(std::size_t offset, std::size_t bytes, Access access) const;
@@ -82,7 +82,7 @@ class Segment {
  private:
   Segment(UniqueFd fd, Mapping control_mapping, ControlPage* control, Holders holders);
   friend Segment next_generation(Segment segment, int local_world);
-  Extent place_for(Part part, std::size_t bytes) const;
+  Extent place_for(Area area, std::size_t bytes) const;
 
   UniqueFd fd_;
   Mapping control_mapping_;

@@ -15,7 +15,7 @@ void make_region(base::Node& node, int region, const Layout& layout) {
   if (buffers < 1 || buffers > base::kMaxStateBuffers)
     throw UsageError("a state of " + std::to_string(buffers) + " buffers; 1 to " +
                      std::to_string(base::kMaxStateBuffers) + " are possible");
-  node.segment.grow(base::state_part(region), layout.total_bytes());
+  node.segment.grow(base::state_area(region), layout.total_bytes());
   base::region_words(node.segment.control(), region).buffers.store(std::uint32_t(buffers), std::memory_order_relaxed);
 }
 
@@ -29,7 +29,7 @@ void check_region(const base::Segment& segment, int region, const Layout& layout
     throw Error(
         "segment: it holds the state of another model, optimizer, number of shards or set of kept bytes; start a new "
         "job");
-  if (segment.extent(base::state_part(region)).bytes < layout.total_bytes())
+  if (segment.extent(base::state_area(region)).bytes < layout.total_bytes())
     throw Error("segment: its state was made with fewer gradient slots than the " +
                 std::to_string(layout.options().slots) + " that this node needs; start a new job");
 }
@@ -52,7 +52,7 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, int 
   const bool found = words_.fingerprint.load(std::memory_order_acquire) != 0;
   if (found) layout_.set_state_buffers(int(words_.buffers.load()));
   const auto map = [&] {
-    const std::size_t offset = node_.segment.extent(base::state_part(region_)).offset;
+    const std::size_t offset = node_.segment.extent(base::state_area(region_)).offset;
     readable_ =
         std::make_shared<base::Mapping>(node_.segment.map(offset, layout_.total_bytes(), base::Access::read_only));
     writable_ = node_.segment.map(offset, layout_.total_bytes(), base::Access::read_write);

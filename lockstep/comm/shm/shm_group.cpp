@@ -333,7 +333,7 @@ Region ShmGroup::make_region(std::size_t bytes) {
   if (rank() == 0) {
     try {
       made = base::Segment::create(size());
-      const std::size_t offset = made->grow(base::Part::tensors, whole);
+      const std::size_t offset = made->grow(base::Area::tensors, whole);
       message = {getpid(), made->fd(), offset};
     } catch (const UsageError&) {
       broadcast(words, 0);

@@ -54,7 +54,7 @@ constexpr int kFilled[] = {0, 2};  // the regions of two models
 Segment with_state(float value) {
   Segment segment = Segment::create(1);
   for (const int region : kFilled) {
-    const std::size_t offset = segment.grow(state_part(region), sizeof(float));
+    const std::size_t offset = segment.grow(state_area(region), sizeof(float));
     const float mine = value * float(1 + region / 2);
     std::memcpy(segment.map(offset, sizeof mine, Access::read_write).data(), &mine, sizeof mine);
     RegionWords& words = segment.control().regions[region];
@@ -69,7 +69,7 @@ Segment with_state(float value) {
 
 float value_in(const Segment& segment, int region = 0) {
   float value = 0;
-  const Mapping mapping = segment.map(segment.extent(state_part(region)).offset, sizeof value, Access::read_only);
+  const Mapping mapping = segment.map(segment.extent(state_area(region)).offset, sizeof value, Access::read_only);
   std::memcpy(&value, mapping.data(), sizeof value);
   return value;
 }
@@ -121,7 +121,7 @@ TEST(NextGeneration, LeavesTheOldMemoryToAProcessThatHoldsIt) {
   EXPECT_EQ(value_in(segment), 4.5f);
   // Whatever the old process still writes, nobody sees.
   const float late = 9;
-  std::memcpy(watched.map(watched.extent(Part::state).offset, sizeof late, Access::read_write).data(), &late,
+  std::memcpy(watched.map(watched.extent(Area::state).offset, sizeof late, Access::read_write).data(), &late,
               sizeof late);
   EXPECT_EQ(value_in(segment), 4.5f);
   EXPECT_TRUE(is_aborted(watched.control(), 1));
@@ -153,13 +153,13 @@ TEST(NextGeneration, AForkedChildHoldsToo) {
 
 TEST(NextGeneration, WithoutAStateThereIsNothingToCopy) {
   Segment segment = Segment::create(1);
-  segment.grow(Part::state, 1);  // never filled
+  segment.grow(Area::state, 1);  // never filled
   Child rank([&] { new Node(Segment::open(segment.path(), 1), 0, 10s); });
   ASSERT_TRUE(rank.is_ready());
   segment.control().regions[0].commit.store(Commit{7, 0}.pack(1));
   segment = next_generation(std::move(segment), 3);
   EXPECT_EQ(committed(segment.control().regions[0]), std::nullopt);
-  EXPECT_EQ(segment.extent(Part::state).bytes, 0u);
+  EXPECT_EQ(segment.extent(Area::state).bytes, 0u);
   EXPECT_EQ(segment.control().local_world, 3);
 }
 

@@ -36,7 +36,7 @@ TEST(ByteLock, IsSeenByOtherOpenFilesOnlyAndEndsWithItsOwn) {
 
 Segment with_regions() {
   Segment segment = Segment::create(1);
-  for (int region = 0; region < kRegions; ++region) segment.grow(state_part(region), 4096);
+  for (int region = 0; region < kRegions; ++region) segment.grow(state_area(region), 4096);
   return segment;
 }
 

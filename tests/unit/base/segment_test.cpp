@@ -16,7 +16,7 @@ namespace {
 
 TEST(Segment, OthersOpenItByPathAndSeeTheSameBytes) {
   Segment made = Segment::create(2);
-  const std::size_t offset = made.grow(Part::state, 1000);
+  const std::size_t offset = made.grow(Area::state, 1000);
   Segment opened = Segment::open(made.path(), 2);
   Mapping write = made.map(offset, 1000, Access::read_write);
   Mapping read = opened.map(offset, 1000, Access::read_only);
@@ -41,22 +41,22 @@ std::size_t memory(const Segment& segment) {
 
 TEST(Segment, PartsGrowOnHugePageEdges) {
   Segment segment = Segment::create(1);
-  EXPECT_EQ(segment.extent(Part::staging).bytes, 0u);
-  const std::size_t first = segment.grow(Part::staging, 1);
-  const std::size_t second = segment.grow(Part::state, 3 * kMiB);
+  EXPECT_EQ(segment.extent(Area::staging).bytes, 0u);
+  const std::size_t first = segment.grow(Area::staging, 1);
+  const std::size_t second = segment.grow(Area::state, 3 * kMiB);
   EXPECT_EQ(first % (2 * kMiB), 0u);
   EXPECT_GE(first, kControlBytes);
   EXPECT_EQ(second, first + 2 * kMiB);
-  EXPECT_EQ(segment.extent(Part::state), (Extent{second, 4 * kMiB}));
+  EXPECT_EQ(segment.extent(Area::state), (Extent{second, 4 * kMiB}));
   EXPECT_EQ(file_size(segment), second + 4 * kMiB);
 }
 
 TEST(Segment, APartThatIsLongEnoughIsClearedAndStays) {
   Segment segment = Segment::create(1);
-  const std::size_t offset = segment.grow(Part::state, 4 * kMiB);
+  const std::size_t offset = segment.grow(Area::state, 4 * kMiB);
   std::memset(segment.map(offset, 4 * kMiB, Access::read_write).data(), 7, 4 * kMiB);
   const std::size_t before = memory(segment);
-  EXPECT_EQ(segment.grow(Part::state, 3 * kMiB), offset);
+  EXPECT_EQ(segment.grow(Area::state, 3 * kMiB), offset);
   EXPECT_EQ(memory(segment), before);
   const Mapping again = segment.map(offset, 4 * kMiB, Access::read_only);
   EXPECT_TRUE(std::all_of(again.data(), again.data() + 4 * kMiB, [](std::byte b) { return b == std::byte(0); }));
@@ -64,26 +64,26 @@ TEST(Segment, APartThatIsLongEnoughIsClearedAndStays) {
 
 TEST(Segment, APartThatIsTooShortGivesItsMemoryBack) {
   Segment segment = Segment::create(1);
-  const std::size_t staging = segment.grow(Part::staging, 2 * kMiB);
-  const std::size_t state = segment.grow(Part::state, 2 * kMiB);
+  const std::size_t staging = segment.grow(Area::staging, 2 * kMiB);
+  const std::size_t state = segment.grow(Area::state, 2 * kMiB);
   std::memset(segment.map(staging, 2 * kMiB, Access::read_write).data(), 7, 2 * kMiB);
   const std::size_t before = memory(segment);
-  EXPECT_EQ(segment.grow(Part::staging, 4 * kMiB), state + 2 * kMiB) << "over the state";
+  EXPECT_EQ(segment.grow(Area::staging, 4 * kMiB), state + 2 * kMiB) << "over the state";
   EXPECT_EQ(memory(segment), before + 2 * kMiB);
   // The last part goes on where it is.
-  EXPECT_EQ(segment.grow(Part::staging, 6 * kMiB), state + 2 * kMiB);
+  EXPECT_EQ(segment.grow(Area::staging, 6 * kMiB), state + 2 * kMiB);
   EXPECT_EQ(memory(segment), before + 4 * kMiB);
-  EXPECT_EQ(segment.extent(Part::state), (Extent{state, 2 * kMiB}));
+  EXPECT_EQ(segment.extent(Area::state), (Extent{state, 2 * kMiB}));
 }
 
 // As one leaves it who dies between taking memory and saying so.
 TEST(Segment, MemoryThatNobodyHasSaidIsTakenOver) {
   Segment segment = Segment::create(1);
-  const std::size_t offset = segment.grow(Part::state, 2 * kMiB);
+  const std::size_t offset = segment.grow(Area::state, 2 * kMiB);
   std::memset(segment.map(offset, 2 * kMiB, Access::read_write).data(), 7, 2 * kMiB);
   const std::size_t before = memory(segment);
-  segment.control().parts[std::size_t(Part::state)].store(0);
-  EXPECT_EQ(segment.grow(Part::state, 2 * kMiB), offset);
+  segment.control().areas[std::size_t(Area::state)].store(0);
+  EXPECT_EQ(segment.grow(Area::state, 2 * kMiB), offset);
   EXPECT_EQ(memory(segment), before);
   EXPECT_EQ(segment.map(offset, 2 * kMiB, Access::read_only).data()[kMiB], std::byte(0));
 }
@@ -100,13 +100,13 @@ TEST(Segment, RefusesAFileThatIsNone) {
 
 TEST(Segment, TooLittleMemoryIsAnErrorNotASignal) {
   Segment segment = Segment::create(1);
-  EXPECT_THROW(segment.grow(Part::state, available_memory() + (std::size_t(1) << 30)), UsageError);
+  EXPECT_THROW(segment.grow(Area::state, available_memory() + (std::size_t(1) << 30)), UsageError);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small);
   try {
-    segment.grow(Part::state, 8 << 20);
+    segment.grow(Area::state, 8 << 20);
     ADD_FAILURE() << "grew over the limit";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("shared memory too small: the segment needs 8 MiB"), std::string::npos);
@@ -130,22 +130,22 @@ bool kernel_collapses(std::size_t bytes) {
 TEST(Segment, HugePagesBackItWhereTheKernelHasThem) {
   Segment segment = Segment::create(1);
   const std::size_t bytes = std::size_t(8) << 20;
-  const auto pages = [&](Part part) {
-    const Mapping mapping = segment.map(segment.grow(part, bytes), bytes, Access::read_write);
+  const auto pages = [&](Area area) {
+    const Mapping mapping = segment.map(segment.grow(area, bytes), bytes, Access::read_write);
     std::memset(mapping.data(), 1, bytes);
     return page_size(mapping.data());
   };
   prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
-  EXPECT_EQ(pages(Part::staging), "4 KiB");
+  EXPECT_EQ(pages(Area::staging), "4 KiB");
   prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
-  const std::string used = pages(Part::state);
+  const std::string used = pages(Area::state);
   if (used != "2 MiB" && !kernel_collapses(bytes)) GTEST_SKIP() << "this kernel has no shared huge pages on demand";
   EXPECT_EQ(used, "2 MiB");
 }
 
 TEST(Segment, WritingThroughAReadOnlyMappingFaults) {
   Segment segment = Segment::create(1);
-  const std::size_t offset = segment.grow(Part::state, 4096);
+  const std::size_t offset = segment.grow(Area::state, 4096);
   Mapping read = segment.map(offset, 4096, Access::read_only);
   EXPECT_DEATH(std::memset(read.data(), 1, 1), "");
 }

@@ -22,7 +22,7 @@ struct TwoBuffers {
   at::Tensor b = torch::rand({5}).requires_grad_();
   Layout layout{specs_of({{"w", w}, {"b", b}}, true), {}, {}};
   base::Segment segment = base::Segment::create(1);
-  std::size_t offset = segment.grow(base::Part::state, layout.total_bytes());
+  std::size_t offset = segment.grow(base::Area::state, layout.total_bytes());
   std::shared_ptr<base::Mapping> read =
       std::make_shared<base::Mapping>(segment.map(offset, layout.total_bytes(), base::Access::read_only));
   base::Mapping write = segment.map(offset, layout.total_bytes(), base::Access::read_write);
@@ -222,7 +222,7 @@ TEST(WriteGuardDeathTest, FrozenParametersAreNamedToo) {
       {
         const Layout layout({}, {}, {}, specs_of({{"table", torch::zeros({7}, torch::kHalf)}}, false));
         base::Segment segment = base::Segment::create(1);
-        const std::size_t offset = segment.grow(base::Part::state, layout.total_bytes());
+        const std::size_t offset = segment.grow(base::Area::state, layout.total_bytes());
         const base::Mapping read = segment.map(offset, layout.total_bytes(), base::Access::read_only);
         WriteGuard guard(read.data(), layout);
         *reinterpret_cast<volatile char*>(read.data() + layout.frozen_area(1)) = 1;
