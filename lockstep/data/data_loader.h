@@ -1,0 +1,142 @@
+#pragma once
+
+// DataLoader: the batches of a training loop, as Python's torch.utils.data.DataLoader with a DistributedSampler.
+//
+//   data::DataLoader loader(batches, ddp.part(), {.batch_size = 64, .shuffle = true});
+//   ddp.state().keep("loader", loader.kept());                  // before the optimizer is made
+//   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1});
+//   for (auto epoch = loader.epoch(); epoch < 10; ++epoch) {    // 0, or where the committed state says
+//     loader.set_epoch(epoch);
+//     for (auto& batch : loader) { ... optimizer.step(); }
+//   }
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "lockstep/base/part.h"
+#include "lockstep/data/batch.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/data/map_batches.h"
+#include "lockstep/data/samplers/sampler.h"
+#include "lockstep/data/transforms/mixup.h"
+
+namespace lockstep::data {
+
+using base::Part;
+
+struct DataLoaderOptions {
+  /// Samples per step, one of the two. `batch_size` is per process, as in PyTorch: all processes together take
+  /// batch_size * ranks. With `global_batch_size` and a fixed number of shards (DataParallelOptions::shards), order,
+  /// augmentation and bits do not depend on the number of processes. Either way the shards must divide the samples of a
+  /// step.
+  std::optional<std::int64_t> batch_size = {};
+  std::optional<std::int64_t> global_batch_size = {};
+
+  bool shuffle = false;                           ///< a new order each epoch, that of DistributedSampler
+  std::shared_ptr<const Sampler> sampler = {};    ///< another order; none: that of the set, or shuffled
+  std::uint64_t seed = 0;                         ///< of order and mixing, equal on all ranks
+  bool drop_last = false;                         ///< leave out what fills no whole step. Else all shards get equally
+                                                  ///< many: the order begins again, and the last batch may be smaller
+  std::shared_ptr<const BatchMix> mix = {};       ///< MixUp, CutMix: each shard mixed within itself (mixed_batch.h)
+  std::int64_t classes = 0;                       ///< of the mixed labels
+  int num_workers = 1;                            ///< threads, at least 1
+  int prefetch_factor = 2;                        ///< batches made ahead for each of them, at least 1
+  double timeout = 300;                           ///< seconds that a batch may take
+  std::optional<std::int64_t> total_batches = {};  ///< of all epochs: the threads make none behind them
+};
+
+/// Where a loop stands; batches made ahead do not count.
+struct DataLoaderState {
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;  ///< how many the loop has taken in this epoch
+
+  bool operator==(const DataLoaderState&) const = default;
+};
+
+/// The batches of one rank, made ahead by threads, which begin with the first batch and live across epochs. The samples
+/// of its shards stand one behind the other, each shard's in DistributedSampler's order for as many replicas as shards,
+/// so that it does not show who computes it.
+///
+/// One thread uses it. It stays where it is: state may refer to it.
+class DataLoader {
+ public:
+  /// UsageError when the options contradict each other or the part, or when there are too few samples for a batch.
+  DataLoader(std::shared_ptr<const Batches> batches, const Part& part, const DataLoaderOptions& options);
+
+  /// A set of your own: see MapStyle.
+  template <MapStyle Dataset>
+  DataLoader(Dataset dataset, const Part& part, const DataLoaderOptions& options)
+      : DataLoader(std::make_shared<MapBatches<Dataset>>(std::move(dataset)), part, options) {}
+
+  ~DataLoader();
+  DataLoader(const DataLoader&) = delete;
+  DataLoader& operator=(const DataLoader&) = delete;
+
+  /// Batches in an epoch, the same on all ranks.
+  std::int64_t size() const;
+
+  std::int64_t epoch() const { return place_.epoch; }
+
+  /// Goes to the beginning of `epoch`, counted from 0, unless it stands in it. UsageError when it is negative.
+  void set_epoch(std::int64_t epoch);
+
+  /// The next batch of the epoch; nothing, once, at its end: after that comes the next epoch. Nothing after
+  /// total_batches. Throws as Loader::next(), and UsageError when kept() holds a place that this loader has not.
+  std::optional<Batch> next();
+
+  DataLoaderState state() const { return place_; }
+
+  /// Goes on from there, forth or back. UsageError when it has no such place.
+  void restore(const DataLoaderState& state);
+
+  /// state() in memory, for ddp.state().keep(): a step commits which batches had been taken when it was made, those of
+  /// steps that were left out included, and after a restart the loop goes on behind them. A place kept at the end of an
+  /// epoch gives a pass without batches, so that what stands behind the pass happens.
+  std::span<std::byte> kept() { return std::as_writable_bytes(std::span(&place_, 1)); }
+
+  /// Counted from the first batch on. Any thread may ask once there is one.
+  LoaderStatistics statistics() const;
+
+  /// A pass over the rest of the epoch, all of it at first. One that was left by `break` goes on there.
+  class Iterator {
+   public:
+    explicit Iterator(DataLoader& loader) : loader_(&loader) {}
+    Batch& operator*() const { return *loader_->current_; }
+    Batch* operator->() const { return &*loader_->current_; }
+    Iterator& operator++() {
+      loader_->advance();
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t) const { return !loader_->current_; }
+
+   private:
+    DataLoader* loader_;
+  };
+  Iterator begin() {
+    advance();
+    return Iterator(*this);
+  }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  struct Recipe;
+
+  void advance();
+  void check(const DataLoaderState& state) const;
+  Loader& loader_at(std::int64_t number);
+
+  std::shared_ptr<const Recipe> recipe_;  ///< with the threads
+  LoaderOptions loader_options_;
+  std::int64_t last_;  ///< behind the last batch of all epochs
+  DataLoaderState place_;
+  bool passed_ = false;           ///< the end of place_.epoch was told
+  std::optional<Batch> current_;  ///< of an Iterator
+  std::unique_ptr<Loader> loader_;
+};
+
+}  // namespace lockstep::data
