@@ -14,9 +14,9 @@ struct Batch {
   at::Tensor target;  ///< int64 [B], classes; other sets and soft targets may have other types and shapes
 };
 
-/// A set of samples that can be put together to batches. Derive from it to train on a set of your own.
-/// Thread-safe: loader threads call make() at the same time. It must not use ATen kernels, which would
-/// start a pool of OpenMP threads in each loader thread: plain loops.
+/// A set of samples that can be put together to batches. Derive from it to train on a set of your own, or write a
+/// class that has samples (map_batches.h). Thread-safe: loader threads call make() at the same time. It may use any
+/// operator, each of these threads computes alone.
 class Batches {
  public:
   virtual ~Batches() = default;

@@ -1,5 +1,7 @@
 #include "lockstep/data/loader.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -31,6 +33,25 @@ struct Result {
   std::exception_ptr error;
 };
 
+// While it lives, threads that begin to use libtorch take over that they compute alone: at::set_num_threads() is for the
+// thread that calls it and for all that compute for the first time from then on. Else each of our threads would start
+// as many more as the training step has.
+class NewThreadsComputeAlone {
+ public:
+  NewThreadsComputeAlone() {
+    if (threads_ > 1) at::set_num_threads(1);
+  }
+  ~NewThreadsComputeAlone() {
+    if (threads_ > 1) at::set_num_threads(threads_);
+  }
+  NewThreadsComputeAlone(const NewThreadsComputeAlone&) = delete;
+
+ private:
+  const int threads_ = at::get_num_threads();
+};
+
+constexpr std::chrono::seconds kStartTimeout(60);
+
 // Whatever the source throws belongs to the consumer, so everything is caught here.
 Result make(const BatchSource& source, std::int64_t number) {
   try {
@@ -58,6 +79,7 @@ struct Loader::Shared {
   };
 
   void work(Worker& self);
+  bool wait_for_start();
   void make_one(Worker& self, std::unique_lock<std::mutex>& lock);
   bool has_room() const { return claimed < last && claimed < position + std::int64_t(made.size()); }
   std::optional<Result>& place_of(std::int64_t number) { return made[std::size_t(number) % made.size()]; }
@@ -76,11 +98,14 @@ struct Loader::Shared {
   bool failed = false;
   bool stop = false;
   double waiting_seconds = 0;
+  std::size_t started = 0;  // of the workers
   std::vector<Worker> workers;
 };
 
 void Loader::Shared::work(Worker& self) {
   std::unique_lock lock(mutex);
+  ++started;
+  progress.notify_all();
   while (true) {
     const Clock::time_point start = Clock::now();
     room.wait(lock, [&] { return stop || has_room(); });
@@ -88,6 +113,11 @@ void Loader::Shared::work(Worker& self) {
     if (stop) return;
     make_one(self, lock);
   }
+}
+
+bool Loader::Shared::wait_for_start() {
+  std::unique_lock lock(mutex);
+  return progress.wait_for(lock, kStartTimeout, [&] { return started == workers.size(); });
 }
 
 void Loader::Shared::make_one(Worker& self, std::unique_lock<std::mutex>& lock) {
@@ -112,16 +142,22 @@ Loader::Loader(BatchSource source, std::int64_t first, std::int64_t last, Loader
                      std::to_string(options.prefetch) + ", at least 1 of each expected");
   }
   shared_ = std::make_shared<Shared>(std::move(source), first, last, options);
+  const NewThreadsComputeAlone alone;
   try {
     for (Shared::Worker& worker : shared_->workers) {
       workers_.emplace_back([shared = shared_, &worker] {
         base::leave_own_cores();  // the computing thread's are not for us
+        at::get_num_threads();    // is where it takes the number over
         shared->work(worker);
       });
     }
   } catch (...) {
     leave();
     throw;
+  }
+  if (!shared_->wait_for_start()) {
+    leave();
+    throw Error("loader: its threads have not started after " + std::to_string(kStartTimeout.count()) + " s");
   }
 }
 

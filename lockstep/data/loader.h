@@ -20,8 +20,8 @@ struct LoaderOptions {
 };
 
 /// Makes batch number k. Called from the loader's threads, from several at once when there
-/// are several workers; must be a pure function of k and must not use OpenMP (see Batches). It should own
-/// what it uses (captured by value or by shared_ptr): see ~Loader.
+/// are several workers; must be a pure function of k. It may use any operator: these threads compute alone, whatever
+/// at::set_num_threads() says of others. It should own what it uses (captured by value or by shared_ptr): see ~Loader.
 using BatchSource = std::function<Batch(std::int64_t number)>;
 
 /// What one worker has done until now; a batch or a wait counts when it is over.
@@ -49,7 +49,7 @@ struct LoaderState {
 /// batches. One consumer thread.
 class Loader {
  public:
-  /// UsageError when workers or prefetch are below 1.
+  /// UsageError when workers or prefetch are below 1. Returns when the threads have started.
   Loader(BatchSource source, std::int64_t first, std::int64_t last, LoaderOptions options = {});
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;

@@ -59,4 +59,8 @@ Batch TensorBatches::make(std::uint64_t /*epoch*/, std::span<const std::int64_t>
   return batch;
 }
 
+std::shared_ptr<const TensorBatches> tensors(const at::Tensor& data, const at::Tensor& target) {
+  return std::make_shared<TensorBatches>(data, target);
+}
+
 }  // namespace lockstep::data

@@ -4,12 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 #include "lockstep/data/batch.h"
 
 namespace lockstep::data {
 
 /// Sample i is row i of a data tensor and of a target tensor, as in torch.utils.data.TensorDataset; nothing is
-/// converted. Thread-safe; plain copies, no ATen kernels (see make_batch of dataset.h).
+/// converted. Thread-safe.
 class TensorBatches : public Batches {
  public:
   /// `data` [N, ...] and `target` [N, ...], of any dtypes, in CPU memory; the target may be undefined, then those of
@@ -28,5 +30,8 @@ class TensorBatches : public Batches {
   at::Tensor data_;
   at::Tensor target_;
 };
+
+/// The same in one line: DataLoader loader(data::tensors(x, y), ddp.part(), {.batch_size = 64}).
+std::shared_ptr<const TensorBatches> tensors(const at::Tensor& data, const at::Tensor& target = {});
 
 }  // namespace lockstep::data

@@ -90,7 +90,8 @@ Engine::~Engine() = default;
 comm::Group& Engine::group() const { return *parts_->group; }
 torch::nn::Module& Engine::module() const { return *parts_->module; }
 const DataParallelOptions& Engine::options() const { return parts_->options; }
-ShardSpan Engine::local_shards() const { return shards_of(group().topology(), shards()); }
+Part Engine::part() const { return {group().rank(), group().size(), shards()}; }
+ShardSpan Engine::local_shards() const { return part().span(); }
 
 void Engine::attach(const optim::Needs& needs) {
   if (parts_->path) throw UsageError("data parallel: an optimizer is attached already; a model has one");

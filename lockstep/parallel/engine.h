@@ -19,6 +19,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
@@ -45,6 +47,13 @@ class EngineState {
   /// they are for the same program on the same machine.
   /// UsageError once an optimizer is attached, and when name or memory is empty or the name taken.
   void keep(std::string name, std::span<std::byte> memory) const;
+
+  /// The same of a number, or a struct of numbers.
+  template <class T>
+    requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>)
+  void keep(std::string name, T& value) const {
+    keep(std::move(name), std::as_writable_bytes(std::span(&value, 1)));
+  }
 
   /// Commits what is kept, as rank 0 has it now, for the step that is committed already: for what is decided after a
   /// step, by an evaluation. modify() of nothing, so it copies the state once. Collective; between steps. Needs an
@@ -88,6 +97,8 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   int shards() const { return options().shards; }
   /// The shards that this rank computes.
   ShardSpan local_shards() const;
+  /// The same with whose they are: what a data::DataLoader asks for.
+  Part part() const;
 
   /// Starts the next pass of shard `shard` in the next step: generator reseeded, module buffers as committed or as this
   /// shard's last pass left them; gradients of backward passes go into this shard's slot until the next begin_shard()

@@ -4,23 +4,14 @@
 
 #include <cstdint>
 
+#include "lockstep/base/part.h"
 #include "lockstep/comm/topology.h"
 
 namespace lockstep::parallel {
 
-/// Shards [first, last).
-struct ShardSpan {
-  int first = 0;
-  int last = 0;
-  int count() const { return last - first; }
-  bool operator==(const ShardSpan&) const = default;
-};
-
-/// Rank r of R computes shards floor(rS/R) ... floor((r+1)S/R) - 1; R <= S.
-constexpr ShardSpan shards_of(int rank, int ranks, int shards) {
-  const auto edge = [&](int r) { return int(std::int64_t(r) * shards / ranks); };
-  return {edge(rank), edge(rank + 1)};
-}
+using base::Part;
+using base::shards_of;
+using base::ShardSpan;
 
 /// The same for a rank of the world.
 constexpr ShardSpan shards_of(const comm::Topology& place, int shards) {

@@ -1,0 +1,146 @@
+#include "lockstep/data/data_loader.h"
+
+#include <limits>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/mixed_batch.h"
+#include "lockstep/data/samplers/random.h"
+#include "lockstep/data/samplers/shard_order.h"
+
+namespace lockstep::data {
+namespace {
+
+std::string text_of(std::int64_t number) { return std::to_string(number); }
+
+std::shared_ptr<const Sampler> epoch_order(std::int64_t samples, const DataLoaderOptions& options) {
+  if (options.sampler && options.shuffle)
+    throw UsageError("data loader: .shuffle and .sampler both give an order, one of the two expected");
+  if (options.sampler) return options.sampler;
+  if (options.shuffle) return std::make_shared<RandomSampler>(samples, RandomSamplerOptions{.seed = options.seed});
+  return std::make_shared<SequentialSampler>(samples);
+}
+
+std::int64_t samples_per_step(const Part& part, const DataLoaderOptions& options) {
+  if (options.batch_size.has_value() == options.global_batch_size.has_value())
+    throw UsageError("data loader: .batch_size, per process, or .global_batch_size, of all: one of the two expected");
+  return options.global_batch_size ? *options.global_batch_size : *options.batch_size * part.ranks;
+}
+
+// Samples of a shard in a step, of options that fit the part.
+std::int64_t checked_shard_batch(const Part& part, const DataLoaderOptions& options) {
+  if (part.rank < 0 || part.rank >= part.ranks || part.ranks > part.shards)
+    throw UsageError("data loader: the part of rank " + text_of(part.rank) + " of " + text_of(part.ranks) + " with " +
+                     text_of(part.shards) + " shards, 0 <= rank < ranks <= shards expected");
+  if (options.num_workers < 1 || options.prefetch_factor < 1)
+    throw UsageError("data loader: .num_workers " + text_of(options.num_workers) + " and .prefetch_factor " +
+                     text_of(options.prefetch_factor) + ", at least 1 of each expected");
+  const std::int64_t whole = samples_per_step(part, options);
+  if (whole < 1 || whole % part.shards != 0)
+    throw UsageError("data loader: " + text_of(whole) + " samples per step of all processes, a multiple of the " +
+                     text_of(part.shards) + " shards expected");
+  const std::int64_t shard_batch = whole / part.shards;
+  if (options.mix && (shard_batch < 2 || options.classes < 1))
+    throw UsageError("data loader: .mix with " + text_of(shard_batch) + " samples of a shard per step and .classes " +
+                     text_of(options.classes) + ", at least 2 samples and the number of classes expected");
+  return shard_batch;
+}
+
+}  // namespace
+
+// What makes batches: a pure function of their number, counted over all epochs.
+struct DataLoader::Recipe {
+  Recipe(std::shared_ptr<const Batches> the_batches, const Part& part, const DataLoaderOptions& the_options)
+      : batches(std::move(the_batches)),
+        options(the_options),
+        order(epoch_order(batches->size(), options), part, checked_shard_batch(part, options), options.drop_last),
+        span(part.span()) {}
+
+  Batch make(std::int64_t number) const {
+    const std::int64_t epoch = number / order.batches(), in_epoch = number % order.batches();
+    Batch batch = batches->make(std::uint64_t(epoch), order.samples(epoch, in_epoch));
+    if (options.mix) {
+      const BatchKey key{.seed = options.seed,
+                         .epoch = std::uint64_t(epoch),
+                         .batch = std::uint64_t(in_epoch),
+                         .shard = std::uint32_t(span.first)};
+      mix_batch(batch, *options.mix, options.classes, key, span.count());
+    }
+    return batch;
+  }
+
+  const std::shared_ptr<const Batches> batches;
+  const DataLoaderOptions options;
+  const ShardOrder order;
+  const base::ShardSpan span;
+};
+
+DataLoader::DataLoader(std::shared_ptr<const Batches> batches, const Part& part, const DataLoaderOptions& options)
+    : recipe_(std::make_shared<const Recipe>(std::move(batches), part, options)),
+      loader_options_{.workers = options.num_workers,
+                      .prefetch = options.num_workers * options.prefetch_factor,
+                      .timeout_seconds = options.timeout},
+      last_(options.total_batches.value_or(std::numeric_limits<std::int64_t>::max())) {
+  if (size() == 0)
+    throw UsageError("data loader: " + text_of(recipe_->batches->size()) + " samples make no step of " +
+                     text_of(samples_per_step(part, options)));
+}
+
+DataLoader::~DataLoader() = default;
+
+std::int64_t DataLoader::size() const { return recipe_->order.batches(); }
+
+void DataLoader::set_epoch(std::int64_t epoch) {
+  check({epoch, 0});
+  if (passed_ || epoch != place_.epoch) place_ = {epoch, 0};
+  passed_ = false;
+}
+
+std::optional<Batch> DataLoader::next() {
+  check(place_);
+  if (std::exchange(passed_, false)) place_ = {place_.epoch + 1, 0};
+  const std::int64_t number = place_.epoch * size() + place_.batch;
+  if (number >= last_) return std::nullopt;
+  if (place_.batch == size()) {
+    passed_ = true;
+    return std::nullopt;
+  }
+  std::optional<Batch> batch = loader_at(number).next();
+  ++place_.batch;
+  return batch;
+}
+
+void DataLoader::restore(const DataLoaderState& state) {
+  check(state);
+  place_ = state;
+  passed_ = false;
+}
+
+LoaderStatistics DataLoader::statistics() const { return loader_ ? loader_->statistics() : LoaderStatistics(); }
+
+// The batch before goes first: its memory can be the next one's.
+void DataLoader::advance() {
+  current_.reset();
+  current_ = next();
+}
+
+void DataLoader::check(const DataLoaderState& state) const {
+  const std::int64_t epochs = std::numeric_limits<std::int64_t>::max() / size();  // more cannot be counted
+  if (state.epoch >= 0 && state.epoch < epochs && state.batch >= 0 && state.batch <= size()) return;
+  throw UsageError("data loader: no place behind " + text_of(state.batch) + " batches of epoch " +
+                   text_of(state.epoch) + ", an epoch has " + text_of(size()) +
+                   ": the same set, batch size and shards as before expected");
+}
+
+// Threads begin late: only then is it known where, since what is committed comes with the optimizer.
+Loader& DataLoader::loader_at(std::int64_t number) {
+  if (!loader_) {
+    const auto source = [recipe = recipe_](std::int64_t k) { return recipe->make(k); };
+    loader_ = std::make_unique<Loader>(source, number, last_, loader_options_);
+  } else if (loader_->position() != number) {
+    loader_->restore({number});
+  }
+  return *loader_;
+}
+
+}  // namespace lockstep::data

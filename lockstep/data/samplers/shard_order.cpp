@@ -1,0 +1,45 @@
+#include "lockstep/data/samplers/shard_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/data/samplers/deal.h"
+
+namespace lockstep::data {
+
+ShardOrder::ShardOrder(std::shared_ptr<const Sampler> sampler, const base::Part& part, std::int64_t shard_batch,
+                       bool drop_last)
+    : sampler_(std::move(sampler)),
+      part_(part),
+      shard_batch_(shard_batch),
+      drop_last_(drop_last),
+      batches_(base::batches_per_epoch(sampler_->num_samples(), part.shards, shard_batch, drop_last)) {}
+
+std::shared_ptr<const ShardOrder::Orders> ShardOrder::orders(std::int64_t epoch) const {
+  const std::lock_guard lock(mutex_);
+  if (!orders_ || epoch != epoch_) {
+    const std::vector<std::int64_t> whole = sampler_->order(std::uint64_t(epoch));
+    auto fresh = std::make_shared<Orders>();
+    const base::ShardSpan span = part_.span();
+    for (int shard = span.first; shard < span.last; ++shard)
+      fresh->push_back(share_of(whole, {.num_replicas = part_.shards,
+                                        .rank = shard,
+                                        .remainder = drop_last_ ? Remainder::drop : Remainder::pad}));
+    orders_ = std::move(fresh);
+    epoch_ = epoch;
+  }
+  return orders_;
+}
+
+std::vector<std::int64_t> ShardOrder::samples(std::int64_t epoch, std::int64_t batch) const {
+  const std::shared_ptr<const Orders> of_shards = orders(epoch);
+  std::vector<std::int64_t> samples;
+  for (const std::vector<std::int64_t>& order : *of_shards) {
+    const std::int64_t first = batch * shard_batch_;
+    const std::int64_t last = std::min(first + shard_batch_, std::int64_t(order.size()));
+    samples.insert(samples.end(), order.begin() + first, order.begin() + last);
+  }
+  return samples;
+}
+
+}  // namespace lockstep::data
