@@ -8,6 +8,7 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "benchmarks/support/machine.h"
 #include "benchmarks/support/output.h"
@@ -15,12 +16,11 @@
 #include "benchmarks/support/ranks.h"
 #include "benchmarks/support/statistics.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/loader.h"
+#include "lockstep/data/data_loader.h"
 #include "lockstep/flags/values.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/input.h"
 #include "lockstep/train/recipe.h"
-#include "lockstep/train/shard_source.h"
 
 namespace {
 
@@ -73,18 +73,17 @@ class Trainer {
         input_(train::make_input(job.options)),
         model_(train::make_model(job.options, input_.task)),
         ddp_(model_, group, {.shards = kRanks, .channels_last = true}),  // as fast as it goes: the loader must keep up
-        optimizer_(train::make_optimizer(job.options, ddp_)),
-        source_(train::shard_source(input_.train, train::plan_batch(job.options, kRanks, input_.train->size()),
-                                    ddp_.local_shards(), 0)) {
-    for (int step = 1; step <= job.steps; ++step) made_.push_back(source_(step));
+        optimizer_(train::make_optimizer(job.options, ddp_)) {
+    data::DataLoader loader(input_.train, ddp_.part(), loading());
+    for (int step = 0; step < job_.steps; ++step) made_.push_back(take(loader));
   }
 
   /// The seconds of a turn, from the first rank's start to the last one's end. A new loader each time: that it
   /// starts with nothing made counts too.
   double with_loader() {
     return timed([&] {
-      data::Loader loader(source_, 1, job_.steps + 1, {.workers = 1, .prefetch = 2});
-      while (const auto batch = loader.next()) step(*batch);
+      data::DataLoader loader(input_.train, ddp_.part(), loading());
+      for (int number = 0; number < job_.steps; ++number) step(take(loader));
     });
   }
   double with_made() {
@@ -94,6 +93,16 @@ class Trainer {
   }
 
  private:
+  data::DataLoaderOptions loading() const {
+    const train::BatchPlan plan = train::plan_batch(job_.options, kRanks, input_.train->size());
+    return {.global_batch_size = plan.global_batch, .shuffle = true, .total_batches = job_.steps};
+  }
+
+  static data::Batch take(data::DataLoader& loader) {
+    std::optional<data::Batch> batch = loader.next();
+    return batch ? *std::move(batch) : *loader.next();  // the first one of the next epoch
+  }
+
   template <class Turn>
   double timed(Turn&& turn) {
     group_.barrier();
@@ -118,7 +127,6 @@ class Trainer {
   Model model_;
   parallel::DistributedDataParallel<Model> ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  data::BatchSource source_;
   std::vector<data::Batch> made_;
 };
 

@@ -9,8 +9,8 @@ namespace lockstep::data {
 
 /// What PictureBatches needs beside a set.
 struct Preparation {
-  Compose transforms;
-  PictureBatchOptions batch;
+  Compose transforms = {};
+  PictureBatchOptions batch = {};
 };
 
 /// ToTensor alone: pixel / 255.

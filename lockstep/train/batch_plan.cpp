@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/part.h"
 
 namespace lockstep::train {
 namespace {
@@ -61,7 +62,13 @@ BatchPlan plan_batch(const Options& options, int world_size, std::int64_t datase
 bool reads_data(const Options& options) { return options.max_steps != 0 && options.epochs != 0; }
 
 std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size) {
-  return ceil_divide(ceil_divide(dataset_size, plan.shards), plan.shard_batch);
+  return base::batches_per_epoch(dataset_size, plan.shards, plan.shard_batch, /*drop_last=*/false);
+}
+
+StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch) {
+  const std::int64_t index = step - 1;
+  return {
+      .epoch = index / steps_per_epoch, .batch = index % steps_per_epoch, .ends_epoch = step % steps_per_epoch == 0};
 }
 
 std::int64_t steps_in_run(const Options& options, std::int64_t steps_per_epoch) {

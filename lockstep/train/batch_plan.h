@@ -27,9 +27,16 @@ BatchPlan plan_batch(const Options& options, int world_size, std::int64_t datase
 /// set is needed then.
 bool reads_data(const Options& options);
 
-/// Steps that one pass over `dataset_size` samples takes. Each shard has ⌈N/S⌉ samples (as
-/// DistributedSampler pads them) and takes them G/S at a time; its last batch may be smaller.
+/// Steps that one pass over `dataset_size` samples takes: the size of a data::DataLoader for this plan.
 std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size);
+
+/// Where step `step` (from 1) stands in the run.
+struct StepPlace {
+  std::int64_t epoch = 0;  ///< from 0
+  std::int64_t batch = 0;  ///< within the epoch, from 0
+  bool ends_epoch = false;
+};
+StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch);
 
 /// Steps of the whole run: --max-steps alone crosses epochs, with --epochs the first
 /// reached ends the run, neither means one epoch.

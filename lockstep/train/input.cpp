@@ -18,6 +18,8 @@ namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr int kPrefetchFactor = 2;  // as Python's DataLoader
+
 using PictureSet = std::shared_ptr<const data::PictureSet>;
 
 PictureSet held(data::MemoryPictures set) { return std::make_shared<data::MemoryPictures>(std::move(set)); }
@@ -196,6 +198,28 @@ Input make_input(const Options& options) {
   input.test = test;
   input.test_set = test->set().fingerprint();
   return input;
+}
+
+data::LoaderOptions loader_options(const Options& options) {
+  return {.workers = options.workers, .prefetch = kPrefetchFactor * options.workers, .timeout_seconds = options.timeout};
+}
+
+std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
+                                              const data::Part& part) {
+  auto loader = std::make_unique<data::DataLoader>(
+      input.train, part,
+      data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
+                              .shuffle = true,
+                              .seed = std::uint64_t(options.seed),
+                              .mix = input.mix,
+                              .classes = input.task.classes,
+                              .num_workers = options.workers,
+                              .prefetch_factor = kPrefetchFactor,
+                              .timeout = options.timeout,
+                              .total_batches = run.total_steps});
+  const StepPlace place = place_of_step(run.first_step, run.epoch_steps);
+  loader->restore({.epoch = place.epoch, .batch = place.batch});
+  return loader;
 }
 
 }  // namespace lockstep::train

@@ -1,13 +1,16 @@
 #pragma once
 
-// The pictures of a run, by the names in its options.
+// The pictures of a run, by the names in its options, and the batches that are made of them.
 
 #include <memory>
 
 #include "lockstep/data/batch.h"
+#include "lockstep/data/data_loader.h"
+#include "lockstep/data/loader.h"
 #include "lockstep/data/set_fingerprint.h"
 #include "lockstep/data/transforms/mixup.h"
 #include "lockstep/models/image_model.h"
+#include "lockstep/train/observer.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep::train {
@@ -24,5 +27,13 @@ struct Input {
 /// the folders and one picture of a set that is not. UsageError when something is missing or damaged, or when
 /// training and test pictures have other classes or another shape.
 Input make_input(const Options& options);
+
+/// How the options want batches read.
+data::LoaderOptions loader_options(const Options& options);
+
+/// The batches of steps run.first_step to run.total_steps for a rank's part of the plan, each epoch's one behind the
+/// other's.
+std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
+                                              const data::Part& part);
 
 }  // namespace lockstep::train

@@ -3,6 +3,8 @@
 #include <torch/nn/functional/loss.h>
 
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
@@ -31,6 +33,15 @@ parallel::DataParallelOptions engine_options(const Options& options, const Batch
           .seed = std::uint64_t(options.seed),
           .amp = options.amp == "bf16" ? Amp::bf16 : Amp::none,
           .channels_last = options.channels_last};
+}
+
+InputWork work_of(const data::LoaderStatistics& statistics) {
+  InputWork all;
+  for (const data::WorkerStatistics& worker : statistics.workers) {
+    all.prepare += worker.source_seconds;
+    all.decode += worker.decode_seconds;
+  }
+  return all;
 }
 
 std::filesystem::path folder_of(const std::string& file) {
@@ -85,7 +96,7 @@ void Loop::run() {
 }
 
 void Loop::train_steps() {
-  batches_.emplace(options_, input_, run_, ddp_.local_shards());
+  batches_ = make_loader(options_, input_, run_, ddp_.part());
   // Who died after a commit may not have come to say what belongs to that step.
   if (run_.first_step > 1) after_step(run_.first_step - 1);
   for (std::int64_t number = run_.first_step; number <= run_.total_steps; ++number) {
@@ -97,7 +108,8 @@ void Loop::train_steps() {
 
 data::Batch Loop::next_batch() {
   const Timed timed(meter_.time.data);
-  return batches_->next();
+  std::optional<data::Batch> batch = batches_->next();
+  return batch ? *std::move(batch) : *batches_->next();  // the first one of the next epoch
 }
 
 void Loop::step(std::int64_t number, const data::Batch& batch) {
@@ -128,7 +140,7 @@ void Loop::report(std::int64_t number, const StepPlace& place) {
                    .epoch = place.epoch + 1,
                    .loss = ddp_.last_record().loss,
                    .lr = schedule_(number),
-                   .input = batches_->work_done(),
+                   .input = meter_.untold(work_of(batches_->statistics())),
                    .stores = ddp_.debug().stores()};
   meter_.tell(event);
   observers_->trained(event);

@@ -3,16 +3,14 @@
 // The training loop.
 
 #include <memory>
-#include <optional>
 
 #include "lockstep/comm/world.h"
+#include "lockstep/data/data_loader.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/input.h"
 #include "lockstep/train/meter.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/recipe.h"
-#include "lockstep/train/shard_source.h"
-#include "lockstep/train/train_batches.h"
 
 namespace lockstep::train {
 
@@ -54,7 +52,7 @@ class Loop {
   std::unique_ptr<optim::Optimizer> optimizer_;
   Schedule schedule_;
   std::unique_ptr<Observer> observers_;
-  std::optional<TrainBatches> batches_;  ///< while training
+  std::unique_ptr<data::DataLoader> batches_;  ///< while training
   Meter meter_;
 };
 

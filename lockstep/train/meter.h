@@ -31,6 +31,14 @@ struct Meter {
   std::int64_t samples = 0;  ///< since then
   double told_seconds = 0;   ///< what train events have told of
   std::int64_t told_samples = 0;
+  InputWork told_work;  ///< of the loader's threads
+
+  /// What no event has told of all the work that the loader's threads have done.
+  InputWork untold(const InputWork& all) {
+    const InputWork work{all.prepare - told_work.prepare, all.decode - told_work.decode};
+    told_work = all;
+    return work;
+  }
 
   /// Puts what was done into an event, and begins anew.
   void tell(TrainEvent& event) {

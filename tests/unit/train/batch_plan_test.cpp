@@ -74,6 +74,21 @@ TEST(Steps, AnEpochCountsPaddedShardsAndItsSmallLastBatch) {
   EXPECT_EQ(steps_per_epoch({12, 4, 3}, 12), 1);
 }
 
+TEST(PlaceOfStep, StepsCountFromOne) {
+  const auto expect_place = [](std::int64_t step, std::int64_t per_epoch, StepPlace expected) {
+    const StepPlace place = place_of_step(step, per_epoch);
+    EXPECT_EQ(place.epoch, expected.epoch) << step;
+    EXPECT_EQ(place.batch, expected.batch) << step;
+    EXPECT_EQ(place.ends_epoch, expected.ends_epoch) << step;
+  };
+  expect_place(1, 3, {0, 0, false});
+  expect_place(3, 3, {0, 2, true});
+  expect_place(4, 3, {1, 0, false});
+  expect_place(1, 1, {0, 0, true});
+  expect_place(2, 1, {1, 0, true});
+  expect_place(std::int64_t(1) << 40, 2, {(std::int64_t(1) << 39) - 1, 1, true});
+}
+
 TEST(Steps, TheFirstLimitReachedEndsTheRun) {
   EXPECT_EQ(steps_in_run({}, 600), 600);
   EXPECT_EQ(steps_in_run({.epochs = 3}, 600), 1800);

@@ -1,10 +1,14 @@
 #include "lockstep/train/input.h"
 
+#include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 
+#include "lockstep/data/samplers/distributed.h"
 #include "tests/support/image_files.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
@@ -153,6 +157,48 @@ TEST(Input, SetsByName) {
     EXPECT_THAT(usage_error([&, name = set] { make_input({.dataset = name, .data_path = "/nowhere"}); }),
                 HasSubstr(file))
         << set;
+}
+
+// Sample i is the number i.
+class Numbers final : public data::Batches {
+ public:
+  std::int64_t size() const override { return 20; }
+  data::Batch make(std::uint64_t /*epoch*/, std::span<const std::int64_t> indices) const override {
+    const at::Tensor numbers = at::empty({std::int64_t(indices.size())}, at::kLong);
+    std::copy(indices.begin(), indices.end(), numbers.mutable_data_ptr<std::int64_t>());
+    return {numbers, numbers};
+  }
+};
+
+// Shard 1 of 2, 10 samples of 20 in each epoch of 5 steps.
+TEST(TrainLoader, GivesTheBatchesOfTheStepsThatAreLeft) {
+  const Options options{.seed = 3, .workers = 2};
+  const Input input{.train = std::make_shared<Numbers>()};
+  const BatchPlan plan{.global_batch = 4, .shards = 2, .shard_batch = 2};
+  const RunSize run{.plan = plan, .total_steps = 8, .train_samples = 20, .epoch_steps = 5, .first_step = 4};
+  const auto loader = make_loader(options, input, run, {.rank = 1, .ranks = 2, .shards = 2});
+  EXPECT_EQ(loader->size(), steps_per_epoch(plan, 20));
+  data::DistributedSampler sampler(20, 2, 1, {.seed = 3});
+  for (std::int64_t step = 4; step <= 8; ++step) {
+    const StepPlace place = place_of_step(step, 5);
+    sampler.set_epoch(std::uint64_t(place.epoch));
+    const std::vector<std::int64_t> order = sampler.indices();
+    std::optional<data::Batch> batch = loader->next();
+    if (!batch) batch = loader->next();  // behind the end of an epoch
+    ASSERT_TRUE(batch) << step;
+    ASSERT_EQ(batch->data.numel(), 2) << step;
+    for (std::int64_t i = 0; i < 2; ++i)
+      EXPECT_EQ(batch->data.const_data_ptr<std::int64_t>()[i], order[std::size_t(2 * place.batch + i)]) << step;
+  }
+  EXPECT_FALSE(loader->next()) << "the run is over";
+  EXPECT_FALSE(loader->next());
+}
+
+TEST(TrainLoader, IsAsTheFlagsSay) {
+  const data::LoaderOptions loader = loader_options({.workers = 3, .timeout = 7});
+  EXPECT_EQ(loader.workers, 3);
+  EXPECT_EQ(loader.prefetch, 6);
+  EXPECT_EQ(loader.timeout_seconds, 7);
 }
 
 }  // namespace

@@ -22,6 +22,14 @@ TEST(Meter, AnEventTellsWhatCameSinceTheLast) {
   EXPECT_EQ(meter.samples, 0);
 }
 
+TEST(Meter, WorkIsToldOnce) {
+  Meter meter;
+  EXPECT_EQ(meter.untold({.prepare = 3, .decode = 1}).prepare, 3);
+  const InputWork work = meter.untold({.prepare = 5, .decode = 1.5});
+  EXPECT_EQ(work.prepare, 2);
+  EXPECT_EQ(work.decode, 0.5);
+}
+
 TEST(Meter, TimedAddsItsScope) {
   double counter = 1;
   { const Timed timed(counter); }

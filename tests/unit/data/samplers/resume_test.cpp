@@ -27,7 +27,7 @@ Batch ids(const Indices& indices) {
 }
 
 // Ranks that train until they are stopped after some steps, each with a loader that works ahead.
-struct Part {
+struct Leg {
   int ranks = 1;
   std::int64_t batch_size = 1;
   std::int64_t steps = 1'000'000;  // fewer when the epoch ends before
@@ -43,7 +43,7 @@ struct Rank {
   std::string state;
 };
 
-Rank run_rank(DistributedSampler sampler, const std::string& state, const Part& part) {
+Rank run_rank(DistributedSampler sampler, const std::string& state, const Leg& part) {
   if (!state.empty()) sampler.restore(sampler_state(state));
   const auto plan = std::make_shared<const std::vector<Indices>>(cut_into_batches(sampler.indices(), part.batch_size));
   Loader loader([plan](std::int64_t number) { return ids((*plan)[std::size_t(number)]); }, 0,
@@ -60,7 +60,7 @@ Rank run_rank(DistributedSampler sampler, const std::string& state, const Part& 
   return rank;
 }
 
-Outcome run(const MakeSampler& make, const std::string& state, const Part& part) {
+Outcome run(const MakeSampler& make, const std::string& state, const Leg& part) {
   std::vector<Rank> ranks(std::size_t(part.ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < part.ranks; ++rank) {
@@ -78,9 +78,9 @@ Outcome run(const MakeSampler& make, const std::string& state, const Part& part)
 }
 
 // An epoch in parts: what was seen in it, and the state behind it.
-Outcome epoch_in(const std::vector<Part>& parts, const MakeSampler& make, std::string state = {}) {
+Outcome epoch_in(const std::vector<Leg>& parts, const MakeSampler& make, std::string state = {}) {
   Outcome all{.ledger = {}, .state = std::move(state)};
-  for (const Part& part : parts) {
+  for (const Leg& part : parts) {
     const Outcome outcome = run(make, all.state, part);
     all.ledger.insert(all.ledger.end(), outcome.ledger.begin(), outcome.ledger.end());
     all.state = outcome.state;
@@ -99,7 +99,7 @@ MakeSampler plain(bool drop_last = false, std::uint64_t epoch = 0, std::uint64_t
 }
 
 // However the epoch is cut, the ranks together walk along its one order.
-const std::vector<std::vector<Part>> kCuts = {
+const std::vector<std::vector<Leg>> kCuts = {
     {{.ranks = 4, .batch_size = 8, .steps = 11}, {.ranks = 3, .batch_size = 8}},
     {{.ranks = 4, .batch_size = 8, .steps = 11}, {.ranks = 1, .batch_size = 32}},
     {{.ranks = 4, .batch_size = 8, .steps = 11}, {.ranks = 6, .batch_size = 5}},
@@ -113,7 +113,7 @@ const std::vector<std::vector<Part>> kCuts = {
 TEST(Resume, WithPaddingSeesEachSampleOnceAndThenTheFirstOnesAgain) {
   for (const std::uint64_t epoch : {0, 3}) {
     const Indices order = RandomSampler(kSize, {.seed = 9}).order(epoch);
-    for (const std::vector<Part>& parts : kCuts) {
+    for (const std::vector<Leg>& parts : kCuts) {
       Outcome all = epoch_in(parts, plain(false, epoch));
       ASSERT_GE(all.ledger.size(), order.size());
       const Indices padding(all.ledger.begin() + kSize, all.ledger.end());
@@ -127,7 +127,7 @@ TEST(Resume, WithPaddingSeesEachSampleOnceAndThenTheFirstOnesAgain) {
 
 TEST(Resume, WithDropLastLeavesOutFewerThanThereAreRanksAtTheEnd) {
   const Indices order = RandomSampler(kSize, {.seed = 9}).order(0);
-  for (const std::vector<Part>& parts : kCuts) {
+  for (const std::vector<Leg>& parts : kCuts) {
     const Outcome all = epoch_in(parts, plain(true));
     EXPECT_GT(all.ledger.size() + std::size_t(parts.back().ranks), order.size());
     EXPECT_TRUE(std::equal(all.ledger.begin(), all.ledger.end(), order.begin()));
