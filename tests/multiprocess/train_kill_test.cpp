@@ -179,7 +179,7 @@ TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
   EXPECT_TRUE(job.nothing_left());
 }
 
-// A program of a user's goes on where it was when it begins at next_step() and its data are a function of the step.
+// A program of a user's goes on where it was when the place of its loader is kept with the state.
 TEST_F(TrainKill, TheFirstExampleTakesAThousandStepsWhateverIsKilled) {
   std::vector<std::string> command = {LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "1", EXAMPLE_01};
   Job calm(command);
@@ -200,6 +200,22 @@ TEST_F(TrainKill, TheFirstExampleTakesAThousandStepsWhateverIsKilled) {
     return;
   }
   FAIL() << "no worker could be killed in time";
+}
+
+// It cuts its batches into shards, so one process that nobody disturbs tells what the weights must be.
+TEST_F(TrainKill, TheSecondExampleHasTheWeightsOfOneProcessWhateverIsKilled) {
+  Job alone({EXAMPLE_02});
+  ASSERT_EQ(alone.wait(), 0) << alone.err();
+  for (const int victim : {0, 1}) {
+    Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "1", EXAMPLE_02});
+    job.wait_for_lines(1);  // of the first epoch; the second one takes seconds
+    kill(pid_of_rank(job, victim), SIGKILL);
+    ASSERT_EQ(job.wait(), 0) << job.err();
+    EXPECT_THAT(job.err(), HasSubstr("restart 1 of 1"));
+    EXPECT_THAT(testing::lines(job.out()).back(), ::testing::StartsWith("weights "));
+    EXPECT_EQ(testing::lines(job.out()).back(), testing::lines(alone.out()).back());
+    EXPECT_TRUE(job.nothing_left());
+  }
 }
 
 // A worker that is alone is killed in the middle of writing a buffer; the agent holds what it leaves.

@@ -27,8 +27,8 @@ struct Inputs {
   struct Example {
     at::Tensor data, target;
   };
-  std::size_t size() const { return 3; }
-  Example get(std::size_t i) const { return {at::full({1, 2}, double(i)), {}}; }
+  int size() const { return 3; }
+  Example get(std::int64_t i) const { return {at::full({1, 2}, double(i)), {}}; }
 };
 
 TEST(MapBatches, StacksSamples) {
