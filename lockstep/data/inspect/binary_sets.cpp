@@ -39,7 +39,7 @@ std::uint64_t bytes_of(const fs::path& folder, const Names& names) {
   return sum;
 }
 
-void name_empty_classes(const fs::path& place, const Part& part, std::vector<Fault>& faults) {
+void name_empty_classes(const fs::path& place, const SetPart& part, std::vector<Fault>& faults) {
   Names empty;
   for (const ClassCount& each : part.classes) {
     if (each.pictures == 0) empty.push_back(each.name);
@@ -51,7 +51,7 @@ void name_empty_classes(const fs::path& place, const Part& part, std::vector<Fau
 
 // Adds what load() gives to the part, or what it throws to the faults.
 template <class Load>
-void add_loaded(const std::string& path, Part& part, std::vector<Fault>& faults, Load load) {
+void add_loaded(const std::string& path, SetPart& part, std::vector<Fault>& faults, Load load) {
   try {
     add_pictures(load(), part);
   } catch (const std::exception& error) {
@@ -61,7 +61,7 @@ void add_loaded(const std::string& path, Part& part, std::vector<Fault>& faults,
 
 }  // namespace
 
-void add_pictures(const MemoryPictures& set, Part& part) {
+void add_pictures(const MemoryPictures& set, SetPart& part) {
   const MemoryPictures::Content& content = set.content();
   if (part.classes.empty()) {
     for (const std::string& name : set.classes()) part.classes.push_back({name, 0});
@@ -81,7 +81,7 @@ std::optional<Report> inspect_cifar10(const std::string& path) {
   if (place.empty()) return std::nullopt;
   Report report{.path = path, .kind = "CIFAR-10 (binary)"};
   for (const auto& [name, files] : {std::pair("train", train), std::pair("test", test)}) {
-    Part part{.name = name, .bytes = bytes_of(place, files)};
+    SetPart part{.name = name, .bytes = bytes_of(place, files)};
     for (const std::string& file : files) {
       const std::string full = (place / file).string();
       add_loaded(full, part, report.faults, [&] { return load_cifar10_file(full); });
@@ -97,7 +97,7 @@ std::optional<Report> inspect_cifar100(const std::string& path) {
   if (place.empty()) return std::nullopt;
   Report report{.path = path, .kind = "CIFAR-100 (binary), fine labels"};
   for (const bool train : {true, false}) {
-    Part part{.name = train ? "train" : "test"};
+    SetPart part{.name = train ? "train" : "test"};
     part.bytes = bytes_of(place, {part.name + ".bin"});
     add_loaded(path, part, report.faults, [&] { return load_cifar100(path, train); });
     name_empty_classes(place, part, report.faults);
@@ -116,7 +116,7 @@ std::optional<Report> inspect_mnist(const std::string& path) {
     if (place.empty()) continue;
     Report report{.path = path, .kind = fashion ? "Fashion-MNIST" : "MNIST, or a set in its format"};
     for (const bool is_train : {true, false}) {
-      Part part{.name = is_train ? "train" : "test", .bytes = bytes_of(place, is_train ? train : test)};
+      SetPart part{.name = is_train ? "train" : "test", .bytes = bytes_of(place, is_train ? train : test)};
       add_loaded(path, part, report.faults,
                  [&] { return fashion ? load_fashion_mnist(path, is_train) : load_mnist(path, is_train); });
       name_empty_classes(place, part, report.faults);

@@ -25,7 +25,7 @@ void look_at_idx(const std::string& path, int dimensions, Report& report) {
   std::vector<std::string> shape;
   for (const std::int64_t size : content.shape) shape.push_back(std::to_string(size));
   report.kind = "IDX, " + base::join(shape, "x") + " bytes";
-  Part& part = report.parts[0];
+  SetPart& part = report.parts[0];
   if (dimensions == 1) {
     for (const std::uint8_t label : content.bytes) {
       while (part.classes.size() <= label) part.classes.push_back({std::to_string(part.classes.size()), 0});
@@ -49,7 +49,7 @@ void look_at_picture(const std::string& path, const InspectOptions& options, Rep
 
 std::optional<Report> inspect_file(const std::string& path, const InspectOptions& options) {
   const std::string name = std::filesystem::path(path).filename().string();
-  Report report{.path = path, .parts = {Part{}}};
+  Report report{.path = path, .parts = {SetPart{}}};
   std::error_code ignored;
   report.parts[0].bytes = std::filesystem::file_size(path, ignored);
   try {

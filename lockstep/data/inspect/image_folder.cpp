@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Adds the files of a class to the part, and what is wrong with them to the faults.
-void add_class(const std::string& path, const InspectOptions& options, Part& part, std::vector<Fault>& faults) {
+void add_class(const std::string& path, const InspectOptions& options, SetPart& part, std::vector<Fault>& faults) {
   part.classes.push_back({fs::path(path).filename().string(), 0});
   PictureFiles files;
   try {
@@ -34,9 +34,9 @@ void add_class(const std::string& path, const InspectOptions& options, Part& par
   }
 }
 
-Part look_at_part(const std::string& path, const std::string& name, const InspectOptions& options,
+SetPart look_at_part(const std::string& path, const std::string& name, const InspectOptions& options,
                   std::vector<Fault>& faults) {
-  Part part{.name = name};
+  SetPart part{.name = name};
   const fs::path folder = fs::path(path) / name;
   const std::vector<std::string> classes = list_folder(folder).folders;
   for (const std::string& each : classes) add_class(folder / each, options, part, faults);
@@ -75,8 +75,8 @@ std::vector<std::string> notes_on(const std::vector<std::string>& folders) {
 }
 
 // A label is the place of the class's name: parts with other classes would have other labels.
-void compare_classes(const std::string& path, const std::vector<Part>& parts, std::vector<Fault>& faults) {
-  for (const Part& part : parts) {
+void compare_classes(const std::string& path, const std::vector<SetPart>& parts, std::vector<Fault>& faults) {
+  for (const SetPart& part : parts) {
     if (part.classes.empty() || parts[0].classes.empty()) continue;
     for (const ClassCount& each : parts[0].classes) {
       if (std::ranges::find(part.classes, each.name, &ClassCount::name) != part.classes.end()) continue;

@@ -12,7 +12,7 @@
 namespace lockstep::data {
 
 /// Counts the pictures of `set` into the part.
-void add_pictures(const MemoryPictures& set, Part& part);
+void add_pictures(const MemoryPictures& set, SetPart& part);
 
 std::optional<Report> inspect_cifar10(const std::string& path);
 std::optional<Report> inspect_cifar100(const std::string& path);

@@ -23,13 +23,13 @@ std::string sizes_text(const SizeCounts& sizes) {
          to_string(median(sizes)) + ", largest " + to_string(sizes.rbegin()->first);
 }
 
-std::string kinds_text(const Part& part) {
+std::string kinds_text(const SetPart& part) {
   std::vector<std::string> words;
   for (const auto& [kind, count] : part.kinds) words.push_back(std::to_string(count) + " " + kind);
   return base::join(words);
 }
 
-std::string part_text(const Part& part) {
+std::string part_text(const SetPart& part) {
   std::string text = part.name.empty() ? "" : base::shown(part.name) + ": ";
   text += count_text(part.pictures, "picture", "pictures") + ", ";
   if (!part.classes.empty()) text += count_text(std::int64_t(part.classes.size()), "class", "classes") + ", ";
@@ -49,7 +49,7 @@ std::string part_text(const Part& part) {
 
 Json size_json(Size size) { return {{"height", size.height}, {"width", size.width}}; }
 
-Json part_json(const Part& part) {
+Json part_json(const SetPart& part) {
   Json classes = Json::array(), kinds = Json::object();
   for (const ClassCount& each : part.classes) classes.push_back({{"name", each.name}, {"pictures", each.pictures}});
   for (const auto& [kind, count] : part.kinds) kinds[kind] = count;
@@ -112,7 +112,7 @@ Size median(const SizeCounts& sizes) {
 
 std::string report_as_text(const Report& report) {
   std::string text = base::shown(report.path) + ": " + report.kind + "\n";
-  for (const Part& part : report.parts) text += part_text(part);
+  for (const SetPart& part : report.parts) text += part_text(part);
   for (const std::string& note : report.notes) text += base::shown(note) + "\n";
   if (report.faults.empty()) {
     return text + (report.headers_only ? "no fault found in the headers\n" : "whole: no damaged file\n");
@@ -126,7 +126,7 @@ std::string report_as_text(const Report& report) {
 
 std::string report_as_json(const Report& report) {
   Json parts = Json::array(), faults = Json::array();
-  for (const Part& part : report.parts) parts.push_back(part_json(part));
+  for (const SetPart& part : report.parts) parts.push_back(part_json(part));
   for (const Fault& fault : report.faults) faults.push_back({{"path", fault.path}, {"reason", fault.reason}});
   const Json json = {{"path", report.path}, {"kind", report.kind},   {"parts", parts},
                      {"faults", faults},    {"notes", report.notes}, {"headers_only", report.headers_only}};

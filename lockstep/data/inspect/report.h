@@ -24,7 +24,7 @@ struct SmallerSize {
 using SizeCounts = std::map<Size, std::int64_t, SmallerSize>;
 
 /// One of train, val, test; or the whole set, with the name "".
-struct Part {
+struct SetPart {
   std::string name;
   std::int64_t pictures = 0;                  ///< damaged ones too
   std::vector<ClassCount> classes;            ///< of the pictures, when they have classes
@@ -49,7 +49,7 @@ Fault fault_from(const std::exception& error, const std::string& path);
 struct Report {
   std::string path;
   std::string kind;  ///< "ImageFolder", "CIFAR-10 (binary)", ...
-  std::vector<Part> parts;
+  std::vector<SetPart> parts;
   std::vector<Fault> faults;
   std::vector<std::string> notes;  ///< what training would not like though nothing is damaged, a line each
   bool headers_only = false;       ///< pictures in files of their own were not decoded

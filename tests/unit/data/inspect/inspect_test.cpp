@@ -36,7 +36,7 @@ std::string text(const testing::Bytes& bytes) { return {bytes.begin(), bytes.end
 std::string png(int height, int width) { return text(png_file(picture(height, width), false)); }
 std::string jpeg(int height, int width) { return text(jpeg_file(picture(height, width))); }
 
-std::vector<std::string> counts(const Part& part) {
+std::vector<std::string> counts(const SetPart& part) {
   std::vector<std::string> words;
   for (const ClassCount& each : part.classes) words.push_back(each.name + " " + std::to_string(each.pictures));
   return words;
@@ -62,7 +62,7 @@ TEST(InspectImageFolder, CountsClassesSizesAndKinds) {
   const Report report = inspect(folder.path());
   EXPECT_EQ(report.kind, "ImageFolder");
   ASSERT_EQ(report.parts.size(), 1u);
-  const Part& part = report.parts[0];
+  const SetPart& part = report.parts[0];
   EXPECT_EQ(part.name, "");
   EXPECT_EQ(part.pictures, 3);
   EXPECT_THAT(counts(part), ElementsAre("cat 2", "dog 1"));

@@ -10,7 +10,7 @@ namespace lockstep::data {
 namespace {
 
 Report sample() {
-  Part train{.name = "train",
+  SetPart train{.name = "train",
              .pictures = 4,
              .classes = {{"cat", 3}, {"elephant", 1}},
              .sizes = {{{10, 20}, 1}, {{30, 30}, 1}, {{20, 10}, 2}},
