@@ -20,7 +20,7 @@ bool read(ByteSource& source, const TableFormat& format, const NumberType& type,
     if (std::uint64_t(layout.rows) > layout.end || layout.columns < 1) std::abort();
     rows.clear();
     for (int rank = 0; rank < world_size; ++rank) {
-      const RowRange range = rows_of({rank, world_size}, layout.rows);
+      const RowRange range = rows_of({rank, world_size, Remainder::keep}, layout.rows);
       parse_rows(source, format, layout, range, {.type = &type});  // before memory is taken, as read_table does
       const std::size_t before = rows.size();
       rows.resize(before + std::size_t(range.size() * layout.columns) * type.bytes);

@@ -169,7 +169,8 @@ void table(const json& request) {
   std::ofstream file = create(request.at("output"));
   const int world_size = request.at("world_size");
   for (int rank = 0; rank < world_size; ++rank) {
-    const at::Tensor part = data::read_table(request.at("path"), options, {rank, world_size}).data;
+    const data::TableSlice slice{rank, world_size, data::Remainder::keep};
+    const at::Tensor part = data::read_table(request.at("path"), options, slice).data;
     put(file, static_cast<const char*>(part.const_data_ptr()), part.nbytes());
   }
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
@@ -29,23 +31,55 @@ bool could_hold(const TableLayout& layout, RowRange rows) {
   return std::uint64_t(layout.columns) <= (layout.end + 1) / 2 / std::uint64_t(std::max<std::int64_t>(rows.size(), 1));
 }
 
+// The columns that the options ask for, as places in the file.
+struct Wanted {
+  std::vector<std::int64_t> features;
+  std::vector<std::int64_t> labels;
+};
+
+Wanted columns_in(const TableLayout& layout, const TableOptions& options, const std::string& path) {
+  if (options.label && !options.labels.empty())
+    throw UsageError("a table with .label, one column, or .labels, several: both were given");
+  std::vector<bool> taken(std::size_t(layout.columns), false);
+  const auto take = [&](const TableColumn& column) {
+    const std::int64_t place = column_of(column, layout, path);
+    if (taken[std::size_t(place)])
+      throw UsageError("'" + path + "': column " + std::to_string(place + 1) + " asked for twice");
+    taken[std::size_t(place)] = true;
+    return place;
+  };
+  Wanted wanted;
+  if (options.label) wanted.labels.push_back(take(*options.label));
+  for (const TableColumn& label : options.labels) wanted.labels.push_back(take(label));
+  for (const TableColumn& column : options.columns) wanted.features.push_back(take(column));
+  if (options.columns.empty()) {
+    for (std::int64_t place = 0; place < layout.columns; ++place)
+      if (!taken[std::size_t(place)]) wanted.features.push_back(place);
+  }
+  if (wanted.features.empty()) throw UsageError("'" + path + "': no column beside the label's");
+  return wanted;
+}
+
 }  // namespace
 
 Table read_table(const std::string& path, const TableOptions& options, const TableSlice& slice) {
   RowTarget target{.type = &number_type(options.dtype), .label_type = &number_type(options.label_dtype)};
   const std::unique_ptr<ByteSource> source = open_bytes(path);
   const TableLayout layout = lay_out_table(*source, options.format);
-  if (options.label) target.label = column_of(*options.label, layout, path);
-  const std::int64_t features = layout.columns - (options.label ? 1 : 0);
-  if (features == 0) throw UsageError("'" + path + "': no column beside the label's");
-  Table table{.columns = layout.names, .rows = rows_of(slice, layout.rows), .total_rows = layout.rows};
-  if (options.label && !table.columns.empty()) table.columns.erase(table.columns.begin() + target.label);
+  Wanted wanted = columns_in(layout, options, path);
+  Table table{.rows = rows_of(slice, layout.rows), .total_rows = layout.rows};
+  if (!layout.names.empty())
+    for (const std::int64_t column : wanted.features) table.columns.push_back(layout.names[std::size_t(column)]);
+  target.features = std::move(wanted.features);
+  target.labels = std::move(wanted.labels);
   if (!could_hold(layout, table.rows)) parse_rows(*source, options.format, layout, table.rows, target);
-  table.data = at::empty({table.rows.size(), features}, options.dtype);
+  table.data = at::empty({table.rows.size(), std::int64_t(target.features.size())}, options.dtype);
   target.data = static_cast<char*>(table.data.mutable_data_ptr());
-  if (options.label) {
-    table.target = at::empty({table.rows.size()}, options.label_dtype);
-    target.labels = static_cast<char*>(table.target.mutable_data_ptr());
+  if (!target.labels.empty()) {
+    std::vector<std::int64_t> shape = {table.rows.size()};
+    if (!options.label) shape.push_back(std::int64_t(target.labels.size()));
+    table.target = at::empty(shape, options.label_dtype);
+    target.target = static_cast<char*>(table.target.mutable_data_ptr());
   }
   parse_rows(*source, options.format, layout, table.rows, target);
   return table;

@@ -53,23 +53,47 @@ std::string hint(const CsvRecords& records, const TableFormat& format, const Tab
   return "";
 }
 
-void parse_row(CsvRecords& records, const TableFormat& format, const TableLayout& layout, RowTarget& target) {
+// Where the next field of a column goes.
+struct Cell {
+  const NumberType* type = nullptr;  // none: the column is passed over
+  char* place = nullptr;
+  std::size_t step = 0;  // from row to row
+};
+
+std::vector<Cell> cells_of(const TableLayout& layout, const RowTarget& target) {
+  std::vector<Cell> cells(std::size_t(layout.columns));
+  const auto assign = [&](const std::vector<std::int64_t>& columns, const NumberType* type, char* first) {
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      cells[std::size_t(columns[i])] = {type, first == nullptr ? nullptr : first + i * type->bytes,
+                                        columns.size() * type->bytes};
+  };
+  assign(target.labels, target.label_type, target.target);
+  std::vector<std::int64_t> features = target.features;
+  if (features.empty()) {
+    for (std::int64_t column = 0; column < layout.columns; ++column)
+      if (cells[std::size_t(column)].type == nullptr) features.push_back(column);
+  }
+  assign(features, target.type, target.data);
+  return cells;
+}
+
+void parse_row(CsvRecords& records, const TableFormat& format, const TableLayout& layout, std::vector<Cell>& cells) {
   const std::vector<std::string_view>& fields = records.fields();
   if (std::int64_t(fields.size()) != layout.columns) {
     records.fail(std::to_string(fields.size()) + (fields.size() == 1 ? " column, " : " columns, ") +
                  std::to_string(layout.columns) + " expected");
   }
   for (std::size_t column = 0; column < fields.size(); ++column) {
-    const bool is_label = std::int64_t(column) == target.label;
-    const NumberType& type = is_label ? *target.label_type : *target.type;
-    char*& place = is_label ? target.labels : target.data;
+    Cell& cell = cells[column];
+    if (cell.type == nullptr) continue;
     std::int64_t nowhere = 0;
-    const NumberFault fault = type.parse(fields[column], place == nullptr ? static_cast<void*>(&nowhere) : place);
+    const NumberFault fault =
+        cell.type->parse(fields[column], cell.place == nullptr ? static_cast<void*>(&nowhere) : cell.place);
     if (fault != NumberFault::none) {
-      records.fail(column_text(layout, column) + " " + fault_text(fault, fields[column], type) +
+      records.fail(column_text(layout, column) + " " + fault_text(fault, fields[column], *cell.type) +
                    hint(records, format, layout, fields[column]));
     }
-    if (place != nullptr) place += type.bytes;
+    if (cell.place != nullptr) cell.place += cell.step;
   }
 }
 
@@ -80,9 +104,15 @@ RowRange rows_of(const TableSlice& slice, std::int64_t rows) {
     throw UsageError("rank " + std::to_string(slice.rank) + " of " + std::to_string(slice.world_size) +
                      " asked for a slice of a table");
   }
-  const std::int64_t each = rows / slice.world_size, more = rows % slice.world_size;
-  const auto first = [&](std::int64_t rank) { return rank * each + std::min(rank, more); };
-  return {first(slice.rank), first(slice.rank + 1)};
+  const std::int64_t whole = rows / slice.world_size, more = rows % slice.world_size;
+  if (slice.remainder == Remainder::keep) {
+    const auto first = [&](std::int64_t rank) { return rank * whole + std::min(rank, more); };
+    return {first(slice.rank), first(slice.rank + 1)};
+  }
+  if (slice.remainder == Remainder::drop) return {slice.rank * whole, (slice.rank + 1) * whole};
+  const std::int64_t each = whole + (more != 0);
+  const std::int64_t first = slice.world_size == 1 ? 0 : slice.rank * (rows - each) / (slice.world_size - 1);
+  return {first, first + each};
 }
 
 TableLayout lay_out_table(ByteSource& source, const TableFormat& format) {
@@ -133,11 +163,11 @@ void parse_rows(ByteSource& source, const TableFormat& format, const TableLayout
   const auto next = [&] {
     if (!records.next()) records.fail("the file became shorter while it was read");
   };
-  RowTarget free = target;
+  std::vector<Cell> cells = cells_of(layout, target);
   for (std::int64_t skipped = range.first % TableLayout::kMarkEvery; skipped > 0; --skipped) next();
   for (std::int64_t row = range.first; row < range.last; ++row) {
     next();
-    parse_row(records, format, layout, free);
+    parse_row(records, format, layout, cells);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/data/readers/byte_source.h"
 #include "lockstep/data/readers/csv.h"
 #include "lockstep/data/readers/numbers.h"
+#include "lockstep/data/samplers/deal.h"
 
 namespace lockstep::data {
 
@@ -28,11 +29,16 @@ struct TableFormat {
 /// A column by its name, or by its number: 1 is the first, -1 the last.
 using TableColumn = std::variant<std::string, std::int64_t>;
 
-/// What a rank reads of a table of N rows: the rows follow each other, the first N % world_size ranks read one more
-/// than the others, as torch.tensor_split divides. Every row belongs to exactly one rank.
+/// What a rank reads of a table of N rows: rows that follow each other.
+///
+/// pad: every rank reads ceil(N / world_size), as ranks that train together need it. The slices begin at equal
+/// distances, so where N does not divide, neighbours share rows. drop: every rank reads floor(N / world_size), and the
+/// last rows are left out. keep: every row belongs to exactly one rank, as torch.tensor_split divides: the first
+/// N % world_size ranks read one more. For evaluation and statistics.
 struct TableSlice {
   int rank = 0;
   int world_size = 1;
+  Remainder remainder = Remainder::pad;
 };
 
 struct RowRange {
@@ -62,13 +68,15 @@ TableLayout lay_out_table(ByteSource& source, const TableFormat& format);
 /// The place of a column, from 0. UsageError naming `file` when there is no such column, or two of that name.
 std::int64_t column_of(const TableColumn& column, const TableLayout& layout, const std::string& file);
 
-/// Where rows go. Null places: the rows are only checked.
+/// Where rows go. Columns count from 0; what is in those that go nowhere is not looked at. Null places: the rows are only
+/// checked.
 struct RowTarget {
   const NumberType* type = nullptr;
-  std::int64_t label = -1;  ///< the column that goes to `labels`, from 0; -1: none
+  std::vector<std::int64_t> features = {};  ///< columns that go to `data`, in this order; empty: all but the labels
   const NumberType* label_type = nullptr;
-  char* data = nullptr;  ///< row by row, the columns but for the label
-  char* labels = nullptr;
+  std::vector<std::int64_t> labels = {};  ///< columns that go to `target`, in this order; none in `features`
+  char* data = nullptr;                   ///< row by row
+  char* target = nullptr;                 ///< row by row
 };
 
 /// Parses the rows `range` of a table. The bytes before them are only searched for line ends, and only from the nearest

@@ -56,7 +56,7 @@ TEST(ReadTable, TheSlicesOfAllRanksAreTheTable) {
     for (const int world : {2, 3, 5}) {
       std::vector<at::Tensor> slices;
       for (int rank = 0; rank < world; ++rank) {
-        const Table part = read_table(path, {}, {rank, world});
+        const Table part = read_table(path, {}, {rank, world, Remainder::keep});
         EXPECT_EQ(part.rows.size(), part.data.size(0));
         EXPECT_EQ(part.total_rows, 4099);
         slices.push_back(part.data);
@@ -69,9 +69,36 @@ TEST(ReadTable, TheSlicesOfAllRanksAreTheTable) {
 
 TEST(ReadTable, MoreRanksThanRows) {
   const ScratchFolder folder;
-  const Table table = read_table(folder.write("a.csv", "1,2,3\n"), {.label = std::int64_t(1)}, {3, 4});
+  const Table table = read_table(folder.write("a.csv", "1,2,3\n"), {.label = std::int64_t(1)}, {3, 4, Remainder::keep});
   EXPECT_EQ(table.data.sizes(), (std::vector<std::int64_t>{0, 2}));
   EXPECT_EQ(table.target.sizes(), (std::vector<std::int64_t>{0}));
+}
+
+TEST(ReadTable, RanksThatTrainTogetherGetEquallyManyRows) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("a.csv", "0\n1\n2\n3\n4\n5\n6\n");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(read_table(path, {}, {rank, 3}).data.size(0), 3) << rank;
+  EXPECT_TRUE(at::equal(read_table(path, {}, {1, 3}).data, torch::tensor({{2.0f}, {3.0f}, {4.0f}})));
+  EXPECT_EQ(read_table(path, {}, {2, 3, Remainder::drop}).rows.last, 6);
+}
+
+TEST(ReadTable, ReadsTheColumnsAskedForAndSeveralLabels) {
+  const ScratchFolder folder;
+  const std::string path = folder.write("a.csv", "name,x,y,z,remark\nanna,1,2,3,\nbert,4,5,6,late\n");
+  const TableOptions options{.format = {.header = TableHeader::present},
+                             .columns = {"z", std::int64_t(2)},
+                             .labels = {"y", std::int64_t(4)},
+                             .label_dtype = at::kFloat};
+  EXPECT_EQ(usage_error([&] { read_table(path, options); }), "'" + path + "': column 4 asked for twice");
+  TableOptions right = options;
+  right.columns = {std::int64_t(2)};
+  const Table table = read_table(path, right);
+  EXPECT_THAT(table.columns, ElementsAre("x"));
+  EXPECT_TRUE(at::equal(table.data, torch::tensor({{1.0f}, {4.0f}})));
+  EXPECT_TRUE(at::equal(table.target, torch::tensor({{2.0f, 3.0f}, {5.0f, 6.0f}}))) << "in the order asked for";
+  right.label = "x";
+  EXPECT_EQ(usage_error([&] { read_table(path, right); }),
+            "a table with .label, one column, or .labels, several: both were given");
 }
 
 TEST(ReadTable, AnErrorNamesTheLineOfTheFileOnEveryRank) {

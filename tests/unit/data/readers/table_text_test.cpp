@@ -39,7 +39,7 @@ TEST(RowsOf, DividesAsTensorSplitDoes) {
     for (const int world : {1, 2, 3, 8}) {
       std::int64_t next = 0;
       for (int rank = 0; rank < world; ++rank) {
-        const RowRange range = rows_of({rank, world}, rows);
+        const RowRange range = rows_of({rank, world, Remainder::keep}, rows);
         EXPECT_EQ(range.first, next);
         EXPECT_EQ(range.size(), rows / world + (rank < rows % world ? 1 : 0));
         next = range.last;
@@ -49,6 +49,25 @@ TEST(RowsOf, DividesAsTensorSplitDoes) {
   }
   EXPECT_EQ(usage_error([] { rows_of({2, 2}, 5); }), "rank 2 of 2 asked for a slice of a table");
   usage_error([] { rows_of({-1, 2}, 5); });
+}
+
+TEST(RowsOf, EqualSlicesCoverEveryRowOrLeaveTheLastOnesOut) {
+  for (const std::int64_t rows : {1, 5, 7, 8, 100}) {
+    for (const int world : {1, 2, 3, 8}) {
+      std::int64_t covered = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        const RowRange range = rows_of({rank, world}, rows);
+        EXPECT_EQ(range.size(), (rows + world - 1) / world);
+        EXPECT_LE(range.first, covered) << "no gap";
+        EXPECT_LE(range.last, rows);
+        covered = range.last;
+        const RowRange dropping = rows_of({rank, world, Remainder::drop}, rows);
+        EXPECT_EQ(dropping.size(), rows / world);
+        EXPECT_EQ(dropping.first, rank * (rows / world));
+      }
+      EXPECT_EQ(covered, rows);
+    }
+  }
 }
 
 TEST(LayOutTable, KnowsAHeaderByItsFields) {
@@ -126,10 +145,10 @@ TEST(ParseRows, PutsTheLabelApart) {
   std::vector<std::int64_t> labels(2);
   parse_rows(*source, {}, layout, {0, 2},
              {.type = &NumberType::float32,
-              .label = 1,
               .label_type = &NumberType::int64,
+              .labels = {1},
               .data = reinterpret_cast<char*>(data.data()),
-              .labels = reinterpret_cast<char*>(labels.data())});
+              .target = reinterpret_cast<char*>(labels.data())});
   EXPECT_THAT(data, ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(labels, ElementsAre(7, 8));
 }
