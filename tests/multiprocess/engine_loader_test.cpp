@@ -15,7 +15,7 @@
 #include "lockstep/data/data_loader.h"
 #include "lockstep/data/tensor_batches.h"
 #include "tests/support/disturbed_job.h"
-#include "tests/support/ranks.h"
+#include "tests/support/small_job.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -59,8 +59,14 @@ std::string train_four_epochs(const std::shared_ptr<comm::Group>& group, std::ui
 }
 
 TEST(LoaderPlace, IsFoundAgainBehindEveryStep) {
-  std::string calm;
-  support::run_ranks(support::RankKind::single, 1, [&](auto group) { calm = train_four_epochs(group); });
+  support::SharedText told;
+  const base::Segment alone = base::Segment::create(1);
+  for (const pid_t pid : support::start_ranks(alone, [&](auto group) {
+         told.set(train_four_epochs(group));
+         return 0;
+       }))
+    EXPECT_TRUE(support::exited_with(support::wait_for(pid), 0));
+  const std::string calm = told.get();
   EXPECT_NE(calm.find(" after 8"), std::string::npos) << calm << ": 3 steps an epoch, one of them left out";
   for (std::uint64_t step = 1; step <= 8; ++step) {
     base::Segment segment = base::Segment::create(2);

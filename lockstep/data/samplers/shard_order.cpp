@@ -33,13 +33,13 @@ std::shared_ptr<const ShardOrder::Orders> ShardOrder::orders(std::int64_t epoch)
 
 std::vector<std::int64_t> ShardOrder::samples(std::int64_t epoch, std::int64_t batch) const {
   const std::shared_ptr<const Orders> of_shards = orders(epoch);
-  std::vector<std::int64_t> samples;
+  std::vector<std::int64_t> found;
   for (const std::vector<std::int64_t>& order : *of_shards) {
     const std::int64_t first = batch * shard_batch_;
     const std::int64_t last = std::min(first + shard_batch_, std::int64_t(order.size()));
-    samples.insert(samples.end(), order.begin() + first, order.begin() + last);
+    found.insert(found.end(), order.begin() + first, order.begin() + last);
   }
-  return samples;
+  return found;
 }
 
 }  // namespace lockstep::data
