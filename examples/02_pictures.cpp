@@ -1,4 +1,4 @@
-// Trains on pictures that loader threads read and augment. The order of an epoch is cut into four shards, so the weights
+// Trains on pictures that loader threads read and augment. An epoch's order is cut into four shards, so the weights
 // come out the same on one process, on two and on four, and when some are killed on the way:
 //   lockstep run -n 2 --max-restarts 3 build/bin/example_02_pictures [a folder with a folder of pictures per class]
 #include <torch/torch.h>

@@ -33,9 +33,9 @@ struct Result {
   std::exception_ptr error;
 };
 
-// While it lives, threads that begin to use libtorch take over that they compute alone: at::set_num_threads() is for the
-// thread that calls it and for all that compute for the first time from then on. Else each of our threads would start
-// as many more as the training step has.
+// While it lives, threads that begin to use libtorch take over that they compute alone: at::set_num_threads() is for
+// the thread that calls it and for all that compute for the first time from then on. Else each of our threads would
+// start as many more as the training step has.
 class NewThreadsComputeAlone {
  public:
   NewThreadsComputeAlone() {

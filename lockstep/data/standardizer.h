@@ -11,13 +11,13 @@ namespace lockstep::data {
 /// column of equal numbers is 1. Thread-safe.
 class Standardizer {
  public:
-  /// `data`: [rows, columns], at least one row, as read_table() gives it. For the same bits on all ranks: the same rows,
-  /// so the whole table and not a rank's slice. UsageError for another shape, and for a column with a number that is not
-  /// finite, which is named by its place, from 1.
+  /// `data`: [rows, columns], at least one row, as read_table() gives it. For the same bits on all ranks: the same
+  /// rows, so the whole table and not a rank's slice. UsageError for another shape, and for a column with a number that
+  /// is not finite, which is named by its place, from 1.
   explicit Standardizer(const at::Tensor& data);
 
-  /// A new tensor of the shape of `data` [rows, columns]; of its type, float32 for whole numbers. UsageError for another
-  /// number of columns.
+  /// A new tensor of the shape of `data` [rows, columns]; of its type, float32 for whole numbers. UsageError for
+  /// another number of columns.
   at::Tensor operator()(const at::Tensor& data) const;
 
   const at::Tensor& mean() const { return mean_; }    ///< float64 [columns]

@@ -18,9 +18,9 @@ namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kPrefetchFactor = 2;  // as Python's DataLoader
-
 using PictureSet = std::shared_ptr<const data::PictureSet>;
+
+constexpr int kPrefetchFactor = 2;  // as Python's DataLoader
 
 PictureSet held(data::MemoryPictures set) { return std::make_shared<data::MemoryPictures>(std::move(set)); }
 
@@ -201,7 +201,9 @@ Input make_input(const Options& options) {
 }
 
 data::LoaderOptions loader_options(const Options& options) {
-  return {.workers = options.workers, .prefetch = kPrefetchFactor * options.workers, .timeout_seconds = options.timeout};
+  return {.workers = options.workers,
+          .prefetch = kPrefetchFactor * options.workers,
+          .timeout_seconds = options.timeout};
 }
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,

@@ -81,7 +81,7 @@ TEST(KeptProgress, OfADecisionAfterAStepIsCommittedForThatStep) {
     SmallNet model;
     DistributedDataParallel ddp(model, group);
     Progress progress{.best = double(group->rank())};
-    ddp.state().keep("progress", memory_of(progress));
+    ddp.state().keep("progress", progress);
     optim::SGD optimizer(ddp, {.lr = 0.1});
     EXPECT_EQ(progress.best, 0) << "rank 0's";
     one_step(ddp, optimizer);

@@ -30,10 +30,10 @@ struct Table {
   std::int64_t total_rows = 0;       ///< of the file
 };
 
-/// The rows of the file `path` (.gz: unpacked) that are `slice`: by default all. Columns that nobody asks for may hold what
-/// they want. Each rank passes over the file once to find where its rows lie, but parses its own rows only, straight into
-/// the tensors: 256 KiB of text are in memory at a time. Numbers have the values of Python's float(), rounded to dtype;
-/// what lines and fields may look like is said at CsvRecords. There are no missing values: write nan.
+/// The rows of the file `path` (.gz: unpacked) that are `slice`: by default all. Columns that nobody asks for may hold
+/// what they want. Each rank passes over the file once to find where its rows lie, but parses its own rows only,
+/// straight into the tensors: 256 KiB of text are in memory at a time. Numbers have the values of Python's float(),
+/// rounded to dtype; what lines and fields may look like is said at CsvRecords. There are no missing values: write nan.
 ///
 /// UsageError, "file:line: column 3 (width) 'abc' is not a number": a field that is no number, or does not fit dtype; a
 /// row with another number of columns; misplaced quotes. Without a line: the file cannot be read or has no rows, a

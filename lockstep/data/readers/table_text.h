@@ -68,8 +68,8 @@ TableLayout lay_out_table(ByteSource& source, const TableFormat& format);
 /// The place of a column, from 0. UsageError naming `file` when there is no such column, or two of that name.
 std::int64_t column_of(const TableColumn& column, const TableLayout& layout, const std::string& file);
 
-/// Where rows go. Columns count from 0; what is in those that go nowhere is not looked at. Null places: the rows are only
-/// checked.
+/// Where rows go. Columns count from 0; what is in those that go nowhere is not looked at. Null places: the rows are
+/// only checked.
 struct RowTarget {
   const NumberType* type = nullptr;
   std::vector<std::int64_t> features = {};  ///< columns that go to `data`, in this order; empty: all but the labels

@@ -29,7 +29,8 @@ TEST(Standardizer, GivesMeanZeroAndDeviationOneByTheTrainingRows) {
 
 TEST(Standardizer, SaysWhatItCannotUse) {
   EXPECT_THAT(testing::usage_error([] { Standardizer(torch::zeros({3})); }), ::testing::HasSubstr("Float [3]"));
-  EXPECT_THAT(testing::usage_error([] { Standardizer(torch::zeros({0, 3})); }), ::testing::HasSubstr("at least one row"));
+  EXPECT_THAT(testing::usage_error([] { Standardizer(torch::zeros({0, 3})); }),
+              ::testing::HasSubstr("at least one row"));
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(testing::usage_error([&] { Standardizer(torch::tensor({{1.0f, nan}, {1.0f, 2.0f}})); }),
             "standardizer: column 2 holds a number that is not finite");
