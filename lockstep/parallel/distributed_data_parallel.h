@@ -3,6 +3,7 @@
 // DistributedDataParallel: what a user wraps around a module.
 //
 //   lockstep::DistributedDataParallel ddp(model, world.group());
+//   lockstep::data::DataLoader loader(batches, ddp.part(), {.batch_size = 64, .shuffle = true});
 //   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1});
 //   for (auto& batch : loader) {
 //     auto loss = torch::nn::functional::cross_entropy(ddp(batch.data), batch.target);

@@ -12,7 +12,6 @@ ShardOrder::ShardOrder(std::shared_ptr<const Sampler> sampler, const base::Part&
     : sampler_(std::move(sampler)),
       part_(part),
       shard_batch_(shard_batch),
-      drop_last_(drop_last),
       batches_(base::batches_per_epoch(sampler_->num_samples(), part.shards, shard_batch, drop_last)) {}
 
 std::shared_ptr<const ShardOrder::Orders> ShardOrder::orders(std::int64_t epoch) const {
@@ -22,9 +21,7 @@ std::shared_ptr<const ShardOrder::Orders> ShardOrder::orders(std::int64_t epoch)
     auto fresh = std::make_shared<Orders>();
     const base::ShardSpan span = part_.span();
     for (int shard = span.first; shard < span.last; ++shard)
-      fresh->push_back(share_of(whole, {.num_replicas = part_.shards,
-                                        .rank = shard,
-                                        .remainder = drop_last_ ? Remainder::drop : Remainder::pad}));
+      fresh->push_back(share_of(whole, {.num_replicas = part_.shards, .rank = shard}));
     orders_ = std::move(fresh);
     epoch_ = epoch;
   }

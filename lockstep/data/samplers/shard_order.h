@@ -13,7 +13,8 @@
 namespace lockstep::data {
 
 /// An epoch's order is dealt out to the shards as DistributedSampler deals it out to replicas, and each shard takes
-/// `shard_batch` of its samples at a time: a pure function of epoch and batch, whoever computes a shard. Thread-safe.
+/// `shard_batch` of its samples at a time; with `drop_last` only while every shard has as many that are no repetition.
+/// A pure function of epoch and batch, whoever computes a shard. Thread-safe.
 class ShardOrder {
  public:
   ShardOrder(std::shared_ptr<const Sampler> sampler, const base::Part& part, std::int64_t shard_batch, bool drop_last);
@@ -32,7 +33,6 @@ class ShardOrder {
   const std::shared_ptr<const Sampler> sampler_;
   const base::Part part_;
   const std::int64_t shard_batch_;
-  const bool drop_last_;
   const std::int64_t batches_;
 
   mutable std::mutex mutex_;  // of what follows: the epoch asked for last, since a run asks for epochs in order
