@@ -1,6 +1,7 @@
 #include "lockstep/data/data_loader.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
@@ -229,10 +230,10 @@ TEST(DataLoader, TakesAnyOrder) {
 
 // 24 pictures of one pixel that holds the sample's number: steps of 4 shards of 3.
 Batch mixed_batch(const Part& part, const DataLoaderState& place, std::uint64_t seed = 3) {
-  MemoryPictures::Content content{.size = {1, 1}, .channels = 1, .classes = {"even", "odd"}};
+  MemoryPictures::Content content{.size = {1, 1}, .channels = 1, .classes = {"a", "b"}};
   for (int i = 0; i < 24; ++i) {
     content.pixels.push_back(std::uint8_t(10 * i));
-    content.labels.push_back(i % 2);
+    content.labels.push_back(i / 4 % 2);  // neighbours in a shard differ
   }
   const auto set = std::make_shared<MemoryPictures>(std::move(content));
   DataLoader loader(std::make_shared<PictureBatches>(set, Compose()), part,
