@@ -47,6 +47,8 @@ class NewThreadsComputeAlone {
   NewThreadsComputeAlone(const NewThreadsComputeAlone&) = delete;
 
  private:
+  static inline std::mutex one_at_a_time_;
+  const std::lock_guard<std::mutex> lock_{one_at_a_time_};
   const int threads_ = at::get_num_threads();
 };
 
