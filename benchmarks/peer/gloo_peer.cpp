@@ -143,7 +143,7 @@ struct FusedStep final : Step {
                       /*nesterov=*/false, /*maximize=*/false, std::exchange(first, false));
     } else {
       at::_foreach_add_(steps, 1);
-      at::_fused_adam_(parameters, gradients, state[0], state[1], {}, steps, kAdam.lr, kAdam.beta1, kAdam.beta2,
+      at::_fused_adam_(parameters, gradients, state[0], state[1], {}, steps, kAdam.lr, kAdam.betas[0], kAdam.betas[1],
                        kAdam.weight_decay, kAdam.eps, /*amsgrad=*/false, /*maximize=*/false);
     }
   }

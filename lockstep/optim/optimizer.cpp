@@ -23,22 +23,24 @@ void check_common(double lr, double weight_decay) {
 template <class Options>
 void check_adam(const Options& options) {
   check_common(options.lr, options.weight_decay);
-  require(options.beta1 >= 0 && options.beta1 < 1, "beta1", options.beta1, "in [0, 1)");
-  require(options.beta2 >= 0 && options.beta2 < 1, "beta2", options.beta2, "in [0, 1)");
+  const auto [beta1, beta2] = options.betas;
+  require(beta1 >= 0 && beta1 < 1, "betas[0]", beta1, "in [0, 1)");
+  require(beta2 >= 0 && beta2 < 1, "betas[1]", beta2, "in [0, 1)");
   require(std::isfinite(options.eps) && options.eps >= 0, "eps", options.eps, "finite and at least 0");
 }
 
 template <class Options>
 AdamRule adam_rule(const Options& options, std::uint64_t step) {
+  const auto [beta1, beta2] = options.betas;
   // In double and in Python's order: these scalars are rounded to float32 once.
-  const double bias_correction1 = 1 - std::pow(options.beta1, double(step));
-  const double bias_correction2 = 1 - std::pow(options.beta2, double(step));
-  const float lerp = float(1 - options.beta1);
+  const double bias_correction1 = 1 - std::pow(beta1, double(step));
+  const double bias_correction2 = 1 - std::pow(beta2, double(step));
+  const float lerp = float(1 - beta1);
   const bool from_gradient = lerp >= 0.5f;
   return {.lerp = from_gradient ? lerp - 1 : lerp,
           .lerp_from_gradient = from_gradient,
-          .beta2 = float(options.beta2),
-          .one_minus_beta2 = float(1 - options.beta2),
+          .beta2 = float(beta2),
+          .one_minus_beta2 = float(1 - beta2),
           .bias_correction2_sqrt = float(std::sqrt(bias_correction2)),
           .eps = float(options.eps),
           .negative_step_size = float(-(options.lr / bias_correction1))};

@@ -10,6 +10,7 @@
 //
 // The optimizer holds no tensors: its state lives in the node's segment, beside the weights.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -70,16 +71,14 @@ struct SGDOptions {
 
 struct AdamOptions {
   double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
+  std::array<double, 2> betas = {0.9, 0.999};  ///< of the means of gradients and of their squares
   double eps = 1e-8;
   double weight_decay = 0;
 };
 
 struct AdamWOptions {
   double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
+  std::array<double, 2> betas = {0.9, 0.999};  ///< of the means of gradients and of their squares
   double eps = 1e-8;
   double weight_decay = 1e-2;
 };

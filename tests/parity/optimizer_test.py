@@ -18,7 +18,7 @@ from reference import ieee_sqrt
 
 ELEMENTS = 64 * 1024
 STEPS = 10
-ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
 SGD = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
 
 
@@ -30,7 +30,7 @@ def cases():
         yield {"name": "sgd", **SGD, "lr": 0.03, "momentum": 0.9, "nesterov": True, "weight_decay": weight_decay}
     for name, weight_decay in itertools.product(("adam", "adamw"), (0.0, 0.01)):
         yield {"name": name, **ADAM, "lr": 1e-3, "weight_decay": weight_decay}
-        yield {"name": name, "beta1": 0.3, "beta2": 0.95, "eps": 1e-6, "lr": 0.02, "weight_decay": weight_decay}
+        yield {"name": name, "betas": (0.3, 0.95), "eps": 1e-6, "lr": 0.02, "weight_decay": weight_decay}
 
 
 def python_optimizer(case: dict, weights: torch.Tensor) -> torch.optim.Optimizer:
@@ -38,7 +38,7 @@ def python_optimizer(case: dict, weights: torch.Tensor) -> torch.optim.Optimizer
     if case["name"] == "sgd":
         return torch.optim.SGD([weights], **options, **{name: case[name] for name in SGD})
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[case["name"]]
-    return kind([weights], **options, betas=(case["beta1"], case["beta2"]), eps=case["eps"])
+    return kind([weights], **options, betas=case["betas"], eps=case["eps"])
 
 
 def python_steps(case: dict, weights: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:

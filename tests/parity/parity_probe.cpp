@@ -2,6 +2,7 @@
 //   parity_probe digits|sampler|orders|optimizer|table < request.json
 // Arrays travel in raw files, native byte order.
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -120,9 +121,10 @@ optim::Rule rule_of(const json& r, std::uint64_t step) {
                                       .weight_decay = r.at("weight_decay"),
                                       .nesterov = r.at("nesterov")},
                     step);
-  const double lr = r.at("lr"), beta1 = r.at("beta1"), beta2 = r.at("beta2"), eps = r.at("eps");
-  if (name == "adam") return rule_for(optim::AdamOptions{lr, beta1, beta2, eps, r.at("weight_decay")}, step);
-  if (name == "adamw") return rule_for(optim::AdamWOptions{lr, beta1, beta2, eps, r.at("weight_decay")}, step);
+  const double lr = r.at("lr"), eps = r.at("eps");
+  const std::array<double, 2> betas = r.at("betas");
+  if (name == "adam") return rule_for(optim::AdamOptions{lr, betas, eps, r.at("weight_decay")}, step);
+  if (name == "adamw") return rule_for(optim::AdamWOptions{lr, betas, eps, r.at("weight_decay")}, step);
   throw std::invalid_argument("no optimizer " + name);
 }
 

@@ -46,7 +46,8 @@ TEST(Optimizer, RefusesOptionsOutOfRange) {
   EXPECT_THROW(SGD(target, {.momentum = -0.1}), UsageError);
   EXPECT_THROW(SGD(target, {.nesterov = true}), UsageError);
   EXPECT_THROW(SGD(target, {.momentum = 0.9, .dampening = 0.1, .nesterov = true}), UsageError);
-  EXPECT_THROW(Adam(target, {.beta1 = 1}), UsageError);
+  EXPECT_THROW(Adam(target, AdamOptions{.betas = {1, 0.999}}), UsageError);
+  EXPECT_THROW(Adam(target, AdamOptions{.betas = {0.9, -0.1}}), UsageError);
   EXPECT_THROW(Adam(target, {.eps = -1e-8}), UsageError);
   EXPECT_THROW(AdamW(target, {.weight_decay = -1}), UsageError);
   EXPECT_EQ(target.arrays, -1) << "attached before the options were checked";

@@ -134,7 +134,7 @@ std::vector<Rule> rules() {
           rule_for(SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, 2),
           rule_for(AdamOptions{.lr = 0.01}, 1),
           rule_for(AdamOptions{.lr = 0.01, .weight_decay = 0.1}, 17),
-          rule_for(AdamOptions{.lr = 0.01, .beta1 = 0.3}, 17),
+          rule_for(AdamOptions{.lr = 0.01, .betas = {0.3, 0.999}}, 17),
           rule_for(AdamWOptions{.lr = 0.01}, 5)};
 }
 
