@@ -74,7 +74,7 @@ InputCase open_set(const InputOptions& options) {
   if (holds_mnist(options.data_path))
     return {.kind = "mnist",
             .about = "MNIST",
-            .set = std::make_shared<MemoryPictures>(data::load_mnist(options.data_path, true))};
+            .set = std::make_shared<MemoryPictures>(data::load_mnist(options.data_path, data::Split::train))};
   auto folder = std::make_shared<const data::ImageFolder>(options.data_path);
   if (!options.in_memory) return {.kind = "folder", .about = "files, decoded when read", .set = std::move(folder)};
   const auto all = decoded(std::move(folder));

@@ -11,10 +11,9 @@
 #include <cstdint>
 
 #include "lockstep/data/picture_set.h"
+#include "lockstep/data/split.h"
 
 namespace lockstep::data {
-
-enum class Split { train, test };
 
 /// Samples of a whole split.
 constexpr std::int64_t digits_size(Split split) { return split == Split::train ? 60000 : 10000; }

@@ -12,12 +12,14 @@
 #include "lockstep/data/readers/idx.h"
 #include "lockstep/data/readers/image_folder.h"
 #include "lockstep/data/readers/paths.h"
+#include "lockstep/data/split.h"
 #include "lockstep/train/batch_plan.h"
 
 namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
+using data::Split;
 using PictureSet = std::shared_ptr<const data::PictureSet>;
 
 constexpr int kPrefetchFactor = 2;  // as Python's DataLoader
@@ -38,20 +40,21 @@ PictureSet cached(PictureSet set, const Options& options) {
   return std::make_shared<data::CachedPictures>(std::move(set), std::size_t(options.cache_images) << 20);
 }
 
-data::ImageFolderOptions index_of(const Options& options, bool train) {
+data::ImageFolderOptions index_of(const Options& options, Split split) {
   if (options.index_cache.empty()) return {};
-  return {.index_cache = (fs::path(options.index_cache) / (train ? "train.index" : "test.index")).string()};
+  const char* file = split == Split::train ? "train.index" : "test.index";
+  return {.index_cache = (fs::path(options.index_cache) / file).string()};
 }
 
-PictureSet open_folders(const Options& options, bool train) {
+PictureSet open_folders(const Options& options, Split split) {
   const std::string& path = options.data_path;
-  const std::string folder = train ? (fs::path(path) / "train").string() : test_folder(path);
-  return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, train)), options);
+  const std::string folder = split == Split::train ? (fs::path(path) / "train").string() : test_folder(path);
+  return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, split)), options);
 }
 
 // A set by its name: how it is opened, and what its pictures are where that is known without reading them.
 struct NamedSet {
-  PictureSet (*open)(const Options& options, bool train);
+  PictureSet (*open)(const Options& options, Split split);
   models::ImageTask task;
 };
 
@@ -62,21 +65,17 @@ const NamedSet& set_of(const Options& options) {
     return ImageTask{.channels = 3, .height = 32, .width = 32, .classes = classes};
   };
   static const std::map<std::string, NamedSet> sets = {
-      {"digits",
-       {[](const Options&, bool train) {
-          return held(data::make_digits(train ? data::Split::train : data::Split::test));
-        },
-        kGrey}},
-      {"mnist", {[](const Options& o, bool train) { return held(data::load_mnist(o.data_path, train)); }, kGrey}},
+      {"digits", {[](const Options&, Split split) { return held(data::make_digits(split)); }, kGrey}},
+      {"mnist", {[](const Options& o, Split split) { return held(data::load_mnist(o.data_path, split)); }, kGrey}},
       {"fashion-mnist",
-       {[](const Options& o, bool train) { return held(data::load_fashion_mnist(o.data_path, train)); }, kGrey}},
+       {[](const Options& o, Split split) { return held(data::load_fashion_mnist(o.data_path, split)); }, kGrey}},
       {"cifar10",
-       {[](const Options& o, bool train) { return held(data::load_cifar10(o.data_path, train)); }, coloured(10)}},
+       {[](const Options& o, Split split) { return held(data::load_cifar10(o.data_path, split)); }, coloured(10)}},
       {"cifar100",
-       {[](const Options& o, bool train) { return held(data::load_cifar100(o.data_path, train)); }, coloured(100)}},
+       {[](const Options& o, Split split) { return held(data::load_cifar100(o.data_path, split)); }, coloured(100)}},
       {"cifar100-coarse",
-       {[](const Options& o, bool train) {
-          return held(data::load_cifar100(o.data_path, train, data::CifarLabels::coarse));
+       {[](const Options& o, Split split) {
+          return held(data::load_cifar100(o.data_path, split, data::CifarLabels::coarse));
         },
         coloured(20)}},
       {"imagefolder", {open_folders, {}}},
@@ -143,12 +142,12 @@ std::shared_ptr<const data::PictureBatches> batches(PictureSet set, data::Prepar
 }
 
 std::shared_ptr<const data::PictureBatches> train_batches(const Options& options) {
-  PictureSet set = set_of(options).open(options, true);
+  PictureSet set = set_of(options).open(options, Split::train);
   return batches(std::move(set), transforms_of(options).train(options), options);
 }
 
 std::shared_ptr<const data::PictureBatches> test_batches(const Options& options) {
-  PictureSet set = set_of(options).open(options, false);
+  PictureSet set = set_of(options).open(options, Split::test);
   return batches(std::move(set), transforms_of(options).test(options), options);
 }
 

@@ -39,9 +39,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string content(reinterpret_cast<const char*>(data), size);
   folder.write("test_batch.bin", content);
   folder.write("test.bin", content);
-  take_all([] { return load_cifar10(folder.path(), false); });
+  take_all([] { return load_cifar10(folder.path(), Split::test); });
   for (const CifarLabels labels : {CifarLabels::fine, CifarLabels::coarse}) {
-    take_all([&] { return load_cifar100(folder.path(), false, labels); });
+    take_all([&] { return load_cifar100(folder.path(), Split::test, labels); });
   }
   return 0;
 }

@@ -96,10 +96,10 @@ std::optional<Report> inspect_cifar100(const std::string& path) {
   const fs::path place = place_of(path, "cifar-100-binary", {"train.bin", "test.bin"});
   if (place.empty()) return std::nullopt;
   Report report{.path = path, .kind = "CIFAR-100 (binary), fine labels"};
-  for (const bool train : {true, false}) {
-    SetPart part{.name = train ? "train" : "test"};
+  for (const Split split : {Split::train, Split::test}) {
+    SetPart part{.name = split == Split::train ? "train" : "test"};
     part.bytes = bytes_of(place, {part.name + ".bin"});
-    add_loaded(path, part, report.faults, [&] { return load_cifar100(path, train); });
+    add_loaded(path, part, report.faults, [&] { return load_cifar100(path, split); });
     name_empty_classes(place, part, report.faults);
     report.parts.push_back(std::move(part));
   }
@@ -115,10 +115,11 @@ std::optional<Report> inspect_mnist(const std::string& path) {
     if (place.empty()) place = place_of(path, inner, test);
     if (place.empty()) continue;
     Report report{.path = path, .kind = fashion ? "Fashion-MNIST" : "MNIST, or a set in its format"};
-    for (const bool is_train : {true, false}) {
+    for (const Split split : {Split::train, Split::test}) {
+      const bool is_train = split == Split::train;
       SetPart part{.name = is_train ? "train" : "test", .bytes = bytes_of(place, is_train ? train : test)};
       add_loaded(path, part, report.faults,
-                 [&] { return fashion ? load_fashion_mnist(path, is_train) : load_mnist(path, is_train); });
+                 [&] { return fashion ? load_fashion_mnist(path, split) : load_mnist(path, split); });
       name_empty_classes(place, part, report.faults);
       report.parts.push_back(std::move(part));
     }

@@ -78,9 +78,9 @@ MemoryPictures read_cifar10(const std::vector<std::string>& files) {
 
 }  // namespace
 
-MemoryPictures load_cifar10(const std::string& path, bool train) {
+MemoryPictures load_cifar10(const std::string& path, Split split) {
   std::vector<std::string> files = {"test_batch.bin"};
-  if (train) {
+  if (split == Split::train) {
     files.clear();
     for (int i = 1; i <= 5; ++i) files.push_back("data_batch_" + std::to_string(i) + ".bin");
   }
@@ -91,9 +91,9 @@ MemoryPictures load_cifar10(const std::string& path, bool train) {
 
 MemoryPictures load_cifar10_file(const std::string& file) { return read_cifar10({file}); }
 
-MemoryPictures load_cifar100(const std::string& path, bool train, CifarLabels labels) {
+MemoryPictures load_cifar100(const std::string& path, Split split, CifarLabels labels) {
   const bool fine = labels == CifarLabels::fine;
-  const std::string file = train ? "train.bin" : "test.bin";
+  const std::string file = split == Split::train ? "train.bin" : "test.bin";
   const std::string folder = folder_of(path, "cifar-100-binary", file);
   MemoryPictures::Content content{.size = {kSide, kSide}};
   content.classes = read_names(folder + (fine ? "/fine_label_names.txt" : "/coarse_label_names.txt"), fine ? 100 : 20);

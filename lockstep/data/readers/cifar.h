@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lockstep/data/picture_set.h"
+#include "lockstep/data/split.h"
 
 namespace lockstep::data {
 
@@ -13,7 +14,7 @@ namespace lockstep::data {
 /// test_batch.bin. UsageError naming the file, and the offset where there is one: a file is missing,
 /// empty, no whole number of records long, or longer than 50,000 of them (refused before it is read); a label is
 /// above 9.
-MemoryPictures load_cifar10(const std::string& path, bool train);
+MemoryPictures load_cifar10(const std::string& path, Split split);
 
 /// One file of CIFAR-10 alone. UsageError as above.
 MemoryPictures load_cifar10_file(const std::string& file);
@@ -27,6 +28,6 @@ enum class CifarLabels {
 /// CIFAR-100 from the folder `path` or its cifar-100-binary: train.bin or test.bin, and the names in
 /// fine_label_names.txt or coarse_label_names.txt, one a line. UsageError as above, and when the
 /// names are not 100 or 20.
-MemoryPictures load_cifar100(const std::string& path, bool train, CifarLabels labels = CifarLabels::fine);
+MemoryPictures load_cifar100(const std::string& path, Split split, CifarLabels labels = CifarLabels::fine);
 
 }  // namespace lockstep::data

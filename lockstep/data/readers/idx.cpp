@@ -105,8 +105,8 @@ IdxBytes read_idx(ByteSource& source, int dimensions) {
 namespace {
 
 // Ten classes of 28x28 grey pictures, in the files of MNIST.
-MemoryPictures load(const std::string& path, const std::string& set, bool train, std::vector<std::string> classes) {
-  const std::string part = train ? "train" : "t10k";
+MemoryPictures load(const std::string& path, const std::string& set, Split split, std::vector<std::string> classes) {
+  const std::string part = split == Split::train ? "train" : "t10k";
   const std::string image_file = find_file(path, set, part + "-images-idx3-ubyte");
   const std::string label_file = find_file(path, set, part + "-labels-idx1-ubyte");
   IdxBytes images = read_idx(image_file, 3);
@@ -131,14 +131,14 @@ MemoryPictures load(const std::string& path, const std::string& set, bool train,
 
 }  // namespace
 
-MemoryPictures load_mnist(const std::string& path, bool train) {
-  return load(path, "MNIST", train, {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
+MemoryPictures load_mnist(const std::string& path, Split split) {
+  return load(path, "MNIST", split, {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
 }
 
 // The names are torchvision's.
-MemoryPictures load_fashion_mnist(const std::string& path, bool train) {
+MemoryPictures load_fashion_mnist(const std::string& path, Split split) {
   return load(
-      path, "FashionMNIST", train,
+      path, "FashionMNIST", split,
       {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"});
 }
 

@@ -9,6 +9,7 @@
 
 #include "lockstep/data/picture_set.h"
 #include "lockstep/data/readers/byte_source.h"
+#include "lockstep/data/split.h"
 
 namespace lockstep::data {
 
@@ -29,9 +30,9 @@ IdxBytes read_idx(ByteSource& source, int dimensions);
 /// MNIST from the folder `path` or its MNIST/raw (where torchvision puts it): train-images-idx3-ubyte,
 /// train-labels-idx1-ubyte, t10k-…, each plain or .gz. UsageError as above; also when no such file is there, when
 /// images and labels differ in number, and for a label above 9.
-MemoryPictures load_mnist(const std::string& path, bool train);
+MemoryPictures load_mnist(const std::string& path, Split split);
 
 /// Fashion-MNIST, in the same files, from the folder `path` or its FashionMNIST/raw; its classes have names.
-MemoryPictures load_fashion_mnist(const std::string& path, bool train);
+MemoryPictures load_fashion_mnist(const std::string& path, Split split);
 
 }  // namespace lockstep::data

@@ -47,7 +47,7 @@ TEST(LoadCifar10, ReadsItsBatchesInOrder) {
                  char(batch) + planes(batch) + char(9) + planes(10 * batch));
   }
   folder.write("cifar-10-batches-bin/test_batch.bin", char(3) + planes(100));
-  const MemoryPictures train = load_cifar10(folder.path(), true);
+  const MemoryPictures train = load_cifar10(folder.path(), Split::train);
   ASSERT_EQ(train.size(), 10);
   EXPECT_EQ(train.classes().size(), 10u);
   EXPECT_EQ(train.classes()[3], "cat");
@@ -55,7 +55,7 @@ TEST(LoadCifar10, ReadsItsBatchesInOrder) {
     expect_picture(train.get(2 * batch - 2), batch, batch);
     expect_picture(train.get(2 * batch - 1), 10 * batch, 9);
   }
-  const MemoryPictures test = load_cifar10(folder.file("cifar-10-batches-bin"), false);
+  const MemoryPictures test = load_cifar10(folder.file("cifar-10-batches-bin"), Split::test);
   ASSERT_EQ(test.size(), 1);
   expect_picture(test.get(0), 100, 3);
 }
@@ -65,12 +65,12 @@ TEST(LoadCifar100, HasFineAndCoarseLabels) {
   folder.write("train.bin", char(19) + (char(99) + planes(1)) + char(0) + (char(5) + planes(2)));
   folder.write("fine_label_names.txt", numbered_names(100));
   folder.write("coarse_label_names.txt", numbered_names(20));
-  const MemoryPictures fine = load_cifar100(folder.path(), true);
+  const MemoryPictures fine = load_cifar100(folder.path(), Split::train);
   EXPECT_EQ(fine.classes().size(), 100u);
   EXPECT_EQ(fine.classes()[99], "name99");
   expect_picture(fine.get(0), 1, 99);
   expect_picture(fine.get(1), 2, 5);
-  const MemoryPictures coarse = load_cifar100(folder.path(), true, CifarLabels::coarse);
+  const MemoryPictures coarse = load_cifar100(folder.path(), Split::train, CifarLabels::coarse);
   EXPECT_EQ(coarse.classes().size(), 20u);
   expect_picture(coarse.get(0), 1, 19);
 }
@@ -78,28 +78,28 @@ TEST(LoadCifar100, HasFineAndCoarseLabels) {
 TEST(LoadCifar, DamageIsOneClearError) {
   const ScratchFolder folder;
   EXPECT_EQ(
-      usage_error([&] { load_cifar10(folder.path(), false); }),
+      usage_error([&] { load_cifar10(folder.path(), Split::test); }),
       "no CIFAR file 'test_batch.bin' in '" + folder.path() + "' or '" + folder.path() + "/cifar-10-batches-bin'");
   const std::string file = folder.file("test_batch.bin");
   for (const std::size_t length : {std::size_t(0), std::size_t(1), std::size_t(3072), std::size_t(3074)}) {
     folder.write("test_batch.bin", (char(3) + planes(0) + char(1)).substr(0, length));
-    EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), false); }),
+    EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), Split::test); }),
               "'" + file + "': " + std::to_string(length) +
                   " bytes, records of 3073 expected: truncated, or not the binary version");
   }
   folder.write("test_batch.bin", char(3) + planes(0) + char(10) + planes(0));
-  EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), false); }),
+  EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), Split::test); }),
             "'" + file + "': label 10 at offset 3073, 0 ... 9 expected");
   folder.write("test_batch.bin", "");
   std::filesystem::resize_file(file, 1'000'000'000'000);
-  EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), false); }),
+  EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), Split::test); }),
             "'" + file + "': 1000000000000 bytes, at most 153650000 are read");
   folder.write("data_batch_1.bin", char(3) + planes(0));
-  EXPECT_THAT(usage_error([&] { load_cifar10(folder.path(), true); }), HasSubstr("data_batch_2.bin'"));
+  EXPECT_THAT(usage_error([&] { load_cifar10(folder.path(), Split::train); }), HasSubstr("data_batch_2.bin'"));
   folder.write("test.bin", char(3) + (char(3) + planes(0)));
-  EXPECT_THAT(usage_error([&] { load_cifar100(folder.path(), false); }), HasSubstr("fine_label_names.txt'"));
+  EXPECT_THAT(usage_error([&] { load_cifar100(folder.path(), Split::test); }), HasSubstr("fine_label_names.txt'"));
   const std::string names = folder.write("fine_label_names.txt", numbered_names(99));
-  EXPECT_EQ(usage_error([&] { load_cifar100(folder.path(), false); }), "'" + names + "': 99 names, 100 expected");
+  EXPECT_EQ(usage_error([&] { load_cifar100(folder.path(), Split::test); }), "'" + names + "': 99 names, 100 expected");
 }
 
 }  // namespace

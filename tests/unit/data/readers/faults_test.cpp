@@ -48,14 +48,14 @@ void expect_faults_named(const std::string& file, const std::function<void(const
 }
 
 TEST(Faults, EveryReaderNamesTheFile) {
-  expect_faults_named("test_batch.bin", [](const ScratchFolder& folder) { load_cifar10(folder.path(), false); });
+  expect_faults_named("test_batch.bin", [](const ScratchFolder& folder) { load_cifar10(folder.path(), Split::test); });
   expect_faults_named("fine_label_names.txt", [](const ScratchFolder& folder) {
     folder.write("test.bin", std::string(3074, '\0'));
-    load_cifar100(folder.path(), false);
+    load_cifar100(folder.path(), Split::test);
   });
   expect_faults_named("train-images-idx3-ubyte", [](const ScratchFolder& folder) {
     folder.write("train-labels-idx1-ubyte", "");
-    load_mnist(folder.path(), true);
+    load_mnist(folder.path(), Split::train);
   });
   for (const char* name : {"a.csv", "a.csv.gz"}) {
     expect_faults_named(name, [&](const ScratchFolder& folder) { lay_out_table(*open_bytes(folder.file(name)), {}); });

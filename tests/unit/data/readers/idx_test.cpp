@@ -112,19 +112,19 @@ TEST(LoadMnist, FindsPlainPackedAndTorchvisionFolders) {
     const ScratchFolder folder;
     folder.write(place + "train-images-idx3-ubyte", pictures(3));
     folder.write(place + "train-labels-idx1-ubyte.gz", gzip(labels));
-    const MemoryPictures set = load_mnist(folder.path(), true);
+    const MemoryPictures set = load_mnist(folder.path(), Split::train);
     EXPECT_EQ(set.size(), 3);
     EXPECT_EQ(set.classes().size(), 10u);
     EXPECT_EQ(set.classes().back(), "9");
     EXPECT_EQ(set.content().size, (Size{28, 28}));
     EXPECT_EQ(set.content().channels, 1);
     EXPECT_EQ(set.content().labels, (Labels{0, 9, 5}));
-    EXPECT_THAT(usage_error([&] { load_mnist(folder.path(), false); }), HasSubstr("'t10k-images-idx3-ubyte'"));
+    EXPECT_THAT(usage_error([&] { load_mnist(folder.path(), Split::test); }), HasSubstr("'t10k-images-idx3-ubyte'"));
   }
 }
 
 TEST(LoadMnist, SaysWhichNamesWereLookedFor) {
-  EXPECT_EQ(usage_error([] { load_mnist("/nowhere", true); }),
+  EXPECT_EQ(usage_error([] { load_mnist("/nowhere", Split::train); }),
             "no MNIST file 'train-images-idx3-ubyte' or 'train-images-idx3-ubyte.gz' in '/nowhere' or "
             "'/nowhere/MNIST/raw'");
 }
@@ -133,7 +133,7 @@ TEST(LoadMnist, ChecksThatTheTwoFilesBelongTogether) {
   const ScratchFolder folder;
   const std::string images = folder.write("train-images-idx3-ubyte", pictures(3));
   const std::string labels = folder.write("train-labels-idx1-ubyte", idx({2}, std::string(2, '\x01')));
-  const auto load = [&] { load_mnist(folder.path(), true); };
+  const auto load = [&] { load_mnist(folder.path(), Split::train); };
   EXPECT_EQ(usage_error(load), "'" + labels + "': 2 labels at offset 4, but '" + images + "' has 3 images");
   folder.write("train-labels-idx1-ubyte", idx({4}, std::string(4, '\x01')));
   EXPECT_EQ(usage_error(load), "'" + labels + "': 4 labels at offset 4, but '" + images + "' has 3 images");
@@ -148,7 +148,7 @@ TEST(LoadMnist, ChecksThatTheTwoFilesBelongTogether) {
 TEST(LoadMnist, ReadsTheRealSet) {
   if (const std::string why = testing::missing_data(testing::mnist_files()); !why.empty()) GTEST_SKIP() << why;
   const std::string folder = testing::real_data() / "mnist";
-  const MemoryPictures train = load_mnist(folder, true), test = load_mnist(folder, false);
+  const MemoryPictures train = load_mnist(folder, Split::train), test = load_mnist(folder, Split::test);
   EXPECT_EQ(train.size(), 60000);
   EXPECT_EQ(test.size(), 10000);
   double sum = 0, squares = 0;
