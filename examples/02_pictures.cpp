@@ -30,8 +30,7 @@ int main(int argc, char** argv) {
   auto world = lockstep::init();
   const auto set = open_set(argc, argv);
   const auto batches = std::make_shared<data::PictureBatches>(
-      set,
-      data::Compose().then(data::Resize({28, 28})).then(data::RandomCrop({.size = {28, 28}, .padding = {2, 2, 2, 2}})));
+      set, data::Compose().then(data::Resize({28, 28})).then(data::RandomCrop(28, {.padding = 2})));
   const std::int64_t first[] = {0};
   const std::int64_t channels = batches->make(0, first).data.size(1);
   torch::manual_seed(0);

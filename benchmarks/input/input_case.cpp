@@ -107,12 +107,10 @@ InputCase open_case(const InputOptions& options) {
 data::Compose transforms_of(const std::string& name) {
   if (name == "mnist") return {};
   if (name == "cifar") {
-    return data::Compose()
-        .then(data::RandomCrop({.size = {32, 32}, .padding = {4, 4, 4, 4}}))
-        .then(data::RandomHorizontalFlip());
+    return data::Compose().then(data::RandomCrop(32, {.padding = 4})).then(data::RandomHorizontalFlip());
   }
   if (name == "photos") {
-    return data::Compose().then(data::RandomResizedCrop({.size = {224, 224}})).then(data::RandomHorizontalFlip());
+    return data::Compose().then(data::RandomResizedCrop(224)).then(data::RandomHorizontalFlip());
   }
   throw UsageError("bench input: transforms '" + name + "': cifar, photos or mnist expected");
 }

@@ -32,7 +32,7 @@ Compose augmented(Compose transforms, const TrainPresetOptions& options) {
 
 PictureBatchOptions erased(const NormalizeOptions& normalize, const TrainPresetOptions& options) {
   PictureBatchOptions batch{.normalize = normalize};
-  if (options.random_erase > 0) batch.erasing = RandomErasingOptions{.probability = options.random_erase};
+  if (options.random_erase > 0) batch.erasing = RandomErasingOptions{.p = options.random_erase};
   return batch;
 }
 
@@ -43,23 +43,21 @@ Preparation to_tensor_preset() { return {}; }
 Preparation mnist_preset() { return {{}, {.normalize = kMnist}}; }
 
 Preparation cifar_train_preset(const TrainPresetOptions& options) {
-  Compose crop = Compose().then(RandomCrop({.size = {32, 32}, .padding = {4, 4, 4, 4}})).then(RandomHorizontalFlip());
+  Compose crop = Compose().then(RandomCrop(32, {.padding = 4})).then(RandomHorizontalFlip());
   return {augmented(std::move(crop), options), erased(kCifar, options)};
 }
 
 Preparation cifar_eval_preset() { return {{}, {.normalize = kCifar}}; }
 
 Preparation imagenet_train_preset(const TrainPresetOptions& options) {
-  const RandomResizedCropOptions crop{.size = {options.crop_size, options.crop_size},
-                                      .interpolation = options.interpolation};
-  Compose cropped = Compose().then(RandomResizedCrop(crop)).then(RandomHorizontalFlip());
+  Compose cropped = Compose()
+                        .then(RandomResizedCrop(options.crop_size, {.interpolation = options.interpolation}))
+                        .then(RandomHorizontalFlip());
   return {augmented(std::move(cropped), options), erased(kImageNet, options)};
 }
 
 Preparation imagenet_eval_preset(const EvalPresetOptions& options) {
-  return {Compose()
-              .then(Resize(options.resize_size, options.interpolation))
-              .then(CenterCrop({options.crop_size, options.crop_size})),
+  return {Compose().then(Resize(options.resize_size, options.interpolation)).then(CenterCrop(options.crop_size)),
           {.normalize = kImageNet}};
 }
 

@@ -5,7 +5,7 @@
 // line per case, {"shape": [height, width, channels], "bytes"} or {"error": message}, and appends the pixels or the
 // normalised numbers to the output file.
 //
-//   image_probe crops < {"size", "image", "count"}
+//   image_probe crops < {"image", "count"}
 // Prints the boxes that RandomResizedCrop draws for the first samples: top, left, height, width;
 // image_probe erasings: those of RandomErasing.
 //
@@ -183,7 +183,7 @@ data::Size size(const json& pair) { return {pair.at(0), pair.at(1)}; }
 void draw_crops(const json& request) {
   for (std::uint64_t index = 0; index < request.at("count"); ++index) {
     base::RandomStream random = data::transform_stream({.seed = 1, .index = index}, 0);
-    const data::CropBox box = choose_crop(size(request.at("image")), {.size = size(request.at("size"))}, random);
+    const data::CropBox box = choose_crop(size(request.at("image")), {}, random);
     std::cout << box.top << " " << box.left << " " << box.size.height << " " << box.size.width << "\n";
   }
 }

@@ -131,26 +131,27 @@ void AutoAugment::apply(Picture& picture, base::RandomStream& random) const {
 }
 
 RandAugment::RandAugment(const RandAugmentOptions& options) : options_(options) {
-  require_bins(options.bins, "RandAugment");
-  if (options.operations < 0 || options.magnitude < 0 || options.magnitude >= options.bins) {
-    throw UsageError("RandAugment: " + std::to_string(options.operations) + " operations of magnitude " +
-                     std::to_string(options.magnitude) + ", at least 0 of 0 to " + std::to_string(options.bins - 1) +
-                     " expected");
+  const auto& [num_ops, magnitude, bins, warp] = options;
+  require_bins(bins, "RandAugment");
+  if (num_ops < 0 || magnitude < 0 || magnitude >= bins) {
+    throw UsageError("RandAugment: " + std::to_string(num_ops) + " operations of magnitude " +
+                     std::to_string(magnitude) + ", at least 0 of 0 to " + std::to_string(bins - 1) + " expected");
   }
 }
 
 void RandAugment::apply(Picture& picture, base::RandomStream& random) const {
   const Size size = picture.size();
-  for (int i = 0; i < options_.operations; ++i) {
+  for (int i = 0; i < options_.num_ops; ++i) {
     const auto op = AugmentOp(random.below(kSharedOps));
-    const std::vector<double> all = magnitudes(AugmentSpace::standard, op, options_.bins, size);
+    const std::vector<double> all = magnitudes(AugmentSpace::standard, op, options_.num_magnitude_bins, size);
     const double magnitude = all.empty() ? 0 : all[std::size_t(options_.magnitude)];
     picture.replace(augmented(picture.pixels(), op, with_sign(magnitude, op, random), options_.warp));
   }
 }
 
-TrivialAugmentWide::TrivialAugmentWide(int bins, const WarpOptions& options) : bins_(bins), options_(options) {
-  require_bins(bins, "TrivialAugmentWide");
+TrivialAugmentWide::TrivialAugmentWide(int num_magnitude_bins, const WarpOptions& options)
+    : bins_(num_magnitude_bins), options_(options) {
+  require_bins(bins_, "TrivialAugmentWide");
 }
 
 void TrivialAugmentWide::apply(Picture& picture, base::RandomStream& random) const {

@@ -92,16 +92,16 @@ class AutoAugment : public Transform {
 };
 
 struct RandAugmentOptions {
-  int operations = 2;
+  int num_ops = 2;
   int magnitude = 9;  ///< which of the bins
-  int bins = 31;
+  int num_magnitude_bins = 31;
   WarpOptions warp = {};
 };
 
 /// Cubuk et al., "RandAugment": some operations of one magnitude, each of them as likely.
 class RandAugment : public Transform {
  public:
-  /// UsageError unless operations >= 0, bins >= 2 and 0 <= magnitude < bins.
+  /// UsageError unless num_ops >= 0, num_magnitude_bins >= 2 and 0 <= magnitude < num_magnitude_bins.
   explicit RandAugment(const RandAugmentOptions& options = {});
   void apply(Picture& picture, base::RandomStream& random) const override;
 
@@ -112,8 +112,8 @@ class RandAugment : public Transform {
 /// Müller and Hutter, "TrivialAugment": one operation of a random magnitude.
 class TrivialAugmentWide : public Transform {
  public:
-  /// UsageError unless bins >= 2.
-  explicit TrivialAugmentWide(int bins = 31, const WarpOptions& options = {});
+  /// UsageError unless num_magnitude_bins >= 2.
+  explicit TrivialAugmentWide(int num_magnitude_bins = 31, const WarpOptions& options = {});
   void apply(Picture& picture, base::RandomStream& random) const override;
 
  private:

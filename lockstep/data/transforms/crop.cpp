@@ -170,13 +170,14 @@ void CenterCrop::apply(Picture& picture, base::RandomStream&) const {
   see(picture, {middle(height, size_.height), middle(width, size_.width), size_}, {});
 }
 
-RandomCrop::RandomCrop(const RandomCropOptions& options) : options_(options) {
-  require_positive(options.size, "RandomCrop");
+RandomCrop::RandomCrop(Size size, const RandomCropOptions& options) : size_(size), options_(options) {
+  require_positive(size, "RandomCrop");
   require_padding(options.padding, "RandomCrop");
 }
 
 void RandomCrop::apply(Picture& picture, base::RandomStream& random) const {
-  const auto& [size, padding, pad_if_needed, border] = options_;
+  const Size size = size_;
+  const auto& [padding, pad_if_needed, border] = options_;
   const auto frame = [pads = pad_if_needed](int before, int have, int after, int wanted) {
     const int missing = wanted - (before + have + after);
     return Frame{before, after, pads ? std::max(missing, 0) : 0};

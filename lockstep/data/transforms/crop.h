@@ -18,12 +18,18 @@ enum class PaddingMode {
   symmetric,  ///< ba|abcd|dc
 };
 
-/// Pixels added at each side.
+/// Pixels added at each side, as torchvision takes them: one number, two (left and right, top and bottom) or four.
 struct Padding {
-  int left = 0;
-  int top = 0;
-  int right = 0;
-  int bottom = 0;
+  Padding(int all = 0)  // NOLINT(google-explicit-constructor): .padding = 4
+      : Padding(all, all, all, all) {}
+  Padding(int left_and_right, int top_and_bottom)
+      : Padding(left_and_right, top_and_bottom, left_and_right, top_and_bottom) {}
+  Padding(int l, int t, int r, int b) : left(l), top(t), right(r), bottom(b) {}
+
+  int left;
+  int top;
+  int right;
+  int bottom;
 };
 
 struct Border {
@@ -37,11 +43,12 @@ Image pad(const ImageView& image, const Padding& padding, const Border& border =
 /// `places` (of pixels along a line; −1: fill) with more before and after it, as numpy.pad.
 std::vector<int> padded(const std::vector<int>& places, int before, int after, PaddingMode mode);
 
-/// The middle of the picture; a smaller one is first padded with black.
+/// The middle of the picture, square where one number is given; a smaller one is first padded with black.
 class CenterCrop : public Transform {
  public:
   /// UsageError unless the size is positive.
   explicit CenterCrop(Size size);
+  explicit CenterCrop(int edge) : CenterCrop(Size{edge, edge}) {}
   void apply(Picture& picture, base::RandomStream& random) const override;
 
  private:
@@ -49,7 +56,6 @@ class CenterCrop : public Transform {
 };
 
 struct RandomCropOptions {
-  Size size;
   Padding padding = {};
   bool pad_if_needed = false;  ///< pads a smaller picture by the missing rows and columns, at both sides
   Border border = {};
@@ -59,11 +65,13 @@ struct RandomCropOptions {
 class RandomCrop : public Transform {
  public:
   /// UsageError unless the size is positive and the padding not negative.
-  explicit RandomCrop(const RandomCropOptions& options);
+  explicit RandomCrop(Size size, const RandomCropOptions& options = {});
+  explicit RandomCrop(int edge, const RandomCropOptions& options = {}) : RandomCrop(Size{edge, edge}, options) {}
   /// UsageError when the padded picture is smaller than the crop.
   void apply(Picture& picture, base::RandomStream& random) const override;
 
  private:
+  Size size_;
   RandomCropOptions options_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -58,9 +59,10 @@ CropBox choose_crop(Size image, const RandomResizedCropOptions& options, base::R
   return central_crop(image, options.ratio);
 }
 
-RandomResizedCrop::RandomResizedCrop(const RandomResizedCropOptions& options) : options_(options) {
-  if (options.size.height < 1 || options.size.width < 1) {
-    throw UsageError("RandomResizedCrop: size " + to_string(options.size) + ", at least 1x1 expected");
+RandomResizedCrop::RandomResizedCrop(Size size, const RandomResizedCropOptions& options)
+    : size_(size), options_(options) {
+  if (size.height < 1 || size.width < 1) {
+    throw UsageError("RandomResizedCrop: size " + to_string(size) + ", at least 1x1 expected");
   }
   require(options.scale, "scale");
   require(options.ratio, "ratio");
@@ -69,17 +71,25 @@ RandomResizedCrop::RandomResizedCrop(const RandomResizedCropOptions& options) : 
 void RandomResizedCrop::apply(Picture& picture, base::RandomStream& random) const {
   const CropBox box = choose_crop(picture.size(), options_, random);
   picture.crop(box.top, box.left, box.size);
-  picture.replace(resize(picture.pixels(), options_.size, options_.interpolation));
+  picture.replace(resize(picture.pixels(), size_, options_.interpolation));
 }
 
-RandomHorizontalFlip::RandomHorizontalFlip(double probability) : probability_(probability) {
-  if (!(probability >= 0 && probability <= 1)) {
-    throw UsageError("RandomHorizontalFlip: probability " + std::to_string(probability) + ", 0 to 1 expected");
-  }
-}
+RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(p) { require_probability(p, "RandomHorizontalFlip"); }
 
 void RandomHorizontalFlip::apply(Picture& picture, base::RandomStream& random) const {
-  if (happens(probability_, random)) picture.mirror();
+  if (happens(p_, random)) picture.mirror();
+}
+
+Image upside_down(const ImageView& image) {
+  Image out(image.size(), image.channels);
+  for (int y = 0; y < image.height; ++y) std::memcpy(out.row(y), image.row(image.height - 1 - y), out.row_bytes());
+  return out;
+}
+
+RandomVerticalFlip::RandomVerticalFlip(double p) : p_(p) { require_probability(p, "RandomVerticalFlip"); }
+
+void RandomVerticalFlip::apply(Picture& picture, base::RandomStream& random) const {
+  if (happens(p_, random)) picture.replace(upside_down(picture.pixels()));
 }
 
 Image to_grey(const ImageView& image) {

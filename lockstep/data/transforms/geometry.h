@@ -33,7 +33,6 @@ struct Interval {
 };
 
 struct RandomResizedCropOptions {
-  Size size;
   Interval scale = {0.08, 1.0};             ///< of the crop's area, as a part of the picture's
   Interval ratio = {3.0 / 4.0, 4.0 / 3.0};  ///< of the crop's width to its height, uniform in its logarithm
   Interpolation interpolation = Interpolation::bilinear;
@@ -43,25 +42,43 @@ struct RandomResizedCropOptions {
 /// largest box in the middle whose ratio is allowed.
 CropBox choose_crop(Size image, const RandomResizedCropOptions& options, base::RandomStream& random);
 
-/// A random box, resized.
+/// A random box, resized; to a square where one number is given.
 class RandomResizedCrop : public Transform {
  public:
   /// UsageError unless the size is positive, 0 < scale.low <= scale.high, 0 < ratio.low <= ratio.high.
-  explicit RandomResizedCrop(const RandomResizedCropOptions& options);
+  explicit RandomResizedCrop(Size size, const RandomResizedCropOptions& options = {});
+  explicit RandomResizedCrop(int edge, const RandomResizedCropOptions& options = {})
+      : RandomResizedCrop(Size{edge, edge}, options) {}
   void apply(Picture& picture, base::RandomStream& random) const override;
 
  private:
+  Size size_;
   RandomResizedCropOptions options_;
 };
 
+/// Left becomes right, with this probability.
 class RandomHorizontalFlip : public Transform {
  public:
-  /// UsageError unless 0 <= probability <= 1.
-  explicit RandomHorizontalFlip(double probability = 0.5);
+  /// UsageError unless 0 <= p <= 1.
+  explicit RandomHorizontalFlip(double p = 0.5);
   void apply(Picture& picture, base::RandomStream& random) const override;
 
  private:
-  double probability_;
+  double p_;
+};
+
+/// The picture with its last row first.
+Image upside_down(const ImageView& image);
+
+/// The upper row becomes the lowest, with this probability.
+class RandomVerticalFlip : public Transform {
+ public:
+  /// UsageError unless 0 <= p <= 1.
+  explicit RandomVerticalFlip(double p = 0.5);
+  void apply(Picture& picture, base::RandomStream& random) const override;
+
+ private:
+  double p_;
 };
 
 /// ITU-R 601 luma in Pillow's integers: (19595 R + 38470 G + 7471 B + 2^15) / 2^16. A grey picture stays.

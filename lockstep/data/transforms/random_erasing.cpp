@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/transforms/transform.h"
 
 namespace lockstep::data {
 namespace {
@@ -24,8 +25,8 @@ std::string text(const Interval& range) { return std::to_string(range.low) + " t
 }  // namespace
 
 RandomErasing::RandomErasing(const RandomErasingOptions& options) : options_(options) {
-  const auto& [probability, scale, ratio, value] = options;
-  require(probability >= 0 && probability <= 1, "probability " + std::to_string(probability) + ", 0 to 1 expected");
+  const auto& [p, scale, ratio, value] = options;
+  require_probability(p, "RandomErasing");
   require(scale.low >= 0 && scale.low <= scale.high && scale.high <= 1,
           "scale from " + text(scale) + ", 0 <= low <= high <= 1 expected");
   require(ratio.low > 0 && ratio.low <= ratio.high, "ratio from " + text(ratio) + ", 0 < low <= high expected");
@@ -50,7 +51,7 @@ std::optional<CropBox> RandomErasing::choose(Size image, base::RandomStream& ran
 }
 
 void RandomErasing::apply(const Slot& slot, base::RandomStream& random) const {
-  if (!happens(options_.probability, random)) return;
+  if (!happens(options_.p, random)) return;
   if (const std::optional<CropBox> box = choose(slot.size, random)) erase(slot, *box, random);
 }
 

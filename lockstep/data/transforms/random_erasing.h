@@ -11,7 +11,7 @@
 namespace lockstep::data {
 
 struct RandomErasingOptions {
-  double probability = 0.5;
+  double p = 0.5;
   Interval scale = {0.02, 0.33};    ///< of the erased area, as a part of the picture's
   Interval ratio = {0.3, 3.3};      ///< of its height to its width, uniform in its logarithm
   std::vector<double> value = {0};  ///< what is written, per channel or for all of them; empty: normal noise
@@ -20,7 +20,7 @@ struct RandomErasingOptions {
 /// Zhong et al., "Random Erasing Data Augmentation". Thread-safe.
 class RandomErasing {
  public:
-  /// UsageError unless 0 <= probability <= 1, 0 <= scale.low <= scale.high <= 1,
+  /// UsageError unless 0 <= p <= 1, 0 <= scale.low <= scale.high <= 1,
   /// 0 < ratio.low <= ratio.high and there are no, one or three values.
   explicit RandomErasing(const RandomErasingOptions& options = {});
 

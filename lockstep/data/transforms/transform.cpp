@@ -1,5 +1,9 @@
 #include "lockstep/data/transforms/transform.h"
 
+#include <string>
+
+#include "lockstep/base/error.h"
+
 namespace lockstep::data {
 
 namespace {
@@ -27,11 +31,16 @@ base::RandomStream batch_stream(const BatchKey& key) {
   return derived_stream(Domain::batches, key.seed, key.epoch, key.shard, key.batch);
 }
 
+void require_probability(double p, const char* who) {
+  if (p >= 0 && p <= 1) return;
+  throw UsageError(std::string(who) + ": p " + std::to_string(p) + ", 0 to 1 expected");
+}
+
 void Compose::apply(Picture& picture, const SampleKey& key) const {
   std::uint32_t position = 0;
-  for (const auto& transform : transforms_) {
+  for (const AnyTransform& transform : transforms_) {
     base::RandomStream random = transform_stream(key, position++);
-    transform->apply(picture, random);
+    transform.apply(picture, random);
   }
 }
 

@@ -2,8 +2,11 @@
 
 // What a transform is, where its randomness comes from, and how transforms are put in a row.
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/random.h"
@@ -37,6 +40,9 @@ base::RandomStream batch_stream(const BatchKey& key);
 /// True with this probability (in steps of 2^-24, as torch.rand).
 inline bool happens(double probability, base::RandomStream& random) { return random.between(0, 1) < probability; }
 
+/// UsageError naming `who` unless 0 <= p <= 1.
+void require_probability(double p, const char* who);
+
 /// One step of the preparation. Thread-safe: all that changes is the picture and the stream.
 class Transform {
  public:
@@ -44,14 +50,39 @@ class Transform {
   virtual void apply(Picture& picture, base::RandomStream& random) const = 0;
 };
 
+/// A transform of any class as a value, for lists: RandomOrder({ColorJitter({...}), GaussianBlur(5)}). Copies share
+/// the transform, which nobody changes. Thread-safe.
+class AnyTransform {
+ public:
+  template <std::derived_from<Transform> T>
+  AnyTransform(T transform)  // NOLINT(google-explicit-constructor): so that a list may be written in braces
+      : transform_(std::make_shared<const T>(std::move(transform))) {}
+
+  void apply(Picture& picture, base::RandomStream& random) const { transform_->apply(picture, random); }
+
+ private:
+  std::shared_ptr<const Transform> transform_;
+};
+
+class BatchMix;
+class MultiCrop;
+class Normalize;
+class RandomErasing;
+
 /// Transforms in a row; each has a stream of its own, so what one draws does not move the others.
 class Compose {
  public:
-  /// Adds one to the end: Compose().then(RandomCrop({...})).then(RandomHorizontalFlip()).
+  /// Adds one to the end: Compose().then(RandomCrop(32, {.padding = 4})).then(RandomHorizontalFlip()), or one after
+  /// the other to a Compose that has a name.
   template <class T>
   Compose&& then(T transform) && {
-    transforms_.push_back(std::make_unique<T>(std::move(transform)));
+    add(std::move(transform));
     return std::move(*this);
+  }
+  template <class T>
+  Compose& then(T transform) & {
+    add(std::move(transform));
+    return *this;
   }
 
   void apply(Picture& picture, const SampleKey& key) const;
@@ -60,7 +91,30 @@ class Compose {
   std::uint32_t size() const { return std::uint32_t(transforms_.size()); }
 
  private:
-  std::vector<std::unique_ptr<const Transform>> transforms_;
+  template <class T>
+  void add(T transform) {
+    constexpr bool kNormalize = std::is_same_v<T, Normalize>, kErasing = std::is_same_v<T, RandomErasing>;
+    constexpr bool kCrops = std::is_base_of_v<MultiCrop, T>, kMix = std::is_base_of_v<BatchMix, T>;
+    constexpr bool kPictures = std::is_convertible_v<T, AnyTransform>;
+    static_assert(!kNormalize,
+                  "Compose::then(Normalize): it comes last and writes the batch; give its options to PictureBatches, "
+                  "{.normalize = {.mean = ..., .std = ...}}");
+    static_assert(!kErasing,
+                  "Compose::then(RandomErasing): it works on normalised numbers; give its options to PictureBatches, "
+                  "{.erasing = RandomErasingOptions{...}}");
+    static_assert(!kCrops,
+                  "Compose::then(FiveCrop or TenCrop): it makes several pictures of one and comes last; give it to "
+                  "PictureBatches, {.crops = FiveCrop(224)}");
+    static_assert(!kMix,
+                  "Compose::then(MixUp or CutMix): it mixes the samples of a batch; give it to mix_batch() with what "
+                  "PictureBatches::make() returned");
+    static_assert(kPictures || kNormalize || kErasing || kCrops || kMix,
+                  "Compose::then: a transform of pictures derives from lockstep::data::Transform and can be copied or "
+                  "moved");
+    if constexpr (kPictures) transforms_.emplace_back(std::move(transform));
+  }
+
+  std::vector<AnyTransform> transforms_;
 };
 
 }  // namespace lockstep::data

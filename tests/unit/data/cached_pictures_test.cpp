@@ -94,7 +94,7 @@ TEST(CachedPictures, AreHandedOutWithoutACopyAndOutliveTheCache) {
 
 TEST(CachedPictures, DoNotChangeWithThePicturesThatTheyGave) {
   const CachedPictures cached(std::make_shared<Made>(3), kPlenty);
-  const Compose transforms = Compose().then(RandomCrop({.size = {6, 6}})).then(RandomHorizontalFlip(1));
+  const Compose transforms = Compose().then(RandomCrop(6)).then(RandomHorizontalFlip(1));
   Sample changed = cached.get(2);
   transforms.apply(changed.picture, {.index = 2});
   EXPECT_FALSE(pixels_of(changed.picture).empty());

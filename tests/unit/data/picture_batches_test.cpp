@@ -29,7 +29,7 @@ std::shared_ptr<const PictureSet> colours() {
 }
 
 Compose augmentation() {
-  return Compose().then(RandomCrop({.size = {16, 16}, .padding = {4, 4, 4, 4}})).then(RandomHorizontalFlip());
+  return Compose().then(RandomCrop(16, {.padding = 4})).then(RandomHorizontalFlip());
 }
 
 at::Tensor pixels_of(const PictureSet& set, std::int64_t index) {
@@ -81,7 +81,7 @@ TEST(PictureBatches, EvaluateAThinPictureAndNameItWhereItIsTooLarge) {
   const std::string path = folder.write("a/thin.png", {file.begin(), file.end()});
   const auto set = std::make_shared<ImageFolder>(folder.path());
   const std::vector<std::int64_t> one = {0};
-  const PictureBatches cropped(set, Compose().then(Resize(256)).then(CenterCrop({224, 224})));
+  const PictureBatches cropped(set, Compose().then(Resize(256)).then(CenterCrop(224)));
   EXPECT_EQ(cropped.make(0, one).data.sizes(), (std::vector<std::int64_t>{1, 3, 224, 224}));
   const PictureBatches whole(set, Compose().then(Resize(256)));
   EXPECT_EQ(usage_error([&] { whole.make(0, one); }),
@@ -91,7 +91,7 @@ TEST(PictureBatches, EvaluateAThinPictureAndNameItWhereItIsTooLarge) {
 }
 
 TEST(PictureBatches, EraseWhatTheStreamBehindTheTransformsDraws) {
-  const RandomErasingOptions erasing{.probability = 1, .value = {7}};
+  const RandomErasingOptions erasing{.p = 1, .value = {7}};
   const PictureBatches plain(colours(), augmentation()), erased(colours(), augmentation(), {.erasing = erasing});
   const std::vector<std::int64_t> one = {4};
   base::RandomStream random = transform_stream({.epoch = 2, .index = 4}, 2);
@@ -178,7 +178,7 @@ class Failing : public PictureSet {
 };
 
 TEST(PictureBatches, NameSampleAndFileOfWhateverIsThrown) {
-  const PictureBatches batches(std::make_shared<Failing>(), Compose().then(RandomCrop({.size = {4, 4}})));
+  const PictureBatches batches(std::make_shared<Failing>(), Compose().then(RandomCrop(4)));
   const auto message = [&](std::int64_t index) -> std::string {
     try {
       batches.make(0, {&index, 1});

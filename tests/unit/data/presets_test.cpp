@@ -42,7 +42,7 @@ TEST(Presets, CifarCropsAndFlipsInTrainingOnly) {
   const at::Tensor evaluated = normalised(plain, {0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616});
   EXPECT_TRUE(at::equal(prepared(cifar_eval_preset(), {32, 32}), evaluated));
   Preparation by_hand{
-      Compose().then(RandomCrop({.size = {32, 32}, .padding = {4, 4, 4, 4}})).then(RandomHorizontalFlip()),
+      Compose().then(RandomCrop(32, {.padding = 4})).then(RandomHorizontalFlip()),
       cifar_eval_preset().batch};
   const at::Tensor trained = prepared(cifar_train_preset(), {32, 32});
   EXPECT_TRUE(at::equal(trained, prepared(std::move(by_hand), {32, 32})));
@@ -50,7 +50,7 @@ TEST(Presets, CifarCropsAndFlipsInTrainingOnly) {
 }
 
 TEST(Presets, ImageNetResizesAndCrops) {
-  Preparation by_hand{Compose().then(Resize(256)).then(CenterCrop({224, 224})), {}};
+  Preparation by_hand{Compose().then(Resize(256)).then(CenterCrop(224)), {}};
   const at::Tensor cropped = prepared(std::move(by_hand), {300, 400});
   EXPECT_TRUE(at::equal(prepared(imagenet_eval_preset(), {300, 400}),
                         normalised(cropped, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225})));

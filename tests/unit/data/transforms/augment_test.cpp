@@ -100,15 +100,15 @@ TEST(AutoAugmentTransform, AppliesOneOfThePairs) {
 }
 
 TEST(RandAugmentTransform, AppliesSoManyOperations) {
-  EXPECT_EQ(applied(RandAugment({.operations = 0}), 7), pixels_of(picture(16, 20)));
+  EXPECT_EQ(applied(RandAugment({.num_ops = 0}), 7), pixels_of(picture(16, 20)));
   // 14 operations, 9 of them in two directions; identity and weak ones coincide.
-  const std::size_t one = variety(RandAugment({.operations = 1}), 300);
+  const std::size_t one = variety(RandAugment({.num_ops = 1}), 300);
   EXPECT_GE(one, 18u);
   EXPECT_LE(one, 23u);
   EXPECT_GT(variety(RandAugment(), 300), 100u);
   EXPECT_EQ(usage_error([] { RandAugment({.magnitude = 31}); }),
             "RandAugment: 2 operations of magnitude 31, at least 0 of 0 to 30 expected");
-  EXPECT_EQ(usage_error([] { RandAugment({.bins = 1}); }), "RandAugment: 1 bins, at least 2 expected");
+  EXPECT_EQ(usage_error([] { RandAugment({.num_magnitude_bins = 1}); }), "RandAugment: 1 bins, at least 2 expected");
 }
 
 TEST(TrivialAugmentTransform, AppliesOneOperationOfAnyMagnitude) {

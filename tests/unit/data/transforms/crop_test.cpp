@@ -30,9 +30,9 @@ TEST(Padded, FollowsNumpy) {
 TEST(Pad, FillsWithTheColour) {
   Image image(1, 1, 3);
   for (int c = 0; c < 3; ++c) image.row(0)[c] = std::uint8_t(c);
-  const Image out = pad(image.view(), {.left = 1, .bottom = 1}, {.fill = {7, 8, 9}});
+  const Image out = pad(image.view(), {1, 0, 0, 1}, {.fill = {7, 8, 9}});
   EXPECT_THAT(pixels_of(out), ElementsAre(7, 8, 9, 0, 1, 2, 7, 8, 9, 7, 8, 9));
-  EXPECT_EQ(usage_error([&] { pad(image.view(), {.top = -1}); }), "pad: padding of -1, at least 0 expected");
+  EXPECT_EQ(usage_error([&] { pad(image.view(), {0, -1}); }), "pad: padding of -1, at least 0 expected");
 }
 
 TEST(CenterCrop, TakesTheMiddleAndRoundsAsPython) {
@@ -69,9 +69,24 @@ TEST(CenterCrop, MakesNoMorePixelsThanAPictureMayHave) {
         CenterCrop({100'000, 100'000}).apply(one, unused);
       }),
       "crop: a picture of 5x3 to 100000x100000, at most 178956970 pixels are made; choose a smaller size or crop it");
-  usage_error([&] { pad(ramp(5, 3).view(), {.left = 200'000'000}); });
-  RandomCropOptions options{.size = {50'000, 50'000}, .pad_if_needed = true, .border = {PaddingMode::edge}};
-  usage_error([&] { RandomCrop(options).apply(one, unused); });
+  usage_error([&] { pad(ramp(5, 3).view(), {200'000'000, 0, 0, 0}); });
+  const RandomCropOptions options{.pad_if_needed = true, .border = {PaddingMode::edge}};
+  usage_error([&] { RandomCrop(50'000, options).apply(one, unused); });
+}
+
+TEST(Crops, OfOneNumberAreSquareAndPaddingIsTorchvisions) {
+  base::RandomStream random(1, 2, 3);
+  Picture one(picture(20, 30)), two(picture(20, 30));
+  CenterCrop(8).apply(one, random);
+  CenterCrop({8, 8}).apply(two, random);
+  EXPECT_EQ(pixels_of(one), pixels_of(two));
+  base::RandomStream a(1, 2, 4), b = a;
+  RandomCrop(24, {.padding = 4}).apply(one, a);
+  RandomCrop({24, 24}, {.padding = {4, 4, 4, 4}}).apply(two, b);
+  EXPECT_EQ(one.size(), (Size{24, 24}));
+  EXPECT_EQ(pixels_of(one), pixels_of(two));
+  const Padding wide{1, 2};
+  EXPECT_THAT((std::vector<int>{wide.left, wide.top, wide.right, wide.bottom}), ElementsAre(1, 2, 1, 2));
 }
 
 // A place in the border alone: all fill.
@@ -80,7 +95,7 @@ TEST(RandomCrop, MayShowNothingOfThePicture) {
   for (std::uint64_t index = 0; index < 50; ++index) {
     Picture one(picture(2, 2));
     base::RandomStream random(1, 2, index);
-    RandomCrop({.size = {3, 3}, .padding = {9, 9, 9, 9}, .border = {.fill = {7, 8, 9}}}).apply(one, random);
+    RandomCrop(3, {.padding = 9, .border = {.fill = {7, 8, 9}}}).apply(one, random);
     const std::vector<int> pixels = pixels_of(one);
     bool fill = true;
     for (std::size_t i = 0; i < pixels.size(); ++i) fill = fill && pixels[i] == int(7 + i % 3);
@@ -94,7 +109,7 @@ TEST(RandomCrop, EveryPlaceIsAsLikely) {
   for (std::uint64_t index = 0; index < 6000; ++index) {
     Picture one(ramp(4, 3));
     base::RandomStream random(1, 2, index);
-    RandomCrop({.size = {3, 1}}).apply(one, random);
+    RandomCrop({3, 1}).apply(one, random);
     ASSERT_EQ(one.size(), (Size{3, 1}));
     ++corners[one.pixels().row(0)[0]];
   }
@@ -104,14 +119,14 @@ TEST(RandomCrop, EveryPlaceIsAsLikely) {
 
 TEST(RandomCrop, IsAPartOfThePaddedPicture) {
   const Image image = picture(10, 12);
-  const Padding padding = {.left = 3, .top = 2, .right = 4, .bottom = 5};
+  const Padding padding = {3, 2, 4, 5};
   for (const auto mode : {PaddingMode::constant, PaddingMode::edge, PaddingMode::reflect, PaddingMode::symmetric}) {
     const Border border = {mode, {1, 2, 3}};
     const Image whole = pad(image.view(), padding, border);
     for (std::uint64_t index = 0; index < 50; ++index) {
       Picture one = Picture::borrowed(image.view());
       base::RandomStream random(1, 2, index), same = random;
-      RandomCrop({.size = {6, 7}, .padding = padding, .border = border}).apply(one, random);
+      RandomCrop({6, 7}, {.padding = padding, .border = border}).apply(one, random);
       const int top = int(same.below(12)), left = int(same.below(13));
       EXPECT_TRUE(same_pixels(one, copy_of(whole.view().part(top, left, 6, 7))));
     }
@@ -122,16 +137,16 @@ TEST(RandomCrop, PadsIfNeededAndElseRefuses) {
   Picture one(ramp(2, 2));
   base::RandomStream random(1, 2, 3);
   EXPECT_EQ(usage_error([&] {
-              RandomCrop({.size = {3, 2}}).apply(one, random);
+              RandomCrop({3, 2}).apply(one, random);
             }),
             "RandomCrop: 3x2 out of a picture of 2x2 (padding included); choose a smaller crop, more padding or "
             "pad_if_needed");
-  RandomCrop({.size = {3, 2}, .pad_if_needed = true, .border = {PaddingMode::edge}}).apply(one, random);
+  RandomCrop({3, 2}, {.pad_if_needed = true, .border = {PaddingMode::edge}}).apply(one, random);
   EXPECT_EQ(one.size(), (Size{3, 2}));
   EXPECT_THAT(pixels_of(one), ::testing::AnyOf(ElementsAre(1, 2, 1, 2, 3, 4), ElementsAre(1, 2, 3, 4, 3, 4)));
-  EXPECT_EQ(usage_error([] { RandomCrop({.size = {1, 0}}); }), "RandomCrop: size 1x0, at least 1x1 expected");
+  EXPECT_EQ(usage_error([] { RandomCrop({1, 0}); }), "RandomCrop: size 1x0, at least 1x1 expected");
   EXPECT_EQ(usage_error([] {
-              RandomCrop({.size = {1, 1}, .padding = {.right = -2}});
+              RandomCrop(1, {.padding = {0, 0, -2, 0}});
             }),
             "RandomCrop: padding of -2, at least 0 expected");
 }

@@ -81,7 +81,7 @@ TEST(ResizeTransform, MakesThePartOfAPictureThatIsTooLargeAsAWhole) {
 }
 
 TEST(ChooseCrop, StaysInsideAndWithinItsLimits) {
-  const RandomResizedCropOptions options{.size = {8, 8}, .scale = {0.2, 0.5}};
+  const RandomResizedCropOptions options{.scale = {0.2, 0.5}};
   for (std::uint64_t index = 0; index < 2000; ++index) {
     base::RandomStream random(1, 2, index);
     const CropBox box = choose_crop({300, 400}, options, random);
@@ -98,7 +98,7 @@ TEST(ChooseCrop, StaysInsideAndWithinItsLimits) {
 
 TEST(ChooseCrop, TakesTheMiddleWhereNoBoxFits) {
   base::RandomStream random(1, 2, 3);
-  const RandomResizedCropOptions whole{.size = {8, 8}, .scale = {1, 1}};
+  const RandomResizedCropOptions whole{.scale = {1, 1}};
   const CropBox wide = choose_crop({10, 200}, whole, random);  // 4/3 of 10 is 13
   EXPECT_EQ(wide.size, (Size{10, 13}));
   EXPECT_EQ(wide.left, 93);
@@ -109,11 +109,11 @@ TEST(ChooseCrop, TakesTheMiddleWhereNoBoxFits) {
 
 TEST(RandomResizedCropTransform, ResizesTheBoxThatItDraws) {
   const Image image = picture(50, 60);
-  const RandomResizedCropOptions options{.size = {16, 17}, .interpolation = Interpolation::bicubic};
+  const RandomResizedCropOptions options{.interpolation = Interpolation::bicubic};
   for (std::uint64_t index = 0; index < 20; ++index) {
     base::RandomStream random(1, 2, index), same = random;
     Picture one = Picture::borrowed(image.view());
-    RandomResizedCrop(options).apply(one, random);
+    RandomResizedCrop({16, 17}, options).apply(one, random);
     const CropBox box = choose_crop({50, 60}, options, same);
     const ImageView part = image.view().part(box.top, box.left, box.size.height, box.size.width);
     EXPECT_TRUE(same_pixels(one, resize(part, {16, 17}, Interpolation::bicubic)));
@@ -122,15 +122,15 @@ TEST(RandomResizedCropTransform, ResizesTheBoxThatItDraws) {
 
 TEST(RandomResizedCropTransform, RefusesWhatItCannotDraw) {
   EXPECT_EQ(usage_error([] {
-              RandomResizedCrop({.size = {0, 8}});
+              RandomResizedCrop({0, 8});
             }),
             "RandomResizedCrop: size 0x8, at least 1x1 expected");
   EXPECT_EQ(usage_error([] {
-              RandomResizedCrop({.size = {8, 8}, .scale = {0.5, 0.2}});
+              RandomResizedCrop(8, {.scale = {0.5, 0.2}});
             }),
             "RandomResizedCrop: scale from 0.500000 to 0.200000, 0 < low <= high expected");
   EXPECT_EQ(usage_error([] {
-              RandomResizedCrop({.size = {8, 8}, .ratio = {0, 1}});
+              RandomResizedCrop(8, {.ratio = {0, 1}});
             }),
             "RandomResizedCrop: ratio from 0.000000 to 1.000000, 0 < low <= high expected");
 }
@@ -145,7 +145,24 @@ TEST(RandomHorizontalFlipTransform, MirrorsHalfOfTheTime) {
   }
   EXPECT_NEAR(mirrored, 1000, 5 * 23);
   EXPECT_EQ(usage_error([] { RandomHorizontalFlip(1.5); }),
-            "RandomHorizontalFlip: probability 1.500000, 0 to 1 expected");
+            "RandomHorizontalFlip: p 1.500000, 0 to 1 expected");
+}
+
+TEST(RandomVerticalFlipTransform, TurnsHalfOfThemUpsideDown) {
+  base::RandomStream unused(0, 0, 0);
+  Picture one(ramp(3, 2));
+  one.mirror();
+  RandomVerticalFlip(1).apply(one, unused);
+  EXPECT_THAT(pixels_of(one), ElementsAre(6, 5, 4, 3, 2, 1));
+  int turned = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    base::RandomStream random(1, 2, index);
+    Picture two(ramp(2, 1));
+    RandomVerticalFlip().apply(two, random);
+    turned += two.pixels().row(0)[0] == 2;
+  }
+  EXPECT_NEAR(turned, 1000, 5 * 23);
+  EXPECT_EQ(usage_error([] { RandomVerticalFlip(-0.5); }), "RandomVerticalFlip: p -0.500000, 0 to 1 expected");
 }
 
 TEST(GrayscaleTransform, WeighsTheColours) {

@@ -23,7 +23,7 @@ std::vector<float> erased(const RandomErasing& erasing, std::uint64_t index) {
 }
 
 TEST(RandomErasing, WritesItsValuesIntoTheBoxItDraws) {
-  const RandomErasing erasing({.probability = 1, .value = {1, 2, 3}});
+  const RandomErasing erasing({.p = 1, .value = {1, 2, 3}});
   for (std::uint64_t index = 0; index < 20; ++index) {
     base::RandomStream random(1, 2, index);
     ASSERT_TRUE(happens(1, random));
@@ -42,7 +42,7 @@ TEST(RandomErasing, HappensAsOftenAsAsked) {
   const auto count = [](double probability) {
     int happened = 0;
     for (std::uint64_t index = 0; index < 1000; ++index) {
-      const std::vector<float> numbers = erased(RandomErasing({.probability = probability}), index);
+      const std::vector<float> numbers = erased(RandomErasing({.p = probability}), index);
       happened += std::ranges::count(numbers, -9.0f) < std::ptrdiff_t(numbers.size());
     }
     return happened;
@@ -76,8 +76,8 @@ TEST(RandomErasing, DrawsNothingWhereNothingFits) {
 }
 
 TEST(RandomErasing, RefusesWhatIsOutOfRange) {
-  EXPECT_EQ(usage_error([] { RandomErasing({.probability = 2}); }),
-            "RandomErasing: probability 2.000000, 0 to 1 expected");
+  EXPECT_EQ(usage_error([] { RandomErasing({.p = 2}); }),
+            "RandomErasing: p 2.000000, 0 to 1 expected");
   EXPECT_EQ(usage_error([] {
               RandomErasing({.scale = {0.5, 2}});
             }),

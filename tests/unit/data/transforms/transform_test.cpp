@@ -44,7 +44,7 @@ class Greedy : public Transform {
 };
 
 TEST(Compose, GivesEachTransformItsOwnStream) {
-  const RandomCrop crop({.size = {8, 8}});
+  const RandomCrop crop(8);
   const Compose transforms = Compose().then(Greedy()).then(crop);
   for (std::uint64_t index = 0; index < 20; ++index) {
     Picture composed(picture(32, 32)), alone(picture(32, 32));
@@ -55,8 +55,25 @@ TEST(Compose, GivesEachTransformItsOwnStream) {
   }
 }
 
+TEST(Compose, GrowsUnderANameToo) {
+  Compose named;
+  named.then(RandomCrop(8)).then(RandomHorizontalFlip());
+  named.then(AnyTransform(RandomVerticalFlip()));
+  const Compose chained = Compose().then(RandomCrop(8)).then(RandomHorizontalFlip()).then(RandomVerticalFlip());
+  const Compose copy = named;
+  EXPECT_EQ(named.size(), 3u);
+  for (std::uint64_t index = 0; index < 20; ++index) {
+    Picture a(picture(32, 32)), b(picture(32, 32)), c(picture(32, 32));
+    named.apply(a, {.seed = 5, .index = index});
+    chained.apply(b, {.seed = 5, .index = index});
+    copy.apply(c, {.seed = 5, .index = index});
+    EXPECT_EQ(pixels_of(a), pixels_of(b));
+    EXPECT_EQ(pixels_of(a), pixels_of(c));
+  }
+}
+
 TEST(Compose, ASampleLooksTheSameInAnyOrderAndDifferentInTheNextEpoch) {
-  const Compose transforms = Compose().then(RandomResizedCrop({.size = {9, 9}})).then(RandomHorizontalFlip());
+  const Compose transforms = Compose().then(RandomResizedCrop(9)).then(RandomHorizontalFlip());
   const auto augmented = [&](std::uint64_t epoch, std::uint64_t index) {
     Picture one(picture(40, 40));
     transforms.apply(one, {.seed = 5, .epoch = epoch, .index = index});
