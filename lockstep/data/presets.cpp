@@ -10,8 +10,7 @@ const NormalizeOptions kMnist{.mean = {0.1307}, .std = {0.3081}};
 const NormalizeOptions kCifar{.mean = {0.4914, 0.4822, 0.4465}, .std = {0.2470, 0.2435, 0.2616}};
 const NormalizeOptions kImageNet{.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
 
-// Pillow's affine transforms know no bicubic here (affine.h); the reference trainer gives its policies the
-// interpolation of the crop.
+// The reference trainer gives its policies the interpolation of the crop.
 WarpOptions warp_of(const TrainPresetOptions& options) { return {.interpolation = options.interpolation}; }
 
 Compose augmented(Compose transforms, const TrainPresetOptions& options) {

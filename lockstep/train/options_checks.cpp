@@ -38,9 +38,6 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
     refuse_unless(imagenet || cifar, flag, "for --transforms " + transforms + ": it is for cifar and imagenet");
   refuse_unless(imagenet || policy, "--interpolation",
                 "for --transforms cifar without --auto-augment: nothing is resized or turned");
-  if (policy && options.interpolation == "bicubic")
-    throw UsageError("--interpolation bicubic with --auto-augment " + options.auto_augment +
-                     ": turning pictures knows only nearest and bilinear");
 }
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {

@@ -64,14 +64,15 @@ Image quarter_turns(const ImageView& image, int quarters) {
 }  // namespace
 
 AffineMatrix affine_matrix(const AffineOptions& options) {
-  // torchvision's formula with a rotation of 0: terms that vanish stand as the 0 or 1 that they are.
+  const double angle = radians(options.angle);
   const double shear_x = radians(options.shear[0]), shear_y = radians(options.shear[1]);
   const auto [center_x, center_y] = options.center;
-  const double a = std::cos(-shear_y) / std::cos(shear_y);
-  const double b = -std::cos(-shear_y) * std::tan(shear_x) / std::cos(shear_y) - 0.0;
-  const double c = std::sin(-shear_y) / std::cos(shear_y);
-  const double d = -std::sin(-shear_y) * std::tan(shear_x) / std::cos(shear_y) + 1.0;
+  const double a = std::cos(angle - shear_y) / std::cos(shear_y);
+  const double b = -std::cos(angle - shear_y) * std::tan(shear_x) / std::cos(shear_y) - std::sin(angle);
+  const double c = std::sin(angle - shear_y) / std::cos(shear_y);
+  const double d = -std::sin(angle - shear_y) * std::tan(shear_x) / std::cos(shear_y) + std::cos(angle);
   AffineMatrix m = {d, -b, 0, -c, a, 0};
+  for (double& x : m) x /= options.scale;
   m[2] += m[0] * (-center_x - options.translate[0]) + m[1] * (-center_y - options.translate[1]);
   m[5] += m[3] * (-center_x - options.translate[0]) + m[4] * (-center_y - options.translate[1]);
   m[2] += center_x;

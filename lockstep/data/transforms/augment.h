@@ -34,7 +34,7 @@ class ColorJitter : public Transform {
 /// A rotation between −degrees and degrees.
 class RandomRotation : public Transform {
  public:
-  /// UsageError for negative degrees or bicubic interpolation.
+  /// UsageError for negative degrees.
   explicit RandomRotation(double degrees, const WarpOptions& options = {}, bool expand = false);
   void apply(Picture& picture, base::RandomStream& random) const override;
 

@@ -43,9 +43,6 @@ void ColorJitter::apply(Picture& picture, base::RandomStream& random) const {
 RandomRotation::RandomRotation(double degrees, const WarpOptions& options, bool expand)
     : degrees_(degrees), options_(options), expand_(expand) {
   if (!(degrees >= 0)) throw UsageError("RandomRotation: " + std::to_string(degrees) + " degrees, at least 0 expected");
-  if (options.interpolation == Interpolation::bicubic) {
-    throw UsageError("RandomRotation: bicubic interpolation, nearest or bilinear expected");
-  }
 }
 
 void RandomRotation::apply(Picture& picture, base::RandomStream& random) const {

@@ -5,7 +5,6 @@
 
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
-#include "tests/support/usage_error.h"
 
 namespace lockstep::data {
 namespace {
@@ -40,15 +39,29 @@ TEST(Warp, LargePicturesUseTheSameRule) {
   EXPECT_EQ(out.row(1)[0], 9);
 }
 
-TEST(Warp, RefusesBicubic) {
-  const Image image = ramp(1, 3);
-  EXPECT_EQ(usage_error([&] {
-              warp(image.view(), {1, 3}, {1, 0, 0, 0, 1, 0}, {Interpolation::bicubic});
-            }),
-            "warp: bicubic interpolation, nearest or bilinear expected");
+// By hand: the cubic with a = -1 at the middle of 10, 20, 40, 40 is 31.25, cut off to 31; at the edge 10 counts twice.
+TEST(Warp, BicubicMixesSixteenNeighbours) {
+  const Image image = row_of({10, 20, 40, 40}, 1);
+  const WarpOptions bicubic = {Interpolation::bicubic, {9, 9, 9}};
+  EXPECT_THAT(pixels_of(warp(image.view(), {1, 1}, {1, 0, 1.5, 0, 1, 0}, bicubic)), ElementsAre(31));
+  EXPECT_THAT(pixels_of(warp(image.view(), {1, 4}, {1, 0, 0.5, 0, 1, 0}, bicubic)), ElementsAre(12, 31, 42, 9));
+  EXPECT_TRUE(same_pixels(warp(image.view(), {1, 4}, {1, 0, 0, 0, 1, 0}, bicubic), image));
 }
 
-TEST(AffineMatrix, UndoesShearAndShift) {
+TEST(WarpPerspective, DividesByTheDepth) {
+  const Image image = ramp(4, 4);
+  const PerspectiveMatrix same = {1, 0, 0, 0, 1, 0, 0, 0};
+  EXPECT_TRUE(same_pixels(warp_perspective(image.view(), same, kNearest), image));
+  // x / (1 + x / 4): the centres 0.5 ... 3.5 come from 0.44, 1.09, 1.54, 1.87; y is divided alike.
+  const PerspectiveMatrix far = {1, 0, 0, 0, 1, 0, 0.25, 0};
+  const std::vector<int> pixels = pixels_of(warp_perspective(image.view(), far, kNearest));
+  EXPECT_THAT((std::vector<int>(pixels.begin(), pixels.begin() + 4)), ElementsAre(1, 2, 2, 2));
+  // Behind the eye nothing is seen.
+  const PerspectiveMatrix behind = {1, 0, 0, 0, 1, 0, -1, 0};
+  EXPECT_EQ(pixels_of(warp_perspective(image.view(), behind, kNearest))[2], 9);
+}
+
+TEST(AffineMatrix, UndoesShearShiftTurnAndScaling) {
   const AffineMatrix shift = affine_matrix({.center = {5, 6}, .translate = {3, -2}});
   EXPECT_THAT(shift, ElementsAre(1, 0, -3, 0, 1, 2));
   const AffineMatrix shear = affine_matrix({.shear = {45, 0}});
@@ -56,6 +69,10 @@ TEST(AffineMatrix, UndoesShearAndShift) {
   EXPECT_NEAR(shear[1], 1, 1e-15);
   EXPECT_NEAR(shear[3], 0, 1e-15);
   EXPECT_NEAR(shear[4], 1, 1e-15);
+  const AffineMatrix turn = affine_matrix({.angle = 90, .scale = 2});  // clockwise: (1, 0) comes from (0, -1/2)
+  EXPECT_NEAR(turn[0], 0, 1e-15);
+  EXPECT_NEAR(turn[1], 0.5, 1e-15);
+  EXPECT_NEAR(turn[3], -0.5, 1e-15);
 }
 
 TEST(Rotate, QuarterTurnsAreExact) {

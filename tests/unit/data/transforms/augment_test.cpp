@@ -58,7 +58,6 @@ TEST(RandomRotationTransform, TurnsByItsAngle) {
   EXPECT_EQ(applied(RandomRotation(30), 5), pixels_of(rotate(picture(16, 20).view(), degrees)));
   EXPECT_EQ(applied(RandomRotation(0), 5), pixels_of(picture(16, 20)));
   EXPECT_EQ(usage_error([] { RandomRotation(-1); }), "RandomRotation: -1.000000 degrees, at least 0 expected");
-  usage_error([] { RandomRotation(1, {Interpolation::bicubic}); });
 }
 
 TEST(Magnitudes, AreTheTablesOfTorchvision) {
