@@ -39,12 +39,13 @@ std::string PictureBatches::told(std::int64_t index, const std::string& error) c
   return (names_file ? "sample " + std::to_string(index) : name_of(index)) + ": " + error;
 }
 
-Sample PictureBatches::prepared(const SampleKey& key) const {
+PictureBatches::Views PictureBatches::prepared(const SampleKey& key) const {
   try {
     Sample sample = set_->get(std::int64_t(key.index));
     transforms_.apply(sample.picture, key);
     sample.picture.window();  // decoded now, for its error to be this sample's
-    return sample;
+    if (options_.crops) return {options_.crops->apply(std::move(sample.picture)), sample.label};
+    return {{std::move(sample.picture)}, sample.label};
   } catch (const UsageError& error) {
     throw UsageError(told(std::int64_t(key.index), error.what()));
   } catch (const std::bad_alloc&) {
@@ -54,19 +55,25 @@ Sample PictureBatches::prepared(const SampleKey& key) const {
   }
 }
 
-void PictureBatches::write(const Picture& picture, const SampleKey& key, void* place) const {
-  const Slot slot = normalize_.slot(place, picture.size(), picture.channels());
-  normalize_.write(picture, slot);
-  if (!erasing_) return;
+void PictureBatches::write(const Views& sample, const SampleKey& key, char* place) const {
   base::RandomStream random = transform_stream(key, transforms_.size());
-  erasing_->apply(slot, random);
+  for (const Picture& picture : sample.pictures) {
+    const Slot slot = normalize_.slot(place, picture.size(), picture.channels());
+    normalize_.write(picture, slot);
+    if (erasing_) erasing_->apply(slot, random);
+    place += slot.bytes();
+  }
 }
 
 at::Tensor PictureBatches::empty_like(const Picture& first, std::int64_t count) const {
   const auto type = options_.normalize.type == PixelType::float32 ? at::kFloat : at::kBFloat16;
   const auto format =
       options_.normalize.layout == PixelLayout::planes ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
-  return memory_.empty({count, first.channels(), first.size().height, first.size().width}, type, format);
+  const std::int64_t channels = first.channels(), height = first.size().height, width = first.size().width;
+  if (!options_.crops) return memory_.empty({count, channels, height, width}, type, format);
+  const std::int64_t crops = options_.crops->count();
+  const at::Tensor together = memory_.empty({count * crops, channels, height, width}, type, format);
+  return together.view({count, crops, channels, height, width});
 }
 
 Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> indices) const {
@@ -77,21 +84,24 @@ Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> in
     return batch;
   }
   Picture first;
-  char* slot = nullptr;
+  char* place = nullptr;
+  std::size_t bytes = 0;
   std::int64_t* target = batch.target.mutable_data_ptr<std::int64_t>();
   for (const std::int64_t index : indices) {
-    const Sample sample = prepared(key(epoch, index));
-    if (slot == nullptr) {
-      first = sample.picture;
+    const Views sample = prepared(key(epoch, index));
+    const Picture& picture = sample.pictures.front();
+    if (place == nullptr) {
+      first = picture;
       batch.data = empty_like(first, count);
-      slot = static_cast<char*>(batch.data.mutable_data_ptr());
+      place = static_cast<char*>(batch.data.mutable_data_ptr());
+      bytes = sample.pictures.size() * normalize_.slot(place, first.size(), first.channels()).bytes();
     }
-    if (sample.picture.size() != first.size() || sample.picture.channels() != first.channels()) {
-      throw UsageError(name_of(index) + " is " + shape_of(sample.picture) + ", " + name_of(indices[0]) +
-                       " of the batch " + shape_of(first) + ": a transform to one size is missing");
+    if (picture.size() != first.size() || picture.channels() != first.channels()) {
+      throw UsageError(name_of(index) + " is " + shape_of(picture) + ", " + name_of(indices[0]) + " of the batch " +
+                       shape_of(first) + ": a transform to one size is missing");
     }
-    write(sample.picture, key(epoch, index), slot);
-    slot += normalize_.slot(slot, first.size(), first.channels()).bytes();
+    write(sample, key(epoch, index), place);
+    place += bytes;
     *target++ = sample.label;
   }
   return batch;

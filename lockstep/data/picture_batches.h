@@ -7,10 +7,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/data/batch.h"
 #include "lockstep/data/batch_memory.h"
 #include "lockstep/data/picture_set.h"
+#include "lockstep/data/transforms/multi_crop.h"
 #include "lockstep/data/transforms/normalize.h"
 #include "lockstep/data/transforms/random_erasing.h"
 #include "lockstep/data/transforms/transform.h"
@@ -20,7 +22,8 @@ namespace lockstep::data {
 struct PictureBatchOptions {
   NormalizeOptions normalize = {};
   std::optional<RandomErasingOptions> erasing = {};
-  std::uint64_t seed = 0;  ///< of the augmentation
+  std::optional<MultiCrop> crops = {};  ///< .crops = FiveCrop(224): several parts of each picture
+  std::uint64_t seed = 0;               ///< of the augmentation
 };
 
 /// Reads, transforms and normalises pictures straight into batch tensors.
@@ -32,7 +35,8 @@ class PictureBatches : public Batches {
   std::int64_t size() const override { return set_->size(); }
 
   /// The samples `indices` of the set, augmented as in `epoch`: data [B, channels, height, width] of the
-  /// type and layout of NormalizeOptions, and labels. No samples give an empty batch of shape [0].
+  /// type and layout of NormalizeOptions, and labels; with crops [B, crops, channels, height, width], over whose
+  /// outputs an evaluation averages. No samples give an empty batch of shape [0].
   /// UsageError, naming the sample, for what is wrong with it; also when two samples differ in size or
   /// channels after the transforms.
   Batch make(std::uint64_t epoch, std::span<const std::int64_t> indices) const override;
@@ -40,11 +44,17 @@ class PictureBatches : public Batches {
   const PictureSet& set() const { return *set_; }
 
  private:
+  // A sample as the batch takes it: one picture, or its crops, all of one shape.
+  struct Views {
+    std::vector<Picture> pictures;
+    std::int64_t label;
+  };
+
   SampleKey key(std::uint64_t epoch, std::int64_t index) const;
   std::string name_of(std::int64_t index) const;
   std::string told(std::int64_t index, const std::string& error) const;
-  Sample prepared(const SampleKey& key) const;
-  void write(const Picture& picture, const SampleKey& key, void* place) const;
+  Views prepared(const SampleKey& key) const;
+  void write(const Views& sample, const SampleKey& key, char* place) const;
   at::Tensor empty_like(const Picture& first, std::int64_t count) const;
 
   std::shared_ptr<const PictureSet> set_;

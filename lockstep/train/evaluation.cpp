@@ -28,7 +28,7 @@ struct ChunkSums {
 };
 
 ChunkSums evaluate_chunk(const Forward& forward, const data::Batch& batch) {
-  const at::Tensor logits = forward(batch.data);
+  const at::Tensor logits = outputs_of(forward, batch.data);
   const at::Tensor loss = torch::nn::functional::cross_entropy(
       logits, batch.target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
   return {loss.item<double>(), double(logits.argmax(1).eq(batch.target).sum().item<std::int64_t>())};
@@ -45,6 +45,11 @@ data::BatchSource chunks_of(const EvaluationInput& input, int rank, int ranks) {
 }
 
 }  // namespace
+
+at::Tensor outputs_of(const Forward& forward, const at::Tensor& data) {
+  if (data.dim() != 5) return forward(data);
+  return forward(data.flatten(0, 1)).unflatten(0, {data.size(0), data.size(1)}).mean(1);
+}
 
 std::int64_t evaluation_chunk(const models::ImageTask& task) {
   constexpr std::int64_t kMostValues = std::int64_t(1) << 22;

@@ -159,11 +159,11 @@ double CutMix::apply(const Slots& samples, base::RandomStream& random) const {
   return share_outside(size, box);
 }
 
-RandomChoice::RandomChoice(std::vector<std::shared_ptr<const BatchMix>> choices) : choices_(std::move(choices)) {
-  if (choices_.empty()) throw UsageError("RandomChoice: nothing to choose from");
+MixChoice::MixChoice(std::vector<std::shared_ptr<const BatchMix>> choices) : choices_(std::move(choices)) {
+  if (choices_.empty()) throw UsageError("MixChoice: nothing to choose from");
 }
 
-double RandomChoice::apply(const Slots& samples, base::RandomStream& random) const {
+double MixChoice::apply(const Slots& samples, base::RandomStream& random) const {
   return choices_[random.below(std::uint32_t(choices_.size()))]->apply(samples, random);
 }
 
@@ -172,7 +172,7 @@ std::shared_ptr<const BatchMix> mixup_cutmix(double mixup_alpha, double cutmix_a
   if (mixup_alpha != 0) choices.push_back(std::make_shared<MixUp>(mixup_alpha));
   if (cutmix_alpha != 0) choices.push_back(std::make_shared<CutMix>(cutmix_alpha));
   if (choices.size() < 2) return choices.empty() ? nullptr : choices[0];
-  return std::make_shared<RandomChoice>(std::move(choices));
+  return std::make_shared<MixChoice>(std::move(choices));
 }
 
 }  // namespace lockstep::data

@@ -70,10 +70,10 @@ class CutMix : public BatchMix {
 };
 
 /// One of several for each batch, each as likely.
-class RandomChoice : public BatchMix {
+class MixChoice : public BatchMix {
  public:
   /// UsageError when there is none.
-  explicit RandomChoice(std::vector<std::shared_ptr<const BatchMix>> choices);
+  explicit MixChoice(std::vector<std::shared_ptr<const BatchMix>> choices);
   double apply(const Slots& samples, base::RandomStream& random) const override;
 
  private:

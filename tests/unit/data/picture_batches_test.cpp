@@ -102,6 +102,33 @@ TEST(PictureBatches, EraseWhatTheStreamBehindTheTransformsDraws) {
   EXPECT_TRUE(at::equal(erased.make(2, one).data, expected));
 }
 
+TEST(PictureBatches, HoldTheCropsOfEachSampleSideBySide) {
+  const auto set = colours();
+  const std::vector<std::int64_t> indices = {3, 8};
+  for (const auto layout : {PixelLayout::planes, PixelLayout::channels_last}) {
+    const NormalizeOptions normalize{.layout = layout};
+    const PictureBatches batches(set, Compose(), {.normalize = normalize, .crops = TenCrop({8, 6})});
+    const Batch batch = batches.make(0, indices);
+    ASSERT_EQ(batch.data.sizes(), (std::vector<std::int64_t>{2, 10, 3, 8, 6}));
+    EXPECT_EQ(batch.target.sizes(), (std::vector<std::int64_t>{2}));
+    const PictureBatches whole(set, Compose(), {.normalize = normalize});
+    const at::Tensor pictures = whole.make(0, indices).data;
+    const auto part = [](const at::Tensor& from, std::int64_t top, std::int64_t left) {
+      return from.slice(2, top, top + 8).slice(3, left, left + 6);
+    };
+    const at::Tensor mirrored = pictures.flip({3});
+    EXPECT_TRUE(at::equal(batch.data.select(1, 0), part(pictures, 0, 0)));
+    EXPECT_TRUE(at::equal(batch.data.select(1, 1), part(pictures, 0, 10)));
+    EXPECT_TRUE(at::equal(batch.data.select(1, 2), part(pictures, 8, 0)));
+    EXPECT_TRUE(at::equal(batch.data.select(1, 3), part(pictures, 8, 10)));
+    EXPECT_TRUE(at::equal(batch.data.select(1, 4), part(pictures, 4, 5)));
+    EXPECT_TRUE(at::equal(batch.data.select(1, 5), part(mirrored, 0, 0)));
+    EXPECT_TRUE(at::equal(batch.data.select(1, 9), part(mirrored, 4, 5)));
+  }
+  EXPECT_EQ(usage_error([&] { PictureBatches(set, Compose(), {.crops = FiveCrop(17)}).make(0, indices); }),
+            "sample 3: FiveCrop: 17x17 out of a picture of 16x16; choose a smaller crop or resize the picture before");
+}
+
 TEST(PictureBatches, AreTheSameForAnyNumberOfWorkers) {
   const auto batches = std::make_shared<PictureBatches>(colours(), augmentation());
   const BatchSource source = [batches](std::int64_t number) {

@@ -1,5 +1,8 @@
 #include "lockstep/train/evaluation.h"
 
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/one_hot.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
@@ -67,6 +70,17 @@ TEST(Evaluation, EverySampleCountsOnce) {
     EXPECT_EQ(oracle.samples_seen, samples);
     EXPECT_LE(oracle.longest, EvaluationInput().chunk);
   }
+}
+
+TEST(OutputsOf, AreTheMeanOverTheCropsOfASample) {
+  const at::Tensor data = at::arange(2 * 5 * 3 * 2 * 2, at::kFloat).view({2, 5, 3, 2, 2});
+  const Forward sums = [](const at::Tensor& pictures) {
+    EXPECT_EQ(pictures.dim(), 4);
+    return pictures.flatten(1).sum(1, /*keepdim=*/true);
+  };
+  EXPECT_TRUE(at::allclose(outputs_of(sums, data), data.flatten(2).sum(2).mean(1, /*keepdim=*/true)));
+  const at::Tensor plain = data.select(1, 0);
+  EXPECT_TRUE(at::equal(outputs_of(sums, plain), sums(plain)));
 }
 
 TEST(Evaluation, ChunksOfLargePicturesAreSmaller) {

@@ -177,12 +177,12 @@ TEST(BatchMixes, AreThoseThatHaveAnAlpha) {
   EXPECT_EQ(mixup_cutmix(0, 0), nullptr);
   EXPECT_NE(dynamic_cast<const MixUp*>(mixup_cutmix(0.2, 0).get()), nullptr);
   EXPECT_NE(dynamic_cast<const CutMix*>(mixup_cutmix(0, 1).get()), nullptr);
-  EXPECT_NE(dynamic_cast<const RandomChoice*>(mixup_cutmix(0.2, 1).get()), nullptr);
+  EXPECT_NE(dynamic_cast<const MixChoice*>(mixup_cutmix(0.2, 1).get()), nullptr);
   EXPECT_EQ(usage_error([] { mixup_cutmix(-1, 0); }), "MixUp: alpha -1.000000, a number above 0 expected");
   EXPECT_EQ(usage_error([] { CutMix{0}; }), "CutMix: alpha 0.000000, a number above 0 expected");
   usage_error([] { MixUp{std::numeric_limits<double>::infinity()}; });
   usage_error([] { MixUp{std::nan("")}; });
-  EXPECT_EQ(usage_error([] { RandomChoice{{}}; }), "RandomChoice: nothing to choose from");
+  EXPECT_EQ(usage_error([] { MixChoice{{}}; }), "MixChoice: nothing to choose from");
 }
 
 TEST(BatchStream, IsOfItsOwnForEachPartOfTheKey) {
