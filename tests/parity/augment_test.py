@@ -13,6 +13,7 @@ from torchvision.transforms.functional import InterpolationMode
 from pictures import PictureComparison, after, image_probe, load, real_pictures
 
 FILL = [10, 20, 30]
+KINDS = ("nearest", "bilinear", "bicubic")
 STEPS = {
     "augment": lambda image, name, magnitude, how, fill: autoaugment._apply_op(
         image, name, magnitude, InterpolationMode(how), fill),
@@ -49,7 +50,7 @@ class Generated(Comparison):
         cases = []
         for shape in ((32, 32), (45, 67)):
             path = self.file(*shape)
-            for space, how in itertools.product(SPACES, ("nearest", "bilinear")):
+            for space, how in itertools.product(SPACES, KINDS):
                 cases += [{"file": path, "steps": [["augment", name, magnitude, how, FILL]]}
                           for name, magnitude in operations(space, shape)]
         self.compare(cases)
@@ -65,7 +66,7 @@ class Generated(Comparison):
         degrees += self.rng.uniform(-200, 200, 20).tolist()
         self.compare([{"file": path, "steps": [["rotate", angle, how, expand, FILL]]}
                       for path in (self.file(40, 40), self.file(23, 51))
-                      for angle, how, expand in itertools.product(degrees, ("nearest", "bilinear"), (False, True))])
+                      for angle, how, expand in itertools.product(degrees, KINDS, (False, True))])
 
     def test_hues_of_many_colors(self):
         colors = self.rng.integers(0, 256, (400, 500, 3), dtype=np.uint8)

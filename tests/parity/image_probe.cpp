@@ -20,10 +20,14 @@
 //   image_probe betas < {"alpha", "count"}
 // Prints draws of Beta(alpha, alpha).
 //
+//   image_probe perspective < {"from", "to"}: [x, y] of four corners each
+// Prints the coefficients of the perspective that takes the pixels of `to` from those of `from`.
+//
 //   image_probe folder < {"path"}
 // Prints the classes and the [path, label] of the samples of an ImageFolder.
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -38,11 +42,15 @@
 #include "lockstep/data/codecs/decode.h"
 #include "lockstep/data/readers/image_folder.h"
 #include "lockstep/data/transforms/augment.h"
+#include "lockstep/data/transforms/blur.h"
 #include "lockstep/data/transforms/color.h"
 #include "lockstep/data/transforms/crop.h"
+#include "lockstep/data/transforms/elastic.h"
 #include "lockstep/data/transforms/geometry.h"
 #include "lockstep/data/transforms/mixup.h"
+#include "lockstep/data/transforms/multi_crop.h"
 #include "lockstep/data/transforms/normalize.h"
+#include "lockstep/data/transforms/perspective.h"
 #include "lockstep/data/transforms/random_erasing.h"
 
 namespace {
@@ -118,6 +126,38 @@ const std::map<std::string, Step> kSteps = {
        apply(data::CenterCrop({a.at(1), a.at(2)}), p);
      }},
     {"hflip", [](Picture& p, const json&) { p.mirror(); }},
+    {"vflip", [](Picture& p, const json&) { apply(data::RandomVerticalFlip(1), p); }},
+    // angle, [right, down], scale, [shear along x, along y], interpolation, fill
+    {"affine",
+     [](Picture& p, const json& a) {
+       const data::AffineOptions options{.center = {p.size().width * 0.5, p.size().height * 0.5},
+                                         .angle = a.at(1),
+                                         .translate = a.at(2),
+                                         .scale = a.at(3),
+                                         .shear = a.at(4)};
+       p.replace(warp(p.pixels(), p.size(), affine_matrix(options), {interpolation(a.at(5)), a.at(6)}));
+     }},
+    // matrix, interpolation, fill
+    {"perspective",
+     [](Picture& p, const json& a) {
+       const data::PerspectiveMatrix matrix = a.at(1);
+       p.replace(warp_perspective(p.pixels(), matrix, {interpolation(a.at(2)), a.at(3)}));
+     }},
+    // [columns, rows] of the kernel, [sigma across, down]
+    {"blur", [](Picture& p, const json& a) { p.replace(data::gaussian_blur(p.pixels(), a.at(1), a.at(2))); }},
+    // displacements to the right and down, interpolation, fill
+    {"elastic",
+     [](Picture& p, const json& a) {
+       const data::Displacement displacement{{p.size(), 1, a.at(1)}, {p.size(), 1, a.at(2)}};
+       p.replace(elastic_transform(p.pixels(), displacement, {interpolation(a.at(3)), a.at(4)}));
+     }},
+    // which of them, height, width (and vertical_flip)
+    {"five_crop",
+     [](Picture& p, const json& a) { p = data::FiveCrop({a.at(2), a.at(3)}).apply(p).at(a.at(1)); }},
+    {"ten_crop",
+     [](Picture& p, const json& a) {
+       p = data::TenCrop({a.at(2), a.at(3)}, {.vertical_flip = a.at(4)}).apply(p).at(a.at(1));
+     }},
     // degrees, interpolation, expand, fill
     {"rotate",
      [](Picture& p, const json& a) {
@@ -262,6 +302,12 @@ void draw_betas(const json& request) {
   }
 }
 
+// Corners to corners: the eight coefficients.
+void print_perspective(const json& request) {
+  const data::Corners from = request.at("from"), to = request.at("to");
+  std::cout << json(data::perspective_matrix(from, to)) << "\n";
+}
+
 void print_folder(const json& request) {
   const data::ImageFolder set(request.at("path"));
   json samples;
@@ -272,7 +318,8 @@ void print_folder(const json& request) {
 using Command = void (*)(const json& request);
 const std::map<std::string, Command> kCommands = {
     {"crops", draw_crops}, {"erasings", draw_erasings}, {"policies", print_policies},
-    {"mix", mix},          {"betas", draw_betas},       {"folder", print_folder},
+    {"mix", mix},          {"betas", draw_betas},       {"perspective", print_perspective},
+    {"folder", print_folder},
 };
 
 }  // namespace
@@ -283,7 +330,8 @@ int main(int argc, char** argv) {
     if (argc == 1) return run_cases(request), 0;
     const auto command = kCommands.find(argv[1]);
     if (command == kCommands.end()) {
-      throw std::invalid_argument("usage: image_probe [crops|erasings|policies|mix|betas|folder] < request.json");
+      throw std::invalid_argument(
+          "usage: image_probe [crops|erasings|policies|mix|betas|perspective|folder] < request.json");
     }
     command->second(request);
     return 0;

@@ -17,6 +17,9 @@ STEPS = {
     "pad": lambda image, *border: F.pad(image, border[:4], tuple(border[5]), border[4]),
     "center_crop": lambda image, *size: F.center_crop(image, size),
     "hflip": lambda image: F.hflip(image),
+    "vflip": lambda image: F.vflip(image),
+    "five_crop": lambda image, which, *size: F.five_crop(image, size)[which],
+    "ten_crop": lambda image, which, height, width, vertical: F.ten_crop(image, [height, width], vertical)[which],
     "grayscale": lambda image, channels: Grayscale(channels)(image),
     "resize": lambda image, height, width, how: F.resize(image, [height, width], InterpolationMode(how)),
 }
@@ -61,6 +64,17 @@ class Generated(Comparison):
         self.compare([{"file": path, "steps": [steps[i] for i in self.rng.permutation(len(steps))
                                                if steps[i][0] != "crop" or steps[i][1] == first]}
                       for first in (3, 2) for _ in range(20)])
+
+    def test_vertical_flips(self):
+        self.compare([{"file": self.file(*shape), "steps": steps} for shape in ((20, 31), (1, 5), (4, 1))
+                      for steps in ([["vflip"]], [["hflip"], ["vflip"]], [["vflip"], ["center_crop", 3, 3]])])
+
+    def test_five_and_ten_crops(self):
+        shapes, sizes = [(20, 31), (9, 50)], [(8, 8), (7, 6), (9, 31), (1, 1)]
+        self.compare([{"file": self.file(*shape), "steps": [*before, [*step]]}
+                      for shape, size, before in itertools.product(shapes, sizes, ([], [["hflip"]]))
+                      for step in [["five_crop", which, *size] for which in range(5)]
+                      + [["ten_crop", which, *size, flip] for which in range(10) for flip in (False, True)]])
 
     def test_grey(self):
         colors = self.rng.integers(0, 256, (256, 256, 3), dtype=np.uint8)

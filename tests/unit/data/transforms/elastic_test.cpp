@@ -57,7 +57,7 @@ TEST(ElasticTransform, DisplacesSmoothly) {
   EXPECT_LT(largest(chosen.x.values), 0.5f * 40 / 50) << "blurred noise is smaller than 1";
   float step = 0;
   for (std::size_t i = 1; i < 50; ++i) step = std::max(step, std::abs(chosen.x.values[i] - chosen.x.values[i - 1]));
-  EXPECT_LT(step, 0.3f * largest(chosen.x.values));
+  EXPECT_LT(step, 0.5f * largest(chosen.x.values));
   EXPECT_NE(chosen.x.values, chosen.y.values);
 }
 
@@ -79,7 +79,7 @@ TEST(ElasticTransform, RefusesWhatItCannotDo) {
             "ElasticTransform: sigma 1.000000, 0.000000, both 0 or both above 0 expected");
   EXPECT_EQ(usage_error([] { ElasticTransform({.warp = {Interpolation::bicubic}}); }),
             "ElasticTransform: bicubic interpolation, nearest or bilinear expected");
-  usage_error([] { ElasticTransform({.alpha = 1.0 / 0.0}); });
+  usage_error([] { ElasticTransform({.alpha = double(INFINITY)}); });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "lockstep/data/transforms/geometry.h"
@@ -67,7 +68,7 @@ TEST(RandomChoice, RefusesWhatItCannotChooseFrom) {
   const std::vector<AnyTransform> one = {Digit(1)};
   EXPECT_EQ(usage_error([&] { RandomChoice{none}; }), "RandomChoice: nothing to choose from");
   EXPECT_EQ(usage_error([&] { RandomChoice(one, {1, 2}); }), "RandomChoice: 2 weights for 1 transforms");
-  for (const double weight : {0.0, -1.0, 1.0 / 0.0}) {
+  for (const double weight : {0.0, -1.0, double(INFINITY)}) {
     EXPECT_EQ(usage_error([&] { RandomChoice(one, {weight}); }),
               "RandomChoice: weights that are finite, not negative and not all 0 expected");
   }
