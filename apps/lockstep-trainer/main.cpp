@@ -94,7 +94,11 @@ int main(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);  // nobody watching the progress any more is no failure of the run
     const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
     const auto bind_to = options.bind_to == "core" ? comm::BindTo::core : comm::BindTo::none;
-    return run(options, comm::init({.timeout = timeout, .threads = options.threads, .bind_to = bind_to}));
+    // The terminal gives that hint in terms of our flags.
+    return run(options, comm::init({.timeout = timeout,
+                                    .threads = options.threads,
+                                    .bind_to = bind_to,
+                                    .idle_cores_hint = false}));
   } catch (const GroupAborted& aborted) {  // while joining: told by the rank that gave up first
     if (aborted.failure().rank == rank) {
       leave_word(aborted.failure(), aborted);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "lockstep/base/control_group.h"
 
@@ -28,6 +29,10 @@ int affinity_cores_of(const std::vector<int>& processes) {
   return 1;
 }
 
+std::string counted(std::int64_t number, const std::string& noun, const std::string& plural) {
+  return std::to_string(number) + " " + (number == 1 ? noun : plural);
+}
+
 }  // namespace
 
 int affinity_cores() { return affinity_cores_of({0}); }
@@ -41,6 +46,13 @@ int usable_cores(const std::vector<int>& processes) {
 int usable_of(int affinity, std::optional<double> granted) {
   const double limit = granted ? std::ceil(*granted) : affinity;
   return std::max(1, int(std::min(limit, double(affinity))));
+}
+
+std::string idle_cores_text(int processes, int threads, int cores) {
+  const std::int64_t busy = std::int64_t(processes) * threads;
+  if (busy >= cores) return "";
+  return counted(processes, "process", "processes") + " of " + counted(threads, "thread", "threads") + " use " +
+         std::to_string(busy) + " of " + counted(cores, "core", "cores");
 }
 
 }  // namespace lockstep::base

@@ -55,6 +55,11 @@ class Collectives {
 };
 
 /// The collectives of all ranks of a job, and what a rank has of its node.
+///
+/// Derive from it to train over a transport of your own, and give it to init() or to DistributedDataParallel. The
+/// collectives and the topology are enough for the classic path of training, with optimizers of torch::optim. Ours keep
+/// the weights in memory that the ranks of a node share: they need a shared_node(), which a group that wraps one of
+/// ours hands on.
 class Group : public Collectives {
  public:
   const Topology& topology() const { return topology_; }
@@ -71,16 +76,20 @@ class Group : public Collectives {
   /// the group; the memory is freed with the last rank's. Each call takes a file descriptor for a
   /// moment and whole pages, 2 MiB at least: make one tensor and cut it, rather than many. Peers can write into
   /// it, and do so during collectives only. Too little memory is a UsageError on all ranks, after which the
-  /// group can be used. Alone (size 1 without a launcher) it is an ordinary tensor.
-  virtual at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) = 0;
+  /// group can be used. Alone (size 1 without a launcher), and in a group that has no shared memory, it is an ordinary
+  /// tensor, which is also what this function makes unless overridden.
+  virtual at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
 
   /// The shared memory and the seat by which the ranks of this node meet. The data-parallel
-  /// engine keeps its state there.
-  virtual base::Node& node() = 0;
+  /// engine keeps its state there. Null: there is none, and only collectives. Always the same, on all ranks alike.
+  virtual base::Node* shared_node() { return nullptr; }
+  /// The same for those who cannot do without: UsageError when there is none.
+  base::Node& node();
 
   /// Tells the group that this rank cannot go on; everybody's waits throw GroupAborted with
-  /// this cause, unless another failure was first. Returns whether it was the first.
-  bool abort(const std::string& cause, int exit_code = kExitFailure) { return node().member.fail(cause, exit_code); }
+  /// this cause, unless another failure was first. Returns whether it was the first, as far as this rank knows. A
+  /// group without a node overrides it where its transport can tell the peers; else it does nothing there.
+  virtual bool abort(const std::string& cause, int exit_code = kExitFailure);
 
  protected:
   explicit Group(const Topology& topology) : topology_(topology) {}

@@ -28,12 +28,20 @@ std::string what_is_thrown() {
   }
 }
 
+// What is known of this rank's failure, which was the first.
+Failure failure_of(Group& group) {
+  const base::Node* const node = group.shared_node();
+  if (node == nullptr) return {.rank = group.rank(), .cause = what_is_thrown()};
+  return base::read_failure(node->member.page(), node->member.generation());
+}
+
 // Whoever only followed another rank's failure ends without a word: an error is told once.
 void leave_if_follower(Group& group) {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const GroupAborted& aborted) {
-    if (!group.node().member.first_to_fail()) std::_Exit(aborted.failure().exit_code);
+    const base::Node* const node = group.shared_node();
+    if (node != nullptr && !node->member.first_to_fail()) std::_Exit(aborted.failure().exit_code);
   } catch (...) {
   }
 }
@@ -56,10 +64,8 @@ bool say_without_call_stack() {
 [[noreturn]] void on_terminate() {
   try {
     if (const std::shared_ptr<Group> group = the_group.lock()) leave_if_follower(*group);
-    if (const std::shared_ptr<Group> group = the_group.lock(); group && group->abort(what_is_thrown())) {
-      const base::Member& member = group->node().member;
-      rendezvous::write_error_file(base::read_failure(member.page(), member.generation()));
-    }
+    if (const std::shared_ptr<Group> group = the_group.lock(); group && group->abort(what_is_thrown()))
+      rendezvous::write_error_file(failure_of(*group));
   } catch (...) {  // nothing may come between the exception and its message
   }
   if (handler_before != nullptr && !say_without_call_stack()) handler_before();

@@ -1,33 +1,87 @@
 #include "lockstep/comm/world.h"
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "lockstep/base/core_binding.h"
+#include "lockstep/base/cores.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/memory/caching_allocator.h"
+#include "lockstep/rendezvous/run_id.h"
 #include "lockstep/rendezvous/segment_exchange.h"
 
 namespace lockstep::comm {
+namespace {
+
+rendezvous::Place place_in(const Topology& topology) {
+  const auto within = [](int rank, int ranks) { return 0 <= rank && rank < ranks; };
+  if (!within(topology.rank, topology.world) || !within(topology.local_rank, topology.local_world))
+    throw UsageError("init: the group says that this is rank " + std::to_string(topology.rank) + " of " +
+                     std::to_string(topology.world) + ", on its node " + std::to_string(topology.local_rank) + " of " +
+                     std::to_string(topology.local_world) + "; ranks count from 0");
+  return {.rank = topology.rank,
+          .world_size = topology.world,
+          .local_rank = topology.local_rank,
+          .local_world_size = topology.local_world};
+}
+
+std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& options) {
+  if (options.group) return options.group;
+  if (place.world_size == 1 && place.segment_path.empty()) return std::make_shared<SingleGroup>();
+  return std::make_shared<ShmGroup>(rendezvous::share_segment(place, options.timeout), place.local_rank,
+                                    options.timeout);
+}
+
+// A launcher may have bound each rank to cores of its own: what all have together counts.
+int cores_of_node(Group& group) {
+  base::Node* const node = group.shared_node();
+  if (node == nullptr) return base::usable_cores();
+  std::vector<int> processes;
+  for (int rank = 0; rank < group.topology().local_world; ++rank) {
+    const int pid = node->member.page().ranks[rank].pid.load(std::memory_order_relaxed);
+    processes.push_back(pid == getpid() ? 0 : pid);
+  }
+  return base::usable_cores(processes);
+}
+
+void say_idle_cores(Group& group) {
+  const Topology& place = group.topology();
+  if (place.local_rank != 0) return;
+  const std::string hint = idle_cores_hint(place.local_world, at::get_num_threads(), cores_of_node(group));
+  if (!hint.empty()) base::Outlet::console(STDERR_FILENO).offer(hint + "\n");
+}
+
+}  // namespace
+
+std::string World::run_id() const { return rendezvous::run_id(place_); }
+
+std::string idle_cores_hint(int ranks, int threads, int cores) {
+  const std::string idle = base::idle_cores_text(ranks, threads, cores);
+  if (idle.empty()) return "";
+  const int more = cores / ranks;
+  return "lockstep: hint: " + idle + "; more processes" +
+         (more > threads ? " or init({.threads = " + std::to_string(more) + "})" : "") + " would use the rest";
+}
 
 World init(InitOptions options) {
-  rendezvous::Place place = rendezvous::place_from_environment();
+  rendezvous::Place place =
+      options.group ? place_in(options.group->topology()) : rendezvous::place_from_environment();
   if (options.bind_to == BindTo::core)
     base::bind_to_own_cores(place.local_rank, place.local_world_size, std::max(options.threads, 1));
   if (options.threads > 0) at::set_num_threads(options.threads);
-  std::shared_ptr<Group> group;
-  if (place.world_size == 1 && place.segment_path.empty()) {
-    group = std::make_shared<SingleGroup>();
-  } else {
-    group = std::make_shared<ShmGroup>(rendezvous::share_segment(place, options.timeout), place.local_rank,
-                                       options.timeout);
-  }
+  const std::shared_ptr<Group> group = join(place, options);
   memory::set_local_ranks(group->topology().local_world);
   speak_before_terminating(group);
-  return {std::move(place), std::move(group)};
+  // Who is bound has the cores that it asked for, and its affinity tells of no others.
+  if (options.idle_cores_hint && options.bind_to == BindTo::none) say_idle_cores(*group);
+  return {std::move(place), group};
 }
 
 }  // namespace lockstep::comm

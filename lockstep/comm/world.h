@@ -3,9 +3,12 @@
 // How a program becomes a rank of a job.
 //
 //   auto world = lockstep::init();   // under lockstep run, torchrun, mpirun, srun, or alone
+//   world.all_reduce(tensor);
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/rendezvous/environment.h"
@@ -24,6 +27,12 @@ struct InitOptions {
   /// the order of local ranks; UsageError when these do not suffice (base/core_binding.h). The caller's other threads
   /// share them, unless they were started before or call base::leave_own_cores(), as the loader's do.
   BindTo bind_to = BindTo::none;
+  /// A group of one's own (comm/group.h), which all ranks have joined already. Its topology says who this rank is; the
+  /// environment is not read, and `timeout` is the group's own affair. Null: the group of the job that the environment
+  /// describes.
+  std::shared_ptr<Group> group = nullptr;
+  /// Whether local rank 0 says in a line on standard error that the ranks of its node leave cores idle.
+  bool idle_cores_hint = true;
 };
 
 class World {
@@ -34,18 +43,36 @@ class World {
   int size() const { return place_.world_size; }
   int local_rank() const { return place_.local_rank; }
   const rendezvous::Place& place() const { return place_; }
+  /// Names the run, the same in all its attempts and in no other (rendezvous/run_id.h).
+  std::string run_id() const;
   /// All ranks of the job. Shared: it lives as long as anybody uses it.
   const std::shared_ptr<Group>& group() const { return group_; }
+
+  /// The collectives of group(); comm/group.h says what each does.
+  void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) const { group_->all_reduce(tensor, op); }
+  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::sum) const {
+    group_->reduce_scatter(output, input, op);
+  }
+  void broadcast(const at::Tensor& tensor, int root = 0) const { group_->broadcast(tensor, root); }
+  [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) const { return group_->all_gather(tensor); }
+  void barrier() const { group_->barrier(); }
+  [[nodiscard]] at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) const {
+    return group_->shared_empty(sizes, dtype);
+  }
 
  private:
   rendezvous::Place place_;
   std::shared_ptr<Group> group_;
 };
 
-/// Joins the job that the environment describes (see rendezvous/environment.h); returns when
-/// all ranks have. UsageError when the environment is incomplete; GroupAborted when a rank
-/// fails or does not come in time.
-World init(InitOptions options = {});
+/// Joins the job that the environment describes (see rendezvous/environment.h), or takes the group of the options;
+/// returns when all ranks have. UsageError when the environment is incomplete, or the topology of the options' group
+/// makes no sense; GroupAborted when a rank fails or does not come in time.
+[[nodiscard]] World init(InitOptions options = {});
+
+/// What init() says when `ranks` of a node with `threads` computing threads each leave some of the `cores` that they
+/// may use idle: one line, or nothing when they do not. Pure.
+std::string idle_cores_hint(int ranks, int threads, int cores);
 
 }  // namespace lockstep::comm
 
@@ -53,5 +80,6 @@ namespace lockstep {
 using comm::BindTo;
 using comm::init;
 using comm::InitOptions;
+using comm::ReduceOp;
 using comm::World;
 }  // namespace lockstep

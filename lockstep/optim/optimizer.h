@@ -119,7 +119,7 @@ class Optimizer {
 template <class Options>
 class FusedOptimizer final : public Optimizer {
  public:
-  /// Attaches to the engine (collective). UsageError for options out of range.
+  /// Attaches to the engine (collective). UsageError for options out of range, and for a group without a node.
   explicit FusedOptimizer(Target& target, Options options = {}) : target_(target), options_(options) {
     check(options_);
     target_.attach({.arrays = state_arrays(options_)});

@@ -1,22 +1,13 @@
 #include "lockstep/train/hints.h"
 
-#include <cstdint>
+#include "lockstep/base/cores.h"
 
 namespace lockstep::train {
-namespace {
-
-std::string count(std::int64_t number, const std::string& noun, const std::string& plural) {
-  return std::to_string(number) + " " + (number == 1 ? noun : plural);
-}
-
-}  // namespace
 
 std::string idle_cores_hint(int processes, int threads, int cores) {
-  const std::int64_t busy = std::int64_t(processes) * threads;
-  if (busy >= cores) return "";
-  return "lockstep: hint: " + count(processes, "process", "processes") + " of " + count(threads, "thread", "threads") +
-         " use " + std::to_string(busy) + " of " + count(cores, "core", "cores") +
-         "; more processes (-n) or --threads would use the rest";
+  const std::string idle = base::idle_cores_text(processes, threads, cores);
+  if (idle.empty()) return "";
+  return "lockstep: hint: " + idle + "; more processes (-n) or --threads would use the rest";
 }
 
 std::string channels_last_hint(bool convolutions, bool channels_last) {

@@ -30,7 +30,7 @@ class ShmGroup final : public Group {
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
   at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
-  base::Node& node() override { return node_; }
+  base::Node* shared_node() override { return &node_; }
 
   /// For measurements: the default is for all machines. Collective, in that all ranks call it between the same two
   /// collectives.

@@ -17,7 +17,7 @@ class SingleGroup final : public Group {
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
   at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
-  base::Node& node() override { return node_; }
+  base::Node* shared_node() override { return &node_; }
 
  private:
   base::Node node_;

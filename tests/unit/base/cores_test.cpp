@@ -29,5 +29,16 @@ TEST(Cores, AreCutByTheControlGroupsTime) {
   EXPECT_EQ(usable_of(8, 0.0), 1);
 }
 
+TEST(IdleCores, NothingWhenAllAreBusy) {
+  EXPECT_EQ(idle_cores_text(2, 1, 2), "");
+  EXPECT_EQ(idle_cores_text(1, 2, 2), "");
+  EXPECT_EQ(idle_cores_text(128, 1024, 1), "");
+}
+
+TEST(IdleCores, AreCounted) {
+  EXPECT_EQ(idle_cores_text(1, 1, 2), "1 process of 1 thread use 1 of 2 cores");
+  EXPECT_EQ(idle_cores_text(4, 2, 64), "4 processes of 2 threads use 8 of 64 cores");
+}
+
 }  // namespace
 }  // namespace lockstep::base
