@@ -4,6 +4,8 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/evaluation/evaluate.h"
+#include "lockstep/evaluation/predict.h"
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/distributed_data_parallel.h"

@@ -1,8 +1,7 @@
 #pragma once
 
-// Evaluation in which every sample counts once, and whose numbers do not depend on the world:
-// the set is cut into fixed chunks, ranks take chunks in turn, and the chunks' sums are added
-// in chunk order on every rank.
+// How good a classifier of images is (evaluation/evaluate.h): every sample counts once, and the numbers do not depend on
+// the world.
 
 #include <functional>
 #include <memory>

@@ -1,0 +1,39 @@
+#pragma once
+
+// What a model says of every sample of a set.
+//
+//   const at::Tensor logits =
+//       lockstep::predict(ddp, test, [&](const lockstep::data::Batch& batch) { return ddp(batch.data); });
+//   if (world.rank() == 0) lockstep::checkpoint::write_safetensors("logits.safetensors", {{"logits", logits}});
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/evaluation/pass.h"
+#include "lockstep/parallel/engine.h"
+
+namespace lockstep::evaluation {
+
+/// What the model says of a batch: a row for each sample, [B, ...] in CPU memory. Rows have the same shape and dtype
+/// for every batch.
+using RowsOf = std::function<at::Tensor(const data::Batch& batch)>;
+
+/// Collective. The rows of all samples in their order, [N, ...], on every rank: all of them must fit into its memory.
+/// The bits do not depend on the number of ranks. `rows_of` is called as `sums_of` by evaluate(). UsageError on all
+/// ranks, naming the samples, when a batch gave no rows, or others than the first one; and as for_each_batch().
+[[nodiscard]] at::Tensor predict(torch::nn::Module& model, comm::Group& group,
+                                 const std::shared_ptr<const data::Batches>& set, const RowsOf& rows_of,
+                                 const PassOptions& options = {});
+
+/// The same for a wrapped model, which `rows_of` calls through the wrapper.
+[[nodiscard]] at::Tensor predict(parallel::Engine& ddp, const std::shared_ptr<const data::Batches>& set,
+                                 const RowsOf& rows_of, const PassOptions& options = {});
+
+}  // namespace lockstep::evaluation
+
+namespace lockstep {
+using evaluation::predict;
+}  // namespace lockstep
