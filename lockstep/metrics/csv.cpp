@@ -5,17 +5,18 @@ namespace {
 
 std::string whole(const Event& event, const char* name) { return std::to_string(event.integer(name)); }
 std::string real(const Event& event, const char* name) { return shortest(event.number(name)); }
+std::string real_if_there(const Event& event, const char* name) { return event.find(name) ? real(event, name) : ""; }
 
 }  // namespace
 
 std::string csv_row(const Event& event) {
   if (event.kind != Kind::train && event.kind != Kind::eval) return "";
   const std::string start = std::string(to_string(event.kind)) + "," + shortest(event.time) + "," +
-                            whole(event, "step") + "," + whole(event, "epoch") + "," + real(event, "loss") + ",";
-  const bool measured = event.find("samples_per_second") != nullptr;
+                            whole(event, "step") + "," + whole(event, "epoch") + ",";
   if (event.kind == Kind::train)
-    return start + real(event, "lr") + "," + (measured ? real(event, "samples_per_second") : "") + ",,";
-  return start + ",," + real(event, "top1") + "," + whole(event, "samples");
+    return start + real(event, "loss") + "," + real(event, "lr") + "," + real_if_there(event, "samples_per_second") +
+           ",,";
+  return start + real_if_there(event, "loss") + ",,," + real_if_there(event, "top1") + "," + whole(event, "samples");
 }
 
 Csv::Csv(std::string path) : file_(std::move(path)) {

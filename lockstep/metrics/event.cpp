@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 
 #include "lockstep/base/error.h"
 
@@ -58,6 +59,10 @@ std::int64_t Event::integer(const std::string& name) const {
 const std::string& Event::text(const std::string& name) const {
   if (const auto* text = std::get_if<std::string>(&need(*this, name))) return *text;
   refuse(*this, name, "is no text");
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::string shortest(double value) {

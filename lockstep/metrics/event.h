@@ -35,6 +35,9 @@ struct Event {
   const std::string& text(const std::string& name) const;
 };
 
+/// Seconds since 1970, UTC.
+double seconds_now();
+
 /// The shortest decimal that reads back as exactly `value`; "nan", "inf", "-inf".
 std::string shortest(double value);
 

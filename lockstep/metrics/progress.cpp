@@ -39,10 +39,21 @@ std::string train_text(const Event& event, const RunLength& run) {
          speed_text(event, run);
 }
 
+// What the evaluation of a classifier found has words of its own; other numbers have their names.
+std::string found_text(const Event& event) {
+  const std::string samples = std::to_string(event.integer("samples"));
+  if (event.find("top1") != nullptr)
+    return "loss " + format("%.4f", event.number("loss")) + ", accuracy " +
+           format("%.2f", 100 * event.number("top1")) + " % of " + samples;
+  std::string text;
+  for (const auto& [name, value] : event.fields)
+    if (const double* const number = std::get_if<double>(&value))
+      text += (text.empty() ? "" : ", ") + name + " " + format("%.4g", *number);
+  return text + " over " + samples + " samples";
+}
+
 std::string eval_text(const Event& event, const RunLength& run) {
-  return "epoch " + of(event.integer("epoch"), run.epochs) + "  evaluation: loss " +
-         format("%.4f", event.number("loss")) + ", accuracy " + format("%.2f", 100 * event.number("top1")) + " % of " +
-         std::to_string(event.integer("samples"));
+  return "epoch " + of(event.integer("epoch"), run.epochs) + "  evaluation: " + found_text(event);
 }
 
 // Seconds and rate are those of the last start's steps, which need not be all.

@@ -1,9 +1,11 @@
 #include "lockstep/metrics/tensorboard.h"
 
-#include <bit>
-#include <cstdint>
+#include <filesystem>
+#include <variant>
 
+#include "lockstep/base/error.h"
 #include "lockstep/metrics/crc32c.h"
+#include "lockstep/metrics/protobuf.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -14,41 +16,47 @@ constexpr std::string_view kNameEnd = ".lockstep";
 // Field numbers of event.proto and summary.proto.
 enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5 };
 enum SummaryField { kValue = 1 };
-enum ValueField { kTag = 1, kSimpleValue = 2 };
-// Wire types of protobuf.
-enum Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-template <class Unsigned>
-void put_little_endian(std::string& out, Unsigned value) {
-  for (std::size_t i = 0; i < sizeof(value); ++i) out.push_back(static_cast<char>(value >> (8 * i) & 0xff));
-}
-
-void put_varint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-
-void put_key(std::string& out, int field, Wire wire) { put_varint(out, static_cast<std::uint64_t>(field) << 3 | wire); }
-
-void put_bytes(std::string& out, int field, std::string_view bytes) {
-  put_key(out, field, kBytes);
-  put_varint(out, bytes.size());
-  out += bytes;
-}
 
 std::string event_start(double time) {
   std::string message;
-  put_key(message, kWallTime, kFixed64);
-  put_little_endian(message, std::bit_cast<std::uint64_t>(time));
+  protobuf::put_double(message, kWallTime, time);
+  return message;
+}
+
+// The values of a summary at a step.
+std::string event_message(double time, std::int64_t step, std::string_view summary) {
+  std::string message = event_start(time);
+  protobuf::put_integer(message, kStep, step);
+  protobuf::put_bytes(message, kSummary, summary);
   return message;
 }
 
 void put_scalar(std::string& summary, const Event& event, const std::string& field) {
-  std::string value;
-  put_bytes(value, kTag, std::string(to_string(event.kind)) + "/" + field);
-  put_key(value, kSimpleValue, kFixed32);
-  put_little_endian(value, std::bit_cast<std::uint32_t>(static_cast<float>(event.number(field))));
-  put_bytes(summary, kValue, value);
+  protobuf::put_bytes(summary, kValue,
+                      scalar_value(std::string(to_string(event.kind)) + "/" + field, event.number(field)));
+}
+
+std::string train_summary(const Event& event) {
+  std::string summary;
+  for (const char* field : {"loss", "lr"}) put_scalar(summary, event, field);
+  if (event.find("samples_per_second") != nullptr) put_scalar(summary, event, "samples_per_second");
+  return summary;
+}
+
+// Whatever was measured; step, epoch and samples are integers.
+std::string eval_summary(const Event& event) {
+  std::string summary;
+  for (const auto& [name, value] : event.fields)
+    if (std::holds_alternative<double>(value)) put_scalar(summary, event, name);
+  if (summary.empty()) throw Error("[metrics] event 'eval' has no number to show");
+  return summary;
+}
+
+const std::string& made(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw Error(directory + ": " + error.message());
+  return directory;
 }
 
 }  // namespace
@@ -63,34 +71,23 @@ bool is_tensorboard_file_name(std::string_view name) {
 
 std::string tfrecord(std::string_view message) {
   std::string frame;
-  put_little_endian(frame, static_cast<std::uint64_t>(message.size()));
-  put_little_endian(frame, masked_crc32c(frame));
+  protobuf::put_little_endian(frame, static_cast<std::uint64_t>(message.size()));
+  protobuf::put_little_endian(frame, masked_crc32c(frame));
   frame += message;
-  put_little_endian(frame, masked_crc32c(message));
+  protobuf::put_little_endian(frame, masked_crc32c(message));
   return frame;
 }
 
 std::string tensorboard_version_message(double time) {
   std::string message = event_start(time);
-  put_bytes(message, kFileVersion, "brain.Event:2");
+  protobuf::put_bytes(message, kFileVersion, "brain.Event:2");
   return message;
 }
 
 std::string tensorboard_message(const Event& event) {
-  std::string summary;
-  if (event.kind == Kind::train) {
-    for (const char* field : {"loss", "lr"}) put_scalar(summary, event, field);
-    if (event.find("samples_per_second") != nullptr) put_scalar(summary, event, "samples_per_second");
-  } else if (event.kind == Kind::eval) {
-    for (const char* field : {"loss", "top1"}) put_scalar(summary, event, field);
-  } else {
-    return "";
-  }
-  std::string message = event_start(event.time);
-  put_key(message, kStep, kVarint);
-  put_varint(message, static_cast<std::uint64_t>(event.integer("step")));
-  put_bytes(message, kSummary, summary);
-  return message;
+  if (event.kind != Kind::train && event.kind != Kind::eval) return "";
+  const std::int64_t step = event.integer("step");
+  return event_message(event.time, step, event.kind == Kind::train ? train_summary(event) : eval_summary(event));
 }
 
 TensorBoard::TensorBoard(const std::string& directory, double time)
@@ -98,9 +95,33 @@ TensorBoard::TensorBoard(const std::string& directory, double time)
   if (file_.is_new()) file_.append(tfrecord(tensorboard_version_message(time)));
 }
 
+TensorBoard::TensorBoard(const std::string& directory) : TensorBoard(made(directory), seconds_now()) {}
+
 void TensorBoard::write(const Event& event) {
   const std::string message = tensorboard_message(event);
   if (!message.empty()) file_.append(tfrecord(message));
+}
+
+void TensorBoard::add_scalar(std::string_view tag, double value, std::int64_t step) {
+  add(scalar_value(tag, value), step);
+}
+
+void TensorBoard::add_image(std::string_view tag, const Pixels& pixels, std::int64_t step) {
+  add(image_value(tag, pixels), step);
+}
+
+void TensorBoard::add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step) {
+  add(histogram_value(tag, histogram_of(values)), step);
+}
+
+void TensorBoard::add_text(std::string_view tag, std::string_view text, std::int64_t step) {
+  add(text_value(tag, text), step);
+}
+
+void TensorBoard::add(const std::string& value, std::int64_t step) {
+  std::string summary;
+  protobuf::put_bytes(summary, kValue, value);
+  file_.append(tfrecord(event_message(seconds_now(), step, summary)));
 }
 
 }  // namespace lockstep::metrics

@@ -2,7 +2,6 @@
 
 #include <torch/version.h>
 
-#include <chrono>
 #include <utility>
 
 namespace lockstep::train {
@@ -70,12 +69,8 @@ metrics::Event done_event(const RunEnd& end) {
 }
 
 void EventObserver::tell(metrics::Event event) {
-  event.time = seconds_now();
+  event.time = metrics::seconds_now();
   write(event);
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace lockstep::train

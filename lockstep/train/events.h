@@ -35,7 +35,4 @@ class EventObserver : public Observer {
   const Options& options_;
 };
 
-/// Seconds since 1970, UTC.
-double seconds_now();
-
 }  // namespace lockstep::train

@@ -2,8 +2,7 @@
 
 // The files of a run (docs/design/metrics.md).
 
-#include "lockstep/metrics/run_directory.h"
-#include "lockstep/metrics/sink.h"
+#include "lockstep/metrics/run_files.h"
 #include "lockstep/rendezvous/environment.h"
 #include "lockstep/train/events.h"
 
@@ -16,10 +15,9 @@ class RunFiles final : public EventObserver {
   RunFiles(const Options& options, const rendezvous::Place& place);
 
  private:
-  void write(const metrics::Event& event) override { sinks_.write(event); }
+  void write(const metrics::Event& event) override { files_.write(event); }
 
-  metrics::RunDirectory directory_;  // its lock
-  metrics::MultiSink sinks_;
+  metrics::RunFiles files_;
 };
 
 }  // namespace lockstep::train

@@ -96,6 +96,10 @@ TEST(Csv, WhatWasNotMeasuredStaysEmpty) {
   EXPECT_EQ(csv_row(without(train_event(), "samples_per_second")), "train,1000.25,300,2,0.1,1e-04,,,");
 }
 
+TEST(Csv, AnEvaluationOfAnotherTaskLeavesTheColumnsOfAClassifierEmpty) {
+  EXPECT_EQ(csv_row(without(without(eval_event(), "top1"), "loss")), "eval,1001.5,600,2,,,,,10000");
+}
+
 TEST(Csv, AnEventWithoutItsFieldsIsRefused) {
   EXPECT_THROW(csv_row({.kind = Kind::train, .time = 1, .fields = {{"step", std::int64_t(1)}}}), Error);
 }

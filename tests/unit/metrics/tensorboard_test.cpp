@@ -1,8 +1,12 @@
 #include "lockstep/metrics/tensorboard.h"
 
 #include <gtest/gtest.h>
+#include <png.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <limits>
 #include <map>
 #include <stdexcept>
 
@@ -139,6 +143,141 @@ TEST(TensorBoard, AnIndependentReaderFindsVersionStepsAndScalars) {
                                 {"train/loss", 0.1f}, {"train/lr", 1e-4f}, {"train/samples_per_second", 12345.678f}}));
   EXPECT_EQ(scalars(parse_message(messages[2])),
             (std::map<std::string, float>{{"eval/loss", 1.0f / 3}, {"eval/top1", 0.9875f}}));
+}
+
+// What the messages after the version hold, each the only value of a summary.
+std::vector<std::multimap<int, std::string>> values_in(const std::string& folder) {
+  std::vector<std::multimap<int, std::string>> values;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    for (const std::string& message : read_frames(read_all(entry.path().string()))) {
+      const auto event = parse_message(message);
+      if (event.contains(5)) values.push_back(parse_message(only(parse_message(only(event, 5)), 1)));
+    }
+  return values;
+}
+
+std::uint64_t number_of(const std::multimap<int, std::string>& fields, int number) {
+  std::string raw = only(fields, number);
+  return take<std::uint64_t>(raw);
+}
+
+double double_of(const std::multimap<int, std::string>& fields, int number) {
+  std::string raw = only(fields, number);
+  return take<double>(raw);
+}
+
+std::vector<double> doubles_of(const std::multimap<int, std::string>& fields, int number) {
+  std::vector<double> found;
+  for (std::string raw = only(fields, number); !raw.empty();) found.push_back(take<double>(raw));
+  return found;
+}
+
+TEST(TensorBoard, ShowsWhatAProgramAdds) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("runs/today");
+  {
+    TensorBoard board(path);
+    board.add_scalar("loss/all", 0.25, 7);
+    board.add_text("notes", "**bold**", 8);
+  }
+  const auto values = values_in(path);
+  ASSERT_EQ(values.size(), 2u);
+  EXPECT_EQ(only(values[0], 1), "loss/all");
+  std::string raw = only(values[0], 2);
+  EXPECT_EQ(take<float>(raw), 0.25f);
+  EXPECT_EQ(only(values[1], 1), "notes/text_summary");
+  const auto tensor = parse_message(only(values[1], 8));
+  EXPECT_EQ(number_of(tensor, 1), 7u) << "DT_STRING";
+  EXPECT_EQ(number_of(parse_message(only(parse_message(only(tensor, 2)), 2)), 1), 1u) << "one text";
+  EXPECT_EQ(only(tensor, 8), "**bold**");
+  EXPECT_EQ(only(parse_message(only(parse_message(only(values[1], 9)), 1)), 1), "text");
+}
+
+TEST(TensorBoard, TimeAndStepOfWhatAProgramAdds) {
+  TemporaryFolder folder;
+  const double before = seconds_now();
+  TensorBoard(folder.path()).add_scalar("x", 1, 41);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    const auto event = parse_message(read_frames(read_all(entry.path().string())).at(1));
+    EXPECT_EQ(number_of(event, 2), 41u);
+    EXPECT_GE(double_of(event, 1), before);
+    EXPECT_LE(double_of(event, 1), seconds_now());
+  }
+}
+
+TEST(TensorBoard, PicturesAreWholePngFiles) {
+  for (const int channels : {1, 3, 4}) {
+    Pixels pixels{.height = 5, .width = 7, .channels = channels, .values = {}};
+    for (int i = 0; i < 5 * 7 * channels; ++i) pixels.values.push_back(std::uint8_t(i * 37));
+    TemporaryFolder folder;
+    TensorBoard(folder.path()).add_image("digits", pixels, 1);
+    const auto image = parse_message(only(values_in(folder.path()).at(0), 4));
+    EXPECT_EQ(number_of(image, 1), 5u);
+    EXPECT_EQ(number_of(image, 2), 7u);
+    EXPECT_EQ(number_of(image, 3), std::uint64_t(channels));
+    const std::string file = only(image, 4);
+    png_image png{};
+    png.version = PNG_IMAGE_VERSION;
+    ASSERT_NE(png_image_begin_read_from_memory(&png, file.data(), file.size()), 0) << png.message;
+    EXPECT_EQ(png.format, unsigned(channels == 1 ? PNG_FORMAT_GRAY : channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_RGBA));
+    std::vector<std::uint8_t> read(PNG_IMAGE_SIZE(png));
+    ASSERT_NE(png_image_finish_read(&png, nullptr, read.data(), 0, nullptr), 0) << png.message;
+    EXPECT_EQ(read, pixels.values);
+  }
+}
+
+TEST(TensorBoard, PicturesThatAreNoneAreRefused) {
+  EXPECT_THROW(image_value("x", {.height = 2, .width = 2, .channels = 3, .values = std::vector<std::uint8_t>(11)}),
+               UsageError);
+  EXPECT_THROW(image_value("x", {.height = 2, .width = 2, .channels = 2, .values = std::vector<std::uint8_t>(8)}),
+               UsageError);
+  EXPECT_THROW(image_value("x", {.height = 0, .width = 2, .channels = 1, .values = {}}), UsageError);
+}
+
+// The edges are 1.1^k times 1e-12; make_histogram() of PyTorch's SummaryWriter has an empty bucket on the left, too.
+TEST(TensorBoard, HistogramsHaveTheBucketsOfPyTorch) {
+  TemporaryFolder folder;
+  const std::vector<double> values = {0.5, -0.5, 0, 0.5, 2};
+  TensorBoard(folder.path()).add_histogram("fc1.weight", values, 1);
+  const auto histo = parse_message(only(values_in(folder.path()).at(0), 5));
+  EXPECT_EQ(double_of(histo, 1), -0.5);
+  EXPECT_EQ(double_of(histo, 2), 2);
+  EXPECT_EQ(double_of(histo, 3), 5);
+  EXPECT_EQ(double_of(histo, 4), 2.5);
+  EXPECT_EQ(double_of(histo, 5), 4.75);
+  const std::vector<double> limits = doubles_of(histo, 6), buckets = doubles_of(histo, 7);
+  ASSERT_EQ(limits.size(), buckets.size());
+  EXPECT_EQ(buckets.front(), 0);
+  EXPECT_EQ(buckets.at(1), 1) << "-0.5 is in the first that has any";
+  EXPECT_LE(limits.front(), -0.5);
+  EXPECT_GT(limits.back(), 2);
+  EXPECT_LT(limits.at(limits.size() - 2), 2 * (1 + 1e-9));
+  double counted = 0;
+  for (std::size_t i = 1; i < limits.size(); ++i) {
+    EXPECT_LT(limits[i - 1], limits[i]);
+    const auto inside = [&](double value) { return limits[i - 1] <= value && value < limits[i]; };
+    EXPECT_EQ(buckets[i], double(std::count_if(values.begin(), values.end(), inside))) << i;
+    counted += buckets[i];
+    if (limits[i - 1] > 1e-9) {
+      EXPECT_NEAR(limits[i] / limits[i - 1], 1.1, 1e-12);
+    }
+  }
+  EXPECT_EQ(counted, 5);
+}
+
+TEST(TensorBoard, HistogramsOfNothingAreRefused) {
+  EXPECT_THROW(histogram_of({}), UsageError);
+  const std::vector<double> odd = {1, std::numeric_limits<double>::quiet_NaN()};
+  EXPECT_THROW(histogram_of(odd), UsageError);
+  const std::vector<double> huge = {-1e300, 1e300};
+  EXPECT_EQ(histogram_of(huge).count, 2) << "they are in the outermost buckets";
+}
+
+// Of any task: mean errors, shares, whatever an evaluation is told to have found.
+TEST(TensorBoard, EveryNumberOfAnEvaluationIsAScalar) {
+  const Event event{
+      .kind = Kind::eval, .time = 1, .fields = {{"step", std::int64_t(4)}, {"rmse", 0.5}, {"samples", std::int64_t(9)}}};
+  EXPECT_EQ(scalars(parse_message(tensorboard_message(event))), (std::map<std::string, float>{{"eval/rmse", 0.5f}}));
 }
 
 TEST(TensorBoard, AMissingFieldIsAnError) {

@@ -90,7 +90,7 @@ class Listener final : public EventObserver {
 TEST(EventObserver, HearsAllWithTheirTime) {
   const Options options;
   Listener listener(options);
-  const double before = seconds_now();
+  const double before = metrics::seconds_now();
   listener.started({});
   listener.trained({.step = 1});
   listener.evaluated({.step = 1});

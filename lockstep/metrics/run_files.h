@@ -1,0 +1,33 @@
+#pragma once
+
+// The files of a run (docs/design/metrics.md): config.json, metrics.jsonl, metrics.csv and a TensorBoard event file.
+
+#include <string>
+#include <string_view>
+
+#include "lockstep/metrics/run_directory.h"
+#include "lockstep/metrics/sink.h"
+#include "lockstep/metrics/tensorboard.h"
+
+namespace lockstep::metrics {
+
+/// Writes config.json at once and every event into the other files. The folder is this process's while the object lives;
+/// the files of an earlier attempt of the same run are continued.
+class RunFiles final : public Sink {
+ public:
+  /// Errors: see RunDirectory::create().
+  RunFiles(const std::string& folder, std::string_view config_json, const RunClaim& claim);
+  RunFiles(const RunFiles&) = delete;
+
+  void write(const Event& event) override { sinks_.write(event); }
+
+  /// The event file, for what is no event. Valid as long as the object.
+  TensorBoard& tensorboard() { return *tensorboard_; }
+
+ private:
+  RunDirectory directory_;  // its lock
+  MultiSink sinks_;
+  TensorBoard* tensorboard_ = nullptr;  // one of the sinks
+};
+
+}  // namespace lockstep::metrics

@@ -1,0 +1,174 @@
+#include "lockstep/metrics/summary.h"
+
+#include <png.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "lockstep/metrics/protobuf.h"
+
+namespace lockstep::metrics {
+namespace {
+
+using protobuf::put_bytes;
+using protobuf::put_double;
+using protobuf::put_float;
+using protobuf::put_integer;
+using protobuf::put_packed;
+
+// Field numbers of summary.proto, tensor.proto and tensor_shape.proto.
+enum ValueField { kTag = 1, kSimpleValue = 2, kImage = 4, kHisto = 5, kTensor = 8, kMetadata = 9 };
+enum ImageField { kHeight = 1, kWidth = 2, kColorspace = 3, kEncodedImage = 4 };
+enum HistogramField { kMin = 1, kMax = 2, kNum = 3, kSum = 4, kSumSquares = 5, kBucketLimit = 6, kBucket = 7 };
+enum TensorField { kDtype = 1, kShape = 2, kStringValue = 8 };
+enum ShapeField { kDim = 2 };
+enum DimField { kSize = 1 };
+enum MetadataField { kPluginData = 1 };
+enum PluginField { kPluginName = 1 };
+constexpr int kDtString = 7;
+
+std::string tagged(std::string_view tag) {
+  std::string value;
+  put_bytes(value, kTag, tag);
+  return value;
+}
+
+// 1e-12, 1.1e-12, … as PyTorch and TensorFlow count them: by repeated multiplication.
+std::vector<double> positive_edges() {
+  std::vector<double> edges;
+  for (double edge = 1e-12; edge < 1e20; edge *= 1.1) edges.push_back(edge);
+  return edges;
+}
+
+const std::vector<double>& all_edges() {
+  static const std::vector<double> edges = [] {
+    const std::vector<double> positive = positive_edges();
+    std::vector<double> all;
+    for (auto edge = positive.rbegin(); edge != positive.rend(); ++edge) all.push_back(-*edge);
+    all.push_back(0);
+    all.insert(all.end(), positive.begin(), positive.end());
+    return all;
+  }();
+  return edges;
+}
+
+// The bucket from edges[i] to edges[i + 1] has number i; its lower edge belongs to it, as numpy.histogram has it. What
+// lies outside all edges goes to the outermost.
+std::size_t bucket_of(double value) {
+  const std::vector<double>& edges = all_edges();
+  const auto above = std::upper_bound(edges.begin(), edges.end(), value);
+  const std::ptrdiff_t bucket = above - edges.begin() - 1;
+  return static_cast<std::size_t>(std::clamp<std::ptrdiff_t>(bucket, 0, std::ssize(edges) - 2));
+}
+
+void check(const Pixels& pixels) {
+  const bool known = pixels.channels == 1 || pixels.channels == 3 || pixels.channels == 4;
+  if (!known || pixels.height < 1 || pixels.width < 1)
+    throw UsageError("image: " + std::to_string(pixels.height) + " x " + std::to_string(pixels.width) + " pixels of " +
+                     std::to_string(pixels.channels) + " channels; at least 1 x 1 of 1, 3 or 4 are needed");
+  const std::size_t needed = std::size_t(pixels.height) * std::size_t(pixels.width) * std::size_t(pixels.channels);
+  if (pixels.values.size() != needed)
+    throw UsageError("image: " + std::to_string(pixels.values.size()) + " values for " + std::to_string(needed));
+}
+
+std::string plugin_metadata(std::string_view name) {
+  std::string data, metadata;
+  put_bytes(data, kPluginName, name);
+  put_bytes(metadata, kPluginData, data);
+  return metadata;
+}
+
+std::string string_tensor(std::string_view text) {
+  std::string dim, shape, tensor;
+  put_integer(dim, kSize, 1);
+  put_bytes(shape, kDim, dim);
+  put_integer(tensor, kDtype, kDtString);
+  put_bytes(tensor, kShape, shape);
+  put_bytes(tensor, kStringValue, text);
+  return tensor;
+}
+
+}  // namespace
+
+Histogram histogram_of(std::span<const double> values) {
+  if (values.empty()) throw UsageError("histogram: there are no values");
+  const auto finite = [](double value) { return std::isfinite(value); };
+  const auto others = values.size() - std::size_t(std::count_if(values.begin(), values.end(), finite));
+  if (others > 0)
+    throw UsageError("histogram: " + std::to_string(others) + " of " + std::to_string(values.size()) +
+                     " values are not finite");
+  Histogram histogram{.min = values[0], .max = values[0], .count = double(values.size())};
+  std::map<std::size_t, double> counts;
+  for (const double value : values) {
+    histogram.min = std::min(histogram.min, value);
+    histogram.max = std::max(histogram.max, value);
+    histogram.sum += value;
+    histogram.sum_of_squares += value * value;
+    counts[bucket_of(value)] += 1;
+  }
+  const std::size_t first = counts.begin()->first, last = counts.rbegin()->first;
+  histogram.limits.push_back(all_edges()[first]);
+  histogram.buckets.push_back(0);
+  for (std::size_t bucket = first; bucket <= last; ++bucket) {
+    histogram.limits.push_back(all_edges()[bucket + 1]);
+    histogram.buckets.push_back(counts.contains(bucket) ? counts.at(bucket) : 0);
+  }
+  return histogram;
+}
+
+std::string scalar_value(std::string_view tag, double value) {
+  std::string message = tagged(tag);
+  put_float(message, kSimpleValue, static_cast<float>(value));
+  return message;
+}
+
+std::string image_value(std::string_view tag, const Pixels& pixels) {
+  const std::string file = png_file(pixels);
+  std::string image, message = tagged(tag);
+  put_integer(image, kHeight, pixels.height);
+  put_integer(image, kWidth, pixels.width);
+  put_integer(image, kColorspace, pixels.channels);
+  put_bytes(image, kEncodedImage, file);
+  put_bytes(message, kImage, image);
+  return message;
+}
+
+std::string histogram_value(std::string_view tag, const Histogram& histogram) {
+  std::string histo, message = tagged(tag);
+  put_double(histo, kMin, histogram.min);
+  put_double(histo, kMax, histogram.max);
+  put_double(histo, kNum, histogram.count);
+  put_double(histo, kSum, histogram.sum);
+  put_double(histo, kSumSquares, histogram.sum_of_squares);
+  put_packed(histo, kBucketLimit, histogram.limits);
+  put_packed(histo, kBucket, histogram.buckets);
+  put_bytes(message, kHisto, histo);
+  return message;
+}
+
+std::string text_value(std::string_view tag, std::string_view text) {
+  std::string message = tagged(std::string(tag) + "/text_summary");
+  put_bytes(message, kTensor, string_tensor(text));
+  put_bytes(message, kMetadata, plugin_metadata("text"));
+  return message;
+}
+
+std::string png_file(const Pixels& pixels) {
+  check(pixels);
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = png_uint_32(pixels.width);
+  image.height = png_uint_32(pixels.height);
+  image.format = pixels.channels == 1 ? PNG_FORMAT_GRAY : pixels.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_RGBA;
+  // Room for what deflate makes at most, so that it is compressed once.
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+  std::string file(size, '\0');
+  if (png_image_write_to_memory(&image, file.data(), &size, 0, pixels.values.data(), 0, nullptr) == 0)
+    throw Error(std::string("image: cannot be written as PNG: ") + image.message);
+  file.resize(size);
+  return file;
+}
+
+}  // namespace lockstep::metrics
