@@ -33,7 +33,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INC
   FILES_MATCHING PATTERN "*.h" PATTERN "lockstep/data/fetch" EXCLUDE ${_chosen})
 install(TARGETS lockstep_library ${_modules} EXPORT Lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(_program lockstep lockstep-bench-comm lockstep-bench-input lockstep-bench-launch lockstep-bench-step
-        lockstep-bench-worker lockstep-data lockstep-trainer)
+        lockstep-bench-worker lockstep-data lockstep-predictor lockstep-trainer)
   if(TARGET ${_program})
     install(TARGETS ${_program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

@@ -1,115 +1,23 @@
 // The worker of `lockstep train`: one rank of a run. Started by our agent, torchrun, mpirun,
 // srun, or alone.
 
-#include <malloc.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <iostream>
 #include <string_view>
 
 #include "libtorch.h"
-#include "lockstep/base/message.h"
-#include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
-#include "lockstep/comm/world.h"
-#include "lockstep/memory/caching_allocator.h"
-#include "lockstep/rendezvous/error_file.h"
-#include "lockstep/train/launcher_flags.h"
 #include "lockstep/train/loop.h"
 #include "lockstep/train/options.h"
-
-namespace {
-
-using namespace lockstep;
-
-void say(const std::string& text) { base::tell(STDERR_FILENO, "lockstep: error: " + text + "\n"); }
-
-// One line, whatever the names in it.
-std::string text_of(const std::exception& error) { return base::line_of(error.what()); }
-
-// The error itself is told elsewhere, on one line.
-void show_call_stack(const std::exception& error) {
-  const std::string_view what = error.what();
-  if (base::call_stacks_wanted() && base::without_call_stack(what).size() < what.size())
-    base::tell(STDERR_FILENO, std::string(what) + "\n");
-}
-
-// For the launcher, which quotes it in its report. `failure` tells where, `error` why.
-void leave_word(Failure failure, const std::exception& error) {
-  failure.cause = text_of(error);
-  rendezvous::write_error_file(failure);
-}
-
-// glibc gives large freed blocks back to the kernel after every step and pays for their page
-// faults in the next. A trainer keeps its working set: that of tensors in the cache, and what
-// libtorch's kernels take from malloc.
-void keep_freed_memory() {
-  memory::use_caching_allocator();
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 16 << 20);
-}
-
-// An error reaches the user once: from the rank that was the first to write it into the
-// error slot. Our agent reads that slot and reports failures itself, all but wrong use.
-int run(const train::Options& options, const comm::World& world) {
-  comm::Group& group = *world.group();
-  try {
-    train::Loop(options, world).run();
-    return kExitDone;
-  } catch (const std::exception& error) {
-    show_call_stack(error);
-    const int code = exit_code(error);
-    group.abort(text_of(error), code);
-    const bool agent_reports = world.place().launcher == "lockstep" && code != kExitUsage;
-    if (const base::Member& member = group.node().member; member.first_to_fail()) {
-      leave_word(base::read_failure(member.page(), member.generation()), error);
-      if (!agent_reports) say(text_of(error));
-    }
-    return code;
-  }
-}
-
-}  // namespace
+#include "worker.h"
 
 int main(int argc, char** argv) {
-  bool speaks = true;
-  int rank = 0;
-  try {
+  using namespace lockstep;
+  if (argc == 2 && std::string_view(argv[1]) == "--libtorch") {  // lockstep env asks
     base::open_standard_streams();
-    if (argc == 2 && std::string_view(argv[1]) == "--libtorch") return app::print_libtorch();  // lockstep env asks
-    const rendezvous::Place place = rendezvous::place_from_environment();
-    rank = place.rank;
-    speaks = rank == 0;
-    const train::Parsed parsed = train::parse_options(argc, argv);
-    if (!parsed.text.empty()) {
-      if (speaks) std::cout << parsed.text;
-      return kExitDone;
-    }
-    const train::Options& options = parsed.options;
-    if (place.launcher != "lockstep") train::require_no_launcher_flags(options, place.launcher, place.world_size);
-    speaks = true;  // the flags are every rank's; what comes now may be wrong on this one alone
-    keep_freed_memory();
-    std::signal(SIGPIPE, SIG_IGN);  // nobody watching the progress any more is no failure of the run
-    const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
-    const auto bind_to = options.bind_to == "core" ? comm::BindTo::core : comm::BindTo::none;
-    // The terminal gives that hint in terms of our flags.
-    return run(options, comm::init({.timeout = timeout,
-                                    .threads = options.threads,
-                                    .bind_to = bind_to,
-                                    .idle_cores_hint = false}));
-  } catch (const GroupAborted& aborted) {  // while joining: told by the rank that gave up first
-    if (aborted.failure().rank == rank) {
-      leave_word(aborted.failure(), aborted);
-      say(text_of(aborted));
-    }
-    return exit_code(aborted);
-  } catch (const std::exception& error) {
-    if (speaks) {
-      leave_word({.rank = rank}, error);
-      say(text_of(error));
-    }
-    return exit_code(error);
+    return app::print_libtorch();
   }
+  return app::run_worker([&]() -> app::Task {
+    const train::Parsed parsed = train::parse_options(argc, argv);
+    const auto work = [options = parsed.options](const World& world) { train::Loop(options, world).run(); };
+    return {.text = parsed.text, .options = parsed.options, .work = work};
+  });
 }

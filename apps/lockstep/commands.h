@@ -11,6 +11,7 @@ namespace lockstep::app {
 int run_command(const std::vector<std::string>& arguments);
 int launch_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
+int predict_command(const std::vector<std::string>& arguments);
 int env_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);
 

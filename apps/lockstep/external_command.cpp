@@ -32,8 +32,9 @@ int external_command(const std::string& name, const std::vector<std::string>& ar
   const char* path = std::getenv("PATH");
   const std::string program = launch::find_program(file, own_folder() + ":" + (path != nullptr ? path : ""));
   if (program.empty() || name.find('/') != std::string::npos)
-    throw UsageError(base::unknown_name("command", name, {"run", "launch", "train", "data", "env", "bench", "help"}) +
-                     ", and " + file + " is not in PATH");
+    throw UsageError(
+        base::unknown_name("command", name, {"run", "launch", "train", "predict", "data", "env", "bench", "help"}) +
+        ", and " + file + " is not in PATH");
   replace_by(program, arguments);
 }
 

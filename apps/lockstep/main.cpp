@@ -21,6 +21,7 @@ constexpr const char* kHelp =
     "  run      start any program as the workers of a job, as torchrun does\n"
     "  launch   the same with the flags of python -m torch.distributed.launch\n"
     "  train    train a built-in model on one or more processes\n"
+    "  predict  write down what a trained model sees in pictures\n"
     "  data     download a data set, or say what a folder holds\n"
     "  env      say what a bug report needs to know of this machine\n"
     "  bench    measure collectives, training steps, launches or the input\n"
@@ -37,6 +38,7 @@ int dispatch(const std::vector<std::string>& words) {
   if (name == "run") return run_command(rest);
   if (name == "launch") return launch_command(rest);
   if (name == "train") return train_command(rest);
+  if (name == "predict") return predict_command(rest);
   if (name == "data") replace_by(own_folder() + "/lockstep-data", rest);
   if (name == "env") return env_command(rest);
   if (name == "bench") return bench_command(rest);

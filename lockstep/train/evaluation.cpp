@@ -7,6 +7,7 @@
 #include "lockstep/evaluation/evaluate.h"
 
 namespace lockstep::train {
+
 at::Tensor outputs_of(const Forward& forward, const at::Tensor& data) {
   if (data.dim() != 5) return forward(data);
   return forward(data.flatten(0, 1)).unflatten(0, {data.size(0), data.size(1)}).mean(1);

@@ -146,18 +146,6 @@ std::shared_ptr<const data::PictureBatches> train_batches(const Options& options
   return batches(std::move(set), transforms_of(options).train(options), options);
 }
 
-std::shared_ptr<const data::PictureBatches> test_batches(const Options& options) {
-  PictureSet set = set_of(options).open(options, Split::test);
-  return batches(std::move(set), transforms_of(options).test(options), options);
-}
-
-// The first picture tells what all must be like.
-models::ImageTask task_of(const data::PictureBatches& batches) {
-  const std::int64_t first[] = {0};
-  const at::Tensor picture = batches.make(0, first).data;
-  return {picture.size(1), picture.size(2), picture.size(3), std::int64_t(batches.set().classes().size())};
-}
-
 // Of the sets whose pictures are known without reading them.
 models::ImageTask known_task(const Options& options) {
   models::ImageTask task = set_of(options).task;
@@ -184,6 +172,17 @@ void check_together(const data::PictureBatches& train, const data::PictureBatche
 
 }  // namespace
 
+std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options) {
+  PictureSet set = set_of(options).open(options, Split::test);
+  return batches(std::move(set), transforms_of(options).test(options), options);
+}
+
+models::ImageTask task_of(const data::PictureBatches& batches) {
+  const std::int64_t first[] = {0};
+  const at::Tensor picture = batches.make(0, first).data;
+  return {picture.size(1), picture.size(2), picture.size(3), std::int64_t(batches.set().classes().size())};
+}
+
 Input make_input(const Options& options) {
   if (!reads_data(options) && options.dataset != "imagefolder") return {.task = known_task(options)};
   const auto train = train_batches(options);
@@ -192,7 +191,7 @@ Input make_input(const Options& options) {
               .task = task_of(*train),
               .train_set = train->set().fingerprint()};
   if (!options.eval || !reads_data(options)) return input;
-  const auto test = test_batches(options);
+  const auto test = make_test_batches(options);
   check_together(*train, *test, options);
   input.test = test;
   input.test_set = test->set().fingerprint();

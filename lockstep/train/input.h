@@ -7,6 +7,7 @@
 #include "lockstep/data/batch.h"
 #include "lockstep/data/data_loader.h"
 #include "lockstep/data/loader.h"
+#include "lockstep/data/picture_batches.h"
 #include "lockstep/data/set_fingerprint.h"
 #include "lockstep/data/transforms/mixup.h"
 #include "lockstep/models/image_model.h"
@@ -27,6 +28,12 @@ struct Input {
 /// the folders and one picture of a set that is not. UsageError when something is missing or damaged, or when
 /// training and test pictures have other classes or another shape.
 Input make_input(const Options& options);
+
+/// Of these the ones to evaluate on. UsageError when something is missing or damaged.
+std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options);
+
+/// What the batches' pictures are: the first one tells what all must be like.
+models::ImageTask task_of(const data::PictureBatches& batches);
 
 /// How the options want batches read.
 data::LoaderOptions loader_options(const Options& options);

@@ -5,11 +5,16 @@
 namespace lockstep::train {
 namespace {
 
+// A program may know some of the flags only.
+bool given(const flags::Parsed& parsed, const std::string& flag) {
+  return parsed.sources.contains(flag) && parsed.given(flag);
+}
+
 void settle_momentum(Options& options, const flags::Parsed& parsed) {
-  const bool nesterov = options.opt == "sgd_nesterov", given = parsed.given("--momentum");
-  if (given && !options.opt.starts_with("sgd"))
+  const bool nesterov = options.opt == "sgd_nesterov", has_momentum = given(parsed, "--momentum");
+  if (has_momentum && !options.opt.starts_with("sgd"))
     throw UsageError("--momentum has no meaning for --opt " + options.opt + ": it is for sgd and sgd_nesterov");
-  if (nesterov && !given) options.momentum = 0.9;
+  if (nesterov && !has_momentum) options.momentum = 0.9;
   if (nesterov && options.momentum == 0)
     throw UsageError("--momentum 0 with --opt sgd_nesterov: Nesterov's method needs a momentum above 0");
 }
@@ -29,7 +34,7 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
   const bool imagenet = transforms == "imagenet", cifar = transforms == "cifar";
   const bool policy = options.auto_augment != "none";
   const auto refuse_unless = [&](bool useful, const char* flag, const std::string& reason) {
-    if (!useful && parsed.given(flag)) throw UsageError(std::string(flag) + " has no meaning " + reason);
+    if (!useful && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning " + reason);
   };
   for (const char* flag : {"--train-crop-size", "--val-resize-size", "--val-crop-size"})
     refuse_unless(imagenet, flag, "for --transforms " + transforms + ": it is for imagenet");
@@ -42,7 +47,7 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {
   for (const char* flag : {"--cache-images", "--index-cache"})
-    if (parsed.given(flag) && options.dataset != "imagefolder")
+    if (given(parsed, flag) && options.dataset != "imagefolder")
       throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
                        ", which is held in memory: it is for imagefolder");
 }

@@ -1,0 +1,29 @@
+// The worker of `lockstep predict`: one rank of it. Started by our agent, torchrun, mpirun, srun, or alone.
+
+#include <cstdio>
+
+#include "../lockstep-trainer/worker.h"
+#include "lockstep/train/options_predict.h"
+#include "lockstep/train/predictions.h"
+
+namespace lockstep::app {
+namespace {
+
+void predict(const train::PredictOptions& options, const World& world) {
+  const train::PredictionSummary summary = train::write_predictions(options, world);
+  if (world.rank() != 0) return;
+  std::printf("predicted %lld pictures, accuracy %.2f %%: %s\n", static_cast<long long>(summary.samples),
+              100 * double(summary.correct) / double(summary.samples), options.output.c_str());
+}
+
+}  // namespace
+}  // namespace lockstep::app
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  return app::run_worker([&]() -> app::Task {
+    const train::ParsedPredict parsed = train::parse_predict_options(argc, argv);
+    const auto work = [options = parsed.options](const World& world) { app::predict(options, world); };
+    return {.text = parsed.text, .options = parsed.options.run, .work = work};
+  });
+}

@@ -1,0 +1,32 @@
+#include "worker_command.h"
+
+#include "commands.h"
+#include "lockstep/launch/agent/agent.h"
+#include "lockstep/train/launcher_flags.h"
+#include "worker_place.h"
+
+namespace lockstep::app {
+namespace {
+
+// Under torchrun and its like this process is a worker. A task of mpirun or srun that is
+// alone may be one, or the agent of several: -n decides.
+bool is_worker(const rendezvous::Place& place, const train::Options& options) {
+  if (place.launcher == "alone") return false;
+  return has_torch_contract(place) || place.world_size > 1 || !options.nproc_per_node;
+}
+
+}  // namespace
+
+int run_as_worker_or_agent(const rendezvous::Place& place, const train::Options& options, const std::string& program,
+                           const std::vector<std::string>& arguments) {
+  const std::string worker = own_folder() + "/" + program;
+  if (!is_worker(place, options)) {
+    launch::Plan plan{.command = {worker}, .workers = options.processes(), .max_restarts = options.max_restarts};
+    plan.command.insert(plan.command.end(), arguments.begin(), arguments.end());
+    return launch::run_agent(plan);
+  }
+  train::require_no_launcher_flags(options, place.launcher, place.world_size);
+  replace_by(worker, arguments);
+}
+
+}  // namespace lockstep::app

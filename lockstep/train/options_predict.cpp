@@ -1,0 +1,56 @@
+#include "lockstep/train/options_predict.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/flags/parse.h"
+#include "lockstep/flags/values.h"
+#include "lockstep/train/options_checks.h"
+#include "lockstep/train/options_table.h"
+
+namespace lockstep::train {
+namespace {
+
+// The rows of `all` with these names, in their order.
+flags::Group picked(const flags::Table& all, const std::string& title, const std::vector<std::string>& names) {
+  flags::Group group{title, {}};
+  for (const std::string& name : names)
+    for (const flags::Group& other : all.groups)
+      for (const flags::Flag& flag : other.flags)
+        if (flags::name_of(flag) == name) group.flags.push_back(flag);
+  return group;
+}
+
+flags::Table predict_table_of(PredictOptions& options) {
+  const flags::Table all = table_of(options.run);
+  flags::Group job = picked(all, "Job", {"--nproc-per-node", "--model", "--weights", "--dataset", "--data-path"});
+  job.flags.push_back({"--output", flags::text(options.output, "FILE"), "Write the predictions here (CSV)"});
+  return {.usage = "lockstep predict --weights FILE --output FILE [options]",
+          .about =
+              "Says what a trained model sees in the pictures that lockstep train evaluates on: a line for each, with its\n"
+              "label, the model's, and how sure it is. Model, data and weights as they were trained.\n",
+          .groups = {std::move(job),
+                     picked(all, "Input",
+                            {"--transforms", "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache",
+                             "--workers"}),
+                     picked(all, "Arithmetic", {"--amp", "--channels-last", "--threads", "--bind-to", "--timeout"})},
+          .version = all.version,
+          .prefix = "predict: ",
+          .unknown = all.unknown};
+}
+
+}  // namespace
+
+ParsedPredict parse_predict_options(int argc, const char* const* argv) {
+  PredictOptions options;
+  const flags::Parsed parsed = flags::parse(predict_table_of(options), {argv + std::min(argc, 1), argv + argc});
+  if (!parsed.text.empty()) return {.options = {}, .text = parsed.text};
+  settle(options.run, parsed);
+  if (options.run.weights.empty()) throw UsageError("predict: --weights FILE is missing, the weights of a trained model");
+  if (options.output.empty()) throw UsageError("predict: --output FILE is missing, where the predictions go");
+  return {.options = options, .text = ""};
+}
+
+}  // namespace lockstep::train
