@@ -1,7 +1,7 @@
 #pragma once
 
-// What the programs that lockstep train and lockstep predict start have in common: one rank of a job, from joining it to
-// telling its launcher why it failed.
+// What the programs that lockstep train and lockstep predict start have in common: one rank of a job, from joining
+// it to telling its launcher why it failed.
 
 #include <functional>
 #include <string>

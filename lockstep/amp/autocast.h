@@ -12,7 +12,7 @@ enum class Amp {
 };
 
 /// Switches autocast on the CPU to what `amp` says for a scope, on this thread. The innermost scope holds.
-class Autocast {
+class [[nodiscard]] Autocast {
  public:
   explicit Autocast(Amp amp);
   ~Autocast();

@@ -54,7 +54,9 @@ class World {
     group_->reduce_scatter(output, input, op);
   }
   void broadcast(const at::Tensor& tensor, int root = 0) const { group_->broadcast(tensor, root); }
-  [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) const { return group_->all_gather(tensor); }
+  [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) const {
+    return group_->all_gather(tensor);
+  }
   void barrier() const { group_->barrier(); }
   [[nodiscard]] at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) const {
     return group_->shared_empty(sizes, dtype);

@@ -40,7 +40,8 @@ RowShape shape_of(const at::Tensor& rows) { return {rows.scalar_type(), rows.siz
 
 // Collective: the shape of the first batch's rows, which are rank 0's. UsageError on all ranks when they are none.
 RowShape first_shape(comm::Group& group, const std::vector<Said>& mine) {
-  const at::Tensor message = at::zeros({2 + kMostDimensions}, at::kLong);  // how many dimensions (-1: none), dtype, sizes
+  // How many dimensions (-1: none), dtype, sizes.
+  const at::Tensor message = at::zeros({2 + kMostDimensions}, at::kLong);
   std::int64_t* const words = message.data_ptr<std::int64_t>();
   if (group.rank() == 0) {
     words[0] = -1;

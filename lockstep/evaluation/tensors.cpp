@@ -31,8 +31,8 @@ at::Tensor as_bytes(const at::Tensor& picture) {
 metrics::Pixels pixels(const at::Tensor& picture) {
   if (!is_picture(picture))
     throw UsageError("pixels: " + text_of(picture) +
-                     "; a picture is [channels, height, width] with 1, 3 or 4 channels, or [height, width], of uint8 or "
-                     "floats from 0 to 1");
+                     "; a picture is [channels, height, width] with 1, 3 or 4 channels, or [height, width], of uint8 "
+                     "or floats from 0 to 1");
   const at::Tensor planes = picture.dim() == 2 ? picture.detach().unsqueeze(0) : picture.detach();
   const at::Tensor rows = as_bytes(planes.cpu()).permute({1, 2, 0}).contiguous();
   const std::uint8_t* const first = rows.const_data_ptr<std::uint8_t>();

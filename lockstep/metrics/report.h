@@ -65,7 +65,7 @@ class Report {
   /// Once, last: `steps` of the whole run.
   void done(std::int64_t steps, const std::string& weights_hash);
 
-  /// The event file of the folder, for pictures, histograms and texts. Null without a folder, and on other ranks than 0.
+  /// The event file of the folder, for pictures, histograms and texts. Null without a folder, and on other ranks.
   TensorBoard* tensorboard() { return files_ ? &files_->tensorboard() : nullptr; }
 
  private:

@@ -11,8 +11,8 @@
 
 namespace lockstep::metrics {
 
-/// Writes config.json at once and every event into the other files. The folder is this process's while the object lives;
-/// the files of an earlier attempt of the same run are continued.
+/// Writes config.json at once and every event into the other files. The folder is this process's while the object
+/// lives; the files of an earlier attempt of the same run are continued.
 class RunFiles final : public Sink {
  public:
   /// Errors: see RunDirectory::create().

@@ -19,8 +19,8 @@ struct Pixels {
   std::vector<std::uint8_t> values;
 };
 
-/// How values are distributed. Bucket i counts the values from limits[i - 1] on and below limits[i]; the first, which is
-/// empty, gives the second its lower edge.
+/// How values are distributed. Bucket i counts the values from limits[i - 1] on and below limits[i]; the first,
+/// which is empty, gives the second its lower edge.
 struct Histogram {
   double min = 0;
   double max = 0;

@@ -19,7 +19,7 @@ class ClassicPath {
   void begin_forward();
 
   /// While the returned object lives, gradients stay local and add up in .grad().
-  std::shared_ptr<void> no_sync();
+  [[nodiscard("the gradients stay local only while the returned object lives")]] std::shared_ptr<void> no_sync();
 
  private:
   NamedTensors module_buffers_;

@@ -20,6 +20,7 @@
 
 #include "lockstep/parallel/engine.h"
 #include "lockstep/parallel/forward_scope.h"
+#include "lockstep/parallel/module_pointer.h"
 
 namespace lockstep::parallel {
 
@@ -75,15 +76,6 @@ class Shards {
 };
 
 namespace detail {
-template <class Impl>
-std::shared_ptr<torch::nn::Module> module_pointer(const torch::nn::ModuleHolder<Impl>& holder) {
-  return holder.ptr();
-}
-template <class Impl>
-std::shared_ptr<torch::nn::Module> module_pointer(const std::shared_ptr<Impl>& pointer) {
-  return pointer;
-}
-
 // What a forward pass gets and gives: the scope sees tensors, whatever else there is passes.
 template <class T>
 decltype(auto) forward_input(const ForwardScope& scope, T&& input) {
@@ -101,10 +93,14 @@ decltype(auto) forward_output(const ForwardScope& scope, T&& output) {
 }
 }  // namespace detail
 
-/// Module: a torch::nn::ModuleHolder or a std::shared_ptr to a module. Engine has the rest of
-/// the interface.
+/// Module: a ModulePointer. Engine has the rest of the interface.
 template <class Module>
 class DistributedDataParallel : public Engine {
+  static_assert(ModulePointer<Module>,
+                "DistributedDataParallel(module, group): module must be a torch::nn::ModuleHolder, as torch::nn::Linear "
+                "is, or a std::shared_ptr to a class publicly derived from torch::nn::Module: std::make_shared<Net>(), "
+                "not Net() or a plain pointer");
+
  public:
   DistributedDataParallel(Module module, std::shared_ptr<comm::Group> group, DataParallelOptions options = {})
       : Engine(detail::module_pointer(module), std::move(group), options), wrapped_(std::move(module)) {}
@@ -119,7 +115,7 @@ class DistributedDataParallel : public Engine {
 
   /// Batch: anything with tensor members `data` and `target`.
   template <class Batch>
-  Shards shards(const Batch& batch) {
+  [[nodiscard("loop over the shards")]] Shards shards(const Batch& batch) {
     return {*this, batch.data, batch.target};
   }
   using Engine::shards;

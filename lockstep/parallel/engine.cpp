@@ -97,8 +97,8 @@ void Engine::attach(const optim::Needs& needs) {
   if (parts_->path) throw UsageError("data parallel: an optimizer is attached already; a model has one");
   if (group().shared_node() == nullptr)
     throw UsageError(
-        "data parallel: the optimizers of lockstep::optim keep the weights in memory that the ranks of a node share, and "
-        "this group has none (shared_node() is null); take one of torch::optim, or a group with a node");
+        "data parallel: the optimizers of lockstep::optim keep the weights in memory that the ranks of a node share, "
+        "and this group has none (shared_node() is null); take one of torch::optim, or a group with a node");
   check_needs(needs);
   parts_->classic.reset();
   parts_->view.drop_gradients();  // of the classic path

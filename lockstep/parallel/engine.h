@@ -133,7 +133,7 @@ class Engine : public optim::Target {  // facade: delegates to its parts
 
   /// While the returned object lives, gradients stay local and add up in .grad(), as with
   /// PyTorch's no_sync. For optimizers that are not ours only: ours add up until step().
-  std::shared_ptr<void> no_sync();
+  [[nodiscard("the gradients stay local only while the returned object lives")]] std::shared_ptr<void> no_sync();
 
   // optim::Target
   void attach(const optim::Needs& needs) override;

@@ -10,7 +10,7 @@
 
 namespace lockstep::parallel {
 
-class ForwardScope {
+class [[nodiscard]] ForwardScope {
  public:
   explicit ForwardScope(const DataParallelOptions& options);
   ~ForwardScope();

@@ -16,7 +16,7 @@ namespace lockstep::state {
 
 /// Move only; ends with this object, or with its process, however that ends. A child that is forked while it lives
 /// holds it too. Any number at a time; while all buffers but the committed one are pinned, steps wait.
-class Pin {
+class [[nodiscard]] Pin {
  public:
   /// Pins the committed state of `region`. UsageError when there is none yet, or when it has less than three buffers:
   /// of two, each step needs the one that is not committed.

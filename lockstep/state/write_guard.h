@@ -14,7 +14,7 @@ namespace lockstep::state {
 
 struct Watched;
 
-class WriteGuard {
+class [[nodiscard]] WriteGuard {
  public:
   /// Watches the parameters of every state buffer behind `region` (the read-only mapping), frozen ones too. The
   /// first guard of the process installs the signal handler. Any number of guards at a time; the

@@ -1,7 +1,7 @@
 #pragma once
 
-// How good a classifier of images is (evaluation/evaluate.h): every sample counts once, and the numbers do not depend on
-// the world.
+// How good a classifier of images is (evaluation/evaluate.h): every sample counts once, and the numbers do not depend
+// on the world.
 
 #include <functional>
 #include <memory>

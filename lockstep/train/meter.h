@@ -14,7 +14,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 /// Adds the seconds of its scope to a counter.
-class Timed {
+class [[nodiscard]] Timed {
  public:
   explicit Timed(double& counter) : counter_(counter) {}
   ~Timed() { counter_ += seconds_since(start_); }

@@ -29,8 +29,8 @@ flags::Table predict_table_of(PredictOptions& options) {
   job.flags.push_back({"--output", flags::text(options.output, "FILE"), "Write the predictions here (CSV)"});
   return {.usage = "lockstep predict --weights FILE --output FILE [options]",
           .about =
-              "Says what a trained model sees in the pictures that lockstep train evaluates on: a line for each, with its\n"
-              "label, the model's, and how sure it is. Model, data and weights as they were trained.\n",
+              "Says what a trained model sees in the pictures that lockstep train evaluates on: a line for each, with\n"
+              "its label, the model's, and how sure it is. Model and data are given as they were in training.\n",
           .groups = {std::move(job),
                      picked(all, "Input",
                             {"--transforms", "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache",
@@ -48,7 +48,8 @@ ParsedPredict parse_predict_options(int argc, const char* const* argv) {
   const flags::Parsed parsed = flags::parse(predict_table_of(options), {argv + std::min(argc, 1), argv + argc});
   if (!parsed.text.empty()) return {.options = {}, .text = parsed.text};
   settle(options.run, parsed);
-  if (options.run.weights.empty()) throw UsageError("predict: --weights FILE is missing, the weights of a trained model");
+  if (options.run.weights.empty())
+    throw UsageError("predict: --weights FILE is missing, the weights of a trained model");
   if (options.output.empty()) throw UsageError("predict: --output FILE is missing, where the predictions go");
   return {.options = options, .text = ""};
 }

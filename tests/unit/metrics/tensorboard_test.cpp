@@ -275,8 +275,9 @@ TEST(TensorBoard, HistogramsOfNothingAreRefused) {
 
 // Of any task: mean errors, shares, whatever an evaluation is told to have found.
 TEST(TensorBoard, EveryNumberOfAnEvaluationIsAScalar) {
-  const Event event{
-      .kind = Kind::eval, .time = 1, .fields = {{"step", std::int64_t(4)}, {"rmse", 0.5}, {"samples", std::int64_t(9)}}};
+  const Event event{.kind = Kind::eval,
+                    .time = 1,
+                    .fields = {{"step", std::int64_t(4)}, {"rmse", 0.5}, {"samples", std::int64_t(9)}}};
   EXPECT_EQ(scalars(parse_message(tensorboard_message(event))), (std::map<std::string, float>{{"eval/rmse", 0.5f}}));
 }
 

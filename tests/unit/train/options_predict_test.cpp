@@ -22,8 +22,8 @@ std::string predict_refusal(const std::vector<const char*>& flags) {
 
 TEST(PredictOptions, AreThoseOfTrainThatSayWhatTheModelSees) {
   const PredictOptions options =
-      predict_flags({"--weights", "w.safetensors", "--output", "p.csv", "-n", "2", "--model", "resnet18_cifar", "--dataset",
-                     "cifar10", "--data-path", "data", "--amp", "bf16", "--channels-last"})
+      predict_flags({"--weights", "w.safetensors", "--output", "p.csv", "-n", "2", "--model", "resnet18_cifar",
+                     "--dataset", "cifar10", "--data-path", "data", "--amp", "bf16", "--channels-last"})
           .options;
   EXPECT_EQ(options.output, "p.csv");
   EXPECT_EQ(options.run.weights, "w.safetensors");
@@ -37,9 +37,9 @@ TEST(PredictOptions, AreThoseOfTrainThatSayWhatTheModelSees) {
 
 TEST(PredictOptions, HelpHasTheRowsOfTrainAndNoOthers) {
   const std::string help = predict_flags({"--help"}).text;
-  for (const char* flag : {"--nproc-per-node", "--model", "--weights", "--dataset", "--data-path", "--output", "--transforms",
-                           "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache", "--workers", "--amp",
-                           "--channels-last", "--threads", "--bind-to", "--timeout"})
+  for (const char* flag : {"--nproc-per-node", "--model", "--weights", "--dataset", "--data-path", "--output",
+                           "--transforms", "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache",
+                           "--workers", "--amp", "--channels-last", "--threads", "--bind-to", "--timeout"})
     EXPECT_THAT(help, HasSubstr(flag));
   for (const char* flag : {"--lr", "--epochs", "--train-crop-size", "--output-dir", "--no-eval"})
     EXPECT_THAT(help, Not(HasSubstr(flag)));
@@ -51,7 +51,8 @@ TEST(PredictOptions, WhatIsMissingOrMeaninglessIsRefused) {
   EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--val-crop-size", "3"}),
               HasSubstr("--val-crop-size has no meaning"));
   EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--lr", "3"}), HasSubstr("--lr"));
-  EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--dataset", "mnist"}), HasSubstr("--data-path DIR"));
+  EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--dataset", "mnist"}),
+              HasSubstr("--data-path DIR"));
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ class NamedPictures final : public data::PictureSet {
 };
 
 TEST(Predictions, ALineForEachSampleWithTheNamesOfItsClasses) {
-  const at::Tensor rows = torch::tensor({{0.0, 0.0, double(0.75f)}, {0.0, 1.0, double(0.9f)}, {1.0, 1.0, 1.0}}, at::kDouble);
+  const at::Tensor rows =
+      torch::tensor({{0.0, 0.0, double(0.75f)}, {0.0, 1.0, double(0.9f)}, {1.0, 1.0, 1.0}}, at::kDouble);
   EXPECT_EQ(predictions_csv(rows, NamedPictures()),
             "sample,file,label,prediction,probability\n"
             "0,,ant,ant,0.75\n"
