@@ -43,7 +43,8 @@ metrics::Pixels pixels(const at::Tensor& picture) {
 }
 
 std::vector<double> values(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_complex()) throw UsageError("values: " + text_of(tensor) + "; real numbers wanted");
+  if (!tensor.defined() || tensor.is_complex())
+    throw UsageError("values: " + text_of(tensor) + "; real numbers wanted");
   const at::Tensor flat = tensor.detach().cpu().to(at::kDouble).contiguous();
   return {flat.const_data_ptr<double>(), flat.const_data_ptr<double>() + flat.numel()};
 }

@@ -97,9 +97,9 @@ decltype(auto) forward_output(const ForwardScope& scope, T&& output) {
 template <class Module>
 class DistributedDataParallel : public Engine {
   static_assert(ModulePointer<Module>,
-                "DistributedDataParallel(module, group): module must be a torch::nn::ModuleHolder, as torch::nn::Linear "
-                "is, or a std::shared_ptr to a class publicly derived from torch::nn::Module: std::make_shared<Net>(), "
-                "not Net() or a plain pointer");
+                "DistributedDataParallel(module, group): module must be a torch::nn::ModuleHolder, as torch::nn::Linear"
+                " is, or a std::shared_ptr to a class publicly derived from torch::nn::Module: std::make_shared<Net>(),"
+                " not Net() or a plain pointer");
 
  public:
   DistributedDataParallel(Module module, std::shared_ptr<comm::Group> group, DataParallelOptions options = {})
