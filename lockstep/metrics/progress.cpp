@@ -42,7 +42,7 @@ std::string train_text(const Event& event, const RunLength& run) {
 // What the evaluation of a classifier found has words of its own; other numbers have their names.
 std::string found_text(const Event& event) {
   const std::string samples = std::to_string(event.integer("samples"));
-  if (event.find("top1") != nullptr)
+  if (event.find("top1") != nullptr && event.find("loss") != nullptr)
     return "loss " + format("%.4f", event.number("loss")) + ", accuracy " +
            format("%.2f", 100 * event.number("top1")) + " % of " + samples;
   std::string text;

@@ -54,6 +54,11 @@ TEST(ProgressText, ShowsEachKind) {
   EXPECT_EQ(progress_text({.kind = Kind::start}, kRun), "");
 }
 
+TEST(ProgressText, ShowsTheNumbersOfAnyTask) {
+  EXPECT_EQ(progress_text(without(eval_event(), "loss"), kRun),
+            "epoch 2/2  evaluation: top1 0.9875 over 10000 samples");
+}
+
 // Told again after a restart, an event has no rate, and what was measured is of the last start's steps alone.
 TEST(ProgressText, WhatWasNotMeasuredIsNotSaid) {
   EXPECT_EQ(progress_text(without(train_event(), "samples_per_second"), kRun),
