@@ -39,6 +39,10 @@ foreach(_program lockstep lockstep-bench-comm lockstep-bench-input lockstep-benc
   endif()
 endforeach()
 
+if(TARGET lockstep_pages)  # manual pages and completion, where man and the shells look for them
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATAROOTDIR})
+endif()
+
 install(EXPORT Lockstep NAMESPACE lockstep:: FILE LockstepTargets.cmake DESTINATION ${_package_dir})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/LockstepConfig.cmake.in
   ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfig.cmake INSTALL_DESTINATION ${_package_dir}

@@ -4,27 +4,24 @@
 #include <cstdio>
 #include <new>
 
+#include "apps/lockstep-data/data_commands.h"
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/base/text.h"
+#include "lockstep/flags/print.h"
 
 namespace lockstep::app {
 namespace {
-
-constexpr const char* kHelp =
-    "usage: lockstep data COMMAND [arguments]\n\n"
-    "commands:\n"
-    "  fetch    download a well-known data set\n"
-    "  inspect  say what a folder or file holds, and find damaged files\n\n"
-    "lockstep data COMMAND --help tells more.\n";
 
 int dispatch(const std::vector<std::string>& words) {
   if (words.empty()) throw UsageError("data: no command given: lockstep data fetch, or lockstep data inspect");
   const std::string& name = words.front();
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (name == "--help" || name == "-h" || name == "help")
-    return std::fputs(kHelp, stdout) < 0 ? kExitFailure : kExitDone;
+  if (name == "--help" || name == "-h" || name == "help") {
+    DataOptions options;
+    return flags::print_help(help(data_commands(options))) ? kExitDone : kExitFailure;
+  }
   if (name == "fetch") return fetch_command(rest);
   if (name == "inspect") return inspect_command(rest);
   throw UsageError("data: " + base::unknown_name("command", name, {"fetch", "inspect", "help"}));

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <iostream>
 #include <string_view>
 
 #include "lockstep/base/message.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
+#include "lockstep/flags/print.h"
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/rendezvous/error_file.h"
 #include "lockstep/train/launcher_flags.h"
@@ -85,7 +85,7 @@ int run_worker(const std::function<Task()>& parse) {
     speaks = rank == 0;
     const Task task = parse();
     if (!task.text.empty()) {
-      if (speaks) std::cout << task.text;
+      if (speaks && !flags::print_help(task.text)) return kExitFailure;
       return kExitDone;
     }
     if (place.launcher != "lockstep")

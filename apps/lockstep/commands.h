@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/flags/command.h"
+
 namespace lockstep::app {
 
 int run_command(const std::vector<std::string>& arguments);
@@ -14,10 +16,20 @@ int train_command(const std::vector<std::string>& arguments);
 int predict_command(const std::vector<std::string>& arguments);
 int env_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);
+int completion_command(const std::vector<std::string>& arguments);
+int man_command(const std::vector<std::string>& arguments);
 
 /// Executes lockstep-<name> from beside this program or from PATH; returns only (by throwing
 /// UsageError with the nearest command) when there is none.
 int external_command(const std::string& name, const std::vector<std::string>& arguments);
+
+/// The flags of those whose options are a word or two.
+flags::Table env_table(bool& json);
+flags::Table completion_table(std::string& output);
+flags::Table man_table(std::string& folder);
+
+/// What can be measured; the flags are those of other programs.
+flags::Command bench_commands();
 
 /// The folder that this program is in.
 std::string own_folder();

@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/flags/parse.h"
+#include "lockstep/flags/print.h"
 #include "lockstep/flags/values.h"
 #include "lockstep/launch/machine/machine_report.h"
 #include "lockstep/launch/plan.h"
@@ -15,7 +16,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kProbeTime{5'000};
 
-flags::Table table_of(bool& json) {
+launch::Section libtorch() {
+  const std::string trainer = own_folder() + "/lockstep-trainer";
+  if (access(trainer.c_str(), F_OK) != 0) return {"libtorch", {{"trainer", "not found beside lockstep"}}};
+  return launch::libtorch_section(trainer, launch::run_probe({trainer, "--libtorch"}, kProbeTime));
+}
+
+}  // namespace
+
+flags::Table env_table(bool& json) {
   return {.usage = "lockstep env [options]",
           .about =
               "Prints what a bug report needs: versions, processor, memory, limits, GPUs, launchers, the\n"
@@ -26,18 +35,10 @@ flags::Table table_of(bool& json) {
           .operands = flags::Operands::some};
 }
 
-launch::Section libtorch() {
-  const std::string trainer = own_folder() + "/lockstep-trainer";
-  if (access(trainer.c_str(), F_OK) != 0) return {"libtorch", {{"trainer", "not found beside lockstep"}}};
-  return launch::libtorch_section(trainer, launch::run_probe({trainer, "--libtorch"}, kProbeTime));
-}
-
-}  // namespace
-
 int env_command(const std::vector<std::string>& arguments) {
   bool json = false;
-  const flags::Parsed parsed = flags::parse(table_of(json), arguments);
-  if (!parsed.text.empty()) return std::fputs(parsed.text.c_str(), stdout) < 0 ? kExitFailure : kExitDone;
+  const flags::Parsed parsed = flags::parse(env_table(json), arguments);
+  if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
   if (!parsed.operands.empty()) throw UsageError("env: takes no arguments: '" + parsed.operands.front() + "'");
   std::vector<launch::Section> sections = launch::machine_report(
       {LOCKSTEP_VERSION, LOCKSTEP_COMMIT, LOCKSTEP_COMPILER, LOCKSTEP_BUILD_TYPE}, launch::this_environment());

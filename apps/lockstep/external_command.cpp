@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "all_commands.h"
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -31,10 +32,12 @@ int external_command(const std::string& name, const std::vector<std::string>& ar
   const std::string file = "lockstep-" + name;
   const char* path = std::getenv("PATH");
   const std::string program = launch::find_program(file, own_folder() + ":" + (path != nullptr ? path : ""));
-  if (program.empty() || name.find('/') != std::string::npos)
-    throw UsageError(
-        base::unknown_name("command", name, {"run", "launch", "train", "predict", "data", "env", "bench", "help"}) +
-        ", and " + file + " is not in PATH");
+  if (program.empty() || name.find('/') != std::string::npos) {
+    AllOptions options;
+    std::vector<std::string> known = names_of(all_commands(options));
+    known.emplace_back("help");
+    throw UsageError(base::unknown_name("command", name, known) + ", and " + file + " is not in PATH");
+  }
   replace_by(program, arguments);
 }
 

@@ -6,34 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "all_commands.h"
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
+#include "lockstep/flags/print.h"
 
 namespace lockstep::app {
 namespace {
-
-constexpr const char* kHelp =
-    "usage: lockstep COMMAND [arguments]\n"
-    "       lockstep --version | --help\n\n"
-    "commands:\n"
-    "  run      start any program as the workers of a job, as torchrun does\n"
-    "  launch   the same with the flags of python -m torch.distributed.launch\n"
-    "  train    train a built-in model on one or more processes\n"
-    "  predict  write down what a trained model sees in pictures\n"
-    "  data     download a data set, or say what a folder holds\n"
-    "  env      say what a bug report needs to know of this machine\n"
-    "  bench    measure collectives, training steps, launches or the input\n"
-    "  X        execute lockstep-X, from beside this program or from PATH\n\n"
-    "lockstep COMMAND --help tells more.\n";
 
 int dispatch(const std::vector<std::string>& words) {
   if (words.empty()) throw UsageError("no command given: lockstep run, lockstep train, or lockstep --help");
   const std::string& name = words.front();
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (name == "--help" || name == "-h" || name == "help")
-    return std::fputs(kHelp, stdout) < 0 ? kExitFailure : kExitDone;
+  if (name == "--help" || name == "-h" || name == "help") {
+    AllOptions options;
+    return flags::print_help(help(all_commands(options))) ? kExitDone : kExitFailure;
+  }
   if (name == "--version") return std::puts("lockstep " LOCKSTEP_VERSION) < 0 ? kExitFailure : kExitDone;
   if (name == "run") return run_command(rest);
   if (name == "launch") return launch_command(rest);
@@ -42,6 +32,8 @@ int dispatch(const std::vector<std::string>& words) {
   if (name == "data") replace_by(own_folder() + "/lockstep-data", rest);
   if (name == "env") return env_command(rest);
   if (name == "bench") return bench_command(rest);
+  if (name == "completion") return completion_command(rest);
+  if (name == "man") return man_command(rest);
   if (name.starts_with("-")) throw UsageError("unknown option " + name + ": lockstep takes --help and --version");
   return external_command(name, rest);
 }

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/flags/print.h"
 #include "lockstep/launch/agent/agent.h"
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/flags/options.h"
@@ -38,7 +39,7 @@ int print(const std::string& text) {
 
 int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
   const launch::Parsed parsed = launch::parse_options(dialect, arguments, ::getenv);
-  if (!parsed.text.empty()) return print(parsed.text);
+  if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
   const launch::Options& options = parsed.options;
   refuse_to_nest();
   const launch::Machine machine = launch::this_machine();

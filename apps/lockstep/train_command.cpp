@@ -1,7 +1,6 @@
-#include <cstdio>
-
 #include "commands.h"
 #include "lockstep/base/error.h"
+#include "lockstep/flags/print.h"
 #include "lockstep/train/options.h"
 #include "worker_command.h"
 #include "worker_place.h"
@@ -13,7 +12,7 @@ int train_as(const rendezvous::Place& place, const std::vector<std::string>& arg
   std::vector<const char*> argv{"lockstep train"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   const train::Parsed parsed = train::parse_options(int(argv.size()), argv.data());
-  if (!parsed.text.empty()) return std::fputs(parsed.text.c_str(), stdout) < 0 ? kExitFailure : kExitDone;
+  if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
   return run_as_worker_or_agent(place, parsed.options, "lockstep-trainer", arguments);
 }
 

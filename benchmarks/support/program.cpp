@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/message.h"
+#include "lockstep/flags/print.h"
 
 namespace lockstep::bench {
 
@@ -12,7 +13,7 @@ int run_program(const flags::Table& table, int argc, const char* const* argv,
                 const std::function<void(const flags::Parsed& parsed)>& body) {
   try {
     const flags::Parsed parsed = flags::parse(table, {argv + std::min(argc, 1), argv + argc});
-    if (!parsed.text.empty()) return std::fputs(parsed.text.c_str(), stdout) < 0 ? kExitFailure : kExitDone;
+    if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
     body(parsed);
     return kExitDone;
   } catch (const UsageError& error) {

@@ -16,13 +16,7 @@ std::string line_of_help(const std::string& names, const std::string& text) {
 }
 
 std::string line_of_help(const Flag& flag) {
-  const Value& value = flag.value;
-  std::string text = value.choices;
-  if (!text.empty() && !flag.help.empty()) text += ": ";
-  text += flag.help;
-  const std::string& otherwise = flag.otherwise.empty() ? value.initial : flag.otherwise;
-  if (!otherwise.empty()) text += (text.empty() ? "[" : " [") + otherwise + "]";
-  return line_of_help(flag.names + (value.word.empty() ? "" : " " + value.word), text);
+  return line_of_help(flag.names + (flag.value.word.empty() ? "" : " " + flag.value.word), text_of(flag));
 }
 
 std::string key_of(const Flag& flag) {
@@ -34,6 +28,16 @@ std::string key_of(const Flag& flag) {
 }  // namespace
 
 std::string name_of(const Flag& flag) { return flag.names.substr(flag.names.find("--")); }
+
+std::string text_of(const Flag& flag) {
+  const Value& value = flag.value;
+  std::string text = value.choices;
+  if (!text.empty() && !flag.help.empty()) text += ": ";
+  text += flag.help;
+  const std::string& otherwise = flag.otherwise.empty() ? value.initial : flag.otherwise;
+  if (!otherwise.empty()) text += (text.empty() ? "[" : " [") + otherwise + "]";
+  return text;
+}
 
 Flag unrecorded(Flag flag) {
   flag.value.json = nullptr;
@@ -57,10 +61,21 @@ std::vector<std::string> names_of(const Table& table) {
   return names;
 }
 
+std::vector<Flag> standing_flags(const Table& table) {
+  std::vector<Flag> flags{{.names = "-h, --help", .help = "Print this help and exit"}};
+  if (!table.version.empty()) flags.push_back({.names = "--version", .help = "Print the version and exit"});
+  return flags;
+}
+
+std::vector<Flag> all_flags(const Table& table) {
+  std::vector<Flag> flags = standing_flags(table);
+  for (const Group& group : table.groups) flags.insert(flags.end(), group.flags.begin(), group.flags.end());
+  return flags;
+}
+
 std::string help(const Table& table) {
   std::string text = "usage: " + table.usage + "\n\n" + table.about + (table.about.empty() ? "" : "\n") + "Options:\n";
-  text += line_of_help("-h, --help", "Print this help and exit");
-  if (!table.version.empty()) text += line_of_help("--version", "Print the version and exit");
+  for (const Flag& flag : standing_flags(table)) text += line_of_help(flag);
   for (const Group& group : table.groups) {
     if (!group.title.empty()) text += "\n" + group.title + ":\n";
     for (const Flag& flag : group.flags) text += line_of_help(flag);

@@ -44,6 +44,9 @@ struct Flag {
 /// The long name, "--batch-size": by it messages and programs call the flag.
 std::string name_of(const Flag& flag);
 
+/// What the help says of it: "mlp|convnet: what is trained [mlp]", the choices, the text, the default.
+std::string text_of(const Flag& flag);
+
 /// The same flag, left out of the record: it says where and how a program runs, not what comes out.
 Flag unrecorded(Flag flag);
 
@@ -79,6 +82,12 @@ struct Table {
   bool repeats = false;  ///< a flag may be given several times, and the last one holds; else that is an error
   std::string (*unknown)(const std::string& name, const std::vector<std::string>& names) = unknown_option;
 };
+
+/// The rows that every table has: of -h and --help, and of --version where it has one.
+std::vector<Flag> standing_flags(const Table& table);
+
+/// All rows in the order of the help, the standing ones first.
+std::vector<Flag> all_flags(const Table& table);
 
 /// All names of the table's flags, short and long, as a user may type them.
 std::vector<std::string> names_of(const Table& table);

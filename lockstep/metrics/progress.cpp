@@ -1,11 +1,12 @@
 #include "lockstep/metrics/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+
+#include "lockstep/base/terminal.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -67,11 +68,6 @@ std::string done_text(const Event& event) {
   return text + "weights " + event.text("weights_hash");
 }
 
-int terminal_columns(int fd) {
-  winsize size{};
-  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
-
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -127,7 +123,7 @@ Progress::~Progress() {
 void Progress::write(const Event& event) {
   const std::string text = progress_text(event, run_);
   if (text.empty()) return;
-  const std::string shown = terminal_ ? terminal_text(event.kind, text, terminal_columns(fd_)) : text + "\n";
+  const std::string shown = terminal_ ? terminal_text(event.kind, text, base::terminal_columns(fd_)) : text + "\n";
   if (event.kind == Kind::train) {
     // On a terminal it replaces the one before, and the cursor stays in it.
     if (outlet_.offer(shown)) line_open_ = terminal_;

@@ -23,6 +23,8 @@ flags::Group picked(const flags::Table& all, const std::string& title, const std
   return group;
 }
 
+}  // namespace
+
 flags::Table predict_table_of(PredictOptions& options) {
   const flags::Table all = table_of(options.run);
   flags::Group job = picked(all, "Job", {"--nproc-per-node", "--model", "--weights", "--dataset", "--data-path"});
@@ -40,8 +42,6 @@ flags::Table predict_table_of(PredictOptions& options) {
           .prefix = "predict: ",
           .unknown = all.unknown};
 }
-
-}  // namespace
 
 ParsedPredict parse_predict_options(int argc, const char* const* argv) {
   PredictOptions options;

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "lockstep/flags/table.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep::train {
@@ -13,6 +14,9 @@ struct PredictOptions {
   Options run;         ///< what only training reads is as by default
   std::string output;  ///< CSV file to write
 };
+
+/// The table that reads and writes `options`, which outlives it.
+flags::Table predict_table_of(PredictOptions& options);
 
 /// Options, or a text that was asked for instead (--help, --version).
 struct ParsedPredict {

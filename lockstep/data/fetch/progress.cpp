@@ -1,23 +1,18 @@
 #include "lockstep/data/fetch/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
 
+#include "lockstep/base/terminal.h"
 #include "lockstep/base/text.h"
 
 namespace lockstep::data {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw{100};
-
-int terminal_columns(int fd) {
-  winsize size{};
-  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
 
 }  // namespace
 
@@ -54,7 +49,7 @@ void DownloadProgress::advance(std::uint64_t done) {
   }
   if (done < bytes_ && Clock::now() - drawn_ < kRedraw) return;
   drawn_ = Clock::now();
-  write("\r" + bar_text(file_, done, bytes_, terminal_columns(fd_)) + "\x1b[K");
+  write("\r" + bar_text(file_, done, bytes_, base::terminal_columns(fd_)) + "\x1b[K");
   line_open_ = true;
 }
 

@@ -1,0 +1,29 @@
+#pragma once
+
+// All commands of the `lockstep` program: what its help lists, shells complete and manual pages tell.
+
+#include <string>
+
+#include "apps/lockstep-data/data_commands.h"
+#include "lockstep/flags/command.h"
+#include "lockstep/launch/flags/options.h"
+#include "lockstep/train/options_predict.h"
+
+namespace lockstep::app {
+
+/// What the tables of all commands read and write.
+struct AllOptions {
+  launch::Options run;
+  launch::Options launch;
+  train::Options train;
+  train::PredictOptions predict;
+  DataOptions data;
+  bool env_json = false;
+  std::string completion_output;
+  std::string man_folder;
+};
+
+/// The root. Its tables belong to `options`, which outlives them.
+flags::Command all_commands(AllOptions& options);
+
+}  // namespace lockstep::app
