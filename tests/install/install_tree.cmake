@@ -35,3 +35,11 @@ file(GLOB installed ${WORK}/tree/include/lockstep/parallel/*)
 if(NOT installed STREQUAL public)
   message(FATAL_ERROR "of lockstep/parallel other headers were installed than the public ones: ${installed}")
 endif()
+
+# What shells and man look for.
+foreach(file man/man1/lockstep.1 man/man1/lockstep-train.1 bash-completion/completions/lockstep
+        zsh/site-functions/_lockstep fish/vendor_completions.d/lockstep.fish)
+  if(NOT EXISTS ${WORK}/tree/share/${file})
+    message(FATAL_ERROR "share/${file} was not installed")
+  endif()
+endforeach()
