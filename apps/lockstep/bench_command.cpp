@@ -17,7 +17,7 @@ flags::Command bench_commands() {
           .commands = {{"comm", "collectives on ranks of this machine, 4 B to 256 MiB"},
                        {"step", "seconds of whole training steps, and where they go"},
                        {"launch", "from a command to its workers' end, and to the first training step"},
-                       {"input", "how many pictures a second the input path makes ready, alone or beside torchvision"}}};
+                       {"input", "pictures that the input path makes ready, alone or beside torchvision"}}};
 }
 
 int bench_command(const std::vector<std::string>& arguments) {

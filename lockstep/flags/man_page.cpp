@@ -9,10 +9,11 @@
 namespace lockstep::flags {
 namespace {
 
-// As text, whatever roff would make of it: a dash that stays one when it is copied, no request at a line's begin.
+// As text, whatever roff would make of it: a dash that stays one when it is copied, no request at a line's begin. A
+// line may end behind the stroke of a choice.
 std::string literal(const std::string& text) {
   std::string result = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
-  for (const char c : text) result += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);
+  for (const char c : text) result += c == '\\' ? "\\e" : c == '-' ? "\\-" : c == '|' ? "|\\:" : std::string(1, c);
   return result;
 }
 

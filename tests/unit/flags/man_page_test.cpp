@@ -35,7 +35,7 @@ TEST(ManPage, SaysWhatTheTableSays) {
             ".SS Job\n"
             ".TP\n"
             "\\fB\\-\\-opt\\fR \\fINAME\\fR\n"
-            "sgd|adam: The update's rule [sgd]\n"
+            "sgd|\\:adam: The update's rule [sgd]\n"
             ".TP\n"
             "\\fB\\-n\\fR, \\fB\\-\\-count\\fR \\fIN\\fR\n"
             "How many [1]\n"
