@@ -1,7 +1,7 @@
 # Installs BUILD into WORK, moves the result to WORK/tree, and checks that its package files name
 # neither the build nor the source folder, but for LIBTORCH, which the package remembers. Where that lies
 # in the source folder, the installation says so.
-file(REMOVE_RECURSE ${WORK}/first ${WORK}/tree ${WORK}/consumer)
+file(REMOVE_RECURSE ${WORK}/first ${WORK}/tree ${WORK}/consumer ${WORK}/headers)
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/first
   OUTPUT_VARIABLE said ERROR_VARIABLE said COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME ${WORK}/first ${WORK}/tree)
