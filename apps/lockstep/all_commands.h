@@ -13,11 +13,11 @@ namespace lockstep::app {
 
 /// What the tables of all commands read and write.
 struct AllOptions {
-  launch::Options run;
-  launch::Options launch;
-  train::Options train;
-  train::PredictOptions predict;
-  DataOptions data;
+  launch::Options run_options;
+  launch::Options launch_options;
+  train::Options train_options;
+  train::PredictOptions predict_options;
+  DataOptions data_options;
   bool env_json = false;
   std::string completion_output;
   std::string man_folder;
