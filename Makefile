@@ -24,7 +24,7 @@ tsan_labels = contract threads
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
 
-.PHONY: all demo test tidy bench bench-programs parity-long sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
+.PHONY: all demo docs test tidy bench bench-programs parity-long sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -85,6 +85,10 @@ lint:
 	scripts/check_size
 	scripts/check_format
 
+docs:
+	@scripts/bootstrap --docs
+	scripts/docs
+
 format:
 	@scripts/bootstrap --lint
 	scripts/check_format --write
@@ -113,6 +117,7 @@ help:
 	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
 	@echo 'make tidy       look for mistakes with clang-tidy (ONLY=lockstep/launch: in one folder); takes an hour of CPU'
 	@echo 'make mutants    seed faults one at a time and list those that no test catches (ONLY=memory: of one module); hours'
+	@echo 'make docs       build the pages as a site into build/docs/site'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'
 	@echo 'make clean      remove the build folders; .deps/ stays'
 
