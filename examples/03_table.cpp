@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
     loss.backward();
     optimizer.step();
     if (step % 250 == 0 && world.rank() == 0)
-      std::cout << "step " << step << "  loss " << std::fixed << std::setprecision(4) << loss.item<float>() << std::endl;
+      std::cout << "step " << step << "  loss " << std::fixed << std::setprecision(4) << loss.item<float>()
+                << std::endl;
   }
 }
