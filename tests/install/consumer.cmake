@@ -1,5 +1,5 @@
-# Makes a stranger's project in FOLDER, of nothing but what README shows: its CMakeLists.txt, and the first example as the
-# program.
+# Makes a stranger's project in FOLDER, of nothing but what README shows: its CMakeLists.txt, and the first example as
+# the program.
 file(READ ${SOURCE}/README.md readme)
 if(NOT readme MATCHES "```cmake\n([^`]*)```")
   message(FATAL_ERROR "README.md shows no CMakeLists.txt")
