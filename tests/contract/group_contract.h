@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <csignal>
 #include <functional>
 
 #include "tests/support/ranks.h"
@@ -22,6 +23,29 @@ class GroupContract : public testing::TestWithParam<Ranks> {
  protected:
   void run(const support::RankBody& body, support::RankOptions options = {}) {
     support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
+  }
+
+  // Rank 1 goes after its first all-reduce of the tensor that it makes; the others learn in one of the next who is
+  // gone, and then do what is left to them.
+  void lose_rank_one(const std::function<at::Tensor(comm::Group&)>& make,
+                     const std::function<void(comm::Group&, const at::Tensor&)>& afterwards) {
+    const bool processes = GetParam().kind == RankKind::processes;
+    const auto body = [&](auto group) {
+      const at::Tensor tensor = make(*group);
+      group->all_reduce(tensor);
+      if (group->rank() == 1) {
+        if (processes) raise(SIGKILL);
+        return;
+      }
+      try {
+        for (int i = 0; i < 3; ++i) group->all_reduce(tensor);
+        ADD_FAILURE() << "a collective ended without rank 1";
+      } catch (const GroupAborted& error) {
+        EXPECT_EQ(error.failure().rank, 1) << error.what();
+      }
+      afterwards(*group, tensor);
+    };
+    run(body, {.allowed_signal = SIGKILL});
   }
 };
 

@@ -240,26 +240,12 @@ TEST_P(GroupContract, ALateRankBeyondTheTimeoutIsNamed) {
 
 TEST_P(GroupContract, ARankThatIsGoneAbortsAllOthers) {
   if (GetParam().ranks == 1) return;
-  const bool processes = GetParam().kind == RankKind::processes;
-  run(
-      [&](auto group) {
-        const at::Tensor tensor = torch::ones({300'000});
-        group->all_reduce(tensor);
-        if (group->rank() == 1) {
-          if (processes) raise(SIGKILL);
-          return;
-        }
-        try {
-          for (int i = 0; i < 3; ++i) group->all_reduce(tensor);
-          ADD_FAILURE() << "a collective ended without rank 1";
-        } catch (const GroupAborted& error) {
-          EXPECT_EQ(error.failure().rank, 1) << error.what();
-        }
-        EXPECT_THROW(group->barrier(), GroupAborted);
-        EXPECT_THROW(group->broadcast(tensor), GroupAborted);
-        EXPECT_THROW(group->all_gather(tensor), GroupAborted);
-      },
-      {.allowed_signal = SIGKILL});
+  lose_rank_one([](Group&) { return torch::ones({300'000}); },
+                [](Group& group, const at::Tensor& tensor) {
+                  EXPECT_THROW(group.barrier(), GroupAborted);
+                  EXPECT_THROW(group.broadcast(tensor), GroupAborted);
+                  EXPECT_THROW(group.all_gather(tensor), GroupAborted);
+                });
 }
 
 TEST_P(GroupContract, AbortTellsEveryoneTheCause) {

@@ -98,26 +98,12 @@ TEST_P(GroupContract, SharedTensorsOfNoSizeOrTooLargeAreRefused) {
 
 TEST_P(GroupContract, ARankThatIsGoneAmidSharedTensorsAbortsAllOthers) {
   if (GetParam().ranks == 1) return;
-  const bool processes = GetParam().kind == RankKind::processes;
-  run(
-      [&](auto group) {
-        const at::Tensor tensor = group->shared_empty({300'000});
-        group->all_reduce(tensor);
-        if (group->rank() == 1) {
-          if (processes) raise(SIGKILL);
-          return;
-        }
-        try {
-          for (int i = 0; i < 3; ++i) group->all_reduce(tensor);
-          ADD_FAILURE() << "a collective ended without rank 1";
-        } catch (const GroupAborted& error) {
-          EXPECT_EQ(error.failure().rank, 1) << error.what();
-        }
-        EXPECT_THROW(group->shared_empty({3}), GroupAborted);
-        EXPECT_THROW(group->reduce_scatter(torch::ones({1}), torch::ones({group->size()})), GroupAborted);
-        tensor.fill_(1);  // is still there
-      },
-      {.allowed_signal = SIGKILL});
+  lose_rank_one([](Group& group) { return group.shared_empty({300'000}); },
+                [](Group& group, const at::Tensor& tensor) {
+                  EXPECT_THROW(group.shared_empty({3}), GroupAborted);
+                  EXPECT_THROW(group.reduce_scatter(torch::ones({1}), torch::ones({group.size()})), GroupAborted);
+                  tensor.fill_(1);  // is still there
+                });
 }
 
 }  // namespace

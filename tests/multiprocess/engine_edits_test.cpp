@@ -164,7 +164,9 @@ void keep_over_an_edit(Amp amp, bool replace, bool write) {
       dict = ddp.state_dict();
       dict.at("fc2.weight").add_(0.25);  // in place, or in the tensor that was given
     });
-    if (replace) EXPECT_EQ(ddp.state_dict().at("fc2.weight").max().template item<float>(), 0.75f);
+    if (replace) {
+      EXPECT_EQ(ddp.state_dict().at("fc2.weight").max().template item<float>(), 0.75f);
+    }
     train_step(ddp, optimizer);
     EXPECT_TRUE(torch::equal(kept, model->fc2->weight)) << "it follows";
     if (write) kept.fill_(1);

@@ -11,6 +11,7 @@
 
 #include <csignal>
 
+#include "tests/support/pipe.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/terminal.h"
 #include "tests/support/wait_until.h"
@@ -21,30 +22,13 @@ namespace {
 using Clock = Outlet::Clock;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using testing::Pipe;
 using testing::read_file;
 using testing::ScratchFolder;
 using testing::Terminal;
 using testing::wait_until;
 
 constexpr std::chrono::seconds kLong{30};
-
-struct Pipe {
-  UniqueFd reader, writer;
-  Pipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
-    reader = UniqueFd(ends[0]);
-    writer = UniqueFd(ends[1]);
-  }
-  std::string read_all() const {
-    std::string text;
-    char piece[4096];
-    int waiting = 0;
-    while (ioctl(reader.get(), FIONREAD, &waiting) == 0 && waiting > 0)
-      text.append(piece, std::size_t(read(reader.get(), piece, sizeof piece)));
-    return text;
-  }
-};
 
 // Says until something has to wait.
 std::string fill(Outlet& outlet) {

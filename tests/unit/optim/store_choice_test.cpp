@@ -123,7 +123,9 @@ TEST(StoreChoice, RanksTryAtTheSameStepsWhateverTheyKeep) {
   StoreChoice one, other;
   for (int step = 0; step < 5000; ++step) {
     EXPECT_EQ(one.is_timed(), other.is_timed()) << step;
-    if (one.is_timed()) EXPECT_EQ(one.stores(), other.stores()) << step;
+    if (one.is_timed()) {
+      EXPECT_EQ(one.stores(), other.stores()) << step;
+    }
     one.done(one.stores() == Stores::plain ? 1 : 2);
     other.done(other.stores() == Stores::plain ? 2 : 1);
   }

@@ -178,7 +178,9 @@ TEST(ImageFolder, NamesALinkThatCannotBeFollowed) {
 class NoRoot {
  public:
   NoRoot() : was_(::geteuid()) {
-    if (was_ == 0) EXPECT_EQ(::seteuid(65534), 0);
+    if (was_ == 0) {
+      EXPECT_EQ(::seteuid(65534), 0);
+    }
   }
   ~NoRoot() { EXPECT_EQ(::seteuid(was_), 0); }
 

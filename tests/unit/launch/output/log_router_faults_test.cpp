@@ -269,32 +269,40 @@ TEST_F(LogRouterTest, ASignalCutsNothingOffTheFiles) {
   EXPECT_EQ(lines(text("filtered")).size(), 4 * filtered);
 }
 
-TEST_F(LogRouterTest, TheCallersLoopGoesOnWhileItFinishes) {
-  const Pipe console;  // that nobody reads
-  auto router = start({stream("0")}, console.writer.get(), console.writer.get());
-  const std::string text_in = numbered_lines(1 << 20);
-  write_all(router->writer(0), text_in);
-  base::Outlet nothing_to_say;
-  EventLoop loop(nothing_to_say);
+// A router that has more to show than its console, which nobody reads, takes; and the loop of its caller.
+class FullConsole : public LogRouterTest {
+ protected:
+  void expect_filed() {
+    EXPECT_TRUE(router_->filed());
+    EXPECT_EQ(text("0") == text_in_, true);
+  }
+
+  const Pipe console_;
+  const std::string text_in_ = numbered_lines(1 << 20);
+  std::unique_ptr<LogRouter> router_;
+  base::Outlet nothing_to_say_;
+  EventLoop loop_{nothing_to_say_};
+
+ private:
+  void SetUp() override {
+    LogRouterTest::SetUp();
+    router_ = start({stream("0")}, console_.writer.get(), console_.writer.get());
+    write_all(router_->writer(0), text_in_);
+  }
+};
+
+TEST_F(FullConsole, TheCallersLoopGoesOnWhileItFinishes) {
   bool stopped = false;
-  const EventLoop::Handle timer = loop.at(EventLoop::Clock::now() + milliseconds(20), [&stopped] { stopped = true; });
-  EXPECT_FALSE(router->finish(loop, kLong, [&stopped] { return stopped; }));
+  const EventLoop::Handle timer = loop_.at(EventLoop::Clock::now() + milliseconds(20), [&stopped] { stopped = true; });
+  EXPECT_FALSE(router_->finish(loop_, kLong, [&stopped] { return stopped; }));
   EXPECT_TRUE(stopped);
-  EXPECT_TRUE(router->filed());
-  EXPECT_EQ(text("0") == text_in, true);
+  expect_filed();
 }
 
-TEST_F(LogRouterTest, ALoopThatCannotWatchItIsNoReasonToThrow) {
-  const Pipe console;  // that nobody reads
-  auto router = start({stream("0")}, console.writer.get(), console.writer.get());
-  const std::string text_in = numbered_lines(1 << 20);
-  write_all(router->writer(0), text_in);
-  base::Outlet nothing_to_say;
-  EventLoop loop(nothing_to_say);
-  const EventLoop::Handle in_the_way = loop.watch(router->pidfd(), [] {});  // one watch for a descriptor
-  EXPECT_FALSE(router->finish(loop, kLong, [] { return false; }));
-  EXPECT_TRUE(router->filed());
-  EXPECT_EQ(text("0") == text_in, true);
+TEST_F(FullConsole, ALoopThatCannotWatchItIsNoReasonToThrow) {
+  const EventLoop::Handle in_the_way = loop_.watch(router_->pidfd(), [] {});  // one watch for a descriptor
+  EXPECT_FALSE(router_->finish(loop_, kLong, [] { return false; }));
+  expect_filed();
 }
 
 std::size_t open_descriptors(const std::string& process) {

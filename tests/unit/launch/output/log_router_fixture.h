@@ -15,27 +15,19 @@
 #include <sstream>
 
 #include "lockstep/launch/output/log_router.h"
+#include "tests/support/pipe.h"
 #include "tests/support/scratch_folder.h"
 
 namespace lockstep::launch {
 
 using base::UniqueFd;
+using lockstep::testing::Pipe;
 using lockstep::testing::read_file;
 using lockstep::testing::ScratchFolder;
 using std::chrono::milliseconds;
 
 inline constexpr milliseconds kLong{30'000};
 inline constexpr milliseconds kShort{300};
-
-struct Pipe {
-  UniqueFd reader, writer;
-  Pipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
-    reader = UniqueFd(ends[0]);
-    writer = UniqueFd(ends[1]);
-  }
-};
 
 // A router whose consoles are these descriptors; the test's own are back when this returns.
 inline std::unique_ptr<LogRouter> start(const std::vector<LogStream>& streams, int out, int err) {
