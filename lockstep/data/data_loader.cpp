@@ -1,5 +1,6 @@
 #include "lockstep/data/data_loader.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -21,10 +22,16 @@ std::shared_ptr<const Sampler> epoch_order(std::int64_t samples, const DataLoade
   return std::make_shared<SequentialSampler>(samples);
 }
 
+constexpr std::int64_t kMostSamples = std::int64_t(1) << 40;  // of a step: more is a mistake, and products still fit
+constexpr int kMostThreads = 4096;                            // and batches ahead of each
+
 std::int64_t samples_per_step(const Part& part, const DataLoaderOptions& options) {
   if (options.batch_size.has_value() == options.global_batch_size.has_value())
     throw UsageError("data loader: .batch_size, per process, or .global_batch_size, of all: one of the two expected");
-  return options.global_batch_size ? *options.global_batch_size : *options.batch_size * part.ranks;
+  const std::int64_t given = options.global_batch_size ? *options.global_batch_size : *options.batch_size;
+  if (given < 1 || given > kMostSamples)
+    throw UsageError("data loader: a batch of " + text_of(given) + " samples, 1 to 2^40 expected");
+  return options.global_batch_size ? given : given * part.ranks;
 }
 
 // Samples of a shard in a step, of options that fit the part.
@@ -32,11 +39,16 @@ std::int64_t checked_shard_batch(const Part& part, const DataLoaderOptions& opti
   if (part.rank < 0 || part.rank >= part.ranks || part.ranks > part.shards)
     throw UsageError("data loader: the part of rank " + text_of(part.rank) + " of " + text_of(part.ranks) + " with " +
                      text_of(part.shards) + " shards, 0 <= rank < ranks <= shards expected");
-  if (options.num_workers < 1 || options.prefetch_factor < 1)
+  if (std::min(options.num_workers, options.prefetch_factor) < 1 ||
+      std::max(options.num_workers, options.prefetch_factor) > kMostThreads)
     throw UsageError("data loader: .num_workers " + text_of(options.num_workers) + " and .prefetch_factor " +
-                     text_of(options.prefetch_factor) + ", at least 1 of each expected");
+                     text_of(options.prefetch_factor) + ", 1 to " + text_of(kMostThreads) + " of each expected");
+  if (!(options.timeout > 0))
+    throw UsageError("data loader: .timeout " + std::to_string(options.timeout) + ", more than 0 seconds expected");
+  if (options.total_batches.value_or(0) < 0)
+    throw UsageError("data loader: .total_batches " + text_of(*options.total_batches) + ", 0 or more expected");
   const std::int64_t whole = samples_per_step(part, options);
-  if (whole < 1 || whole % part.shards != 0)
+  if (whole % part.shards != 0)
     throw UsageError("data loader: " + text_of(whole) + " samples per step of all processes, a multiple of the " +
                      text_of(part.shards) + " shards expected");
   const std::int64_t shard_batch = whole / part.shards;
@@ -46,12 +58,17 @@ std::int64_t checked_shard_batch(const Part& part, const DataLoaderOptions& opti
   return shard_batch;
 }
 
+std::shared_ptr<const Batches> checked(std::shared_ptr<const Batches> batches) {
+  if (!batches) throw UsageError("data loader: no set: the pointer to it is null");
+  return batches;
+}
+
 }  // namespace
 
 // What makes batches: a pure function of their number, counted over all epochs.
 struct DataLoader::Recipe {
   Recipe(std::shared_ptr<const Batches> the_batches, const Part& part, const DataLoaderOptions& the_options)
-      : batches(std::move(the_batches)),
+      : batches(checked(std::move(the_batches))),
         options(the_options),
         order(epoch_order(batches->size(), options), part, checked_shard_batch(part, options), options.drop_last),
         span(part.span()) {}
@@ -92,28 +109,33 @@ std::int64_t DataLoader::size() const { return recipe_->order.batches(); }
 
 void DataLoader::set_epoch(std::int64_t epoch) {
   check({epoch, 0});
-  if (passed_ || epoch != place_.epoch) place_ = {epoch, 0};
-  passed_ = false;
+  if (kept_.passed != 0 || epoch != kept_.place.epoch) kept_.place = {epoch, 0};
+  kept_.passed = 0;
 }
 
 std::optional<Batch> DataLoader::next() {
-  check(place_);
-  if (std::exchange(passed_, false)) place_ = {place_.epoch + 1, 0};
-  const std::int64_t number = place_.epoch * size() + place_.batch;
+  DataLoaderState& place = kept_.place;
+  check(place);
+  if (std::exchange(kept_.passed, 0) != 0) place = {place.epoch + 1, 0};
+  const std::int64_t number = place.epoch * size() + place.batch;
   if (number >= last_) return std::nullopt;
-  if (place_.batch == size()) {
-    passed_ = true;
+  if (place.batch == size()) {
+    kept_.passed = 1;
     return std::nullopt;
   }
-  std::optional<Batch> batch = loader_at(number).next();
-  ++place_.batch;
-  return batch;
+  try {
+    std::optional<Batch> batch = loader_at(number).next();
+    ++place.batch;
+    return batch;
+  } catch (...) {  // its threads have stopped
+    loader_.reset();
+    throw;
+  }
 }
 
 void DataLoader::restore(const DataLoaderState& state) {
   check(state);
-  place_ = state;
-  passed_ = false;
+  kept_ = {state, 0};
 }
 
 LoaderStatistics DataLoader::statistics() const { return loader_ ? loader_->statistics() : LoaderStatistics(); }

@@ -37,16 +37,16 @@ struct DataLoaderOptions {
   std::optional<std::int64_t> batch_size = {};
   std::optional<std::int64_t> global_batch_size = {};
 
-  bool shuffle = false;                           ///< a new order each epoch, that of DistributedSampler
-  std::shared_ptr<const Sampler> sampler = {};    ///< another order; none: that of the set, or shuffled
-  std::uint64_t seed = 0;                         ///< of order and mixing, equal on all ranks
-  bool drop_last = false;                         ///< leave out what fills no whole step. Else all shards get equally
-                                                  ///< many: the order begins again, and the last batch may be smaller
-  std::shared_ptr<const BatchMix> mix = {};       ///< MixUp, CutMix: each shard mixed within itself (mixed_batch.h)
-  std::int64_t classes = 0;                       ///< of the mixed labels
-  int num_workers = 1;                            ///< threads, at least 1
-  int prefetch_factor = 2;                        ///< batches made ahead for each of them, at least 1
-  double timeout = 300;                           ///< seconds that a batch may take
+  bool shuffle = false;                            ///< a new order each epoch, that of DistributedSampler
+  std::shared_ptr<const Sampler> sampler = {};     ///< another order; none: that of the set, or shuffled
+  std::uint64_t seed = 0;                          ///< of order and mixing, equal on all ranks
+  bool drop_last = false;                          ///< leave out what fills no whole step. Else all shards get equally
+                                                   ///< many: the order begins again, and the last batch may be smaller
+  std::shared_ptr<const BatchMix> mix = {};        ///< MixUp, CutMix: each shard mixed within itself (mixed_batch.h)
+  std::int64_t classes = 0;                        ///< of the mixed labels
+  int num_workers = 1;                             ///< threads, at least 1
+  int prefetch_factor = 2;                         ///< batches made ahead for each of them, at least 1
+  double timeout = 300;                            ///< seconds that a batch may take, more than 0
   std::optional<std::int64_t> total_batches = {};  ///< of all epochs: the threads make none behind them
 };
 
@@ -65,6 +65,7 @@ struct DataLoaderState {
 /// One thread uses it. It stays where it is: state may refer to it.
 class DataLoader {
  public:
+  /// `batches` is the whole set, the same on all ranks; a slice of it that is one rank's alone goes with Part{}.
   /// UsageError when the options contradict each other or the part, or when there are too few samples for a batch.
   DataLoader(std::shared_ptr<const Batches> batches, const Part& part, const DataLoaderOptions& options);
 
@@ -80,16 +81,17 @@ class DataLoader {
   /// Batches in an epoch, the same on all ranks.
   std::int64_t size() const;
 
-  std::int64_t epoch() const { return place_.epoch; }
+  std::int64_t epoch() const { return kept_.place.epoch; }
 
   /// Goes to the beginning of `epoch`, counted from 0, unless it stands in it. UsageError when it is negative.
   void set_epoch(std::int64_t epoch);
 
   /// The next batch of the epoch; nothing, once, at its end: after that comes the next epoch. Nothing after
-  /// total_batches. Throws as Loader::next(), and UsageError when kept() holds a place that this loader has not.
+  /// total_batches. Throws as Loader::next(), and UsageError when kept() holds a place that this loader has not. A
+  /// batch that threw is still the next one; restore() goes past it.
   std::optional<Batch> next();
 
-  DataLoaderState state() const { return place_; }
+  DataLoaderState state() const { return kept_.place; }
 
   /// Goes on from there, forth or back. UsageError when it has no such place.
   void restore(const DataLoaderState& state);
@@ -97,9 +99,10 @@ class DataLoader {
   /// state() in memory, for ddp.state().keep(): a step commits which batches had been taken when it was made, those of
   /// steps that were left out included, and after a restart the loop goes on behind them. A place kept at the end of an
   /// epoch gives a pass without batches, so that what stands behind the pass happens.
-  std::span<std::byte> kept() { return std::as_writable_bytes(std::span(&place_, 1)); }
+  /// The loader outlives the optimizer's steps.
+  std::span<std::byte> kept() { return std::as_writable_bytes(std::span(&kept_, 1)); }
 
-  /// Counted from the first batch on. Any thread may ask once there is one.
+  /// Counted from the first batch on, anew after one that threw.
   LoaderStatistics statistics() const;
 
   /// A pass over the rest of the epoch, all of it at first. One that was left by `break` goes on there.
@@ -125,6 +128,10 @@ class DataLoader {
 
  private:
   struct Recipe;
+  struct Kept {
+    DataLoaderState place;
+    std::int64_t passed = 0;  ///< 1: the end of place.epoch was told
+  };
 
   void advance();
   void check(const DataLoaderState& state) const;
@@ -133,8 +140,7 @@ class DataLoader {
   std::shared_ptr<const Recipe> recipe_;  ///< with the threads
   LoaderOptions loader_options_;
   std::int64_t last_;  ///< behind the last batch of all epochs
-  DataLoaderState place_;
-  bool passed_ = false;           ///< the end of place_.epoch was told
+  Kept kept_;
   std::optional<Batch> current_;  ///< of an Iterator
   std::unique_ptr<Loader> loader_;
 };

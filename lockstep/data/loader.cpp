@@ -52,6 +52,14 @@ class NewThreadsComputeAlone {
   const int threads_ = at::get_num_threads();
 };
 
+// Called by a new thread: it takes over the number. One at a time, for in a forked process libtorch replaces its pool
+// of threads here, unguarded.
+void take_over_number_of_threads() {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  at::get_num_threads();
+}
+
 constexpr std::chrono::seconds kStartTimeout(60);
 
 // Whatever the source throws belongs to the consumer, so everything is caught here.
@@ -149,7 +157,7 @@ Loader::Loader(BatchSource source, std::int64_t first, std::int64_t last, Loader
     for (Shared::Worker& worker : shared_->workers) {
       workers_.emplace_back([shared = shared_, &worker] {
         base::leave_own_cores();  // the computing thread's are not for us
-        at::get_num_threads();    // is where it takes the number over
+        take_over_number_of_threads();
         shared->work(worker);
       });
     }

@@ -3,10 +3,10 @@
 // Sets of a program's own, sample by sample: what Python calls a map-style dataset.
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/stack.h>
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -30,6 +30,27 @@ concept MapStyle = requires(const Dataset& dataset, std::int64_t i) {
   { dataset.get(i).target } -> std::convertible_to<at::Tensor>;
 };
 
+namespace detail {
+
+/// Samples that become a batch.
+class Stack {
+ public:
+  /// Of a set of `size` samples.
+  explicit Stack(std::int64_t size) : size_(size) {}
+
+  /// The sample that get() makes.
+  void add(std::int64_t index, const std::function<Batch()>& get);
+
+  Batch batch() const;
+
+ private:
+  std::int64_t size_;
+  std::int64_t first_ = 0;  ///< the sample to which the others are compared
+  std::vector<at::Tensor> data_, target_;
+};
+
+}  // namespace detail
+
 /// Batches of such a set: its samples stacked along a new first dimension, as Python's default_collate.
 template <MapStyle Dataset>
 class MapBatches : public Batches {
@@ -38,14 +59,17 @@ class MapBatches : public Batches {
 
   std::int64_t size() const override { return std::int64_t(dataset_.size()); }
 
+  /// UsageError that names the sample: an index outside the set, one that is not like the first of the batch, and what
+  /// get() throws.
   Batch make(std::uint64_t /*epoch*/, std::span<const std::int64_t> indices) const override {
-    std::vector<at::Tensor> data, target;
+    detail::Stack stack(size());
     for (const std::int64_t index : indices) {
-      auto sample = dataset_.get(index);
-      data.push_back(std::move(sample.data));
-      if (sample.target.defined()) target.push_back(std::move(sample.target));
+      stack.add(index, [&] {
+        auto sample = dataset_.get(index);
+        return Batch{std::move(sample.data), std::move(sample.target)};
+      });
     }
-    return {at::stack(data), target.empty() ? at::Tensor() : at::stack(target)};
+    return stack.batch();
   }
 
  private:

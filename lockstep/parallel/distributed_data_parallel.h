@@ -30,7 +30,7 @@ class Shards {
   struct Shard {
     int index = 0;  ///< the logical shard
     at::Tensor data;
-    at::Tensor target;
+    at::Tensor target;  ///< none, where the batch has none
   };
 
   Shards(Engine& engine, at::Tensor data, at::Tensor target)
@@ -40,6 +40,9 @@ class Shards {
     if (samples % count != 0)
       throw UsageError("shards: a batch of " + std::to_string(samples) + " samples cannot be cut into this rank's " +
                        std::to_string(count) + " shards");
+    if (target_.defined() && (target_.dim() == 0 || target_.size(0) != samples))
+      throw UsageError("shards: a batch of " + std::to_string(samples) + " samples with a target for " +
+                       (target_.dim() == 0 ? "none" : std::to_string(target_.size(0))));
     per_shard_ = samples / count;
   }
 
@@ -64,7 +67,8 @@ class Shards {
   Shard& start(int shard) {
     engine_.begin_shard(shard);
     const std::int64_t first = (shard - engine_.local_shards().first) * per_shard_;
-    current_ = {shard, data_.narrow(0, first, per_shard_), target_.narrow(0, first, per_shard_)};
+    const auto part_of = [&](const at::Tensor& all) { return all.defined() ? all.narrow(0, first, per_shard_) : all; };
+    current_ = {shard, part_of(data_), part_of(target_)};
     return current_;
   }
 

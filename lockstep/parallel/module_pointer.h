@@ -25,6 +25,8 @@ std::shared_ptr<torch::nn::Module> module_pointer(const std::shared_ptr<Impl>& p
 /// A torch::nn::ModuleHolder (torch::nn::Linear, or what TORCH_MODULE makes), or a std::shared_ptr to a class that is
 /// publicly derived from torch::nn::Module.
 template <class T>
-concept ModulePointer = requires(const T& pointer) { detail::module_pointer(pointer); };
+concept ModulePointer = requires(const T& pointer) {
+  detail::module_pointer(pointer);
+};
 
 }  // namespace lockstep::parallel

@@ -34,8 +34,7 @@ std::string train_four_epochs(const std::shared_ptr<comm::Group>& group, std::ui
   const auto set = spoilt_set();
   torch::nn::Linear model(2, 2);
   DistributedDataParallel ddp(model, group, {.shards = 3});
-  data::DataLoader loader(set, ddp.part(),
-                          {.global_batch_size = 6, .shuffle = true, .seed = 1, .num_workers = 2});
+  data::DataLoader loader(set, ddp.part(), {.global_batch_size = 6, .shuffle = true, .seed = 1, .num_workers = 2});
   ddp.state().keep("loader", loader.kept());
   optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
   for (auto epoch = loader.epoch(); epoch < 4; ++epoch) {

@@ -1,8 +1,10 @@
 #include "lockstep/data/samplers/shard_order.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/samplers/deal.h"
 
 namespace lockstep::data {
@@ -18,6 +20,9 @@ std::shared_ptr<const ShardOrder::Orders> ShardOrder::orders(std::int64_t epoch)
   const std::lock_guard lock(mutex_);
   if (!orders_ || epoch != epoch_) {
     const std::vector<std::int64_t> whole = sampler_->order(std::uint64_t(epoch));
+    if (std::int64_t(whole.size()) != sampler_->num_samples())
+      throw UsageError("sampler: epoch " + std::to_string(epoch) + " has " + std::to_string(whole.size()) +
+                       " samples, its num_samples() says " + std::to_string(sampler_->num_samples()));
     auto fresh = std::make_shared<Orders>();
     const base::ShardSpan span = part_.span();
     for (int shard = span.first; shard < span.last; ++shard)

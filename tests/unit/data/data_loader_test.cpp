@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -130,9 +131,8 @@ TEST(DataLoader, LeavesOutWhatFillsNoStepWhereAsked) {
   std::ranges::sort(seen);
   EXPECT_EQ(std::ranges::adjacent_find(seen), seen.end()) << "none comes twice";
   // 7 samples in 2 shards: padded there would be 4 each, and a step of 8.
-  EXPECT_EQ(testing::usage_error([] {
-              DataLoader(samples(7), {.ranks = 2, .shards = 2}, {.global_batch_size = 8, .drop_last = true});
-            }),
+  EXPECT_EQ(testing::usage_error(
+                [] { DataLoader(samples(7), {.ranks = 2, .shards = 2}, {.global_batch_size = 8, .drop_last = true}); }),
             "data loader: 7 samples make no step of 8");
 }
 
@@ -198,6 +198,40 @@ TEST(DataLoader, ItsPlaceIsBytesThatOthersKeep) {
   EXPECT_THAT(testing::usage_error([&] { after.next(); }), HasSubstr("no place behind 700 batches of epoch 0"));
 }
 
+// A pass that was made before the place was loaded has nothing to do with it.
+TEST(DataLoader, APassBeforeARestartsPlaceIsForgotten) {
+  const DataLoaderOptions options{.batch_size = 2, .shuffle = true};
+  DataLoader before(samples(10), Part{}, options), after(samples(10), Part{}, options);
+  before.restore({1, 3});
+  pass(after);  // to look at the set, say
+  std::memcpy(after.kept().data(), before.kept().data(), before.kept().size());
+  after.set_epoch(after.epoch());
+  EXPECT_EQ(after.state(), (DataLoaderState{1, 3}));
+  EXPECT_EQ(samples_in(*after.next()), samples_in(*before.next()));
+}
+
+// Says that it has more samples than its order.
+struct ShortOrder : Sampler {
+  std::int64_t num_samples() const override { return 4; }
+  std::vector<std::int64_t> order(std::uint64_t /*epoch*/) const override { return {0, 1, 2}; }
+};
+
+TEST(DataLoader, RefusesWhatCannotBe) {
+  const auto said = [&](const DataLoaderOptions& options) {
+    return testing::usage_error([&] { DataLoader(samples(4), Part{}, options); });
+  };
+  EXPECT_EQ(said({.batch_size = 2, .timeout = 0}), "data loader: .timeout 0.000000, more than 0 seconds expected");
+  EXPECT_THAT(said({.batch_size = 2, .timeout = std::nan("")}), HasSubstr(".timeout nan"));
+  EXPECT_THAT(said({.batch_size = 2, .total_batches = -1}), HasSubstr(".total_batches -1"));
+  EXPECT_THAT(said({.batch_size = std::int64_t(1) << 62}), HasSubstr("1 to 2^40 expected"));
+  EXPECT_THAT(said({.batch_size = 2, .num_workers = 1 << 30}), HasSubstr(".num_workers 1073741824"));
+  EXPECT_EQ(testing::usage_error([] { DataLoader(std::shared_ptr<const Batches>(), Part{}, {.batch_size = 2}); }),
+            "data loader: no set: the pointer to it is null");
+  DataLoader of_short_order(samples(4), Part{}, {.batch_size = 2, .sampler = std::make_shared<ShortOrder>()});
+  EXPECT_EQ(testing::usage_error([&] { of_short_order.next(); }),
+            "sampler: epoch 0 has 3 samples, its num_samples() says 4");
+}
+
 TEST(DataLoader, EndsWithTheLastBatchOfAll) {
   DataLoader loader(samples(10), Part{}, {.batch_size = 2, .total_batches = 7});
   EXPECT_EQ(pass(loader).size(), 5u);
@@ -222,9 +256,8 @@ TEST(DataLoader, TakesAnyOrder) {
                                                                WeightedRandomSamplerOptions{.num_samples = 6});
   DataLoader loader(samples(4), Part{}, {.batch_size = 3, .sampler = sampler});
   EXPECT_EQ(pass(loader), (std::vector<Numbers>{{2, 2, 2}, {2, 2, 2}}));
-  EXPECT_THAT(testing::usage_error([&] {
-                DataLoader(samples(4), Part{}, {.batch_size = 3, .shuffle = true, .sampler = sampler});
-              }),
+  EXPECT_THAT(testing::usage_error(
+                  [&] { DataLoader(samples(4), Part{}, {.batch_size = 3, .shuffle = true, .sampler = sampler}); }),
               HasSubstr(".shuffle and .sampler"));
 }
 
@@ -278,7 +311,7 @@ TEST(DataLoader, SaysWhatDoesNotFit) {
   EXPECT_THAT(refusal({}, {.batch_size = 2, .global_batch_size = 2}), HasSubstr("one of the two"));
   EXPECT_EQ(refusal({.ranks = 2, .shards = 4}, {.batch_size = 3}),
             "data loader: 6 samples per step of all processes, a multiple of the 4 shards expected");
-  EXPECT_THAT(refusal({}, {.batch_size = 0}), HasSubstr("0 samples per step"));
+  EXPECT_THAT(refusal({}, {.batch_size = 0}), HasSubstr("a batch of 0 samples"));
   EXPECT_THAT(refusal({.rank = 2, .ranks = 2, .shards = 2}, {.batch_size = 3}), HasSubstr("rank 2 of 2"));
   EXPECT_THAT(refusal({.ranks = 2, .shards = 1}, {.batch_size = 3}), HasSubstr("with 1 shards"));
   EXPECT_THAT(refusal({.ranks = 0}, {.batch_size = 3}), HasSubstr("rank 0 of 0"));

@@ -88,7 +88,7 @@ TEST(MapBatches, OperatorsInLoaderThreadsStartNoThreadsOfTheirOwn) {
 // What a sample throws comes out at its batch.
 struct Damaged : Squares {
   Batch get(std::int64_t i) const {
-    if (i == 3) throw UsageError("sample 3 is damaged");
+    if (i == 3) throw UsageError("a broken file");
     return Squares::get(i);
   }
 };
@@ -96,8 +96,43 @@ struct Damaged : Squares {
 TEST(MapBatches, ADamagedSampleIsNamedAtItsPlace) {
   DataLoader loader(Damaged(), Part{}, {.batch_size = 2});
   EXPECT_TRUE(loader.next());
-  EXPECT_EQ(testing::usage_error([&] { loader.next(); }), "sample 3 is damaged");
+  EXPECT_EQ(testing::usage_error([&] { loader.next(); }), "sample 3: a broken file");
   EXPECT_EQ(loader.state(), (DataLoaderState{0, 1}));
+  EXPECT_EQ(testing::usage_error([&] { loader.next(); }), "sample 3: a broken file") << "it is still the next one";
+  loader.restore({0, 2});
+  EXPECT_EQ(loader.next()->target[0].item<std::int64_t>(), 16) << "behind it the set is sound";
+}
+
+// Samples that differ: by the number of values, the type, or in having a target.
+struct Uneven {
+  std::int64_t odd;
+  std::int64_t size() const { return 5; }
+  Batch get(std::int64_t i) const {
+    const at::Tensor label = at::full({}, i, at::kLong);
+    if (i != 4) return {at::full({2}, double(i)), label};
+    if (odd == 0) return {at::full({3}, 4.0), label};
+    if (odd == 1) return {at::full({2}, 4, at::kLong), label};
+    if (odd == 2) return {at::full({2}, 4.0), {}};
+    throw std::runtime_error("no file 77");
+  }
+};
+
+TEST(MapBatches, WhatIsNotLikeTheFirstOfItsBatchIsNamed) {
+  const std::int64_t indices[] = {3, 0, 4};
+  const auto said = [&](std::int64_t odd) {
+    return testing::usage_error([&] { MapBatches(Uneven{odd}).make(0, indices); });
+  };
+  EXPECT_EQ(said(0), "sample 4: data Float [3], that of sample 3 is Float [2]");
+  EXPECT_EQ(said(1), "sample 4: data Long [2], that of sample 3 is Float [2]");
+  EXPECT_EQ(said(2), "sample 4: target none, that of sample 3 is Long []");
+  try {
+    MapBatches(Uneven{3}).make(0, indices);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "sample 4: no file 77");
+  }
+  const std::int64_t beyond[] = {5};
+  EXPECT_EQ(testing::usage_error([&] { MapBatches(Squares()).make(0, beyond); }), "sample 5: the set has 5 samples");
 }
 
 }  // namespace
