@@ -153,7 +153,9 @@ const std::map<std::string, Step> kSteps = {
      }},
     // which of them, height, width (and vertical_flip)
     {"five_crop",
-     [](Picture& p, const json& a) { p = data::FiveCrop({a.at(2), a.at(3)}).apply(p).at(a.at(1)); }},
+     [](Picture& p, const json& a) {
+       p = data::FiveCrop({a.at(2), a.at(3)}).apply(p).at(a.at(1));
+     }},
     {"ten_crop",
      [](Picture& p, const json& a) {
        p = data::TenCrop({a.at(2), a.at(3)}, {.vertical_flip = a.at(4)}).apply(p).at(a.at(1));
@@ -317,9 +319,8 @@ void print_folder(const json& request) {
 
 using Command = void (*)(const json& request);
 const std::map<std::string, Command> kCommands = {
-    {"crops", draw_crops}, {"erasings", draw_erasings}, {"policies", print_policies},
-    {"mix", mix},          {"betas", draw_betas},       {"perspective", print_perspective},
-    {"folder", print_folder},
+    {"crops", draw_crops}, {"erasings", draw_erasings},        {"policies", print_policies}, {"mix", mix},
+    {"betas", draw_betas}, {"perspective", print_perspective}, {"folder", print_folder},
 };
 
 }  // namespace

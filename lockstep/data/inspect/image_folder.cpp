@@ -35,7 +35,7 @@ void add_class(const std::string& path, const InspectOptions& options, SetPart& 
 }
 
 SetPart look_at_part(const std::string& path, const std::string& name, const InspectOptions& options,
-                  std::vector<Fault>& faults) {
+                     std::vector<Fault>& faults) {
   SetPart part{.name = name};
   const fs::path folder = fs::path(path) / name;
   const std::vector<std::string> classes = list_folder(folder).folders;

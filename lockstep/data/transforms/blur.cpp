@@ -86,9 +86,8 @@ Image gaussian_blur(const ImageView& image, std::array<int, 2> kernel_size, std:
   }
   numbers = blurred(numbers, gaussian_kernel(kernel_size[0], sigma[0]), gaussian_kernel(kernel_size[1], sigma[1]));
   Image out(image.size(), image.channels);
-  std::ranges::transform(numbers.values, out.row(0), [](float sample) {
-    return std::uint8_t(std::clamp(std::nearbyint(sample), 0.0f, 255.0f));
-  });
+  std::ranges::transform(numbers.values, out.row(0),
+                         [](float sample) { return std::uint8_t(std::clamp(std::nearbyint(sample), 0.0f, 255.0f)); });
   return out;
 }
 

@@ -101,9 +101,10 @@ ElasticTransform::ElasticTransform(const ElasticTransformOptions& options) : opt
                      ", finite numbers expected");
   }
   const bool positive = sigma.x > 0 && sigma.y > 0, none = sigma.x == 0 && sigma.y == 0;
-  if ((!positive && !none) || !std::isfinite(sigma.x) || !std::isfinite(sigma.y)) {
+  constexpr double kMost = 1e6;  // the kernel is eight times as wide, and counted in int
+  if ((!positive && !none) || !(sigma.x <= kMost && sigma.y <= kMost)) {
     throw UsageError("ElasticTransform: sigma " + std::to_string(sigma.x) + ", " + std::to_string(sigma.y) +
-                     ", both 0 or both above 0 expected");
+                     ", both 0 or both above 0 and at most a million expected");
   }
 }
 

@@ -8,8 +8,9 @@
 namespace lockstep::data {
 namespace {
 
+// As floats, which are drawn between the two, they are finite.
 void require_range(double low, double high, const char* what) {
-  if (low <= high && std::isfinite(low) && std::isfinite(high)) return;
+  if (low <= high && std::isfinite(float(low)) && std::isfinite(float(high))) return;
   throw UsageError("RandomAffine: " + std::string(what) + " from " + std::to_string(low) + " to " +
                    std::to_string(high) + ", low <= high expected");
 }
@@ -26,6 +27,10 @@ RandomAffine::RandomAffine(const AngleRange& degrees, const RandomAffineOptions&
   require_range(options.scale.low, options.scale.high, "scale");
   if (options.scale.low <= 0) {
     throw UsageError("RandomAffine: scale from " + std::to_string(options.scale.low) + ", more than 0 expected");
+  }
+  if (const auto& center = options.center; center && !(std::isfinite((*center)[0]) && std::isfinite((*center)[1]))) {
+    throw UsageError("RandomAffine: center " + std::to_string((*center)[0]) + ", " + std::to_string((*center)[1]) +
+                     ", finite numbers expected");
   }
   for (const double part : options.translate) {
     if (part >= 0 && part <= 1) continue;

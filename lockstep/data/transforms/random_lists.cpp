@@ -40,9 +40,9 @@ RandomChoice::RandomChoice(std::vector<AnyTransform> transforms, std::vector<dou
 void RandomChoice::apply(Picture& picture, base::RandomStream& random) const {
   std::vector<double> ends(weights_.size());
   std::partial_sum(weights_.begin(), weights_.end(), ends.begin());
-  const double place = random.between(0, 1) * ends.back();  // below the end: the draw is below 1
-  const auto chosen = std::ranges::upper_bound(ends, place);
-  transforms_[std::size_t(chosen - ends.begin())].apply(picture, random);
+  const double place = random.between(0, 1) * ends.back();  // a sum of tiny weights may be reached by rounding
+  const auto chosen = std::size_t(std::ranges::upper_bound(ends, place) - ends.begin());
+  transforms_[std::min(chosen, transforms_.size() - 1)].apply(picture, random);
 }
 
 RandomOrder::RandomOrder(std::vector<AnyTransform> transforms) : transforms_(std::move(transforms)) {}

@@ -1,7 +1,7 @@
 #pragma once
 
-// Lists of transforms of which chance decides: RandomApply, RandomChoice and RandomOrder as in torchvision. All draw from
-// the stream of the list, one after the other.
+// Lists of transforms of which chance decides: RandomApply, RandomChoice and RandomOrder as in torchvision. All draw
+// from the stream of the list, one after the other.
 
 #include <vector>
 

@@ -28,9 +28,7 @@ std::shared_ptr<const PictureSet> colours() {
   return std::make_shared<MemoryPictures>(std::move(content));
 }
 
-Compose augmentation() {
-  return Compose().then(RandomCrop(16, {.padding = 4})).then(RandomHorizontalFlip());
-}
+Compose augmentation() { return Compose().then(RandomCrop(16, {.padding = 4})).then(RandomHorizontalFlip()); }
 
 at::Tensor pixels_of(const PictureSet& set, std::int64_t index) {
   Sample sample = set.get(index);

@@ -37,8 +37,8 @@ TEST(PicturesOfTensors, GreyOnesNeedNoChannel) {
 }
 
 TEST(PicturesOfTensors, AreTransformed) {
-  const auto batches = pictures(at::ones({2, 4, 4}, at::kByte), labels_of_two(), 2,
-                                {.transforms = Compose().then(CenterCrop({2, 2}))});
+  const auto batches =
+      pictures(at::ones({2, 4, 4}, at::kByte), labels_of_two(), 2, {.transforms = Compose().then(CenterCrop({2, 2}))});
   EXPECT_EQ(batches->make(0, kTwo).data.sizes(), (std::vector<std::int64_t>{2, 1, 2, 2}));
 }
 

@@ -41,9 +41,8 @@ TEST(Presets, CifarCropsAndFlipsInTrainingOnly) {
   const at::Tensor plain = prepared(to_tensor_preset(), {32, 32});
   const at::Tensor evaluated = normalised(plain, {0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616});
   EXPECT_TRUE(at::equal(prepared(cifar_eval_preset(), {32, 32}), evaluated));
-  Preparation by_hand{
-      Compose().then(RandomCrop(32, {.padding = 4})).then(RandomHorizontalFlip()),
-      cifar_eval_preset().batch};
+  Preparation by_hand{Compose().then(RandomCrop(32, {.padding = 4})).then(RandomHorizontalFlip()),
+                      cifar_eval_preset().batch};
   const at::Tensor trained = prepared(cifar_train_preset(), {32, 32});
   EXPECT_TRUE(at::equal(trained, prepared(std::move(by_hand), {32, 32})));
   EXPECT_FALSE(at::equal(trained, evaluated));

@@ -11,11 +11,11 @@ namespace {
 
 Report sample() {
   SetPart train{.name = "train",
-             .pictures = 4,
-             .classes = {{"cat", 3}, {"elephant", 1}},
-             .sizes = {{{10, 20}, 1}, {{30, 30}, 1}, {{20, 10}, 2}},
-             .kinds = {{"JPEG colour", 3}, {"PNG RGB", 1}},
-             .bytes = 2048};
+                .pictures = 4,
+                .classes = {{"cat", 3}, {"elephant", 1}},
+                .sizes = {{{10, 20}, 1}, {{30, 30}, 1}, {{20, 10}, 2}},
+                .kinds = {{"JPEG colour", 3}, {"PNG RGB", 1}},
+                .bytes = 2048};
   return {.path = "data/pets", .kind = "ImageFolder", .parts = {train}};
 }
 

@@ -74,7 +74,9 @@ TEST(GaussianBlurTransform, DrawsItsSigma) {
 TEST(GaussianBlurTransform, RefusesWhatIsNoKernel) {
   EXPECT_EQ(usage_error([] { GaussianBlur(4); }), "GaussianBlur: kernel_size 4, an odd number above 0 expected");
   EXPECT_EQ(usage_error([] { GaussianBlur({3, -1}); }), "GaussianBlur: kernel_size -1, an odd number above 0 expected");
-  EXPECT_EQ(usage_error([] { GaussianBlur(3, {0, 1}); }),
+  EXPECT_EQ(usage_error([] {
+              GaussianBlur(3, {0, 1});
+            }),
             "GaussianBlur: sigma from 0.000000 to 1.000000, 0 < low <= high expected");
   usage_error([] { gaussian_kernel(3, 0); });
 }

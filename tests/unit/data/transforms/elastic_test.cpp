@@ -75,8 +75,10 @@ TEST(ElasticTransform, AppliesWhatItChooses) {
 }
 
 TEST(ElasticTransform, RefusesWhatItCannotDo) {
-  EXPECT_EQ(usage_error([] { ElasticTransform({.sigma = {1, 0}}); }),
-            "ElasticTransform: sigma 1.000000, 0.000000, both 0 or both above 0 expected");
+  EXPECT_EQ(usage_error([] {
+              ElasticTransform({.sigma = {1, 0}});
+            }),
+            "ElasticTransform: sigma 1.000000, 0.000000, both 0 or both above 0 and at most a million expected");
   EXPECT_EQ(usage_error([] { ElasticTransform({.warp = {Interpolation::bicubic}}); }),
             "ElasticTransform: bicubic interpolation, nearest or bilinear expected");
   usage_error([] { ElasticTransform({.alpha = double(INFINITY)}); });

@@ -121,10 +121,7 @@ TEST(RandomResizedCropTransform, ResizesTheBoxThatItDraws) {
 }
 
 TEST(RandomResizedCropTransform, RefusesWhatItCannotDraw) {
-  EXPECT_EQ(usage_error([] {
-              RandomResizedCrop({0, 8});
-            }),
-            "RandomResizedCrop: size 0x8, at least 1x1 expected");
+  EXPECT_EQ(usage_error([] { RandomResizedCrop({0, 8}); }), "RandomResizedCrop: size 0x8, at least 1x1 expected");
   EXPECT_EQ(usage_error([] {
               RandomResizedCrop(8, {.scale = {0.5, 0.2}});
             }),
@@ -144,8 +141,7 @@ TEST(RandomHorizontalFlipTransform, MirrorsHalfOfTheTime) {
     mirrored += one.mirrored();
   }
   EXPECT_NEAR(mirrored, 1000, 5 * 23);
-  EXPECT_EQ(usage_error([] { RandomHorizontalFlip(1.5); }),
-            "RandomHorizontalFlip: p 1.500000, 0 to 1 expected");
+  EXPECT_EQ(usage_error([] { RandomHorizontalFlip(1.5); }), "RandomHorizontalFlip: p 1.500000, 0 to 1 expected");
 }
 
 TEST(RandomVerticalFlipTransform, TurnsHalfOfThemUpsideDown) {

@@ -32,10 +32,10 @@ TEST(TenCrop, AddsThoseOfTheMirrorImageOrOfThePictureUpsideDown) {
   Image turned(7, 9, 3);
   for (int y = 0; y < 7; ++y) std::copy_n(image.row(6 - y), 27, turned.row(y));
   for (const bool vertical : {false, true}) {
-    const std::vector<Picture> ten = TenCrop({4, 5}, {.vertical_flip = vertical}).apply(Picture::borrowed(image.view()));
+    const std::vector<Picture> ten =
+        TenCrop({4, 5}, {.vertical_flip = vertical}).apply(Picture::borrowed(image.view()));
     const std::vector<Picture> first = FiveCrop({4, 5}).apply(Picture::borrowed(image.view()));
-    const std::vector<Picture> second =
-        FiveCrop({4, 5}).apply(vertical ? Picture::borrowed(turned.view()) : flipped);
+    const std::vector<Picture> second = FiveCrop({4, 5}).apply(vertical ? Picture::borrowed(turned.view()) : flipped);
     ASSERT_EQ(ten.size(), 10u);
     for (std::size_t i = 0; i < 5; ++i) {
       EXPECT_EQ(pixels_of(ten[i]), pixels_of(first[i])) << i;

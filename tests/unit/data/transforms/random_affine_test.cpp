@@ -67,9 +67,13 @@ TEST(RandomAffine, OfNoRangeChangesNothing) {
 TEST(RandomAffine, RefusesWhatItCannotDraw) {
   EXPECT_EQ(usage_error([] { RandomAffine(-1); }),
             "RandomAffine: degrees from 1.000000 to -1.000000, low <= high expected");
-  EXPECT_EQ(usage_error([] { RandomAffine(1, {.translate = {0, 1.5}}); }),
+  EXPECT_EQ(usage_error([] {
+              RandomAffine(1, {.translate = {0, 1.5}});
+            }),
             "RandomAffine: translate by 1.500000 of the picture, 0 to 1 expected");
-  EXPECT_EQ(usage_error([] { RandomAffine(1, {.scale = {0, 1}}); }),
+  EXPECT_EQ(usage_error([] {
+              RandomAffine(1, {.scale = {0, 1}});
+            }),
             "RandomAffine: scale from 0.000000, more than 0 expected");
   usage_error([] { RandomAffine(1, {.shear = {3, 2}}); });
 }

@@ -76,8 +76,7 @@ TEST(RandomErasing, DrawsNothingWhereNothingFits) {
 }
 
 TEST(RandomErasing, RefusesWhatIsOutOfRange) {
-  EXPECT_EQ(usage_error([] { RandomErasing({.p = 2}); }),
-            "RandomErasing: p 2.000000, 0 to 1 expected");
+  EXPECT_EQ(usage_error([] { RandomErasing({.p = 2}); }), "RandomErasing: p 2.000000, 0 to 1 expected");
   EXPECT_EQ(usage_error([] {
               RandomErasing({.scale = {0.5, 2}});
             }),
