@@ -1,5 +1,6 @@
 #include "lockstep/data/standardizer.h"
 
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 
@@ -21,16 +22,23 @@ at::Tensor rows_as_doubles(const at::Tensor& data) {
   throw UsageError("standardizer: " + found.str() + ", [rows, columns] with at least one row expected");
 }
 
+// UsageError that names the first column of which this is false.
+void check_columns(const at::Tensor& good, const char* otherwise) {
+  if (good.all().item<bool>()) return;
+  const std::int64_t column = good.to(at::kInt).argmin().item<std::int64_t>() + 1;
+  throw UsageError("standardizer: column " + std::to_string(column) + " holds " + otherwise);
+}
+
 }  // namespace
 
 Standardizer::Standardizer(const at::Tensor& data) {
   const at::Tensor rows = rows_as_doubles(data);
-  mean_ = rows.mean(0);
-  const at::Tensor finite = mean_.isfinite();
-  if (!finite.all().item<bool>())
-    throw UsageError("standardizer: column " + std::to_string(finite.to(at::kInt).argmin().item<std::int64_t>() + 1) +
-                     " holds a number that is not finite");
+  check_columns(rows.isfinite().all(0), "a number that is not finite");
+  // The mean of equal numbers may round to another one, and what is left of them would count as their deviation.
+  const auto [least, most] = at::aminmax(rows, 0);
+  mean_ = at::where(least.eq(most), most, rows.mean(0));
   const at::Tensor deviation = rows.sub(mean_).square().mean(0).sqrt();
+  check_columns(deviation.isfinite(), "numbers too large for a standard deviation in float64");
   scale_ = at::where(deviation.eq(0), at::ones_like(deviation), deviation);
 }
 
