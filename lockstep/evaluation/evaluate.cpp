@@ -90,8 +90,9 @@ double Totals::mean(const std::string& name) const {
 Totals evaluate(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
                 const SumsOf& sums_of, const PassOptions& options) {
   std::vector<Found> mine;
-  for_each_batch(model, set, group.topology(), options,
-                 [&](const PlacedBatch& placed) { mine.push_back({placed.number, sums_of(placed.batch)}); });
+  for_each_batch(model, group, set, options, [&](const PlacedBatch& placed) {
+    mine.push_back({placed.number, sums_of(placed.batch)});
+  });
   const Names names = first_names(group, mine);
   if (names.empty()) throw UsageError("evaluate: the first batch gave no sums");
   Totals totals{.samples = set->size()};
@@ -106,6 +107,7 @@ Totals evaluate(torch::nn::Module& model, comm::Group& group, const std::shared_
 
 Totals evaluate(parallel::Engine& ddp, const std::shared_ptr<const data::Batches>& set, const SumsOf& sums_of,
                 const PassOptions& options) {
+  ddp.begin_evaluation();
   return evaluate(ddp.module(), ddp.group(), set, sums_of, options);
 }
 

@@ -16,8 +16,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "lockstep/comm/group.h"
+#include "lockstep/data/map_batches.h"
 #include "lockstep/evaluation/pass.h"
 #include "lockstep/parallel/engine.h"
 
@@ -38,15 +40,23 @@ struct Totals {
   double mean(const std::string& name) const;
 };
 
-/// Collective. The same on all ranks. `sums_of` is called for the batches of this rank with `model` in evaluation mode
-/// and without autograd; what it throws ends the group, as in a step. UsageError on all ranks, naming the samples, when
-/// a batch gave other names than the first one; when there are no names, and as for_each_batch().
+/// Collective. The same on all ranks. `set` is the whole set, the same on all ranks, and so are the parameters and
+/// buffers of `model`. `sums_of` is called for the batches of this rank with `model` in evaluation mode and without
+/// autograd. UsageError on all ranks, naming the samples, when a batch gave other names than the first one; when there
+/// are no names. What `sums_of` throws, and other errors: as for_each_batch().
 Totals evaluate(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
                 const SumsOf& sums_of, const PassOptions& options = {});
 
 /// The same for a wrapped model, which `sums_of` calls through the wrapper: mixed precision and memory format are its.
+/// Between steps. Every rank gets rank 0's module buffers (Engine::begin_evaluation).
 Totals evaluate(parallel::Engine& ddp, const std::shared_ptr<const data::Batches>& set, const SumsOf& sums_of,
                 const PassOptions& options = {});
+
+/// Over a set of your own: see data::MapStyle.
+template <data::MapStyle Set>
+Totals evaluate(parallel::Engine& ddp, Set set, const SumsOf& sums_of, const PassOptions& options = {}) {
+  return evaluate(ddp, std::make_shared<data::MapBatches<Set>>(std::move(set)), sums_of, options);
+}
 
 }  // namespace lockstep::evaluation
 

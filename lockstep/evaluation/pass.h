@@ -9,9 +9,8 @@
 #include <functional>
 #include <memory>
 
-#include "lockstep/comm/topology.h"
+#include "lockstep/comm/group.h"
 #include "lockstep/data/batch.h"
-#include "lockstep/data/loader.h"
 
 namespace lockstep::evaluation {
 
@@ -19,8 +18,9 @@ struct PassOptions {
   /// Samples of a batch, at least 1; the last batch may have fewer. Part of the arithmetic: another number may give
   /// other bits, the number of ranks does not.
   std::int64_t batch_size = 500;
-  /// The threads that prepare the batches.
-  data::LoaderOptions loader = {};
+  int num_workers = 1;      ///< threads that make batches, at least 1
+  int prefetch_factor = 2;  ///< batches made ahead for each of them, at least 1
+  double timeout = 300;     ///< seconds that a batch may take, more than 0
 };
 
 /// How many batches `samples` make.
@@ -36,10 +36,13 @@ struct PlacedBatch {
 };
 
 /// Calls visit() for the batches of this rank, in their order, with the model in evaluation mode and without autograd;
-/// afterwards the model is in its mode again. Not collective. UsageError when the set is empty or the batch size below
-/// 1; else what the set or visit() throws.
-void for_each_batch(torch::nn::Module& model, const std::shared_ptr<const data::Batches>& set,
-                    const comm::Topology& place, const PassOptions& options,
-                    const std::function<void(const PlacedBatch&)>& visit);
+/// afterwards each of its modules is in its own mode again.
+///
+/// Collective. `set` is the whole set, the same on all ranks. UsageError on all ranks when it is empty, when the batch
+/// size is below 1, and, naming the numbers, when ranks have sets of different sizes or different batch sizes. What the
+/// set or visit() throws on a rank, or other options there that cannot be, ends the group, as in a step: the other
+/// ranks get GroupAborted.
+void for_each_batch(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
+                    const PassOptions& options, const std::function<void(const PlacedBatch&)>& visit);
 
 }  // namespace lockstep::evaluation

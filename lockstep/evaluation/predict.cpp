@@ -85,7 +85,7 @@ at::Tensor predict(torch::nn::Module& model, comm::Group& group, const std::shar
                    const RowsOf& rows_of, const PassOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<Said> mine;
-  for_each_batch(model, set, group.topology(), options, [&](const PlacedBatch& placed) {
+  for_each_batch(model, group, set, options, [&](const PlacedBatch& placed) {
     mine.push_back({placed.number, placed.first, placed.batch.data.size(0), rows_of(placed.batch)});
   });
   const RowShape shape = first_shape(group, mine);
@@ -100,6 +100,7 @@ at::Tensor predict(torch::nn::Module& model, comm::Group& group, const std::shar
 
 at::Tensor predict(parallel::Engine& ddp, const std::shared_ptr<const data::Batches>& set, const RowsOf& rows_of,
                    const PassOptions& options) {
+  ddp.begin_evaluation();
   return predict(ddp.module(), ddp.group(), set, rows_of, options);
 }
 

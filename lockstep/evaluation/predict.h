@@ -10,8 +10,10 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "lockstep/comm/group.h"
+#include "lockstep/data/map_batches.h"
 #include "lockstep/evaluation/pass.h"
 #include "lockstep/parallel/engine.h"
 
@@ -22,15 +24,23 @@ namespace lockstep::evaluation {
 using RowsOf = std::function<at::Tensor(const data::Batch& batch)>;
 
 /// Collective. The rows of all samples in their order, [N, ...], on every rank: all of them must fit into its memory.
-/// The bits do not depend on the number of ranks. `rows_of` is called as `sums_of` by evaluate(). UsageError on all
-/// ranks, naming the samples, when a batch gave no rows, or others than the first one; and as for_each_batch().
+/// The bits do not depend on the number of ranks. `set` and `model` are as for evaluate(), and `rows_of` is called as
+/// `sums_of` there. UsageError on all ranks, naming the samples, when a batch gave no rows, or others than the first
+/// one. What `rows_of` throws, and other errors: as for_each_batch().
 [[nodiscard]] at::Tensor predict(torch::nn::Module& model, comm::Group& group,
                                  const std::shared_ptr<const data::Batches>& set, const RowsOf& rows_of,
                                  const PassOptions& options = {});
 
-/// The same for a wrapped model, which `rows_of` calls through the wrapper.
+/// The same for a wrapped model, which `rows_of` calls through the wrapper. As evaluate(), between steps.
 [[nodiscard]] at::Tensor predict(parallel::Engine& ddp, const std::shared_ptr<const data::Batches>& set,
                                  const RowsOf& rows_of, const PassOptions& options = {});
+
+/// Over a set of your own: see data::MapStyle.
+template <data::MapStyle Set>
+[[nodiscard]] at::Tensor predict(parallel::Engine& ddp, Set set, const RowsOf& rows_of,
+                                 const PassOptions& options = {}) {
+  return predict(ddp, std::make_shared<data::MapBatches<Set>>(std::move(set)), rows_of, options);
+}
 
 }  // namespace lockstep::evaluation
 

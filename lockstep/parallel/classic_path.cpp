@@ -13,7 +13,10 @@ ClassicPath::ClassicPath(const NamedTensors& trainable, const NamedTensors& buff
 
 void ClassicPath::begin_forward() {
   buckets_->begin_forward();
-  if (!buckets_->enabled()) return;
+  if (buckets_->enabled()) broadcast_buffers();
+}
+
+void ClassicPath::broadcast_buffers() {
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : module_buffers_) group_->broadcast(tensor);
 }

@@ -18,6 +18,9 @@ class ClassicPath {
   /// Before each forward in training mode and with gradients.
   void begin_forward();
 
+  /// Collective: module buffers become rank 0's.
+  void broadcast_buffers();
+
   /// While the returned object lives, gradients stay local and add up in .grad().
   [[nodiscard("the gradients stay local only while the returned object lives")]] std::shared_ptr<void> no_sync();
 

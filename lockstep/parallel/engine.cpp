@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/classic_path.h"
 #include "lockstep/parallel/fused_state.h"
 #include "lockstep/parallel/kept_bytes.h"
 #include "lockstep/parallel/module_view.h"
-#include "lockstep/parallel/or_abort.h"
 #include "lockstep/parallel/shard_session.h"
 #include "lockstep/parallel/state_editor.h"
 #include "lockstep/parallel/step_transaction.h"
@@ -116,6 +116,10 @@ void Engine::begin_forward() {
     parts_->classic->begin_forward();
   else
     parts_->attached("forward").session.begin_forward();
+}
+
+void Engine::begin_evaluation() {
+  if (parts_->classic) parts_->classic->broadcast_buffers();
 }
 
 void Engine::record(double loss, std::int64_t samples) { parts_->attached("record()").session.record(loss, samples); }

@@ -8,7 +8,7 @@
 // slots there, and a step becomes a transaction. docs/design/step.md walks through one.
 //
 // Used by one thread at a time. Collective, on all ranks in the same order: construction,
-// attach, apply, modify, state().recommit.
+// attach, apply, modify, state().recommit, begin_evaluation.
 
 #include <torch/nn/module.h>
 
@@ -50,8 +50,7 @@ class EngineState {
 
   /// The same of a number, or a struct of numbers.
   template <class T>
-    requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>)
-  void keep(std::string name, T& value) const {
+  requires(std::is_trivially_copyable_v<T> && !std::is_const_v<T>) void keep(std::string name, T& value) const {
     keep(std::move(name), std::as_writable_bytes(std::span(&value, 1)));
   }
 
@@ -108,6 +107,9 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// Called before each forward: in training mode and with gradients, each is a pass of the only shard of a rank,
   /// unless begin_shard() started one in this step.
   void begin_forward();
+  /// Between steps, before all ranks evaluate: every rank has the same module buffers, rank 0's. With an optimizer of
+  /// ours they have them anyway. Collective.
+  void begin_evaluation();
   /// Adds a mean loss over `samples` samples, of the active pass, to the step's record.
   void record(double loss, std::int64_t samples);
 

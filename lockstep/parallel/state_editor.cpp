@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/or_abort.h"
+#include "lockstep/comm/or_abort.h"
 
 namespace lockstep::parallel {
 

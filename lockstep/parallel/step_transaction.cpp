@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/tree.h"
-#include "lockstep/parallel/or_abort.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/shard_record.h"
 
 namespace lockstep::parallel {
@@ -136,6 +137,7 @@ void StepTransaction::write_record(double gradient_norm) {
   state::StepRecord record{.step = fused_.next_step(), .gradient_norm = gradient_norm};
   record.loss = mean_loss(slots, of_slot);
   for (int slot = 0; slot < slots; ++slot) record.samples += of_slot(slot).samples;
+  if (record.samples == 0) record.loss = std::numeric_limits<double>::quiet_NaN();
   *state.write_as<state::StepRecord>(layout.step_record(to)) = record;
   session_.write_module_buffers(state.write(layout.module_buffers(to)));
   fused_.kept.store(state, to);

@@ -9,7 +9,7 @@ namespace lockstep::state {
 /// Of a committed step.
 struct StepRecord {
   std::uint64_t step = 0;
-  double loss = 0;           ///< tree mean of the shard means, before the update
+  double loss = 0;           ///< tree mean of the shard means, before the update; NaN: none was recorded
   double gradient_norm = 0;  ///< 2-norm of the mean gradients before clipping; 0: the step asked for none
   std::int64_t samples = 0;  ///< of the whole global batch
 };

@@ -5,13 +5,9 @@
 #include <algorithm>
 
 #include "lockstep/evaluation/evaluate.h"
+#include "lockstep/evaluation/outputs.h"
 
 namespace lockstep::train {
-
-at::Tensor outputs_of(const Forward& forward, const at::Tensor& data) {
-  if (data.dim() != 5) return forward(data);
-  return forward(data.flatten(0, 1)).unflatten(0, {data.size(0), data.size(1)}).mean(1);
-}
 
 std::int64_t evaluation_chunk(const models::ImageTask& task) {
   constexpr std::int64_t kMostValues = std::int64_t(1) << 22;
@@ -27,8 +23,11 @@ Evaluation evaluate(torch::nn::Module& model, const Forward& forward, const Eval
     const at::Tensor correct = logits.argmax(1).eq(batch.target).sum();
     return {{"loss", loss.item<double>()}, {"correct", double(correct.item<std::int64_t>())}};
   };
-  const evaluation::Totals totals = evaluation::evaluate(model, group, input.set, sums_of,
-                                                         {.batch_size = input.chunk, .loader = input.loader});
+  const evaluation::PassOptions pass{.batch_size = input.chunk,
+                                     .num_workers = input.loader.workers,
+                                     .prefetch_factor = input.loader.prefetch / input.loader.workers,
+                                     .timeout = input.loader.timeout_seconds};
+  const evaluation::Totals totals = evaluation::evaluate(model, group, input.set, sums_of, pass);
   return {.loss = totals.mean("loss"), .top1 = totals.mean("correct"), .samples = totals.samples};
 }
 

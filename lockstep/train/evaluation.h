@@ -33,10 +33,6 @@ struct EvaluationInput {
 /// Pictures to logits.
 using Forward = std::function<at::Tensor(const at::Tensor&)>;
 
-/// The outputs of `forward` for the samples of `data`. A sample of several crops, [B, crops, channels, height, width]
-/// (data::FiveCrop), goes through crop by crop; its output is their mean.
-at::Tensor outputs_of(const Forward& forward, const at::Tensor& data);
-
 /// Collective. `forward` runs `model`, which is put into evaluation mode for the call.
 Evaluation evaluate(torch::nn::Module& model, const Forward& forward, const EvaluationInput& input, comm::Group& group);
 

@@ -199,24 +199,22 @@ Input make_input(const Options& options) {
 }
 
 data::LoaderOptions loader_options(const Options& options) {
-  return {.workers = options.workers,
-          .prefetch = kPrefetchFactor * options.workers,
-          .timeout_seconds = options.timeout};
+  return {
+      .workers = options.workers, .prefetch = kPrefetchFactor * options.workers, .timeout_seconds = options.timeout};
 }
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
                                               const data::Part& part) {
-  auto loader = std::make_unique<data::DataLoader>(
-      input.train, part,
-      data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
-                              .shuffle = true,
-                              .seed = std::uint64_t(options.seed),
-                              .mix = input.mix,
-                              .classes = input.task.classes,
-                              .num_workers = options.workers,
-                              .prefetch_factor = kPrefetchFactor,
-                              .timeout = options.timeout,
-                              .total_batches = run.total_steps});
+  auto loader = std::make_unique<data::DataLoader>(input.train, part,
+                                                   data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
+                                                                           .shuffle = true,
+                                                                           .seed = std::uint64_t(options.seed),
+                                                                           .mix = input.mix,
+                                                                           .classes = input.task.classes,
+                                                                           .num_workers = options.workers,
+                                                                           .prefetch_factor = kPrefetchFactor,
+                                                                           .timeout = options.timeout,
+                                                                           .total_batches = run.total_steps});
   const StepPlace place = place_of_step(run.first_step, run.epoch_steps);
   loader->restore({.epoch = place.epoch, .batch = place.batch});
   return loader;

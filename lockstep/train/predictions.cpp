@@ -51,14 +51,14 @@ PredictionSummary write_predictions(const PredictOptions& options, const comm::W
   std::optional<base::AtomicFile> file;
   if (world.rank() == 0) file.emplace(options.output);
   const auto test = make_test_batches(options.run);
-  const Input input = checked_input({.test = test, .task = task_of(*test), .test_set = test->set().fingerprint()},
-                                    *world.group());
-  parallel::DistributedDataParallel ddp(make_model(options.run, input.task), world.group(),
-                                        {.amp = options.run.amp == "bf16" ? Amp::bf16 : Amp::none,
-                                         .channels_last = options.run.channels_last});
-  const at::Tensor rows =
-      evaluation::predict(ddp, test, [&](const data::Batch& batch) { return rows_of(ddp(batch.data), batch.target); },
-                          {.batch_size = evaluation_chunk(input.task), .loader = loader_options(options.run)});
+  const Input input =
+      checked_input({.test = test, .task = task_of(*test), .test_set = test->set().fingerprint()}, *world.group());
+  parallel::DistributedDataParallel ddp(
+      make_model(options.run, input.task), world.group(),
+      {.amp = options.run.amp == "bf16" ? Amp::bf16 : Amp::none, .channels_last = options.run.channels_last});
+  const at::Tensor rows = evaluation::predict(
+      ddp, test, [&](const data::Batch& batch) { return rows_of(ddp(batch.data), batch.target); },
+      {.batch_size = evaluation_chunk(input.task), .num_workers = options.run.workers, .timeout = options.run.timeout});
   if (file) write(*file, predictions_csv(rows, test->set()));
   world.barrier();  // nobody leaves while a peer can still fail
   return {.samples = rows.size(0), .correct = rows.select(1, 0).eq(rows.select(1, 1)).sum().item<std::int64_t>()};

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 
+#include <cmath>
+
 #include "lockstep/memory/caching_allocator.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
@@ -200,6 +202,7 @@ TEST(Passes, RecordsAddUpBySamples) {
     for (auto& shard : ddp.shards(SmallBatch{torch::ones({2, 2}), torch::ones({2})})) ddp(shard.data).sum().backward();
     optimizer.step();
     EXPECT_EQ(ddp.last_record().samples, 0) << "the records of the step before";
+    EXPECT_TRUE(std::isnan(ddp.last_record().loss)) << "none was recorded";
   });
 }
 

@@ -1,5 +1,7 @@
 // Training over a group that a user has written.
 
+#include "tests/support/own_group.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -8,7 +10,6 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/lockstep.h"
-#include "tests/support/own_group.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
 

@@ -15,8 +15,7 @@ class BareGroup : public comm::Group {
  public:
   explicit BareGroup(std::shared_ptr<comm::Group> inner) : BareGroup(inner, inner->topology()) {}
   /// One that says of its place what it is told to say.
-  BareGroup(std::shared_ptr<comm::Group> inner, const comm::Topology& place)
-      : Group(place), inner_(std::move(inner)) {}
+  BareGroup(std::shared_ptr<comm::Group> inner, const comm::Topology& place) : Group(place), inner_(std::move(inner)) {}
 
   void all_reduce(const at::Tensor& tensor, comm::ReduceOp op) override { inner_->all_reduce(tensor, op); }
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, comm::ReduceOp op) override {

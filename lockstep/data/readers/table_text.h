@@ -34,7 +34,8 @@ using TableColumn = std::variant<std::string, std::int64_t>;
 /// pad: every rank reads ceil(N / world_size), as ranks that train together need it. The slices begin at equal
 /// distances, so where N does not divide, neighbours share rows. drop: every rank reads floor(N / world_size), and the
 /// last rows are left out. keep: every row belongs to exactly one rank, as torch.tensor_split divides: the first
-/// N % world_size ranks read one more. For evaluation and statistics.
+/// N % world_size ranks read one more. For statistics that the ranks add up; evaluate() wants the whole table on every
+/// rank, and divides it itself.
 struct TableSlice {
   int rank = 0;
   int world_size = 1;

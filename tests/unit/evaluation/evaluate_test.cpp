@@ -6,6 +6,7 @@
 
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/data/tensor_batches.h"
+#include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "tests/support/own_group.h"
 #include "tests/support/ranks.h"
@@ -14,8 +15,8 @@
 namespace lockstep::evaluation {
 namespace {
 
-using ::testing::HasSubstr;
 using support::RankKind;
+using ::testing::HasSubstr;
 using testing::usage_error;
 
 // A regression whose sums round differently in every order.
@@ -76,17 +77,68 @@ TEST(Evaluate, WorksOverAGroupWithoutANode) {
   });
 }
 
+// Until a forward makes them equal, as in training, BatchNorm's statistics are each rank's own there.
+TEST(Evaluate, OverAGroupWithoutANodeIsOfTheBuffersOfRank0) {
+  support::run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::BatchNorm1d model(1);
+    parallel::DistributedDataParallel ddp(model, std::make_shared<support::BareGroup>(group));
+    ddp(torch::full({4, 1}, 1.0 + group->rank()));
+    const auto found = evaluate(ddp, std::make_shared<data::TensorBatches>(torch::arange(2)),
+                                [&](const data::Batch&) -> Sums {
+                                  return {{"mean", model->running_mean.item<double>()}};
+                                },
+                                {.batch_size = 1});
+    EXPECT_FLOAT_EQ(float(found.mean("mean")), 0.1f);
+    EXPECT_FLOAT_EQ(model->running_mean.item<float>(), 0.1f);
+  });
+}
+
+// With an optimizer of ours nobody but a step writes them.
+TEST(Evaluate, BetweenStepsTouchesNoState) {
+  support::run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::BatchNorm1d model(1);
+    parallel::DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    for (int step = 0; step < 2; ++step) {
+      ddp(torch::rand({4, 1})).sum().backward();
+      optimizer.step();
+      const std::string before = ddp.state().hash();
+      EXPECT_EQ(evaluate(ddp, std::make_shared<data::TensorBatches>(torch::rand({9, 1})),
+                         [&](const data::Batch& batch) -> Sums {
+                           return {{"sum", ddp(batch.data).sum().template item<double>()}};
+                         })
+                    .samples,
+                9);
+      EXPECT_EQ(ddp.state().hash(), before);
+    }
+  });
+}
+
+TEST(Evaluate, TakesASetOfItsOwn) {
+  struct Squares {
+    std::int64_t size() const { return 5; }
+    data::Batch get(std::int64_t i) const { return {torch::tensor(i * i), {}}; }
+  };
+  torch::nn::Linear model(1, 1);
+  parallel::DistributedDataParallel ddp(model, std::make_shared<comm::SingleGroup>());
+  const Totals found = evaluate(ddp, Squares{},
+                                [](const data::Batch& batch) -> Sums {
+                                  return {{"sum", batch.data.sum().item<double>()}};
+                                },
+                                {.batch_size = 2, .num_workers = 2, .prefetch_factor = 1, .timeout = 60});
+  EXPECT_EQ(found.sums.at("sum"), 30);
+}
+
 TEST(Evaluate, OtherNamesThanTheFirstBatchsAreRefusedOnAllRanks) {
   support::run_ranks(RankKind::processes, 3, [](auto group) {
     torch::nn::Linear model(1, 1);
     const auto set = std::make_shared<data::TensorBatches>(torch::arange(25));
     const std::string refusal = usage_error([&] {
-      evaluate(
-          *model, *group, set,
-          [](const data::Batch& batch) -> Sums {
-            return {{"loss", 1.0}, {batch.data[0].item<std::int64_t>() == 10 ? "odd" : "even", 1.0}};
-          },
-          {.batch_size = 10});
+      evaluate(*model, *group, set,
+               [](const data::Batch& batch) -> Sums {
+                 return {{"loss", 1.0}, {batch.data[0].item<std::int64_t>() == 10 ? "odd" : "even", 1.0}};
+               },
+               {.batch_size = 10});
     });
     EXPECT_THAT(refusal, HasSubstr("samples 10 to 19"));
     EXPECT_THAT(refusal, HasSubstr("even, loss"));

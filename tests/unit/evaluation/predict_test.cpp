@@ -9,14 +9,16 @@
 
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/data/tensor_batches.h"
+#include "lockstep/parallel/distributed_data_parallel.h"
+#include "tests/support/own_group.h"
 #include "tests/support/ranks.h"
 #include "tests/support/usage_error.h"
 
 namespace lockstep::evaluation {
 namespace {
 
-using ::testing::HasSubstr;
 using support::RankKind;
+using ::testing::HasSubstr;
 using testing::usage_error;
 
 std::shared_ptr<const data::Batches> numbers(std::int64_t samples) {
@@ -52,6 +54,21 @@ TEST(Predict, KeepsEveryBit) {
   odd[31] = -std::numeric_limits<float>::infinity();
   expect_rows(odd, [&](const data::Batch& batch) { return odd.index_select(0, batch.data); });
   expect_rows(torch::arange(61) % 3 == 0, [](const data::Batch& batch) { return batch.data % 3 == 0; });
+}
+
+TEST(Predict, TakesASetOfItsOwnAndTheBuffersOfRank0) {
+  struct Halves {
+    std::int64_t size() const { return 5; }
+    data::Batch get(std::int64_t i) const { return {torch::tensor(0.5 * double(i)), {}}; }
+  };
+  support::run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::BatchNorm1d model(1);
+    parallel::DistributedDataParallel ddp(model, std::make_shared<support::BareGroup>(group));
+    ddp(torch::full({4, 1}, 10.0 + 10 * group->rank()));
+    const auto rows_of = [&](const data::Batch& batch) { return batch.data + model->running_mean.round(); };
+    EXPECT_TRUE(at::allclose(predict(ddp, Halves{}, rows_of, {.batch_size = 2}).to(at::kDouble),
+                             torch::arange(5).to(at::kDouble) / 2 + 1));
+  });
 }
 
 TEST(Predict, OtherRowsThanTheFirstBatchsAreRefusedOnAllRanks) {

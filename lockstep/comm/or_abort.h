@@ -7,7 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group.h"
 
-namespace lockstep::parallel {
+namespace lockstep::comm {
 
 /// Runs body(). What it throws is the group's failure: the others hear the reason instead of waiting.
 template <class Body>
@@ -22,4 +22,4 @@ void or_abort(comm::Group& group, Body&& body) {
   }
 }
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::comm
