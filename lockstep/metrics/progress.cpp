@@ -25,13 +25,18 @@ std::string of(std::int64_t count, std::int64_t total) {
   return std::to_string(count) + (total > 0 ? "/" + std::to_string(total) : std::string());
 }
 
-// What is left of the run, where a rate is known.
+std::string rate_text(const Event& event, const RunLength& run) {
+  return format("%.0f", event.number("samples_per_second")) + " " + run.unit + "/s";
+}
+
+// The rate, and by it the time that is left, as far as they are known.
 std::string speed_text(const Event& event, const RunLength& run) {
   if (event.find("samples_per_second") == nullptr) return "";
-  const double speed = event.number("samples_per_second");
+  const std::string rate = "  " + rate_text(event, run);
+  if (run.steps == 0 || run.samples_per_step == 0) return rate;
   const double steps = static_cast<double>(run.steps - event.integer("step"));
-  return "  " + format("%.0f", speed) + " images/s  ETA " +
-         duration_text(steps * static_cast<double>(run.samples_per_step) / speed);
+  return rate + "  ETA " +
+         duration_text(steps * static_cast<double>(run.samples_per_step) / event.number("samples_per_second"));
 }
 
 std::string train_text(const Event& event, const RunLength& run) {
@@ -44,8 +49,8 @@ std::string train_text(const Event& event, const RunLength& run) {
 std::string found_text(const Event& event) {
   const std::string samples = std::to_string(event.integer("samples"));
   if (event.find("top1") != nullptr && event.find("loss") != nullptr)
-    return "loss " + format("%.4f", event.number("loss")) + ", accuracy " +
-           format("%.2f", 100 * event.number("top1")) + " % of " + samples;
+    return "loss " + format("%.4f", event.number("loss")) + ", accuracy " + format("%.2f", 100 * event.number("top1")) +
+           " % of " + samples;
   std::string text;
   for (const auto& [name, value] : event.fields)
     if (const double* const number = std::get_if<double>(&value))
@@ -58,13 +63,12 @@ std::string eval_text(const Event& event, const RunLength& run) {
 }
 
 // Seconds and rate are those of the last start's steps, which need not be all.
-std::string done_text(const Event& event) {
+std::string done_text(const Event& event, const RunLength& run) {
   const std::int64_t steps = event.integer("steps"), now = event.integer("attempt_steps");
   std::string text = "done: " + std::to_string(steps) + " steps";
   if (now != steps) text += ", " + std::to_string(now) + " of them since the restart,";
   text += " in " + format("%.1f", event.number("seconds")) + " s, ";
-  if (event.find("samples_per_second") != nullptr)
-    text += format("%.0f", event.number("samples_per_second")) + " images/s, ";
+  if (event.find("samples_per_second") != nullptr) text += rate_text(event, run) + ", ";
   return text + "weights " + event.text("weights_hash");
 }
 
@@ -99,7 +103,7 @@ std::string progress_text(const Event& event, const RunLength& run) {
     case Kind::fault:
       return "fault: " + event.text("cause");
     case Kind::done:
-      return done_text(event);
+      return done_text(event, run);
   }
   return "";
 }

@@ -14,8 +14,9 @@ namespace lockstep::metrics {
 /// What the events do not say about the run as a whole.
 struct RunLength {
   std::int64_t steps = 0;             ///< steps of the whole run
-  std::int64_t samples_per_step = 1;  ///< the global batch, for the time that is left
+  std::int64_t samples_per_step = 0;  ///< the global batch; 0: not known, and nothing is said of the time that is left
   std::int64_t epochs = 0;            ///< passes of the whole run; 0: not known, not shown
+  const char* unit = "samples";       ///< what a rate counts, as in "12345 images/s"
 };
 
 /// "0:42", "12:05", "1:02:03", "2d 03:04:05"; seconds are rounded up. "?" when not finite or negative.
@@ -23,7 +24,7 @@ std::string duration_text(double seconds);
 
 /// Train: "epoch 1/10  step 100/600  loss 0.3456  lr 0.001  12345 images/s  ETA 0:42"; the
 /// other kinds, but start (""), have a line of their own. Without samples_per_second nothing is said of speed and
-/// time. Fields: docs/design/metrics.md.
+/// time, with it and without the length of the run in samples nothing of time. Fields: docs/design/metrics.md.
 /// Numbers are rounded here only. Throws Error when the event lacks one.
 std::string progress_text(const Event& event, const RunLength& run);
 

@@ -7,6 +7,17 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::metrics {
+namespace {
+
+void check(const EvalPoint& point) {
+  if (point.numbers.empty()) throw UsageError("report: an evaluation without numbers");
+  for (const char* const name : {"event", "time", "step", "epoch", "samples"})
+    if (point.numbers.contains(name))
+      throw UsageError(std::string("report: a number of an evaluation is called '") + name +
+                       "', which every evaluation has besides its numbers; another name expected");
+}
+
+}  // namespace
 
 Report::Report(const ReportOptions& options) : first_step_(options.first_step) {
   if (!options.folder.empty() && options.run_id.empty())
@@ -34,8 +45,7 @@ void Report::train(const TrainPoint& point) {
 }
 
 void Report::eval(const EvalPoint& point) {
-  if (point.numbers.empty()) throw UsageError("report: an evaluation without numbers");
-  told_ = Clock::now();
+  check(point);
   Event event{.kind = Kind::eval, .fields = {{"step", point.step}, {"epoch", point.epoch}}};
   for (const auto& [name, number] : point.numbers) event.fields.emplace_back(name, number);
   event.fields.emplace_back("samples", point.samples);

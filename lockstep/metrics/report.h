@@ -3,7 +3,9 @@
 // What `lockstep train` shows and writes, for a loop of one's own: progress on standard output and the files of a run.
 //
 //   lockstep::metrics::Report report({.folder = "runs/today", .rank = world.rank(), .run_id = world.run_id(),
-//                                     .attempt = world.place().restart_count, .length = {.steps = 1000}});
+//                                     .attempt = world.place().restart_count,
+//                                     .first_step = std::int64_t(ddp.next_step()),
+//                                     .length = {.steps = 1000, .samples_per_step = 64}});
 //   report.train({.step = step, .loss = loss, .lr = 0.1, .samples = 100 * 64});   // every hundred steps, say
 //   report.eval({.step = step, .numbers = {{"rmse", rmse}}, .samples = found.samples});
 //   report.done(1000, ddp.weights_hash());
@@ -58,9 +60,10 @@ class Report {
   Report(const Report&) = delete;
   Report& operator=(const Report&) = delete;
 
-  /// The rate is that of the time since the last call, or since the report was made.
+  /// The rate is that of the time since the point before, or since the report was made; evaluations take of it.
   void train(const TrainPoint& point);
-  /// UsageError when there are no numbers.
+  /// UsageError on all ranks when there are no numbers, or one has a name that the event has for something else: event,
+  /// time, step, epoch, samples.
   void eval(const EvalPoint& point);
   /// Once, last: `steps` of the whole run.
   void done(std::int64_t steps, const std::string& weights_hash);
@@ -75,7 +78,7 @@ class Report {
 
   const std::int64_t first_step_;
   const Clock::time_point start_ = Clock::now();
-  Clock::time_point told_ = start_;  ///< the last call
+  Clock::time_point told_ = start_;  ///< the last point of training
   std::optional<RunFiles> files_;
   std::optional<Progress> progress_;
 };

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr const char* kConfigName = "config.json";
 constexpr const char* kOwnerName = "run.id";  // two lines: the id, the attempt
 
-enum class Use { unused, ours, anothers };
+enum class Use { unused, ours, foreign };
 
 bool marks_use(std::string_view name) { return name == kConfigName || name == "metrics.jsonl"; }
 
@@ -59,7 +59,7 @@ Use use_of(const std::string& path, std::string_view config_json, const RunClaim
     return Use::ours;
   }
   if (!claim.overwrite) refuse(path, "already holds a run; choose another or give --overwrite to replace it");
-  return Use::anothers;
+  return Use::foreign;
 }
 
 // What marks the folder as used goes last: whoever dies on the way leaves a folder that still is.
@@ -86,7 +86,7 @@ void write_files(const std::string& path, std::string_view config_json, const Ru
     base::AtomicFile owner(path + "/" + kOwnerName), config(path + "/" + kConfigName);
     write(owner, claim.run_id + "\n" + std::to_string(claim.attempt) + "\n");
     write(config, config_json);
-    if (use == Use::anothers) remove_run_files(path);
+    if (use == Use::foreign) remove_run_files(path);
     owner.commit();
     config.commit();
   } catch (const UsageError&) {

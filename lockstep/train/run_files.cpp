@@ -6,8 +6,7 @@ namespace lockstep::train {
 
 RunFiles::RunFiles(const Options& options, const rendezvous::Place& place)
     : EventObserver(options),
-      files_(
-          options.output_dir, options_json(options),
-          {.run_id = rendezvous::run_id(place), .attempt = place.restart_count, .overwrite = options.overwrite}) {}
+      files_(options.output_dir, options_json(options),
+             {.run_id = rendezvous::run_id(place), .attempt = place.restart_count, .overwrite = options.overwrite}) {}
 
 }  // namespace lockstep::train

@@ -17,7 +17,8 @@ metrics::RunLength length_of(const RunSize& run) {
   const std::int64_t epoch = run.epoch_steps;
   return {.steps = run.total_steps,
           .samples_per_step = run.plan.global_batch,
-          .epochs = epoch > 0 ? (run.total_steps + epoch - 1) / epoch : 0};
+          .epochs = epoch > 0 ? (run.total_steps + epoch - 1) / epoch : 0,
+          .unit = "images"};
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ using lockstep::testing::wait_until;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-constexpr RunLength kRun{.steps = 600, .samples_per_step = 200, .epochs = 2};
+constexpr RunLength kRun{.steps = 600, .samples_per_step = 200, .epochs = 2, .unit = "images"};
 
 TEST(Duration, GrowsByUnits) {
   EXPECT_EQ(duration_text(0), "0:00");
@@ -75,7 +75,11 @@ TEST(ProgressText, UnknownTotalsAndSpeedsAreNotInvented) {
   Event event = train_event();
   event.fields.back().second = 0.0;
   EXPECT_EQ(progress_text(event, {.steps = 600, .samples_per_step = 200}),
-            "epoch 2  step 300/600  loss 0.1000  lr 0.0001  0 images/s  ETA ?");
+            "epoch 2  step 300/600  loss 0.1000  lr 0.0001  0 samples/s  ETA ?");
+  EXPECT_EQ(progress_text(train_event(), {.steps = 600}),
+            "epoch 2  step 300/600  loss 0.1000  lr 0.0001  12346 samples/s");
+  EXPECT_EQ(progress_text(train_event(), {.samples_per_step = 200}),
+            "epoch 2  step 300  loss 0.1000  lr 0.0001  12346 samples/s");
   EXPECT_THROW(progress_text({.kind = Kind::train}, kRun), Error);
 }
 
