@@ -28,34 +28,33 @@ flags::Table fetch_table(FetchOptions& options) {
 }
 
 flags::Table inspect_table(InspectOptions& options) {
-  return {
-      .usage = "lockstep data inspect PATH [options]",
-      .about =
-          "Says what a folder or file holds: classes with their numbers of pictures, sizes, kinds, bytes. Decodes\n"
-          "every picture, and names damaged files, empty classes, and parts whose classes differ. Knows class\n"
-          "folders (also in train, val, test), the binary files of CIFAR-10 and CIFAR-100, MNIST's files, and\n"
-          "single files. Exit code: 0 all is whole, 1 faults were found, 2 no data set.\n",
-      .groups = {{"",
-                  {{"--quick", flags::on(options.look.quick), "Read only the headers of picture files"},
-                   {"--threads", flags::integer(options.look.threads, 1, kMostThreads), "Threads that decode",
-                    "all cores"},
-                   {"--json", flags::on(options.json), "The same as one JSON object"}}}},
-      .prefix = "data inspect: ",
-      .operands = flags::Operands::some};
+  return {.usage = "lockstep data inspect PATH [options]",
+          .about =
+              "Says what a folder or file holds: classes with their numbers of pictures, sizes, kinds, bytes. Decodes\n"
+              "every picture, and names damaged files, empty classes, and parts whose classes differ. Knows class\n"
+              "folders (also in train, val, test), the binary files of CIFAR-10 and CIFAR-100, MNIST's files, and\n"
+              "single files. Exit code: 0 all is whole, 1 faults were found, 2 no data set.\n",
+          .groups = {{"",
+                      {{"--quick", flags::on(options.look.quick), "Read only the headers of picture files"},
+                       {"--threads", flags::integer(options.look.threads, 1, kMostThreads), "Threads that decode",
+                        "all cores"},
+                       {"--json", flags::on(options.json), "The same as one JSON object"}}}},
+          .prefix = "data inspect: ",
+          .operands = flags::Operands::some};
 }
 
 flags::Command data_commands(DataOptions& options) {
-  return {.name = "data",
-          .summary = "download a data set, or say what a folder holds",
-          .table = {.usage = "lockstep data COMMAND [arguments]",
-                    .after = "lockstep data COMMAND --help tells more.\n"},
-          .commands = {{.name = "fetch",
-                        .summary = "download a well-known data set",
-                        .table = fetch_table(options.fetch),
-                        .words = {"mnist", "fashion-mnist", "cifar10", "cifar100"}},
-                       {.name = "inspect",
-                        .summary = "say what a folder or file holds, and find damaged files",
-                        .table = inspect_table(options.inspect)}}};
+  return {
+      .name = "data",
+      .summary = "download a data set, or say what a folder holds",
+      .table = {.usage = "lockstep data COMMAND [arguments]", .after = "lockstep data COMMAND --help tells more.\n"},
+      .commands = {{.name = "fetch",
+                    .summary = "download a well-known data set",
+                    .table = fetch_table(options.fetch),
+                    .words = {"mnist", "fashion-mnist", "cifar10", "cifar100"}},
+                   {.name = "inspect",
+                    .summary = "say what a folder or file holds, and find damaged files",
+                    .table = inspect_table(options.inspect)}}};
 }
 
 }  // namespace lockstep::app

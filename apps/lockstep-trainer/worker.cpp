@@ -69,8 +69,7 @@ comm::World join(const train::Options& options) {
   const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
   const auto bind_to = options.bind_to == "core" ? comm::BindTo::core : comm::BindTo::none;
   // The terminal gives the hint at idle cores in terms of our flags.
-  return comm::init(
-      {.timeout = timeout, .threads = options.threads, .bind_to = bind_to, .idle_cores_hint = false});
+  return comm::init({.timeout = timeout, .threads = options.threads, .bind_to = bind_to, .idle_cores_hint = false});
 }
 
 }  // namespace
@@ -88,8 +87,7 @@ int run_worker(const std::function<Task()>& parse) {
       if (speaks && !flags::print_help(task.text)) return kExitFailure;
       return kExitDone;
     }
-    if (place.launcher != "lockstep")
-      train::require_no_launcher_flags(task.options, place.launcher, place.world_size);
+    if (place.launcher != "lockstep") train::require_no_launcher_flags(task.options, place.launcher, place.world_size);
     speaks = true;  // the flags are every rank's; what comes now may be wrong on this one alone
     keep_freed_memory();
     std::signal(SIGPIPE, SIG_IGN);  // nobody watching the progress any more is no failure of the run

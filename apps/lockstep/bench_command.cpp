@@ -10,14 +10,14 @@
 namespace lockstep::app {
 
 flags::Command bench_commands() {
-  return {.name = "bench",
-          .summary = "measure collectives, training steps, launches or the input",
-          .table = {.usage = "lockstep bench COMMAND [arguments]",
-                    .after = "lockstep bench COMMAND --help tells more.\n"},
-          .commands = {{"comm", "collectives on ranks of this machine, 4 B to 256 MiB"},
-                       {"step", "seconds of whole training steps, and where they go"},
-                       {"launch", "from a command to its workers' end, and to the first training step"},
-                       {"input", "pictures that the input path makes ready, alone or beside torchvision"}}};
+  return {
+      .name = "bench",
+      .summary = "measure collectives, training steps, launches or the input",
+      .table = {.usage = "lockstep bench COMMAND [arguments]", .after = "lockstep bench COMMAND --help tells more.\n"},
+      .commands = {{"comm", "collectives on ranks of this machine, 4 B to 256 MiB"},
+                   {"step", "seconds of whole training steps, and where they go"},
+                   {"launch", "from a command to its workers' end, and to the first training step"},
+                   {"input", "pictures that the input path makes ready, alone or beside torchvision"}}};
 }
 
 int bench_command(const std::vector<std::string>& arguments) {

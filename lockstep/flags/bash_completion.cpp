@@ -37,7 +37,7 @@ constexpr const char* kBashOperands = R"sh(        *' -'*) word=${word//_/-} ;;
 )sh";
 
 constexpr const char* kBashEnd = R"sh(    esac
-    [[ $current == -* ]] && kind=choices choices=$flags
+    [[ $current == -* ]] && kind=choices choices=$flags current=${current//_/-}
   fi
   case $kind in
     choices) COMPREPLY=($(compgen -W "$choices" -- "$current")) ;;
@@ -53,10 +53,14 @@ std::string bash_quoted(const std::string& text) { return "'" + text + "'"; }
 
 std::string kind_of(Follows what, const std::vector<std::string>& choices) {
   switch (what) {
-    case Follows::choices: return "kind=choices choices=" + bash_quoted(base::join(choices, " "));
-    case Follows::files: return "kind=files";
-    case Follows::folders: return "kind=folders";
-    default: return "kind=";
+    case Follows::choices:
+      return "kind=choices choices=" + bash_quoted(base::join(choices, " "));
+    case Follows::files:
+      return "kind=files";
+    case Follows::folders:
+      return "kind=folders";
+    default:
+      return "kind=";
   }
 }
 

@@ -85,7 +85,8 @@ std::string man_page(const Command& root, const Place& place, const std::string&
   const Table& table = command.table;
   std::string title = page_name(place);
   for (char& c : title) c = char(std::toupper(static_cast<unsigned char>(c)));
-  return ".TH " + literal(title) + " 1 \"\" \"" + literal(version) + "\"\n" +
+  // Names are neither hyphenated nor pulled apart.
+  return ".TH " + literal(title) + " 1 \"\" \"" + literal(version) + "\"\n.nh\n.ad l\n" +
          section("NAME", literal(page_name(place)) + " \\- " + literal(command.summary) + "\n") +
          section("SYNOPSIS", roff_lines(table.usage, false)) + section("DESCRIPTION", roff_lines(table.about, true)) +
          section("COMMANDS", commands(command)) + section("OPTIONS", options(table)) +

@@ -43,10 +43,14 @@ std::string zsh_escaped(const std::string& text) {
 
 std::string action_of(Follows what, const std::vector<std::string>& choices) {
   switch (what) {
-    case Follows::choices: return "(" + base::join(choices, " ") + ")";
-    case Follows::files: return "_files";
-    case Follows::folders: return "_files -/";
-    default: return " ";
+    case Follows::choices:
+      return "(" + base::join(choices, " ") + ")";
+    case Follows::files:
+      return "_files";
+    case Follows::folders:
+      return "_files -/";
+    default:
+      return " ";
   }
 }
 
@@ -65,8 +69,7 @@ std::string spec_of(const Flag& flag, bool repeats) {
 
 std::string operand_specs(const Command& command) {
   if (!command.commands.empty()) return " \\\n    '1:command:->command' '*::argument:->argument'";
-  if (command.table.operands == Operands::program)
-    return " \\\n    '(-):program:_files' '*::argument:_files'";
+  if (command.table.operands == Operands::program) return " \\\n    '(-):program:_files' '*::argument:_files'";
   if (follows(command) == Follows::nothing) return "";
   return " \\\n    '*:argument:" + action_of(follows(command), command.words) + "'";
 }
@@ -86,7 +89,8 @@ std::string choice_of(const Place& place) {
 std::string function_text(const Place& place) {
   const Command& command = *place.command;
   std::string text = "\n" + function_of(place) + "() {\n";
-  if (!command.commands.empty()) text += "  local line state\n";
+  if (!command.commands.empty())
+    text += "  local context state state_descr curcontext=\"$curcontext\"\n  local -a line\n  local -A opt_args\n";
   text += "  _arguments -S";
   if (!command.commands.empty()) text += " -C";
   if (command.table.operands == Operands::program) text += " -A '-*'";

@@ -8,11 +8,11 @@
 namespace lockstep::flags {
 namespace {
 
+using detail::Follows;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using detail::Follows;
 
 std::string script(Shell shell) {
   SmallOptions options;

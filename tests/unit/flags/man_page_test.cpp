@@ -21,6 +21,8 @@ std::string page(const std::vector<std::string>& words) {
 TEST(ManPage, SaysWhatTheTableSays) {
   EXPECT_EQ(page({"train"}),
             ".TH TOY\\-TRAIN 1 \"\" \"toy 1\"\n"
+            ".nh\n"
+            ".ad l\n"
             ".SH NAME\n"
             "toy\\-train \\- train: a model\n"
             ".SH SYNOPSIS\n"
