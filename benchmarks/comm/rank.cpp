@@ -53,7 +53,8 @@ contender ours(Ours& self) {
 }
 
 int run(Options& options) {
-  const World world = init({.bind_to = options.bind ? comm::BindTo::core : comm::BindTo::none});
+  const auto bind_to = options.bind ? comm::BindTo::core : comm::BindTo::none;
+  const World world = init({.bind_to = bind_to, .idle_cores_hint = false});
   if (options.contender == "gloo") {
     options.gloo.rank = world.rank();
     options.gloo.ranks = world.size();

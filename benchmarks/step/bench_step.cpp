@@ -46,7 +46,7 @@ struct Settings {
 
 // Commands come in by the named pipe to.RANK, a line of JSON each; the answer to `steps` goes out by from.RANK.
 void serve(const Settings& settings) {
-  const World world = init({.bind_to = settings.bind_to});
+  const World world = init({.bind_to = settings.bind_to, .idle_cores_hint = false});
   StepTrainer trainer(find_workload(settings.workloads.front()), world.group(), settings.way);
   std::ifstream commands(settings.turns + "/to." + std::to_string(world.rank()));
   std::ofstream answers(settings.turns + "/from." + std::to_string(world.rank()));

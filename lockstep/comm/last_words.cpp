@@ -1,17 +1,23 @@
 #include "lockstep/comm/last_words.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/message.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/rendezvous/error_file.h"
 
 namespace lockstep::comm {
 namespace {
 
 std::weak_ptr<Group> the_group;
+bool the_agent_reports = false;
 std::terminate_handler handler_before = nullptr;
 
 // The first line: libtorch's messages go on with a stack of their own.
@@ -61,12 +67,32 @@ bool say_without_call_stack() {
   return false;
 }
 
-[[noreturn]] void on_terminate() {
+// Nothing for errors that are not ours.
+std::optional<int> exit_code_of_ours() {
   try {
-    if (const std::shared_ptr<Group> group = the_group.lock()) leave_if_follower(*group);
-    if (const std::shared_ptr<Group> group = the_group.lock(); group && group->abort(what_is_thrown()))
-      rendezvous::write_error_file(failure_of(*group));
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    return exit_code(error);
+  } catch (...) {
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void on_terminate() {
+  const std::optional<int> code = exit_code_of_ours();
+  bool first = true;
+  try {
+    if (const std::shared_ptr<Group> group = the_group.lock()) {
+      leave_if_follower(*group);
+      first = group->abort(what_is_thrown(), code.value_or(kExitFailure));
+      if (first) rendezvous::write_error_file(failure_of(*group));
+    }
   } catch (...) {  // nothing may come between the exception and its message
+  }
+  if (code) {
+    const bool told_by_the_agent = the_agent_reports && *code != kExitUsage;
+    if (first && !told_by_the_agent) base::tell(STDERR_FILENO, "lockstep: error: " + what_is_thrown() + "\n");
+    std::_Exit(*code);
   }
   if (handler_before != nullptr && !say_without_call_stack()) handler_before();
   std::abort();
@@ -74,8 +100,9 @@ bool say_without_call_stack() {
 
 }  // namespace
 
-void speak_before_terminating(const std::shared_ptr<Group>& group) {
+void speak_before_terminating(const std::shared_ptr<Group>& group, bool agent_reports) {
   the_group = group;
+  the_agent_reports = agent_reports;
   const std::terminate_handler before = std::set_terminate(on_terminate);
   if (before != on_terminate) handler_before = before;
 }

@@ -71,14 +71,14 @@ std::string idle_cores_hint(int ranks, int threads, int cores) {
 }
 
 World init(InitOptions options) {
-  rendezvous::Place place =
-      options.group ? place_in(options.group->topology()) : rendezvous::place_from_environment();
+  speak_before_terminating(nullptr, /*agent_reports=*/false);
+  rendezvous::Place place = options.group ? place_in(options.group->topology()) : rendezvous::place_from_environment();
   if (options.bind_to == BindTo::core)
     base::bind_to_own_cores(place.local_rank, place.local_world_size, std::max(options.threads, 1));
   if (options.threads > 0) at::set_num_threads(options.threads);
   const std::shared_ptr<Group> group = join(place, options);
   memory::set_local_ranks(group->topology().local_world);
-  speak_before_terminating(group);
+  speak_before_terminating(group, place.launcher == "lockstep");
   // Who is bound has the cores that it asked for, and its affinity tells of no others.
   if (options.idle_cores_hint && options.bind_to == BindTo::none) say_idle_cores(*group);
   return {std::move(place), group};

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/error.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
 
@@ -27,6 +28,16 @@ TEST(Uncaught, IsToldWithRankStepAndText) {
   EXPECT_EQ(failure["rank"], 1);
   EXPECT_EQ(failure["step"], 3);
   EXPECT_EQ(failure["message"], "the learning rate is nan");
+}
+
+// Every rank finds it; the first says so, and another start would not help.
+TEST(Uncaught, WrongInputIsOneLineAndNoReasonToStartAgain) {
+  testing::Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "3", UNCAUGHT_WORKER, "usage"});
+  EXPECT_EQ(job.wait(), kExitUsage) << job.err();
+  EXPECT_EQ(job.err(), "lockstep: error: cannot open 'table.csv'\nlockstep: not restarted: bad input stays bad\n");
+  testing::Job alone({UNCAUGHT_WORKER, "usage"}, {"OMP_NUM_THREADS=2"});
+  EXPECT_EQ(alone.wait(), kExitUsage) << alone.err();
+  EXPECT_THAT(alone.err(), ::testing::EndsWith("lockstep: error: cannot open 'table.csv'\n"));
 }
 
 // libtorch's own what() is a message and pages of addresses.

@@ -1,17 +1,23 @@
-// A user's program: rank 1 throws in the third barrier's place, and nobody catches it; with an argument libtorch does.
+// A user's program: rank 1 throws in the third barrier's place, and nobody catches it. With an argument it is an error
+// of libtorch, or wrong input that every rank finds.
 
 #include <ATen/ops/ones.h>
 
 #include <stdexcept>
+#include <string_view>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/world.h"
 
-int main(int argc, char**) {
+int main(int argc, char** argv) {
+  const std::string_view what = argc > 1 ? argv[1] : "";
   const lockstep::comm::World world = lockstep::comm::init();
   for (int step = 1;; ++step) {
     world.group()->node().member.set_step(std::uint64_t(step));
-    if (step == 3 && world.rank() == 1 && argc > 1) at::ones({2}).add_(at::ones({3}));  // an error of libtorch
-    if (step == 3 && world.rank() == 1) throw std::runtime_error("the learning rate is nan\nat frame 0");
+    if (step == 3 && world.rank() == 1 && what == "torch") at::ones({2}).add_(at::ones({3}));  // an error of libtorch
+    if (step == 3 && world.rank() == 1 && what.empty())
+      throw std::runtime_error("the learning rate is nan\nat frame 0");
+    if (step == 3 && what == "usage") throw lockstep::UsageError("cannot open 'table.csv'");
     world.group()->barrier();
   }
 }
