@@ -39,6 +39,12 @@ foreach(_program lockstep lockstep-bench-comm lockstep-bench-input lockstep-benc
   endif()
 endforeach()
 
+# The guide and the examples to which it refers.
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES docs/shared_state.svg DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(DIRECTORY docs/guide DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.cpp")
+
 if(TARGET lockstep_pages)  # manual pages and completion, where man and the shells look for them
   install(DIRECTORY ${PROJECT_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATAROOTDIR})
 endif()

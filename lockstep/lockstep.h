@@ -1,10 +1,14 @@
 #pragma once
 
-// Everything a training program needs.
+// Everything a training program needs: torch, and of Lockstep all but models, weights in files, and metrics files.
+
+#include <torch/torch.h>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/data.h"
 #include "lockstep/evaluation/evaluate.h"
+#include "lockstep/evaluation/outputs.h"
 #include "lockstep/evaluation/predict.h"
 #include "lockstep/evaluation/tensors.h"
 #include "lockstep/memory/caching_allocator.h"

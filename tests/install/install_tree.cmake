@@ -28,7 +28,7 @@ foreach(file IN LISTS package_files)
 endforeach()
 
 # What a module keeps to itself is not installed.
-foreach(header distributed_data_parallel.h engine.h forward_scope.h options.h shards.h)
+foreach(header distributed_data_parallel.h engine.h forward_scope.h module_pointer.h options.h shards.h)
   list(APPEND public ${WORK}/tree/include/lockstep/parallel/${header})
 endforeach()
 file(GLOB installed ${WORK}/tree/include/lockstep/parallel/*)
@@ -36,9 +36,10 @@ if(NOT installed STREQUAL public)
   message(FATAL_ERROR "of lockstep/parallel other headers were installed than the public ones: ${installed}")
 endif()
 
-# What shells and man look for.
-foreach(file man/man1/lockstep.1 man/man1/lockstep-train.1 bash-completion/completions/lockstep
-        zsh/site-functions/_lockstep fish/vendor_completions.d/lockstep.fish)
+# What shells and man look for, and what a reader of the guide does.
+foreach(file doc/Lockstep/docs/guide/README.md doc/Lockstep/examples/own_loop.cpp man/man1/lockstep.1
+        man/man1/lockstep-train.1 bash-completion/completions/lockstep zsh/site-functions/_lockstep
+        fish/vendor_completions.d/lockstep.fish)
   if(NOT EXISTS ${WORK}/tree/share/${file})
     message(FATAL_ERROR "share/${file} was not installed")
   endif()

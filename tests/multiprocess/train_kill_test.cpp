@@ -20,6 +20,7 @@ using testing::By;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Job;
+using testing::pid_of_rank;
 using testing::wait_until;
 
 constexpr const char* kWhere = "step [0-9]+, (outside|forward|gather|update|vote|flip|collective)";
@@ -43,16 +44,6 @@ class TrainKill : public ::testing::Test {
                  {"--dataset", "mnist", "--data-path", set_, "--model", "mlp", "--max-steps", "100000000",
                   "--global-batch-size", "40", "--print-freq", "1", "--output-dir", folder_.file("run"), "--no-eval"});
     return flags;
-  }
-
-  static pid_t pid_of_rank(const Job& job, int rank) {
-    for (const pid_t pid : job.living()) {
-      if (pid == job.pid()) continue;
-      const std::string environment = testing::read_file("/proc/" + std::to_string(pid) + "/environ");
-      if (environment.find(std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0') != std::string::npos)
-        return pid;
-    }
-    throw std::runtime_error("no process of rank " + std::to_string(rank));
   }
 
   // Kills the only worker in an update after its second step; returns where its shared memory is, which is another
@@ -178,51 +169,6 @@ TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
   expect_true_rates(testing::lines(disturbed));
   EXPECT_EQ(job.out().find(" 0 images/s"), std::string::npos) << job.out();
   EXPECT_TRUE(job.nothing_left());
-}
-
-// A program of a user's goes on where it was when the place of its loader is kept with the state.
-TEST_F(TrainKill, TheFirstExampleTakesAThousandStepsWhateverIsKilled) {
-  std::vector<std::string> command = {LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "1", EXAMPLE_01};
-  Job calm(command);
-  ASSERT_EQ(calm.wait(), 0) << calm.err();
-  // It is quick: a job that was over before its worker could be killed shows nothing.
-  for (int attempt = 0; attempt < 20; ++attempt) {
-    Job job(command);
-    job.wait_for_lines(1);
-    try {
-      kill(pid_of_rank(job, 1), SIGKILL);
-    } catch (const std::runtime_error&) {  // gone
-    }
-    ASSERT_EQ(job.wait(), 0) << job.err();
-    if (job.err().find("restart 1 of 1") == std::string::npos) continue;
-    const std::vector<std::string> lines = testing::lines(job.out());
-    EXPECT_EQ(lines.back(), testing::lines(calm.out()).back());
-    EXPECT_LE(lines.size(), testing::lines(calm.out()).size()) << job.out();
-    return;
-  }
-  FAIL() << "no worker could be killed in time";
-}
-
-// It cuts its batches into shards, so one process that nobody disturbs tells what the weights must be.
-TEST_F(TrainKill, TheSecondExampleHasTheWeightsOfOneProcessWhateverIsKilled) {
-  testing::write_pictures(folder_, "pictures", {.per_class = 500});
-  const std::string pictures = folder_.file("pictures");
-  Job alone({EXAMPLE_02, pictures});
-  ASSERT_EQ(alone.wait(), 0) << alone.err();
-  const std::string weights = testing::lines(alone.out()).back();
-  EXPECT_THAT(weights, ::testing::StartsWith("weights "));
-  for (int attempt = 0; attempt < 20; ++attempt) {  // as above
-    Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "1", EXAMPLE_02, pictures});
-    job.wait_for_lines(1);  // the first epoch
-    try {
-      kill(pid_of_rank(job, attempt % 2), SIGKILL);
-    } catch (const std::runtime_error&) {  // gone
-    }
-    ASSERT_EQ(job.wait(), 0) << job.err();
-    EXPECT_EQ(testing::lines(job.out()).back(), weights);
-    if (job.err().find("restart 1 of 1") != std::string::npos) return;
-  }
-  FAIL() << "no worker could be killed in time";
 }
 
 // A worker that is alone is killed in the middle of writing a buffer; the agent holds what it leaves.

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/support/wait_until.h"
 
 namespace lockstep::testing {
@@ -133,6 +134,15 @@ bool Job::nothing_left(std::chrono::milliseconds within) const {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return true;
+}
+
+pid_t pid_of_rank(const Job& job, int rank) {
+  for (const pid_t pid : job.living()) {
+    if (pid == job.pid()) continue;
+    const std::string environment = read_file("/proc/" + std::to_string(pid) + "/environ");
+    if (environment.find(std::string(1, '\0') + "RANK=" + std::to_string(rank) + '\0') != std::string::npos) return pid;
+  }
+  throw std::runtime_error("no process of rank " + std::to_string(rank));
 }
 
 std::vector<std::string> lines(const std::string& text) {

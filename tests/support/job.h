@@ -48,6 +48,10 @@ class Job {
   int code_ = -1;
 };
 
+/// The process of a job that has this rank, by the variables of torchrun's contract. Throws std::runtime_error when
+/// there is none.
+pid_t pid_of_rank(const Job& job, int rank);
+
 /// The lines of a text.
 std::vector<std::string> lines(const std::string& text);
 

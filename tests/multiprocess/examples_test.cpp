@@ -1,0 +1,77 @@
+// The examples learn, and their weights are those of one process that nobody disturbs, however many processes there are
+// and whenever one of them is killed.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "tests/support/image_files.h"
+#include "tests/support/train_run.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Job;
+using testing::Words;
+using testing::operator+;
+
+class Examples : public ::testing::Test {
+ protected:
+  // Kills a rank some time behind the first line, in the middle of an epoch as likely as not. A job that was over
+  // before shows nothing, and is tried again.
+  static std::string weights_with_a_kill(const Words& command) {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "1"} + command);
+      job.wait_for_lines(1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(17 * (attempt % 4)));
+      try {
+        kill(testing::pid_of_rank(job, attempt % 2), SIGKILL);
+      } catch (const std::runtime_error&) {  // gone
+      }
+      EXPECT_EQ(job.wait(), 0) << job.err();
+      if (job.err().find("restart 1 of 1") != std::string::npos) return testing::lines(job.out()).back();
+    }
+    throw std::runtime_error("no worker could be killed in time");
+  }
+
+  // The last line but one says what it has learned, the last one its weights.
+  static void expect_learns_and_outlives(const Words& command, const char* learned) {
+    Job alone(command);
+    ASSERT_EQ(alone.wait(), 0) << alone.err();
+    const std::vector<std::string> lines = testing::lines(alone.out());
+    ASSERT_GE(lines.size(), 2u);
+    EXPECT_THAT(lines[lines.size() - 2], ::testing::ContainsRegex(learned));
+    ASSERT_THAT(lines.back(), ::testing::StartsWith("weights "));
+    EXPECT_EQ(weights_with_a_kill(command), lines.back());
+  }
+
+  testing::ScratchFolder folder_;
+};
+
+TEST_F(Examples, OwnLoop) { expect_learns_and_outlives({EXAMPLES "own_loop"}, "^epoch 10  loss 0\\.0"); }
+
+TEST_F(Examples, OwnDataset) { expect_learns_and_outlives({EXAMPLES "own_dataset"}, "^epoch 5  accuracy 0\\.[89]"); }
+
+TEST_F(Examples, TableRegression) { expect_learns_and_outlives({EXAMPLES "table_regression"}, "^epoch 30  rmse 0\\."); }
+
+TEST_F(Examples, FinetuneFolder) {
+  for (const char* part : {"photos/train", "photos/val"})
+    testing::write_pictures(folder_, part, {.per_class = 12, .size = {40, 40}});
+  const std::string photos = folder_.file("photos");
+  const Words command = {EXAMPLES "finetune_folder", photos, folder_.file("out.safetensors")};
+  expect_learns_and_outlives(command, "^epoch 3  top-1 [01]");
+  const std::string trained = testing::read_file(folder_.file("out.safetensors"));
+  Job further(command + Words{folder_.file("out.safetensors")});
+  ASSERT_EQ(further.wait(), 0) << further.err();
+  EXPECT_NE(testing::read_file(folder_.file("out.safetensors")), trained) << "it went on from there";
+  Job wrong(Words{EXAMPLES "finetune_folder", photos});
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.err(), ::testing::EndsWith("lockstep: error: usage: finetune_folder PHOTOS OUT.safetensors "
+                                               "[START.safetensors]\n"));
+}
+
+}  // namespace
+}  // namespace lockstep
