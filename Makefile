@@ -10,9 +10,6 @@ BUILD = cmake --build --preset
 # Tests that want the machine to themselves say so (RUN_SERIAL).
 CTEST = ctest --output-on-failure --no-tests=error --output-junit tests.xml --parallel 2
 
-DEMO = build/bin/lockstep train --dataset digits --model convnet --channels-last --nproc-per-node 2 \
-       --batch-size 100 --opt adam --lr 1e-3 --epochs 1
-
 # What the sanitizers run (without OpenMP, whose threads ThreadSanitizer cannot follow inside libtorch): the seams
 # and whatever parses or moves bytes under AddressSanitizer, ranks and loaders that are threads under ThreadSanitizer,
 # which sees one process only: worlds of processes cost it minutes of forking and show nothing.
@@ -32,7 +29,7 @@ all: build/build.ninja
 
 demo: build/build.ninja
 	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-trainer
-	$(DEMO)
+	scripts/demo
 
 test: all
 	@scripts/bootstrap --tests
@@ -83,6 +80,7 @@ lint:
 	scripts/check_includes
 	scripts/check_tree
 	scripts/check_size
+	scripts/check_spelling
 	scripts/check_format
 
 docs:
@@ -107,17 +105,17 @@ clean:
 
 help:
 	@echo 'make            build everything into build/, programs into build/bin/'
-	@echo 'make demo       build, then train a ConvNet on two processes'
+	@echo 'make demo       build, train a ConvNet on two processes, then again with a worker killed: the same weights'
 	@echo 'make test       build, then run every test'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
 	@echo '                (ONLY=step, job, reduce-update, comm, launch, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for a minute'
-	@echo 'make lint       check format, includes and forbidden things; make format repairs the format'
+	@echo 'make lint       check format, spelling, includes and forbidden things; make format repairs the format'
 	@echo 'make tidy       look for mistakes with clang-tidy (ONLY=lockstep/launch: in one folder); takes an hour of CPU'
 	@echo 'make mutants    seed faults one at a time and list those that no test catches (ONLY=memory: of one module); hours'
-	@echo 'make docs       build the pages as a site into build/docs/site'
+	@echo 'make docs       build the pages, with a reference of the headers, as a site into build/docs/site'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'
 	@echo 'make clean      remove the build folders; .deps/ stays'
 
