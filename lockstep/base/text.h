@@ -22,8 +22,8 @@ std::string join(const std::vector<std::string>& words, std::string_view separat
 /// question when no name is near.
 std::string unknown_name(std::string_view kind, std::string_view wrong, const std::vector<std::string>& valid);
 
-/// `text` on one line and without power over a terminal: control characters as \n, \r, \t or \x1b, bytes that are no
-/// UTF-8 as \xff. Other UTF-8 stays, and so does a backslash: shown(shown(text)) is shown(text).
+/// `text` on one line and without power over a terminal: control characters as `\n`, `\r`, `\t` or `\x1b`, bytes that
+/// are no UTF-8 as `\xff`. Other UTF-8 stays, and so does a backslash: shown(shown(text)) is shown(text).
 std::string shown(std::string_view text);
 
 /// "512 B", "32.0 MiB", "2.0 GiB".

@@ -17,7 +17,7 @@ namespace lockstep::rendezvous {
 std::string error_file_text(const Failure& failure, std::int64_t seconds_since_epoch);
 
 /// Writes the file, over what it held; nothing when the variable is not set. The path is written
-/// in place: a launcher may name a descriptor of its own (/proc/<pid>/fd/<n>). Never throws and
+/// in place: a launcher may name a descriptor of its own (`/proc/<pid>/fd/<n>`). Never throws and
 /// never waits for a reader, for nothing here may hide the failure itself. What cannot be
 /// written whole is taken back, because torchrun stops at half a file.
 void write_error_file(const Failure& failure) noexcept;

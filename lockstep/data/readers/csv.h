@@ -22,9 +22,9 @@ struct CsvPlace {
 };
 
 /// The records of a file, front to back. Lines end in LF or CRLF, the last one may lack its end; lines without any
-/// character are passed over, and so is a byte order mark (UTF-8) at the beginning. A field that begins with `"` ends
-/// with one, may hold delimiters and line ends, and "" in it is a quote; a quote elsewhere is an error. Holds one
-/// record and some 256 KiB of the file at a time. Not thread-safe.
+/// character are passed over, and so is a byte order mark (UTF-8) at the beginning. A field that begins with a quote
+/// ends with one, may hold delimiters and line ends, and two quotes in it are one; a quote elsewhere is an error. Holds
+/// one record and some 256 KiB of the file at a time. Not thread-safe.
 class CsvRecords {
  public:
   /// From the record at `start` on, which must be the place of one (or the beginning). The source must outlive it.

@@ -89,7 +89,7 @@ bool wants_router(const std::vector<RankLogs>& logs);
 /// string.Template.safe_substitute does: $$ is $, anything unknown stays.
 std::string expand_prefix(const std::string& text, const std::string& role, int rank, int local_rank);
 
-/// Makes the folder of a run, <dir>/<run_id>_<random>, mode 0700, and returns its path. An empty
+/// Makes the folder of a run, `<dir>/<run_id>_<random>`, mode 0700, and returns its path. An empty
 /// `dir` is a new folder lockstep_<random> in TMPDIR (mode 0700); a missing one is made.
 /// UsageError naming path and reason: `dir` is a file, cannot be made, is not writable.
 /// "/dev/null" makes nothing and returns "".

@@ -23,7 +23,7 @@ std::optional<WorkerError> parse_worker_error(std::string_view json);
 
 class ErrorFile {
  public:
-  /// In memory, reachable as /proc/<pid>/fd/<n>: nothing is left on a disk, and a full one does
+  /// In memory, reachable as `/proc/<pid>/fd/<n>`: nothing is left on a disk, and a full one does
   /// not lose it. Throws Error.
   ErrorFile();
   /// At this path, which need not exist.

@@ -19,7 +19,7 @@ struct ProcessState {
   bool is_dying() const { return letter == 'Z' || letter == 'X' || exiting || must_die; }
 };
 
-/// From the texts of /proc/<pid>/stat and /proc/<pid>/status. Pure function.
+/// From the texts of `/proc/<pid>/stat` and `/proc/<pid>/status`. Pure function.
 ProcessState parse_process_state(const std::string& stat, const std::string& status);
 
 ProcessState process_state(pid_t pid);
