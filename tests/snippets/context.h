@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/checkpoint.h"
@@ -20,12 +21,11 @@ namespace checkpoint = lockstep::checkpoint;
 namespace data = lockstep::data;
 
 struct Net : torch::nn::Module {
+  torch::nn::Linear fc1;
   at::Tensor forward(const at::Tensor& x);
 };
 
-struct Batch {
-  at::Tensor data, target;
-};
+using data::Batch;
 
 extern lockstep::World world;
 extern std::shared_ptr<lockstep::comm::Group> group;
@@ -33,10 +33,23 @@ extern std::shared_ptr<Net> model;
 extern lockstep::DistributedDataParallel<std::shared_ptr<Net>> ddp;
 extern lockstep::optim::Adam optimizer;
 extern lockstep::checkpoint::TensorMap tensors;
-extern std::vector<Batch> loader;
+extern data::DataLoader loader;
+extern Batch batch;
+extern std::shared_ptr<const data::TensorBatches> test;
+extern lockstep::evaluation::Totals found;
 extern at::Tensor tensor, part;
+extern std::shared_ptr<const data::PictureSet> set;
+extern std::shared_ptr<const data::PictureBatches> batches;
+extern std::vector<std::int64_t> indices;
+extern std::int64_t first_epoch, epochs, batch_size, k, classes, step;
+extern std::uint64_t epoch, number;
+extern std::int64_t samples_since_the_last_call;
+extern bool resumed;
+extern std::string line;
 extern std::uint64_t steps;
-extern double accuracy;
+extern double accuracy, loss, rmse;
+
+lockstep::comm::Topology my_topology();
 
 double rate_at(std::uint64_t step);
 Batch batch_at(std::uint64_t step, int rank);
