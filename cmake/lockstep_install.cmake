@@ -29,8 +29,12 @@ foreach(_module IN LISTS _modules)
     list(APPEND _chosen PATTERN "${_folder}" EXCLUDE)
   endif()
 endforeach()
+# What only our programs use is not for others.
+foreach(_folder data/fetch data/inspect flags launch train)
+  list(APPEND _chosen PATTERN "lockstep/${_folder}" EXCLUDE)
+endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" PATTERN "lockstep/data/fetch" EXCLUDE ${_chosen})
+  FILES_MATCHING PATTERN "*.h" ${_chosen})
 install(TARGETS lockstep_library ${_modules} EXPORT Lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(_program lockstep lockstep-bench-comm lockstep-bench-input lockstep-bench-launch lockstep-bench-step
         lockstep-bench-worker lockstep-data lockstep-predictor lockstep-trainer)

@@ -36,6 +36,12 @@ if(NOT installed STREQUAL public)
   message(FATAL_ERROR "of lockstep/parallel other headers were installed than the public ones: ${installed}")
 endif()
 
+foreach(folder data/fetch data/inspect flags launch train)
+  if(EXISTS ${WORK}/tree/include/lockstep/${folder})
+    message(FATAL_ERROR "headers of lockstep/${folder} were installed, which is for our programs only")
+  endif()
+endforeach()
+
 # What shells and man look for, and what a reader of the guide does.
 foreach(file doc/Lockstep/docs/guide/README.md doc/Lockstep/examples/own_loop.cpp man/man1/lockstep.1
         man/man1/lockstep-train.1 bash-completion/completions/lockstep zsh/site-functions/_lockstep
