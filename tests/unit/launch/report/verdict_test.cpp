@@ -33,6 +33,10 @@ TEST(FirstFailure, TheFirstInTimeThatFailed) {
   EXPECT_FALSE(verdict.still_running);
 }
 
+TEST(FirstFailure, OfTwoAtTheSameTimeTheOneThatWasSeenFirst) {
+  EXPECT_EQ(first_failure({exited(1, 3), exited(0, 4)}, std::nullopt).end.rank, 1);
+}
+
 TEST(FirstFailure, TheRankThatTheSlotNamesWasFirst) {
   const Failure told{.rank = 1, .cause = "disk full", .exit_code = 1};
   const Verdict verdict = first_failure({exited(0, 1), exited(1, 9)}, told);
