@@ -1,5 +1,6 @@
 #include "lockstep/amp/bf16_parameters.h"
 
+#include <torch/nn/module.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 

@@ -2,9 +2,13 @@
 
 // Which parameters forward reads in bfloat16 alone.
 
-#include <torch/nn/module.h>
+#include <ATen/core/Tensor.h>
 
 #include <unordered_set>
+
+namespace torch::nn {
+class Module;  // its header takes ten seconds to compile
+}
 
 namespace lockstep::amp {
 

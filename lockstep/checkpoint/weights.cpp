@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/weights.h"
 
 #include <c10/util/StringUtil.h>
+#include <torch/nn/module.h>
 #include <torch/utils.h>
 
 #include "lockstep/base/error.h"

@@ -2,9 +2,11 @@
 
 // A module's parameters and buffers by their PyTorch names.
 
-#include <torch/nn/module.h>
-
 #include "lockstep/checkpoint/safetensors.h"
+
+namespace torch::nn {
+class Module;  // its header takes ten seconds to compile
+}
 
 namespace lockstep::checkpoint {
 

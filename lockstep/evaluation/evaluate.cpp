@@ -1,6 +1,7 @@
 #include "lockstep/evaluation/evaluate.h"
 
 #include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <string_view>

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <numeric>

@@ -3,14 +3,16 @@
 // One pass of a model over a set, without training: the set is cut into batches of a fixed size, of which the ranks
 // take every so many-th. Which rank takes a batch changes nothing about it.
 
-#include <torch/nn/module.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/data/batch.h"
+
+namespace torch::nn {
+class Module;  // its header takes ten seconds to compile
+}
 
 namespace lockstep::evaluation {
 

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/engine.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
 
 #include <utility>
 

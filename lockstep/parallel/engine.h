@@ -10,7 +10,7 @@
 // Used by one thread at a time. Collective, on all ranks in the same order: construction,
 // attach, apply, modify, state().recommit, begin_evaluation.
 
-#include <torch/nn/module.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +27,10 @@
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/state/step_record.h"
+
+namespace torch::nn {
+class Module;  // its header takes ten seconds to compile
+}
 
 namespace lockstep::parallel {
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/flatten_native.h>
 #include <ATen/ops/reshape_native.h>
 #include <torch/library.h>
+#include <torch/nn/module.h>
 
 #include <utility>
 

@@ -2,7 +2,11 @@
 
 // Channels-last pictures and convolutions (NHWC in memory, NCHW in shape), as torch.channels_last in Python.
 
-#include <torch/nn/module.h>
+#include <ATen/core/Tensor.h>
+
+namespace torch::nn {
+class Module;  // its header takes ten seconds to compile
+}
 
 namespace lockstep::parallel {
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <torch/nn/module.h>
 
 #include <string>
 

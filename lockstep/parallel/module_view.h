@@ -2,7 +2,7 @@
 
 // A module as the engine sees it: its tensors by what happens to them.
 
-#include <torch/nn/module.h>
+#include <ATen/core/Tensor.h>
 
 #include <map>
 #include <string>
@@ -12,6 +12,10 @@
 #include "lockstep/parallel/named_tensors.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/state/layout.h"
+
+namespace torch::nn {
+class Module;  // its header takes ten seconds to compile
+}
 
 namespace lockstep::parallel {
 

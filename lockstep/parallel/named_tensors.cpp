@@ -1,5 +1,6 @@
 #include "lockstep/parallel/named_tensors.h"
 
+#include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <map>

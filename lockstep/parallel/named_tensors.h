@@ -2,11 +2,15 @@
 
 // What of a module the engine works on.
 
-#include <torch/nn/module.h>
+#include <ATen/core/Tensor.h>
 
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace torch::nn {
+class Module;  // its header takes ten seconds to compile
+}
 
 namespace lockstep::parallel {
 

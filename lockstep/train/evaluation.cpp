@@ -1,6 +1,7 @@
 #include "lockstep/train/evaluation.h"
 
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 
