@@ -1,6 +1,6 @@
 #pragma once
 
-// Optimizers of the shared state: SGD, Adam, AdamW, and the formulas that they compute.
+// The optimizers of the shared state, their options and formulas (rule.h has the list).
 
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/rule.h"

@@ -15,7 +15,7 @@ inline constexpr optim::AdamOptions kAdam{.lr = 1e-4};
 
 inline const char* to_string(OptimizerKind kind) { return kind == OptimizerKind::sgd ? "SGD momentum" : "Adam"; }
 inline int state_arrays(OptimizerKind kind) {
-  return kind == OptimizerKind::sgd ? optim::state_arrays(kSGD) : optim::state_arrays(kAdam);
+  return kind == OptimizerKind::sgd ? optim::rule_for(kSGD, 1).arrays() : optim::rule_for(kAdam, 1).arrays();
 }
 inline optim::Rule rule_for(OptimizerKind kind, std::uint64_t step) {
   if (kind == OptimizerKind::sgd) return optim::rule_for(kSGD, step);

@@ -8,11 +8,12 @@
 
 namespace lockstep::optim {
 
-void update_avx512(const SGDRule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, bool streaming);
-void update_avx512(const AdamRule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, bool streaming);
-void update_avx2(const SGDRule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, bool streaming);
-void update_avx2(const AdamRule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, bool streaming);
-void update_scalar(const SGDRule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, bool streaming);
-void update_scalar(const AdamRule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, bool streaming);
+/// Of the rule at `rule`, which is the alternative number `kind` of Rule.
+using Kernel = void(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin, std::size_t end,
+                    bool streaming);
+
+Kernel update_avx512;
+Kernel update_avx2;
+Kernel update_scalar;
 
 }  // namespace lockstep::optim

@@ -8,13 +8,21 @@
 //   loss.backward();
 //   optimizer.step();
 //
+// With options of their own for some parameters, by tensors or by names:
+//
+//   lockstep::optim::SGD optimizer(ddp, {{model->head->parameters(), {.lr = 1e-2}}, {"*"}}, {.lr = 1e-3, .momentum =
+//   0.9});
+//
 // The optimizer holds no tensors: its state lives in the node's segment, beside the weights.
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <string>
+#include <initializer_list>
+#include <utility>
+#include <vector>
 
+#include "lockstep/optim/param_groups.h"
 #include "lockstep/optim/rule.h"
 
 namespace lockstep::optim {
@@ -31,12 +39,15 @@ struct StepOptions {
   bool error_if_nonfinite = false;
 };
 
+/// UsageError naming the value when one is out of its range.
+void check(const StepOptions& options);
+
 /// What an optimizer needs of its target.
 struct Needs {
   int arrays = 0;  ///< of optimizer state, each of the size of the weights, zero at the start
   int groups = 1;  ///< of parameters, each with rules of its own
-  /// The group of the parameter with this name, from 0; empty: all are in group 0. The same on all ranks.
-  std::function<int(const std::string& name)> group_of;
+  std::vector<int>
+      group_of;  ///< of each of Target::parameters(), from 0; empty: all are in group 0. The same on all ranks.
 };
 
 /// For which weights a rule is asked.
@@ -50,6 +61,8 @@ using Rules = std::function<Rule(const RuleKey& key)>;
 class Target {
  public:
   virtual ~Target() = default;
+  /// Those that are trained, in a fixed order.
+  virtual std::vector<Parameter> parameters() const = 0;
   /// Makes the state that the optimizer needs. Collective. Once per target.
   virtual void attach(const Needs& needs) = 0;
   /// The step that the next call of apply() makes, counted from 1.
@@ -60,44 +73,6 @@ class Target {
   /// Forgets the gradients gathered since the last step, and a backward pass that ended by an exception.
   virtual void discard_gradients() = 0;
 };
-
-struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  bool nesterov = false;  ///< needs momentum > 0 and dampening 0
-};
-
-struct AdamOptions {
-  double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};  ///< of the means of gradients and of their squares
-  double eps = 1e-8;
-  double weight_decay = 0;
-};
-
-struct AdamWOptions {
-  double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};  ///< of the means of gradients and of their squares
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
-};
-
-/// UsageError naming the value when one is out of its range.
-void check(const SGDOptions& options);
-void check(const AdamOptions& options);
-void check(const AdamWOptions& options);
-void check(const StepOptions& options);
-
-/// The rule of step `step` (from 1).
-SGDRule rule_for(const SGDOptions& options, std::uint64_t step);
-AdamRule rule_for(const AdamOptions& options, std::uint64_t step);
-AdamRule rule_for(const AdamWOptions& options, std::uint64_t step);
-
-/// Arrays of state that the options need.
-int state_arrays(const SGDOptions& options);
-int state_arrays(const AdamOptions& options);
-int state_arrays(const AdamWOptions& options);
 
 /// What the loop sees of any optimizer.
 class Optimizer {
@@ -111,39 +86,82 @@ class Optimizer {
   /// Forgets the gradients of backward passes since the last step. Not needed after step(). A forward pass before it
   /// counts: backward may follow.
   virtual void zero_grad() = 0;
-  /// Sets the learning rate of the coming steps; the same on all ranks.
+  /// Sets the learning rate of the coming steps, of all groups; the same on all ranks. UsageError when it is out of
+  /// range; the old one stays.
   virtual void set_lr(double lr) = 0;
+  /// That of the first group.
   virtual double lr() const = 0;
 };
 
 template <class Options>
 class FusedOptimizer final : public Optimizer {
  public:
-  /// Attaches to the engine (collective). UsageError for options out of range, and for a group without a node.
-  explicit FusedOptimizer(Target& target, Options options = {}) : target_(target), options_(options) {
-    check(options_);
-    target_.attach({.arrays = state_arrays(options_)});
+  /// Attaches to the engine (collective), all parameters in one group. UsageError for options out of range, and for a
+  /// process group without a node.
+  explicit FusedOptimizer(Target& target, const Options& options = {})
+      : FusedOptimizer(target, std::vector{ParamGroup<Options>{"*"}}, options) {}
+
+  /// The same with parameter groups. A group's options that are not given are those of `defaults`. A parameter belongs
+  /// to the first group that has it. UsageError naming the parameter that is in no group, and the name or tensor of a
+  /// group that is none of the parameters.
+  FusedOptimizer(Target& target, std::initializer_list<ParamGroup<Options>> groups, const Options& defaults = {})
+      : FusedOptimizer(target, std::vector(groups), defaults) {}
+  template <std::same_as<ParamGroup<Options>> Group>  // a template, so that braces are never taken for a vector
+  FusedOptimizer(Target& target, std::vector<Group> groups, const Options& defaults = {})
+      : target_(target), groups_(std::move(groups)) {
+    std::vector<Params> params;
+    for (ParamGroup<Options>& group : groups_) {
+      group.options = inherit(group.options, defaults);
+      params.push_back(group.params);
+    }
+    check_options();
+    Needs needs{.groups = int(groups_.size()), .group_of = groups_of(target_.parameters(), params)};
+    for (const ParamGroup<Options>& group : groups_) {
+      arrays_.push_back(arrays_for(group.options));
+      needs.arrays = std::max(needs.arrays, arrays_.back());
+    }
+    target_.attach(needs);
   }
+
   void step(const StepOptions& options = {}) override {
     check(options);
-    target_.apply([this](const RuleKey& key) { return Rule(rule_for(options_, key.step)); }, options);
+    check_options();
+    target_.apply(
+        [this](const RuleKey& key) { return Rule(rule_for(groups_[std::size_t(key.group)].options, key.step)); },
+        options);
   }
   void zero_grad() override { target_.discard_gradients(); }
+
+  /// The groups, whose options may be set between steps, the same on all ranks; those that make an optimizer need
+  /// another amount of state (SGD's momentum from or to 0, amsgrad) may not. They are looked at by step(), which throws
+  /// UsageError and does nothing when one is out of range. They are no state: after a restart the program sets them
+  /// again, as a function of the step (schedules.h).
+  std::vector<ParamGroup<Options>>& param_groups() { return groups_; }
+  const std::vector<ParamGroup<Options>>& param_groups() const { return groups_; }
+
   void set_lr(double lr) override {
-    Options changed = options_;
-    changed.lr = lr;
-    check(changed);
-    options_ = changed;
+    for (ParamGroup<Options>& group : groups_) {
+      Options changed = group.options;
+      changed.lr = lr;
+      optim::check(changed);
+    }
+    for (ParamGroup<Options>& group : groups_) group.options.lr = lr;
   }
-  double lr() const override { return options_.lr; }
+  double lr() const override { return groups_.front().options.lr; }
 
  private:
-  Target& target_;
-  Options options_;
-};
+  static int arrays_for(const Options& options) { return rule_for(options, 1).arrays(); }
 
-using SGD = FusedOptimizer<SGDOptions>;
-using Adam = FusedOptimizer<AdamOptions>;
-using AdamW = FusedOptimizer<AdamWOptions>;
+  void check_options() const {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      optim::check(groups_[i].options);
+      if (!arrays_.empty() && arrays_for(groups_[i].options) != arrays_[i]) refuse_other_state(int(i));
+    }
+  }
+
+  Target& target_;
+  std::vector<ParamGroup<Options>> groups_;
+  std::vector<int> arrays_;  ///< that each group needs
+};
 
 }  // namespace lockstep::optim

@@ -1,49 +1,37 @@
 #pragma once
 
-// What one optimizer step does to one weight: the numbers of the formula, all that depends
-// on the step already folded in. Rules are values; the same rule on all ranks.
+// What one optimizer step does to one weight, for each kind of optimizer. A rule is a value: the numbers of its
+// formula, all that depends on the step already folded in; the same on all ranks. Each has a header of its own in
+// rules/, with the options as a user gives them, the formula, and how the one becomes the other; this is the list of
+// them.
 //
 // The operations, their order and where a product and a sum are fused are those of Python's
 // torch.optim (2.11, single-tensor implementation on CPU with AVX2 or AVX-512), so that the bits
-// are PyTorch's (tests/parity/optimizer_test.py). The one exception is Adam's square root: ours
+// are PyTorch's (tests/parity/optimizer_test.py). The one exception is the square root: ours
 // is correctly rounded; PyTorch's is MKL's, off by up to a unit in the last place.
-// Elementwise, with g the mean gradient:
 //
-// SGD:    g += weight_decay * w
-//         m  = first ? g : momentum * m + (1 - dampening) * g     (only if momentum != 0)
-//         g  = nesterov ? g + momentum * m : m
-//         w -= lr * g
-// Adam:   g += weight_decay * w            (AdamW instead: w *= 1 - lr * weight_decay)
-//         m  = (1 - beta1) * (g - m) + m     (from beta1 = 0.5 down: -beta1 * (g - m) + g)
-//         v  = beta2 * v + (1 - beta2) * g * g
-//         w -= (lr / (1 - beta1^t) * m) / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+// What a header in rules/ has, for its options `O` and its rule `R`:
+//   O::fields()                    the options and their names
+//   void check(const O&)           UsageError naming the value when one is out of its range
+//   R rule_for(const O&, step)     the rule of step `step`, from 1
+//   int R::arrays()                arrays of state that it needs, at most kMaxStateArrays; no matter of the step
+//   V R::update(w, g, state)       the new weight; state.get(k), state.set(k, x) are this weight's in array k, which
+//                                  is 0 before the first step. V is a vector of floats (vector.h).
+//   R::maximize                    g is the mean gradient with its sign turned
 
-#include <cstdint>
 #include <variant>
+
+#include "lockstep/optim/rules/adadelta.h"
+#include "lockstep/optim/rules/adagrad.h"
+#include "lockstep/optim/rules/adam.h"
+#include "lockstep/optim/rules/lion.h"
+#include "lockstep/optim/rules/nadam.h"
+#include "lockstep/optim/rules/radam.h"
+#include "lockstep/optim/rules/rmsprop.h"
+#include "lockstep/optim/rules/sgd.h"
 
 namespace lockstep::optim {
 
-struct SGDRule {
-  float negative_lr = 0;
-  float momentum = 0;
-  float gradient_weight = 1;  ///< 1 - dampening
-  float weight_decay = 0;
-  bool nesterov = false;
-  bool first = false;  ///< the step at which the momentum buffer starts as the gradient
-};
-
-struct AdamRule {
-  float decoupled_decay = 1;        ///< AdamW: 1 - lr * weight_decay; Adam: 1
-  float weight_decay = 0;           ///< Adam: L2 added to the gradient; AdamW: 0
-  float lerp = 0;                   ///< 1 - beta1, or that minus 1 when from the gradient
-  bool lerp_from_gradient = false;  ///< torch's lerp starts at the nearer end: beta1 <= 0.5
-  float beta2 = 0;
-  float one_minus_beta2 = 0;
-  float bias_correction2_sqrt = 1;
-  float eps = 0;
-  float negative_step_size = 0;
-};
-
-using Rule = std::variant<SGDRule, AdamRule>;
+using Rule = std::variant<SGDRule, AdamRule, AdadeltaRule, AdagradRule, LionRule, NAdamRule, RAdamRule, RMSpropRule>;
 
 }  // namespace lockstep::optim

@@ -9,20 +9,16 @@
 namespace lockstep::optim {
 namespace {
 
-template <class R>
-using Kernel = void (*)(const R&, const Arrays&, std::size_t, std::size_t, bool);
-
 struct Build {
   const char* name;
-  Kernel<SGDRule> sgd;
-  Kernel<AdamRule> adam;
+  Kernel* update;
   bool (*supported)();
 };
 
 constexpr Build kBuilds[] = {
-    {"avx512", update_avx512, update_avx512, [] { return __builtin_cpu_supports("avx512f") != 0; }},
-    {"avx2", update_avx2, update_avx2, [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }},
-    {"scalar", update_scalar, update_scalar, [] { return true; }},
+    {"avx512", update_avx512, [] { return __builtin_cpu_supports("avx512f") != 0; }},
+    {"avx2", update_avx2, [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }},
+    {"scalar", update_scalar, [] { return true; }},
 };
 
 const Build& choose_build() {
@@ -42,9 +38,8 @@ const Build& build() {
 const char* to_string(Stores stores) { return stores == Stores::plain ? "plain" : "streaming"; }
 
 void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, Stores stores) {
-  const bool streaming = stores == Stores::streaming;
-  if (const auto* sgd = std::get_if<SGDRule>(&rule)) return build().sgd(*sgd, arrays, begin, end, streaming);
-  build().adam(std::get<AdamRule>(rule), arrays, begin, end, streaming);
+  const auto numbers = [](const auto& alternative) -> const void* { return &alternative; };
+  build().update(rule.index(), std::visit(numbers, rule), arrays, begin, end, stores == Stores::streaming);
 }
 
 void read_back(const Arrays& arrays, std::size_t begin, std::size_t end) {

@@ -3,7 +3,7 @@
 // The few vector operations of the update kernel, one type per instruction set. Each is one
 // IEEE operation per lane: a program written with them gives the same bits in all three.
 // bfloat16 is the upper half of a float32; narrow() rounds to nearest even and makes every NaN
-// the one of c10::BFloat16.
+// the one of c10::BFloat16. max() of a NaN is a NaN, sign() of one is 0, as torch's.
 // Only included by the kernel_*.cpp files, which are compiled for their instruction set.
 
 #include <immintrin.h>
@@ -52,6 +52,14 @@ inline Vector operator*(Vector a, Vector b) { return {_mm512_mul_ps(a.v, b.v)}; 
 inline Vector operator/(Vector a, Vector b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Vector sqrt(Vector a) { return {_mm512_sqrt_ps(a.v)}; }
 inline Vector fma(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vector max(Vector a, Vector b) {
+  return {_mm512_mask_mov_ps(_mm512_max_ps(a.v, b.v), _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), a.v)};
+}
+inline Vector sign(Vector a) {
+  const __m512 zero = _mm512_setzero_ps(), one = _mm512_set1_ps(1);
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, zero, _CMP_GT_OQ), one) -
+          _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, zero, _CMP_LT_OQ), one)};
+}
 
 #elif defined(__AVX2__)
 
@@ -85,6 +93,14 @@ inline Vector operator*(Vector a, Vector b) { return {_mm256_mul_ps(a.v, b.v)}; 
 inline Vector operator/(Vector a, Vector b) { return {_mm256_div_ps(a.v, b.v)}; }
 inline Vector sqrt(Vector a) { return {_mm256_sqrt_ps(a.v)}; }
 inline Vector fma(Vector a, Vector b, Vector c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vector max(Vector a, Vector b) {
+  return {_mm256_blendv_ps(_mm256_max_ps(a.v, b.v), a.v, _mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q))};
+}
+inline Vector sign(Vector a) {
+  const __m256 zero = _mm256_setzero_ps(), one = _mm256_set1_ps(1);
+  return {_mm256_and_ps(_mm256_cmp_ps(a.v, zero, _CMP_GT_OQ), one) -
+          _mm256_and_ps(_mm256_cmp_ps(a.v, zero, _CMP_LT_OQ), one)};
+}
 
 #else
 
@@ -112,6 +128,8 @@ inline Vector operator*(Vector a, Vector b) { return {a.v * b.v}; }
 inline Vector operator/(Vector a, Vector b) { return {a.v / b.v}; }
 inline Vector sqrt(Vector a) { return {std::sqrt(a.v)}; }
 inline Vector fma(Vector a, Vector b, Vector c) { return {std::fma(a.v, b.v, c.v)}; }
+inline Vector max(Vector a, Vector b) { return {std::isnan(a.v) || a.v > b.v ? a.v : b.v}; }
+inline Vector sign(Vector a) { return {float(a.v > 0) - float(a.v < 0)}; }
 
 #endif
 

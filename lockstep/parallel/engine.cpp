@@ -94,6 +94,12 @@ const DataParallelOptions& Engine::options() const { return parts_->options; }
 Part Engine::part() const { return {group().rank(), group().size(), shards()}; }
 ShardSpan Engine::local_shards() const { return part().span(); }
 
+std::vector<optim::Parameter> Engine::parameters() const {
+  std::vector<optim::Parameter> found;
+  for (const auto& [name, tensor] : parts_->view.trainable()) found.push_back({name, tensor.unsafeGetTensorImpl()});
+  return found;
+}
+
 void Engine::attach(const optim::Needs& needs) {
   if (parts_->path) throw UsageError("data parallel: an optimizer is attached already; a model has one");
   if (group().shared_node() == nullptr)

@@ -21,6 +21,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
@@ -142,6 +143,7 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   [[nodiscard("the gradients stay local only while the returned object lives")]] std::shared_ptr<void> no_sync();
 
   // optim::Target
+  std::vector<optim::Parameter> parameters() const override;
   void attach(const optim::Needs& needs) override;
   std::uint64_t next_step() const override { return steps() + 1; }
   void apply(const optim::Rules& rules, const optim::StepOptions& options) override;

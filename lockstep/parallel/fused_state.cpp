@@ -13,12 +13,15 @@ namespace lockstep::parallel {
 namespace {
 
 void set_groups(std::vector<state::TensorSpec>& specs, const optim::Needs& needs) {
-  if (!needs.group_of) return;
-  for (state::TensorSpec& spec : specs) {
-    spec.group = needs.group_of(spec.name);
-    if (spec.group < 0 || spec.group >= needs.groups)
-      throw UsageError("data parallel: the optimizer puts parameter '" + spec.name + "' into group " +
-                       std::to_string(spec.group) + "; it has groups 0 to " + std::to_string(needs.groups - 1));
+  if (needs.group_of.empty()) return;
+  if (needs.group_of.size() != specs.size())
+    throw UsageError("data parallel: the optimizer gives " + std::to_string(needs.group_of.size()) +
+                     " parameters a group, the model trains " + std::to_string(specs.size()));
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    specs[i].group = needs.group_of[i];
+    if (specs[i].group < 0 || specs[i].group >= needs.groups)
+      throw UsageError("data parallel: the optimizer puts parameter '" + specs[i].name + "' into group " +
+                       std::to_string(specs[i].group) + "; it has groups 0 to " + std::to_string(needs.groups - 1));
   }
 }
 

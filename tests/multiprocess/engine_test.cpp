@@ -19,10 +19,9 @@ using support::SharedText;
 using support::small_batch;
 using support::SmallJob;
 using support::SmallNet;
-using support::SmallOptimizer;
 
-class SameBits : public testing::TestWithParam<SmallOptimizer> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, SameBits, testing::Values(SmallOptimizer::sgd, SmallOptimizer::adam));
+class SameBits : public testing::TestWithParam<support::OptimizerMaker> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, SameBits, testing::Values(support::small_sgd(), support::small_adam()));
 
 TEST_P(SameBits, ForAnyNumberOfRanks) {
   const SmallJob four{.shards = 4, .optimizer = GetParam()};

@@ -16,12 +16,11 @@ using support::SharedText;
 using support::small_batch;
 using support::SmallJob;
 using support::SmallNet;
-using support::SmallOptimizer;
 
 constexpr DataParallelOptions kBf16{.amp = Amp::bf16};
 
-class Bf16 : public testing::TestWithParam<SmallOptimizer> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, Bf16, testing::Values(SmallOptimizer::sgd, SmallOptimizer::adam));
+class Bf16 : public testing::TestWithParam<support::OptimizerMaker> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, Bf16, testing::Values(support::small_sgd(), support::small_adam()));
 
 TEST_P(Bf16, TheSameBitsForAnyNumberOfRanks) {
   const SmallJob job{.shards = 4, .optimizer = GetParam(), .amp = Amp::bf16};

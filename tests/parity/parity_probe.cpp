@@ -96,9 +96,9 @@ void orders(const json& request) {
   }
 }
 
-// ---- optimizer {"name", options..., "max_norm", "elements", "steps", "input", "output"}: the update of one
-// shard, clipped to max_norm unless it is 0. Input: the weights, then the gradients of each step. Output: the weights
-// after each step.
+// ---- optimizer {"cases": [{"name", options..., "max_norm"}], "elements", "steps", "input", "output"}: the update of
+// one shard, clipped to max_norm where it is given. Input: the weights, then the gradients of each step. Output: the
+// weights after each step, case after case.
 
 struct Free {
   void operator()(float* p) const { std::free(p); }
@@ -112,20 +112,28 @@ Block make_block(std::size_t elements) {
   return block;
 }
 
-optim::Rule rule_of(const json& r, std::uint64_t step) {
-  const std::string name = r.at("name");
-  if (name == "sgd")
-    return rule_for(optim::SGDOptions{.lr = r.at("lr"),
-                                      .momentum = r.at("momentum"),
-                                      .dampening = r.at("dampening"),
-                                      .weight_decay = r.at("weight_decay"),
-                                      .nesterov = r.at("nesterov")},
-                    step);
-  const double lr = r.at("lr"), eps = r.at("eps");
-  const std::array<double, 2> betas = r.at("betas");
-  if (name == "adam") return rule_for(optim::AdamOptions{lr, betas, eps, r.at("weight_decay")}, step);
-  if (name == "adamw") return rule_for(optim::AdamWOptions{lr, betas, eps, r.at("weight_decay")}, step);
-  throw std::invalid_argument("no optimizer " + name);
+// The options that the request has, the others as they are.
+template <class Options>
+optim::Rule rule_with(const json& request, std::uint64_t step) {
+  Options options;
+  optim::for_each_option(options, [&](const char* name, auto& option) {
+    if (request.contains(name)) option = request.at(name).get<std::decay_t<decltype(*option)>>();
+  });
+  return rule_for(options, step);
+}
+
+optim::Rule rule_of(const json& request, std::uint64_t step) {
+  static const std::map<std::string, optim::Rule (*)(const json&, std::uint64_t)> kinds = {
+      {"Adadelta", rule_with<optim::AdadeltaOptions>},
+      {"Adagrad", rule_with<optim::AdagradOptions>},
+      {"Adam", rule_with<optim::AdamOptions>},
+      {"AdamW", rule_with<optim::AdamWOptions>},
+      {"Lion", rule_with<optim::LionOptions>},
+      {"NAdam", rule_with<optim::NAdamOptions>},
+      {"RAdam", rule_with<optim::RAdamOptions>},
+      {"RMSprop", rule_with<optim::RMSpropOptions>},
+      {"SGD", rule_with<optim::SGDOptions>}};
+  return kinds.at(request.at("name"))(request, step);
 }
 
 float clip(const optim::Arrays& arrays, std::size_t elements, double max_norm) {
@@ -135,29 +143,34 @@ float clip(const optim::Arrays& arrays, std::size_t elements, double max_norm) {
   return optim::clip_coefficient(max_norm, std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0)));
 }
 
-void optimizer(const json& request) {
-  const std::size_t elements = request.at("elements");
+// `numbers`: the weights, then the gradients of each step.
+void optimize(const json& c, const float* numbers, std::size_t elements, std::uint64_t steps, std::ofstream& output) {
   const Block weights = make_block(elements), gradient = make_block(elements);
-  const Block state[] = {make_block(elements), make_block(elements)};
+  const Block state[] = {make_block(elements), make_block(elements), make_block(elements)};
   const void* const gradients[] = {gradient.get()};
   optim::Arrays arrays{.gradients = gradients,
                        .from_weights = weights.get(),
-                       .from_state = {state[0].get(), state[1].get()},
+                       .from_state = {state[0].get(), state[1].get(), state[2].get()},
                        .to_weights = weights.get(),
-                       .to_state = {state[0].get(), state[1].get()}};
-  std::ifstream input(request.at("input").get<std::string>(), std::ios::binary);
-  input.exceptions(std::ios::badbit | std::ios::failbit);
-  const auto read = [&](const Block& block) {
-    input.read(reinterpret_cast<char*>(block.get()), std::streamsize(elements * sizeof(float)));
-  };
-  std::ofstream output = create(request.at("output"));
-  read(weights);
-  for (std::uint64_t step = 1; step <= request.at("steps"); ++step) {
-    read(gradient);
-    arrays.gradient_scale = clip(arrays, elements, request.at("max_norm"));
-    optim::update(rule_of(request, step), arrays, 0, elements);
+                       .to_state = {state[0].get(), state[1].get(), state[2].get()}};
+  std::copy_n(numbers, elements, weights.get());
+  for (std::uint64_t step = 1; step <= steps; ++step) {
+    std::copy_n(numbers + step * elements, elements, gradient.get());
+    arrays.gradient_scale = clip(arrays, elements, c.value("max_norm", 0.0));
+    optim::update(rule_of(c, step), arrays, 0, elements);
     put(output, weights.get(), elements);
   }
+}
+
+void optimizer(const json& request) {
+  const std::size_t elements = request.at("elements");
+  const std::uint64_t steps = request.at("steps");
+  std::vector<float> numbers((1 + steps) * elements);
+  std::ifstream input(request.at("input").get<std::string>(), std::ios::binary);
+  input.exceptions(std::ios::badbit | std::ios::failbit);
+  input.read(reinterpret_cast<char*>(numbers.data()), std::streamsize(numbers.size() * sizeof(float)));
+  std::ofstream output = create(request.at("output"));
+  for (const json& c : request.at("cases")) optimize(c, numbers.data(), elements, steps, output);
 }
 
 // ---- table {"path", "delimiter", "dtype", "world_size", "output"}: the numbers of all ranks' slices, one behind

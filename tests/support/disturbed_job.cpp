@@ -21,8 +21,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 SmallJob disturbed_job(Amp amp, std::uint64_t steps) {
-  return {
-      .shards = kDisturbedShards, .steps = steps, .optimizer = SmallOptimizer::adam, .ballast = 200'000, .amp = amp};
+  return {.shards = kDisturbedShards, .steps = steps, .optimizer = small_adam(), .ballast = 200'000, .amp = amp};
 }
 
 std::vector<pid_t> start_ranks(const base::Segment& segment, const RankMain& body) {

@@ -27,11 +27,7 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
   // An owner's bytes, each step's made of those before: a state whose hash is right has the right ones.
   std::uint64_t kept = 1;
   ddp.state().keep("chain", std::as_writable_bytes(std::span(&kept, 1)));
-  std::unique_ptr<optim::Optimizer> optimizer;
-  if (job.optimizer == SmallOptimizer::sgd)
-    optimizer = std::make_unique<optim::SGD>(ddp, optim::SGDOptions{.lr = 0.05, .momentum = 0.9});
-  else
-    optimizer = std::make_unique<optim::Adam>(ddp, optim::AdamOptions{.lr = 0.01});
+  const std::unique_ptr<optim::Optimizer> optimizer = job.optimizer(ddp);
   job.after_step(ddp);
   while (ddp.steps() < job.steps) {
     const SmallBatch batch = small_batch(ddp.next_step(), ddp.local_shards());

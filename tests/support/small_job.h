@@ -6,6 +6,7 @@
 #include <torch/nn.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,12 +40,27 @@ struct SmallBatch {
 /// The samples of shards [first, last) at a step.
 SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int samples_per_shard = 6);
 
-enum class SmallOptimizer { sgd, adam };
+using OptimizerMaker = std::function<std::unique_ptr<optim::Optimizer>(optim::Target& target)>;
+
+/// Makes one of our optimizers with these options.
+template <class Options>
+OptimizerMaker maker(Options options) {
+  return [options](optim::Target& target) { return std::make_unique<optim::FusedOptimizer<Options>>(target, options); };
+}
+/// The same with parameter groups.
+template <class Options>
+OptimizerMaker maker(std::vector<optim::ParamGroup<Options>> groups, Options defaults) {
+  return
+      [=](optim::Target& target) { return std::make_unique<optim::FusedOptimizer<Options>>(target, groups, defaults); };
+}
+
+inline OptimizerMaker small_sgd() { return maker(optim::SGDOptions{.lr = 0.05, .momentum = 0.9}); }
+inline OptimizerMaker small_adam() { return maker(optim::AdamOptions{.lr = 0.01}); }
 
 struct SmallJob {
   int shards = 4;
   std::uint64_t steps = 6;
-  SmallOptimizer optimizer = SmallOptimizer::sgd;
+  OptimizerMaker optimizer = small_sgd();
   std::int64_t ballast = 0;
   Amp amp = Amp::none;
   /// Called on every rank with the engine before the first and after each step.

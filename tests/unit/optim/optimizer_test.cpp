@@ -1,29 +1,39 @@
 #include "lockstep/optim/optimizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep::optim {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
 // Stands for the engine: remembers what it was asked to do.
 struct RecordingTarget final : Target {
+  std::vector<Parameter> parameters() const override { return named; }
   void attach(const Needs& needs) override {
     arrays = needs.arrays;
     groups = needs.groups;
+    group_of = needs.group_of;
   }
   std::uint64_t next_step() const override { return step; }
   void apply(const Rules& rules, const StepOptions&) override {
-    applied.push_back(rules({.group = 0, .step = step}));
+    for (int group = 0; group < groups; ++group) applied.push_back(rules({.group = group, .step = step}));
     ++step;
   }
   void discard_gradients() override { ++discarded; }
 
+  std::vector<Parameter> named = {{"weight", &step}, {"bias", &discarded}};
   int arrays = -1;
   int groups = -1;
+  std::vector<int> group_of;
   std::uint64_t step = 1;
   int discarded = 0;
   std::vector<Rule> applied;
@@ -74,6 +84,104 @@ TEST(Optimizer, TheRuleIsThatOfTheStepOfItsWeights) {
   adam.step();
   EXPECT_EQ(std::get<AdamRule>(target.applied[1]).negative_step_size,
             rule_for(AdamOptions{.lr = 0.1}, 9).negative_step_size);
+}
+
+// Tensors, as far as groups look at them.
+struct FakeTensor {
+  const void* identity;
+  bool trained = true;
+  const void* unsafeGetTensorImpl() const { return identity; }
+  bool requires_grad() const { return trained; }
+};
+
+TEST(ParamGroups, TakeFromTheOptimizerWhatTheyWereNotGiven) {
+  RecordingTarget target;
+  SGD optimizer(target, {{"bias", {.lr = 0.5, .momentum = 0}}, {"*"}},
+                {.lr = 0.25, .momentum = 0.9, .weight_decay = 0.1});
+  EXPECT_EQ(target.groups, 2);
+  EXPECT_EQ(target.group_of, (std::vector<int>{1, 0}));
+  EXPECT_EQ(target.arrays, 1);
+  optimizer.step();
+  const auto& bias = std::get<SGDRule>(target.applied[0]);
+  const auto& rest = std::get<SGDRule>(target.applied[1]);
+  EXPECT_EQ(bias.negative_lr, -0.5f);
+  EXPECT_EQ(bias.momentum, 0.0f) << "given, though it is the default";
+  EXPECT_EQ(bias.weight_decay, 0.1f);
+  EXPECT_EQ(rest.negative_lr, -0.25f);
+  EXPECT_EQ(rest.momentum, 0.9f);
+}
+
+TEST(ParamGroups, AreNamedByTensorsToo) {
+  RecordingTarget target;
+  const int frozen = 0;
+  Adam optimizer(target, {{std::vector<FakeTensor>{{&target.discarded}, {&frozen, false}}, {.betas = {0.8, 0.9}}},
+                          {std::vector<FakeTensor>{{&target.step}}}});
+  EXPECT_EQ(target.group_of, (std::vector<int>{1, 0}));
+  EXPECT_EQ(*optimizer.param_groups()[0].options.betas, (Betas{0.8, 0.9}));
+  EXPECT_EQ(*optimizer.param_groups()[1].options.betas, (Betas{0.9, 0.999}));
+}
+
+TEST(ParamGroups, MayBeMadeAtRunTime) {
+  RecordingTarget target;
+  std::vector<ParamGroup<AdamWOptions>> groups;
+  for (const Parameter& parameter : target.named) groups.push_back({parameter.name, {.lr = 0.1}});
+  AdamW optimizer(target, groups);
+  EXPECT_EQ(target.group_of, (std::vector<int>{0, 1}));
+}
+
+TEST(ParamGroups, OptionsAreSetBetweenSteps) {
+  RecordingTarget target;
+  RMSprop optimizer(target, {{"bias", {.momentum = 0.5}}, {"*"}});
+  optimizer.param_groups()[1].options.lr = 0.125;
+  optimizer.step();
+  EXPECT_EQ(std::get<RMSpropRule>(target.applied[1]).negative_lr, -0.125f);
+  optimizer.param_groups()[1].options.lr = -1;
+  EXPECT_THROW(optimizer.step(), UsageError);
+  optimizer.set_lr(2);
+  EXPECT_EQ(*optimizer.param_groups()[0].options.lr, 2);
+  optimizer.param_groups()[0].options.momentum = 0;
+  EXPECT_THROW(optimizer.step(), UsageError) << "the momentum buffer would be left behind";
+  EXPECT_EQ(target.step, 2u);
+}
+
+std::string refusal(const std::vector<Params>& groups) {
+  try {
+    const RecordingTarget target;
+    groups_of(target.named, groups);
+    return {};
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST(ParamGroups, WhatIsNowhereOrFitsNothingIsRefusedByName) {
+  const int other = 0;
+  EXPECT_EQ(refusal({"bias", "weight"}), "");
+  EXPECT_THAT(refusal({"bias"}), HasSubstr("parameter 'weight' is in no group"));
+  EXPECT_THAT(refusal({"weights", "*"}),
+              HasSubstr("parameter group 0: unknown parameter 'weights': did you mean 'weight'"));
+  EXPECT_THAT(refusal({"*", "bias"}), HasSubstr("parameter group 1 has no parameters"));
+  EXPECT_THAT(refusal({std::vector<FakeTensor>{{&other}}, "*"}), HasSubstr("group 0: tensor 0 is no parameter"));
+  EXPECT_THAT(refusal({}), HasSubstr("no parameter groups"));
+}
+
+TEST(Options, OfEveryRuleAreLookedAt) {
+  RecordingTarget target;
+  EXPECT_THROW(RMSprop(target, {.alpha = -1}), UsageError);
+  EXPECT_THROW(Adagrad(target, {.initial_accumulator_value = -1}), UsageError);
+  EXPECT_THROW(Adadelta(target, {.rho = 1.5}), UsageError);
+  EXPECT_THROW(NAdam(target, {.momentum_decay = -1}), UsageError);
+  EXPECT_THROW(RAdam(target, {.betas = {0.9, 1}}), UsageError);
+  EXPECT_THROW(Lion(target, {.lr = -1}), UsageError);
+}
+
+TEST(Options, AreListedByName) {
+  std::vector<std::string> given;
+  const AdamOptions options{.lr = 0.1, .betas = {0.8, 0.9}, .amsgrad = true};
+  for_each_option(options, [&](const char* name, const auto& option) {
+    if (option.given()) given.emplace_back(name);
+  });
+  EXPECT_THAT(given, ElementsAre("lr", "betas", "amsgrad"));
 }
 
 TEST(Optimizer, BiasCorrectionIsAFunctionOfTheStep) {

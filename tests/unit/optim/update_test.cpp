@@ -1,4 +1,4 @@
-// The kernel against the formulas of rule.h written out in the plainest way, bit for bit, in
+// The kernel against the formulas of rules/ written out in the plainest way, bit for bit, in
 // all builds that this machine can run.
 
 #include "lockstep/optim/update.h"
@@ -18,6 +18,7 @@
 
 #include "lockstep/optim/kernels.h"
 #include "lockstep/optim/optimizer.h"
+#include "tests/unit/optim/rule_formulas.h"
 
 namespace lockstep::optim {
 namespace {
@@ -57,6 +58,7 @@ struct Problem {
     for (float& x : weights.values) x = normal(random);
     for (float& x : first.values) x = normal(random) * 0.1f;
     for (float& x : second.values) x = std::abs(normal(random)) * 0.01f;
+    for (float& x : third.values) x = std::abs(normal(random)) * 0.01f;
     for (std::size_t shard = 0; shard < gradients.size(); ++shard) {
       if (type == GradientType::float32) {
         pointers.push_back(gradients[shard].values);
@@ -70,15 +72,15 @@ struct Problem {
       pointers.push_back(halves[shard].values);
     }
   }
-  Arrays arrays(Block& w, Block& s0, Block& s1) const {
+  Arrays arrays(Block& w, Block& s0, Block& s1, Block* s2 = nullptr) const {
     return {.gradients = pointers.data(),
             .gradient_type = gradient_type,
             .slots = int(pointers.size()),
             .mean = 1.0f / float(pointers.size()),
             .from_weights = weights.values,
-            .from_state = {first.values, second.values},
+            .from_state = {first.values, second.values, third.values},
             .to_weights = w.values,
-            .to_state = {s0.values, s1.values}};
+            .to_state = {s0.values, s1.values, s2 ? s2->values : s0.values}};
   }
   float mean(std::size_t i) const { return sum(i) * (1.0f / float(pointers.size())); }
   float sum(std::size_t i) const {
@@ -95,59 +97,24 @@ struct Problem {
   std::vector<Block> gradients;  ///< their values in float32, whatever they are stored as
   std::vector<Halves> halves;
   std::vector<const void*> pointers;
-  Block weights, first, second;
+  Block weights, first, second, third;
 };
 
-struct Expected {
-  float w, s0, s1;
-};
-
-Expected formula(const SGDRule& r, const Problem& p, std::size_t i) {
-  const float w = p.weights.values[i];
-  float g = p.mean(i);
-  if (r.weight_decay != 0) g = std::fma(w, r.weight_decay, g);
-  float m = p.first.values[i];
-  if (r.momentum != 0) {
-    m = r.first ? g : std::fma(g, r.gradient_weight, m * r.momentum);
-    g = r.nesterov ? std::fma(m, r.momentum, g) : m;
-  }
-  return {std::fma(g, r.negative_lr, w), m, 0};
+int arrays_of(const Rule& rule) {
+  return std::visit([](const auto& r) { return r.arrays(); }, rule);
 }
 
-Expected formula(const AdamRule& r, const Problem& p, std::size_t i) {
-  const float w = p.weights.values[i] * r.decoupled_decay;
-  float g = p.mean(i);
-  if (r.weight_decay != 0) g = std::fma(w, r.weight_decay, g);
-  const float m0 = p.first.values[i];
-  const float m = std::fma(r.lerp, g - m0, r.lerp_from_gradient ? g : m0);
-  const float square = r.one_minus_beta2 * g;
-  const float v = std::fma(square, g, p.second.values[i] * r.beta2);
-  const float denominator = std::sqrt(v) / r.bias_correction2_sqrt + r.eps;
-  return {w + r.negative_step_size * m / denominator, m, v};
-}
-
-std::vector<Rule> rules() {
-  return {rule_for(SGDOptions{.lr = 0.1}, 1),
-          rule_for(SGDOptions{.lr = 0.1, .weight_decay = 0.01}, 3),
-          rule_for(SGDOptions{.lr = 0.1, .momentum = 0.9}, 1),
-          rule_for(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.3}, 2),
-          rule_for(SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, 2),
-          rule_for(AdamOptions{.lr = 0.01}, 1),
-          rule_for(AdamOptions{.lr = 0.01, .weight_decay = 0.1}, 17),
-          rule_for(AdamOptions{.lr = 0.01, .betas = {0.3, 0.999}}, 17),
-          rule_for(AdamWOptions{.lr = 0.01}, 5)};
+Weight updated(const Rule& rule, const Problem& p, std::size_t i) {
+  const Weight before{p.weights.values[i], {p.first.values[i], p.second.values[i], p.third.values[i]}};
+  return std::visit([&](const auto& r) { return formula(r, before, r.maximize ? -p.mean(i) : p.mean(i)); }, rule);
 }
 
 bool same_bits(float a, float b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 void run_build(const std::string& name, const Rule& rule, const Arrays& arrays, bool streaming) {
-  std::visit(
-      [&](const auto& r) {
-        if (name == "avx512") update_avx512(r, arrays, 0, kElements, streaming);
-        if (name == "avx2") update_avx2(r, arrays, 0, kElements, streaming);
-        if (name == "scalar") update_scalar(r, arrays, 0, kElements, streaming);
-      },
-      rule);
+  const auto numbers = [](const auto& alternative) -> const void* { return &alternative; };
+  Kernel* const kernel = name == "avx512" ? update_avx512 : name == "avx2" ? update_avx2 : update_scalar;
+  kernel(rule.index(), std::visit(numbers, rule), arrays, 0, kElements, streaming);
 }
 
 std::vector<std::string> builds() {
@@ -166,23 +133,19 @@ TEST_P(Gradients, EveryBuildFollowsTheFormulaBitForBit) {
     for (const Rule& rule : rules())
       for (const std::string& name : builds())
         for (bool streaming : {false, true}) {
-          Block w{}, s0{}, s1{};
+          Block w{}, state[3] = {};
           Halves copy{};
-          Arrays arrays = problem.arrays(w, s0, s1);
+          Arrays arrays = problem.arrays(w, state[0], state[1], &state[2]);
           arrays.to_bf16 = copy.values;
           run_build(name, rule, arrays, streaming);
           for (std::size_t i = 0; i < kElements; ++i) {
-            const Expected e = std::visit([&](const auto& r) { return formula(r, problem, i); }, rule);
-            ASSERT_TRUE(same_bits(w.values[i], e.w))
+            const Weight expected = updated(rule, problem, i);
+            ASSERT_TRUE(same_bits(w.values[i], expected.w))
                 << name << " rule " << rule.index() << " shards " << shards << " at " << i;
             ASSERT_EQ(copy.values[i], narrowed(w.values[i])) << name << " at " << i << ": " << w.values[i];
-            const auto* sgd = std::get_if<SGDRule>(&rule);
-            if (sgd == nullptr || sgd->momentum != 0) {
-              ASSERT_TRUE(same_bits(s0.values[i], e.s0));
-            }
-            if (sgd == nullptr) {
-              ASSERT_TRUE(same_bits(s1.values[i], e.s1));
-            }
+            for (int array = 0; array < 3; ++array)
+              ASSERT_TRUE(same_bits(state[array].values[i], array < arrays_of(rule) ? expected.state[array] : 0))
+                  << name << " rule " << rule.index() << " array " << array << " at " << i;
           }
         }
   }
@@ -337,7 +300,7 @@ TEST(Update, TouchesOnlyItsRange) {
 TEST(Update, PaddingOfZerosStaysZero) {
   Problem problem(2);
   for (Block& block : problem.gradients) block = {};
-  problem.weights = problem.first = problem.second = {};
+  problem.weights = problem.first = problem.second = problem.third = {};
   for (const Rule& rule : rules()) {
     Block w, s0, s1;
     update(rule, problem.arrays(w, s0, s1), 0, kElements);
