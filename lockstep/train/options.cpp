@@ -20,11 +20,6 @@ const std::vector<std::string>& dataset_names() {
   return names;
 }
 
-const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = {"sgd", "sgd_nesterov", "adam", "adamw"};
-  return names;
-}
-
 const std::vector<std::string>& transform_names() {
   static const std::vector<std::string> names = {"none", "mnist", "cifar", "imagenet"};
   return names;

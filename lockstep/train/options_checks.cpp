@@ -1,6 +1,11 @@
 #include "lockstep/train/options_checks.h"
 
+#include <string>
+#include <vector>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/train/options_optimizers.h"
 
 namespace lockstep::train {
 namespace {
@@ -11,11 +16,16 @@ bool given(const flags::Parsed& parsed, const std::string& flag) {
 }
 
 void settle_momentum(Options& options, const flags::Parsed& parsed) {
-  const bool nesterov = options.opt == "sgd_nesterov", has_momentum = given(parsed, "--momentum");
-  if (has_momentum && !options.opt.starts_with("sgd"))
-    throw UsageError("--momentum has no meaning for --opt " + options.opt + ": it is for sgd and sgd_nesterov");
-  if (nesterov && !has_momentum) options.momentum = 0.9;
-  if (nesterov && options.momentum == 0)
+  const OptimizerRow& row = optimizer_named(options.opt);
+  const bool has_momentum = given(parsed, "--momentum");
+  if (has_momentum && !row.takes_momentum) {
+    std::vector<std::string> with;
+    for (const OptimizerRow& other : optimizers())
+      if (other.takes_momentum) with.push_back(other.name);
+    throw UsageError("--momentum has no meaning for --opt " + options.opt + ": it is for " + base::join(with));
+  }
+  if (!has_momentum) options.momentum = row.momentum;
+  if (row.momentum > 0 && options.momentum == 0)
     throw UsageError("--momentum 0 with --opt sgd_nesterov: Nesterov's method needs a momentum above 0");
 }
 

@@ -82,7 +82,7 @@ flags::Group optimizer_flags(Options& o) {
   return {"Optimizer",
           {{"--opt", one_of(o.opt, optimizer_names())},
            {"--lr", real(o.lr, kNotNegative), "Learning rate"},
-           {"--momentum", real(o.momentum, kMomentum), "For SGD", "0; sgd_nesterov: 0.9"},
+           {"--momentum", real(o.momentum, kMomentum), "For sgd and rmsprop", "0; sgd_nesterov: 0.9"},
            {"--weight-decay", real(o.weight_decay, kNotNegative), "Weight decay"}}};
 }
 

@@ -1,0 +1,58 @@
+#include "lockstep/train/options_optimizers.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::train {
+namespace {
+
+template <class T>
+std::unique_ptr<optim::Optimizer> make(const Options& given, optim::Target& target) {
+  T options;
+  options.lr = given.lr;
+  options.weight_decay = given.weight_decay;
+  if constexpr (requires { options.momentum; }) options.momentum = given.momentum;
+  return std::make_unique<optim::FusedOptimizer<T>>(target, options);
+}
+
+std::unique_ptr<optim::Optimizer> make_nesterov(const Options& given, optim::Target& target) {
+  return std::make_unique<optim::SGD>(
+      target, optim::SGDOptions{
+                  .lr = given.lr, .momentum = given.momentum, .weight_decay = given.weight_decay, .nesterov = true});
+}
+
+}  // namespace
+
+const std::vector<OptimizerRow>& optimizers() {
+  static const std::vector<OptimizerRow> rows = {
+      {.name = "sgd", .make = make<optim::SGDOptions>, .takes_momentum = true},
+      {.name = "sgd_nesterov", .make = make_nesterov, .takes_momentum = true, .momentum = 0.9},
+      {.name = "adam", .make = make<optim::AdamOptions>},
+      {.name = "adamw", .make = make<optim::AdamWOptions>},
+      {.name = "adadelta", .make = make<optim::AdadeltaOptions>},
+      {.name = "adagrad", .make = make<optim::AdagradOptions>},
+      {.name = "lion", .make = make<optim::LionOptions>},
+      {.name = "nadam", .make = make<optim::NAdamOptions>},
+      {.name = "radam", .make = make<optim::RAdamOptions>},
+      {.name = "rmsprop", .make = make<optim::RMSpropOptions>, .takes_momentum = true}};
+  return rows;
+}
+
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const OptimizerRow& row : optimizers()) all.push_back(row.name);
+    return all;
+  }();
+  return names;
+}
+
+const OptimizerRow& optimizer_named(const std::string& name) {
+  for (const OptimizerRow& row : optimizers())
+    if (row.name == name) return row;
+  throw UsageError(base::unknown_name("optimizer", name, optimizer_names()));
+}
+
+}  // namespace lockstep::train
