@@ -14,5 +14,5 @@
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/metrics/report.h"
 #include "lockstep/metrics/tensorboard.h"
-#include "lockstep/optim/optimizer.h"
+#include "lockstep/optim.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
