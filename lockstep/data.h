@@ -17,6 +17,7 @@
 #include "lockstep/data/readers/cifar.h"
 #include "lockstep/data/readers/idx.h"
 #include "lockstep/data/readers/image_folder.h"
+#include "lockstep/data/readers/load_set.h"
 #include "lockstep/data/readers/table.h"
 #include "lockstep/data/samplers/deal.h"
 #include "lockstep/data/samplers/distributed.h"

@@ -1,5 +1,7 @@
 #include "apps/lockstep-data/data_commands.h"
 
+#include "lockstep/base/text.h"
+#include "lockstep/data/sets/known_sets.h"
 #include "lockstep/flags/values.h"
 
 namespace lockstep::app {
@@ -14,7 +16,9 @@ flags::Table fetch_table(FetchOptions& options) {
   return {.usage = "lockstep data fetch SET [options]",
           .about =
               "Downloads a data set from its well-known addresses, checks sizes and SHA-256, and unpacks it to\n"
-              "what --data-path of lockstep train reads. SET: mnist, fashion-mnist, cifar10, cifar100.\n"
+              "what --data-path of lockstep train reads. SET: " +
+              base::join(data::fetched_set_names()) +
+              ".\n"
               "What was interrupted is gone on with; what is there already, and whole, is left alone.\n",
           .groups = {{"",
                       {{"--to", flags::text(options.folder, "DIR"), "The folder to put it into", "data/SET"},
@@ -51,7 +55,7 @@ flags::Command data_commands(DataOptions& options) {
       .commands = {{.name = "fetch",
                     .summary = "download a well-known data set",
                     .table = fetch_table(options.fetch),
-                    .words = {"mnist", "fashion-mnist", "cifar10", "cifar100"}},
+                    .words = data::fetched_set_names()},
                    {.name = "inspect",
                     .summary = "say what a folder or file holds, and find damaged files",
                     .table = inspect_table(options.inspect)}}};

@@ -29,7 +29,7 @@ int fetch_command(const std::vector<std::string>& words) {
   const flags::Parsed parsed = flags::parse(fetch_table(options), words);
   if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
   if (parsed.operands.size() != 1) {
-    throw UsageError("data fetch: one data set expected (" + base::join(data::recipe_names()) + "), " +
+    throw UsageError("data fetch: one data set expected (" + base::join(data::fetched_set_names()) + "), " +
                      std::to_string(parsed.operands.size()) + " given");
   }
   const std::string& name = parsed.operands[0];

@@ -6,12 +6,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/cached_pictures.h"
-#include "lockstep/data/digits.h"
 #include "lockstep/data/presets.h"
-#include "lockstep/data/readers/cifar.h"
-#include "lockstep/data/readers/idx.h"
 #include "lockstep/data/readers/image_folder.h"
+#include "lockstep/data/readers/load_set.h"
 #include "lockstep/data/readers/paths.h"
+#include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
 #include "lockstep/train/batch_plan.h"
 
@@ -23,8 +22,6 @@ using data::Split;
 using PictureSet = std::shared_ptr<const data::PictureSet>;
 
 constexpr int kPrefetchFactor = 2;  // as Python's DataLoader
-
-PictureSet held(data::MemoryPictures set) { return std::make_shared<data::MemoryPictures>(std::move(set)); }
 
 // torchvision's reference trainer calls the second half val, the CIFAR folders test.
 std::string test_folder(const std::string& path) {
@@ -52,35 +49,10 @@ PictureSet open_folders(const Options& options, Split split) {
   return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, split)), options);
 }
 
-// A set by its name: how it is opened, and what its pictures are where that is known without reading them.
-struct NamedSet {
-  PictureSet (*open)(const Options& options, Split split);
-  models::ImageTask task;
-};
-
-const NamedSet& set_of(const Options& options) {
-  using models::ImageTask;
-  constexpr ImageTask kGrey{.channels = 1, .height = 28, .width = 28, .classes = 10};
-  const auto coloured = [](std::int64_t classes) {
-    return ImageTask{.channels = 3, .height = 32, .width = 32, .classes = classes};
-  };
-  static const std::map<std::string, NamedSet> sets = {
-      {"digits", {[](const Options&, Split split) { return held(data::make_digits(split)); }, kGrey}},
-      {"mnist", {[](const Options& o, Split split) { return held(data::load_mnist(o.data_path, split)); }, kGrey}},
-      {"fashion-mnist",
-       {[](const Options& o, Split split) { return held(data::load_fashion_mnist(o.data_path, split)); }, kGrey}},
-      {"cifar10",
-       {[](const Options& o, Split split) { return held(data::load_cifar10(o.data_path, split)); }, coloured(10)}},
-      {"cifar100",
-       {[](const Options& o, Split split) { return held(data::load_cifar100(o.data_path, split)); }, coloured(100)}},
-      {"cifar100-coarse",
-       {[](const Options& o, Split split) {
-          return held(data::load_cifar100(o.data_path, split, data::CifarLabels::coarse));
-        },
-        coloured(20)}},
-      {"imagefolder", {open_folders, {}}},
-  };
-  return sets.at(options.dataset);
+PictureSet open_set(const Options& options, Split split) {
+  const data::KnownSet& set = data::find_set(options.dataset);
+  if (set.files == data::SetFiles::class_folders) return open_folders(options, split);
+  return std::make_shared<data::MemoryPictures>(data::load_set(set, options.data_path, split));
 }
 
 data::Interpolation interpolation_of(const Options& options) {
@@ -142,13 +114,14 @@ std::shared_ptr<const data::PictureBatches> batches(PictureSet set, data::Prepar
 }
 
 std::shared_ptr<const data::PictureBatches> train_batches(const Options& options) {
-  PictureSet set = set_of(options).open(options, Split::train);
+  PictureSet set = open_set(options, Split::train);
   return batches(std::move(set), transforms_of(options).train(options), options);
 }
 
 // Of the sets whose pictures are known without reading them.
 models::ImageTask known_task(const Options& options) {
-  models::ImageTask task = set_of(options).task;
+  const auto [channels, height, width, classes] = data::find_set(options.dataset).task;
+  models::ImageTask task{.channels = channels, .height = height, .width = width, .classes = classes};
   if (options.transforms == "imagenet") task.height = task.width = options.train_crop_size;
   return task;
 }
@@ -173,7 +146,7 @@ void check_together(const data::PictureBatches& train, const data::PictureBatche
 }  // namespace
 
 std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options) {
-  PictureSet set = set_of(options).open(options, Split::test);
+  PictureSet set = open_set(options, Split::test);
   return batches(std::move(set), transforms_of(options).test(options), options);
 }
 
@@ -184,7 +157,8 @@ models::ImageTask task_of(const data::PictureBatches& batches) {
 }
 
 Input make_input(const Options& options) {
-  if (!reads_data(options) && options.dataset != "imagefolder") return {.task = known_task(options)};
+  const bool folders = data::find_set(options.dataset).files == data::SetFiles::class_folders;
+  if (!reads_data(options) && !folders) return {.task = known_task(options)};
   const auto train = train_batches(options);
   Input input{.train = train,
               .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha),

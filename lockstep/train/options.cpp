@@ -14,12 +14,6 @@ const std::vector<std::string>& model_names() {
   return names;
 }
 
-const std::vector<std::string>& dataset_names() {
-  static const std::vector<std::string> names = {"digits",   "mnist",           "fashion-mnist", "cifar10",
-                                                 "cifar100", "cifar100-coarse", "imagefolder"};
-  return names;
-}
-
 const std::vector<std::string>& transform_names() {
   static const std::vector<std::string> names = {"none", "mnist", "cifar", "imagenet"};
   return names;

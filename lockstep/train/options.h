@@ -20,7 +20,7 @@ struct Options {
   int max_restarts = 0;  ///< how often our launcher starts all processes again after a failure
 
   std::string model = "convnet";   ///< one of model_names()
-  std::string dataset = "digits";  ///< one of dataset_names()
+  std::string dataset = "digits";  ///< one of data::set_names()
   std::string data_path;           ///< folder of the data set's files; empty for digits, which has none
 
   std::optional<std::int64_t> epochs;             ///< passes over the data, >= 0; default 1. See steps_in_run()
@@ -66,10 +66,8 @@ struct Options {
   int processes() const { return nproc_per_node.value_or(1); }
 };
 
-/// Valid values of --model, --dataset, --opt, --transforms, --interpolation, --auto-augment,
-/// --amp and --bind-to.
+/// Valid values of --model, --opt, --transforms, --interpolation, --auto-augment, --amp and --bind-to.
 const std::vector<std::string>& model_names();
-const std::vector<std::string>& dataset_names();
 const std::vector<std::string>& optimizer_names();
 const std::vector<std::string>& transform_names();
 const std::vector<std::string>& interpolation_names();

@@ -5,10 +5,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/sets/known_sets.h"
 #include "lockstep/train/options_optimizers.h"
 
 namespace lockstep::train {
 namespace {
+
+using data::SetFiles;
 
 // A program may know some of the flags only.
 bool given(const flags::Parsed& parsed, const std::string& flag) {
@@ -31,9 +34,10 @@ void settle_momentum(Options& options, const flags::Parsed& parsed) {
 
 // Pictures of one channel and of three need other numbers.
 void settle_transforms(Options& options) {
-  const bool grey = options.dataset == "digits" || options.dataset.ends_with("mnist");
+  const data::KnownSet& set = data::find_set(options.dataset);
+  const bool grey = set.task.channels == 1;
   std::string& transforms = options.transforms;
-  if (transforms.empty()) transforms = grey ? "none" : options.dataset == "imagefolder" ? "imagenet" : "cifar";
+  if (transforms.empty()) transforms = set.transforms;
   if (grey ? transforms == "cifar" || transforms == "imagenet" : transforms == "mnist")
     throw UsageError("--transforms " + transforms + " with --dataset " + options.dataset + ", whose pictures are " +
                      (grey ? "grey: none or mnist" : "in colour: none, cifar or imagenet"));
@@ -57,17 +61,17 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {
   for (const char* flag : {"--cache-images", "--index-cache"})
-    if (given(parsed, flag) && options.dataset != "imagefolder")
+    if (given(parsed, flag) && data::find_set(options.dataset).files != SetFiles::class_folders)
       throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
                        ", which is held in memory: it is for imagefolder");
 }
 
 void check_places(const Options& options) {
-  if (options.dataset == "digits" && !options.data_path.empty())
-    throw UsageError("--data-path '" + options.data_path +
-                     "' with --dataset digits, which is drawn and reads no files: "
-                     "add --dataset mnist or leave it out");
-  if (options.dataset != "digits" && options.data_path.empty())
+  const bool drawn = data::find_set(options.dataset).files == SetFiles::none;
+  if (drawn && !options.data_path.empty())
+    throw UsageError("--data-path '" + options.data_path + "' with --dataset " + options.dataset +
+                     ", which is drawn and reads no files: add --dataset mnist or leave it out");
+  if (!drawn && options.data_path.empty())
     throw UsageError("--dataset " + options.dataset + " needs --data-path DIR, the folder with its files");
   if (options.overwrite && options.output_dir.empty()) throw UsageError("--overwrite needs --output-dir DIR");
 }

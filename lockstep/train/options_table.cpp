@@ -5,6 +5,7 @@
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/sets/known_sets.h"
 #include "lockstep/flags/values.h"
 
 namespace lockstep::train {
@@ -39,7 +40,7 @@ flags::Group job_flags(Options& o) {
            unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
                        "Go on after a failure, at most N times; only where lockstep starts the processes"}),
            {"--model", one_of(o.model, model_names())},
-           {"--dataset", one_of(o.dataset, dataset_names()), "digits is drawn, not read"},
+           {"--dataset", one_of(o.dataset, data::set_names()), "digits is drawn, not read"},
            {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"},
            {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},
            {"--max-steps", integer(o.max_steps, 0, kMostSteps),

@@ -2,17 +2,12 @@
 
 // What a well-known data set consists of, and where it can be downloaded.
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-namespace lockstep::data {
+#include "lockstep/data/sets/known_sets.h"
 
-struct RemoteFile {
-  std::string name;
-  std::uint64_t bytes = 0;
-  std::string sha256;  ///< lower-case hexadecimal
-};
+namespace lockstep::data {
 
 struct Recipe {
   std::string name;
@@ -22,11 +17,8 @@ struct Recipe {
   std::string unpacks_to;
 };
 
-/// mnist, fashion-mnist, cifar10, cifar100.
-std::vector<std::string> recipe_names();
-
-/// The set of that name. UsageError for another name.
-const Recipe& find_recipe(const std::string& name);
+/// That of a known set. UsageError for a name that is not one of fetched_set_names().
+Recipe find_recipe(const std::string& name);
 
 /// The recipe with `mirror` as its only address. UsageError unless it is an http:// or https:// address
 /// that libcurl takes.

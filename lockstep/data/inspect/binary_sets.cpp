@@ -3,7 +3,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/inspect/kinds.h"
 #include "lockstep/data/readers/cifar.h"
-#include "lockstep/data/readers/idx.h"
+#include "lockstep/data/readers/load_set.h"
 #include "lockstep/data/readers/paths.h"
 
 namespace lockstep::data {
@@ -21,12 +21,6 @@ fs::path place_of(const std::string& path, const std::string& inner, const Names
     }
   }
   return {};
-}
-
-Names with_gz(Names names) {
-  const std::size_t count = names.size();
-  for (std::size_t i = 0; i < count; ++i) names.push_back(names[i] + ".gz");
-  return names;
 }
 
 std::uint64_t bytes_of(const fs::path& folder, const Names& names) {
@@ -59,6 +53,19 @@ void add_loaded(const std::string& path, SetPart& part, std::vector<Fault>& faul
   }
 }
 
+// CIFAR-10 file by file: a damaged one does not hide the others.
+void add_files(const KnownSet& set, const fs::path& place, Split split, Report& report) {
+  SetPart& part = report.parts.back();
+  if (set.files != SetFiles::cifar10) {
+    add_loaded(report.path, part, report.faults, [&] { return load_set(set, report.path, split); });
+    return;
+  }
+  for (const std::string& name : file_names(set.files, split)) {
+    const std::string file = (place / name).string();
+    add_loaded(file, part, report.faults, [&] { return load_cifar10_file(file); });
+  }
+}
+
 }  // namespace
 
 void add_pictures(const MemoryPictures& set, SetPart& part) {
@@ -72,60 +79,19 @@ void add_pictures(const MemoryPictures& set, SetPart& part) {
   part.kinds[content.channels == 1 ? "grey" : "RGB"] += set.size();
 }
 
-std::optional<Report> inspect_cifar10(const std::string& path) {
-  const Names train = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
-                       "data_batch_5.bin"};
-  const Names test = {"test_batch.bin"};
-  fs::path place = place_of(path, "cifar-10-batches-bin", train);
-  if (place.empty()) place = place_of(path, "cifar-10-batches-bin", test);
+std::optional<Report> inspect_known_set(const KnownSet& set, const std::string& path) {
+  if (set.found.empty()) return std::nullopt;
+  fs::path place = place_of(path, set.folder, file_names(set.files, Split::train));
+  if (place.empty()) place = place_of(path, set.folder, file_names(set.files, Split::test));
   if (place.empty()) return std::nullopt;
-  Report report{.path = path, .kind = "CIFAR-10 (binary)"};
-  for (const auto& [name, files] : {std::pair("train", train), std::pair("test", test)}) {
-    SetPart part{.name = name, .bytes = bytes_of(place, files)};
-    for (const std::string& file : files) {
-      const std::string full = (place / file).string();
-      add_loaded(full, part, report.faults, [&] { return load_cifar10_file(full); });
-    }
-    name_empty_classes(place, part, report.faults);
-    report.parts.push_back(std::move(part));
-  }
-  return report;
-}
-
-std::optional<Report> inspect_cifar100(const std::string& path) {
-  const fs::path place = place_of(path, "cifar-100-binary", {"train.bin", "test.bin"});
-  if (place.empty()) return std::nullopt;
-  Report report{.path = path, .kind = "CIFAR-100 (binary), fine labels"};
+  Report report{.path = path, .kind = set.found};
   for (const Split split : {Split::train, Split::test}) {
-    SetPart part{.name = split == Split::train ? "train" : "test"};
-    part.bytes = bytes_of(place, {part.name + ".bin"});
-    add_loaded(path, part, report.faults, [&] { return load_cifar100(path, split); });
-    name_empty_classes(place, part, report.faults);
-    report.parts.push_back(std::move(part));
+    report.parts.push_back(
+        {.name = split == Split::train ? "train" : "test", .bytes = bytes_of(place, file_names(set.files, split))});
+    add_files(set, place, split, report);
+    name_empty_classes(place, report.parts.back(), report.faults);
   }
   return report;
-}
-
-std::optional<Report> inspect_mnist(const std::string& path) {
-  const Names train = with_gz({"train-images-idx3-ubyte", "train-labels-idx1-ubyte"});
-  const Names test = with_gz({"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"});
-  for (const bool fashion : {false, true}) {
-    const std::string inner = fashion ? "FashionMNIST/raw" : "MNIST/raw";
-    fs::path place = place_of(path, inner, train);
-    if (place.empty()) place = place_of(path, inner, test);
-    if (place.empty()) continue;
-    Report report{.path = path, .kind = fashion ? "Fashion-MNIST" : "MNIST, or a set in its format"};
-    for (const Split split : {Split::train, Split::test}) {
-      const bool is_train = split == Split::train;
-      SetPart part{.name = is_train ? "train" : "test", .bytes = bytes_of(place, is_train ? train : test)};
-      add_loaded(path, part, report.faults,
-                 [&] { return fashion ? load_fashion_mnist(path, split) : load_mnist(path, split); });
-      name_empty_classes(place, part, report.faults);
-      report.parts.push_back(std::move(part));
-    }
-    return report;
-  }
-  return std::nullopt;
 }
 
 }  // namespace lockstep::data

@@ -16,11 +16,9 @@ Report inspect(const std::string& path, const InspectOptions& options) {
     if (std::optional<Report> report = inspect_file(path, options)) return *std::move(report);
     throw UsageError("'" + name + "' is no data file: JPEG, PNG, IDX (plain or .gz) or a CIFAR-10 batch expected");
   }
-  std::optional<Report> report = inspect_cifar10(path);
-  if (!report) report = inspect_cifar100(path);
-  if (!report) report = inspect_mnist(path);
-  if (!report) report = inspect_image_folder(path, options);
-  if (report) return *std::move(report);
+  for (const KnownSet& set : known_sets())
+    if (std::optional<Report> report = inspect_known_set(set, path)) return *std::move(report);
+  if (std::optional<Report> report = inspect_image_folder(path, options)) return *std::move(report);
   throw UsageError("'" + name +
                    "' holds no data set: class folders with .jpg or .png files, CIFAR's .bin files or MNIST's files "
                    "expected");

@@ -8,15 +8,15 @@
 #include "lockstep/data/inspect/pictures.h"
 #include "lockstep/data/inspect/report.h"
 #include "lockstep/data/picture_set.h"
+#include "lockstep/data/sets/known_sets.h"
 
 namespace lockstep::data {
 
 /// Counts the pictures of `set` into the part.
 void add_pictures(const MemoryPictures& set, SetPart& part);
 
-std::optional<Report> inspect_cifar10(const std::string& path);
-std::optional<Report> inspect_cifar100(const std::string& path);
-std::optional<Report> inspect_mnist(const std::string& path);
+/// By its readers; nothing too when the row has no word for what is found.
+std::optional<Report> inspect_known_set(const KnownSet& set, const std::string& path);
 std::optional<Report> inspect_image_folder(const std::string& path, const InspectOptions& options);
 std::optional<Report> inspect_file(const std::string& path, const InspectOptions& options);
 

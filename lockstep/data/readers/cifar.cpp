@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/readers/byte_source.h"
 #include "lockstep/data/readers/paths.h"
+#include "lockstep/data/sets/known_sets.h"
 
 namespace lockstep::data {
 namespace {
@@ -69,22 +70,21 @@ std::vector<std::string> read_names(const std::string& path, std::size_t count) 
 }
 
 MemoryPictures read_cifar10(const std::vector<std::string>& files) {
-  MemoryPictures::Content content{
-      .size = {kSide, kSide},
-      .classes = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}};
+  MemoryPictures::Content content{.size = {kSide, kSide}, .classes = find_set("cifar10").class_names};
   for (const std::string& file : files) append_records(file, {1, 0}, content);
   return MemoryPictures(std::move(content));
 }
 
 }  // namespace
 
+std::vector<std::string> cifar10_file_names(Split split) {
+  if (split == Split::test) return {"test_batch.bin"};
+  return {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"};
+}
+
 MemoryPictures load_cifar10(const std::string& path, Split split) {
-  std::vector<std::string> files = {"test_batch.bin"};
-  if (split == Split::train) {
-    files.clear();
-    for (int i = 1; i <= 5; ++i) files.push_back("data_batch_" + std::to_string(i) + ".bin");
-  }
-  const std::string folder = folder_of(path, "cifar-10-batches-bin", files[0]);
+  std::vector<std::string> files = cifar10_file_names(split);
+  const std::string folder = folder_of(path, find_set("cifar10").folder, files[0]);
   for (std::string& file : files) file = folder + "/" + file;
   return read_cifar10(files);
 }
@@ -93,10 +93,12 @@ MemoryPictures load_cifar10_file(const std::string& file) { return read_cifar10(
 
 MemoryPictures load_cifar100(const std::string& path, Split split, CifarLabels labels) {
   const bool fine = labels == CifarLabels::fine;
+  const KnownSet& set = find_set(fine ? "cifar100" : "cifar100-coarse");
   const std::string file = split == Split::train ? "train.bin" : "test.bin";
-  const std::string folder = folder_of(path, "cifar-100-binary", file);
+  const std::string folder = folder_of(path, set.folder, file);
   MemoryPictures::Content content{.size = {kSide, kSide}};
-  content.classes = read_names(folder + (fine ? "/fine_label_names.txt" : "/coarse_label_names.txt"), fine ? 100 : 20);
+  content.classes =
+      read_names(folder + (fine ? "/fine_label_names.txt" : "/coarse_label_names.txt"), std::size_t(set.task.classes));
   append_records(folder + "/" + file, {2, fine ? 1u : 0u}, content);
   return MemoryPictures(std::move(content));
 }

@@ -4,6 +4,7 @@
 // its red, green and blue planes one behind the other.
 
 #include <string>
+#include <vector>
 
 #include "lockstep/data/picture_set.h"
 #include "lockstep/data/split.h"
@@ -15,6 +16,9 @@ namespace lockstep::data {
 /// empty, no whole number of records long, or longer than 50,000 of them (refused before it is read); a label is
 /// above 9.
 MemoryPictures load_cifar10(const std::string& path, Split split);
+
+/// The names of these files.
+std::vector<std::string> cifar10_file_names(Split split);
 
 /// One file of CIFAR-10 alone. UsageError as above.
 MemoryPictures load_cifar10_file(const std::string& file);

@@ -58,16 +58,17 @@ std::string hex(std::uint32_t word) {
   return text;
 }
 
-std::string find_file(const std::string& folder, const std::string& set, const std::string& name) {
+// Plain or packed, in the folder or where torchvision puts the set: in SET/raw of it.
+std::string find_file(const std::string& folder, const std::string& inner, const std::string& name) {
   namespace fs = std::filesystem;
-  for (const fs::path& place : {fs::path(folder), fs::path(folder) / set / "raw"}) {
+  for (const fs::path& place : {fs::path(folder), fs::path(folder) / inner}) {
     for (const char* ending : {"", ".gz"}) {
       const fs::path file = place / (name + ending);
       if (is_there(file)) return file.string();
     }
   }
-  throw UsageError("no " + set + " file '" + name + "' or '" + name + ".gz' in '" + folder + "' or '" +
-                   (fs::path(folder) / set / "raw").string() + "'");
+  throw UsageError("no " + inner.substr(0, inner.find('/')) + " file '" + name + "' or '" + name + ".gz' in '" +
+                   folder + "' or '" + (fs::path(folder) / inner).string() + "'");
 }
 
 void check_labels(const std::vector<std::uint8_t>& labels, int classes, const std::string& path) {
@@ -102,44 +103,41 @@ IdxBytes read_idx(ByteSource& source, int dimensions) {
   return result;
 }
 
-namespace {
-
-// Ten classes of 28x28 grey pictures, in the files of MNIST.
-MemoryPictures load(const std::string& path, const std::string& set, Split split, std::vector<std::string> classes) {
-  const std::string part = split == Split::train ? "train" : "t10k";
-  const std::string image_file = find_file(path, set, part + "-images-idx3-ubyte");
-  const std::string label_file = find_file(path, set, part + "-labels-idx1-ubyte");
+MemoryPictures load_idx_set(const KnownSet& set, const std::string& path, Split split) {
+  const std::vector<std::string> names = idx_file_names(split);
+  const std::string image_file = find_file(path, set.folder, names[0]);
+  const std::string label_file = find_file(path, set.folder, names[1]);
   IdxBytes images = read_idx(image_file, 3);
   const IdxBytes labels = read_idx(label_file, 1);
   const std::int64_t count = images.shape[0];
-  if (images.shape[1] != 28 || images.shape[2] != 28) {
+  const Size size{int(set.task.height), int(set.task.width)};
+  if (images.shape[1] != size.height || images.shape[2] != size.width) {
     throw UsageError("'" + image_file + "': images of " + std::to_string(images.shape[1]) + "x" +
-                     std::to_string(images.shape[2]) + " at offset 8, 28x28 expected");
+                     std::to_string(images.shape[2]) + " at offset 8, " + to_string(size) + " expected");
   }
   if (count == 0) throw UsageError("'" + image_file + "': no images (count 0 at offset 4)");
   if (labels.shape[0] != count) {
     throw UsageError("'" + label_file + "': " + std::to_string(labels.shape[0]) + " labels at offset 4, but '" +
                      image_file + "' has " + std::to_string(count) + " images");
   }
-  check_labels(labels.bytes, int(classes.size()), label_file);
-  return MemoryPictures({.size = {28, 28},
+  check_labels(labels.bytes, int(set.class_names.size()), label_file);
+  return MemoryPictures({.size = size,
                          .channels = 1,
                          .pixels = std::move(images.bytes),
                          .labels = {labels.bytes.begin(), labels.bytes.end()},
-                         .classes = std::move(classes)});
+                         .classes = set.class_names});
 }
 
-}  // namespace
-
-MemoryPictures load_mnist(const std::string& path, Split split) {
-  return load(path, "MNIST", split, {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
+std::vector<std::string> idx_file_names(Split split) {
+  const std::string part = split == Split::train ? "train" : "t10k";
+  const std::string images = part + "-images-idx3-ubyte", labels = part + "-labels-idx1-ubyte";
+  return {images, labels, images + ".gz", labels + ".gz"};
 }
 
-// The names are torchvision's.
+MemoryPictures load_mnist(const std::string& path, Split split) { return load_idx_set(find_set("mnist"), path, split); }
+
 MemoryPictures load_fashion_mnist(const std::string& path, Split split) {
-  return load(
-      path, "FashionMNIST", split,
-      {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"});
+  return load_idx_set(find_set("fashion-mnist"), path, split);
 }
 
 }  // namespace lockstep::data

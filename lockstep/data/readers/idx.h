@@ -9,6 +9,7 @@
 
 #include "lockstep/data/picture_set.h"
 #include "lockstep/data/readers/byte_source.h"
+#include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
 
 namespace lockstep::data {
@@ -34,5 +35,12 @@ MemoryPictures load_mnist(const std::string& path, Split split);
 
 /// Fashion-MNIST, in the same files, from the folder `path` or its FashionMNIST/raw; its classes have names.
 MemoryPictures load_fashion_mnist(const std::string& path, Split split);
+
+/// Any set of grey pictures in such files, from the folder `path` or its set.folder. UsageError as above; pictures and
+/// labels are held against set.task and set.class_names.
+MemoryPictures load_idx_set(const KnownSet& set, const std::string& path, Split split);
+
+/// The names that are looked for: pictures and labels, plain, then packed.
+std::vector<std::string> idx_file_names(Split split);
 
 }  // namespace lockstep::data

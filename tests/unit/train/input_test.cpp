@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "lockstep/data/samplers/distributed.h"
+#include "lockstep/data/sets/known_sets.h"
 #include "tests/support/image_files.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
@@ -138,11 +139,12 @@ TEST_F(FolderInput, EveryInterpolationIsKnown) {
 }
 
 TEST(Input, EveryNameIsKnown) {
-  for (const std::string& set : dataset_names()) {
-    if (set == "imagefolder") continue;  // what its pictures are is not known before they are read
-    const Input input = make_input({.dataset = set, .data_path = "/nowhere", .max_steps = 0});
-    EXPECT_EQ(input.task.channels, set.starts_with("cifar") ? 3 : 1) << set;
-    EXPECT_EQ(input.task.classes, set == "cifar100" ? 100 : set == "cifar100-coarse" ? 20 : 10) << set;
+  for (const data::KnownSet& set : data::known_sets()) {
+    if (set.files == data::SetFiles::class_folders) continue;  // only its pictures tell what they are
+    const Input input = make_input({.dataset = set.name, .data_path = "/nowhere", .max_steps = 0});
+    EXPECT_EQ(input.task.channels, set.task.channels) << set.name;
+    EXPECT_EQ(input.task.height, set.task.height) << set.name;
+    EXPECT_EQ(input.task.classes, set.task.classes) << set.name;
   }
 }
 
@@ -151,12 +153,12 @@ TEST(Input, SetsByName) {
   EXPECT_EQ(digits.train->size(), 60000);
   EXPECT_EQ(digits.test->size(), 10000);
   EXPECT_EQ(digits.task, ImageTask());
-  for (const auto& [set, file] : {std::pair("mnist", "train-images-idx3-ubyte"),
-                                  std::pair("fashion-mnist", "FashionMNIST"), std::pair("cifar10", "data_batch_1.bin"),
-                                  std::pair("cifar100", "train.bin"), std::pair("imagefolder", "/nowhere/train")})
-    EXPECT_THAT(usage_error([&, name = set] { make_input({.dataset = name, .data_path = "/nowhere"}); }),
-                HasSubstr(file))
-        << set;
+  for (const data::KnownSet& set : data::known_sets()) {
+    if (set.files == data::SetFiles::none) continue;
+    const std::string place = set.folder.empty() ? "/nowhere/train" : "/nowhere/" + set.folder;
+    EXPECT_THAT(usage_error([&] { make_input({.dataset = set.name, .data_path = "/nowhere"}); }), HasSubstr(place))
+        << set.name;
+  }
 }
 
 // Sample i is the number i.

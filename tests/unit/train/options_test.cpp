@@ -7,11 +7,13 @@
 #include <regex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/sets/known_sets.h"
 #include "lockstep/train/launcher_flags.h"
 
 namespace lockstep::train {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 Parsed parse(const std::vector<const char*>& flags) {
@@ -271,10 +273,13 @@ TEST(Options, TransformsFollowTheDataSet) {
   };
   EXPECT_EQ(parse({}).options.transforms, "none");
   EXPECT_EQ(transforms("mnist"), "none");
-  EXPECT_EQ(transforms("fashion-mnist"), "none");
   EXPECT_EQ(transforms("cifar10"), "cifar");
-  EXPECT_EQ(transforms("cifar100"), "cifar");
   EXPECT_EQ(transforms("imagefolder"), "imagenet");
+  for (const data::KnownSet& set : data::known_sets()) {
+    EXPECT_THAT(transform_names(), Contains(set.transforms));
+    if (set.files == data::SetFiles::none) continue;  // takes no --data-path
+    EXPECT_EQ(transforms(set.name.c_str()), set.transforms);
+  }
   EXPECT_EQ(parse({"--transforms", "mnist"}).options.transforms, "mnist");
 }
 

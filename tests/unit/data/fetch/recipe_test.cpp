@@ -14,13 +14,10 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
-TEST(Recipe, KnowsTheseSets) {
-  EXPECT_THAT(recipe_names(), ElementsAre("mnist", "fashion-mnist", "cifar10", "cifar100"));
-}
-
 TEST(Recipe, HasWhatAFetchNeeds) {
-  for (const std::string& name : recipe_names()) {
-    const Recipe& recipe = find_recipe(name);
+  for (const std::string& name : fetched_set_names()) {
+    const Recipe recipe = find_recipe(name);
+    EXPECT_EQ(recipe.name, name);
     EXPECT_FALSE(recipe.mirrors.empty()) << name;
     for (const std::string& mirror : recipe.mirrors) {
       EXPECT_THAT(mirror, StartsWith("https://"));
@@ -35,9 +32,15 @@ TEST(Recipe, HasWhatAFetchNeeds) {
   }
 }
 
+TEST(Recipe, UnpacksToWhereTheReaderLooks) {
+  EXPECT_EQ(find_recipe("cifar10").unpacks_to, "cifar-10-batches-bin");
+  EXPECT_EQ(find_recipe("mnist").unpacks_to, "");
+}
+
 TEST(Recipe, SuggestsTheNearestName) {
   EXPECT_THAT(testing::usage_error([] { find_recipe("cifar-10"); }),
               HasSubstr("unknown data set 'cifar-10': did you mean 'cifar10'?"));
+  EXPECT_THAT(testing::usage_error([] { find_recipe("digits"); }), HasSubstr("unknown data set 'digits'"));
 }
 
 TEST(Recipe, TakesAnotherMirror) {
