@@ -39,6 +39,7 @@
 #include "lockstep/data/transforms/normalize.h"
 #include "lockstep/data/transforms/perspective.h"
 #include "lockstep/data/transforms/random_affine.h"
+#include "lockstep/data/transforms/random_color.h"
 #include "lockstep/data/transforms/random_erasing.h"
 #include "lockstep/data/transforms/random_lists.h"
 #include "lockstep/data/transforms/resize.h"

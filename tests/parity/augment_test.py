@@ -6,6 +6,7 @@ import unittest
 
 import numpy as np
 from PIL import Image
+from torchvision import transforms
 from torchvision.transforms import autoaugment
 from torchvision.transforms import functional as F
 from torchvision.transforms.functional import InterpolationMode
@@ -22,6 +23,12 @@ STEPS = {
     "hue": lambda image, factor: F.adjust_hue(image, factor),
     "grayscale": lambda image, channels: F.to_grayscale(image, channels),
 }
+# Operations that happen with some probability, here always, and their arguments.
+RANDOM = {"RandomInvert": [[]], "RandomPosterize": [[bits] for bits in range(1, 9)],
+          "RandomSolarize": [[0], [100.5], [128], [255]], "RandomAdjustSharpness": [[0], [0.3], [1], [2], [3.7]],
+          "RandomAutocontrast": [[]], "RandomEqualize": [[]], "RandomGrayscale": [[]]}
+STEPS |= {name: lambda image, *arguments, name=name: getattr(transforms, name)(*arguments, p=1)(image)
+          for name in RANDOM}
 SPACES = {"auto": (autoaugment.AutoAugment(), 10), "rand": (autoaugment.RandAugment(), 31),
           "trivial": (autoaugment.TrivialAugmentWide(), 31)}
 
@@ -60,6 +67,11 @@ class Generated(Comparison):
         names = ["Invert", "AutoContrast", "Equalize", "Contrast", "Color", "Sharpness", "Brightness"]
         self.compare([{"file": path, "steps": [["grayscale", channels], ["augment", name, 0.7, "nearest", FILL]]}
                       for name, channels in itertools.product(names, (1, 3))])
+
+    def test_random_operations(self):
+        steps = [[name, *arguments] for name, all_of_it in RANDOM.items() for arguments in all_of_it]
+        self.compare([{"file": path, "steps": [*before, step]} for path in (self.file(20, 30), self.file(45, 67))
+                      for before in ([], [["grayscale", 1]]) for step in steps])
 
     def test_rotations(self):
         degrees = [0, 90, 180, 270, 360, -90, 450, 1, 33.3, -77.7, 123.4, 359.5]

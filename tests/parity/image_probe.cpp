@@ -51,6 +51,7 @@
 #include "lockstep/data/transforms/multi_crop.h"
 #include "lockstep/data/transforms/normalize.h"
 #include "lockstep/data/transforms/perspective.h"
+#include "lockstep/data/transforms/random_color.h"
 #include "lockstep/data/transforms/random_erasing.h"
 
 namespace {
@@ -173,6 +174,14 @@ const std::map<std::string, Step> kSteps = {
     {"hue", [](Picture& p, const json& a) { p.replace(data::adjust_hue(p.pixels(), a.at(1))); }},
     // channels
     {"grayscale", [](Picture& p, const json& a) { apply(data::Grayscale(a.at(1)), p); }},
+    // With probability 1; bits, threshold, factor.
+    {"RandomInvert", [](Picture& p, const json&) { apply(data::RandomInvert(1), p); }},
+    {"RandomPosterize", [](Picture& p, const json& a) { apply(data::RandomPosterize(a.at(1), 1), p); }},
+    {"RandomSolarize", [](Picture& p, const json& a) { apply(data::RandomSolarize(a.at(1), 1), p); }},
+    {"RandomAdjustSharpness", [](Picture& p, const json& a) { apply(data::RandomAdjustSharpness(a.at(1), 1), p); }},
+    {"RandomAutocontrast", [](Picture& p, const json&) { apply(data::RandomAutocontrast(1), p); }},
+    {"RandomEqualize", [](Picture& p, const json&) { apply(data::RandomEqualize(1), p); }},
+    {"RandomGrayscale", [](Picture& p, const json&) { apply(data::RandomGrayscale(1), p); }},
 };
 
 std::string normalized(const Picture& picture, const json& options) {

@@ -104,6 +104,14 @@ Image to_grey(const ImageView& image) {
   return grey;
 }
 
+Image to_grey(const ImageView& image, int channels) {
+  Image grey = to_grey(image);
+  if (channels == 1) return grey;
+  Image three(grey.size(), 3);
+  for (std::size_t i = 0; i < grey.bytes(); ++i) std::fill_n(three.row(0) + 3 * i, 3, grey.row(0)[i]);
+  return three;
+}
+
 Grayscale::Grayscale(int channels) : channels_(channels) {
   if (channels != 1 && channels != 3) {
     throw UsageError("Grayscale: " + std::to_string(channels) + " channels, 1 or 3 expected");
@@ -111,14 +119,7 @@ Grayscale::Grayscale(int channels) : channels_(channels) {
 }
 
 void Grayscale::apply(Picture& picture, base::RandomStream&) const {
-  Image grey = to_grey(picture.pixels());
-  if (channels_ == 1) {
-    picture.replace(std::move(grey));
-    return;
-  }
-  Image three(grey.size(), 3);
-  for (std::size_t i = 0; i < grey.bytes(); ++i) std::fill_n(three.row(0) + 3 * i, 3, grey.row(0)[i]);
-  picture.replace(std::move(three));
+  picture.replace(to_grey(picture.pixels(), channels_));
 }
 
 }  // namespace lockstep::data

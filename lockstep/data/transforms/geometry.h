@@ -84,6 +84,9 @@ class RandomVerticalFlip : public Transform {
 /// ITU-R 601 luma in Pillow's integers: (19595 R + 38470 G + 7471 B + 2^15) / 2^16. A grey picture stays.
 Image to_grey(const ImageView& image);
 
+/// The same in one channel, or in three equal ones.
+Image to_grey(const ImageView& image, int channels);
+
 /// One channel, or three equal ones.
 class Grayscale : public Transform {
  public:
