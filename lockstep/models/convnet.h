@@ -3,7 +3,6 @@
 // The ConvNet of the PyTorch MNIST tutorials.
 
 #include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/linear.h>
 
 #include "lockstep/models/image_model.h"
 
@@ -19,7 +18,6 @@ class ConvNet : public ImageModel {
  private:
   torch::nn::Sequential layer1_;
   torch::nn::Sequential layer2_;
-  torch::nn::Linear fc_;
 };
 
 }  // namespace lockstep::models

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep::models {
 
@@ -21,10 +22,19 @@ struct ImageTask {
 /// A classifier of images: float [B, channels, height, width] to logits [B, classes].
 /// Parameters and buffers bear the names of the PyTorch module; after torch::manual_seed(S)
 /// a new model has the bits that Python's gets from the same seed.
+///
+/// The last layer may be replaced before the model is trained:
+///
+///   model->replace_module("fc", torch::nn::Linear(512, 5));
 class ImageModel : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
   virtual at::Tensor forward(at::Tensor images) = 0;
+
+ protected:
+  /// What the layer that is registered as `name` makes of x; a member of the model would not follow replace_module().
+  /// UsageError unless it is a Linear or a Sequential.
+  at::Tensor through(const std::string& name, const at::Tensor& x) const;
 };
 
 }  // namespace lockstep::models

@@ -19,7 +19,6 @@ class Mlp : public ImageModel {
  private:
   torch::nn::Linear fc1_;
   torch::nn::Dropout dropout_{nullptr};
-  torch::nn::Linear fc2_;
 };
 
 }  // namespace lockstep::models

@@ -2,6 +2,7 @@
 
 #include <torch/nn/functional/pooling.h>
 #include <torch/nn/init.h>
+#include <torch/nn/modules/linear.h>
 
 #include <string>
 
@@ -65,7 +66,7 @@ ResNet::ResNet(const ResNetKind& kind, std::int64_t channels, std::int64_t class
     const std::string name = "layer" + std::to_string(i + 1);
     layers_[i] = register_module(name, layer(kind, std::int64_t(64) << i, kind.blocks[i], i == 0 ? 1 : 2));
   }
-  fc_ = register_module("fc", nn::Linear(planes_, classes));
+  register_module("fc", nn::Linear(planes_, classes));
   draw_weights();
 }
 
@@ -92,7 +93,7 @@ at::Tensor ResNet::forward(at::Tensor images) {
   at::Tensor x = bn1_(conv1_(images)).relu_();
   if (!small_pictures_) x = nn::functional::max_pool2d(x, nn::functional::MaxPool2dFuncOptions(3).stride(2).padding(1));
   for (nn::Sequential& layer : layers_) x = layer->forward(x);
-  return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  return through("fc", at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
 }
 
 }  // namespace lockstep::models

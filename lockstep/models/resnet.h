@@ -5,7 +5,6 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
 
 #include <array>
 
@@ -36,7 +35,6 @@ class ResNet : public ImageModel {
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr};
   std::array<torch::nn::Sequential, 4> layers_{nullptr, nullptr, nullptr, nullptr};
-  torch::nn::Linear fc_{nullptr};
 };
 
 }  // namespace lockstep::models

@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <map>
+#include <tuple>
 
 #include "lockstep/models/convnet.h"
 #include "lockstep/models/mlp.h"
@@ -133,6 +134,25 @@ TEST(ResNet, HasTorchvisionsNumberOfWeights) {
     for (const auto& parameter : make_model(name, {.channels = 3, .classes = 1000})->parameters())
       found += parameter.numel();
     EXPECT_EQ(found, count) << name;
+  }
+}
+
+TEST(ImageModel, ComputesWithTheLastLayerThatIsRegistered) {
+  for (const auto& [name, last, inputs] :
+       {std::tuple("mlp", "fc2", 128), std::tuple("convnet", "fc", 1568), std::tuple("resnet18", "fc", 512)}) {
+    const auto model = make_model(name);
+    model->eval();
+    const at::Tensor images = torch::rand({2, 1, 28, 28});
+    torch::nn::Linear three(inputs, 3);
+    model->replace_module(last, three);
+    const at::Tensor logits = model->forward(images);
+    EXPECT_EQ(logits.sizes(), (std::vector<std::int64_t>{2, 3})) << name;
+    model->replace_module(last, torch::nn::Sequential(torch::nn::Dropout(0.5), three));
+    model->eval();
+    EXPECT_TRUE(at::equal(model->forward(images), logits)) << name;
+    model->replace_module(last, torch::nn::ReLU());
+    EXPECT_NE(testing::usage_error([&] { model->forward(images); }).find("a Linear or a Sequential expected"),
+              std::string::npos);
   }
 }
 
