@@ -51,7 +51,27 @@ TEST(MapBatches, ADataLoaderTakesTheSetAsItIs) {
   EXPECT_EQ(seen, (std::vector<std::int64_t>{1, 9, 25}));
 }
 
-static_assert(MapStyle<Squares> && MapStyle<Inputs>);
+// Sample i of epoch e is i + e / 8.
+struct Augmented {
+  std::int64_t size() const { return 4; }
+  Batch get(std::int64_t i, std::uint64_t epoch) const { return {at::full({}, double(i) + double(epoch) / 8), {}}; }
+};
+
+TEST(MapBatches, ASampleMayBeAnotherInEachEpoch) {
+  const std::int64_t indices[] = {3};
+  EXPECT_EQ(MapBatches(Augmented()).make(2, indices).data[0].item<float>(), 3.25);
+  DataLoader loader(Augmented(), Part{}, {.batch_size = 4});
+  for (const double epoch : {0, 1}) {
+    for (auto& batch : loader) EXPECT_EQ(batch.data[1].item<double>(), 1 + epoch / 8);
+  }
+}
+
+struct WithoutSamples {
+  std::int64_t size() const { return 4; }
+};
+
+static_assert(MapStyle<Squares> && MapStyle<Inputs> && MapStyle<Augmented>);
+static_assert(!MapStyle<WithoutSamples>);
 static_assert(!MapStyle<std::shared_ptr<const Batches>>, "that is the other constructor's");
 
 std::ptrdiff_t threads_here() {
