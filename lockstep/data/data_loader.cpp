@@ -97,10 +97,12 @@ DataLoader::DataLoader(std::shared_ptr<const Batches> batches, const Part& part,
       loader_options_{.workers = options.num_workers,
                       .prefetch = options.num_workers * options.prefetch_factor,
                       .timeout_seconds = options.timeout},
-      last_(options.total_batches.value_or(std::numeric_limits<std::int64_t>::max())) {
+      last_(options.total_batches.value_or(std::numeric_limits<std::int64_t>::max())),
+      kind_{.samples = samples_per_step(part, options), .shards = part.shards},
+      kept_{.counted = kind_} {
   if (size() == 0)
     throw UsageError("data loader: " + text_of(recipe_->batches->size()) + " samples make no step of " +
-                     text_of(samples_per_step(part, options)));
+                     text_of(kind_.samples));
 }
 
 DataLoader::~DataLoader() = default;
@@ -108,6 +110,7 @@ DataLoader::~DataLoader() = default;
 std::int64_t DataLoader::size() const { return recipe_->order.batches(); }
 
 void DataLoader::set_epoch(std::int64_t epoch) {
+  check_kept();
   check({epoch, 0});
   if (kept_.passed != 0 || epoch != kept_.place.epoch) kept_.place = {epoch, 0};
   kept_.passed = 0;
@@ -115,6 +118,7 @@ void DataLoader::set_epoch(std::int64_t epoch) {
 
 std::optional<Batch> DataLoader::next() {
   DataLoaderState& place = kept_.place;
+  check_kept();
   check(place);
   if (std::exchange(kept_.passed, 0) != 0) place = {place.epoch + 1, 0};
   const std::int64_t number = place.epoch * size() + place.batch;
@@ -135,7 +139,7 @@ std::optional<Batch> DataLoader::next() {
 
 void DataLoader::restore(const DataLoaderState& state) {
   check(state);
-  kept_ = {state, 0};
+  kept_ = {.place = state, .counted = kind_};
 }
 
 LoaderStatistics DataLoader::statistics() const { return loader_ ? loader_->statistics() : LoaderStatistics(); }
@@ -152,6 +156,14 @@ void DataLoader::check(const DataLoaderState& state) const {
   throw UsageError("data loader: no place behind " + text_of(state.batch) + " batches of epoch " +
                    text_of(state.epoch) + ", an epoch has " + text_of(size()) +
                    ": the same set, batch size and shards as before expected");
+}
+
+void DataLoader::check_kept() const {
+  if (kept_.counted == kind_) return;
+  throw UsageError("data loader: the place that was kept counts batches of " + text_of(kept_.counted.samples) +
+                   " samples in " + text_of(kept_.counted.shards) + " shards, those of this loader have " +
+                   text_of(kind_.samples) + " in " + text_of(kind_.shards) +
+                   ": the same as before expected, or restore() with a place of this loader");
 }
 
 // Threads begin late: only then is it known where, since what is committed comes with the optimizer.

@@ -83,12 +83,14 @@ class DataLoader {
 
   std::int64_t epoch() const { return kept_.place.epoch; }
 
-  /// Goes to the beginning of `epoch`, counted from 0, unless it stands in it. UsageError when it is negative.
+  /// Goes to the beginning of `epoch`, counted from 0, unless it stands in it. UsageError when it is negative, and as
+  /// of next() when kept() holds the place of another loader.
   void set_epoch(std::int64_t epoch);
 
   /// The next batch of the epoch; nothing, once, at its end: after that comes the next epoch. Nothing after
-  /// total_batches. Throws as Loader::next(), and UsageError when kept() holds a place that this loader has not. A
-  /// batch that threw is still the next one; restore() goes past it.
+  /// total_batches. Throws as Loader::next(), and UsageError when kept() holds a place that this loader has not, or one
+  /// of a loader with other samples in a step or another number of shards, whose batches were others. A batch that
+  /// threw is still the next one; restore() goes past it.
   std::optional<Batch> next();
 
   DataLoaderState state() const { return kept_.place; }
@@ -128,18 +130,27 @@ class DataLoader {
 
  private:
   struct Recipe;
+  /// What a batch of all ranks is; of a batch of another kind a place says nothing.
+  struct BatchKind {
+    std::int64_t samples = 0;
+    std::int64_t shards = 0;
+    bool operator==(const BatchKind&) const = default;
+  };
   struct Kept {
     DataLoaderState place;
     std::int64_t passed = 0;  ///< 1: the end of place.epoch was told
+    BatchKind counted;        ///< in place.batch
   };
 
   void advance();
   void check(const DataLoaderState& state) const;
+  void check_kept() const;
   Loader& loader_at(std::int64_t number);
 
   std::shared_ptr<const Recipe> recipe_;  ///< with the threads
   LoaderOptions loader_options_;
   std::int64_t last_;  ///< behind the last batch of all epochs
+  BatchKind kind_;
   Kept kept_;
   std::optional<Batch> current_;  ///< of an Iterator
   std::unique_ptr<Loader> loader_;

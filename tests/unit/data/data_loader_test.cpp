@@ -198,6 +198,22 @@ TEST(DataLoader, ItsPlaceIsBytesThatOthersKeep) {
   EXPECT_THAT(testing::usage_error([&] { after.next(); }), HasSubstr("no place behind 700 batches of epoch 0"));
 }
 
+TEST(DataLoader, APlaceKeptInOtherBatchesIsRefused) {
+  const DataLoaderOptions options{.global_batch_size = 4};
+  DataLoader before(samples(24), Part{.shards = 2}, options);
+  before.restore({1, 3});
+  DataLoader larger(samples(24), Part{.shards = 2}, {.global_batch_size = 8});
+  DataLoader finer(samples(24), Part{.shards = 4}, options);
+  for (DataLoader* after : {&larger, &finer})
+    std::memcpy(after->kept().data(), before.kept().data(), before.kept().size());
+  const std::string counted = "the place that was kept counts batches of 4 samples in 2 shards, those of this loader ";
+  EXPECT_THAT(testing::usage_error([&] { larger.next(); }), HasSubstr(counted + "have 8 in 2"));
+  EXPECT_THAT(testing::usage_error([&] { larger.set_epoch(1); }), HasSubstr(counted));
+  EXPECT_THAT(testing::usage_error([&] { finer.next(); }), HasSubstr(counted + "have 4 in 4"));
+  larger.restore({1, 0});
+  EXPECT_EQ(samples_in(*larger.next()).size(), 8u) << "a place of its own";
+}
+
 // A pass that was made before the place was loaded has nothing to do with it.
 TEST(DataLoader, APassBeforeARestartsPlaceIsForgotten) {
   const DataLoaderOptions options{.batch_size = 2, .shuffle = true};
