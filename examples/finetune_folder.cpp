@@ -10,10 +10,10 @@
 namespace checkpoint = lockstep::checkpoint;
 namespace data = lockstep::data;
 
-std::shared_ptr<const data::PictureBatches> open_pictures(const std::string& folder, data::Compose transforms) {
+auto open_pictures(const std::string& folder, data::Compose transforms) {
   const data::NormalizeOptions imagenet{.mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}};
-  return std::make_shared<data::PictureBatches>(std::make_shared<data::ImageFolder>(folder), std::move(transforms),
-                                                data::PictureBatchOptions{.normalize = imagenet});
+  return data::pictures(data::ImageFolder(folder),
+                        {.transforms = std::move(transforms), .batch = {.normalize = imagenet}});
 }
 
 // Names and shapes must be the model's: the last layer, made for other classes, is left as the model has it.

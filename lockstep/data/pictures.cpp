@@ -34,6 +34,11 @@ void check_pictures(const at::Tensor& images, const at::Tensor& labels) {
 
 }  // namespace
 
+std::shared_ptr<const PictureBatches> pictures(std::shared_ptr<const PictureSet> set, Preparation preparation) {
+  if (!set) throw UsageError("pictures: no set: the pointer to it is null");
+  return std::make_shared<PictureBatches>(std::move(set), std::move(preparation.transforms), preparation.batch);
+}
+
 std::shared_ptr<const PictureBatches> pictures(const at::Tensor& images, const at::Tensor& labels, std::int64_t classes,
                                                Preparation preparation) {
   check_pictures(images, labels);
@@ -48,8 +53,7 @@ std::shared_ptr<const PictureBatches> pictures(const at::Tensor& images, const a
                                   .labels = {first_label, first_label + numbers.numel()},
                                   .classes = {}};
   for (std::int64_t label = 0; label < classes; ++label) content.classes.push_back(std::to_string(label));
-  return std::make_shared<PictureBatches>(std::make_shared<MemoryPictures>(std::move(content)),
-                                          std::move(preparation.transforms), preparation.batch);
+  return pictures(MemoryPictures(std::move(content)), std::move(preparation));
 }
 
 }  // namespace lockstep::data

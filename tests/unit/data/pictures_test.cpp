@@ -30,6 +30,19 @@ TEST(PicturesOfTensors, ArePixelsBy255InTheirPlaces) {
   EXPECT_TRUE(at::equal(batch.target, labels_of_two().flip(0)));
 }
 
+TEST(PicturesOfASet, AreItsBatchesPreparedAsAsked) {
+  const MemoryPictures set({.size = {1, 2}, .channels = 1, .pixels = {0, 255}, .labels = {0}, .classes = {"ant"}});
+  const std::int64_t first[] = {0};
+  const auto halves = [] { return Preparation{.batch = {.normalize = {.mean = {0.5}, .std = {0.5}}}}; };
+  const Batch batch = pictures(set, halves())->make(0, first);
+  EXPECT_EQ(batch.data.sizes(), (std::vector<std::int64_t>{1, 1, 1, 2}));
+  EXPECT_EQ(batch.data.min().item<float>(), -1);
+  EXPECT_TRUE(at::equal(pictures(std::make_shared<MemoryPictures>(set), halves())->make(0, first).data, batch.data));
+  EXPECT_EQ(pictures(set)->make(0, first).data.max().item<float>(), 1);
+  EXPECT_EQ(testing::usage_error([] { pictures(std::shared_ptr<const PictureSet>()); }),
+            "pictures: no set: the pointer to it is null");
+}
+
 TEST(PicturesOfTensors, GreyOnesNeedNoChannel) {
   const at::Tensor images = at::arange(2 * 4 * 5, at::kLong).to(at::kByte).view({2, 4, 5});
   const Batch batch = pictures(images, labels_of_two().to(at::kInt), 2)->make(0, kTwo);
