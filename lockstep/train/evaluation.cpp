@@ -15,8 +15,8 @@ std::int64_t evaluation_chunk(const models::ImageTask& task) {
   return std::clamp<std::int64_t>(kMostValues / (task.channels * task.height * task.width), 1, 500);
 }
 
-Evaluation evaluate(torch::nn::Module& model, const Forward& forward, const EvaluationInput& input,
-                    comm::Group& group) {
+Evaluation evaluate(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
+                    const Forward& forward, const evaluation::PassOptions& pass) {
   const auto sums_of = [&](const data::Batch& batch) -> Sums {
     const at::Tensor logits = outputs_of(forward, batch.data);
     const at::Tensor loss = torch::nn::functional::cross_entropy(
@@ -24,11 +24,7 @@ Evaluation evaluate(torch::nn::Module& model, const Forward& forward, const Eval
     const at::Tensor correct = logits.argmax(1).eq(batch.target).sum();
     return {{"loss", loss.item<double>()}, {"correct", double(correct.item<std::int64_t>())}};
   };
-  const evaluation::PassOptions pass{.batch_size = input.chunk,
-                                     .num_workers = input.loader.workers,
-                                     .prefetch_factor = input.loader.prefetch / input.loader.workers,
-                                     .timeout = input.loader.timeout_seconds};
-  const evaluation::Totals totals = evaluation::evaluate(model, group, input.set, sums_of, pass);
+  const evaluation::Totals totals = evaluation::evaluate(model, group, set, sums_of, pass);
   return {.loss = totals.mean("loss"), .top1 = totals.mean("correct"), .samples = totals.samples};
 }
 

@@ -8,7 +8,7 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/data/batch.h"
-#include "lockstep/data/loader.h"
+#include "lockstep/evaluation/pass.h"
 #include "lockstep/models/image_model.h"
 
 namespace lockstep::train {
@@ -23,17 +23,12 @@ struct Evaluation {
 /// pictures alone, since chunks decide the order of addition.
 std::int64_t evaluation_chunk(const models::ImageTask& task);
 
-/// What is evaluated on, and how it is read.
-struct EvaluationInput {
-  std::shared_ptr<const data::Batches> set;  ///< at least one sample
-  std::int64_t chunk = 500;
-  data::LoaderOptions loader = {};
-};
-
 /// Pictures to logits.
 using Forward = std::function<at::Tensor(const at::Tensor&)>;
 
-/// Collective. `forward` runs `model`, which is put into evaluation mode for the call.
-Evaluation evaluate(torch::nn::Module& model, const Forward& forward, const EvaluationInput& input, comm::Group& group);
+/// Collective. Over `set`, which has at least one sample. `forward` runs `model`, which is put into evaluation mode for
+/// the call.
+Evaluation evaluate(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
+                    const Forward& forward, const evaluation::PassOptions& pass = {});
 
 }  // namespace lockstep::train

@@ -13,6 +13,7 @@
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
 #include "lockstep/train/batch_plan.h"
+#include "lockstep/train/evaluation.h"
 
 namespace lockstep::train {
 namespace {
@@ -172,9 +173,11 @@ Input make_input(const Options& options) {
   return input;
 }
 
-data::LoaderOptions loader_options(const Options& options) {
-  return {
-      .workers = options.workers, .prefetch = kPrefetchFactor * options.workers, .timeout_seconds = options.timeout};
+evaluation::PassOptions pass_options(const Options& options, const models::ImageTask& task) {
+  return {.batch_size = evaluation_chunk(task),
+          .num_workers = options.workers,
+          .prefetch_factor = kPrefetchFactor,
+          .timeout = options.timeout};
 }
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,

@@ -6,10 +6,10 @@
 
 #include "lockstep/data/batch.h"
 #include "lockstep/data/data_loader.h"
-#include "lockstep/data/loader.h"
 #include "lockstep/data/picture_batches.h"
 #include "lockstep/data/set_fingerprint.h"
 #include "lockstep/data/transforms/mixup.h"
+#include "lockstep/evaluation/pass.h"
 #include "lockstep/models/image_model.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/options.h"
@@ -35,8 +35,8 @@ std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& opt
 /// What the batches' pictures are: the first one tells what all must be like.
 models::ImageTask task_of(const data::PictureBatches& batches);
 
-/// How the options want batches read.
-data::LoaderOptions loader_options(const Options& options);
+/// How the options want pictures of `task` evaluated.
+evaluation::PassOptions pass_options(const Options& options, const models::ImageTask& task);
 
 /// The batches of steps run.first_step to run.total_steps for a rank's part of the plan, each epoch's one behind the
 /// other's.

@@ -147,10 +147,9 @@ void Loop::report(std::int64_t number, const StepPlace& place) {
 }
 
 void Loop::evaluate(std::int64_t number, const StepPlace& place) {
-  const EvaluationInput input{input_.test, evaluation_chunk(input_.task), loader_options(options_)};
   const auto forward = [this](const at::Tensor& pictures) { return ddp_(pictures); };
-  observers_->evaluated(
-      {.step = number, .epoch = place.epoch + 1, .evaluation = train::evaluate(*model_, forward, input, group_)});
+  const Evaluation found = train::evaluate(*model_, group_, input_.test, forward, pass_options(options_, input_.task));
+  observers_->evaluated({.step = number, .epoch = place.epoch + 1, .evaluation = found});
 }
 
 }  // namespace lockstep::train

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "lockstep/data/digits.h"
-#include "lockstep/data/picture_batches.h"
+#include "lockstep/data/pictures.h"
 #include "lockstep/models/registry.h"
 #include "tests/support/ranks.h"
 
@@ -40,13 +40,12 @@ Forward forward_of(models::ImageModel& model) {
   return [&model](const at::Tensor& images) { return model.forward(images); };
 }
 
-EvaluationInput of(data::MemoryPictures::Content content) {
-  auto set = std::make_shared<data::MemoryPictures>(std::move(content));
-  return {.set = std::make_shared<data::PictureBatches>(std::move(set), data::Compose())};
-}
+using Set = std::shared_ptr<const data::Batches>;
+
+Set of(data::MemoryPictures::Content content) { return data::pictures(data::MemoryPictures(std::move(content))); }
 
 // Of every five samples, the first bears a wrong label.
-EvaluationInput labelled(std::int64_t samples) {
+Set labelled(std::int64_t samples) {
   data::MemoryPictures::Content content{.size = {1, 1}, .channels = 1};
   for (int i = 0; i < samples; ++i) {
     content.labels.push_back(i % 10);
@@ -56,19 +55,19 @@ EvaluationInput labelled(std::int64_t samples) {
   return of(std::move(content));
 }
 
-EvaluationInput digits(std::int64_t samples) { return of(data::make_digits(data::Split::test, 0, samples).content()); }
+Set digits(std::int64_t samples) { return of(data::make_digits(data::Split::test, 0, samples).content()); }
 
 TEST(Evaluation, EverySampleCountsOnce) {
   for (const std::int64_t samples : {1, 499, 500, 501, 1250}) {
     Oracle oracle;
     support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
-      const Evaluation result = evaluate(oracle, forward_of(oracle), labelled(samples), *group);
+      const Evaluation result = evaluate(oracle, *group, labelled(samples), forward_of(oracle));
       EXPECT_EQ(result.samples, samples);
       const std::int64_t wrong = (samples + 4) / 5;
       EXPECT_DOUBLE_EQ(result.top1, double(samples - wrong) / double(samples));
     });
     EXPECT_EQ(oracle.samples_seen, samples);
-    EXPECT_LE(oracle.longest, EvaluationInput().chunk);
+    EXPECT_LE(oracle.longest, evaluation::PassOptions().batch_size);
   }
 }
 
@@ -82,11 +81,11 @@ TEST(Evaluation, ChunksOfLargePicturesAreSmaller) {
 TEST(Evaluation, LeavesTheModelInItsMode) {
   Oracle oracle;
   support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
-    evaluate(oracle, forward_of(oracle), labelled(10), *group);
+    evaluate(oracle, *group, labelled(10), forward_of(oracle));
     EXPECT_FALSE(oracle.was_training);
     EXPECT_TRUE(oracle.is_training());
     oracle.eval();
-    evaluate(oracle, forward_of(oracle), labelled(10), *group);
+    evaluate(oracle, *group, labelled(10), forward_of(oracle));
     EXPECT_FALSE(oracle.is_training());
   });
 }
@@ -94,19 +93,19 @@ TEST(Evaluation, LeavesTheModelInItsMode) {
 TEST(Evaluation, IsTheMeanOfPyTorchsLoss) {
   at::manual_seed(3);
   const auto model = models::make_model("mlp");
-  const EvaluationInput input = digits(1250);
+  const Set set = digits(1250);
   std::vector<std::int64_t> all(1250);
   std::iota(all.begin(), all.end(), 0);
-  const data::Batch batch = input.set->make(0, all);
+  const data::Batch batch = set->make(0, all);
   const at::Tensor loss = torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target);
   support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
-    EXPECT_NEAR(evaluate(*model, forward_of(*model), input, *group).loss, loss.item<double>(), 1e-5);
+    EXPECT_NEAR(evaluate(*model, *group, set, forward_of(*model)).loss, loss.item<double>(), 1e-5);
   });
 }
 
 // Ranks take chunks in turn: three chunks, the last a short one, and a fourth rank with none.
 TEST(Evaluation, TheSameNumbersForEveryWorldOnEveryRank) {
-  const EvaluationInput input = digits(1250);
+  const Set set = digits(1250);
   for (const char* name : {"mlp_dropout", "convnet"}) {
     std::vector<Evaluation> found;
     for (int ranks = 1; ranks <= 4; ++ranks) {
@@ -117,8 +116,8 @@ TEST(Evaluation, TheSameNumbersForEveryWorldOnEveryRank) {
       }
       std::mutex mutex;
       support::run_ranks(RankKind::threads, ranks, [&](const std::shared_ptr<comm::Group>& group) {
-        const Evaluation mine = evaluate(*models[std::size_t(group->rank())],
-                                         forward_of(*models[std::size_t(group->rank())]), input, *group);
+        const Evaluation mine =
+            evaluate(*models[std::size_t(group->rank())], *group, set, forward_of(*models[std::size_t(group->rank())]));
         const std::lock_guard lock(mutex);
         found.push_back(mine);
       });

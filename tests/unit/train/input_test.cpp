@@ -196,11 +196,11 @@ TEST(TrainLoader, GivesTheBatchesOfTheStepsThatAreLeft) {
   EXPECT_FALSE(loader->next());
 }
 
-TEST(TrainLoader, IsAsTheFlagsSay) {
-  const data::LoaderOptions loader = loader_options({.workers = 3, .timeout = 7});
-  EXPECT_EQ(loader.workers, 3);
-  EXPECT_EQ(loader.prefetch, 6);
-  EXPECT_EQ(loader.timeout_seconds, 7);
+TEST(TrainLoader, EvaluatesAsTheFlagsSay) {
+  const evaluation::PassOptions pass = pass_options({.workers = 3, .timeout = 7}, {.height = 8000, .width = 8000});
+  EXPECT_EQ(pass.batch_size, 1);
+  EXPECT_EQ(pass.num_workers, 3);
+  EXPECT_EQ(pass.timeout, 7);
 }
 
 }  // namespace
