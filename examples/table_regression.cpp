@@ -29,11 +29,13 @@ int main(int argc, char** argv) {
   for (auto epoch = loader.epoch(); epoch < 30; ++epoch) {
     loader.set_epoch(epoch);
     for (auto& batch : loader) {
-      for (auto& shard : ddp.shards(batch)) torch::mse_loss(ddp(shard.data).squeeze(1), shard.target).backward();
+      for (auto& shard : ddp.shards(batch))
+        lockstep::difference(ddp(shard.data).squeeze(1), shard.target).square().mean().backward();
       optimizer.step();
     }
     const auto found = lockstep::evaluate(ddp, rows, [&](const data::Batch& batch) -> lockstep::Sums {
-      return {{"squared", (ddp(batch.data).squeeze(1) - batch.target).square().sum().item<double>()}};
+      const at::Tensor error = lockstep::difference(ddp(batch.data).squeeze(1), batch.target);
+      return {{"squared", error.square().sum().item<double>()}};
     });
     if (world.rank() == 0)
       std::cout << "epoch " << epoch + 1 << "  rmse " << std::sqrt(found.mean("squared")) << std::endl;

@@ -3,7 +3,7 @@
 // What a model is worth, for any task: sums over the samples of a set.
 //
 //   const auto found = lockstep::evaluate(ddp, test, [&](const lockstep::data::Batch& batch) -> lockstep::Sums {
-//     const at::Tensor error = ddp(batch.data) - batch.target;
+//     const at::Tensor error = lockstep::difference(ddp(batch.data), batch.target);
 //     return {{"squared", error.square().sum().item<double>()}, {"absolute", error.abs().sum().item<double>()}};
 //   });
 //   const double rmse = std::sqrt(found.mean("squared"));
