@@ -10,6 +10,7 @@
 #include "lockstep/evaluation/evaluate.h"
 #include "lockstep/evaluation/outputs.h"
 #include "lockstep/evaluation/predict.h"
+#include "lockstep/evaluation/prediction_file.h"
 #include "lockstep/evaluation/tensors.h"
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/metrics/report.h"

@@ -4,7 +4,7 @@
 //
 //   const at::Tensor logits =
 //       lockstep::predict(ddp, test, [&](const lockstep::data::Batch& batch) { return ddp(batch.data); });
-//   if (world.rank() == 0) lockstep::checkpoint::write_safetensors("logits.safetensors", {{"logits", logits}});
+//   lockstep::write_predictions("logits.safetensors", {{"logits", logits}}, world);
 
 #include <ATen/core/Tensor.h>
 

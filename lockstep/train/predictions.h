@@ -5,10 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string>
+#include <vector>
 
 #include "lockstep/comm/world.h"
 #include "lockstep/data/picture_set.h"
+#include "lockstep/evaluation/prediction_file.h"
 #include "lockstep/train/options_predict.h"
 
 namespace lockstep::train {
@@ -19,12 +20,12 @@ struct PredictionSummary {
   std::int64_t correct = 0;  ///< of these, whose largest logit is the label's
 };
 
-/// Collective. Rank 0 writes options.output, whole or not at all; its bytes do not depend on the number of ranks.
-/// UsageError when options, weights and pictures do not fit, or the file cannot be written.
+/// Collective. Rank 0 writes options.output, a .csv, whole or not at all; its bytes do not depend on the number of
+/// ranks. UsageError when options, weights and pictures do not fit, or the file cannot be written.
 PredictionSummary write_predictions(const PredictOptions& options, const comm::World& world);
 
-/// The file's text: "sample,file,label,prediction,probability", then a row for each sample, classes by their names.
-/// `rows`: float64 [N, 3], label, prediction and probability of each sample. Pure function.
-std::string predictions_csv(const at::Tensor& rows, const data::PictureSet& set);
+/// What the file says: file, label, prediction and probability, classes by their names. `rows`: float64 [N, 3], label,
+/// prediction and probability of each sample. Pure function.
+std::vector<evaluation::PredictionColumn> columns_of(const at::Tensor& rows, const data::PictureSet& set);
 
 }  // namespace lockstep::train

@@ -23,7 +23,7 @@ class NamedPictures final : public data::PictureSet {
 TEST(Predictions, ALineForEachSampleWithTheNamesOfItsClasses) {
   const at::Tensor rows =
       torch::tensor({{0.0, 0.0, double(0.75f)}, {0.0, 1.0, double(0.9f)}, {1.0, 1.0, 1.0}}, at::kDouble);
-  EXPECT_EQ(predictions_csv(rows, NamedPictures()),
+  EXPECT_EQ(evaluation::predictions_csv(columns_of(rows, NamedPictures())),
             "sample,file,label,prediction,probability\n"
             "0,,ant,ant,0.75\n"
             "1,val/ant/1.jpg,ant,\"bee, big\",0.9\n"
