@@ -53,6 +53,8 @@ ParsedPredict parse_predict_options(int argc, const char* const* argv) {
   if (options.run.weights.empty())
     throw UsageError("predict: --weights FILE is missing, the weights of a trained model");
   if (options.output.empty()) throw UsageError("predict: --output FILE is missing, where the predictions go");
+  if (!options.output.ends_with(".csv"))
+    throw UsageError("predict: --output '" + options.output + "': a name that ends in .csv expected");
   return {.options = options, .text = ""};
 }
 

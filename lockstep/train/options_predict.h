@@ -12,7 +12,7 @@ namespace lockstep::train {
 
 struct PredictOptions {
   Options run;         ///< what only training reads is as by default
-  std::string output;  ///< CSV file to write
+  std::string output;  ///< file to write, whose name ends in .csv
 };
 
 /// The table that reads and writes `options`, which outlives it.

@@ -48,6 +48,8 @@ TEST(PredictOptions, HelpHasTheRowsOfTrainAndNoOthers) {
 TEST(PredictOptions, WhatIsMissingOrMeaninglessIsRefused) {
   EXPECT_THAT(predict_refusal({"--output", "p.csv"}), HasSubstr("--weights FILE is missing"));
   EXPECT_THAT(predict_refusal({"--weights", "w"}), HasSubstr("--output FILE is missing"));
+  EXPECT_EQ(predict_refusal({"--weights", "w", "--output", "p.safetensors"}),
+            "predict: --output 'p.safetensors': a name that ends in .csv expected");
   EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--val-crop-size", "3"}),
               HasSubstr("--val-crop-size has no meaning"));
   EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--lr", "3"}), HasSubstr("--lr"));
