@@ -51,7 +51,10 @@ struct Mean {
 
   [[gnu::always_inline]] Vector operator()(std::size_t i) const {
     const bool half = arrays.gradient_type == GradientType::bfloat16;
-    return (half ? sum<Bf16>(i) : sum<float>(i)) * mean * scale;
+    const Vector g = (half ? sum<Bf16>(i) : sum<float>(i)) * mean * scale;
+    if (arrays.max_value == 0) return g;
+    const Vector most = Vector::all(arrays.max_value), least = Vector::all(-arrays.max_value);
+    return max(least, min(most, g));
   }
 
  private:

@@ -19,24 +19,36 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "lockstep/optim/param_groups.h"
 #include "lockstep/optim/rule.h"
+#include "lockstep/optim/schedules/schedule.h"
 
 namespace lockstep::optim {
 
 /// What a single step may be told.
 struct StepOptions {
-  /// Clips the mean gradients so that their 2-norm over all parameters is at most this, as
+  /// Clips the mean gradients so that their norm over all parameters is at most this, as
   /// torch.nn.utils.clip_grad_norm_ does; costs one more pass over the gradients. 0: no clipping. A norm that is
   /// not a number makes all weights so, an infinite one those with infinite gradients (those of the others count as 0).
   double max_norm = 0;
+  /// Which norm: p of the p-norm, more than 0; infinity for the largest magnitude. The record has it.
+  double norm_type = 2;
+  /// Cuts each mean gradient to [-max_value, max_value], as torch.nn.utils.clip_grad_value_ does, after clipping to
+  /// max_norm. 0: no clipping.
+  double max_value = 0;
   /// A norm that is not finite is an Error on all ranks, before anything is written, which names the step and the
   /// first parameter. The group can be used on: the gradients are still there, zero_grad() drops them. Costs
   /// the same pass; needs no max_norm.
   bool error_if_nonfinite = false;
+  /// What the gradients of the whole job are divided by, where they are those of sums and not of means over a shard:
+  /// samples or tokens, this rank's. Those of all ranks are added; a rank, or a shard, may have more than another, or
+  /// none. The bits do not depend on the number of ranks while the sum is exact, as sums of whole numbers are. All
+  /// ranks give one or none does: else, and when they add up to 0, an Error on all ranks, before anything is written.
+  std::optional<double> denominator = {};
 };
 
 /// UsageError naming the value when one is out of its range.
@@ -91,6 +103,10 @@ class Optimizer {
   virtual void set_lr(double lr) = 0;
   /// That of the first group.
   virtual double lr() const = 0;
+  /// Sets the rate of each group to what `schedule` says after t steps (or epochs) for the rate that the group was made
+  /// with, and its momentum (SGD's, RMSprop's, the first of the betas) if the schedule has one. UsageError when
+  /// something is out of range, or when the optimizer has no momentum; then nothing is set.
+  virtual void set_lr(const Schedule& schedule, std::uint64_t t) = 0;
 };
 
 template <class Options>
@@ -112,6 +128,7 @@ class FusedOptimizer final : public Optimizer {
     std::vector<Params> params;
     for (ParamGroup<Options>& group : groups_) {
       group.options = inherit(group.options, defaults);
+      group.initial_lr = group.options.lr;
       params.push_back(group.params);
     }
     check_options();
@@ -148,8 +165,27 @@ class FusedOptimizer final : public Optimizer {
     for (ParamGroup<Options>& group : groups_) group.options.lr = lr;
   }
   double lr() const override { return groups_.front().options.lr; }
+  void set_lr(const Schedule& schedule, std::uint64_t t) override {
+    std::vector<ParamGroup<Options>> changed = groups_;
+    for (ParamGroup<Options>& group : changed) {
+      const Rate rate = schedule.at(group.initial_lr, t);
+      group.options.lr = rate.lr;
+      if (rate.momentum) set_momentum(group.options, *rate.momentum);
+      optim::check(group.options);
+    }
+    groups_ = std::move(changed);
+  }
 
  private:
+  static void set_momentum(Options& options, double momentum) {
+    if constexpr (requires { options.momentum; })
+      options.momentum = momentum;
+    else if constexpr (requires { options.betas; })
+      options.betas = Betas{momentum, (*options.betas)[1]};
+    else
+      refuse_momentum();
+  }
+
   static int arrays_for(const Options& options) { return rule_for(options, 1).arrays(); }
 
   void check_options() const {

@@ -68,4 +68,10 @@ void refuse_other_state(int group) {
                    "amsgrad, centered); give them when the optimizer is made");
 }
 
+void refuse_momentum() {
+  throw UsageError(
+      "optimizer: the schedule sets a momentum, and this optimizer has neither momentum nor betas; give the schedule "
+      ".cycle_momentum = false");
+}
+
 }  // namespace lockstep::optim

@@ -40,7 +40,8 @@ class Params {
 template <class Options>
 struct ParamGroup {
   Params params;
-  Options options = {};  ///< those that are not given are the optimizer's
+  Options options = {};   ///< those that are not given are the optimizer's
+  double initial_lr = 0;  ///< options.lr when the optimizer was made, which sets it; what schedules begin with
 };
 
 /// The group of each parameter: the first that has it. UsageError naming the parameter that is in no group, the name or
@@ -49,5 +50,7 @@ std::vector<int> groups_of(const std::vector<Parameter>& parameters, const std::
 
 /// UsageError: the options of this group need another amount of state than at the start.
 [[noreturn]] void refuse_other_state(int group);
+/// UsageError: the schedule has a momentum and the optimizer none.
+[[noreturn]] void refuse_momentum();
 
 }  // namespace lockstep::optim

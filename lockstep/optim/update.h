@@ -34,6 +34,7 @@ struct Arrays {
   float* to_state[kMaxStateArrays] = {};
   std::uint16_t* to_bf16 = nullptr;  ///< the new weights in bfloat16, rounded to nearest even; null: not wanted
   float gradient_scale = 1;          ///< multiplies that mean, also where it is 1: the clipping coefficient
+  float max_value = 0;               ///< then cuts it to [-max_value, max_value]; 0: does not
 };
 
 /// How results are written: into the caches, which first read the lines that they do not hold, or past them.
@@ -48,18 +49,22 @@ void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size
 /// the new weights. For its time.
 void read_back(const Arrays& arrays, std::size_t begin, std::size_t end);
 
-/// Elements of a block, over which square_sums() adds up: 64 KiB.
+/// Elements of a block, over which power_sums() adds up: 64 KiB.
 inline constexpr std::size_t kBlock = std::size_t(16) << 10;
 
-/// sums[b] = sum of squares of the mean gradients (tree sum times arrays.mean, in float32) of block
+/// sums[b] = sum of |g|^p over the mean gradients g (tree sum times arrays.mean, in float32) of block
 /// b, for the blocks of [begin, end); `begin` on a block edge, `sums` indexed from block 0. Added
 /// up in float64 over 16 interleaved lanes, then the lanes in tree order: the same bits everywhere.
-void square_sums(const Arrays& arrays, std::size_t begin, std::size_t end, double* sums);
+/// p = infinity: the largest |g|, not a number when one is not.
+void power_sums(const Arrays& arrays, std::size_t begin, std::size_t end, double p, double* sums);
+
+/// The p-norm over all blocks, in tree order.
+double norm_of(const double* sums, std::size_t blocks, double p);
 
 /// The first element of [begin, end) whose mean gradient is not finite; `end` when all are.
 std::size_t first_nonfinite(const Arrays& arrays, std::size_t begin, std::size_t end);
 
-/// By what clipping to `max_norm` multiplies gradients of 2-norm `norm`: as PyTorch's clip_grad_norm_, at most 1; not a
+/// By what clipping to `max_norm` multiplies gradients of norm `norm`: as PyTorch's clip_grad_norm_, at most 1; not a
 /// number when `norm` is not one.
 float clip_coefficient(double max_norm, double norm);
 

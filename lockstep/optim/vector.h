@@ -3,7 +3,7 @@
 // The few vector operations of the update kernel, one type per instruction set. Each is one
 // IEEE operation per lane: a program written with them gives the same bits in all three.
 // bfloat16 is the upper half of a float32; narrow() rounds to nearest even and makes every NaN
-// the one of c10::BFloat16. max() of a NaN is a NaN, sign() of one is 0, as torch's.
+// the one of c10::BFloat16. min() and max() of a NaN are a NaN, sign() of one is 0, as torch's.
 // Only included by the kernel_*.cpp files, which are compiled for their instruction set.
 
 #include <immintrin.h>
@@ -52,6 +52,9 @@ inline Vector operator*(Vector a, Vector b) { return {_mm512_mul_ps(a.v, b.v)}; 
 inline Vector operator/(Vector a, Vector b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Vector sqrt(Vector a) { return {_mm512_sqrt_ps(a.v)}; }
 inline Vector fma(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vector min(Vector a, Vector b) {
+  return {_mm512_mask_mov_ps(_mm512_min_ps(a.v, b.v), _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), a.v)};
+}
 inline Vector max(Vector a, Vector b) {
   return {_mm512_mask_mov_ps(_mm512_max_ps(a.v, b.v), _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), a.v)};
 }
@@ -93,6 +96,9 @@ inline Vector operator*(Vector a, Vector b) { return {_mm256_mul_ps(a.v, b.v)}; 
 inline Vector operator/(Vector a, Vector b) { return {_mm256_div_ps(a.v, b.v)}; }
 inline Vector sqrt(Vector a) { return {_mm256_sqrt_ps(a.v)}; }
 inline Vector fma(Vector a, Vector b, Vector c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vector min(Vector a, Vector b) {
+  return {_mm256_blendv_ps(_mm256_min_ps(a.v, b.v), a.v, _mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q))};
+}
 inline Vector max(Vector a, Vector b) {
   return {_mm256_blendv_ps(_mm256_max_ps(a.v, b.v), a.v, _mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q))};
 }
@@ -128,6 +134,7 @@ inline Vector operator*(Vector a, Vector b) { return {a.v * b.v}; }
 inline Vector operator/(Vector a, Vector b) { return {a.v / b.v}; }
 inline Vector sqrt(Vector a) { return {std::sqrt(a.v)}; }
 inline Vector fma(Vector a, Vector b, Vector c) { return {std::fma(a.v, b.v, c.v)}; }
+inline Vector min(Vector a, Vector b) { return {std::isnan(a.v) || a.v < b.v ? a.v : b.v}; }
 inline Vector max(Vector a, Vector b) { return {std::isnan(a.v) || a.v > b.v ? a.v : b.v}; }
 inline Vector sign(Vector a) { return {float(a.v > 0) - float(a.v < 0)}; }
 

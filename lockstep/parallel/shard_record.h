@@ -2,6 +2,9 @@
 
 // How the records of passes make a shard's, and those of shards a step's. Pure functions.
 
+#include <cmath>
+#include <string>
+
 #include "lockstep/base/tree.h"
 #include "lockstep/state/step_record.h"
 
@@ -21,6 +24,30 @@ double mean_loss(int shards, RecordOf&& record_of) {
     return samples > 0 ? record.loss * (double(record.samples) * shards / samples) : record.loss;  // times 1, mostly
   };
   return base::tree_sum(0, shards, weighted) / shards;
+}
+
+/// By what a step multiplies sums over the shards of the job.
+struct MeanWeight {
+  double value = 0;
+  std::string why_not;  ///< empty, or why there is none
+};
+
+/// One over what the denominators of the `slots` shards add up to; one over `shards` where none is given.
+template <class RecordOf>
+MeanWeight mean_weight(int slots, int shards, RecordOf&& record_of) {
+  double sum = 0;
+  int without = 0;
+  for (int slot = 0; slot < slots; ++slot) {
+    const double share = record_of(slot).denominator;
+    if (std::isnan(share))
+      ++without;
+    else
+      sum += share;
+  }
+  if (without == slots) return {.value = 1.0 / shards};
+  if (without > 0) return {.why_not = "some ranks gave a denominator and some gave none"};
+  if (sum == 0) return {.why_not = "the denominators of all ranks add up to 0"};
+  return {.value = 1 / sum};
 }
 
 }  // namespace lockstep::parallel

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <mutex>
 
 #include "lockstep/base/error.h"
@@ -181,14 +182,16 @@ void ShardSession::refuse_set_gradients() const {
                   "'; gradients belong to the engine, which takes them during backward");
 }
 
-void ShardSession::gather() {
+void ShardSession::gather(std::optional<double> denominator) {
   if (active_) {
     keep_active();
     fused_.buffers.remember();
   }
-  for (std::size_t i = 0; i < shards_.size(); ++i)
-    *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(first_slot_ + int(i))) =
-        shards_[i].record;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    state::ShardRecord record = shards_[i].record;
+    record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
+    *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(first_slot_ + int(i))) = record;
+  }
   refuse_set_gradients();
   fused_.check_bound();
   fused_.check_frozen();

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/tree.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/shard_record.h"
 
@@ -23,6 +22,17 @@ state::Slice common(const state::Slice& slice, const state::Slice& part) {
   return {begin, std::clamp(slice.end, begin, part.end)};
 }
 
+state::ShardRecord record_of(const FusedState& fused, int slot) {
+  return *fused.state.read_as<state::ShardRecord>(fused.state.layout().shard_record(slot));
+}
+
+std::string text_of(double norm, const std::string& parameter) {
+  std::ostringstream text;
+  text << "the norm of the gradients is " << norm << "; the first parameter whose gradient is not finite is '"
+       << parameter << "'";
+  return text.str();
+}
+
 }  // namespace
 
 StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group)
@@ -33,13 +43,16 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
   choose_rules(rules);
   double norm = 0;
   or_abort(group_, [&] {
-    gather();
+    gather(options.denominator);
     exchange();
-    if (options.max_norm > 0 || options.error_if_nonfinite) norm = gradient_norm();
   });
-  if (options.error_if_nonfinite && !std::isfinite(norm)) skip(norm);
+  set_mean();
   or_abort(group_, [&] {
-    update(options.max_norm > 0 ? optim::clip_coefficient(options.max_norm, norm) : 1.0f);
+    if (options.max_norm > 0 || options.error_if_nonfinite) norm = gradient_norm(options.norm_type);
+  });
+  if (options.error_if_nonfinite && !std::isfinite(norm)) refuse(text_of(norm, first_nonfinite()));
+  or_abort(group_, [&] {
+    update(options.max_norm > 0 ? optim::clip_coefficient(options.max_norm, norm) : 1.0f, float(options.max_value));
     if (group_.topology().local_rank == 0) write_record(norm);
     vote();
     flip();
@@ -61,8 +74,8 @@ void StepTransaction::choose_rules(const optim::Rules& rules) {
 }
 
 // This rank's part: its gradients are in their slots, and there is a buffer to write.
-void StepTransaction::gather() {
-  session_.gather();
+void StepTransaction::gather(std::optional<double> denominator) {
+  session_.gather(denominator);
   member_.set_phase(Phase::gather);
   if (group_.topology().local_rank == 0) fused_.state.choose_target(fused_.next_step());
 }
@@ -73,29 +86,33 @@ void StepTransaction::gather() {
 // module buffers.
 void StepTransaction::exchange() { member_.barrier(); }
 
+// All read the same records.
+void StepTransaction::set_mean() {
+  const state::LayoutOptions& places = fused_.state.layout().options();
+  const MeanWeight mean =
+      mean_weight(places.slots, places.shards, [this](int slot) { return record_of(fused_, slot); });
+  if (!mean.why_not.empty()) refuse(mean.why_not);
+  mean_ = float(mean.value);
+}
+
 // One more pass and barrier: each rank's blocks, then all blocks in tree order on every rank.
-double StepTransaction::gradient_norm() {
+double StepTransaction::gradient_norm(double p) {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
   for (const Piece& piece : pieces_) {
     double* sums = state.write_as<double>(layout.block_sums()) + piece.part.range.begin / optim::kBlock;
-    optim::square_sums(arrays_of(piece.part), piece.range.begin, piece.range.end, sums);
+    optim::power_sums(arrays_of(piece.part), piece.range.begin, piece.range.end, p, sums);
   }
   member_.barrier();
-  const auto* sums = state.read_as<double>(layout.block_sums());
-  if (layout.blocks() == 0) return 0;
-  return std::sqrt(base::tree_sum(0, int(layout.blocks()), [&](int block) { return sums[block]; }));
+  return optim::norm_of(state.read_as<double>(layout.block_sums()), layout.blocks(), p);
 }
 
-// Every rank comes here, for all have the same norm; nobody goes on to write gradients before all have looked.
-void StepTransaction::skip(double norm) {
-  std::ostringstream text;
-  text << "step " << fused_.next_step() << ": the norm of the gradients is " << norm
-       << "; the first parameter whose gradient is "
-       << "not finite is '" << first_nonfinite() << "'. Nothing was updated; optimizer.zero_grad() drops the gradients";
+// Every rank comes here, for all have read the same; nobody goes on to write gradients before all have looked.
+void StepTransaction::refuse(const std::string& why) {
   or_abort(group_, [&] { member_.barrier(); });
   member_.set_phase(Phase::outside);
-  throw Error(text.str());
+  throw Error("step " + std::to_string(fused_.next_step()) + ": " + why +
+              ". Nothing was updated; optimizer.zero_grad() drops the gradients");
 }
 
 std::string StepTransaction::first_nonfinite() const {
@@ -110,13 +127,14 @@ std::string StepTransaction::first_nonfinite() const {
 }
 
 // This rank's slice of each part, by the rule of the part's group.
-void StepTransaction::update(float gradient_scale) {
+void StepTransaction::update(float gradient_scale, float max_value) {
   member_.set_phase(Phase::update);
   const auto update_by = [&](optim::Stores stores) {
     stores_ = stores;
     for (const auto& [part, range, rule] : pieces_) {
       optim::Arrays arrays = arrays_of(part);
       arrays.gradient_scale = gradient_scale;
+      arrays.max_value = max_value;
       optim::update(rule, arrays, range.begin, range.end, stores);
     }
   };
@@ -133,7 +151,7 @@ void StepTransaction::write_record(double gradient_norm) {
   const state::Layout& layout = state.layout();
   const int to = state.target(fused_.next_step());
   const int slots = layout.options().slots;
-  const auto of_slot = [&](int slot) { return *state.read_as<state::ShardRecord>(layout.shard_record(slot)); };
+  const auto of_slot = [this](int slot) { return record_of(fused_, slot); };
   state::StepRecord record{.step = fused_.next_step(), .gradient_norm = gradient_norm};
   record.loss = mean_loss(slots, of_slot);
   for (int slot = 0; slot < slots; ++slot) record.samples += of_slot(slot).samples;
@@ -175,7 +193,7 @@ optim::Arrays StepTransaction::arrays_of(const state::Part& part) const {
   arrays.gradients = fused_.slots.at(first).data();
   arrays.gradient_type = part.gradients == at::kBFloat16 ? optim::GradientType::bfloat16 : optim::GradientType::float32;
   arrays.slots = layout.options().slots;
-  arrays.mean = 1.0f / float(layout.options().shards);
+  arrays.mean = mean_;
   arrays.from_weights = source(layout.weights(from));
   arrays.to_weights = target(layout.weights(to));
   for (int array = 0; array < layout.options().optimizer_arrays; ++array) {

@@ -38,12 +38,13 @@ class StepTransaction {
   };
 
   void choose_rules(const optim::Rules& rules);
-  void gather();
+  void gather(std::optional<double> denominator);
   void exchange();
-  double gradient_norm();
-  [[noreturn]] void skip(double norm);
+  void set_mean();
+  double gradient_norm(double p);
+  [[noreturn]] void refuse(const std::string& why);
   std::string first_nonfinite() const;
-  void update(float gradient_scale);
+  void update(float gradient_scale, float max_value);
   void write_record(double gradient_norm);
   void vote();
   void flip();
@@ -56,6 +57,7 @@ class StepTransaction {
   comm::Group& group_;
   base::Member& member_;
   std::vector<Piece> pieces_;
+  float mean_ = 1;  ///< by which the step multiplies sums of gradients
   optim::StoreChoice store_choice_;
   std::optional<optim::Stores> stores_;
 };

@@ -10,7 +10,7 @@ namespace lockstep::state {
 struct StepRecord {
   std::uint64_t step = 0;
   double loss = 0;           ///< tree mean of the shard means, before the update; NaN: none was recorded
-  double gradient_norm = 0;  ///< 2-norm of the mean gradients before clipping; 0: the step asked for none
+  double gradient_norm = 0;  ///< of the mean gradients before clipping, by norm_type; 0: the step asked for none
   std::int64_t samples = 0;  ///< of the whole global batch
 };
 
@@ -18,6 +18,7 @@ struct StepRecord {
 struct ShardRecord {
   double loss = 0;
   std::int64_t samples = 0;
+  double denominator = 0;  ///< what the shard adds to that of the job; not a number: its rank gave none
 };
 
 }  // namespace lockstep::state

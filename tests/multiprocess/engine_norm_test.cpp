@@ -6,6 +6,9 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
 
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
@@ -65,6 +68,86 @@ TEST_P(NonFiniteNorm, ClipsAsTorch) {
                                      : std::abs(recorded - norm) < 1e-3 * norm + 1e-9)
           << recorded << " and " << norm;
     });
+}
+
+TEST(Clipping, ByOtherNormsAndByValueIsTorchs) {
+  const at::Tensor gradients = torch::tensor({1.0, -2.0, 3.0, 4.0, -50.0, 6.0}, torch::kFloat);
+  for (const double norm_type : {0.5, 1.0, 3.0, kInf})
+    for (const double max_value : {0.0, 0.4}) {
+      Plain theirs;
+      theirs(gradients).backward();
+      const double norm = torch::nn::utils::clip_grad_norm_(theirs->parameters(), 2, norm_type);
+      if (max_value > 0) torch::nn::utils::clip_grad_value_(theirs->parameters(), max_value);
+      run_ranks(RankKind::processes, 2, [&](auto group) {
+        Plain model;
+        DistributedDataParallel ddp(model, group);
+        optim::SGD optimizer(ddp, {.lr = 1});
+        ddp(gradients).backward();
+        optimizer.step({.max_norm = 2, .norm_type = norm_type, .max_value = max_value});
+        for (const auto& ours : model->named_parameters())
+          EXPECT_TRUE(torch::allclose(ours.value(), -theirs->named_parameters()[ours.key()].grad(), 1e-6))
+              << ours.key() << " norm type " << norm_type;
+        EXPECT_NEAR(ddp.last_record().gradient_norm, norm, 1e-5 * norm);
+      });
+    }
+}
+
+// Shards with different numbers of samples, one with none: the weights are those of one batch with all of them.
+TEST(Denominator, MakesUnevenShardsOneBatch) {
+  constexpr int kShards = 4;
+  const std::vector<std::int64_t> samples = {3, 1, 0, 5};
+  const auto rows_of = [&](int shard) {
+    const std::int64_t first = std::accumulate(samples.begin(), samples.begin() + shard, std::int64_t(0));
+    return torch::arange(54, torch::kFloat).reshape({9, 6}).sin().slice(0, first, first + samples[std::size_t(shard)]);
+  };
+  Plain whole;
+  for (int shard = 0; shard < kShards; ++shard)
+    for (const at::Tensor& row : rows_of(shard).unbind()) whole(row).backward();
+  std::string alone;
+  for (const int ranks : {1, 2, 4}) {
+    support::SharedText hash;
+    run_ranks(ranks == 1 ? RankKind::single : RankKind::processes, ranks, [&](auto group) {
+      Plain model;
+      DistributedDataParallel ddp(model, group, {.shards = kShards});
+      optim::SGD optimizer(ddp, {.lr = 1});
+      double mine = 0;
+      for (int shard = ddp.local_shards().first; shard < ddp.local_shards().last; ++shard) {
+        ddp.begin_shard(shard);
+        at::Tensor sum = ddp(torch::zeros({6}));
+        for (const at::Tensor& row : rows_of(shard).unbind()) sum = sum + ddp(row);
+        sum.backward();
+        mine += double(samples[std::size_t(shard)]);
+      }
+      optimizer.step({.denominator = mine});
+      for (const auto& ours : model->named_parameters())
+        EXPECT_TRUE(torch::allclose(ours.value(), whole->named_parameters()[ours.key()].grad() / -9, 1e-5, 1e-6))
+            << ours.key();
+      if (group->rank() == 0) hash.set(ddp.weights_hash());
+    });
+    if (ranks == 1) alone = hash.get();
+    EXPECT_EQ(hash.get(), alone) << ranks;
+  }
+}
+
+TEST(Denominator, OfSomeRanksOnlyOrOfNothingIsRefusedByAll) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    Plain model;
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 1});
+    const auto refusal = [&](const optim::StepOptions& options) {
+      ddp(torch::ones({6})).backward();
+      const std::string why = what_of([&] { optimizer.step(options); });
+      optimizer.zero_grad();
+      return why;
+    };
+    const bool first = group->rank() == 0;
+    EXPECT_THAT(refusal(first ? optim::StepOptions{.denominator = 3} : optim::StepOptions{}),
+                HasSubstr("step 1: some ranks gave a denominator and some gave none. Nothing was updated"));
+    EXPECT_THAT(refusal({.denominator = 0}), HasSubstr("add up to 0"));
+    ddp(torch::ones({6})).backward();
+    optimizer.step({.denominator = first ? 3 : 1});
+    EXPECT_TRUE(torch::equal(model->first, torch::full({4}, -0.5))) << model->first;
+  });
 }
 
 TEST(ErrorIfNonfinite, ThrowsOnAllRanksBeforeAnythingIsWritten) {

@@ -139,8 +139,8 @@ optim::Rule rule_of(const json& request, std::uint64_t step) {
 float clip(const optim::Arrays& arrays, std::size_t elements, double max_norm) {
   if (max_norm == 0) return 1;
   std::vector<double> sums((elements + optim::kBlock - 1) / optim::kBlock);
-  optim::square_sums(arrays, 0, elements, sums.data());
-  return optim::clip_coefficient(max_norm, std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0)));
+  optim::power_sums(arrays, 0, elements, 2, sums.data());
+  return optim::clip_coefficient(max_norm, optim::norm_of(sums.data(), sums.size(), 2));
 }
 
 // `numbers`: the weights, then the gradients of each step.

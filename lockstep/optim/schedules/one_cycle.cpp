@@ -40,7 +40,8 @@ Rate rate_at(const OneCycleLR& s, double t) {
   std::size_t to = 1;
   while (to < last && t > all[to].t) ++to;
   const Corner &a = all[to - 1], &b = all[to];
-  require_option(a.t != b.t, kOneCycle, "pct_start", s.pct_start, "a part of total_steps that gives each phase a length");
+  require_option(a.t != b.t, kOneCycle, "pct_start", s.pct_start,
+                 "a part of total_steps that gives each phase a length");
   const double part = (t - a.t) / (b.t - a.t);
   Rate rate{.lr = between(s.anneal_strategy, a.lr, b.lr, part)};
   if (s.cycle_momentum) rate.momentum = between(s.anneal_strategy, a.momentum, b.momentum, part);
@@ -54,7 +55,8 @@ void check_amount(const char* name, double value, bool zero_too) {
 
 void check_options(const OneCycleLR& s) {
   check_amount("max_lr", s.max_lr, true);
-  require_option(s.total_steps >= 0, kOneCycle, "total_steps", s.total_steps, "at least 1 (0: epochs * steps_per_epoch)");
+  require_option(s.total_steps >= 0, kOneCycle, "total_steps", s.total_steps,
+                 "at least 1 (0: epochs * steps_per_epoch)");
   if (s.total_steps == 0) {
     require_option(s.epochs >= 1, kOneCycle, "epochs", s.epochs, "at least 1, or total_steps given");
     require_option(s.steps_per_epoch >= 1, kOneCycle, "steps_per_epoch", s.steps_per_epoch,

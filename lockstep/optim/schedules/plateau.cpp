@@ -18,7 +18,9 @@ bool is_better(const ReduceLROnPlateau& s, double metric, double best) {
   return less ? metric < best - s.threshold : metric > best + s.threshold;
 }
 
-void check_count(const char* name, std::int64_t value) { require_option(value >= 0, kPlateau, name, value, "at least 0"); }
+void check_count(const char* name, std::int64_t value) {
+  require_option(value >= 0, kPlateau, name, value, "at least 0");
+}
 
 }  // namespace
 

@@ -4,7 +4,7 @@
 // memory of the steps before: `schedule.at(base_lr, t)` is right after a restart, and on every rank.
 //
 //   const lockstep::optim::Schedule schedule = lockstep::optim::StepLR{.step_size = 30, .gamma = 0.1};
-//   optimizer.set_lr(schedule.at(0.1, ddp.steps()).lr);
+//   optimizer.set_lr(schedule, ddp.steps());
 //
 // Names, options and defaults are those of torch.optim.lr_scheduler (2.11); an option that Python wants has no default
 // here either. at(base_lr, t) is what Python's get_last_lr() has after t calls of scheduler.step() on an optimizer made

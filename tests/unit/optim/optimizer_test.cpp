@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/optim/schedules/factors.h"
 
 namespace lockstep::optim {
 namespace {
@@ -204,6 +205,42 @@ TEST(Optimizer, LearningRateChangesTakeEffectAtTheNextStep) {
   EXPECT_EQ(std::get<SGDRule>(target.applied[1]).negative_lr, -0.5f);
   EXPECT_THROW(optimizer.set_lr(-2), UsageError);
   EXPECT_EQ(optimizer.lr(), 0.5);
+}
+
+TEST(Optimizer, FollowsASchedule) {
+  RecordingTarget target;
+  const Schedule halves = StepLR{.step_size = 10, .gamma = 0.5};
+  SGD sgd(target, {{"bias", {.lr = 1}}, {"*"}}, {.lr = 0.25, .momentum = 0.9});
+  sgd.set_lr(0.125);
+  sgd.set_lr(halves, 20);
+  EXPECT_EQ(*sgd.param_groups()[0].options.lr, 0.25) << "of the rate that it was made with";
+  EXPECT_EQ(*sgd.param_groups()[1].options.lr, 0.0625);
+  EXPECT_EQ(*sgd.param_groups()[1].options.momentum, 0.9);
+}
+
+TEST(Optimizer, TakesTheMomentumOfAScheduleIfItHasOne) {
+  const Schedule both = [](double, std::uint64_t t) { return Rate{.lr = 0.5, .momentum = 0.5 + 0.1 * double(t)}; };
+  RecordingTarget first, second, third;
+  SGD sgd(first, {.momentum = 0.9});
+  sgd.set_lr(both, 1);
+  EXPECT_EQ(*sgd.param_groups()[0].options.momentum, 0.6);
+  Adam adam(second);
+  adam.set_lr(both, 2);
+  EXPECT_EQ(*adam.param_groups()[0].options.betas, (Betas{0.7, 0.999}));
+  EXPECT_THROW(adam.set_lr(both, 5), UsageError) << "1 is no beta";
+  EXPECT_EQ((*adam.param_groups()[0].options.betas)[0], 0.7);
+  Adagrad none(third);
+  EXPECT_THROW(none.set_lr(both, 0), UsageError);
+  EXPECT_EQ(none.lr(), 1e-2);
+}
+
+TEST(Optimizer, RefusesStepOptionsOutOfRange) {
+  RecordingTarget target;
+  SGD optimizer(target);
+  EXPECT_THROW(optimizer.step({.norm_type = 0}), UsageError);
+  EXPECT_THROW(optimizer.step({.max_value = -1}), UsageError);
+  EXPECT_THROW(optimizer.step({.denominator = -1}), UsageError);
+  EXPECT_TRUE(target.applied.empty());
 }
 
 TEST(Optimizer, RefusesANegativeNorm) {

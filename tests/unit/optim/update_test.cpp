@@ -207,7 +207,7 @@ TEST_P(Gradients, TheMeanIsWhatIsToldAndThenComesTheScale) {
       arrays.gradient_scale = 0.37f;
       run_build(name, rule_for(SGDOptions{.lr = 1}, 1), arrays, false);
       double sum = 0;
-      square_sums(arrays, 0, kElements, &sum);
+      power_sums(arrays, 0, kElements, 2, &sum);
       double lanes[16] = {};
       for (std::size_t i = 0; i < kElements; ++i) {
         const float mean = problem.sum(i) * (1.0f / 24);
@@ -236,9 +236,9 @@ TEST(SquareSums, AddUpPerBlockWhoeverHasIt) {
   const void* pointer = gradient.data();
   const Arrays arrays{.gradients = &pointer};
   double whole[3] = {}, parts[3] = {};
-  square_sums(arrays, 0, 2 * kBlock + 160, whole);
-  square_sums(arrays, 0, kBlock, parts);
-  square_sums(arrays, kBlock, 2 * kBlock + 160, parts);
+  power_sums(arrays, 0, 2 * kBlock + 160, 2, whole);
+  power_sums(arrays, 0, kBlock, 2, parts);
+  power_sums(arrays, kBlock, 2 * kBlock + 160, 2, parts);
   for (std::size_t block = 0; block < 3; ++block) {
     double expected = 0;
     for (std::size_t i = block * kBlock; i < std::min((block + 1) * kBlock, 2 * kBlock + 160); ++i)
@@ -255,10 +255,65 @@ TEST(SquareSums, OfBfloat16AreThoseOfTheSameNumbersInFloat32) {
   for (std::size_t shard = 0; shard < 3; ++shard) whole.pointers[shard] = whole.gradients[shard].values;
   Block w{}, s0{}, s1{};
   double of_half = 0, of_whole = 0;
-  square_sums(half.arrays(w, s0, s1), 0, kElements, &of_half);
-  square_sums(whole.arrays(w, s0, s1), 0, kElements, &of_whole);
+  power_sums(half.arrays(w, s0, s1), 0, kElements, 2, &of_half);
+  power_sums(whole.arrays(w, s0, s1), 0, kElements, 2, &of_whole);
   EXPECT_EQ(of_half, of_whole);
   EXPECT_GT(of_half, 0);
+}
+
+TEST(PowerSums, MakeEveryNorm) {
+  const Problem problem(3);
+  Block w{}, s0{}, s1{};
+  for (const double p : {0.5, 1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    double sum = 0;
+    power_sums(problem.arrays(w, s0, s1), 0, kElements, p, &sum);
+    double expected = 0;
+    for (std::size_t i = 0; i < kElements; ++i) {
+      const double g = std::abs(double(problem.mean(i)));
+      expected = std::isinf(p) ? std::max(expected, g) : expected + std::pow(g, p);
+    }
+    EXPECT_NEAR(norm_of(&sum, 1, p), std::isinf(p) ? expected : std::pow(expected, 1 / p), 1e-10 * expected) << p;
+  }
+}
+
+TEST(PowerSums, OfWhatIsNoNumberAreNone) {
+  Problem problem(1);
+  problem.gradients[0].values[77] = std::numeric_limits<float>::quiet_NaN();
+  Block w{}, s0{}, s1{};
+  for (const double p : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    double sums[2] = {};
+    power_sums(problem.arrays(w, s0, s1), 0, kElements, p, &sums[0]);
+    EXPECT_TRUE(std::isnan(norm_of(sums, 2, p))) << p;
+    std::swap(sums[0], sums[1]);
+    EXPECT_TRUE(std::isnan(norm_of(sums, 2, p))) << p;
+  }
+}
+
+TEST(NormOf, NothingIsZero) { EXPECT_EQ(norm_of(nullptr, 0, 2), 0); }
+
+TEST(NormOf, AddsBlocksAlongTheTree) {
+  const double sums[] = {1, 0x1p-53, 0x1p-53, 0};
+  EXPECT_EQ(norm_of(sums, 3, 1), 1) << "(1 + e) + e";
+  EXPECT_EQ(norm_of(sums + 1, 2, 1), 0x1p-52);
+  EXPECT_EQ(norm_of(sums, 4, std::numeric_limits<double>::infinity()), 1);
+}
+
+TEST(Update, CutsGradientsBehindTheirScale) {
+  Problem problem(2);
+  for (Block& block : problem.gradients) block.values[5] = std::numeric_limits<float>::quiet_NaN();
+  for (const std::string& name : builds()) {
+    Block w{}, s0{}, s1{};
+    Arrays arrays = problem.arrays(w, s0, s1);
+    arrays.gradient_scale = 0.7f;
+    arrays.max_value = 0.25f;
+    run_build(name, rule_for(SGDOptions{.lr = 1}, 1), arrays, false);
+    for (std::size_t i = 0; i < kElements; ++i) {
+      if (i == 5) continue;
+      const float cut = std::clamp(problem.mean(i) * 0.7f, -0.25f, 0.25f);
+      ASSERT_TRUE(same_bits(w.values[i], std::fma(cut, -1.0f, problem.weights.values[i]))) << name << " at " << i;
+    }
+    EXPECT_TRUE(std::isnan(w.values[5])) << name;
+  }
 }
 
 TEST(ClipCoefficient, IsTorchsAlsoWhereTheNormIsNotFinite) {

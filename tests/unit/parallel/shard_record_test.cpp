@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 namespace lockstep::parallel {
@@ -38,6 +39,20 @@ TEST(MeanLoss, OfEqualShardsIsTheTreeMeanToTheBit) {
 
 TEST(MeanLoss, OfOthersCountsEverySampleOnce) {
   EXPECT_DOUBLE_EQ(mean_of({{1, 6}, {2, 2}, {4, 0}}), (6 * 1 + 2 * 2) / 8.0);
+}
+
+MeanWeight weight_of(const std::vector<double>& denominators, int shards) {
+  return mean_weight(int(denominators.size()), shards,
+                     [&](int slot) { return state::ShardRecord{.denominator = denominators[std::size_t(slot)]}; });
+}
+
+TEST(MeanWeight, IsOneOverTheShardsOfTheJobOrOverWhatTheirRanksCount) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(weight_of({none, none}, 4).value, 0.25) << "two of them on another node";
+  EXPECT_EQ(weight_of({3, 0, 5}, 3).value, 0.125);
+  EXPECT_EQ(weight_of({3, none}, 2).why_not, "some ranks gave a denominator and some gave none");
+  EXPECT_EQ(weight_of({0, 0}, 2).why_not, "the denominators of all ranks add up to 0");
+  EXPECT_EQ(weight_of({8}, 1).why_not, "");
 }
 
 }  // namespace
