@@ -186,6 +186,19 @@ TEST(KeptTensorsDeathTest, CannotBeWrittenAfterAnEdit) {
       EXPECT_DEATH(keep_over_an_edit(amp, replace, true), "parameter 'fc2.weight' was edited in place");
 }
 
+// The masters are edited, and the copies rounded from them: what goes into a copy would be lost.
+TEST(KeptTensorsDeathTest, OfACopyCannotBeWrittenInAnEdit) {
+  EXPECT_DEATH(run_ranks(RankKind::single, 1,
+                         [](auto group) {
+                           SmallNet model;
+                           DistributedDataParallel ddp(model, group, {.amp = Amp::bf16});
+                           optim::SGD optimizer(ddp);
+                           const at::Tensor copy = model->fc2->weight.detach();
+                           ddp.modify([&] { copy.fill_(1); });
+                         }),
+               "parameter 'fc2.weight' was edited in place");
+}
+
 // ---- module buffers
 
 // A pass that has begun leaves its shard's statistics, which depend on the number of ranks: they are no state.
