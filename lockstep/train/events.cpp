@@ -13,7 +13,7 @@ using Fields = std::vector<std::pair<std::string, metrics::Value>>;
 
 // No samples, no rate: 0 would be one.
 void add_rate(Fields& fields, std::int64_t samples, double seconds) {
-  if (samples > 0 && seconds > 0) fields.emplace_back("samples_per_second", double(samples) / seconds);
+  if (samples > 0) fields.emplace_back("samples_per_second", double(samples) / seconds);
 }
 
 }  // namespace
