@@ -52,6 +52,8 @@ TEST(RandomSampler, WithReplacementDrawsFromAll) {
   Indices different = all;
   different.erase(std::unique(different.begin(), different.end()), different.end());
   EXPECT_NEAR(double(different.size()), 632, 5 * 10);  // 1000 (1 - 1/e)
+  const Indices few = RandomSampler(3, {.replacement = true, .num_samples = 100}).order(0);
+  for (const int index : {0, 1, 2}) EXPECT_GT(std::ranges::count(few, index), 0) << index;
 }
 
 TEST(RandomSampler, RefusesWhatCannotBe) {
