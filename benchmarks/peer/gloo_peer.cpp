@@ -143,8 +143,8 @@ struct FusedStep final : Step {
                       /*nesterov=*/false, /*maximize=*/false, std::exchange(first, false));
     } else {
       at::_foreach_add_(steps, 1);
-      at::_fused_adam_(parameters, gradients, state[0], state[1], {}, steps, kAdam.lr, (*kAdam.betas)[0],
-                       (*kAdam.betas)[1], kAdam.weight_decay, kAdam.eps, /*amsgrad=*/false, /*maximize=*/false);
+      at::_fused_adam_(parameters, gradients, state[0], state[1], {}, steps, kAdam.lr, kAdam.betas[0], kAdam.betas[1],
+                       kAdam.weight_decay, kAdam.eps, /*amsgrad=*/false, /*maximize=*/false);
     }
   }
   OptimizerKind optimizer;

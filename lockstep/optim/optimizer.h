@@ -115,13 +115,13 @@ class FusedOptimizer final : public Optimizer {
   /// Attaches to the engine (collective), all parameters in one group. UsageError for options out of range, and for a
   /// process group without a node.
   explicit FusedOptimizer(Target& target, const Options& options = {})
-      : FusedOptimizer(target, std::vector{ParamGroup<Options>{"*"}}, options) {}
+      : FusedOptimizer(target, everything(), options) {}
 
   /// The same with parameter groups. A group's options that are not given are those of `defaults`. A parameter belongs
   /// to the first group that has it. UsageError naming the parameter that is in no group, and the name or tensor of a
   /// group that is none of the parameters.
   FusedOptimizer(Target& target, std::initializer_list<ParamGroup<Options>> groups, const Options& defaults = {})
-      : FusedOptimizer(target, std::vector(groups), defaults) {}
+      : FusedOptimizer(target, groups.size() == 0 ? everything() : std::vector(groups), defaults) {}  // {}: no options
   template <std::same_as<ParamGroup<Options>> Group>  // a template, so that braces are never taken for a vector
   FusedOptimizer(Target& target, std::vector<Group> groups, const Options& defaults = {})
       : target_(target), groups_(std::move(groups)) {
@@ -177,6 +177,8 @@ class FusedOptimizer final : public Optimizer {
   }
 
  private:
+  static std::vector<ParamGroup<Options>> everything() { return {{"*"}}; }
+
   static void set_momentum(Options& options, double momentum) {
     if constexpr (requires { options.momentum; })
       options.momentum = momentum;

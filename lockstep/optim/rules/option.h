@@ -24,6 +24,11 @@ class Option {
   constexpr const T& operator*() const { return value_; }
   constexpr bool given() const { return given_; }
 
+  /// `group.options.lr *= 0.1`, `options.betas[0]`.
+  constexpr Option& operator*=(const T& factor) { return *this = value_ * factor; }
+  constexpr Option& operator/=(const T& divisor) { return *this = value_ / divisor; }
+  constexpr const auto& operator[](std::size_t i) const { return value_[i]; }
+
   /// A default: not given.
   static constexpr Option standard(T value) {
     Option made(std::move(value));

@@ -176,6 +176,18 @@ TEST(Options, OfEveryRuleAreLookedAt) {
   EXPECT_THROW(Lion(target, {.lr = -1}), UsageError);
 }
 
+TEST(Options, MayBeSpelledAsNumbersAre) {
+  RecordingTarget target;
+  SGD defaults(target, {});
+  EXPECT_EQ(target.group_of, (std::vector<int>{0, 0}));
+  defaults.param_groups()[0].options.lr *= 0.5;
+  EXPECT_EQ(defaults.lr(), 5e-4);
+  defaults.param_groups()[0].options.lr /= 2;
+  EXPECT_EQ(defaults.lr(), 2.5e-4);
+  EXPECT_TRUE(defaults.param_groups()[0].options.lr.given());
+  EXPECT_EQ(AdamOptions{}.betas[1], 0.999);
+}
+
 TEST(Options, AreListedByName) {
   std::vector<std::string> given;
   const AdamOptions options{.lr = 0.1, .betas = {0.8, 0.9}, .amsgrad = true};
