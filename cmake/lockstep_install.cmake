@@ -17,26 +17,9 @@ endif()
 include(CMakePackageConfigHelpers)
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 
-# Of a module that names its public headers only those.
-set(_chosen)
-foreach(_module IN LISTS _modules)
-  get_target_property(_headers ${_module} LOCKSTEP_HEADERS)
-  if(_headers)
-    get_target_property(_source_dir ${_module} SOURCE_DIR)
-    cmake_path(RELATIVE_PATH _source_dir BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE _folder)
-    foreach(_header IN LISTS _headers)
-      cmake_path(GET _header PARENT_PATH _below)
-      install(FILES ${_source_dir}/${_header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${_folder}/${_below})
-    endforeach()
-    list(APPEND _chosen PATTERN "${_folder}" EXCLUDE)
-  endif()
-endforeach()
-# What only our programs use is not for others.
-foreach(_folder data/fetch data/inspect flags launch train)
-  list(APPEND _chosen PATTERN "lockstep/${_folder}" EXCLUDE)
-endforeach()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" ${_chosen})
+# The headers are found when they are copied: an include may have come since this was configured.
+install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(destination \"${CMAKE_INSTALL_INCLUDEDIR}\")")
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/lockstep_install_headers.cmake)
 install(TARGETS lockstep_library ${_modules} EXPORT Lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(_program lockstep lockstep-bench-comm lockstep-bench-input lockstep-bench-launch lockstep-bench-step
         lockstep-bench-worker lockstep-data lockstep-predictor lockstep-trainer)

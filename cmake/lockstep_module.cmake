@@ -1,17 +1,16 @@
-# lockstep_module(<name> SOURCES ... [HEADERS ...] [TORCH] [INTERNAL] [LINK ...] [PRIVATE_LINK ...])
+# lockstep_module(<name> SOURCES ... [TORCH] [INTERNAL] [LINK ...] [PRIVATE_LINK ...])
 #
 # One folder of lockstep/ = one static library lockstep_<name>, alias lockstep::<name>.
 # LINK is what the module's public headers need; the list is the rule of who may use whom.
 # PRIVATE_LINK is what only its sources need.
-# HEADERS are the public ones, which alone are installed; without it all of the folder's are.
 # TORCH gives libtorch and the shared precompiled header.
 # INTERNAL: for our programs only, no part of lockstep::lockstep and not installed.
 function(lockstep_module name)
-  cmake_parse_arguments(ARG "TORCH;INTERNAL" "" "SOURCES;HEADERS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;INTERNAL" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   set(target lockstep_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(lockstep::${name} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} LOCKSTEP_HEADERS "${ARG_HEADERS}")
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${target} PUBLIC cxx_std_20)
