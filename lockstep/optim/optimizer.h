@@ -20,6 +20,8 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,8 +36,10 @@ struct StepOptions {
   /// Clips the mean gradients so that their norm over all parameters is at most this, as
   /// torch.nn.utils.clip_grad_norm_ does; costs one more pass over the gradients. 0: no clipping. A norm that is
   /// not a number makes all weights so, an infinite one those with infinite gradients (those of the others count as 0).
+  /// Lion's weights stay where they are instead: the sign of what is no number is 0.
   double max_norm = 0;
-  /// Which norm: p of the p-norm, more than 0; infinity for the largest magnitude. The record has it.
+  /// Which norm: p of the p-norm, more than 0; infinity for the largest magnitude. The record has it. For other p than
+  /// 1, 2 and infinity its last bits are those of the C library's pow() on this processor.
   double norm_type = 2;
   /// Cuts each mean gradient to [-max_value, max_value], as torch.nn.utils.clip_grad_value_ does, after clipping to
   /// max_norm. 0: no clipping.
@@ -56,8 +60,9 @@ void check(const StepOptions& options);
 
 /// What an optimizer needs of its target.
 struct Needs {
-  int arrays = 0;  ///< of optimizer state, each of the size of the weights, zero at the start
-  int groups = 1;  ///< of parameters, each with rules of its own
+  std::string kind = {};  ///< equal where one's state can be another's: which optimizer, what its arrays are
+  int arrays = 0;         ///< of optimizer state, each of the size of the weights, zero at the start
+  int groups = 1;         ///< of parameters, each with rules of its own
   std::vector<int>
       group_of;  ///< of each of Target::parameters(), from 0; empty: all are in group 0. The same on all ranks.
 };
@@ -133,9 +138,11 @@ class FusedOptimizer final : public Optimizer {
     }
     check_options();
     Needs needs{.groups = int(groups_.size()), .group_of = groups_of(target_.parameters(), params)};
+    needs.kind = std::to_string(Rule(rule_for(groups_.front().options, 1)).index());
     for (const ParamGroup<Options>& group : groups_) {
-      arrays_.push_back(arrays_for(group.options));
-      needs.arrays = std::max(needs.arrays, arrays_.back());
+      needs.arrays = std::max(needs.arrays, rule_for(group.options, 1).arrays());
+      layouts_.push_back(layout_of(group.options));
+      needs.kind += " " + std::to_string(layouts_.back());
     }
     target_.attach(needs);
   }
@@ -152,9 +159,10 @@ class FusedOptimizer final : public Optimizer {
   /// The groups, whose options may be set between steps, the same on all ranks; those that make an optimizer need
   /// another amount of state (SGD's momentum from or to 0, amsgrad) may not. They are looked at by step(), which throws
   /// UsageError and does nothing when one is out of range. They are no state: after a restart the program sets them
-  /// again, as a function of the step (schedules.h).
-  std::vector<ParamGroup<Options>>& param_groups() { return groups_; }
-  const std::vector<ParamGroup<Options>>& param_groups() const { return groups_; }
+  /// again, as a function of the step (schedules/schedule.h). Which parameters are in a group, and how many groups
+  /// there are, is settled; references to groups hold as long as the optimizer.
+  std::span<ParamGroup<Options>> param_groups() { return groups_; }
+  std::span<const ParamGroup<Options>> param_groups() const { return groups_; }
 
   void set_lr(double lr) override {
     for (ParamGroup<Options>& group : groups_) {
@@ -166,14 +174,16 @@ class FusedOptimizer final : public Optimizer {
   }
   double lr() const override { return groups_.front().options.lr; }
   void set_lr(const Schedule& schedule, std::uint64_t t) override {
-    std::vector<ParamGroup<Options>> changed = groups_;
-    for (ParamGroup<Options>& group : changed) {
-      const Rate rate = schedule.at(group.initial_lr, t);
-      group.options.lr = rate.lr;
-      if (rate.momentum) set_momentum(group.options, *rate.momentum);
-      optim::check(group.options);
+    std::vector<Options> changed;
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      const Rate rate = schedule.at(groups_[i].initial_lr, t);
+      Options& options = changed.emplace_back(groups_[i].options);
+      options.lr = rate.lr;
+      if (rate.momentum) set_momentum(options, *rate.momentum);
+      optim::check(options);
+      if (layout_of(options) != layouts_[i]) refuse_momentum();
     }
-    groups_ = std::move(changed);
+    for (std::size_t i = 0; i < groups_.size(); ++i) groups_[i].options = changed[i];
   }
 
  private:
@@ -188,18 +198,25 @@ class FusedOptimizer final : public Optimizer {
       refuse_momentum();
   }
 
-  static int arrays_for(const Options& options) { return rule_for(options, 1).arrays(); }
+  /// What the arrays of state are.
+  static int layout_of(const Options& options) {
+    const auto rule = rule_for(options, 1);
+    if constexpr (requires { rule.layout(); })
+      return rule.layout();
+    else
+      return rule.arrays();
+  }
 
   void check_options() const {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       optim::check(groups_[i].options);
-      if (!arrays_.empty() && arrays_for(groups_[i].options) != arrays_[i]) refuse_other_state(int(i));
+      if (!layouts_.empty() && layout_of(groups_[i].options) != layouts_[i]) refuse_other_state(int(i));
     }
   }
 
   Target& target_;
   std::vector<ParamGroup<Options>> groups_;
-  std::vector<int> arrays_;  ///< that each group needs
+  std::vector<int> layouts_;  ///< of each group's state
 };
 
 }  // namespace lockstep::optim

@@ -13,7 +13,7 @@ namespace {
 std::string title(std::size_t group) { return "optimizer: parameter group " + std::to_string(group); }
 
 bool fits(const std::string& name, const Parameter& parameter) {
-  return ::fnmatch(name.c_str(), parameter.name.c_str(), 0) == 0;
+  return name == parameter.name || ::fnmatch(name.c_str(), parameter.name.c_str(), 0) == 0;
 }
 
 bool has(const Params& params, const Parameter& parameter) {
@@ -56,6 +56,9 @@ std::vector<int> groups_of(const std::vector<Parameter>& parameters, const std::
   if (parameters.empty()) return found;
   for (std::size_t group = 0; group < groups.size(); ++group) {
     check_known(group, groups[group], parameters);
+    if (groups[group].names().empty() && groups[group].tensors().empty())
+      throw UsageError(title(group) +
+                       " names no parameter that is trained: the list is empty, or requires_grad is false");
     if (std::find(found.begin(), found.end(), int(group)) == found.end())
       throw UsageError(title(group) + " has no parameters: those that it names are in groups before it");
   }
@@ -70,8 +73,8 @@ void refuse_other_state(int group) {
 
 void refuse_momentum() {
   throw UsageError(
-      "optimizer: the schedule sets a momentum, and this optimizer has neither momentum nor betas; give the schedule "
-      ".cycle_momentum = false");
+      "optimizer: the schedule sets a momentum, and this optimizer was made without one; give it .momentum, or the "
+      "schedule .cycle_momentum = false");
 }
 
 }  // namespace lockstep::optim

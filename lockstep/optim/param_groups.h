@@ -2,6 +2,7 @@
 
 // Groups of parameters, as PyTorch's: which parameters, and the options that they have for themselves.
 
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,13 +16,14 @@ struct Parameter {
 };
 
 /// Some of a model's parameters: by tensors, as model->head->parameters() gives them, or by names, in which `*` stands
-/// for any characters: "head.*", "*.bias". Converts from each, and from several names. Tensors that want no gradient
-/// are left out.
+/// for any characters (and the shell's other wildcards for theirs): "head.*", "*.bias". Converts from each, and from
+/// several names. Tensors that want no gradient are left out.
 class Params {
  public:
   Params(const char* name) : names_{name} {}
   Params(std::string name) : names_{std::move(name)} {}
   Params(std::vector<std::string> names) : names_(std::move(names)) {}
+  Params(std::initializer_list<const char*> names) : names_(names.begin(), names.end()) {}
   template <class Tensor>
   requires requires(const Tensor& tensor) { tensor.unsafeGetTensorImpl(); }
   Params(const std::vector<Tensor>& tensors) {
@@ -50,7 +52,7 @@ std::vector<int> groups_of(const std::vector<Parameter>& parameters, const std::
 
 /// UsageError: the options of this group need another amount of state than at the start.
 [[noreturn]] void refuse_other_state(int group);
-/// UsageError: the schedule has a momentum and the optimizer none.
+/// UsageError: the schedule has a momentum and the optimizer was made without.
 [[noreturn]] void refuse_momentum();
 
 }  // namespace lockstep::optim

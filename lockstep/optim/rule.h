@@ -15,6 +15,7 @@
 //   void check(const O&)           UsageError naming the value when one is out of its range
 //   R rule_for(const O&, step)     the rule of step `step`, from 1
 //   int R::arrays()                arrays of state that it needs, at most kMaxStateArrays; no matter of the step
+//   int R::layout()                where their number does not tell what they are: a number that does
 //   V R::update(w, g, state)       the new weight; state.get(k), state.set(k, x) are this weight's in array k, which
 //                                  is 0 before the first step. V is a vector of floats (vector.h).
 //   R::maximize                    g is the mean gradient with its sign turned

@@ -63,6 +63,7 @@ state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm:
   state::LayoutOptions places;
   places.shards = options.shards;
   places.slots = shards_on_node(group.topology(), options.shards).count();
+  places.optimizer = needs.kind;
   places.optimizer_arrays = needs.arrays;
   // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
   places.state_buffers = group.node().segment.holders() == base::Holders::this_process ? 1 : 2;

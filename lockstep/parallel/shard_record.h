@@ -47,6 +47,8 @@ MeanWeight mean_weight(int slots, int shards, RecordOf&& record_of) {
   if (without == slots) return {.value = 1.0 / shards};
   if (without > 0) return {.why_not = "some ranks gave a denominator and some gave none"};
   if (sum == 0) return {.why_not = "the denominators of all ranks add up to 0"};
+  if (const float value = float(1 / sum); value == 0 || !std::isfinite(value))
+    return {.why_not = "the denominators of all ranks add up to what float32 cannot divide by"};
   return {.value = 1 / sum};
 }
 

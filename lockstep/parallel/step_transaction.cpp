@@ -28,8 +28,11 @@ state::ShardRecord record_of(const FusedState& fused, int slot) {
 
 std::string text_of(double norm, const std::string& parameter) {
   std::ostringstream text;
-  text << "the norm of the gradients is " << norm << "; the first parameter whose gradient is not finite is '"
-       << parameter << "'";
+  text << "the norm of the gradients is " << norm << "; ";
+  if (parameter.empty())
+    text << "all gradients are finite, and this norm of them is too large for a number: take another norm_type";
+  else
+    text << "the first parameter whose gradient is not finite is '" << parameter << "'";
   return text.str();
 }
 

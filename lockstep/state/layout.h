@@ -56,8 +56,9 @@ struct NamedBytes {
 };
 
 struct LayoutOptions {
-  int shards = 1;  ///< logical shards S of the job
-  int slots = 1;   ///< gradient slots: the shards that this node computes
+  int shards = 1;         ///< logical shards S of the job
+  int slots = 1;          ///< gradient slots: the shards that this node computes
+  std::string optimizer;  ///< which one, so that another's arrays are not taken for its own
   int optimizer_arrays = 0;
   int state_buffers = 2;  ///< 1: updated in place, where the state dies with the process that updates it
   std::vector<NamedBytes> bytes;
@@ -142,8 +143,8 @@ class Layout {
   std::size_t frozen_bytes() const { return frozen_bytes_; }
   std::size_t total_bytes() const { return gradients(options_.slots); }
 
-  /// Names, dtypes, shapes, strides, groups, shards, optimizer arrays and named bytes in one number: equal where one
-  /// state can be taken over by the other's job, whatever the number of ranks, slots or buffers.
+  /// Names, dtypes, shapes, strides, groups, shards, the optimizer, its arrays and named bytes in one number: equal
+  /// where one state can be taken over by the other's job, whatever the number of ranks, slots or buffers.
   std::uint64_t fingerprint() const;
 
  private:

@@ -7,6 +7,9 @@
 //   d  = sqrt(v / (1 - beta2^t)) + eps
 //   w -= lr * (1 - mu(t)) / (1 - M(t)) * g / d
 //   w -= lr * mu(t + 1) / (1 - M(t) * mu(t + 1)) * m / d
+//
+// M(t) is a function of t, no state: where beta1 or momentum_decay change between steps, it is what it would be if they
+// had always been what they are now. Python multiplies what they were.
 
 #include <cmath>
 #include <cstdint>
@@ -75,7 +78,8 @@ inline NAdamRule rule_for(const NAdamOptions& options, std::uint64_t step) {
   const auto mu = [&, beta1 = beta1](std::uint64_t t) {
     return beta1 * (1 - 0.5 * std::pow(0.96, double(t) * options.momentum_decay));
   };
-  // In float32, as Python's tensor. Each factor is below beta1, so that some hundred steps later nothing is left of it.
+  // In float32, as Python's tensor, until nothing is left of it: after some hundred steps, with a beta1 near 1 and a
+  // large momentum_decay after up to a hundred times 1 / (1 - beta1).
   float product = 1;
   for (std::uint64_t t = 1; t <= step && product != 0; ++t) product *= float(mu(t));
   const double next = mu(step + 1);

@@ -10,7 +10,7 @@
 namespace lockstep::optim {
 
 /// A value that knows whether it was given: a parameter group takes what it was not given from the optimizer.
-/// It is given when something is assigned to it, `{.lr = 0.1}` included.
+/// It is given when a value is assigned to it, `{.lr = 0.1}` included; a copy of an option is given where that was.
 template <class T>
 class Option {
  public:

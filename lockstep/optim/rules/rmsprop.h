@@ -49,6 +49,7 @@ struct RMSpropRule {
   bool maximize = false;
 
   constexpr int arrays() const { return 1 + int(centered) + int(momentum != 0); }
+  constexpr int layout() const { return int(centered) + 2 * int(momentum != 0); }
   template <class V>
   V update(V w, V g, auto state) const {
     if (weight_decay != 0) g = fma(w, V::all(weight_decay), g);

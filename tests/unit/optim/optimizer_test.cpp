@@ -23,6 +23,7 @@ struct RecordingTarget final : Target {
     arrays = needs.arrays;
     groups = needs.groups;
     group_of = needs.group_of;
+    kind = needs.kind;
   }
   std::uint64_t next_step() const override { return step; }
   void apply(const Rules& rules, const StepOptions&) override {
@@ -35,6 +36,7 @@ struct RecordingTarget final : Target {
   int arrays = -1;
   int groups = -1;
   std::vector<int> group_of;
+  std::string kind;
   std::uint64_t step = 1;
   int discarded = 0;
   std::vector<Rule> applied;
@@ -122,6 +124,36 @@ TEST(ParamGroups, AreNamedByTensorsToo) {
   EXPECT_EQ(*optimizer.param_groups()[1].options.betas, (Betas{0.9, 0.999}));
 }
 
+TEST(ParamGroups, MayHaveSeveralNames) {
+  RecordingTarget target;
+  Adam optimizer(target, {{{"weight", "bias"}, {.lr = 0.5}}});
+  EXPECT_EQ(optimizer.param_groups().size(), 1u);
+  EXPECT_EQ(optimizer.lr(), 0.5);
+}
+
+TEST(ParamGroups, ReferencesToThemHold) {
+  RecordingTarget target;
+  SGD optimizer(target, {{"bias", {.lr = 1}}, {"*"}});
+  auto& head = optimizer.param_groups()[0];
+  optimizer.set_lr(Schedule(StepLR{.step_size = 1, .gamma = 0.5}), 1);
+  EXPECT_EQ(*head.options.lr, 0.5);
+  head.options.lr = 4;
+  optimizer.step();
+  EXPECT_EQ(std::get<SGDRule>(target.applied[0]).negative_lr, -4.0f);
+}
+
+TEST(ParamGroups, StateOfOneMeaningIsNotTakenForAnother) {
+  RecordingTarget target, other, third;
+  RMSprop centered(target, {.centered = true});
+  centered.param_groups()[0].options.centered = false;
+  centered.param_groups()[0].options.momentum = 0.9;
+  EXPECT_THROW(centered.step(), UsageError) << "as many arrays";
+  RMSprop momentum(other, {.momentum = 0.9});
+  EXPECT_NE(target.kind, other.kind);
+  Adadelta adadelta(third);
+  EXPECT_NE(third.kind, other.kind);
+}
+
 TEST(ParamGroups, MayBeMadeAtRunTime) {
   RecordingTarget target;
   std::vector<ParamGroup<AdamWOptions>> groups;
@@ -164,6 +196,8 @@ TEST(ParamGroups, WhatIsNowhereOrFitsNothingIsRefusedByName) {
   EXPECT_THAT(refusal({"*", "bias"}), HasSubstr("parameter group 1 has no parameters"));
   EXPECT_THAT(refusal({std::vector<FakeTensor>{{&other}}, "*"}), HasSubstr("group 0: tensor 0 is no parameter"));
   EXPECT_THAT(refusal({}), HasSubstr("no parameter groups"));
+  EXPECT_THAT(refusal({std::vector<FakeTensor>{{&other, false}}, "*"}),
+              HasSubstr("group 0 names no parameter that is trained: the list is empty, or requires_grad is false"));
 }
 
 TEST(Options, OfEveryRuleAreLookedAt) {
@@ -241,6 +275,11 @@ TEST(Optimizer, TakesTheMomentumOfAScheduleIfItHasOne) {
   EXPECT_EQ(*adam.param_groups()[0].options.betas, (Betas{0.7, 0.999}));
   EXPECT_THROW(adam.set_lr(both, 5), UsageError) << "1 is no beta";
   EXPECT_EQ((*adam.param_groups()[0].options.betas)[0], 0.7);
+  RecordingTarget fourth;
+  SGD without(fourth, {.lr = 0.1});
+  EXPECT_THROW(without.set_lr(both, 1), UsageError) << "it has no buffer for one";
+  EXPECT_EQ(without.lr(), 0.1);
+  without.step();
   Adagrad none(third);
   EXPECT_THROW(none.set_lr(both, 0), UsageError);
   EXPECT_EQ(none.lr(), 1e-2);

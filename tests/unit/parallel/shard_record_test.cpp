@@ -53,6 +53,7 @@ TEST(MeanWeight, IsOneOverTheShardsOfTheJobOrOverWhatTheirRanksCount) {
   EXPECT_EQ(weight_of({3, none}, 2).why_not, "some ranks gave a denominator and some gave none");
   EXPECT_EQ(weight_of({0, 0}, 2).why_not, "the denominators of all ranks add up to 0");
   EXPECT_EQ(weight_of({8}, 1).why_not, "");
+  EXPECT_NE(weight_of({1e-300}, 1).why_not, "");
 }
 
 }  // namespace
