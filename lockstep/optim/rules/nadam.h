@@ -78,10 +78,9 @@ inline NAdamRule rule_for(const NAdamOptions& options, std::uint64_t step) {
   const auto mu = [&, beta1 = beta1](std::uint64_t t) {
     return beta1 * (1 - 0.5 * std::pow(0.96, double(t) * options.momentum_decay));
   };
-  // In float32, as Python's tensor, until nothing is left of it: after some hundred steps, with a beta1 near 1 and a
-  // large momentum_decay after up to a hundred times 1 / (1 - beta1).
+  // In float32, as Python's tensor, and until it no longer counts beside 1: it may stay a subnormal number for ever.
   float product = 1;
-  for (std::uint64_t t = 1; t <= step && product != 0; ++t) product *= float(mu(t));
+  for (std::uint64_t t = 1; t <= step && 1 - double(product) != 1; ++t) product *= float(mu(t));
   const double next = mu(step + 1);
   const bool decays = options.weight_decay != 0;
   const bool decoupled = options.decoupled_weight_decay;

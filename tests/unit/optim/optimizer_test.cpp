@@ -253,6 +253,14 @@ TEST(Optimizer, LearningRateChangesTakeEffectAtTheNextStep) {
   EXPECT_EQ(optimizer.lr(), 0.5);
 }
 
+TEST(Optimizer, TheRuleOfALateStepIsMadeAtOnce) {
+  for (const double beta1 : {0.9, 0.99}) {
+    const NAdamRule rule = rule_for(NAdamOptions{.lr = 1, .betas = {beta1, 0.999}}, 1'000'000'000'000);
+    EXPECT_EQ(rule.negative_gradient_step, float(-(1 - beta1)));
+    EXPECT_EQ(rule.negative_moment_step, float(-beta1));
+  }
+}
+
 TEST(Optimizer, FollowsASchedule) {
   RecordingTarget target;
   const Schedule halves = StepLR{.step_size = 10, .gamma = 0.5};
