@@ -51,7 +51,9 @@ def kinds(binaries: pathlib.Path, library: pathlib.Path, mpi_peer: pathlib.Path,
     bind = [] if crowded else ["--bind"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "{n}",
                 str(HERE / "torch_peer.py"), "{folder}", "{name}", str(library)]
-    mpirun = ["mpirun", "-n", "{n}", *(["--oversubscribe"] if crowded else [])]
+    # A session folder each: those that start at once otherwise race for making the one they share.
+    mpirun = ["mpirun", "-n", "{n}", "--mca", "orte_tmpdir_base", "{folder}/{name}.session",
+              *(["--oversubscribe"] if crowded else [])]
     peer = [str(mpi_peer), "{folder}", "{name}"]
     placed = ["--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"] if crowded else ["--bind-to", "core"]
     tuned = [*mpirun, *placed, "--mca", "pml", "ob1", "--mca", "btl", "self,vader"]

@@ -210,7 +210,9 @@ TEST(Launch, SixtyFourWorkers) {
 
 TEST(Launch, MpirunStartsTheSameWorkers) {
   if (access("/usr/bin/mpirun", X_OK) != 0) GTEST_SKIP() << "no mpirun on this machine";
-  Job job({"/usr/bin/mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", TOY_WORKER, "meet"});
+  std::vector<std::string> command = testing::mpirun(3);
+  command.insert(command.end(), {TOY_WORKER, "meet"});
+  Job job(command);
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(testing::lines(job.out()), ::testing::UnorderedElementsAre("rank 0 of 3", "rank 1 of 3", "rank 2 of 3"));
 }

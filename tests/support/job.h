@@ -52,6 +52,10 @@ class Job {
 /// there is none.
 pid_t pid_of_rank(const Job& job, int rank);
 
+/// Open MPI's launcher for this many ranks, without the program. Its session folder is this process's own: two that
+/// start at the same time race for making the folder they would share, and one fails.
+std::vector<std::string> mpirun(int processes);
+
 /// The lines of a text.
 std::vector<std::string> lines(const std::string& text);
 

@@ -77,8 +77,7 @@ std::vector<std::string> train_command(By launcher, int processes, const std::ve
   std::vector<std::string> command;
   if (launcher == By::torchrun)
     command = {PYTHON_TORCH, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", count, "--no-python"};
-  if (launcher == By::mpirun)
-    command = {"/usr/bin/env", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", count};
+  if (launcher == By::mpirun) command = mpirun(processes);
   command.insert(command.end(), {LOCKSTEP_PROGRAM, "train"});
   if (launcher == By::lockstep) command.insert(command.end(), {"-n", count});
   command.insert(command.end(), flags.begin(), flags.end());
