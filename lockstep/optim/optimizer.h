@@ -71,6 +71,7 @@ struct Needs {
 struct RuleKey {
   int group = 0;
   std::uint64_t step = 0;  ///< the updates that these weights will have had with this one, counted from 1
+  bool operator==(const RuleKey&) const = default;
 };
 using Rules = std::function<Rule(const RuleKey& key)>;
 
@@ -84,8 +85,8 @@ class Target {
   virtual void attach(const Needs& needs) = 0;
   /// The step that the next call of apply() makes, counted from 1.
   virtual std::uint64_t next_step() const = 0;
-  /// One step: reduce, update by the rules, commit. Collective. Each rank asks for the rule of each part of the weights
-  /// that it updates, once; the answers are the same on all ranks.
+  /// One step: reduce, update by the rules, commit. Collective. Each rank asks for the rules of the weights that it
+  /// updates; the answers are the same on all ranks.
   virtual void apply(const Rules& rules, const StepOptions& options) = 0;
   /// Forgets the gradients gathered since the last step, and a backward pass that ended by an exception.
   virtual void discard_gradients() = 0;

@@ -25,6 +25,7 @@
 #include "lockstep/optim/rules/adadelta.h"
 #include "lockstep/optim/rules/adagrad.h"
 #include "lockstep/optim/rules/adam.h"
+#include "lockstep/optim/rules/keep.h"
 #include "lockstep/optim/rules/lion.h"
 #include "lockstep/optim/rules/nadam.h"
 #include "lockstep/optim/rules/radam.h"
@@ -33,6 +34,7 @@
 
 namespace lockstep::optim {
 
-using Rule = std::variant<SGDRule, AdamRule, AdadeltaRule, AdagradRule, LionRule, NAdamRule, RAdamRule, RMSpropRule>;
+using Rule =
+    std::variant<SGDRule, AdamRule, AdadeltaRule, AdagradRule, LionRule, NAdamRule, RAdamRule, RMSpropRule, KeepRule>;
 
 }  // namespace lockstep::optim

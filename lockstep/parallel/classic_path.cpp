@@ -6,10 +6,10 @@
 
 namespace lockstep::parallel {
 
-ClassicPath::ClassicPath(const NamedTensors& trainable, const NamedTensors& buffers, std::shared_ptr<comm::Group> group)
-    : module_buffers_(buffers),
+ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group, bool find_unused_parameters)
+    : module_buffers_(module.buffers()),
       group_(std::move(group)),
-      buckets_(std::make_shared<GradientBuckets>(trainable, group_)) {}
+      buckets_(std::make_shared<GradientBuckets>(module.trainable(), group_, find_unused_parameters)) {}
 
 void ClassicPath::begin_forward() {
   buckets_->begin_forward();

@@ -7,13 +7,13 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/parallel/gradient_buckets.h"
-#include "lockstep/parallel/named_tensors.h"
+#include "lockstep/parallel/module_view.h"
 
 namespace lockstep::parallel {
 
 class ClassicPath {
  public:
-  ClassicPath(const NamedTensors& trainable, const NamedTensors& buffers, std::shared_ptr<comm::Group> group);
+  ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group, bool find_unused_parameters);
 
   /// Before each forward in training mode and with gradients.
   void begin_forward();

@@ -83,7 +83,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::
   const ModuleView& view = parts_->view;
   view.check_equal_on_all(*parts_->group, shards());
   view.broadcast(*parts_->group);
-  parts_->classic = std::make_unique<ClassicPath>(view.trainable(), view.buffers(), parts_->group);
+  parts_->classic = std::make_unique<ClassicPath>(view, parts_->group, parts_->options.find_unused_parameters);
 }
 
 Engine::~Engine() = default;
@@ -114,15 +114,17 @@ void Engine::attach(const optim::Needs& needs) {
 }
 
 void Engine::begin_shard(int shard) {
-  if (parts_->path) parts_->path->session.begin_shard(shard);
+  if (!parts_->path) return;
+  parts_->path->hooks.hook_unfrozen();
+  parts_->path->session.begin_shard(shard);
 }
 
 void Engine::begin_forward() {
   if (!module().is_training() || !at::GradMode::is_enabled()) return;
-  if (parts_->classic)
-    parts_->classic->begin_forward();
-  else
-    parts_->attached("forward").session.begin_forward();
+  if (parts_->classic) return parts_->classic->begin_forward();
+  FusedPath& path = parts_->attached("forward");
+  path.hooks.hook_unfrozen();
+  path.session.begin_forward();
 }
 
 void Engine::begin_evaluation() {

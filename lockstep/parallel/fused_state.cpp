@@ -106,6 +106,10 @@ FusedState::FusedState(const ModuleView& module, const KeptBytes& bytes, comm::G
   kept.load(state);
 }
 
+const std::uint64_t* FusedState::step_counts() const {
+  return state.read_as<std::uint64_t>(state.layout().step_counts(int(state.committed().buffer)));
+}
+
 const std::byte* FusedState::committed_weights() const {
   return state.read(state.layout().weights(int(state.committed().buffer)));
 }
@@ -131,7 +135,7 @@ void FusedState::check_frozen() const {
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i].requires_grad())
       throw Error("step: parameter '" + state.layout().frozen()[i].spec.name +
-                  "' was frozen when the optimizer was made and wants a gradient now; unfreeze it before");
+                  "' was frozen when the optimizer was made and wants a gradient now; freeze it after that instead");
 }
 
 void FusedState::flip() {

@@ -30,6 +30,9 @@ struct FusedState {
 
   std::uint64_t next_step() const { return state.committed().step + 1; }
 
+  /// Of each trainable parameter: in how many committed steps it was updated.
+  const std::uint64_t* step_counts() const;
+
   /// Error naming the parameter that somebody gave other memory, and what to do instead.
   void check_bound() const;
   /// Error naming the frozen parameter that wants a gradient now.

@@ -22,10 +22,11 @@ std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<std::size_t
   return buckets;
 }
 
-GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group,
+GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group, bool find_unused,
                                  std::size_t capacity)
     : parameters_(parameters),
       group_(std::move(group)),
+      find_unused_(find_unused),
       bucket_of_(parameters.size()),
       ready_(parameters.size()),
       hooks_(tensors_of(parameters), [this](std::size_t i) { on_gradient(i); }) {
@@ -54,9 +55,13 @@ void GradientBuckets::on_gradient(std::size_t parameter) {
   if (!enabled_) return;
   if (!in_backward_) begin_backward();
   if (ready_[parameter]) return;  // a second use in the same backward has added to .grad() already
+  set_ready(parameter);
+  send_ready();
+}
+
+void GradientBuckets::set_ready(std::size_t parameter) {
   ready_[parameter] = true;
   --buckets_[bucket_of_[parameter]].missing;
-  send_ready();
 }
 
 void GradientBuckets::send_ready() {
@@ -93,14 +98,38 @@ void GradientBuckets::send(const Bucket& bucket) {
 
 void GradientBuckets::finish_backward() {
   in_backward_ = false;
+  if (find_unused_) return add_unused();
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (!ready_[i]) refuse_unused(i);
+}
+
+// All ranks are told which parameters any of them used, for nobody may keep zeros for a gradient that nobody has.
+void GradientBuckets::add_unused() {
+  const torch::NoGradGuard no_grad;
+  const at::Tensor used = at::zeros({std::int64_t(parameters_.size())}, at::kFloat);
+  std::vector<std::size_t> filled;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (ready_[i]) used[std::int64_t(i)] = 1;
     if (ready_[i]) continue;
-    const std::string cause = "backward: parameter '" + parameters_[i].first +
-                              "' got no gradient, so the ranks cannot average it; every parameter must take part in "
-                              "the loss (set requires_grad to false for those that do not)";
-    group_->abort(cause);
-    throw Error(cause);
+    const at::Tensor& parameter = parameters_[i].second;
+    if (!parameter.grad().defined()) {
+      parameter.mutable_grad() = at::zeros_like(parameter);
+      filled.push_back(i);
+    }
+    set_ready(i);
   }
+  send_ready();
+  group_->all_reduce(used, comm::ReduceOp::sum);
+  for (std::size_t i : filled)
+    if (used[std::int64_t(i)].item<float>() == 0) parameters_[i].second.mutable_grad().reset();
+}
+
+void GradientBuckets::refuse_unused(std::size_t parameter) {
+  const std::string cause = "backward: parameter '" + parameters_[parameter].first +
+                            "' got no gradient, so the ranks cannot average it; every parameter must take part in the "
+                            "loss (set requires_grad to false for those that do not, or find_unused_parameters)";
+  group_->abort(cause);
+  throw Error(cause);
 }
 
 }  // namespace lockstep::parallel

@@ -23,7 +23,10 @@ class GradientBuckets {
  public:
   static constexpr std::size_t kCapacity = std::size_t(25) << 20;  ///< as PyTorch's bucket_cap_mb
 
-  GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group, std::size_t capacity = kCapacity);
+  /// `find_unused`: a parameter without a gradient counts as zeros; where all ranks have none, it keeps what .grad() it
+  /// had. Else that is an Error naming it.
+  GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group, bool find_unused,
+                  std::size_t capacity = kCapacity);
 
   /// Forgets a backward that ended by an exception. Called before each forward.
   void begin_forward() { in_backward_ = false; }
@@ -40,11 +43,15 @@ class GradientBuckets {
   void on_gradient(std::size_t parameter);
   void begin_backward();
   void finish_backward();
+  void add_unused();
+  [[noreturn]] void refuse_unused(std::size_t parameter);
+  void set_ready(std::size_t parameter);
   void send_ready();
   void send(const Bucket& bucket);
 
   NamedTensors parameters_;
   std::shared_ptr<comm::Group> group_;
+  const bool find_unused_;
   std::vector<Bucket> buckets_;
   std::size_t largest_ = 0;  ///< bytes of the largest bucket
   at::Tensor together_;      ///< shared memory through which one bucket after the other goes; from the first on

@@ -47,11 +47,20 @@ GradientHooks::GradientHooks(std::vector<at::Tensor> parameters, Callback callba
 }
 
 void GradientHooks::renew() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].requires_grad()) continue;  // it has no accumulator
-    accumulators_[i] = torch::autograd::impl::grad_accumulator(parameters_[i]);
-    if (!is_hooked(*accumulators_[i], callback_)) accumulators_[i]->add_post_hook(std::make_unique<Hook>(callback_, i));
-  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) hook(i);
+}
+
+void GradientHooks::hook_unfrozen() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (accumulators_[i] == nullptr) hook(i);
+}
+
+void GradientHooks::hook(std::size_t index) {
+  accumulators_[index] = nullptr;
+  if (!parameters_[index].requires_grad()) return;  // it has no accumulator
+  accumulators_[index] = torch::autograd::impl::grad_accumulator(parameters_[index]);
+  if (!is_hooked(*accumulators_[index], callback_))
+    accumulators_[index]->add_post_hook(std::make_unique<Hook>(callback_, index));
 }
 
 GradientHooks::~GradientHooks() { *callback_ = nullptr; }

@@ -28,11 +28,16 @@ class GradientHooks {
 
   /// Hooks parameters whose hook was lost: with their dtype, or by what torch::load does to them.
   void renew();
+  /// Hooks parameters that wanted no gradient at the last renew() and want one now.
+  void hook_unfrozen();
 
  private:
+  void hook(std::size_t index);
+
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<Callback> callback_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  ///< kept alive: tensors hold them weakly
+  std::vector<std::shared_ptr<torch::autograd::Node>>
+      accumulators_;  ///< kept alive: tensors hold them weakly; null: frozen
 };
 
 }  // namespace lockstep::parallel

@@ -18,6 +18,9 @@ struct DataParallelOptions {
   /// and an optimizer of ours, the parameters of linear layers and convolutions (amp/bf16_parameters.h)
   /// become bfloat16 tensors, copies that the update writes; their float32 weights are in state_dict().
   Amp amp = Amp::none;
+  /// Parameters may stay without a gradient in some shards, which then count as zeros, or in all of a step's, which
+  /// then keep their weights and optimizer state, as with PyTorch's DistributedDataParallel. False: Error naming them.
+  bool find_unused_parameters = false;
   /// Pictures and convolution weights in channels-last memory format.
   bool channels_last = false;
 };

@@ -26,7 +26,11 @@ void reseed(std::uint64_t seed) {
 // ---- slots
 
 GradientSlots::GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot)
-    : layout_(state.layout()), first_(shards.first), slots_(std::size_t(shards.count())) {
+    : state_(state),
+      layout_(state.layout()),
+      first_(shards.first),
+      first_slot_(first_slot),
+      slots_(std::size_t(shards.count())) {
   for (int local = 0; local < shards.count(); ++local)
     for (std::size_t i = 0; i < layout_.parameters().size(); ++i) {
       state::TensorSpec spec = layout_.parameters()[i].spec;
@@ -51,15 +55,38 @@ void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& grad
     to.tensor.copy_(gradient);
   }
   to.written = true;
+  to.zero = false;
 }
 
-void GradientSlots::check_complete() const {
-  for (std::size_t local = 0; local < slots_.size(); ++local)
-    for (std::size_t parameter = 0; parameter < slots_[local].size(); ++parameter)
-      if (!slots_[local][parameter].written)
-        throw Error("step: parameter '" + layout_.parameters()[parameter].spec.name + "' got no gradient in shard " +
-                    std::to_string(first_ + int(local)) +
-                    "; every parameter must take part in the loss (set requires_grad to false for those that do not)");
+void GradientSlots::check_complete(const std::vector<at::Tensor>& parameters) const {
+  for (std::size_t local = 0; local < slots_.size(); ++local) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (!slots_[local][i].written && parameters[i].requires_grad())
+        names.push_back("'" + layout_.parameters()[i].spec.name + "'");
+    if (names.empty()) continue;
+    const std::string more = names.size() == 1 ? "" : " (and " + std::to_string(names.size() - 1) + " more)";
+    throw Error("step: parameter " + names.front() + more + " got no gradient in shard " +
+                std::to_string(first_ + int(local)) +
+                "; every parameter must take part in the loss (set requires_grad to false for those that do not, or "
+                "find_unused_parameters)");
+  }
+}
+
+void GradientSlots::finish(const std::vector<at::Tensor>& parameters, bool may_be_unused) {
+  if (!may_be_unused) check_complete(parameters);
+  for (std::size_t local = 0; local < slots_.size(); ++local) {
+    auto* uses = state_.write_as<state::ParameterUse>(layout_.uses(first_slot_ + int(local)));
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      Slot& slot = slots_[local][i];
+      uses[i] = slot.written                    ? state::ParameterUse::gradient
+                : parameters[i].requires_grad() ? state::ParameterUse::none
+                                                : state::ParameterUse::frozen;
+      if (slot.written || slot.zero) continue;
+      if (slot.tensor.nbytes() > 0) std::memset(slot.tensor.mutable_data_ptr(), 0, slot.tensor.nbytes());
+      slot.zero = true;
+    }
+  }
 }
 
 bool GradientSlots::empty() const {
@@ -83,6 +110,7 @@ ShardSession::ShardSession(FusedState& fused, const ModuleView& module, comm::Gr
       mine_(shards_of(group.topology(), options.shards)),
       first_slot_(mine_.first - shards_on_node(group.topology(), options.shards).first),
       seed_(options.seed),
+      may_be_unused_(options.find_unused_parameters),
       slots_(fused.state, mine_, first_slot_),
       shards_(std::size_t(mine_.count())) {
   for (Shard& shard : shards_) shard.module_buffers.resize(fused_.state.layout().module_buffer_bytes());
@@ -195,7 +223,7 @@ void ShardSession::gather(std::optional<double> denominator) {
   refuse_set_gradients();
   fused_.check_bound();
   fused_.check_frozen();
-  slots_.check_complete();
+  slots_.finish(fused_.parameters.tensors(), may_be_unused_);
 }
 
 void ShardSession::write_module_buffers(std::byte* to) const {

@@ -31,8 +31,10 @@ class GradientSlots {
   /// Error for a sparse gradient or another dtype.
   void put(int shard, std::size_t parameter, const at::Tensor& gradient);
 
-  /// Error naming the parameter and shard when a slot was not written since clear().
-  void check_complete() const;
+  /// Ends the gathering of a step: what was not written counts as zeros, and the step is told what each shard used.
+  /// Error naming the parameters that were not written since clear(), but want a gradient, and their shard, unless
+  /// they `may_be_unused`.
+  void finish(const std::vector<at::Tensor>& parameters, bool may_be_unused);
 
   /// Whether no slot was written since clear().
   bool empty() const;
@@ -44,10 +46,14 @@ class GradientSlots {
   struct Slot {
     at::Tensor tensor;
     bool written = false;
+    bool zero = false;
   };
+  void check_complete(const std::vector<at::Tensor>& parameters) const;
 
+  const state::SharedState& state_;
   const state::Layout& layout_;
-  int first_;
+  int first_;                             ///< shard
+  int first_slot_;                        ///< its
   std::vector<std::vector<Slot>> slots_;  ///< by this rank's shards, then by parameter
 };
 
@@ -107,6 +113,7 @@ class ShardSession {
   const ShardSpan mine_;
   const int first_slot_;  ///< of mine_.first, on this node
   const std::uint64_t seed_;
+  const bool may_be_unused_;
   GradientSlots slots_;
   BackwardWatch watch_;
   std::vector<Shard> shards_;

@@ -39,17 +39,24 @@ std::string text_of(double norm, const std::string& parameter) {
 }  // namespace
 
 StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group)
-    : fused_(fused), session_(session), group_(group), member_(group.node().member) {}
+    : fused_(fused),
+      session_(session),
+      group_(group),
+      member_(group.node().member),
+      plan_(fused.state.layout(), my_slice()),
+      used_(fused.state.layout().parameters().size()) {}
 
 void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options) {
   session_.require_whole("step");  // of this rank alone, and to be mended: the others wait
-  choose_rules(rules);
+  // Before anything that others take part in: what a rule throws leaves all as it was.
+  plan_.choose(rules, fused_.step_counts());
   double norm = 0;
   or_abort(group_, [&] {
     gather(options.denominator);
     exchange();
   });
   set_mean();
+  choose_pieces();
   or_abort(group_, [&] {
     if (options.max_norm > 0 || options.error_if_nonfinite) norm = gradient_norm(options.norm_type);
   });
@@ -61,19 +68,6 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     flip();
   });
   member_.set_phase(Phase::outside);
-}
-
-// Before anything that others take part in: what a rule throws leaves all as it was.
-void StepTransaction::choose_rules(const optim::Rules& rules) {
-  pieces_.clear();
-  const state::Slice mine = my_slice();
-  for (const state::Part& part : fused_.state.layout().parts()) {
-    const auto [begin, end] = common(mine, part.range);
-    if (begin == end) continue;
-    pieces_.push_back({.part = part,
-                       .range = {begin - part.range.begin, end - part.range.begin},
-                       .rule = rules({.group = part.group, .step = fused_.next_step()})});
-  }
 }
 
 // This rank's part: its gradients are in their slots, and there is a buffer to write.
@@ -98,13 +92,33 @@ void StepTransaction::set_mean() {
   mean_ = float(mean.value);
 }
 
+// By what all have read. A parameter that no shard has a gradient of keeps its weights, state and count of updates.
+void StepTransaction::choose_pieces() {
+  const state::Layout& layout = fused_.state.layout();
+  const int slots = layout.options().slots;
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    int gradients = 0, frozen = 0;
+    for (int slot = 0; slot < slots; ++slot) {
+      const auto use = fused_.state.read_as<state::ParameterUse>(layout.uses(slot))[i];
+      gradients += use == state::ParameterUse::gradient;
+      frozen += use == state::ParameterUse::frozen;
+    }
+    if (frozen > 0 && frozen < slots)
+      refuse("parameter '" + layout.parameters()[i].spec.name + "' is frozen on some ranks and not on others");
+    used_[i] = gradients > 0;
+  }
+  pieces_ = plan_.pieces(used_);
+}
+
 // One more pass and barrier: each rank's blocks, then all blocks in tree order on every rank.
 double StepTransaction::gradient_norm(double p) {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
-  for (const Piece& piece : pieces_) {
-    double* sums = state.write_as<double>(layout.block_sums()) + piece.part.range.begin / optim::kBlock;
-    optim::power_sums(arrays_of(piece.part), piece.range.begin, piece.range.end, p, sums);
+  for (const state::Part& part : layout.parts()) {
+    const std::size_t first = part.range.begin;
+    const auto [begin, end] = common(my_slice(), part.range);
+    double* sums = state.write_as<double>(layout.block_sums()) + first / optim::kBlock;
+    optim::power_sums(arrays_of(part), begin - first, end - first, p, sums);
   }
   member_.barrier();
   return optim::norm_of(state.read_as<double>(layout.block_sums()), layout.blocks(), p);
@@ -129,26 +143,27 @@ std::string StepTransaction::first_nonfinite() const {
   return {};
 }
 
-// This rank's slice of each part, by the rule of the part's group.
+// This rank's slice, piece by piece.
 void StepTransaction::update(float gradient_scale, float max_value) {
   member_.set_phase(Phase::update);
   const auto update_by = [&](optim::Stores stores) {
     stores_ = stores;
-    for (const auto& [part, range, rule] : pieces_) {
-      optim::Arrays arrays = arrays_of(part);
+    for (const Piece& piece : pieces_) {
+      optim::Arrays arrays = arrays_of(*piece.part);
       arrays.gradient_scale = gradient_scale;
       arrays.max_value = max_value;
-      optim::update(rule, arrays, range.begin, range.end, stores);
+      optim::update(piece.rule, arrays, piece.range.begin, piece.range.end, stores);
     }
   };
   // In place every line has just been read: there is nothing to spare.
   if (fused_.state.layout().options().state_buffers == 1) return update_by(optim::Stores::plain);
   optim::run_update(store_choice_, group_.topology().local_world, update_by, [&] {
-    for (const Piece& piece : pieces_) optim::read_back(arrays_of(piece.part), piece.range.begin, piece.range.end);
+    for (const Piece& piece : pieces_) optim::read_back(arrays_of(*piece.part), piece.range.begin, piece.range.end);
   });
 }
 
-// The means over the shards, shard 0's module buffers, by the rank that computes it, and what owners keep.
+// The means over the shards, the counts of updates, shard 0's module buffers, by the rank that computes it, and what
+// owners keep.
 void StepTransaction::write_record(double gradient_norm) {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
@@ -160,6 +175,8 @@ void StepTransaction::write_record(double gradient_norm) {
   for (int slot = 0; slot < slots; ++slot) record.samples += of_slot(slot).samples;
   if (record.samples == 0) record.loss = std::numeric_limits<double>::quiet_NaN();
   *state.write_as<state::StepRecord>(layout.step_record(to)) = record;
+  std::uint64_t* const counts = state.write_as<std::uint64_t>(layout.step_counts(to));
+  for (std::size_t i = 0; i < used_.size(); ++i) counts[i] = fused_.step_counts()[i] + (used_[i] ? 1 : 0);
   session_.write_module_buffers(state.write(layout.module_buffers(to)));
   fused_.kept.store(state, to);
   state.set_frozen_area(to, state.frozen_area(int(state.committed().buffer)));

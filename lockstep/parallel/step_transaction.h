@@ -14,6 +14,7 @@
 #include "lockstep/optim/update.h"
 #include "lockstep/parallel/fused_state.h"
 #include "lockstep/parallel/shard_session.h"
+#include "lockstep/parallel/update_plan.h"
 
 namespace lockstep::parallel {
 
@@ -30,17 +31,10 @@ class StepTransaction {
   std::optional<optim::Stores> stores() const { return stores_; }
 
  private:
-  /// What this rank updates of a part, and how.
-  struct Piece {
-    const state::Part& part;
-    state::Slice range;  ///< from the part's first element
-    optim::Rule rule;
-  };
-
-  void choose_rules(const optim::Rules& rules);
   void gather(std::optional<double> denominator);
   void exchange();
   void set_mean();
+  void choose_pieces();
   double gradient_norm(double p);
   [[noreturn]] void refuse(const std::string& why);
   std::string first_nonfinite() const;
@@ -56,6 +50,8 @@ class StepTransaction {
   ShardSession& session_;
   comm::Group& group_;
   base::Member& member_;
+  UpdatePlan plan_;
+  std::vector<bool> used_;  ///< by parameter: whether any shard of the step has a gradient of it
   std::vector<Piece> pieces_;
   float mean_ = 1;  ///< by which the step multiplies sums of gradients
   optim::StoreChoice store_choice_;

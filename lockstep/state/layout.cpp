@@ -78,7 +78,8 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
   content_bytes_ = named_bytes(0, options_.bytes.size());
   buffer_bytes_ = content_bytes_ + kCacheLine;
   static_assert(sizeof(ShardRecord) <= kRecordBytes && kRecordBytes % kCacheLine == 0);
-  slot_bytes_ = array_bytes(last.offset + gradient_bytes(last)) + kRecordBytes;
+  // Whole pages of uses: the next slot is to begin where in a page it would without any (kStagger).
+  slot_bytes_ = array_bytes(last.offset + gradient_bytes(last)) + round_up(parameters_.size(), kPage) + kRecordBytes;
 }
 
 // The parameters stay in their order, their places do not: those of one kind come together, up to a block edge.
@@ -124,8 +125,12 @@ std::size_t Layout::bf16_copy(int buffer, std::size_t parameter) const {
   return bf16_copies(buffer) + (part.copies + parameters_[parameter].offset - part.range.begin) * kBf16Bytes;
 }
 
+std::size_t Layout::step_counts(int buffer) const {
+  return step_record(buffer) + round_up(sizeof(StepRecord), kCacheLine);
+}
+
 std::size_t Layout::named_bytes(int buffer, std::size_t index) const {
-  std::size_t offset = step_record(buffer) + round_up(sizeof(StepRecord), kCacheLine);
+  std::size_t offset = step_counts(buffer) + round_up(parameters_.size() * sizeof(std::uint64_t), kCacheLine);
   for (std::size_t i = 0; i < index; ++i) offset += round_up(options_.bytes[i].size, kCacheLine);
   return offset;
 }
@@ -144,6 +149,8 @@ std::size_t Layout::gradient(int slot, std::size_t parameter) const {
   return gradients(slot) + part.offset +
          (parameters_[parameter].offset - part.range.begin) * c10::elementSize(part.gradients);
 }
+
+std::size_t Layout::uses(int slot) const { return shard_record(slot) - round_up(parameters_.size(), kPage); }
 
 Slice Layout::slice(int rank, int ranks) const {
   const auto edge = [&](int r) { return std::min(elements_, blocks() * std::size_t(r) / std::size_t(ranks) * kBlock); };

@@ -4,11 +4,12 @@
 // gradient slot lies. Pure data, a function of its inputs alone, equal on all ranks.
 //
 // One state buffer (there are one or more, so that a step writes another than it reads):
-//   [weights][optimizer array 0][optimizer array 1]...[bfloat16 copies][module buffers][step record][named bytes]
-//   [frozen area's number]
+//   [weights][optimizer array 0][optimizer array 1]...[bfloat16 copies][module buffers][step record][step counts]
+//   [named bytes][frozen area's number]
 // Behind the state buffers lie the frozen areas: parameters that no step writes. There are as many as state buffers,
 // but a step leaves them alone: each state buffer says which one belongs to it. At the end, for they are no state, one
-// gradient slot per logical shard of the node, with its shard record, and the block sums of the gradient norm.
+// gradient slot per logical shard of the node, with what the shard used and its shard record, and in front of them the
+// block sums of the gradient norm.
 // Weights, optimizer arrays and slots share one flat range: element i of each belongs to the
 // same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
 // The flat range is cut into parts: parameters of one kind, by what their gradients are kept as, whether forward reads
@@ -63,6 +64,9 @@ struct LayoutOptions {
   int state_buffers = 2;  ///< 1: updated in place, where the state dies with the process that updates it
   std::vector<NamedBytes> bytes;
 };
+
+/// What a shard did with a parameter in a step; a byte.
+enum class ParameterUse : std::uint8_t { none, gradient, frozen };
 
 /// Elements [begin, end) of the flat range.
 struct Slice {
@@ -119,6 +123,8 @@ class Layout {
   std::size_t bf16_copy(int buffer, std::size_t parameter) const;
   std::size_t module_buffers(int buffer) const { return bf16_copies(buffer) + copy_bytes_; }
   std::size_t step_record(int buffer) const { return module_buffers(buffer) + module_buffer_bytes_; }
+  /// Of each parameter, a std::uint64_t: in how many steps it was updated.
+  std::size_t step_counts(int buffer) const;
   /// Those of options().bytes[index].
   std::size_t named_bytes(int buffer, std::size_t index) const;
   /// The number of the frozen area that belongs to a state buffer, a std::uint64_t.
@@ -130,6 +136,8 @@ class Layout {
   /// The gradient of one parameter in a slot, of the parameter's gradient_type().
   std::size_t gradient(int slot, std::size_t parameter) const;
   c10::ScalarType gradient_type(std::size_t parameter) const { return parameters_[parameter].spec.gradients; }
+  /// What a slot's shard did with each parameter, a ParameterUse.
+  std::size_t uses(int slot) const;
   std::size_t shard_record(int slot) const { return gradients(slot) + slot_bytes_ - kRecordBytes; }
   std::size_t module_buffer_bytes() const { return module_buffer_bytes_; }
   /// Bytes of one state buffer.

@@ -114,8 +114,12 @@ inline Weight formula(const RMSpropRule& r, Weight x, float g) {
   return x;
 }
 
+inline Weight formula(const KeepRule&, Weight x, float) { return x; }
+
 inline std::vector<Rule> rules() {
-  return {rule_for(SGDOptions{.lr = 0.1}, 1),
+  return {KeepRule{},
+          KeepRule{.state_arrays = 3},
+          rule_for(SGDOptions{.lr = 0.1}, 1),
           rule_for(SGDOptions{.lr = 0.1, .weight_decay = 0.01}, 3),
           rule_for(SGDOptions{.lr = 0.1, .momentum = 0.9}, 1),
           rule_for(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.3}, 2),

@@ -53,9 +53,11 @@ TEST(Layout, RegionsDoNotOverlap) {
     for (int i = 0; i < 2; ++i) regions.emplace_back(layout.optimizer_array(buffer, i), array);
     regions.emplace_back(layout.module_buffers(buffer), layout.module_buffer_bytes());
     regions.emplace_back(layout.step_record(buffer), sizeof(StepRecord));
+    regions.emplace_back(layout.step_counts(buffer), 3 * sizeof(std::uint64_t));
   }
   for (int slot = 0; slot < 3; ++slot) {
     regions.emplace_back(layout.gradients(slot), array);
+    regions.emplace_back(layout.uses(slot), 3);
     regions.emplace_back(layout.shard_record(slot), sizeof(ShardRecord));
   }
   std::size_t end = 0;
@@ -99,18 +101,20 @@ TEST(Layout, PlacesOfFloat32AreTheseToTheByte) {
   ASSERT_EQ(layout.parts().size(), 1u);
   EXPECT_EQ(layout.parts()[0].range, (Slice{0, 100'064}));
   constexpr std::size_t array = 98 * 4096 + 576;
-  constexpr std::size_t buffer = 3 * array + 3 * 64;
-  constexpr std::size_t slot = array + 64;
+  constexpr std::size_t buffer = 3 * array + 4 * 64;
+  constexpr std::size_t slot = array + 4096 + 64;
   EXPECT_EQ(layout.weights(1), buffer);
   EXPECT_EQ(layout.optimizer_array(1, 1), buffer + 2 * array);
   EXPECT_EQ(layout.module_buffers(0), 3 * array);
   EXPECT_EQ(layout.step_record(0), 3 * array + 64);
-  EXPECT_EQ(layout.frozen_number(0), 3 * array + 128);
+  EXPECT_EQ(layout.step_counts(0), 3 * array + 128);
+  EXPECT_EQ(layout.frozen_number(0), 3 * array + 192);
   EXPECT_EQ(layout.block_sums(), 2 * buffer);
   constexpr std::size_t first = 2 * buffer + 4096;
   EXPECT_EQ(layout.gradients(0), first);
   EXPECT_EQ(layout.gradient(1, 2), first + slot + 48 * 4);
-  EXPECT_EQ(layout.shard_record(0), first + array);
+  EXPECT_EQ(layout.uses(0), first + array);
+  EXPECT_EQ(layout.shard_record(0), first + array + 4096);
   EXPECT_EQ(layout.total_bytes(), first + 3 * slot);
 }
 
@@ -127,8 +131,8 @@ TEST(Layout, PlacesOfBFloat16AreTheseToTheByte) {
   EXPECT_EQ(layout.parts()[1].offset, 32'768u);
   constexpr std::size_t array = 17 * 4096 + 576;
   constexpr std::size_t copies = 8 * 4096 + 576;
-  constexpr std::size_t buffer = 2 * array + copies + 2 * 64;
-  constexpr std::size_t slot = 9 * 4096 + 576 + 64;
+  constexpr std::size_t buffer = 2 * array + copies + 3 * 64;
+  constexpr std::size_t slot = 9 * 4096 + 576 + 4096 + 64;
   EXPECT_EQ(layout.bf16_copies(1), buffer + 2 * array);
   EXPECT_EQ(layout.bf16_copy(1, 2), buffer + 2 * array + 1024 * 2);
   EXPECT_EQ(layout.step_record(0), 2 * array + copies);
@@ -207,9 +211,9 @@ TEST(Layout, NamedBytesArePartOfEachBuffer) {
   const Layout layout = example(
       {.shards = 3, .slots = 3, .optimizer_arrays = 2, .bytes = {{"best", 8}, {"nothing", 0}, {"sampler", 100}}});
   for (int buffer = 0; buffer < 2; ++buffer) {
-    EXPECT_EQ(layout.named_bytes(buffer, 0), layout.step_record(buffer) + 64);
-    EXPECT_EQ(layout.named_bytes(buffer, 1), layout.step_record(buffer) + 128);
-    EXPECT_EQ(layout.named_bytes(buffer, 2), layout.step_record(buffer) + 128);
+    EXPECT_EQ(layout.named_bytes(buffer, 0), layout.step_counts(buffer) + 64);
+    EXPECT_EQ(layout.named_bytes(buffer, 1), layout.step_counts(buffer) + 128);
+    EXPECT_EQ(layout.named_bytes(buffer, 2), layout.step_counts(buffer) + 128);
     EXPECT_EQ(layout.frozen_number(buffer), layout.named_bytes(buffer, 2) + 128);
   }
   EXPECT_EQ(layout.step_record(0), without.step_record(0));
