@@ -10,6 +10,7 @@
 #include <xmmintrin.h>
 
 #include <cstddef>
+#include <iterator>
 #include <variant>
 
 #include "lockstep/base/tree.h"
@@ -124,11 +125,51 @@ void run(const void* numbers, const Arrays& arrays, Range range, bool streaming)
   _mm_sfence();
 }
 
+// The state as measured() asks for it: nothing is written.
+struct ReadState {
+  const Arrays& arrays;
+  std::size_t i;
+  Vector get(int array) const { return Vector::load(arrays.from_state[array] + i); }
+  void set(int, Vector) const {}
+};
+
+constexpr std::size_t kLanes = 16;  // whatever the width of a Vector
+
+// One accumulator for each of the vectors that make up the lanes.
+struct LaneSums {
+  Squares parts[kLanes / Vector::width];
+  double total() const {
+    double lanes[kLanes];
+    for (std::size_t part = 0; part < std::size(parts); ++part) parts[part].store(lanes + part * Vector::width);
+    return base::tree_sum(0, int(kLanes), [&](int lane) { return lanes[lane]; });
+  }
+};
+
+template <class R>
+SquareSums measure(const void* numbers, const Arrays& of, Range range) {
+  if constexpr (NeedsNorms<R>) {
+    const R rule = *static_cast<const R*>(numbers);
+    const Arrays arrays = of;
+    const Mean gradient(arrays, rule.maximize ? -1.0f : 1.0f);
+    LaneSums weights, measured;
+    for (std::size_t i = range.begin; i < range.end; i += kLanes)
+      for (std::size_t part = 0; part < kLanes / Vector::width; ++part) {
+        const std::size_t at = i + part * Vector::width;
+        const Vector w = Vector::load(arrays.from_weights + at);
+        weights.parts[part].add(w);
+        measured.parts[part].add(rule.measured(w, gradient(at), ReadState{arrays, at}));
+      }
+    return {weights.total(), measured.total()};
+  }
+  return {};
+}
+
 template <class List>
 struct Loops;
 template <class... R>
 struct Loops<std::variant<R...>> {
   static constexpr void (*of_rule[])(const void*, const Arrays&, Range, bool) = {run<R>...};
+  static constexpr SquareSums (*measure_of_rule[])(const void*, const Arrays&, Range) = {measure<R>...};
 };
 
 }  // namespace
@@ -139,6 +180,11 @@ struct Loops<std::variant<R...>> {
 void LOCKSTEP_KERNEL(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin, std::size_t end,
                      bool streaming) {
   Loops<Rule>::of_rule[kind](rule, arrays, {begin, end}, streaming);
+}
+
+SquareSums LOCKSTEP_MEASURE(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin,
+                            std::size_t end) {
+  return Loops<Rule>::measure_of_rule[kind](rule, arrays, {begin, end});
 }
 
 }  // namespace lockstep::optim

@@ -1,6 +1,6 @@
 #pragma once
 
-// The kernel's three builds; update() chooses.
+// The kernel's three builds; update() and square_sums() choose.
 
 #include <cstddef>
 
@@ -12,8 +12,15 @@ namespace lockstep::optim {
 using Kernel = void(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin, std::size_t end,
                     bool streaming);
 
+/// square_sums() of the rule.
+using Measure = SquareSums(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin,
+                           std::size_t end);
+
 Kernel update_avx512;
 Kernel update_avx2;
 Kernel update_scalar;
+Measure measure_avx512;
+Measure measure_avx2;
+Measure measure_scalar;
 
 }  // namespace lockstep::optim

@@ -62,6 +62,7 @@ void check(const StepOptions& options);
 struct Needs {
   std::string kind = {};  ///< equal where one's state can be another's: which optimizer, what its arrays are
   int arrays = 0;         ///< of optimizer state, each of the size of the weights, zero at the start
+  bool norms = false;     ///< whether its rules need norms over each parameter (rule.h)
   int groups = 1;         ///< of parameters, each with rules of its own
   std::vector<int>
       group_of;  ///< of each of Target::parameters(), from 0; empty: all are in group 0. The same on all ranks.
@@ -99,7 +100,7 @@ class Optimizer {
   /// One step of the whole group: waits for all gradients, reduces, updates, commits.
   /// Throws Error when a parameter got no gradient or a .grad was set by hand, GroupAborted
   /// when a peer failed; the weights are then still those of the last step.
-  /// UsageError for options out of range.
+  /// UsageError for options out of range; Error on all ranks, with nothing updated, for options that differ.
   virtual void step(const StepOptions& options = {}) = 0;
   /// Forgets the gradients of backward passes since the last step. Not needed after step(). A forward pass before it
   /// counts: backward may follow.
@@ -139,6 +140,7 @@ class FusedOptimizer final : public Optimizer {
     }
     check_options();
     Needs needs{.groups = int(groups_.size()), .group_of = groups_of(target_.parameters(), params)};
+    needs.norms = NeedsNorms<decltype(rule_for(groups_.front().options, 1))>;
     needs.kind = std::to_string(Rule(rule_for(groups_.front().options, 1)).index());
     for (const ParamGroup<Options>& group : groups_) {
       needs.arrays = std::max(needs.arrays, rule_for(group.options, 1).arrays());

@@ -19,6 +19,10 @@
 //   V R::update(w, g, state)       the new weight; state.get(k), state.set(k, x) are this weight's in array k, which
 //                                  is 0 before the first step. V is a vector of floats (vector.h).
 //   R::maximize                    g is the mean gradient with its sign turned
+//
+// A rule whose step depends on norms over the parameter has, too:
+//   V R::measured(w, g, state)     what has its norm taken beside w
+//   R::set_norms(weights, other)   before update(): the norms of w and of that
 
 #include <variant>
 
@@ -26,6 +30,8 @@
 #include "lockstep/optim/rules/adagrad.h"
 #include "lockstep/optim/rules/adam.h"
 #include "lockstep/optim/rules/keep.h"
+#include "lockstep/optim/rules/lamb.h"
+#include "lockstep/optim/rules/lars.h"
 #include "lockstep/optim/rules/lion.h"
 #include "lockstep/optim/rules/nadam.h"
 #include "lockstep/optim/rules/radam.h"
@@ -34,7 +40,12 @@
 
 namespace lockstep::optim {
 
-using Rule =
-    std::variant<SGDRule, AdamRule, AdadeltaRule, AdagradRule, LionRule, NAdamRule, RAdamRule, RMSpropRule, KeepRule>;
+using Rule = std::variant<SGDRule, AdamRule, AdadeltaRule, AdagradRule, LionRule, NAdamRule, RAdamRule, RMSpropRule,
+                          KeepRule, LARSRule, LAMBRule>;
+
+template <class R>
+concept NeedsNorms = requires(R rule) {
+  rule.set_norms(1.0, 1.0);
+};
 
 }  // namespace lockstep::optim

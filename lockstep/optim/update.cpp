@@ -1,9 +1,11 @@
 #include "lockstep/optim/update.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/tree.h"
 #include "lockstep/optim/kernels.h"
 
 namespace lockstep::optim {
@@ -12,13 +14,14 @@ namespace {
 struct Build {
   const char* name;
   Kernel* update;
+  Measure* measure;
   bool (*supported)();
 };
 
 constexpr Build kBuilds[] = {
-    {"avx512", update_avx512, [] { return __builtin_cpu_supports("avx512f") != 0; }},
-    {"avx2", update_avx2, [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }},
-    {"scalar", update_scalar, [] { return true; }},
+    {"avx512", update_avx512, measure_avx512, [] { return __builtin_cpu_supports("avx512f") != 0; }},
+    {"avx2", update_avx2, measure_avx2, [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }},
+    {"scalar", update_scalar, measure_scalar, [] { return true; }},
 };
 
 const Build& choose_build() {
@@ -33,13 +36,33 @@ const Build& build() {
   return chosen;
 }
 
+const void* numbers_of(const Rule& rule) {
+  return std::visit([](const auto& alternative) -> const void* { return &alternative; }, rule);
+}
+
 }  // namespace
 
 const char* to_string(Stores stores) { return stores == Stores::plain ? "plain" : "streaming"; }
 
 void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, Stores stores) {
-  const auto numbers = [](const auto& alternative) -> const void* { return &alternative; };
-  build().update(rule.index(), std::visit(numbers, rule), arrays, begin, end, stores == Stores::streaming);
+  build().update(rule.index(), numbers_of(rule), arrays, begin, end, stores == Stores::streaming);
+}
+
+SquareSums square_sums(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end) {
+  return build().measure(rule.index(), numbers_of(rule), arrays, begin, end);
+}
+
+Rule with_norms(const Rule& rule, const SquareSums* sums, std::size_t blocks) {
+  const auto norm = [&](double SquareSums::*of) {
+    return std::sqrt(base::tree_sum(0, int(blocks), [&](int block) { return sums[block].*of; }));
+  };
+  Rule made = rule;
+  std::visit(
+      [&]<class R>(R& alternative) {
+        if constexpr (NeedsNorms<R>) alternative.set_norms(norm(&SquareSums::weights), norm(&SquareSums::measured));
+      },
+      made);
+  return made;
 }
 
 void read_back(const Arrays& arrays, std::size_t begin, std::size_t end) {

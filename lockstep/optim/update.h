@@ -49,6 +49,19 @@ void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size
 /// the new weights. For its time.
 void read_back(const Arrays& arrays, std::size_t begin, std::size_t end);
 
+/// Sums over the weights of a parameter: of their squares, and of those of what its rule measures (rule.h).
+struct SquareSums {
+  double weights = 0;
+  double measured = 0;
+};
+
+/// Of [begin, end), both multiples of 16 in one block: in float64 over 16 interleaved lanes, then the lanes in tree
+/// order. Zeros for a rule that needs no norms.
+SquareSums square_sums(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end);
+
+/// The rule with the norms over a parameter, whose sums are those of its `blocks` blocks; added up in tree order.
+Rule with_norms(const Rule& rule, const SquareSums* sums, std::size_t blocks);
+
 /// Elements of a block, over which power_sums() adds up: 64 KiB.
 inline constexpr std::size_t kBlock = std::size_t(16) << 10;
 

@@ -46,6 +46,21 @@ struct Vector {
     return _mm512_cvtepi32_epi16(upper);
   }
 };
+// Sums of squares in float64, which are exact before they are added up.
+struct Squares {
+  __m512d low = _mm512_setzero_pd(), high = _mm512_setzero_pd();
+  void add(Vector x) {
+    const __m512 upper = _mm512_shuffle_f32x4(x.v, x.v, 0x4e);
+    const __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(x.v));
+    const __m512d b = _mm512_cvtps_pd(_mm512_castps512_ps256(upper));
+    low = _mm512_add_pd(low, _mm512_mul_pd(a, a));
+    high = _mm512_add_pd(high, _mm512_mul_pd(b, b));
+  }
+  void store(double* p) const {
+    _mm512_storeu_pd(p, low);
+    _mm512_storeu_pd(p + 8, high);
+  }
+};
 inline Vector operator+(Vector a, Vector b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Vector operator-(Vector a, Vector b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Vector operator*(Vector a, Vector b) { return {_mm512_mul_ps(a.v, b.v)}; }
@@ -90,6 +105,19 @@ struct Vector {
     return _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
   }
 };
+struct Squares {
+  __m256d low = _mm256_setzero_pd(), high = _mm256_setzero_pd();
+  void add(Vector x) {
+    const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(x.v));
+    const __m256d b = _mm256_cvtps_pd(_mm256_extractf128_ps(x.v, 1));
+    low = _mm256_add_pd(low, _mm256_mul_pd(a, a));
+    high = _mm256_add_pd(high, _mm256_mul_pd(b, b));
+  }
+  void store(double* p) const {
+    _mm256_storeu_pd(p, low);
+    _mm256_storeu_pd(p + 4, high);
+  }
+};
 inline Vector operator+(Vector a, Vector b) { return {_mm256_add_ps(a.v, b.v)}; }
 inline Vector operator-(Vector a, Vector b) { return {_mm256_sub_ps(a.v, b.v)}; }
 inline Vector operator*(Vector a, Vector b) { return {_mm256_mul_ps(a.v, b.v)}; }
@@ -127,6 +155,11 @@ struct Vector {
     const auto bits = std::bit_cast<std::uint32_t>(v);
     return Bf16((bits + kHalfUlp + ((bits >> 16) & 1)) >> 16);
   }
+};
+struct Squares {
+  double sum = 0;
+  void add(Vector x) { sum += double(x.v) * double(x.v); }
+  void store(double* p) const { *p = sum; }
 };
 inline Vector operator+(Vector a, Vector b) { return {a.v + b.v}; }
 inline Vector operator-(Vector a, Vector b) { return {a.v - b.v}; }

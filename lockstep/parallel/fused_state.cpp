@@ -65,6 +65,7 @@ state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm:
   places.slots = shards_on_node(group.topology(), options.shards).count();
   places.optimizer = needs.kind;
   places.optimizer_arrays = needs.arrays;
+  places.parameter_norms = needs.norms;
   // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
   places.state_buffers = group.node().segment.holders() == base::Holders::this_process ? 1 : 2;
   places.bytes = kept.specs();

@@ -21,6 +21,7 @@ double mean_loss(int shards, RecordOf&& record_of) {
   for (int shard = 0; shard < shards; ++shard) samples += double(record_of(shard).samples);
   const auto weighted = [&](int shard) {
     const state::ShardRecord& record = record_of(shard);
+    if (samples > 0 && record.samples == 0) return 0.0;  // whatever loss nothing has
     return samples > 0 ? record.loss * (double(record.samples) * shards / samples) : record.loss;  // times 1, mostly
   };
   return base::tree_sum(0, shards, weighted) / shards;

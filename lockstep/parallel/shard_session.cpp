@@ -210,13 +210,14 @@ void ShardSession::refuse_set_gradients() const {
                   "'; gradients belong to the engine, which takes them during backward");
 }
 
-void ShardSession::gather(std::optional<double> denominator) {
+void ShardSession::gather(std::optional<double> denominator, std::uint64_t options) {
   if (active_) {
     keep_active();
     fused_.buffers.remember();
   }
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     state::ShardRecord record = shards_[i].record;
+    record.options = options;
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
     *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(first_slot_ + int(i))) = record;
   }

@@ -83,9 +83,9 @@ class ShardSession {
   /// active one without any gradients. The passes count on: no random number is drawn twice in a step.
   void discard_gradients();
 
-  /// Ends the active pass: gradients, records and this rank's denominator are where the step finds them. Error naming a
-  /// parameter without a gradient, a .grad that somebody set, or what was edited outside modify().
-  void gather(std::optional<double> denominator);
+  /// Ends the active pass: gradients, records and what this rank told the step are where the step finds them. Error
+  /// naming a parameter without a gradient, a .grad that somebody set, or what was edited outside modify().
+  void gather(std::optional<double> denominator, std::uint64_t options);
 
   /// Writes shard 0's module buffers (its rank, after gather()).
   void write_module_buffers(std::byte* to) const;

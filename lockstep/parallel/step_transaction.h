@@ -10,11 +10,10 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
-#include "lockstep/optim/store_choice.h"
 #include "lockstep/optim/update.h"
 #include "lockstep/parallel/fused_state.h"
 #include "lockstep/parallel/shard_session.h"
-#include "lockstep/parallel/update_plan.h"
+#include "lockstep/parallel/slice_update.h"
 
 namespace lockstep::parallel {
 
@@ -28,34 +27,24 @@ class StepTransaction {
   void run(const optim::Rules& rules, const optim::StepOptions& options);
 
   /// How this rank's slice was written in the last step; nothing when this process has made none.
-  std::optional<optim::Stores> stores() const { return stores_; }
+  std::optional<optim::Stores> stores() const { return slice_.stores(); }
 
  private:
-  void gather(std::optional<double> denominator);
+  void gather(const optim::StepOptions& options);
   void exchange();
-  void set_mean();
-  void choose_pieces();
-  double gradient_norm(double p);
+  float agreed_mean();
+  void set_used();
   [[noreturn]] void refuse(const std::string& why);
-  std::string first_nonfinite() const;
-  void update(float gradient_scale, float max_value);
   void write_record(double gradient_norm);
   void vote();
   void flip();
-  state::Slice my_slice() const;
-  /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays.
-  optim::Arrays arrays_of(const state::Part& part) const;
 
   FusedState& fused_;
   ShardSession& session_;
   comm::Group& group_;
   base::Member& member_;
-  UpdatePlan plan_;
+  SliceUpdate slice_;
   std::vector<bool> used_;  ///< by parameter: whether any shard of the step has a gradient of it
-  std::vector<Piece> pieces_;
-  float mean_ = 1;  ///< by which the step multiplies sums of gradients
-  optim::StoreChoice store_choice_;
-  std::optional<optim::Stores> stores_;
 };
 
 }  // namespace lockstep::parallel

@@ -43,8 +43,8 @@ std::vector<Piece> UpdatePlan::pieces(const std::vector<bool>& used) const {
   std::vector<Piece> pieces;
   const Stretch* last = nullptr;
   for (const Stretch& stretch : stretches_) {
-    const bool same = last != nullptr && last->part == stretch.part && last->rule == stretch.rule &&
-                      used[last->parameter] == used[stretch.parameter];
+    const bool same = last != nullptr && !layout_.options().parameter_norms && last->part == stretch.part &&
+                      last->rule == stretch.rule && used[last->parameter] == used[stretch.parameter];
     last = &stretch;
     const std::size_t first = stretch.part->range.begin;
     if (same) {

@@ -12,7 +12,7 @@
 
 namespace lockstep::parallel {
 
-/// What one rule updates.
+/// What one rule updates; of one parameter only, where the optimizer asks for norms.
 struct Piece {
   const state::Part* part;
   state::Slice range;     ///< from the part's first element

@@ -69,6 +69,9 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
                std::vector<TensorSpec> frozen)
     : options_(std::move(options)) {
   place(std::move(parameters));
+  first_sum_ = {0};
+  for (std::size_t i = 0; options_.parameter_norms && i < parameters_.size(); ++i)
+    first_sum_.push_back(first_sum_.back() + blocks_of(i).end - blocks_of(i).begin);
   buffers_ = one_after_the_other(std::move(buffers), module_buffer_bytes_);
   frozen_ = one_after_the_other(std::move(frozen), frozen_bytes_);
   const Part& last = parts_.back();
@@ -140,8 +143,18 @@ std::size_t Layout::block_sums() const {
   return frozen_area(0) + round_up(std::size_t(options_.state_buffers) * frozen_bytes_, kPage);
 }
 
+Slice Layout::blocks_of(std::size_t parameter) const {
+  const PlacedParameter& place = parameters_[parameter];
+  return {place.offset / kBlock, (place.offset + place.elements + kBlock - 1) / kBlock};
+}
+
+std::size_t Layout::parameter_sums(std::size_t parameter) const {
+  return block_sums() + (blocks() + 2 * first_sum_[parameter]) * sizeof(double);
+}
+
 std::size_t Layout::gradients(int slot) const {
-  return block_sums() + round_up(blocks() * sizeof(double), kPage) + std::size_t(slot) * slot_bytes_;
+  const std::size_t sums = (blocks() + 2 * first_sum_.back()) * sizeof(double);
+  return block_sums() + round_up(sums, kPage) + std::size_t(slot) * slot_bytes_;
 }
 
 std::size_t Layout::gradient(int slot, std::size_t parameter) const {

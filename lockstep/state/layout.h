@@ -9,7 +9,7 @@
 // Behind the state buffers lie the frozen areas: parameters that no step writes. There are as many as state buffers,
 // but a step leaves them alone: each state buffer says which one belongs to it. At the end, for they are no state, one
 // gradient slot per logical shard of the node, with what the shard used and its shard record, and in front of them the
-// block sums of the gradient norm.
+// block sums of norms: of the gradients, and of each parameter where the optimizer asks for them.
 // Weights, optimizer arrays and slots share one flat range: element i of each belongs to the
 // same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
 // The flat range is cut into parts: parameters of one kind, by what their gradients are kept as, whether forward reads
@@ -61,7 +61,8 @@ struct LayoutOptions {
   int slots = 1;          ///< gradient slots: the shards that this node computes
   std::string optimizer;  ///< which one, so that another's arrays are not taken for its own
   int optimizer_arrays = 0;
-  int state_buffers = 2;  ///< 1: updated in place, where the state dies with the process that updates it
+  bool parameter_norms = false;  ///< whether there are sums for norms over each parameter
+  int state_buffers = 2;         ///< 1: updated in place, where the state dies with the process that updates it
   std::vector<NamedBytes> bytes;
 };
 
@@ -148,6 +149,10 @@ class Layout {
   /// restart into memory that must hold nothing but zeros.
   std::size_t block_sums() const;
   std::size_t blocks() const { return (elements_ + kBlock - 1) / kBlock; }
+  /// Two doubles for each block that the parameter, which has elements, lies in (parameter_norms).
+  std::size_t parameter_sums(std::size_t parameter) const;
+  /// The blocks that a parameter lies in, as a range.
+  Slice blocks_of(std::size_t parameter) const;
   std::size_t frozen_bytes() const { return frozen_bytes_; }
   std::size_t total_bytes() const { return gradients(options_.slots); }
 
@@ -165,6 +170,7 @@ class Layout {
   LayoutOptions options_;
   std::size_t elements_ = 0;
   std::vector<Part> parts_;
+  std::vector<std::size_t> first_sum_;  ///< by parameter, and one more: pairs of sums in front of its own
   std::size_t array_bytes_ = 0;
   std::size_t copy_bytes_ = 0;
   std::size_t module_buffer_bytes_ = 0;

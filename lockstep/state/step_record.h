@@ -18,7 +18,8 @@ struct StepRecord {
 struct ShardRecord {
   double loss = 0;
   std::int64_t samples = 0;
-  double denominator = 0;  ///< what the shard adds to that of the job; not a number: its rank gave none
+  std::uint64_t options = 0;  ///< a hash of what its rank told the step, but for the denominator
+  double denominator = 0;     ///< what the shard adds to that of the job; not a number: its rank gave none
 };
 
 }  // namespace lockstep::state

@@ -32,7 +32,7 @@ struct Options {
   std::string opt = "sgd";  ///< one of optimizer_names()
   double lr = 1e-3;         ///< learning rate, finite, >= 0
   double momentum = 0;      ///< [0, 1), of those that take one (options_optimizers.h), whose own it is when not given
-  double weight_decay = 0;  ///< finite, >= 0; decoupled for adamw and lion, an L2 term for the others
+  double weight_decay = 0;  ///< finite, >= 0; decoupled for adamw, lamb and lion, an L2 term for the others
 
   std::int64_t seed = 0;     ///< >= 0; initial weights, sample order, dropout
   std::string weights;       ///< safetensors file to start from; empty: initial weights of the seed

@@ -33,6 +33,8 @@ const std::vector<OptimizerRow>& optimizers() {
       {.name = "adamw", .make = make<optim::AdamWOptions>},
       {.name = "adadelta", .make = make<optim::AdadeltaOptions>},
       {.name = "adagrad", .make = make<optim::AdagradOptions>},
+      {.name = "lamb", .make = make<optim::LAMBOptions>},
+      {.name = "lars", .make = make<optim::LARSOptions>, .takes_momentum = true},
       {.name = "lion", .make = make<optim::LionOptions>},
       {.name = "nadam", .make = make<optim::NAdamOptions>},
       {.name = "radam", .make = make<optim::RAdamOptions>},

@@ -144,6 +144,8 @@ TEST(Denominator, OfSomeRanksOnlyOrOfNothingIsRefusedByAll) {
     EXPECT_THAT(refusal(first ? optim::StepOptions{.denominator = 3} : optim::StepOptions{}),
                 HasSubstr("step 1: some ranks gave a denominator and some gave none. Nothing was updated"));
     EXPECT_THAT(refusal({.denominator = 0}), HasSubstr("add up to 0"));
+    EXPECT_THAT(refusal({.max_norm = first ? 1.0 : 0.0}),
+                HasSubstr("step 1: the ranks gave step() different max_norm"));
     ddp(torch::ones({6})).backward();
     optimizer.step({.denominator = first ? 3 : 1});
     EXPECT_TRUE(torch::equal(model->first, torch::full({4}, -0.5))) << model->first;

@@ -208,6 +208,9 @@ TEST(Options, OfEveryRuleAreLookedAt) {
   EXPECT_THROW(NAdam(target, {.momentum_decay = -1}), UsageError);
   EXPECT_THROW(RAdam(target, {.betas = {0.9, 1}}), UsageError);
   EXPECT_THROW(Lion(target, {.lr = -1}), UsageError);
+  EXPECT_THROW(LARS(target, {.trust_coefficient = -1}), UsageError);
+  EXPECT_THROW(LARS(target, {.nesterov = true}), UsageError);
+  EXPECT_THROW(LAMB(target, {.eps = 0}), UsageError);
 }
 
 TEST(Options, MayBeSpelledAsNumbersAre) {

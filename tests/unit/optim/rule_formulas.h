@@ -114,7 +114,26 @@ inline Weight formula(const RMSpropRule& r, Weight x, float g) {
   return x;
 }
 
+inline Weight formula(const LARSRule& r, Weight x, float g) {
+  if (r.weight_decay != 0) g = std::fma(x.w, float(r.weight_decay), g);
+  return formula(r.sgd, x, g * r.ratio);
+}
+
+inline Weight formula(const LAMBRule& r, Weight x, float g) {
+  x.state[0] = lerp(x.state[0], g, 1 - 0.9);
+  x.state[1] = mean_square(x.state[1], g, 0.999);
+  const float d = x.state[0] / r.bias_correction1 / (std::sqrt(x.state[1]) / r.bias_correction2_sqrt + r.eps);
+  x.w = std::fma(std::fma(x.w, r.weight_decay, d), r.negative_step_size, x.w);
+  return x;
+}
+
 inline Weight formula(const KeepRule&, Weight x, float) { return x; }
+
+template <class R>
+R normed(R rule) {
+  rule.set_norms(3.5, 0.3);
+  return rule;
+}
 
 inline std::vector<Rule> rules() {
   return {KeepRule{},
@@ -135,6 +154,10 @@ inline std::vector<Rule> rules() {
           rule_for(AdadeltaOptions{.weight_decay = 0.1}, 2),
           rule_for(AdagradOptions{.initial_accumulator_value = 0.5}, 1),
           rule_for(AdagradOptions{.lr_decay = 0.1, .weight_decay = 0.1}, 6),
+          normed(rule_for(LARSOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, 2)),
+          rule_for(LARSOptions{.lr = 0.1}, 1),
+          normed(rule_for(LAMBOptions{.maximize = true}, 3)),
+          rule_for(LAMBOptions{.weight_decay = 0}, 1),
           rule_for(LionOptions{}, 1),
           rule_for(LionOptions{.lr = 0.01, .weight_decay = 0.1}, 2),
           rule_for(NAdamOptions{}, 1),

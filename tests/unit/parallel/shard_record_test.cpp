@@ -23,6 +23,10 @@ TEST(ShardRecord, OnePassKeepsItsBits) {
   EXPECT_EQ(record.loss, 0.1);
 }
 
+TEST(ShardRecord, TheLossOfNoSamplesCountsForNothing) {
+  EXPECT_EQ(mean_of({{2, 4}, {std::numeric_limits<double>::quiet_NaN(), 0}}), 2);
+}
+
 TEST(ShardRecord, PassesCountBySamples) {
   ShardRecord record;
   for (const ShardRecord& pass : {ShardRecord{1, 6}, ShardRecord{5, 2}, ShardRecord{3, 8}}) add(record, pass);

@@ -206,6 +206,21 @@ TEST(Layout, CutsPartsByCopyGradientsAndGroup) {
   }
 }
 
+TEST(Layout, SumsOfAParameterHaveAPairForEachBlockItLiesIn) {
+  const Layout layout({spec("a", {20'000}), spec("b", {10}), spec("c", {0}), spec("d", {12'752}), spec("e", {100})}, {},
+                      {.parameter_norms = true});
+  EXPECT_EQ(layout.blocks_of(0), (Slice{0, 2}));
+  EXPECT_EQ(layout.blocks_of(1), (Slice{1, 2}));
+  EXPECT_EQ(layout.blocks_of(3), (Slice{1, 2})) << "ends on an edge";
+  EXPECT_EQ(layout.blocks_of(4), (Slice{2, 3}));
+  const std::size_t first = layout.block_sums() + 3 * sizeof(double);
+  EXPECT_EQ(layout.parameter_sums(0), first);
+  EXPECT_EQ(layout.parameter_sums(1), first + 2 * 16);
+  EXPECT_EQ(layout.parameter_sums(3), first + 4 * 16);
+  EXPECT_EQ(layout.parameter_sums(4), first + 5 * 16);
+  EXPECT_EQ(layout.gradients(0), layout.block_sums() + 4096);
+}
+
 TEST(Layout, NamedBytesArePartOfEachBuffer) {
   const Layout without = example();
   const Layout layout = example(

@@ -1,0 +1,129 @@
+#include "lockstep/parallel/slice_update.h"
+
+#include <algorithm>
+
+namespace lockstep::parallel {
+namespace {
+
+static_assert(state::Layout::kBlock == optim::kBlock, "slices and norms share their blocks");
+
+// What a slice and a part have in common; empty at the part's begin when that is nothing.
+state::Slice common(const state::Slice& slice, const state::Slice& part) {
+  const std::size_t begin = std::clamp(slice.begin, part.begin, part.end);
+  return {begin, std::clamp(slice.end, begin, part.end)};
+}
+
+}  // namespace
+
+SliceUpdate::SliceUpdate(FusedState& fused, comm::Group& group)
+    : fused_(fused), group_(group), plan_(fused.state.layout(), mine()) {}
+
+void SliceUpdate::choose(const optim::Rules& rules) { plan_.choose(rules, fused_.step_counts()); }
+
+void SliceUpdate::set(const std::vector<bool>& used, float mean) {
+  pieces_ = plan_.pieces(used);
+  mean_ = mean;
+  clip(1, 0);
+}
+
+void SliceUpdate::clip(float gradient_scale, float max_value) {
+  gradient_scale_ = gradient_scale;
+  max_value_ = max_value;
+}
+
+// One more pass and barrier: each rank's blocks, then all blocks in tree order on every rank.
+double SliceUpdate::gradient_norm(double p) {
+  const state::SharedState& state = fused_.state;
+  const state::Layout& layout = state.layout();
+  for (const state::Part& part : layout.parts()) {
+    const std::size_t first = part.range.begin;
+    const auto [begin, end] = common(mine(), part.range);
+    double* sums = state.write_as<double>(layout.block_sums()) + first / optim::kBlock;
+    optim::power_sums(arrays_of(part), begin - first, end - first, p, sums);
+  }
+  group_.node().member.barrier();
+  return optim::norm_of(state.read_as<double>(layout.block_sums()), layout.blocks(), p);
+}
+
+std::string SliceUpdate::first_nonfinite() const {
+  const state::Layout& layout = fused_.state.layout();
+  for (const state::PlacedParameter& parameter : layout.parameters())
+    for (const state::Part& part : layout.parts()) {
+      const auto [begin, end] = common({parameter.offset, parameter.offset + parameter.elements}, part.range);
+      const std::size_t last = end - part.range.begin;
+      if (optim::first_nonfinite(arrays_of(part), begin - part.range.begin, last) != last) return parameter.spec.name;
+    }
+  return {};
+}
+
+// One more pass and barrier, of rules that ask for norms over their parameter: each rank's blocks of it, then all in
+// tree order.
+void SliceUpdate::set_norms() {
+  const state::SharedState& state = fused_.state;
+  const state::Layout& layout = state.layout();
+  for (const auto& [part, range, parameter, rule] : pieces_) {
+    const std::size_t first = part->range.begin / optim::kBlock;
+    auto* const sums = state.write_as<optim::SquareSums>(layout.parameter_sums(parameter));
+    for (std::size_t begin = range.begin, end; begin < range.end; begin = end) {
+      const std::size_t block = begin / optim::kBlock;
+      end = std::min(range.end, (block + 1) * optim::kBlock);
+      sums[first + block - layout.blocks_of(parameter).begin] = optim::square_sums(rule, arrays_of(*part), begin, end);
+    }
+  }
+  group_.node().member.barrier();
+  for (Piece& piece : pieces_) {
+    const auto [begin, end] = layout.blocks_of(piece.parameter);
+    piece.rule = optim::with_norms(piece.rule, state.read_as<optim::SquareSums>(layout.parameter_sums(piece.parameter)),
+                                   end - begin);
+  }
+}
+
+// This rank's slice, piece by piece.
+void SliceUpdate::update() {
+  const auto update_by = [&](optim::Stores stores) {
+    stores_ = stores;
+    for (const Piece& piece : pieces_) {
+      optim::update(piece.rule, arrays_of(*piece.part), piece.range.begin, piece.range.end, stores);
+    }
+  };
+  // In place every line has just been read: there is nothing to spare.
+  if (fused_.state.layout().options().state_buffers == 1) return update_by(optim::Stores::plain);
+  optim::run_update(store_choice_, group_.topology().local_world, update_by, [&] {
+    for (const Piece& piece : pieces_) optim::read_back(arrays_of(*piece.part), piece.range.begin, piece.range.end);
+  });
+}
+
+state::Slice SliceUpdate::mine() const {
+  const comm::Topology& place = group_.topology();
+  return fused_.state.layout().slice(place.local_rank, place.local_world);
+}
+
+optim::Arrays SliceUpdate::arrays_of(const state::Part& part) const {
+  const state::SharedState& state = fused_.state;
+  const state::Layout& layout = state.layout();
+  const int from = int(state.committed().buffer);
+  const int to = state.target(fused_.next_step());
+  // In place (a rank that is alone) the kernel must see that it is: one mapping for both.
+  const std::size_t first = part.range.begin;
+  const auto source = [&](std::size_t offset) -> const float* {
+    return (from == to ? state.write_as<float>(offset) : state.read_as<float>(offset)) + first;
+  };
+  const auto target = [&](std::size_t offset) { return state.write_as<float>(offset) + first; };
+  optim::Arrays arrays;
+  arrays.gradients = fused_.slots.at(first).data();
+  arrays.gradient_type = part.gradients == at::kBFloat16 ? optim::GradientType::bfloat16 : optim::GradientType::float32;
+  arrays.slots = layout.options().slots;
+  arrays.mean = mean_;
+  arrays.gradient_scale = gradient_scale_;
+  arrays.max_value = max_value_;
+  arrays.from_weights = source(layout.weights(from));
+  arrays.to_weights = target(layout.weights(to));
+  for (int array = 0; array < layout.options().optimizer_arrays; ++array) {
+    arrays.from_state[array] = source(layout.optimizer_array(from, array));
+    arrays.to_state[array] = target(layout.optimizer_array(to, array));
+  }
+  if (part.bf16_copy) arrays.to_bf16 = state.write_as<std::uint16_t>(layout.bf16_copies(to)) + part.copies;
+  return arrays;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,59 @@
+#pragma once
+
+// The arithmetic of a step on the slice of the weights that this rank updates: norms, and reduce and update in one
+// pass. Who waits for whom is StepTransaction's; the two norms have a barrier, behind which all ranks have the same.
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/optim/store_choice.h"
+#include "lockstep/optim/update.h"
+#include "lockstep/parallel/fused_state.h"
+#include "lockstep/parallel/update_plan.h"
+
+namespace lockstep::parallel {
+
+class SliceUpdate {
+ public:
+  SliceUpdate(FusedState& fused, comm::Group& group);
+
+  // In the order of a step.
+
+  /// What a rule throws comes out.
+  void choose(const optim::Rules& rules);
+  /// Of each parameter, whether it is updated; `mean`: by which sums of gradients are multiplied.
+  void set(const std::vector<bool>& used, float mean);
+  /// Of the mean gradients, p of the p-norm. Collective.
+  double gradient_norm(double p);
+  /// The first parameter whose mean gradient is not finite; empty: all are.
+  std::string first_nonfinite() const;
+  /// Scales the mean gradients, then cuts them to [-max_value, max_value] (0: does not).
+  void clip(float gradient_scale, float max_value);
+  /// For rules that ask for norms over their parameter. Collective.
+  void set_norms();
+  void update();
+
+  /// How this rank's slice was written in the last step; nothing when this process has made none.
+  std::optional<optim::Stores> stores() const { return stores_; }
+
+ private:
+  state::Slice mine() const;
+  /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays.
+  optim::Arrays arrays_of(const state::Part& part) const;
+
+  FusedState& fused_;
+  comm::Group& group_;
+  UpdatePlan plan_;
+  std::vector<Piece> pieces_;
+  float mean_ = 1;
+  float gradient_scale_ = 1;
+  float max_value_ = 0;
+  optim::StoreChoice store_choice_;
+  std::optional<optim::Stores> stores_;
+};
+
+}  // namespace lockstep::parallel
