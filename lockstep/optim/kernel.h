@@ -106,6 +106,14 @@ struct State {
   void set(int array, Vector x) const { Store::put(x, arrays.to_state[array] + i); }
 };
 
+// The running average behind the new weight w at one place.
+[[gnu::always_inline]] inline Vector averaged(const Arrays& arrays, Vector w, std::size_t i) {
+  if (arrays.averaging == Averaging::copy) return w;
+  const Vector average = Vector::load(arrays.from_average + i);
+  if (arrays.averaging == Averaging::keep) return average;
+  return Vector::all(float(arrays.decay)) * average + Vector::all(float(1 - arrays.decay)) * w;
+}
+
 template <class Store, class R>
 void apply(const R rule, const Arrays arrays, Range range) {
   const Mean mean(arrays, rule.maximize ? -1.0f : 1.0f);
@@ -113,6 +121,7 @@ void apply(const R rule, const Arrays arrays, Range range) {
     const Vector w = rule.update(Vector::load(arrays.from_weights + i), mean(i), State<Store>{arrays, i});
     Store::put(w, arrays.to_weights + i);
     if (arrays.to_bf16 != nullptr) Store::put(w, arrays.to_bf16 + i);
+    if (arrays.to_average != nullptr) Store::put(averaged(arrays, w, i), arrays.to_average + i);
   }
 }
 

@@ -21,6 +21,10 @@ inline constexpr int kMaxStateArrays = 4;
 /// What the gradients are stored as.
 enum class GradientType { float32, bfloat16 };
 
+/// What a step does to the running average of the weights: leaves it, sets it to the new weights, or
+/// average = decay * average + (1 - decay) * weights.
+enum class Averaging { keep, copy, mean };
+
 /// The flat arrays a step reads and writes. All pointers are to element 0 and 64-byte
 /// aligned. `to` may equal `from` (in place) but not overlap it otherwise.
 struct Arrays {
@@ -33,8 +37,12 @@ struct Arrays {
   float* to_weights = nullptr;
   float* to_state[kMaxStateArrays] = {};
   std::uint16_t* to_bf16 = nullptr;  ///< the new weights in bfloat16, rounded to nearest even; null: not wanted
-  float gradient_scale = 1;          ///< multiplies that mean, also where it is 1: the clipping coefficient
-  float max_value = 0;               ///< then cuts it to [-max_value, max_value]; 0: does not
+  const float* from_average = nullptr;
+  float* to_average = nullptr;  ///< null: there is none
+  Averaging averaging = Averaging::keep;
+  double decay = 0;
+  float gradient_scale = 1;  ///< multiplies that mean, also where it is 1: the clipping coefficient
+  float max_value = 0;       ///< then cuts it to [-max_value, max_value]; 0: does not
 };
 
 /// How results are written: into the caches, which first read the lines that they do not hold, or past them.

@@ -133,4 +133,5 @@ class DistributedDataParallel : public Engine {
 namespace lockstep {
 using parallel::DataParallelOptions;
 using parallel::DistributedDataParallel;
+using parallel::EmaOptions;
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/or_abort.h"
+#include "lockstep/parallel/average_scope.h"
 #include "lockstep/parallel/classic_path.h"
 #include "lockstep/parallel/fused_state.h"
 #include "lockstep/parallel/kept_bytes.h"
@@ -24,6 +25,7 @@ DataParallelOptions for_group(DataParallelOptions options, const comm::Group& gr
   if (options.shards < group.size())
     throw UsageError("data parallel: " + std::to_string(options.shards) + " shards for " +
                      std::to_string(group.size()) + " ranks; every rank needs at least one shard");
+  if (options.ema) check(*options.ema);
   return options;
 }
 
@@ -45,7 +47,7 @@ struct FusedPath {
       : fused(module, kept, group, options, needs),
         session(fused, module, group, options),
         hooks(gradient_hooks(fused, session)),
-        step(fused, session, group),
+        step(fused, session, group, options.ema),
         editor(fused, session, hooks, group) {}
 
   FusedState fused;
@@ -166,6 +168,31 @@ std::shared_ptr<void> Engine::no_sync() {
     throw UsageError("data parallel: no_sync() is for other optimizers; with ours gradients add up until step()");
   return parts_->classic->no_sync();
 }
+
+EngineEma Engine::ema() { return EngineEma(*parts_); }
+
+FusedState& EngineEma::averaged(const char* what) const {
+  if (!parts_.options.ema)
+    throw UsageError(std::string("data parallel: ") + what + " needs DataParallelOptions::ema, which was not given");
+  return parts_.attached(what).fused;
+}
+
+std::map<std::string, at::Tensor> EngineEma::state_dict() const {
+  const FusedState& fused = averaged("ema().state_dict()");
+  std::map<std::string, at::Tensor> tensors = parts_.view.state_dict(fused.averages());
+  const state::Layout& layout = fused.state.layout();
+  std::byte* const buffers =
+      const_cast<std::byte*>(fused.state.read(layout.average_buffers(int(fused.state.committed().buffer))));
+  for (std::size_t i = 0; i < layout.buffers().size(); ++i) {
+    const at::TensorImpl* const own = parts_.view.buffers()[i].second.unsafeGetTensorImpl();
+    const state::PlacedBuffer& place = layout.buffers()[i];
+    for (auto& [name, tensor] : tensors)
+      if (tensor.unsafeGetTensorImpl() == own) tensor = state::view_of(place.spec, buffers + place.offset);
+  }
+  return tensors;
+}
+
+std::shared_ptr<void> EngineEma::use() const { return std::make_shared<AverageScope>(averaged("ema().use()")); }
 
 EngineState Engine::state() { return EngineState(*parts_); }
 

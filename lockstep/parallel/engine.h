@@ -36,6 +36,7 @@ class Module;  // its header takes ten seconds to compile
 namespace lockstep::parallel {
 
 struct EngineParts;
+struct FusedState;
 
 /// What a program seldom needs of the shared state. Valid as long as the engine.
 class EngineState {
@@ -69,6 +70,27 @@ class EngineState {
   std::string hash() const;
 
  private:
+  EngineParts& parts_;
+};
+
+/// The exponential moving average of the weights (DataParallelOptions::ema). Valid as long as the engine.
+class EngineEma {
+ public:
+  explicit EngineEma(EngineParts& parts) : parts_(parts) {}
+
+  /// As Engine::state_dict(), with averaged weights and module buffers, in memory that the next step leaves behind.
+  /// Frozen parameters are their own average. UsageError without the option or an optimizer of ours.
+  std::map<std::string, at::Tensor> state_dict() const;
+
+  /// While the returned object lives, the module's parameters and buffers are the averaged ones on this rank, to be
+  /// evaluated: no forward in training mode, step or edit. It must not outlive the engine. UsageError as above, and
+  /// when there is such an object already.
+  [[nodiscard("the module shows averaged weights only while the returned object lives")]] std::shared_ptr<void> use()
+      const;
+
+ private:
+  FusedState& averaged(const char* what) const;
+
   EngineParts& parts_;
 };
 
@@ -136,6 +158,7 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   std::string weights_hash() const;
 
   EngineState state();
+  EngineEma ema();
   EngineDebug debug() const;
 
   /// While the returned object lives, gradients stay local and add up in .grad(), as with

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -47,12 +48,16 @@ void fill(const ModuleView& module, const KeptBytes& kept, state::SharedState& f
         .copy_(module.trainable()[i].second);
   }
   write_copies(fresh, 0);
+  if (layout.options().average)
+    std::memcpy(fresh.write(layout.average(0)), fresh.read(layout.weights(0)), layout.elements() * sizeof(float));
   for (std::size_t i = 0; i < layout.frozen().size(); ++i) {
     const state::PlacedBuffer& place = layout.frozen()[i];
     state::view_of(place.spec, fresh.write(layout.frozen_area(0) + place.offset)).copy_(module.frozen()[i].second);
   }
   fresh.set_frozen_area(0, 0);
-  ModuleBuffers(tensors_of(module.buffers()), layout).store(fresh.write(layout.module_buffers(0)));
+  const ModuleBuffers buffers(tensors_of(module.buffers()), layout);
+  buffers.store(fresh.write(layout.module_buffers(0)));
+  if (layout.options().average) buffers.store(fresh.write(layout.average_buffers(0)));
   kept.store(fresh, 0);
 }
 
@@ -65,6 +70,7 @@ state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm:
   places.slots = shards_on_node(group.topology(), options.shards).count();
   places.optimizer = needs.kind;
   places.optimizer_arrays = needs.arrays;
+  places.average = options.ema.has_value();
   places.parameter_norms = needs.norms;
   // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
   places.state_buffers = group.node().segment.holders() == base::Holders::this_process ? 1 : 2;
@@ -124,6 +130,8 @@ const std::byte* FusedState::committed_buffers() const {
 }
 
 void FusedState::check_bound() const {
+  if (shows_average)
+    throw UsageError("the model shows its averaged weights as long as what ddp.ema().use() returned lives");
   for (const state::Binding* binding : {&parameters, &frozen})
     if (const std::string* name = binding->replaced())
       throw Error("parameter '" + *name +
@@ -148,6 +156,33 @@ std::vector<at::Tensor> FusedState::masters() const {
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < parameters.tensors().size(); ++i) tensors.push_back(parameters.master(i));
   return tensors;
+}
+
+std::vector<at::Tensor> FusedState::averages() const {
+  const state::Layout& layout = state.layout();
+  std::byte* const begin = const_cast<std::byte*>(state.read(layout.average(int(state.committed().buffer))));
+  std::vector<at::Tensor> tensors;
+  for (const state::PlacedParameter& place : layout.parameters())
+    tensors.push_back(state::view_of(place.spec, begin + place.offset * sizeof(float)));
+  return tensors;
+}
+
+// The tensors' operations, for the dtypes of buffers are any: as in torchvision, a count becomes the average's whole
+// part.
+void FusedState::average_buffers(int to, const EmaOptions& options) const {
+  const at::NoGradGuard no_grad;
+  const state::Layout& layout = state.layout();
+  const optim::Averaging averaging = options.use_buffers ? averaging_at(options, next_step()) : optim::Averaging::copy;
+  std::byte* const from = const_cast<std::byte*>(state.read(layout.average_buffers(int(state.committed().buffer))));
+  for (const state::PlacedBuffer& place : layout.buffers()) {
+    const at::Tensor now = state::view_of(place.spec, state.write(layout.module_buffers(to)) + place.offset);
+    const at::Tensor before = state::view_of(place.spec, from + place.offset);
+    const at::Tensor average = state::view_of(place.spec, state.write(layout.average_buffers(to)) + place.offset);
+    if (averaging == optim::Averaging::mean)
+      average.copy_(before * options.decay + now * (1 - options.decay));
+    else
+      average.copy_(averaging == optim::Averaging::copy ? now : before);
+  }
 }
 
 }  // namespace lockstep::parallel

@@ -45,6 +45,11 @@ struct FusedState {
   const std::byte* committed_buffers() const;
   /// The float32 weights of the trainable parameters.
   std::vector<at::Tensor> masters() const;
+  /// Their running averages, if there are any: memory that the next step leaves behind.
+  std::vector<at::Tensor> averages() const;
+
+  /// Writes the running average of the module buffers in buffer `to`, behind those.
+  void average_buffers(int to, const EmaOptions& options) const;
 
   state::SharedState state;
   state::WriteGuard guard;
@@ -52,6 +57,7 @@ struct FusedState {
   ModuleBuffers buffers;
   state::Binding parameters;  ///< the trainable ones
   state::Binding frozen;
+  bool shows_average = false;                             ///< the module does, instead of its weights
   std::map<std::size_t, std::vector<const void*>> slots;  ///< the gradients of all slots, by where their part begins
 
  private:

@@ -3,8 +3,10 @@
 // What a user may tell the data-parallel engine.
 
 #include <cstdint>
+#include <optional>
 
 #include "lockstep/amp/autocast.h"
+#include "lockstep/parallel/ema.h"
 
 namespace lockstep::parallel {
 
@@ -21,6 +23,8 @@ struct DataParallelOptions {
   /// Parameters may stay without a gradient in some shards, which then count as zeros, or in all of a step's, which
   /// then keep their weights and optimizer state, as with PyTorch's DistributedDataParallel. False: Error naming them.
   bool find_unused_parameters = false;
+  /// Keeps the exponential moving average of the weights, for Engine::ema(). Of an optimizer of ours only.
+  std::optional<EmaOptions> ema = {};
   /// Pictures and convolution weights in channels-last memory format.
   bool channels_last = false;
 };

@@ -15,8 +15,8 @@ state::Slice common(const state::Slice& slice, const state::Slice& part) {
 
 }  // namespace
 
-SliceUpdate::SliceUpdate(FusedState& fused, comm::Group& group)
-    : fused_(fused), group_(group), plan_(fused.state.layout(), mine()) {}
+SliceUpdate::SliceUpdate(FusedState& fused, comm::Group& group, const std::optional<EmaOptions>& ema)
+    : fused_(fused), group_(group), ema_(ema), plan_(fused.state.layout(), mine()) {}
 
 void SliceUpdate::choose(const optim::Rules& rules) { plan_.choose(rules, fused_.step_counts()); }
 
@@ -121,6 +121,12 @@ optim::Arrays SliceUpdate::arrays_of(const state::Part& part) const {
   for (int array = 0; array < layout.options().optimizer_arrays; ++array) {
     arrays.from_state[array] = source(layout.optimizer_array(from, array));
     arrays.to_state[array] = target(layout.optimizer_array(to, array));
+  }
+  if (ema_) {
+    arrays.from_average = source(layout.average(from));
+    arrays.to_average = target(layout.average(to));
+    arrays.averaging = averaging_at(*ema_, fused_.next_step());
+    arrays.decay = ema_->decay;
   }
   if (part.bf16_copy) arrays.to_bf16 = state.write_as<std::uint16_t>(layout.bf16_copies(to)) + part.copies;
   return arrays;

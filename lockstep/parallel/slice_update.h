@@ -19,7 +19,8 @@ namespace lockstep::parallel {
 
 class SliceUpdate {
  public:
-  SliceUpdate(FusedState& fused, comm::Group& group);
+  /// `ema`: of the running average, if there is one.
+  SliceUpdate(FusedState& fused, comm::Group& group, const std::optional<EmaOptions>& ema);
 
   // In the order of a step.
 
@@ -47,6 +48,7 @@ class SliceUpdate {
 
   FusedState& fused_;
   comm::Group& group_;
+  const std::optional<EmaOptions> ema_;
   UpdatePlan plan_;
   std::vector<Piece> pieces_;
   float mean_ = 1;

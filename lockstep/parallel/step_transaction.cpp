@@ -37,12 +37,14 @@ std::uint64_t hash_of(const optim::StepOptions& options) {
 
 }  // namespace
 
-StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group)
+StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group,
+                                 const std::optional<EmaOptions>& ema)
     : fused_(fused),
       session_(session),
       group_(group),
       member_(group.node().member),
-      slice_(fused, group),
+      ema_(ema),
+      slice_(fused, group, ema),
       used_(fused.state.layout().parameters().size()) {}
 
 void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options) {
@@ -139,6 +141,7 @@ void StepTransaction::write_record(double gradient_norm) {
   std::uint64_t* const counts = state.write_as<std::uint64_t>(layout.step_counts(to));
   for (std::size_t i = 0; i < used_.size(); ++i) counts[i] = fused_.step_counts()[i] + (used_[i] ? 1 : 0);
   session_.write_module_buffers(state.write(layout.module_buffers(to)));
+  if (ema_) fused_.average_buffers(to, *ema_);
   fused_.kept.store(state, to);
   state.set_frozen_area(to, state.frozen_area(int(state.committed().buffer)));
 }

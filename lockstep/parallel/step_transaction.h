@@ -19,7 +19,7 @@ namespace lockstep::parallel {
 
 class StepTransaction {
  public:
-  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group);
+  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const std::optional<EmaOptions>& ema);
 
   /// Collective. Error on all ranks, with nothing written, for a norm that the options refuse. Error on this rank alone
   /// when one of its backward passes broke: the others wait until it has mended that. Any other failure of a rank is
@@ -43,6 +43,7 @@ class StepTransaction {
   ShardSession& session_;
   comm::Group& group_;
   base::Member& member_;
+  const std::optional<EmaOptions> ema_;
   SliceUpdate slice_;
   std::vector<bool> used_;  ///< by parameter: whether any shard of the step has a gradient of it
 };

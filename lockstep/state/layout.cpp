@@ -189,7 +189,7 @@ std::uint64_t Layout::fingerprint() const {
   for (const PlacedBuffer& parameter : frozen_) text << state::fingerprint(parameter.spec) << '\n';
   text << "bytes\n";
   for (const NamedBytes& bytes : options_.bytes) text << bytes.size << ' ' << hash64(bytes.name) << '\n';
-  text << options_.shards << ',' << options_.optimizer_arrays << ',' << options_.optimizer;
+  text << options_.shards << ',' << options_.optimizer_arrays << ',' << options_.optimizer << ',' << options_.average;
   return hash64(text.str());
 }
 

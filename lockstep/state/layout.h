@@ -4,8 +4,8 @@
 // gradient slot lies. Pure data, a function of its inputs alone, equal on all ranks.
 //
 // One state buffer (there are one or more, so that a step writes another than it reads):
-//   [weights][optimizer array 0][optimizer array 1]...[bfloat16 copies][module buffers][step record][step counts]
-//   [named bytes][frozen area's number]
+//   [weights][optimizer array 0][optimizer array 1]...[average][bfloat16 copies][module buffers][average buffers]
+//   [step record][step counts][named bytes][frozen area's number]
 // Behind the state buffers lie the frozen areas: parameters that no step writes. There are as many as state buffers,
 // but a step leaves them alone: each state buffer says which one belongs to it. At the end, for they are no state, one
 // gradient slot per logical shard of the node, with what the shard used and its shard record, and in front of them the
@@ -61,6 +61,7 @@ struct LayoutOptions {
   int slots = 1;          ///< gradient slots: the shards that this node computes
   std::string optimizer;  ///< which one, so that another's arrays are not taken for its own
   int optimizer_arrays = 0;
+  bool average = false;          ///< whether there is a running average of weights and module buffers
   bool parameter_norms = false;  ///< whether there are sums for norms over each parameter
   int state_buffers = 2;         ///< 1: updated in place, where the state dies with the process that updates it
   std::vector<NamedBytes> bytes;
@@ -118,12 +119,17 @@ class Layout {
   std::size_t optimizer_array(int buffer, int array) const {
     return weights(buffer) + std::size_t(1 + array) * array_bytes_;
   }
+  /// Of the weights (LayoutOptions::average).
+  std::size_t average(int buffer) const { return optimizer_array(buffer, options_.optimizer_arrays); }
   /// The bfloat16 copies, see Part::copies.
-  std::size_t bf16_copies(int buffer) const { return optimizer_array(buffer, options_.optimizer_arrays); }
+  std::size_t bf16_copies(int buffer) const { return average(buffer) + (options_.average ? array_bytes_ : 0); }
   /// The copy of one parameter that has one.
   std::size_t bf16_copy(int buffer, std::size_t parameter) const;
   std::size_t module_buffers(int buffer) const { return bf16_copies(buffer) + copy_bytes_; }
-  std::size_t step_record(int buffer) const { return module_buffers(buffer) + module_buffer_bytes_; }
+  std::size_t average_buffers(int buffer) const { return module_buffers(buffer) + module_buffer_bytes_; }
+  std::size_t step_record(int buffer) const {
+    return average_buffers(buffer) + (options_.average ? module_buffer_bytes_ : 0);
+  }
   /// Of each parameter, a std::uint64_t: in how many steps it was updated.
   std::size_t step_counts(int buffer) const;
   /// Those of options().bytes[index].

@@ -21,7 +21,13 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 SmallJob disturbed_job(Amp amp, std::uint64_t steps) {
-  return {.shards = kDisturbedShards, .steps = steps, .optimizer = small_adam(), .ballast = 200'000, .amp = amp};
+  using Group = optim::ParamGroup<optim::AdamOptions>;
+  return {.shards = kDisturbedShards,
+          .steps = steps,
+          .optimizer = maker({Group{"*.bias", {.lr = 1e-3}}, Group{"*"}}, optim::AdamOptions{.lr = 0.01}),
+          .ballast = 200'000,
+          .amp = amp,
+          .ema = parallel::EmaOptions{.decay = 0.9, .interval = 2}};
 }
 
 std::vector<pid_t> start_ranks(const base::Segment& segment, const RankMain& body) {

@@ -23,7 +23,7 @@ SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int sampl
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job) {
   torch::manual_seed(1);
   SmallNet model(job.ballast);
-  DistributedDataParallel ddp(model, group, {.shards = job.shards, .seed = 5, .amp = job.amp});
+  DistributedDataParallel ddp(model, group, {.shards = job.shards, .seed = 5, .amp = job.amp, .ema = job.ema});
   // An owner's bytes, each step's made of those before: a state whose hash is right has the right ones.
   std::uint64_t kept = 1;
   ddp.state().keep("chain", std::as_writable_bytes(std::span(&kept, 1)));

@@ -63,6 +63,7 @@ struct SmallJob {
   OptimizerMaker optimizer = small_sgd();
   std::int64_t ballast = 0;
   Amp amp = Amp::none;
+  std::optional<parallel::EmaOptions> ema = {};
   /// Called on every rank with the engine before the first and after each step.
   std::function<void(parallel::Engine&)> after_step = [](parallel::Engine&) {};
 };

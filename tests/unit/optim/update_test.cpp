@@ -345,6 +345,27 @@ TEST(FirstNonfinite, LooksAtTheMeanInItsRange) {
   EXPECT_EQ(find(5, 5), 5u);
 }
 
+TEST(Update, AveragesTheNewWeights) {
+  const Problem problem(2);
+  for (const std::string& name : builds())
+    for (const Averaging averaging : {Averaging::keep, Averaging::copy, Averaging::mean}) {
+      Block w{}, average{};
+      Arrays arrays = problem.arrays(w, w, w);
+      arrays.from_average = problem.third.values;
+      arrays.to_average = average.values;
+      arrays.averaging = averaging;
+      arrays.decay = 0.9;
+      run_build(name, rule_for(SGDOptions{.lr = 0.1}, 1), arrays, false);
+      for (std::size_t i = 0; i < kElements; ++i) {
+        const float before = problem.third.values[i];
+        const float expected = averaging == Averaging::keep   ? before
+                               : averaging == Averaging::copy ? w.values[i]
+                                                              : 0.9f * before + float(1 - 0.9) * w.values[i];
+        ASSERT_TRUE(same_bits(average.values[i], expected)) << name << ' ' << i;
+      }
+    }
+}
+
 TEST(Update, TouchesOnlyItsRange) {
   const Problem problem(2);
   Block w{}, s0{}, s1{};
