@@ -3,18 +3,22 @@
 // Request: a list of {"schedule": {"name", options...}, "base_lr", "steps"}, or for ReduceLROnPlateau "metrics" in
 // place of "steps", null for one that is not a number. Options that are not there keep their defaults. A function is
 // the list of its values at 0, 1, ...; CyclicLR's scale_fn is c of 1 / (1 + c·x). Answer: a line per case, a list of
-// [lr, momentum or null] at t = 0, 1, ... (of ReduceLROnPlateau behind each metric), or {"error"}.
+// [lr, momentum or null] at t = 0, 1, ... (of ReduceLROnPlateau behind each metric), or {"error"}. With "optimizer",
+// "SGD" (of momentum 0.9) or "Adam", the answer is the weights that it trains in so many steps under the schedule.
 
+#include <cstdint>
 #include <functional>
 #include <iostream>
 #include <limits>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/optim.h"
+#include "lockstep/optim/update.h"
 
 namespace {
 
@@ -170,6 +174,8 @@ Schedule schedule_of(const json& j) {
 
 json as_json(const Rate& rate) { return json::array({rate.lr, rate.momentum ? json(*rate.momentum) : json(nullptr)}); }
 
+double metric_of(const json& j) { return j.is_null() ? std::numeric_limits<double>::quiet_NaN() : j.get<double>(); }
+
 json rates(const json& request) {
   json found = json::array();
   const double base_lr = request.at("base_lr");
@@ -177,7 +183,7 @@ json rates(const json& request) {
   if (options.at("name") == "ReduceLROnPlateau") {
     ReduceLROnPlateau s = plateau(options);
     for (const json& metric : request.at("metrics")) {
-      s.step(metric.is_null() ? std::numeric_limits<double>::quiet_NaN() : metric.get<double>());
+      s.step(metric_of(metric));
       found.push_back(as_json(s.at(base_lr)));
     }
     return found;
@@ -188,12 +194,69 @@ json rates(const json& request) {
   return found;
 }
 
+// Weights from 0 on. The gradients are numbers that the test has, too, and no function of the weights: so the weights
+// forget no step.
+class Weights : public Target {
+ public:
+  std::vector<Parameter> parameters() const override { return {{"weights", this}}; }
+  void attach(const Needs&) override {}
+  std::uint64_t next_step() const override { return steps_ + 1; }
+  void apply(const Rules& rules, const StepOptions&) override {
+    for (std::uint64_t i = 0; i < kElements; ++i)
+      gradient_[i] = float(std::int64_t((37 * steps_ + 101 * i) % 257) - 128) / 128;
+    const void* const gradients[] = {gradient_};
+    const Arrays arrays{.gradients = gradients,
+                        .from_weights = weights_,
+                        .from_state = {state_[0], state_[1]},
+                        .to_weights = weights_,
+                        .to_state = {state_[0], state_[1]}};
+    update(rules({.step = ++steps_}), arrays, 0, kElements);
+  }
+  void discard_gradients() override {}
+
+  json values() const { return weights_; }
+
+ private:
+  static constexpr std::size_t kElements = 64;
+  alignas(64) float weights_[kElements] = {};
+  alignas(64) float gradient_[kElements] = {};
+  alignas(64) float state_[2][kElements] = {};
+  std::uint64_t steps_ = 0;
+};
+
+json trained(const json& request) {
+  Weights weights;
+  const double base_lr = request.at("base_lr");
+  std::unique_ptr<Optimizer> optimizer;
+  if (request.at("optimizer") == "Adam")
+    optimizer = std::make_unique<Adam>(weights, AdamOptions{.lr = base_lr});
+  else
+    optimizer = std::make_unique<SGD>(weights, SGDOptions{.lr = base_lr, .momentum = 0.9});
+  const json& options = request.at("schedule");
+  if (options.at("name") == "ReduceLROnPlateau") {
+    ReduceLROnPlateau s = plateau(options);
+    for (const json& metric : request.at("metrics")) {
+      optimizer->set_lr(s.at(base_lr).lr);
+      optimizer->step();
+      s.step(metric_of(metric));
+    }
+    return weights.values();
+  }
+  const Schedule schedule = schedule_of(options);
+  const std::uint64_t steps = request.at("steps");
+  for (std::uint64_t t = 0; t < steps; ++t) {
+    optimizer->set_lr(schedule, t);
+    optimizer->step();
+  }
+  return weights.values();
+}
+
 }  // namespace
 
 int main() {
   try {
     for (const json& request : json::parse(std::cin)) try {
-        std::cout << rates(request).dump() << "\n";
+        std::cout << (request.contains("optimizer") ? trained(request) : rates(request)).dump() << "\n";
       } catch (const lockstep::UsageError& error) {
         std::cout << json{{"error", error.what()}}.dump() << "\n";
       }

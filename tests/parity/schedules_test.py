@@ -1,20 +1,27 @@
-"""Our schedules and torch.optim.lr_scheduler: the same rate and momentum after every step.
+"""Our schedules and torch.optim.lr_scheduler: the same rate and momentum after every step, and the same weights.
 
 Python multiplies from step to step where ours are closed forms, so the last bits differ: by 1e-12 of the rate at most, in
-200 steps. A rate of 0 is 0 in both.
+200 steps. A rate of 0 is 0 in both. Weights that our optimizer has trained under our schedule, and torch's under torch's,
+with the same gradients and a square root that is rounded correctly, differ by 1e-6 of the largest at most.
 """
+import functools
 import json
 import subprocess
 import unittest
+import unittest.mock
 import warnings
 
 import torch
 from torch.optim import lr_scheduler
 
 from lockstep import BIN
+from reference import ieee_sqrt
 
 STEPS = 200
 RELATIVE = 1e-12
+OF_THE_LARGEST = 1e-6
+GRADIENTS = ((37 * torch.arange(STEPS)[:, None] + 101 * torch.arange(64)) % 257 - 128) / 128  # those of the probe
+OPTIMIZERS = {"SGD": functools.partial(torch.optim.SGD, momentum=0.9), "Adam": torch.optim.Adam}
 FALLING = [1 / (1 + 0.05 * t) for t in range(STEPS + 1)]
 WAVING = [1 + 0.1 * (-1)**t / (1 + t) for t in range(STEPS + 1)]
 
@@ -104,12 +111,13 @@ SEQUENCES = [
     sequence([20], schedule("ConstantLR", factor=0.0, total_iters=20), COSINE),
     sequence([], schedule("StepLR", step_size=50)),
 ]
+BELOW_ZERO = chain(schedule("CosineAnnealingLR", T_max=30, eta_min=1e-3), schedule("CosineAnnealingLR", T_max=50))
 CHAINS = [
     chain(WARM_UP, schedule("MultiStepLR", milestones=[60, 120])),
     chain(WARM_UP, COSINE),
     chain(schedule("CosineAnnealingLR", T_max=40), WARM_UP, schedule("ExponentialLR", gamma=0.99)),
     chain(schedule("ExponentialLR", gamma=0.99), schedule("CosineAnnealingLR", T_max=30, eta_min=1e-3)),
-    chain(schedule("CosineAnnealingLR", T_max=30, eta_min=1e-3), schedule("CosineAnnealingLR", T_max=50)),
+    BELOW_ZERO,
     chain(schedule("ConstantLR"), schedule("PolynomialLR", total_iters=100), schedule("StepLR", step_size=30)),
     chain(schedule("MultiplicativeLR", lr_lambda=WAVING), schedule("MultiStepLR", milestones=[0, 50], gamma=0.5)),
     chain(schedule("LambdaLR", lr_lambda=FALLING), schedule("ConstantLR", total_iters=30)),
@@ -163,25 +171,41 @@ def python_scheduler(optimizer: torch.optim.Optimizer, options: dict) -> lr_sche
     return getattr(lr_scheduler, options["name"])(optimizer=optimizer, **rest)
 
 
+def arguments_of(case: dict) -> list[tuple]:
+    """Of each call of step()."""
+    return [(float("nan") if x is None else x,) for x in case["metrics"]] if "metrics" in case else [()] * case["steps"]
+
+
 def python_rates(case: dict, kind: type = torch.optim.SGD) -> list[list[float]]:
     """Rate and momentum at t = 0, 1, ..., or of ReduceLROnPlateau behind each metric."""
     optimizer = kind([torch.zeros(1, requires_grad=True)], lr=case["base_lr"])
     scheduler = python_scheduler(optimizer, case["schedule"])
-    arguments = [(float("nan") if x is None else x,) for x in case["metrics"]] if "metrics" in case else [()] * case["steps"]
 
     def rate():
         group = optimizer.param_groups[0]
         return [scheduler.get_last_lr()[0], group["betas"][0] if "betas" in group else group["momentum"]]
 
     found = [] if "metrics" in case else [rate()]
-    for argument in arguments:
+    for argument in arguments_of(case):
         optimizer.step()
         scheduler.step(*argument)
         found.append(rate())
     return found
 
 
-def our_rates(cases: list[dict]) -> list:
+@unittest.mock.patch.object(torch.Tensor, "sqrt", ieee_sqrt)  # see optimizer_test.py
+def python_weights(case: dict) -> torch.Tensor:
+    weights = torch.zeros(64, requires_grad=True)
+    optimizer = OPTIMIZERS[case["optimizer"]]([weights], lr=case["base_lr"], foreach=False)
+    scheduler = python_scheduler(optimizer, case["schedule"])
+    for gradient, argument in zip(GRADIENTS, arguments_of(case), strict=True):
+        weights.grad = gradient
+        optimizer.step()
+        scheduler.step(*argument)
+    return weights.detach()
+
+
+def answers(cases: list[dict]) -> list:
     done = subprocess.run([BIN / "schedule_probe"], input=json.dumps(cases), text=True, check=True, timeout=120,
                           stdout=subprocess.PIPE)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -190,7 +214,7 @@ def our_rates(cases: list[dict]) -> list:
 class Comparison(unittest.TestCase):
     def compare(self, cases: list[dict], kind: type = torch.optim.SGD, untouched: float = 0.0):
         warnings.simplefilter("ignore")
-        for case, ours in zip(cases, our_rates(cases), strict=True):
+        for case, ours in zip(cases, answers(cases), strict=True):
             with self.subTest(**case["schedule"]):
                 theirs = python_rates(case, kind)
                 self.assertIsInstance(ours, list, ours)
@@ -199,6 +223,19 @@ class Comparison(unittest.TestCase):
                                            delta=RELATIVE * abs(their[0]))
                     momentum = untouched if our[1] is None else our[1]
                     self.assertAlmostEqual(momentum, their[1], msg=f"momentum at {t}", delta=RELATIVE)
+
+    def compare_weights(self, cases: list[dict], optimizer: str = "SGD"):
+        warnings.simplefilter("ignore")
+        cases = [{**case, "optimizer": optimizer} for case in cases]
+        equal = 0
+        for case, ours in zip(cases, answers(cases), strict=True):
+            with self.subTest(optimizer=optimizer, **case["schedule"]):
+                self.assertIsInstance(ours, list, ours)
+                ours, theirs = torch.tensor(ours), python_weights(case)
+                self.assertGreater(theirs.abs().max(), 0)
+                self.assertLessEqual((ours - theirs).abs().max(), OF_THE_LARGEST * theirs.abs().max())
+                equal += torch.equal(ours, theirs)
+        print(f"{optimizer}: {len(cases)} cases, the weights of {equal} are equal to the bit", flush=True)
 
 
 class Schedules(Comparison):
@@ -229,10 +266,23 @@ class Schedules(Comparison):
                       for one in (CYCLIC, ONE_CYCLE, COSINE, sequence([25, 60], COSINE, CYCLIC, WARM_UP))],
                      torch.optim.Adam, 0.9)
 
+    def test_weights(self):
+        self.compare_weights([{"schedule": one, "base_lr": 0.1, "steps": STEPS}
+                              for one in (*FACTORS, *COSINES, *CYCLES, *SEQUENCES, *CHAINS) if one is not BELOW_ZERO])
+
+    def test_weights_of_adam(self):
+        self.compare_weights([{"schedule": one, "base_lr": 0.1, "steps": STEPS} for one in CYCLES], "Adam")
+
+    def test_a_rate_below_zero_is_refused_by_the_optimizer(self):
+        """Python's goes uphill."""
+        case = {"schedule": BELOW_ZERO, "base_lr": 0.1, "steps": STEPS}
+        self.assertLess(min(rate for rate, _ in python_rates(case)), 0)
+        self.assertIn("lr is -", answers([{**case, "optimizer": "SGD"}])[0]["error"])
+
     def test_refused_by_both(self):
         warnings.simplefilter("ignore")
         cases = [{"schedule": one, "base_lr": 0.1, "steps": STEPS} for one in REFUSED_BY_BOTH]
-        for case, ours in zip(cases, our_rates(cases), strict=True):
+        for case, ours in zip(cases, answers(cases), strict=True):
             with self.subTest(**case["schedule"]):
                 self.assertIn("error", ours)
                 with self.assertRaises((ValueError, ZeroDivisionError, NotImplementedError)):
@@ -247,23 +297,27 @@ class Plateau(Comparison):
         generator = torch.Generator().manual_seed(5)
         noise = torch.randn(STEPS, generator=generator, dtype=torch.float64)
         falling = torch.exp(-torch.arange(STEPS) / 40.0).double()
-        cls.metrics = {
+        metrics = {
             "noisy": (falling + 0.02 * noise).tolist(),
             "noise": noise.tolist(),
             "rising": (2 - falling + 0.001 * noise).tolist(),
             "still": [1.0] * STEPS,
             "missing": [None if i % 7 == 0 else x for i, x in enumerate((falling + 0.1 * noise).tolist())],
         }
-
-    def test_options(self):
         sets = [{}, {"patience": 0}, {"patience": 3, "factor": 0.5, "cooldown": 4}, {"patience": 1, "cooldown": 1},
                 {"patience": 2, "factor": 0.7, "min_lr": 0.02}, {"patience": 2, "factor": 0.9, "eps": 1e-3},
                 {"patience": 4, "factor": 0.0}, {"patience": 1, "factor": 0.8, "min_lr": 0.2}]
         thresholds = [{}, {"threshold": 0.05}, {"threshold": 0.01, "threshold_mode": "abs"}, {"threshold": 0.0},
                       {"threshold": 1.0}]
-        self.compare([{"schedule": schedule("ReduceLROnPlateau", mode=mode, **options, **threshold), "base_lr": 0.1,
-                       "metrics": metrics} for mode in ("min", "max") for options in sets for threshold in thresholds
-                      for metrics in self.metrics.values()])
+        cls.cases = [{"schedule": schedule("ReduceLROnPlateau", mode=mode, **options, **threshold), "base_lr": 0.1,
+                      "metrics": values} for mode in ("min", "max") for options in sets for threshold in thresholds
+                     for values in metrics.values()]
+
+    def test_options(self):
+        self.compare(self.cases)
+
+    def test_weights(self):
+        self.compare_weights(self.cases)
 
 
 if __name__ == "__main__":
