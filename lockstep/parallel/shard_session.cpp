@@ -63,11 +63,11 @@ void GradientSlots::check_complete(const std::vector<at::Tensor>& parameters) co
     std::vector<std::string> names;
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (!slots_[local][i].written && parameters[i].requires_grad())
-        names.push_back("'" + layout_.parameters()[i].spec.name + "'");
+        names.push_back(layout_.parameters()[i].spec.name);
     if (names.empty()) continue;
-    const std::string more = names.size() == 1 ? "" : " (and " + std::to_string(names.size() - 1) + " more)";
-    throw Error("step: parameter " + names.front() + more + " got no gradient in shard " +
-                std::to_string(first_ + int(local)) +
+    const std::string more = names.size() == 1 ? "" : ", nor did " + std::to_string(names.size() - 1) + " others";
+    throw Error("step: parameter '" + names.front() + "' got no gradient in shard " +
+                std::to_string(first_ + int(local)) + more +
                 "; every parameter must take part in the loss (set requires_grad to false for those that do not, or "
                 "find_unused_parameters)");
   }
