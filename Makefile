@@ -108,7 +108,7 @@ help:
 	@echo 'make demo       build, train a ConvNet on two processes, then again with a worker killed: the same weights'
 	@echo 'make test       build, then run every test'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
-	@echo '                (ONLY=step, job, reduce-update, comm, launch, feed or input: one of them)'
+	@echo '                (ONLY=step, job, reduce-update, rules, comm, launch, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for a minute'

@@ -29,16 +29,14 @@ struct LinearLoss : torch::nn::Module {
 
 class EngineStep final : public Contender {
  public:
-  EngineStep(const std::shared_ptr<comm::Group>& group, const Shapes& shapes, OptimizerKind kind, Pages pages)
+  EngineStep(const std::shared_ptr<comm::Group>& group, const Shapes& shapes, const EngineOptimizer& optimizer,
+             Pages pages)
       : pages_(pages),
-        bytes_(bytes_per_weight(kind, group->size()) * double(weights_of(shapes))),
+        bytes_(optimizer.bytes_per_weight * double(weights_of(shapes))),
         module_(std::make_shared<LinearLoss>(shapes)),
         ddp_(module_, group) {
     const PagesScope scope(pages);
-    if (kind == OptimizerKind::sgd)
-      optimizer_ = std::make_unique<optim::SGD>(ddp_, kSGD);
-    else
-      optimizer_ = std::make_unique<optim::Adam>(ddp_, kAdam);
+    optimizer_ = optimizer.make(ddp_);
   }
   std::string name() const override { return std::string("lockstep step(), ") + to_string(pages_); }
   std::string kind() const override { return "ours"; }
@@ -64,9 +62,17 @@ class EngineStep final : public Contender {
 
 }  // namespace
 
+EngineOptimizer engine_optimizer(OptimizerKind kind, int shards) {
+  return {[kind](optim::Target& target) -> std::unique_ptr<optim::Optimizer> {
+            if (kind == OptimizerKind::sgd) return std::make_unique<optim::SGD>(target, kSGD);
+            return std::make_unique<optim::Adam>(target, kAdam);
+          },
+          bytes_per_weight(kind, shards)};
+}
+
 std::unique_ptr<Contender> make_engine_step(const std::shared_ptr<comm::Group>& group, const Shapes& shapes,
-                                            OptimizerKind kind, Pages pages) {
-  return std::make_unique<EngineStep>(group, shapes, kind, pages);
+                                            const EngineOptimizer& optimizer, Pages pages) {
+  return std::make_unique<EngineStep>(group, shapes, optimizer, pages);
 }
 
 }  // namespace lockstep::bench

@@ -69,7 +69,7 @@ void append(Contenders& to, Contenders from) {
 Contenders shared_contenders(const Groups& groups, std::size_t first, const Model& model, const Shapes& shapes,
                              OptimizerKind kind, Pages pages) {
   Contenders all;
-  all.push_back(make_engine_step(groups[first], shapes, kind, pages));
+  all.push_back(make_engine_step(groups[first], shapes, engine_optimizer(kind, kRanks), pages));
   if (!model.brief) {
     const auto two_buffers = make_state(groups[first + 1], shapes, kind, 2, pages);
     for (const optim::Stores stores : {optim::Stores::streaming, optim::Stores::plain})
