@@ -31,6 +31,7 @@ class Case:
     differs: frozenset = frozenset()  # what may, and must, differ beyond ALWAYS
     module: str = "run"
     send: int = 0  # a signal for the launcher when all workers are there
+    cold: bool = False  # torchrun is a process of its own from the first: a few such are a check of the others
 
     def names_port(self) -> bool:
         """With c10d the port is where agents meet, and the workers get another."""
@@ -52,12 +53,12 @@ CASES = [
     case("--help", "-h", differs=["stdout"]),
     case("--nnodes", "--nnodes", "1", *TWO),
     case("--nnodes", "--nnodes=1:1"),
-    case("--nproc-per-node", *TWO),
+    case("--nproc-per-node", *TWO, cold=True),
     case("--nproc-per-node", *TWO, environment=FAILS, differs=["exit code"]),
     case("--nproc-per-node", *TWO, environment=CLUSTER),
     case("--nproc-per-node", "--nproc_per_node=cpu"),
     case("--nproc-per-node", "--nproc-per-node", "auto"),
-    case("--nproc-per-node", "--nproc-per-node", "many", differs=["exit code"]),
+    case("--nproc-per-node", "--nproc-per-node", "many", differs=["exit code"], cold=True),
     case("--rdzv-backend", "--rdzv-backend", "c10d", *TWO),
     case("--rdzv-backend", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:{port}"),
     case("--rdzv-endpoint", "--rdzv-endpoint", "localhost:{port}"),
@@ -65,7 +66,7 @@ CASES = [
     case("--rdzv-conf", "--rdzv-conf", "timeout=30,last_call_timeout=5"),
     case("--standalone", "--standalone", *TWO),
     case("--standalone", "--standalone", "--rdzv-id", "mine", "--master-addr", "127.0.0.1"),
-    case("--max-restarts", "--max-restarts", "2", *TWO, environment=FAILS),
+    case("--max-restarts", "--max-restarts", "2", *TWO, environment=FAILS, cold=True),
     case("--monitor-interval", "--monitor-interval", "0.01", *TWO),
     case("--start-method", "--start-method", "fork", *TWO),
     case("--event-log-handler", "--event-log-handler", "null"),
@@ -97,10 +98,11 @@ CASES = [
     case("--numa-binding", "--numa-binding", "node", differs=["exit code"]),
     case("--signals-to-handle", "--signals-to-handle", "SIGUSR1,SIGTERM", *TWO, environment={"TOY_WAIT": "1"},
          send=signal.SIGUSR1, differs=["exit code"]),
-    case("--signals-to-handle", *TWO, environment={"TOY_WAIT": "1"}, send=signal.SIGTERM, differs=["exit code"]),
+    case("--signals-to-handle", *TWO, environment={"TOY_WAIT": "1"}, send=signal.SIGTERM, differs=["exit code"],
+         cold=True),
     case("--virtual-local-rank", "--virtual-local-rank", *TWO, environment={"CUDA_VISIBLE_DEVICES": "5,3"}),
     case("--virtual-local-rank", "--virtual-local-rank", *TWO),
-    case("--use-env", *TWO, module="launch"),
+    case("--use-env", *TWO, module="launch", cold=True),
     case("--use-env", "--use-env", *TWO, module="launch"),
     case("--use-env", "--no-python", module="launch", differs=["exit code"]),
 ]
@@ -152,7 +154,7 @@ def start(case: Case, side: str, port: int) -> Outcome:
             environment["PET_MASTER_PORT"] = str(port)
         arguments = [text.format(port=port, logs=logs) for text in case.arguments]
         with launchers.Launched([*launchers.COMMANDS[side][case.module], *arguments, *case.program],
-                                environment, folder) as job:
+                                environment, folder, warm=side == "torchrun" and not case.cold) as job:
             if case.send:
                 launchers.wait_until(lambda: len(list(dumps.glob("*.json"))) == 2, f"two workers: {case.name()}")
                 os.kill(job.process.pid, case.send)
@@ -216,6 +218,7 @@ def table() -> dict[str, list[str]]:
 
 def setUpModule():
     launchers.require_torch()
+    unittest.addModuleCleanup(launchers.warm_torchrun().end)
 
 
 class Flags(unittest.TestCase):

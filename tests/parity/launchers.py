@@ -4,6 +4,7 @@ LOCKSTEP_BIN (set by CTest) is the folder of our programs.
 """
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import json
 import os
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import time
 import unittest
+
+import warm_python
 
 BIN = pathlib.Path(os.environ["LOCKSTEP_BIN"]).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
@@ -47,6 +50,12 @@ def clean_environment(**more) -> dict:
     return {**kept, "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
+@functools.cache
+def warm_torchrun() -> warm_python.Server:
+    """To be called once before there are threads, which could make two."""
+    return warm_python.Server(clean_environment())
+
+
 def wait_until(condition, what: str, seconds: float = DEADLINE_SECONDS):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -63,12 +72,19 @@ class Ended:
 
 
 class Launched:
-    """A launcher that runs, in a session of its own; leaving the block kills what is left of it."""
+    """A launcher that runs, in a session of its own; leaving the block kills what is left of it.
 
-    def __init__(self, command, environment: dict, cwd=None, stdout=subprocess.PIPE):
-        self.process = subprocess.Popen(list(map(str, command)), env=environment, cwd=cwd, stdin=subprocess.DEVNULL,
-                                        stdout=stdout, stderr=subprocess.PIPE, text=True,
-                                        errors="backslashreplace", start_new_session=True)
+    warm: of torchrun, a start that does not import torch anew.
+    """
+
+    def __init__(self, command, environment: dict, cwd=None, stdout=subprocess.PIPE, warm=False):
+        command = list(map(str, command))
+        if warm:
+            self.process = warm_python.Process(warm_torchrun(), command, environment, cwd, stdout)
+            return
+        self.process = subprocess.Popen(command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=stdout,
+                                        stderr=subprocess.PIPE, text=True, errors="backslashreplace",
+                                        start_new_session=True)
 
     def __enter__(self):
         return self
