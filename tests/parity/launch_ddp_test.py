@@ -2,6 +2,7 @@
 
 Every start carries a mark in its environment, by which what it leaves behind is found.
 """
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -22,6 +23,7 @@ LEFT_SECONDS = 1  # what an ended launcher may leave behind, and how long
 
 def setUpModule():
     launchers.require_torch()
+    unittest.addModuleCleanup(launchers.warm_torchrun().end)
 
 
 class Run:
@@ -35,7 +37,9 @@ class Run:
         self.folder = tempfile.TemporaryDirectory()
         self.output = pathlib.Path(self.folder.name, "stdout")
         with self.output.open("w") as output:
-            self.launched = launchers.Launched(command, environment, self.folder.name, stdout=output)
+            # torchrun is a process of its own from the first in one test, which shows that the warm ones are no different.
+            self.launched = launchers.Launched(command, environment, self.folder.name, stdout=output,
+                                               warm=side == "torchrun" and script != "train.py")
 
     def signal_when_it_prints(self, line: str, *signals: int):
         launchers.wait_until(lambda: line in self.output.read_text(), f"{line!r} in {self.launched.process.args}")
@@ -55,11 +59,17 @@ def run(side: str, script: str, *arguments, flags=()) -> launchers.Ended:
     return Run(side, script, *arguments, flags=flags).end()
 
 
+def at_once(*runs) -> list:
+    """What each returns. Two at a time: most of a run is one process that imports torch, and then two."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(*words) for words in runs]]
+
+
 class Ddp(unittest.TestCase):
     maxDiff = None
 
     def test_trains_to_the_same_loss(self):
-        theirs, ours = run("torchrun", "train.py"), run("lockstep", "train.py")
+        theirs, ours = at_once((run, "torchrun", "train.py"), (run, "lockstep", "train.py"))
         self.assertEqual((theirs.code, ours.code), (0, 0), theirs.err + ours.err)
         self.assertRegex(theirs.out, r"^final loss [0-9.e-]+ of 2 ranks\n$")
         self.assertEqual(ours.out, theirs.out)
@@ -67,7 +77,7 @@ class Ddp(unittest.TestCase):
     def test_a_failure_in_rank_1_is_told_as_such(self):
         for arguments in ((), ("record",)):
             with self.subTest(arguments):
-                theirs, ours = run("torchrun", "fail.py", *arguments), run("lockstep", "fail.py", *arguments)
+                theirs, ours = at_once((run, "torchrun", "fail.py", *arguments), (run, "lockstep", "fail.py", *arguments))
                 self.assertEqual((theirs.code, ours.code), (1, 1))
                 exception = "ValueError: the loss of rank 1 is no number"
                 for ended in (theirs, ours):
@@ -77,20 +87,22 @@ class Ddp(unittest.TestCase):
                 self.assertEqual(told, bool(arguments), ours.err)  # it takes @record to leave it for the launcher
 
     def test_a_hang_ends_when_the_launcher_is_told_to(self):
+        def code(side: str, number: int) -> int:
+            job = Run(side, "hang.py")
+            job.signal_when_it_prints("rank 1 is at step 3\n", number)
+            return job.end().code
+
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(number):
-                codes = []
-                for side in ("torchrun", "lockstep"):
-                    job = Run(side, "hang.py")
-                    job.signal_when_it_prints("rank 1 is at step 3\n", number)
-                    codes.append(job.end().code)
-                self.assertEqual(codes, [1, 128 + number])
+                self.assertEqual(at_once((code, "torchrun", number), (code, "lockstep", number)), [1, 128 + number])
 
     def test_killed_twice_it_resumes_from_its_snapshot(self):
         with tempfile.TemporaryDirectory() as folder:
-            undisturbed = run("lockstep", "resume.py", f"{folder}/0", "undisturbed")
-            theirs = run("torchrun", "resume.py", f"{folder}/1", flags=("--max-restarts", "3"))
-            ours = run("lockstep", "resume.py", f"{folder}/2", flags=("--max-restarts", "3"))
+            def disturbed(side: str):
+                return run(side, "resume.py", f"{folder}/{side}", flags=("--max-restarts", "3"))
+
+            theirs, ours, undisturbed = at_once((disturbed, "torchrun"), (disturbed, "lockstep"),
+                                                (run, "lockstep", "resume.py", f"{folder}/undisturbed", "undisturbed"))
         self.assertEqual([undisturbed.code, theirs.code, ours.code], [0, 0, 0], theirs.err + ours.err)
         losses = [re.findall(r"final loss (\S+)", ended.out) for ended in (undisturbed, theirs, ours)]
         self.assertEqual(len(losses[0]), 1)
