@@ -1,6 +1,7 @@
 """Data-parallel training as PyTorch does it: DistributedDataParallel over Gloo, one process per rank."""
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -65,11 +66,12 @@ def batches(job: Job, images: torch.Tensor, labels: torch.Tensor):
         epoch += 1
 
 
-def read_set(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
+@functools.cache
+def read_set(dataset: str, data_path: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The training half: pixels uint8 [N, channels, height, width] and labels int64 [N]."""
-    if job.dataset != "imagefolder":
-        return read_images(job.data_path, "train")
-    pictures = torchvision.datasets.ImageFolder(f"{job.data_path}/train", torchvision.transforms.PILToTensor())
+    if dataset != "imagefolder":
+        return read_images(data_path, "train")
+    pictures = torchvision.datasets.ImageFolder(f"{data_path}/train", torchvision.transforms.PILToTensor())
     pixels, labels = zip(*pictures)
     return torch.stack(pixels), torch.tensor(labels)
 
@@ -102,7 +104,7 @@ def train(job: Job) -> dict:
     ddp = DistributedDataParallel(model)
     optimizer = make_optimizer(job, ddp.parameters())
     losses = []
-    for _, (images, labels) in zip(range(job.max_steps), batches(job, *read_set(job))):
+    for _, (images, labels) in zip(range(job.max_steps), batches(job, *read_set(job.dataset, job.data_path))):
         with torch.autocast("cpu", torch.bfloat16, enabled=job.amp == "bf16"):
             loss = F.cross_entropy(ddp(formatted(images)), labels)
         optimizer.zero_grad()
@@ -142,5 +144,7 @@ def free_port() -> int:
 
 def run(jobs: list[Job], output: str, world_size: int = 2) -> list[dict]:
     """Trains the jobs one after the other on world_size processes, which are started once."""
-    torch.multiprocessing.spawn(worker, (world_size, free_port(), jobs, output), nprocs=world_size)
+    # Forked, they need not import torch again; nothing has run here that would have left threads behind.
+    torch.multiprocessing.start_processes(worker, (world_size, free_port(), jobs, output), world_size,
+                                          start_method="fork")
     return json.loads(pathlib.Path(output).read_text())
