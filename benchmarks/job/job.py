@@ -100,10 +100,10 @@ def contenders(jobs: Jobs, quick: bool) -> list[Contender]:
     return everyone if not quick else [everyone[0], everyone[2], everyone[5]]
 
 
-def take_turns(everyone: list[Contender], epochs: int, rounds: int) -> list[dict]:
+def take_turns(everyone: list[Contender], epochs: int, rounds: int, warm_up: bool = True) -> list[dict]:
     """A job of one epoch each, so that nobody is the first to read a file; then whole jobs, each contender in its turn."""
     turns = {contender.name: [] for contender in everyone}
-    for number in range(-1, rounds):
+    for number in range(-warm_up, rounds):
         for contender in in_order(everyone, number):
             print(f"bench: {epochs if number >= 0 else 1} epochs, {contender.kind}: {contender.name}", file=sys.stderr)
             done = contender.run(contender, epochs if number >= 0 else 1)
@@ -129,7 +129,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=pathlib.Path, required=True, help="folder of MNIST's .gz files")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3, help="turns of each, after one of one epoch")
-    parser.add_argument("--quick", action="store_true", help="two epochs of 1,000 pictures, fewer contenders")
+    parser.add_argument("--quick", action="store_true", help="two epochs of 1,000 pictures, once, fewer contenders")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--report", type=pathlib.Path, help="writes REPORT.md and REPORT.json")
     arguments = parser.parse_args()
@@ -150,7 +150,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         commands.unpack_mnist(arguments.data, pathlib.Path(scratch), arguments.pictures)
         jobs = Jobs(arguments.bin, pathlib.Path(scratch), arguments.pictures // (2 * BATCH))
-        results = take_turns(contenders(jobs, arguments.quick), arguments.epochs, arguments.rounds)
+        results = take_turns(contenders(jobs, arguments.quick), arguments.epochs, arguments.rounds, not arguments.quick)
     command = report.command_text("job")
     whole = {"benchmark": "job", "machine": machine, "commit": arguments.commit, "command": command,
              "versions": report.versions(), "epochs": arguments.epochs, "rounds": arguments.rounds,

@@ -80,11 +80,12 @@ CONTENDERS = {OURS: ("ours", ours), "torchrun, the tutorial's script": ("install
               "torchrun, tuned": ("tuned", tuned), "no launcher, tuned": ("tuned", by_hand)}
 
 
-def measure(binaries: pathlib.Path, source: pathlib.Path, rounds: int) -> list[dict]:
+def measure(binaries: pathlib.Path, source: pathlib.Path, rounds: int, warm_up: bool = True) -> list[dict]:
     with tempfile.TemporaryDirectory() as scratch:
         data = pathlib.Path(scratch)
         commands.unpack_mnist(source, data)
-        turns = take_turns({name: lambda run=run: run(binaries, data) for name, (_, run) in CONTENDERS.items()}, rounds)
+        turns = take_turns({name: lambda run=run: run(binaries, data) for name, (_, run) in CONTENDERS.items()}, rounds,
+                           warm_up)
     # After all turns: a command of ours between them would warm up our files for our own turn.
     libraries = median([loading(binaries) for _ in range(rounds)])
     for turn in turns[OURS]:

@@ -146,9 +146,10 @@ def in_a_row(contender: Contender, worker: str, count: int) -> dict[str, float]:
     return {"launches": count, "failures": failures, "seconds": time.monotonic() - began}
 
 
-def take_turns(rounds: int, measure, who: list[Contender]) -> list[dict]:
+def take_turns(arguments, measure, who: list[Contender]) -> list[dict]:
     """As many turns for each, the quick ones too."""
-    found = turns.take_turns({contender.name: lambda contender=contender: measure(contender) for contender in who}, rounds)
+    found = turns.take_turns({contender.name: lambda contender=contender: measure(contender) for contender in who},
+                             arguments.rounds, not arguments.quick)
     return [{"name": contender.name, "kind": contender.kind, "seconds": found[contender.name]} for contender in who]
 
 
@@ -157,7 +158,7 @@ def measure_first_step(arguments) -> list[dict]:
         print(f"bench: no data in {arguments.data}: the first training step is not measured", file=sys.stderr)
         return []
     print("bench: first training step", file=sys.stderr)
-    return first_step.measure(arguments.bin, arguments.data, arguments.rounds)
+    return first_step.measure(arguments.bin, arguments.data, arguments.rounds, not arguments.quick)
 
 
 def measure_all(arguments, everyone: dict[str, Contender]) -> dict:
@@ -166,7 +167,7 @@ def measure_all(arguments, everyone: dict[str, Contender]) -> dict:
 
     def all_turns(title, measure, who):
         print(f"bench: {title}", file=sys.stderr)
-        return take_turns(arguments.rounds, measure, who)
+        return take_turns(arguments, measure, who)
 
     return {
         "first_step": measure_first_step(arguments),
@@ -185,10 +186,13 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, help="folder of MNIST's .gz files, for the first training step")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--launches", type=int, default=1000)
+    parser.add_argument("--quick", action="store_true", help="one turn each, of files that nobody has warmed up; 5 launches")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--report", type=pathlib.Path, help="writes REPORT.md and REPORT.json")
     arguments = parser.parse_args()
     arguments.bin = arguments.bin.resolve()
+    if arguments.quick:
+        arguments.rounds, arguments.launches = 1, 5
     if importlib.util.find_spec("torch") is None or shutil.which("mpirun") is None:
         raise SystemExit("bench: torchrun and mpirun are needed: scripts/bootstrap --tests installs both")
     machine = report.read_machine()

@@ -22,10 +22,10 @@ def in_order(everyone: list, number: int) -> list:
     return everyone[first:] + everyone[:first]
 
 
-def take_turns(contenders: dict[str, Callable], rounds: int) -> dict[str, list]:
+def take_turns(contenders: dict[str, Callable], rounds: int, warm_up: bool = True) -> dict[str, list]:
     """What each call returned in each round, after one round for everybody to warm up the caches."""
     found = {name: [] for name in contenders}
-    for number in range(-1, rounds):
+    for number in range(-warm_up, rounds):
         for name in in_order(list(contenders), number):
             value = contenders[name]()
             if number >= 0:
