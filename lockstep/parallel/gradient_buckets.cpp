@@ -107,9 +107,10 @@ void GradientBuckets::finish_backward() {
 void GradientBuckets::add_unused() {
   const torch::NoGradGuard no_grad;
   const at::Tensor used = at::zeros({std::int64_t(parameters_.size())}, at::kFloat);
+  float* const is_used = used.mutable_data_ptr<float>();
   std::vector<std::size_t> filled;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (ready_[i]) used[std::int64_t(i)] = 1;
+    is_used[i] = ready_[i] ? 1.0f : 0.0f;
     if (ready_[i]) continue;
     const at::Tensor& parameter = parameters_[i].second;
     if (!parameter.grad().defined()) {
@@ -121,13 +122,14 @@ void GradientBuckets::add_unused() {
   send_ready();
   group_->all_reduce(used, comm::ReduceOp::sum);
   for (std::size_t i : filled)
-    if (used[std::int64_t(i)].item<float>() == 0) parameters_[i].second.mutable_grad().reset();
+    if (is_used[i] == 0) parameters_[i].second.mutable_grad().reset();
 }
 
 void GradientBuckets::refuse_unused(std::size_t parameter) {
   const std::string cause = "backward: parameter '" + parameters_[parameter].first +
                             "' got no gradient, so the ranks cannot average it; every parameter must take part in the "
-                            "loss (set requires_grad to false for those that do not, or find_unused_parameters)";
+                            "loss (freeze those that do not before the model is wrapped, or set "
+                            "find_unused_parameters)";
   group_->abort(cause);
   throw Error(cause);
 }
