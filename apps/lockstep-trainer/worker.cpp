@@ -99,10 +99,9 @@ int run_worker(const std::function<Task()>& parse) {
     }
     return exit_code(aborted);
   } catch (const std::exception& error) {
-    if (speaks) {
-      leave_word({.rank = rank}, error);
-      say(text_of(error));
-    }
+    // Each in a file of its own: the launcher ends the others when one is gone, be that the one that speaks.
+    leave_word({.rank = rank}, error);
+    if (speaks) say(text_of(error));
     return exit_code(error);
   }
 }

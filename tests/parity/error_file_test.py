@@ -44,6 +44,18 @@ class ErrorFile(unittest.TestCase):
             self.assertIn(failure.message["message"], ended.stderr)
             self.assertEqual(failure.timestamp, int(json.loads(file.read_text())["message"]["extraInfo"]["timestamp"]))
 
+    def test_a_rank_that_is_silent_leaves_it_too(self):
+        """The launcher may find it first, and end rank 0 before that has said why."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "error.json")
+            place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
+                     "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+            ended = subprocess.run([TRAINER, "--learning-rat", "1"], capture_output=True, text=True,
+                                   timeout=lockstep.DEADLINE_SECONDS,
+                                   env={**os.environ, **place, "TORCHELASTIC_ERROR_FILE": str(file)})
+            self.assertEqual((ended.returncode, ended.stderr), (2, ""))
+            self.assertIn("--learning-rat", file.read_text())
+
     def test_a_run_that_succeeds_leaves_none(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "error.json")
