@@ -21,7 +21,7 @@ SliceUpdate::SliceUpdate(FusedState& fused, comm::Group& group, const std::optio
 void SliceUpdate::choose(const optim::Rules& rules) { plan_.choose(rules, fused_.step_counts()); }
 
 void SliceUpdate::set(const std::vector<bool>& used, float mean) {
-  pieces_ = plan_.pieces(used);
+  plan_.fill(pieces_, used);
   mean_ = mean;
   clip(1, 0);
 }

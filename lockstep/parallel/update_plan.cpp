@@ -39,8 +39,8 @@ void UpdatePlan::choose(const optim::Rules& rules, const std::uint64_t* step_cou
   }
 }
 
-std::vector<Piece> UpdatePlan::pieces(const std::vector<bool>& used) const {
-  std::vector<Piece> pieces;
+void UpdatePlan::fill(std::vector<Piece>& pieces, const std::vector<bool>& used) const {
+  pieces.clear();
   const Stretch* last = nullptr;
   for (const Stretch& stretch : stretches_) {
     const bool same = last != nullptr && !layout_.options().parameter_norms && last->part == stretch.part &&
@@ -56,7 +56,6 @@ std::vector<Piece> UpdatePlan::pieces(const std::vector<bool>& used) const {
     const state::Slice range = {stretch.range.begin - first, stretch.range.end - first};
     pieces.push_back({stretch.part, range, stretch.parameter, rule});
   }
-  return pieces;
 }
 
 }  // namespace lockstep::parallel

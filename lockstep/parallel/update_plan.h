@@ -29,9 +29,9 @@ class UpdatePlan {
   /// throws comes out.
   void choose(const optim::Rules& rules, const std::uint64_t* step_counts);
 
-  /// The pieces of that step, in the order of their places; they cover `mine`. Parameters without `used`, by parameter,
-  /// are kept as they are.
-  std::vector<Piece> pieces(const std::vector<bool>& used) const;
+  /// Sets `pieces` to those of that step, in the order of their places; they cover `mine`. Parameters without `used`,
+  /// by parameter, are kept as they are. Into the caller's vector, for a step allocates nothing.
+  void fill(std::vector<Piece>& pieces, const std::vector<bool>& used) const;
 
  private:
   /// A parameter's share of `mine`, with the padding behind it.

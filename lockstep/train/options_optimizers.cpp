@@ -14,6 +14,8 @@ std::unique_ptr<optim::Optimizer> make(const Options& given, optim::Target& targ
   options.lr = given.lr;
   options.weight_decay = given.weight_decay;
   if constexpr (requires { options.momentum; }) options.momentum = given.momentum;
+  // Who asks for LARS by name and gives no weight decay does not ask for SGD.
+  if constexpr (requires { options.always_adapt; }) options.always_adapt = true;
   return std::make_unique<optim::FusedOptimizer<T>>(target, options);
 }
 

@@ -28,7 +28,7 @@ foreach(file IN LISTS package_files)
 endforeach()
 
 # What a module keeps to itself is not installed.
-foreach(header distributed_data_parallel.h engine.h forward_scope.h module_pointer.h options.h shards.h)
+foreach(header distributed_data_parallel.h ema.h engine.h forward_scope.h module_pointer.h options.h shards.h)
   list(APPEND public ${WORK}/tree/include/lockstep/parallel/${header})
 endforeach()
 file(GLOB installed ${WORK}/tree/include/lockstep/parallel/*)

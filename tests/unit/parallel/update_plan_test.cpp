@@ -46,7 +46,9 @@ const state::Layout& example() {
 std::vector<std::string> pieces(state::Slice mine, std::vector<std::uint64_t> counts, std::vector<bool> used) {
   UpdatePlan plan(example(), mine);
   plan.choose(rule_of, counts.data());
-  return texts(plan.pieces(used));
+  std::vector<Piece> found(7);
+  plan.fill(found, used);
+  return texts(found);
 }
 
 const state::Slice kAll{0, example().elements()};
@@ -83,7 +85,9 @@ TEST(UpdatePlan, ModelsWithoutElementsHaveNoPieces) {
     UpdatePlan plan(*layout, {0, layout->elements()});
     const std::uint64_t count = 0;
     plan.choose(rule_of, &count);
-    EXPECT_TRUE(plan.pieces({true}).empty());
+    std::vector<Piece> found(1);
+    plan.fill(found, {true});
+    EXPECT_TRUE(found.empty());
   }
 }
 
