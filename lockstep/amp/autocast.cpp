@@ -9,7 +9,7 @@ Autocast::Autocast(Amp amp)
       dtype_before_(at::autocast::get_autocast_dtype(at::kCPU)) {
   at::autocast::increment_nesting();
   at::autocast::set_autocast_enabled(at::kCPU, amp != Amp::none);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_dtype(at::kCPU, amp == Amp::fp16 ? at::kHalf : at::kBFloat16);
 }
 
 // With the outermost scope go the casts that autocast keeps for weights without a copy.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Mixed precision: float32 weights, bfloat16 arithmetic where it is safe, as Python's torch.autocast("cpu").
+// Mixed precision: float32 weights, arithmetic in 16 bits where it is safe, as Python's torch.autocast("cpu").
 
 #include <c10/core/ScalarType.h>
 
@@ -9,6 +9,7 @@ namespace lockstep::amp {
 enum class Amp {
   none,
   bf16,  ///< convolutions and matrix products in bfloat16, what needs more in float32 (PyTorch's lists)
+  fp16,  ///< the same in float16, whose small range wants a GradScaler (grad_scaler.h)
 };
 
 /// Switches autocast on the CPU to what `amp` says for a scope, on this thread. The innermost scope holds.

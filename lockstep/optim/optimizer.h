@@ -31,6 +31,14 @@
 
 namespace lockstep::optim {
 
+/// Of a loss that was multiplied by `scale` before backward (amp/grad_scaler.h).
+struct LossScale {
+  double scale = 1;
+  /// Called on every rank between the reduction and the commit, with the first parameter whose mean gradient is not
+  /// finite; empty: all are. What it writes into memory that is kept (EngineState::keep) is committed with the step.
+  std::function<void(const std::string& overflowed)> decided = [](const std::string&) {};
+};
+
 /// What a single step may be told.
 struct StepOptions {
   /// Clips the mean gradients so that their norm over all parameters is at most this, as
@@ -53,6 +61,10 @@ struct StepOptions {
   /// none. The bits do not depend on the number of ranks while the sum is exact, as sums of whole numbers are. All
   /// ranks give one or none does: else, and when they add up to 0, an Error on all ranks, before anything is written.
   std::optional<double> denominator = {};
+  /// Divides the mean gradients, before everything else, and makes a step with one that is not finite leave weights,
+  /// optimizer state and counts of updates as they are; it is committed all the same, so that the job goes on behind
+  /// it. Costs one more pass over the gradients, the same as that of max_norm.
+  std::optional<LossScale> loss_scale = {};
 };
 
 /// UsageError naming the value when one is out of its range.

@@ -19,7 +19,8 @@ at::Tensor ForwardScope::input(at::Tensor tensor) const {
 }
 
 at::Tensor ForwardScope::output(at::Tensor tensor) const {
-  return mixed_precision_ && tensor.scalar_type() == at::kBFloat16 ? tensor.to(at::kFloat) : std::move(tensor);
+  return mixed_precision_ && tensor.element_size() == 2 && tensor.is_floating_point() ? tensor.to(at::kFloat)
+                                                                                      : std::move(tensor);
 }
 
 }  // namespace lockstep::parallel

@@ -21,7 +21,7 @@ ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOption
   frozen_ = parallel::frozen(parameters_);
   buffers_ = buffers_of(module);
   bf16_.resize(trainable_.size());
-  if (options.amp == Amp::none) return;
+  if (options.amp != Amp::bf16) return;
   const auto copied = amp::bf16_parameters(module);
   for (std::size_t i = 0; i < trainable_.size(); ++i)
     bf16_[i] = copied.contains(trainable_[i].second.unsafeGetTensorImpl());

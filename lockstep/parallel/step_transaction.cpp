@@ -31,7 +31,8 @@ std::string text_of(double norm, const std::string& parameter) {
 
 // Of those on which it depends who waits for whom.
 std::uint64_t hash_of(const optim::StepOptions& options) {
-  const double told[] = {options.max_norm, options.norm_type, options.max_value, double(options.error_if_nonfinite)};
+  const double told[] = {options.max_norm, options.norm_type, options.max_value, double(options.error_if_nonfinite),
+                         options.loss_scale ? options.loss_scale->scale : 0};
   return state::hash64({reinterpret_cast<const char*>(told), sizeof told});
 }
 
@@ -56,14 +57,19 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     gather(options);
     exchange();
   });
-  const float mean = agreed_mean();
+  mean_ = float(agreed_mean() / (options.loss_scale ? options.loss_scale->scale : 1));
   set_used();
-  slice_.set(used_, mean);
+  slice_.set(used_, mean_);
+  const bool wants_norm = options.max_norm > 0 || options.error_if_nonfinite;
   or_abort(group_, [&] {
-    if (options.max_norm > 0 || options.error_if_nonfinite) norm = slice_.gradient_norm(options.norm_type);
+    if (wants_norm) norm = slice_.gradient_norm(options.norm_type);
   });
   if (options.error_if_nonfinite && !std::isfinite(norm)) refuse(text_of(norm, slice_.first_nonfinite()));
   or_abort(group_, [&] {
+    skipped_ = false;
+    if (options.loss_scale)
+      skip_overflow(*options.loss_scale,
+                    wants_norm ? norm : slice_.gradient_norm(std::numeric_limits<double>::infinity()));
     slice_.clip(options.max_norm > 0 ? optim::clip_coefficient(options.max_norm, norm) : 1, float(options.max_value));
     if (fused_.state.layout().options().parameter_norms) slice_.set_norms();
     member_.set_phase(Phase::update);
@@ -89,15 +95,15 @@ void StepTransaction::gather(const optim::StepOptions& options) {
 void StepTransaction::exchange() { member_.barrier(); }
 
 // All read the same records.
-float StepTransaction::agreed_mean() {
+double StepTransaction::agreed_mean() {
   const state::LayoutOptions& places = fused_.state.layout().options();
   for (int slot = 1; slot < places.slots; ++slot)
     if (record_of(fused_, slot).options != record_of(fused_, 0).options)
-      refuse("the ranks gave step() different max_norm, norm_type, max_value or error_if_nonfinite");
+      refuse("the ranks gave step() different max_norm, norm_type, max_value, error_if_nonfinite or loss scales");
   const MeanWeight mean =
       mean_weight(places.slots, places.shards, [this](int slot) { return record_of(fused_, slot); });
   if (!mean.why_not.empty()) refuse(mean.why_not);
-  return float(mean.value);
+  return mean.value;
 }
 
 // By what all have read. A parameter that no shard has a gradient of keeps its weights, state and count of updates.
@@ -117,6 +123,18 @@ void StepTransaction::set_used() {
   }
 }
 
+// All ranks have the same norm, so all skip. To keep every parameter is the update then, for the other buffer is to
+// have them.
+void StepTransaction::skip_overflow(const optim::LossScale& scale, double norm) {
+  const std::string overflowed = std::isfinite(norm) ? "" : slice_.first_nonfinite();
+  skipped_ = !overflowed.empty();
+  if (skipped_) {
+    used_.assign(used_.size(), false);
+    slice_.set(used_, mean_);
+  }
+  scale.decided(overflowed);
+}
+
 // Every rank comes here, for all have read the same; nobody goes on to write gradients before all have looked.
 void StepTransaction::refuse(const std::string& why) {
   or_abort(group_, [&] { member_.barrier(); });
@@ -133,7 +151,7 @@ void StepTransaction::write_record(double gradient_norm) {
   const int to = state.target(fused_.next_step());
   const int slots = layout.options().slots;
   const auto of_slot = [this](int slot) { return record_of(fused_, slot); };
-  state::StepRecord record{.step = fused_.next_step(), .gradient_norm = gradient_norm};
+  state::StepRecord record{.step = fused_.next_step(), .gradient_norm = gradient_norm, .skipped = skipped_ ? 1u : 0u};
   record.loss = mean_loss(slots, of_slot);
   for (int slot = 0; slot < slots; ++slot) record.samples += of_slot(slot).samples;
   if (record.samples == 0) record.loss = std::numeric_limits<double>::quiet_NaN();

@@ -32,8 +32,9 @@ class StepTransaction {
  private:
   void gather(const optim::StepOptions& options);
   void exchange();
-  float agreed_mean();
+  double agreed_mean();
   void set_used();
+  void skip_overflow(const optim::LossScale& scale, double norm);
   [[noreturn]] void refuse(const std::string& why);
   void write_record(double gradient_norm);
   void vote();
@@ -45,6 +46,8 @@ class StepTransaction {
   base::Member& member_;
   const std::optional<EmaOptions> ema_;
   SliceUpdate slice_;
+  float mean_ = 1;          ///< by which sums of gradients are multiplied
+  bool skipped_ = false;    ///< the step: a gradient is not finite under a scaled loss
   std::vector<bool> used_;  ///< by parameter: whether any shard of the step has a gradient of it
 };
 

@@ -9,9 +9,10 @@ namespace lockstep::state {
 /// Of a committed step.
 struct StepRecord {
   std::uint64_t step = 0;
-  double loss = 0;           ///< tree mean of the shard means, before the update; NaN: none was recorded
-  double gradient_norm = 0;  ///< of the mean gradients before clipping, by norm_type; 0: the step asked for none
-  std::int64_t samples = 0;  ///< of the whole global batch
+  double loss = 0;            ///< tree mean of the shard means, before the update; NaN: none was recorded
+  double gradient_norm = 0;   ///< of the mean gradients before clipping, by norm_type; 0: the step asked for none
+  std::int64_t samples = 0;   ///< of the whole global batch
+  std::uint64_t skipped = 0;  ///< 1: a gradient was not finite under a scaled loss, so nothing was updated
 };
 
 /// What a shard contributes to it.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iostream>
 #include <memory>
 #include <span>
 #include <string>

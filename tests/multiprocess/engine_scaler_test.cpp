@@ -1,0 +1,149 @@
+// A scaled loss with the engine: overflows are skipped by all ranks in one commit, and the scale is part of the state.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/generation.h"
+#include "tests/support/disturbed_job.h"
+#include "tests/support/ranks.h"
+#include "tests/support/small_job.h"
+#include "tests/support/what_of.h"
+
+namespace lockstep {
+namespace {
+
+using support::RankKind;
+using support::run_ranks;
+using ::testing::HasSubstr;
+
+constexpr int kScaledShards = 3;
+constexpr std::uint64_t kScaledSteps = 9;
+
+bool overflows_at(std::uint64_t step, int shard) {
+  return (step == 3 || step == 4 || step == 8) && shard == int(step) % kScaledShards;
+}
+
+// Returns the state's hash after `until` steps.
+std::string train_scaled(
+    const std::shared_ptr<comm::Group>& group, std::uint64_t until = kScaledSteps,
+    const std::function<void(parallel::Engine&, GradScaler&)>& after_step = [](auto&, auto&) {}) {
+  torch::manual_seed(1);
+  support::SmallNet model;
+  DistributedDataParallel ddp(model, group, {.shards = kScaledShards});
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+  ddp.state().keep("scaler", scaler.kept());
+  optim::Adam optimizer(ddp, {.lr = 0.01});
+  while (ddp.steps() < until) {
+    const std::uint64_t step = ddp.next_step();
+    for (auto& shard : ddp.shards(support::small_batch(step, ddp.local_shards()))) {
+      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(shard.data), shard.target);
+      const float factor = overflows_at(step, shard.index) ? std::numeric_limits<float>::infinity() : 1;
+      scaler.scale(loss * factor).backward();
+      ddp.record(loss.item<double>(), shard.data.size(0));
+    }
+    scaler.step(optimizer, {.max_norm = step % 2 == 0 ? 1.0 : 0.0});
+    scaler.update();
+    after_step(ddp, scaler);
+  }
+  return ddp.state().hash();
+}
+
+TEST(Scaler, SkipsAnOverflowOnAllRanksInOneCommit) {
+  for (const int ranks : {1, 3})
+    run_ranks(ranks == 1 ? RankKind::single : RankKind::processes, ranks, [](auto group) {
+      std::string before;
+      std::vector<double> scales;
+      train_scaled(group, kScaledSteps, [&](parallel::Engine& ddp, GradScaler& scaler) {
+        const std::uint64_t step = ddp.steps();
+        const bool skipped = step == 3 || step == 4 || step == 8;
+        EXPECT_EQ(ddp.weights_hash() == before, false) << "module buffers move on";
+        EXPECT_EQ(ddp.last_record().skipped, skipped ? 1u : 0u);
+        EXPECT_EQ(ddp.last_record().step, step);
+        EXPECT_GT(ddp.last_record().loss, 0);
+        EXPECT_EQ(scaler.overflowed(), skipped ? "fc1.weight" : "");
+        before = ddp.weights_hash();
+        scales.push_back(scaler.get_scale());
+      });
+      EXPECT_EQ(scales, (std::vector<double>{1024, 2048, 1024, 512, 512, 1024, 1024, 512, 512}));
+    });
+}
+
+TEST(Scaler, KeepsWeightsAndCountsWhereItSkips) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    torch::nn::Linear model(2, 1);
+    DistributedDataParallel ddp(model, group);
+    GradScaler scaler;
+    optim::Adam optimizer(ddp, {.lr = 0.1});
+    const auto step = [&](float factor) {
+      scaler.scale(ddp(torch::full({1, 2}, factor)).sum()).backward();
+      return scaler.step(optimizer);
+    };
+    const at::Tensor start = model->weight.detach().clone();
+    EXPECT_FALSE(step(std::numeric_limits<float>::infinity()));
+    EXPECT_TRUE(torch::equal(model->weight, start));
+    EXPECT_EQ(ddp.steps(), 1u);
+    EXPECT_TRUE(step(1));
+    // Adam's first update is the rate, whatever the gradient: the second's would not be, were the skipped one counted.
+    EXPECT_TRUE(torch::allclose(model->weight, start - 0.1, 1e-5, 1e-6));
+  });
+}
+
+TEST(Scaler, HasTheSameBitsOnAnyNumberOfRanksAndAcrossRestarts) {
+  support::SharedText alone;
+  run_ranks(RankKind::single, 1, [&](auto group) { alone.set(train_scaled(group)); });
+  for (const int ranks : {2, 3})
+    run_ranks(RankKind::processes, ranks, [&](auto group) { EXPECT_EQ(train_scaled(group), alone.get()); });
+  base::Segment segment = base::Segment::create(2);
+  const auto run = [&](std::uint64_t until) {
+    for (const pid_t pid : support::start_ranks(segment, [&](auto group) {
+           const std::string now = train_scaled(group, until);
+           return until < kScaledSteps || now == alone.get() ? 0 : 7;
+         }))
+      EXPECT_TRUE(support::exited_with(support::wait_for(pid), 0));
+  };
+  run(3);
+  segment = base::next_generation(std::move(segment), 3);
+  run(6);
+  segment = base::next_generation(std::move(segment), 1);
+  run(kScaledSteps);
+}
+
+TEST(Scaler, OfRanksThatDisagreeIsRefusedByAll) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::Linear model(2, 1);
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    GradScaler scaler({.init_scale = group->rank() == 0 ? 2.0 : 4.0});
+    scaler.scale(ddp(torch::ones({1, 2})).sum()).backward();
+    EXPECT_THAT(support::what_of([&] { scaler.step(optimizer); }), HasSubstr("or loss scales"));
+    EXPECT_EQ(ddp.steps(), 0u);
+  });
+}
+
+// What float16 loses without a scale comes through with one.
+TEST(Scaler, BringsSmallGradientsThroughFloat16) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    torch::nn::Linear model(4, 4);
+    const at::Tensor start = model->weight.detach().clone();
+    DistributedDataParallel ddp(model, group, {.amp = Amp::fp16});
+    optim::SGD optimizer(ddp, {.lr = 1e6});
+    const auto moved = [&](bool enabled) {
+      GradScaler scaler({.enabled = enabled});
+      const at::Tensor before = model->weight.detach().clone();
+      const at::Tensor out = ddp(torch::ones({1, 4}));
+      EXPECT_EQ(out.scalar_type(), torch::kFloat);
+      scaler.scale((out * 1e-9).sum()).backward();
+      EXPECT_TRUE(scaler.step(optimizer));
+      return (model->weight - before).abs().max().template item<float>();
+    };
+    EXPECT_EQ(moved(false), 0);
+    EXPECT_NEAR(moved(true), 1e-3, 1e-4);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+#include "lockstep/amp/grad_scaler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::amp {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(ScalerState, BacksOffAtOnceAndGrowsAfterAnInterval) {
+  const GradScalerOptions options{.growth_interval = 3};
+  ScalerState state{.scale = 8};
+  for (int i = 0; i < 2; ++i) state = next(state, false, options);
+  EXPECT_EQ(state.scale, 8);
+  EXPECT_EQ(state.growth_tracker, 2);
+  state = next(state, false, options);
+  EXPECT_EQ(state.scale, 16);
+  EXPECT_EQ(state.growth_tracker, 0);
+  state = next(next(state, false, options), true, options);
+  EXPECT_EQ(state.scale, 8);
+  EXPECT_EQ(state.growth_tracker, 0);
+}
+
+TEST(ScalerState, StaysWithinItsFloorAndCeilingAndIsAlwaysANumber) {
+  const GradScalerOptions bounded{.growth_interval = 1, .min_scale = 4, .max_scale = 20};
+  EXPECT_EQ(next({.scale = 16}, false, bounded).scale, 20);
+  EXPECT_EQ(next({.scale = 5}, true, bounded).scale, 4);
+  EXPECT_EQ(next({.scale = 0x1p127}, false, {.growth_interval = 1}).scale, 0x1p127) << "as PyTorch, not infinite";
+}
+
+TEST(ScalerState, IsRoundedToFloat32) {
+  EXPECT_EQ(next({.scale = 1}, true, {.backoff_factor = 0.3}).scale, double(0.3f));
+}
+
+TEST(GradScaler, RefusesOptionsOutOfRange) {
+  EXPECT_THROW(GradScaler({.init_scale = 0}), UsageError);
+  EXPECT_THROW(GradScaler({.init_scale = kInfinity}), UsageError);
+  EXPECT_THROW(GradScaler({.growth_factor = 1}), UsageError);
+  EXPECT_THROW(GradScaler({.backoff_factor = 1}), UsageError);
+  EXPECT_THROW(GradScaler({.growth_interval = 0}), UsageError);
+  EXPECT_THROW(GradScaler({.min_scale = 5, .max_scale = 4}), UsageError);
+  GradScaler scaler;
+  EXPECT_THROW(scaler.load_state_dict({.scale = NAN}), UsageError);
+  scaler.load_state_dict({.scale = 2, .growth_tracker = 7});
+  EXPECT_EQ(scaler.state_dict().growth_tracker, 7);
+  EXPECT_EQ(scaler.scale(at::ones({1})).item<float>(), 2);
+}
+
+// An optimizer of torch's, as on the classic path.
+struct Torchs {
+  at::Tensor weight = at::ones({2, 1}).requires_grad_();
+  torch::optim::SGD optimizer{{weight}, torch::optim::SGDOptions(1)};
+  void backward(const GradScaler& scaler, float factor) { scaler.scale((weight * factor).sum()).backward(); }
+};
+
+TEST(GradScaler, StepsATorchOptimizerWithUnscaledGradients) {
+  Torchs torchs;
+  GradScaler scaler({.init_scale = 4, .growth_interval = 1});
+  torchs.backward(scaler, 0.25);
+  scaler.unscale_(torchs.optimizer);
+  EXPECT_TRUE(at::equal(torchs.weight.grad(), at::full({2, 1}, 0.25)));
+  EXPECT_TRUE(scaler.step(torchs.optimizer)) << "not unscaled twice";
+  EXPECT_TRUE(at::equal(torchs.weight, at::full({2, 1}, 0.75)));
+  EXPECT_EQ(scaler.get_scale(), 4);
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 8);
+}
+
+TEST(GradScaler, LeavesATorchOptimizerAloneWhenSomethingOverflows) {
+  Torchs torchs;
+  GradScaler scaler({.init_scale = 4});
+  torchs.backward(scaler, std::numeric_limits<float>::infinity());
+  EXPECT_FALSE(scaler.step(torchs.optimizer));
+  scaler.update();
+  EXPECT_TRUE(at::equal(torchs.weight, at::ones({2, 1})));
+  EXPECT_EQ(scaler.get_scale(), 2);
+  EXPECT_EQ(scaler.overflowed(), "a parameter of sizes [2, 1]");
+}
+
+TEST(GradScaler, SwitchedOffDoesNothing) {
+  Torchs torchs;
+  GradScaler scaler({.enabled = false});
+  EXPECT_EQ(scaler.get_scale(), 1);
+  torchs.backward(scaler, 0.25);
+  EXPECT_TRUE(scaler.step(torchs.optimizer));
+  scaler.update();
+  EXPECT_TRUE(at::equal(torchs.weight, at::full({2, 1}, 0.75)));
+}
+
+}  // namespace
+}  // namespace lockstep::amp
