@@ -144,7 +144,7 @@ void FusedState::check_frozen() const {
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i].requires_grad())
       throw Error("step: parameter '" + state.layout().frozen()[i].spec.name +
-                  "' was frozen when the optimizer was made and wants a gradient now; freeze it after that instead");
+                  "' was frozen when the model was wrapped and wants a gradient now; freeze it after that instead");
 }
 
 void FusedState::flip() {

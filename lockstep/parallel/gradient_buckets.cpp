@@ -29,6 +29,7 @@ GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr
       find_unused_(find_unused),
       bucket_of_(parameters.size()),
       ready_(parameters.size()),
+      used_(parameters.size()),
       hooks_(tensors_of(parameters), [this](std::size_t i) { on_gradient(i); }) {
   std::vector<std::size_t> bytes;
   for (const auto& [name, tensor] : parameters_) bytes.push_back(tensor.nbytes());
@@ -52,6 +53,7 @@ void GradientBuckets::begin_backward() {
 }
 
 void GradientBuckets::on_gradient(std::size_t parameter) {
+  used_[parameter] = true;
   if (!enabled_) return;
   if (!in_backward_) begin_backward();
   if (ready_[parameter]) return;  // a second use in the same backward has added to .grad() already
@@ -110,7 +112,7 @@ void GradientBuckets::add_unused() {
   float* const is_used = used.mutable_data_ptr<float>();
   std::vector<std::size_t> filled;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    is_used[i] = ready_[i] ? 1.0f : 0.0f;
+    is_used[i] = used_[i] ? 1.0f : 0.0f;
     if (ready_[i]) continue;
     const at::Tensor& parameter = parameters_[i].second;
     if (!parameter.grad().defined()) {
@@ -123,6 +125,7 @@ void GradientBuckets::add_unused() {
   group_->all_reduce(used, comm::ReduceOp::sum);
   for (std::size_t i : filled)
     if (is_used[i] == 0) parameters_[i].second.mutable_grad().reset();
+  used_.assign(used_.size(), false);
 }
 
 void GradientBuckets::refuse_unused(std::size_t parameter) {

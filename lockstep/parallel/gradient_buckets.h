@@ -57,6 +57,7 @@ class GradientBuckets {
   at::Tensor together_;      ///< shared memory through which one bucket after the other goes; from the first on
   std::vector<std::size_t> bucket_of_;  ///< by parameter
   std::vector<bool> ready_;             ///< by parameter
+  std::vector<bool> used_;              ///< by parameter: since gradients were last averaged, no_sync included
   std::size_t next_ = 0;                ///< the bucket to send next: always in order, on all ranks
   bool in_backward_ = false;
   bool enabled_ = true;

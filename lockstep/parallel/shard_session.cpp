@@ -228,8 +228,11 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
 }
 
 void ShardSession::write_module_buffers(std::byte* to) const {
-  const std::vector<std::byte>& last = shards_.front().module_buffers;
-  if (!last.empty()) std::memcpy(to, last.data(), last.size());
+  const Shard& first = shards_.front();
+  if (first.module_buffers.empty()) return;
+  // Without a pass in this step, or with passes that were dropped, they are what they were.
+  const std::byte* const last = first.from_committed ? fused_.committed_buffers() : first.module_buffers.data();
+  std::memcpy(to, last, first.module_buffers.size());
 }
 
 void ShardSession::restart() {

@@ -230,6 +230,44 @@ TEST(Unused, OldGradientsAreNotInTheNorm) {
   });
 }
 
+// A step in which shard 0 has no pass, or passes that were dropped, leaves the module's buffers as they are.
+TEST(Unused, AStepWithoutAPassKeepsTheModuleBuffers) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    support::SmallNet model;
+    DistributedDataParallel ddp(model, group, {.find_unused_parameters = true});
+    optim::SGD optimizer(ddp);
+    ddp.modify([&] { model->bn->running_mean.fill_(5); });
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(model->bn->running_mean, torch::full({300}, 5.0)));
+    const auto batch = support::small_batch(1, {group->rank(), group->rank() + 1});
+    loss_of(ddp(batch.data), batch.target).backward();
+    optimizer.zero_grad();
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(model->bn->running_mean, torch::full({300}, 5.0)));
+    EXPECT_TRUE(torch::equal(model->bn->running_var, torch::ones({300})));
+    if (group->rank() == 1) loss_of(ddp(batch.data), batch.target).backward();  // rank 0 has no batch
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(model->bn->running_mean, torch::full({300}, 5.0)));
+  });
+}
+
+// What is used under no_sync counts when gradients are averaged, as in Python.
+TEST(Unused, OnTheClassicPathNoSyncCounts) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    Branches model = branches();
+    DistributedDataParallel ddp(model, group, {.find_unused_parameters = true});
+    const at::Tensor x = torch::ones({2, 20});
+    {
+      const auto guard = ddp.no_sync();
+      ddp(x, group->rank() == 1, group->rank() == 0).sum().backward();
+    }
+    ddp(x, true, false).sum().backward();
+    const auto all = group->all_gather(model->right->weight.grad());
+    EXPECT_TRUE(torch::equal(all[0], all[1]));
+    EXPECT_GT(all[0].abs().max().template item<float>(), 0);
+  });
+}
+
 // With an optimizer of torch's: zeros of the ranks that do not use it, no gradient where nobody does.
 TEST(Unused, OnTheClassicPathAsInPython) {
   run_ranks(RankKind::processes, 2, [](auto group) {
