@@ -53,10 +53,11 @@ void GradientBuckets::begin_backward() {
 }
 
 void GradientBuckets::on_gradient(std::size_t parameter) {
-  used_[parameter] = true;
+  const bool has_one = parameters_[parameter].second.grad().defined();  // a function's backward may give none
+  used_[parameter] = used_[parameter] || has_one;
   if (!enabled_) return;
   if (!in_backward_) begin_backward();
-  if (ready_[parameter]) return;  // a second use in the same backward has added to .grad() already
+  if (ready_[parameter] || !has_one) return;  // a second use in the same backward has added to .grad() already
   set_ready(parameter);
   send_ready();
 }

@@ -11,6 +11,7 @@
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
+#include "tests/support/what_of.h"
 
 namespace lockstep {
 namespace {
@@ -266,6 +267,22 @@ TEST(Unused, OnTheClassicPathNoSyncCounts) {
     EXPECT_TRUE(torch::equal(all[0], all[1]));
     EXPECT_GT(all[0].abs().max().template item<float>(), 0);
   });
+}
+
+// Frozen between forward and backward, a parameter is reached and gets nothing.
+TEST(Unused, OnTheClassicPathNoGradientIsNone) {
+  for (const bool may_be_unused : {true, false})
+    run_ranks(RankKind::processes, 2, [&](auto group) {
+      Branches model = branches();
+      DistributedDataParallel ddp(model, group, {.find_unused_parameters = may_be_unused});
+      const at::Tensor loss = ddp(torch::ones({2, 20}), true, true).sum();
+      set_frozen(*model->left, true);
+      const std::string why = support::what_of([&] { loss.backward(); });
+      if (may_be_unused)
+        EXPECT_EQ(why, "");
+      else
+        EXPECT_THAT(why, HasSubstr("'left.weight' got no gradient"));
+    });
 }
 
 // With an optimizer of torch's: zeros of the ranks that do not use it, no gradient where nobody does.
