@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/amp/grad_scaler.h"
+#include "lockstep/amp/opt_level.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/data.h"
