@@ -22,7 +22,7 @@ install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(destination \"${CMAKE_I
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/lockstep_install_headers.cmake)
 install(TARGETS lockstep_library ${_modules} EXPORT Lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(_program lockstep lockstep-bench-comm lockstep-bench-input lockstep-bench-launch lockstep-bench-step
-        lockstep-bench-worker lockstep-data lockstep-predictor lockstep-trainer)
+        lockstep-bench-worker lockstep-checkpoint lockstep-data lockstep-predictor lockstep-trainer)
   if(TARGET ${_program})
     install(TARGETS ${_program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

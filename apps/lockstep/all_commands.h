@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "apps/lockstep-checkpoint/checkpoint_commands.h"
 #include "apps/lockstep-data/data_commands.h"
 #include "lockstep/flags/command.h"
 #include "lockstep/launch/flags/options.h"
@@ -18,6 +19,7 @@ struct AllOptions {
   train::Options train_options;
   train::PredictOptions predict_options;
   DataOptions data_options;
+  CheckpointCommandOptions checkpoint_options;
   bool env_json = false;
   std::string completion_output;
   std::string man_folder;

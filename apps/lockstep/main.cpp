@@ -30,6 +30,7 @@ int dispatch(const std::vector<std::string>& words) {
   if (name == "train") return train_command(rest);
   if (name == "predict") return predict_command(rest);
   if (name == "data") replace_by(own_folder() + "/lockstep-data", rest);
+  if (name == "checkpoint") replace_by(own_folder() + "/lockstep-checkpoint", rest);
   if (name == "env") return env_command(rest);
   if (name == "bench") return bench_command(rest);
   if (name == "completion") return completion_command(rest);

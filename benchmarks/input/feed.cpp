@@ -73,7 +73,7 @@ class Trainer {
         input_(train::make_input(job.options)),
         model_(train::make_model(job.options, input_.task)),
         ddp_(model_, group, {.shards = kRanks, .channels_last = true}),  // as fast as it goes: the loader must keep up
-        optimizer_(train::make_optimizer(job.options, ddp_)) {
+        optimizer_(train::make_optimizer(job.options, *model_, ddp_)) {
     data::DataLoader loader(input_.train, ddp_.part(), loading());
     for (int step = 0; step < job_.steps; ++step) made_.push_back(take(loader));
   }

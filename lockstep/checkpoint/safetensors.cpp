@@ -2,19 +2,15 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstring>
 #include <tuple>
 
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/unique_fd.h"
 #include "lockstep/checkpoint/safetensors_header.h"
+#include "lockstep/checkpoint/store/input_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -24,42 +20,6 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 constexpr std::uint64_t kLengthBytes = 8;
 // The reference implementation's limit.
 constexpr std::uint64_t kLongestHeader = 100'000'000;
-
-// Opened without blocking: a pipe in the place of a file is refused, not waited for.
-class InputFile {
- public:
-  explicit InputFile(const std::string& path)
-      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    struct stat info {};
-    if (!fd_ || ::fstat(fd_.get(), &info) != 0) throw UsageError("cannot open '" + path + "': " + std::strerror(errno));
-    if (!S_ISREG(info.st_mode)) throw UsageError("cannot read '" + path + "': not a regular file");
-    size_ = std::uint64_t(info.st_size);
-  }
-
-  std::uint64_t size() const { return size_; }
-
-  void read(std::uint64_t offset, void* out, std::uint64_t bytes) const {
-    char* next = static_cast<char*>(out);
-    while (bytes > 0) {
-      const ssize_t got = ::pread(fd_.get(), next, bytes, off_t(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail(offset, std::strerror(errno));
-      if (got == 0) fail(offset, "the file became shorter while it was read");
-      next += got;
-      offset += std::uint64_t(got);
-      bytes -= std::uint64_t(got);
-    }
-  }
-
-  [[noreturn]] void fail(std::uint64_t offset, const std::string& what) const {
-    throw UsageError("'" + path_ + "': " + what + " at offset " + std::to_string(offset));
-  }
-
- private:
-  std::string path_;
-  base::UniqueFd fd_;
-  std::uint64_t size_ = 0;
-};
 
 std::string read_header(const InputFile& file) {
   if (file.size() < kLengthBytes) {

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/store/tensor_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -194,15 +195,10 @@ std::vector<TensorEntry> parse_header(std::string_view header, std::uint64_t dat
 }
 
 std::string format_header(const std::vector<TensorEntry>& entries, const std::map<std::string, std::string>& metadata) {
-  nlohmann::ordered_json root = nlohmann::ordered_json::object();
-  if (!metadata.empty()) root["__metadata__"] = metadata;
-  for (const TensorEntry& entry : entries) {
-    root[entry.name] = {
-        {"dtype", dtype_name(entry.dtype)}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
-  }
-  std::string text = root.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  return text;
+  std::vector<HeaderEntry> plain;
+  for (const TensorEntry& entry : entries)
+    plain.push_back({entry.name, dtype_name(entry.dtype), entry.shape, entry.begin, entry.end});
+  return header_text(plain, metadata);
 }
 
 std::string brief(std::string_view text) {

@@ -14,7 +14,7 @@ namespace {
 // A file of a million strange names makes no message of a million names.
 constexpr std::size_t kMostDifferences = 1000;
 
-std::vector<std::string> differences(const TensorMap& wanted, const TensorMap& given) {
+std::vector<std::string> misfits(const TensorMap& wanted, const TensorMap& given) {
   std::vector<std::string> found;
   for (const auto& [name, tensor] : wanted) {
     const auto other = given.find(name);
@@ -49,15 +49,20 @@ TensorMap state_dict(const torch::nn::Module& module) {
   return state;
 }
 
-void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::string& source) {
-  const TensorMap state = state_dict(module);
-  std::vector<std::string> found = differences(state, tensors);
+void check_fits(const TensorMap& wanted, const TensorMap& given, const std::string& source) {
+  std::vector<std::string> found = misfits(wanted, given);
+  if (found.empty()) return;
   if (found.size() > kMostDifferences) {
     const std::size_t more = found.size() - kMostDifferences;
     found.resize(kMostDifferences);
     found.push_back("and " + std::to_string(more) + " more");
   }
-  if (!found.empty()) throw UsageError(source + " does not fit the model: " + base::join(found, "; "));
+  throw UsageError(source + " does not fit the model: " + base::join(found, "; "));
+}
+
+void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::string& source) {
+  const TensorMap state = state_dict(module);
+  check_fits(state, tensors, source);
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : state) at::Tensor(tensor).copy_(tensors.at(name));
 }

@@ -14,10 +14,12 @@ namespace lockstep::checkpoint {
 /// own, not copies.
 TensorMap state_dict(const torch::nn::Module& module);
 
+/// UsageError listing every difference in names, shapes and dtypes (the first thousand of them, names cut off after 80
+/// bytes), when there is one. `source` says where the tensors are from ("file w.safetensors").
+void check_fits(const TensorMap& wanted, const TensorMap& given, const std::string& source);
+
 /// Copies `tensors` into the module's parameters and buffers. Names, shapes and dtypes must
-/// be exactly the module's: otherwise one UsageError lists every difference (the first
-/// thousand of them, names cut off after 80 bytes), and the module is untouched. `source` says where the tensors are
-/// from ("file w.safetensors").
+/// be exactly the module's: otherwise a UsageError as of check_fits(), and the module is untouched.
 void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::string& source);
 
 }  // namespace lockstep::checkpoint

@@ -31,6 +31,13 @@ T read_number(const std::string& name, const std::string& value, const std::stri
   return number;
 }
 
+double read_real(const std::string& name, const std::string& value, const Reals& reals) {
+  const auto number = read_number<double>(name, value, "a number", reals.wanted);
+  if (!std::isfinite(number) || !reals.holds(number))
+    refuse(name, value, std::string("out of range; wanted ") + reals.wanted);
+  return number;
+}
+
 std::string shortest_digits(double number) {
   char digits[32];
   return {digits, std::to_chars(digits, digits + sizeof digits, number).ptr};
@@ -101,14 +108,35 @@ Value off(bool& place) { return switch_to(place, false); }
 
 Value real(double& place, const Reals& reals, const std::string& word) {
   const auto read = [&place, reals](const std::string& name, const std::string& value) {
-    const auto number = read_number<double>(name, value, "a number", reals.wanted);
-    if (!std::isfinite(number) || !reals.holds(number))
-      refuse(name, value, std::string("out of range; wanted ") + reals.wanted);
-    place = number;
+    place = read_real(name, value, reals);
   };
   return {.word = word, .initial = shortest_digits(place), .read = read, .json = [&place] {
             return nlohmann::json(place).dump();
           }};
+}
+
+Value real(std::optional<double>& place, const Reals& reals, const std::string& word) {
+  const auto read = [&place, reals](const std::string& name, const std::string& value) {
+    place = read_real(name, value, reals);
+  };
+  return {.word = word, .initial = place ? shortest_digits(*place) : "", .read = read, .json = [&place] {
+            return place ? nlohmann::json(*place).dump() : "null";
+          }};
+}
+
+Value rising(std::vector<std::int64_t>& place, std::int64_t least, std::int64_t most) {
+  const auto read = [&place, least, most](const std::string& name, const std::string& value) {
+    require_some(name, value);
+    std::vector<std::int64_t> numbers;
+    std::istringstream stream(value);
+    for (std::string word; std::getline(stream, word, ',');) {
+      numbers.push_back(detail::read_integer(name, word, least, most));
+      if (numbers.size() > 1 && numbers.back() <= numbers.end()[-2])
+        refuse(name, value, "each number must be above the one before");
+    }
+    place = numbers;
+  };
+  return {.word = "N,N", .read = read, .json = [&place] { return nlohmann::json(place).dump(); }};
 }
 
 }  // namespace lockstep::flags

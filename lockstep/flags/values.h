@@ -37,6 +37,10 @@ inline constexpr Reals kPositive{"a number above 0", [](double x) { return x > 0
 
 /// A real number, `word` in the help: "SECONDS".
 Value real(double& place, const Reals& reals, const std::string& word = "X");
+Value real(std::optional<double>& place, const Reals& reals, const std::string& word = "X");
+
+/// Whole numbers from `least` to `most`, each above the one before, with commas between them.
+Value rising(std::vector<std::int64_t>& place, std::int64_t least, std::int64_t most);
 
 namespace detail {
 

@@ -53,6 +53,7 @@ Use use_of(const std::string& path, std::string_view config_json, const RunClaim
   std::error_code ignored;
   const fs::path folder(path);
   if (!fs::exists(folder / kConfigName, ignored) && !fs::exists(folder / "metrics.jsonl", ignored)) return Use::unused;
+  if (claim.goes_on) return Use::ours;
   if (is_ours(folder, claim)) {
     if (!holds(folder, config_json))
       refuse(path, "this job began there with another configuration, so that it cannot go on in it");

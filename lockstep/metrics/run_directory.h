@@ -16,6 +16,7 @@ struct RunClaim {
   std::string run_id;      ///< of all attempts of this job and of no other job; one line (rendezvous/run_id.h)
   int attempt = 0;         ///< how often the job was started before
   bool overwrite = false;  ///< another run's results may be replaced
+  bool goes_on = false;    ///< whatever run used the folder is continued, with this configuration
 };
 
 /// A folder that is ready for the files of a run, and this process's while the object lives.
@@ -23,10 +24,9 @@ class RunDirectory {
  public:
   /// Makes `path` with its parents, locks it, and writes run.id and config.json, each whole or not at all. A folder is
   /// used when it holds config.json or metrics.jsonl. One that an earlier attempt of the same run uses is left as it
-  /// is, when its config.json is this one; another run's is refused, or with `overwrite` the files that a run made
-  /// (is_run_file()) are removed and nothing else.
-  /// Throws UsageError naming the path when it is another run's or in use by a living process, no folder, or cannot
-  /// be written; nothing has been removed then.
+  /// is, when its config.json is this one, and so is any with `goes_on`; another run's is refused, or with `overwrite`
+  /// the files that a run made (is_run_file()) are removed and nothing else. Throws UsageError naming the path when it
+  /// is another run's or in use by a living process, no folder, or cannot be written; nothing has been removed then.
   static RunDirectory create(const std::string& path, std::string_view config_json, const RunClaim& claim);
 
   const std::string& path() const { return path_; }

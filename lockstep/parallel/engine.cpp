@@ -8,9 +8,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/average_scope.h"
+#include "lockstep/parallel/beginning.h"
 #include "lockstep/parallel/classic_path.h"
 #include "lockstep/parallel/fused_state.h"
-#include "lockstep/parallel/kept_bytes.h"
 #include "lockstep/parallel/module_view.h"
 #include "lockstep/parallel/shard_session.h"
 #include "lockstep/parallel/state_editor.h"
@@ -42,9 +42,9 @@ void check_needs(const optim::Needs& needs) {
 
 // What there is with an optimizer of ours, in the order in which the parts depend on each other.
 struct FusedPath {
-  FusedPath(const ModuleView& module, const KeptBytes& kept, comm::Group& group, const DataParallelOptions& options,
-            const optim::Needs& needs)
-      : fused(module, kept, group, options, needs),
+  FusedPath(const ModuleView& module, const Beginning& beginning, comm::Group& group,
+            const DataParallelOptions& options, const optim::Needs& needs)
+      : fused(module, beginning, group, options, needs),
         session(fused, module, group, options),
         hooks(gradient_hooks(fused, session)),
         step(fused, session, group, options.ema),
@@ -74,7 +74,7 @@ struct EngineParts {
   std::shared_ptr<comm::Group> group;
   DataParallelOptions options;
   ModuleView view;
-  KeptBytes kept;
+  Beginning beginning;
   std::unique_ptr<ClassicPath> classic;  ///< until attach()
   std::unique_ptr<FusedPath> path;       ///< from attach() on
 };
@@ -83,7 +83,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::
                DataParallelOptions options)
     : parts_(std::make_unique<EngineParts>(std::move(module), std::move(group), options)) {
   const ModuleView& view = parts_->view;
-  view.check_equal_on_all(*parts_->group, shards());
+  view.check_equal_on_all(*parts_->group, parts_->options);
   view.broadcast(*parts_->group);
   parts_->classic = std::make_unique<ClassicPath>(view, parts_->group, parts_->options.find_unused_parameters);
 }
@@ -111,8 +111,9 @@ void Engine::attach(const optim::Needs& needs) {
   check_needs(needs);
   parts_->classic.reset();
   parts_->view.drop_gradients();  // of the classic path
-  or_abort(group(),
-           [&] { parts_->path = std::make_unique<FusedPath>(parts_->view, parts_->kept, group(), options(), needs); });
+  or_abort(group(), [&] {
+    parts_->path = std::make_unique<FusedPath>(parts_->view, parts_->beginning, group(), options(), needs);
+  });
 }
 
 void Engine::begin_shard(int shard) {
@@ -181,13 +182,13 @@ std::map<std::string, at::Tensor> EngineEma::state_dict() const {
   const FusedState& fused = averaged("ema().state_dict()");
   std::map<std::string, at::Tensor> tensors = parts_.view.state_dict(fused.averages());
   const state::Layout& layout = fused.state.layout();
-  std::byte* const buffers =
-      const_cast<std::byte*>(fused.state.read(layout.average_buffers(int(fused.state.committed().buffer))));
+  const std::byte* const buffers = fused.state.read(layout.average_buffers(int(fused.state.committed().buffer)));
   for (std::size_t i = 0; i < layout.buffers().size(); ++i) {
     const at::TensorImpl* const own = parts_.view.buffers()[i].second.unsafeGetTensorImpl();
     const state::PlacedBuffer& place = layout.buffers()[i];
     for (auto& [name, tensor] : tensors)
-      if (tensor.unsafeGetTensorImpl() == own) tensor = state::view_of(place.spec, buffers + place.offset);
+      if (tensor.unsafeGetTensorImpl() == own)
+        tensor = state::view_of(place.spec, buffers + place.offset, fused.state.memory());
   }
   return tensors;
 }
@@ -199,8 +200,25 @@ EngineState Engine::state() { return EngineState(*parts_); }
 void EngineState::keep(std::string name, std::span<std::byte> memory) const {
   if (parts_.path)
     throw UsageError("data parallel: keep('" + name + "') after an optimizer was attached; the state has its places");
-  parts_.kept.keep(std::move(name), memory);
+  parts_.beginning.kept.keep(std::move(name), memory);
 }
+
+std::map<std::string, std::span<std::byte>> EngineState::kept() const { return parts_.beginning.kept.by_name(); }
+
+void EngineState::start_from(std::function<std::uint64_t(state::SharedState&)> restore) const {
+  if (parts_.path)
+    throw UsageError(
+        "data parallel: a state is there already; one from a checkpoint comes before the optimizer is made");
+  parts_.beginning.restore = std::move(restore);
+}
+
+void EngineState::make_holdable() const {
+  if (parts_.path)
+    throw UsageError("data parallel: make_holdable() after an optimizer was attached; the state has its buffers");
+  parts_.beginning.hold = true;
+}
+
+const state::SharedState* EngineState::shared() const { return parts_.path ? &parts_.path->fused.state : nullptr; }
 
 void EngineState::recommit() const {
   parts_.attached("recommit()").editor.modify([] {});

@@ -33,6 +33,10 @@ namespace torch::nn {
 class Module;  // its header takes ten seconds to compile
 }
 
+namespace lockstep::state {
+class SharedState;  // of users, only checkpoints want it
+}
+
 namespace lockstep::parallel {
 
 struct EngineParts;
@@ -60,10 +64,26 @@ class EngineState {
     keep(std::move(name), std::as_writable_bytes(std::span(&value, 1)));
   }
 
+  /// The memory that is kept, by its names.
+  std::map<std::string, std::span<std::byte>> kept() const;
+
   /// Commits what is kept, as rank 0 has it now, for the step that is committed already: for what is decided after a
   /// step, by an evaluation. modify() of nothing, so it copies the state once. Collective; between steps. Needs an
   /// attached optimizer.
   void recommit() const;
+
+  /// Where nobody has left a state, it is not made of rank 0's module and kept bytes, but by restore(fresh) on that
+  /// rank, when the optimizer attaches: it writes buffer 0 and frozen area 0, all of whose bytes are zero, but for the
+  /// bfloat16 copies, and returns the step whose state that is (state::SharedState::Fill). A state that an earlier
+  /// generation has left goes before. All ranks. UsageError once an optimizer is attached.
+  void start_from(std::function<std::uint64_t(state::SharedState& fresh)> restore) const;
+
+  /// Gives the state a third buffer, so that a committed one can be held while training goes on (state/pin.h): memory
+  /// of one state more per node. Before an optimizer attaches, on all ranks. UsageError once one is attached.
+  void make_holdable() const;
+
+  /// The shared state; null as long as no optimizer of ours is attached.
+  const state::SharedState* shared() const;
 
   /// XXH3-128 over all that is committed: weights, optimizer state, module buffers, record, kept bytes.
   /// Equal states, equal hashes, on any rank. Needs an attached optimizer.

@@ -28,12 +28,15 @@ void set_groups(std::vector<state::TensorSpec>& specs, const optim::Needs& needs
 
 // Ranks with different layouts would write into each other's places.
 void check_equal_on_all(const state::Layout& layout, comm::Group& group) {
-  const auto print = std::int64_t(layout.fingerprint());
+  // The number of buffers is no part of the fingerprint, but here all make one state.
+  const auto print = std::int64_t(layout.fingerprint() + std::uint64_t(layout.options().state_buffers));
   const std::vector<at::Tensor> all = group.all_gather(at::full({1}, print, at::kLong));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank].item<std::int64_t>() == all[0].item<std::int64_t>()) continue;
-    const std::string cause = "rank " + std::to_string(rank) +
-                              " trains other parameters, attaches another optimizer or keeps other bytes than rank 0";
+    const std::string cause =
+        "rank " + std::to_string(rank) +
+        " trains other parameters, attaches another optimizer, keeps other bytes or saves in another "
+        "way than rank 0";
     group.abort(cause);
     throw Error(cause);
   }
@@ -47,21 +50,19 @@ void fill(const ModuleView& module, const KeptBytes& kept, state::SharedState& f
     state::view_of(place.spec, fresh.write(layout.weights(0) + place.offset * sizeof(float)))
         .copy_(module.trainable()[i].second);
   }
-  write_copies(fresh, 0);
   if (layout.options().average)
     std::memcpy(fresh.write(layout.average(0)), fresh.read(layout.weights(0)), layout.elements() * sizeof(float));
   for (std::size_t i = 0; i < layout.frozen().size(); ++i) {
     const state::PlacedBuffer& place = layout.frozen()[i];
     state::view_of(place.spec, fresh.write(layout.frozen_area(0) + place.offset)).copy_(module.frozen()[i].second);
   }
-  fresh.set_frozen_area(0, 0);
   const ModuleBuffers buffers(tensors_of(module.buffers()), layout);
   buffers.store(fresh.write(layout.module_buffers(0)));
   if (layout.options().average) buffers.store(fresh.write(layout.average_buffers(0)));
   kept.store(fresh, 0);
 }
 
-state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm::Group& group,
+state::Layout make_layout(const ModuleView& module, const Beginning& beginning, comm::Group& group,
                           const DataParallelOptions& options, const optim::Needs& needs) {
   std::vector<state::TensorSpec> parameters = module.trainable_specs();
   set_groups(parameters, needs);
@@ -73,8 +74,9 @@ state::Layout make_layout(const ModuleView& module, const KeptBytes& kept, comm:
   places.average = options.ema.has_value();
   places.parameter_norms = needs.norms;
   // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
-  places.state_buffers = group.node().segment.holders() == base::Holders::this_process ? 1 : 2;
-  places.bytes = kept.specs();
+  const bool dies_with_us = group.node().segment.holders() == base::Holders::this_process;
+  places.state_buffers = beginning.hold ? 3 : dies_with_us ? 1 : 2;
+  places.bytes = beginning.kept.specs();
   state::Layout layout(std::move(parameters), state::specs_of(module.buffers(), false), std::move(places),
                        state::specs_of(module.frozen(), false));
   check_equal_on_all(layout, group);
@@ -93,15 +95,19 @@ void write_copies(const state::SharedState& state, int buffer) {
   }
 }
 
-FusedState::FusedState(const ModuleView& module, const KeptBytes& bytes, comm::Group& group,
+FusedState::FusedState(const ModuleView& module, const Beginning& beginning, comm::Group& group,
                        const DataParallelOptions& options, const optim::Needs& needs)
-    : state(group.node(), make_layout(module, bytes, group, options, needs),
-            [&](state::SharedState& fresh) -> std::uint64_t {
-              fill(module, bytes, fresh);
-              return 0;
+    : state(group.node(), make_layout(module, beginning, group, options, needs),
+            [&](state::SharedState& fresh) {
+              const at::NoGradGuard no_grad;
+              fresh.set_frozen_area(0, 0);
+              if (!beginning.restore) fill(module, beginning.kept, fresh);
+              const std::uint64_t step = beginning.restore ? beginning.restore(fresh) : 0;
+              write_copies(fresh, 0);
+              return step;
             }),
       guard(state.read(0), state.layout()),
-      kept(bytes),
+      kept(beginning.kept),
       buffers(tensors_of(module.buffers()), state.layout()),
       parameters(tensors_of(module.trainable()), state::parameter_places(state.layout()), state.memory(),
                  committed_weights()),
@@ -160,10 +166,10 @@ std::vector<at::Tensor> FusedState::masters() const {
 
 std::vector<at::Tensor> FusedState::averages() const {
   const state::Layout& layout = state.layout();
-  std::byte* const begin = const_cast<std::byte*>(state.read(layout.average(int(state.committed().buffer))));
+  const std::byte* const begin = state.read(layout.average(int(state.committed().buffer)));
   std::vector<at::Tensor> tensors;
   for (const state::PlacedParameter& place : layout.parameters())
-    tensors.push_back(state::view_of(place.spec, begin + place.offset * sizeof(float)));
+    tensors.push_back(state::view_of(place.spec, begin + place.offset * sizeof(float), state.memory()));
   return tensors;
 }
 

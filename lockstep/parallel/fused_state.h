@@ -7,7 +7,7 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
-#include "lockstep/parallel/kept_bytes.h"
+#include "lockstep/parallel/beginning.h"
 #include "lockstep/parallel/module_buffers.h"
 #include "lockstep/parallel/module_view.h"
 #include "lockstep/parallel/options.h"
@@ -22,11 +22,11 @@ void write_copies(const state::SharedState& state, int buffer);
 
 // In the order in which they depend on each other; destroyed from the last to the first.
 struct FusedState {
-  /// Collective: makes the state from rank 0's module and kept bytes, or takes over that of an earlier generation. What
+  /// Collective: takes over the state of an earlier generation, or makes one of what it is to begin with. What
   /// is committed is then everybody's. Error naming the rank whose layout is another than rank 0's. UsageError when the
   /// optimizer puts a parameter into a group that is none.
-  FusedState(const ModuleView& module, const KeptBytes& kept, comm::Group& group, const DataParallelOptions& options,
-             const optim::Needs& needs);
+  FusedState(const ModuleView& module, const Beginning& beginning, comm::Group& group,
+             const DataParallelOptions& options, const optim::Needs& needs);
 
   std::uint64_t next_step() const { return state.committed().step + 1; }
 

@@ -22,6 +22,12 @@ std::vector<state::NamedBytes> KeptBytes::specs() const {
   return specs;
 }
 
+std::map<std::string, std::span<std::byte>> KeptBytes::by_name() const {
+  std::map<std::string, std::span<std::byte>> found;
+  for (const Kept& kept : kept_) found.emplace(kept.name, kept.memory);
+  return found;
+}
+
 void KeptBytes::store(const state::SharedState& state, int buffer) const {
   for (std::size_t i = 0; i < kept_.size(); ++i)
     std::memcpy(state.write(state.layout().named_bytes(buffer, i)), kept_[i].memory.data(), kept_[i].memory.size());

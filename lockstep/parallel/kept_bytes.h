@@ -4,6 +4,7 @@
 // before there is a state; from then on each step commits what is in it.
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ class KeptBytes {
 
   /// What a layout has to know.
   std::vector<state::NamedBytes> specs() const;
+
+  std::map<std::string, std::span<std::byte>> by_name() const;
 
   /// Writes the owners' bytes into a state buffer.
   void store(const state::SharedState& state, int buffer) const;

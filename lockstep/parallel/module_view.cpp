@@ -36,13 +36,24 @@ std::vector<state::TensorSpec> ModuleView::trainable_specs() const {
   return specs;
 }
 
-void ModuleView::check_equal_on_all(comm::Group& group, int shards) const {
+void ModuleView::check_equal_on_all(comm::Group& group, const DataParallelOptions& options) const {
   NamedTensors named = parameters_;
   named.insert(named.end(), buffers_.begin(), buffers_.end());
   std::vector<std::int64_t> prints;
   for (const state::TensorSpec& spec : state::specs_of(named, false))
     prints.push_back(std::int64_t(state::fingerprint(spec)));
-  prints.push_back(shards);
+  std::vector<std::string> differences;
+  for (const auto& [name, tensor] : named)
+    differences.push_back("'" + name + "' differs in name, dtype, shape or strides");
+  const auto compare = [&](std::int64_t value, const std::string& difference) {
+    prints.push_back(value);
+    differences.push_back(difference);
+  };
+  for (const auto& [name, tensor] : parameters_)
+    compare(tensor.requires_grad(), "'" + name + "' is trained on one of them and frozen on the other");
+  compare(options.shards, "another number of shards");
+  compare(options.find_unused_parameters, "another find_unused_parameters");
+  compare(std::int64_t(options.amp), "another mixed precision (amp)");
 
   const auto differ = [&](int rank, const std::string& what) {
     const std::string cause = "rank " + std::to_string(rank) + " has another model than rank 0: " + what;
@@ -52,20 +63,18 @@ void ModuleView::check_equal_on_all(comm::Group& group, int shards) const {
   const auto gather = [&](std::vector<std::int64_t>& values) {
     return group.all_gather(at::from_blob(values.data(), {std::int64_t(values.size())}, at::kLong));
   };
-  std::vector<std::int64_t> count{std::int64_t(prints.size())};
+  std::vector<std::int64_t> count{std::int64_t(named.size())};
   const std::vector<at::Tensor> counts = gather(count);
   for (int rank = 1; rank < group.size(); ++rank) {
     const auto theirs = counts[std::size_t(rank)].item<std::int64_t>();
     const auto first = counts[0].item<std::int64_t>();
-    if (theirs != first)
-      differ(rank, std::to_string(theirs - 1) + " parameters and buffers, not " + std::to_string(first - 1));
+    if (theirs != first) differ(rank, std::to_string(theirs) + " parameters and buffers, not " + std::to_string(first));
   }
   const std::vector<at::Tensor> all = gather(prints);
   for (int rank = 1; rank < group.size(); ++rank)
     for (std::size_t i = 0; i < prints.size(); ++i)
       if (all[std::size_t(rank)].data_ptr<std::int64_t>()[i] != all[0].data_ptr<std::int64_t>()[i])
-        differ(rank, i < named.size() ? "'" + named[i].first + "' differs in name, dtype, shape or strides"
-                                      : std::string("another number of shards"));
+        differ(rank, differences[i]);
 }
 
 void ModuleView::broadcast(comm::Collectives& group) const {

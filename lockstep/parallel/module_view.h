@@ -32,9 +32,9 @@ class ModuleView {
   /// The trainable parameters for a layout, those with a bfloat16 copy marked. UsageError when one is not float32.
   std::vector<state::TensorSpec> trainable_specs() const;
 
-  /// Collective. Error naming the rank and the tensor when ranks hold different modules or cut a batch into
-  /// another number of shards.
-  void check_equal_on_all(comm::Group& group, int shards) const;
+  /// Collective. Error naming the rank and the tensor or option when ranks hold different modules, train other
+  /// parameters of them, or have other `options`.
+  void check_equal_on_all(comm::Group& group, const DataParallelOptions& options) const;
 
   /// Collective: parameters and buffers become rank 0's.
   void broadcast(comm::Collectives& group) const;

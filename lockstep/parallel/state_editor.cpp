@@ -1,8 +1,10 @@
 #include "lockstep/parallel/state_editor.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 
 #include <cstring>
+#include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/or_abort.h"
@@ -13,7 +15,7 @@ StateEditor::StateEditor(FusedState& fused, ShardSession& session, GradientHooks
     : fused_(fused), session_(session), hooks_(hooks), group_(group) {}
 
 void StateEditor::modify(const std::function<void()>& fn) {
-  if (session_.has_gradients()) throw UsageError("data parallel: modify() in the middle of a step");
+  refuse_in_mid_step();
   base::Member& member = group_.node().member;
   or_abort(group_, [&] { fused_.check_bound(); });
   // What passes have left is no state, and rank 0's shard depends on the number of ranks.
@@ -23,6 +25,15 @@ void StateEditor::modify(const std::function<void()>& fn) {
   member.barrier();
   fused_.flip();
   session_.restart();
+}
+
+// By agreement: with unused parameters some ranks may have gradients and others none.
+void StateEditor::refuse_in_mid_step() const {
+  const auto flags = group_.all_gather(at::full({1}, std::int64_t(session_.has_gradients()), at::kLong));
+  for (std::size_t rank = 0; rank < flags.size(); ++rank)
+    if (flags[rank].item<std::int64_t>() != 0)
+      throw UsageError("data parallel: modify() in the middle of a step: rank " + std::to_string(rank) +
+                       " has gradients; call it behind step(), or zero_grad() on all ranks first");
 }
 
 std::string StateEditor::hash() const { return fused_.state.buffer_hash(int(fused_.state.committed().buffer)); }

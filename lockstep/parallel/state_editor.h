@@ -24,6 +24,7 @@ class StateEditor {
   std::string hash() const;
 
  private:
+  void refuse_in_mid_step() const;
   void edit(const std::function<void()>& fn);
   void end_edit();
 

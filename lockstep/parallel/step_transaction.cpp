@@ -19,6 +19,9 @@ state::ShardRecord record_of(const FusedState& fused, int slot) {
   return *fused.state.read_as<state::ShardRecord>(fused.state.layout().shard_record(slot));
 }
 
+// The record is hashed by its bytes, and comes back from files, which know one NaN: not those of different signs.
+double one_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
+
 std::string text_of(double norm, const std::string& parameter) {
   std::ostringstream text;
   text << "the norm of the gradients is " << norm << "; ";
@@ -155,6 +158,8 @@ void StepTransaction::write_record(double gradient_norm) {
   record.loss = mean_loss(slots, of_slot);
   for (int slot = 0; slot < slots; ++slot) record.samples += of_slot(slot).samples;
   if (record.samples == 0) record.loss = std::numeric_limits<double>::quiet_NaN();
+  record.loss = one_nan(record.loss);
+  record.gradient_norm = one_nan(record.gradient_norm);
   *state.write_as<state::StepRecord>(layout.step_record(to)) = record;
   std::uint64_t* const counts = state.write_as<std::uint64_t>(layout.step_counts(to));
   for (std::size_t i = 0; i < used_.size(); ++i) counts[i] = fused_.step_counts()[i] + (used_[i] ? 1 : 0);

@@ -52,6 +52,14 @@ at::Tensor view_of(const TensorSpec& spec, std::byte* memory) {
       .make_tensor();
 }
 
+at::Tensor view_of(const TensorSpec& spec, const std::byte* memory, const std::shared_ptr<const void>& mapping) {
+  return at::for_blob(writable(memory), spec.sizes)
+      .strides(spec.strides)
+      .context(new Memory(mapping), drop)
+      .options(at::TensorOptions().dtype(spec.dtype))
+      .make_tensor();
+}
+
 std::vector<BoundPlace> parameter_places(const Layout& layout) {
   std::vector<BoundPlace> places;
   for (std::size_t i = 0; i < layout.parameters().size(); ++i) {
@@ -161,11 +169,7 @@ void Binding::show_masters(bool masters) {
 at::Tensor Binding::master(std::size_t index) const {
   if (is_master(index)) return tensors_[index].detach();
   const BoundPlace& place = places_[index];
-  return at::for_blob(writable(buffer_) + place.offset, place.spec.sizes)
-      .strides(place.spec.strides)
-      .context(new Memory(memory_), drop)
-      .options(at::TensorOptions().dtype(place.spec.dtype))
-      .make_tensor();
+  return view_of(place.spec, buffer_ + place.offset, memory_);
 }
 
 }  // namespace lockstep::state

@@ -95,5 +95,7 @@ class Binding {
 
 /// A tensor of the spec's dtype, shape and strides over memory that outlives it.
 at::Tensor view_of(const TensorSpec& spec, std::byte* memory);
+/// The same over a mapping that the tensor keeps. Nobody writes to it: page protection guards it.
+at::Tensor view_of(const TensorSpec& spec, const std::byte* memory, const std::shared_ptr<const void>& mapping);
 
 }  // namespace lockstep::state

@@ -14,12 +14,18 @@ std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return a / b + (a % b
 
 std::string number(std::int64_t value) { return std::to_string(value); }
 
+std::string times(std::int64_t factor, const std::string& what) {
+  return factor > 1 ? " x " + number(factor) + " " + what : "";
+}
+
 std::int64_t global_batch(const Options& options, int world_size) {
-  const std::int64_t product = options.batch_size.value_or(kDefaultBatchSize) * world_size;
+  const std::int64_t product =
+      options.batch_size.value_or(kDefaultBatchSize) * world_size * std::int64_t(options.grad_accum_steps);
   if (!options.global_batch_size) return product;
   if (options.batch_size && *options.global_batch_size != product)
-    throw UsageError("--batch-size " + number(*options.batch_size) + " x " + number(world_size) + " processes is " +
-                     number(product) + ", but --global-batch-size is " + number(*options.global_batch_size) +
+    throw UsageError("--batch-size " + number(*options.batch_size) + " x " + number(world_size) + " processes" +
+                     times(options.grad_accum_steps, "--grad-accum-steps") + " is " + number(product) +
+                     ", but --global-batch-size is " + number(*options.global_batch_size) +
                      ": give one of the two, or numbers that agree");
   return *options.global_batch_size;
 }
@@ -50,7 +56,7 @@ BatchPlan plan_batch(const Options& options, int world_size, std::int64_t datase
   if (world_size < 1) throw UsageError("a world of " + number(world_size) + " processes: at least 1 is needed");
   BatchPlan plan;
   plan.global_batch = global_batch(options, world_size);
-  plan.shards = options.logical_shards.value_or(world_size);
+  plan.shards = options.logical_shards.value_or(world_size * options.grad_accum_steps);
   check_shards(plan.global_batch, plan.shards, world_size);
   plan.shard_batch = plan.global_batch / plan.shards;
   if (reads_data(options) && plan.global_batch > dataset_size)
@@ -59,7 +65,7 @@ BatchPlan plan_batch(const Options& options, int world_size, std::int64_t datase
   return plan;
 }
 
-bool reads_data(const Options& options) { return options.max_steps != 0 && options.epochs != 0; }
+bool reads_data(const Options& options) { return !options.test_only && options.max_steps != 0 && options.epochs != 0; }
 
 std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size) {
   return base::batches_per_epoch(dataset_size, plan.shards, plan.shard_batch, /*drop_last=*/false);

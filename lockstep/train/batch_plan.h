@@ -23,8 +23,8 @@ struct BatchPlan {
 /// other, world > S, S does not divide G, or G is more than the set has.
 BatchPlan plan_batch(const Options& options, int world_size, std::int64_t dataset_size);
 
-/// False when the run ends before its first step (--max-steps 0 or --epochs 0): no data
-/// set is needed then.
+/// False when the run ends before its first step (--max-steps 0, --epochs 0, --test-only): no set to
+/// train on is needed then.
 bool reads_data(const Options& options);
 
 /// Steps that one pass over `dataset_size` samples takes: the size of a data::DataLoader for this plan.

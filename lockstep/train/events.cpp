@@ -49,16 +49,18 @@ metrics::Event train_event(const TrainEvent& event) {
                                  {"prepare_seconds", event.input.prepare},
                                  {"decode_seconds", event.input.decode}});
   if (!event.stores.empty()) fields.emplace_back("stores", event.stores);
+  if (event.loss_scale != 1) fields.emplace_back("loss_scale", event.loss_scale);
   return {.kind = Kind::train, .fields = std::move(fields)};
 }
 
 metrics::Event eval_event(const EvalEvent& event) {
-  return {.kind = Kind::eval,
-          .fields = {{"step", event.step},
-                     {"epoch", event.epoch},
-                     {"loss", event.evaluation.loss},
-                     {"top1", event.evaluation.top1},
-                     {"samples", event.evaluation.samples}}};
+  Fields fields{{"step", event.step},
+                {"epoch", event.epoch},
+                {"loss", event.evaluation.loss},
+                {"top1", event.evaluation.top1},
+                {"samples", event.evaluation.samples}};
+  if (event.ema) fields.insert(fields.end(), {{"ema_loss", event.ema->loss}, {"ema_top1", event.ema->top1}});
+  return {.kind = Kind::eval, .fields = std::move(fields)};
 }
 
 metrics::Event done_event(const RunEnd& end) {

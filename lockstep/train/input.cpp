@@ -159,13 +159,14 @@ models::ImageTask task_of(const data::PictureBatches& batches) {
 
 Input make_input(const Options& options) {
   const bool folders = data::find_set(options.dataset).files == data::SetFiles::class_folders;
-  if (!reads_data(options) && !folders) return {.task = known_task(options)};
+  const bool evaluates = options.eval && (reads_data(options) || options.test_only);
+  if (!reads_data(options) && !evaluates && !folders) return {.task = known_task(options)};
   const auto train = train_batches(options);
   Input input{.train = train,
               .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha),
               .task = task_of(*train),
               .train_set = train->set().fingerprint()};
-  if (!options.eval || !reads_data(options)) return input;
+  if (!evaluates) return input;
   const auto test = make_test_batches(options);
   check_together(*train, *test, options);
   input.test = test;

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/train/observers.h"
+#include "lockstep/train/rate_schedule.h"
 #include "lockstep/train/same_data.h"
 
 namespace lockstep::train {
@@ -28,11 +29,29 @@ RunSize size_of(const Options& options, const comm::World& world, const Input& i
   return size;
 }
 
-parallel::DataParallelOptions engine_options(const Options& options, const BatchPlan& plan) {
-  return {.shards = plan.shards,
+// torchvision's: until the rate has warmed up the average is the weights, and each epoch begins with an update.
+std::optional<parallel::EmaOptions> ema_options(const Options& options, const RunSize& run) {
+  if (!options.model_ema.on) return {};
+  const std::int64_t epochs = epochs_in_run(options, run.epoch_steps, run.total_steps);
+  return parallel::EmaOptions{.decay = ema_decay(options.model_ema, run.plan.global_batch, epochs),
+                              .interval = std::uint64_t(options.model_ema.steps),
+                              .warmup_steps = std::uint64_t(options.lr_schedule.warmup_epochs * run.epoch_steps),
+                              .steps_per_epoch = std::uint64_t(run.epoch_steps)};
+}
+
+parallel::DataParallelOptions engine_options(const Options& options, const RunSize& run) {
+  return {.shards = run.plan.shards,
           .seed = std::uint64_t(options.seed),
-          .amp = options.amp == "bf16" ? Amp::bf16 : Amp::none,
+          .amp = amp_of(options),
+          .ema = ema_options(options, run),
           .channels_last = options.channels_last};
+}
+
+// A part of the state where it scales. Made before the optimizer.
+std::unique_ptr<amp::GradScaler> make_scaler(const Options& options, const parallel::EngineState& state) {
+  auto scaler = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.enabled = amp_of(options) == Amp::fp16});
+  if (amp_of(options) == Amp::fp16) state.keep("scaler", scaler->kept());
+  return scaler;
 }
 
 InputWork work_of(const data::LoaderStatistics& statistics) {
@@ -68,24 +87,35 @@ Loop::Loop(const Options& options, const comm::World& world)
       input_(checked_input(make_input(options), group_)),
       run_(size_of(options, world, input_)),
       model_(train::make_model(options, input_.task)),
-      ddp_(model_, world.group(), engine_options(options, run_.plan)),
-      optimizer_(make_optimizer(options, ddp_)),
-      schedule_(make_schedule(options)) {
+      ddp_(model_, world.group(), engine_options(options, run_)),
+      scaler_(make_scaler(options, ddp_.state())),
+      checkpoints_(options, ddp_, run_, input_),
+      optimizer_(make_optimizer(options, *model_, ddp_)),
+      schedule_(make_schedule(options, run_.epoch_steps, run_.total_steps)),
+      loss_options_(torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(options.label_smoothing)) {
   keep_with_state(input_, group_);
-  if (group_.rank() == 0) check_target(options.save_weights, options.output_dir);
+  if (group_.rank() == 0)
+    for (const std::string& file : {options.save_weights, options.save_ema_weights})
+      check_target(file, options.output_dir);
   run_.convolutions = has_convolutions(*model_);
   run_.page_size = ddp_.debug().page_size();
   run_.first_step = std::int64_t(ddp_.next_step());
+  run_.resumed_from = checkpoints_.resumed_from();
   observers_ = make_observers(options, world.place());
+  if (group_.rank() == 0 && options.overwrite && run_.restart_count == 0 && run_.first_step == 1)
+    remove_checkpoints(options.output_dir);
 }
 
 void Loop::run() {
   const auto start = std::chrono::steady_clock::now();
   observers_->started(run_);
   if (run_.total_steps > 0) train_steps();
+  if (options_.test_only) evaluate(0, {});
   const std::string hash = ddp_.weights_hash();
   if (group_.rank() == 0 && !options_.save_weights.empty())
     checkpoint::write_safetensors(options_.save_weights, ddp_.state_dict(), {{"format", "pt"}});
+  if (group_.rank() == 0 && !options_.save_ema_weights.empty())
+    checkpoint::write_safetensors(options_.save_ema_weights, ddp_.ema().state_dict(), {{"format", "pt"}});
   observers_->finished({.steps = run_.total_steps,
                         .attempt_steps = run_.total_steps - (run_.first_step - 1),
                         .samples = meter_.told_samples,
@@ -97,8 +127,8 @@ void Loop::run() {
 
 void Loop::train_steps() {
   batches_ = make_loader(options_, input_, run_, ddp_.part());
-  // Who died after a commit may not have come to say what belongs to that step.
-  if (run_.first_step > 1) after_step(run_.first_step - 1);
+  // Who died after a commit may not have come to say what belongs to that step. Behind a checkpoint's all was said.
+  if (run_.first_step > 1 && run_.first_step - 1 != checkpoints_.resumed_step()) after_step(run_.first_step - 1);
   for (std::int64_t number = run_.first_step; number <= run_.total_steps; ++number) {
     step(number, next_batch());
     after_step(number);
@@ -116,14 +146,14 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
   {
     const Timed timed(meter_.time.compute);
     for (auto& shard : ddp_.shards(batch)) {
-      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp_(shard.data), shard.target);
-      loss.backward();
+      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp_(shard.data), shard.target, loss_options_);
+      scaler_->scale(loss).backward();
       ddp_.record(loss.item<double>(), shard.target.size(0));
     }
   }
   const Timed timed(meter_.time.step);
   optimizer_->set_lr(schedule_(number));
-  optimizer_->step();
+  scaler_->step(*optimizer_, {.max_norm = options_.clip_grad_norm.value_or(0)});
   meter_.samples += ddp_.last_record().samples;
 }
 
@@ -132,7 +162,9 @@ void Loop::after_step(std::int64_t number) {
   const StepPlace place = place_of_step(number, run_.epoch_steps);
   const bool last = number == run_.total_steps;
   if (number % options_.print_freq == 0 || last) report(number, place);
-  if (options_.eval && (place.ends_epoch || last)) evaluate(number, place);
+  std::optional<EvalEvent> found;
+  if (options_.eval && (place.ends_epoch || last)) found = evaluate(number, place);
+  checkpoints_.after_step(number, place, last, found);
 }
 
 void Loop::report(std::int64_t number, const StepPlace& place) {
@@ -141,15 +173,24 @@ void Loop::report(std::int64_t number, const StepPlace& place) {
                    .loss = ddp_.last_record().loss,
                    .lr = schedule_(number),
                    .input = meter_.untold(work_of(batches_->statistics())),
-                   .stores = ddp_.debug().stores()};
+                   .stores = ddp_.debug().stores(),
+                   .loss_scale = scaler_->get_scale()};
   meter_.tell(event);
   observers_->trained(event);
 }
 
-void Loop::evaluate(std::int64_t number, const StepPlace& place) {
+EvalEvent Loop::evaluate(std::int64_t number, const StepPlace& place) {
   const auto forward = [this](const at::Tensor& pictures) { return ddp_(pictures); };
-  const Evaluation found = train::evaluate(*model_, group_, input_.test, forward, pass_options(options_, input_.task));
-  observers_->evaluated({.step = number, .epoch = place.epoch + 1, .evaluation = found});
+  const auto evaluated = [&] {
+    return train::evaluate(*model_, group_, input_.test, forward, pass_options(options_, input_.task));
+  };
+  EvalEvent event{.step = number, .epoch = place.epoch + 1, .evaluation = evaluated()};
+  if (options_.model_ema.on) {
+    const auto average = ddp_.ema().use();
+    event.ema = evaluated();
+  }
+  observers_->evaluated(event);
+  return event;
 }
 
 }  // namespace lockstep::train

@@ -2,14 +2,19 @@
 
 // The training loop.
 
+#include <torch/nn/options/loss.h>
+
 #include <memory>
 
+#include "lockstep/amp/grad_scaler.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/data/data_loader.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
+#include "lockstep/train/checkpoints.h"
 #include "lockstep/train/input.h"
 #include "lockstep/train/meter.h"
 #include "lockstep/train/observer.h"
+#include "lockstep/train/rate_schedule.h"
 #include "lockstep/train/recipe.h"
 
 namespace lockstep::train {
@@ -40,7 +45,7 @@ class Loop {
   void step(std::int64_t number, const data::Batch& batch);
   void after_step(std::int64_t number);
   void report(std::int64_t number, const StepPlace& place);
-  void evaluate(std::int64_t number, const StepPlace& place);
+  EvalEvent evaluate(std::int64_t number, const StepPlace& place);
 
   const Options& options_;
   comm::Group& group_;
@@ -48,9 +53,12 @@ class Loop {
   RunSize run_;
   Model model_;
   parallel::DistributedDataParallel<Model> ddp_;
+  std::unique_ptr<amp::GradScaler> scaler_;
   // Other owners of state go here.
+  Checkpoints checkpoints_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   Schedule schedule_;
+  torch::nn::functional::CrossEntropyFuncOptions loss_options_;
   std::unique_ptr<Observer> observers_;
   std::unique_ptr<data::DataLoader> batches_;  ///< while training
   Meter meter_;

@@ -3,6 +3,7 @@
 // Who is told of a run, and what: in terms of training. Only rank 0 tells anybody (observers.h).
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "lockstep/train/batch_plan.h"
@@ -34,6 +35,7 @@ struct RunSize {
   bool convolutions = false;     ///< the model has some, so its pictures may be channels-last
   std::string page_size;         ///< of the shared state, as the kernel granted it
   int restart_count = 0;         ///< how often the job was started before
+  std::string resumed_from;      ///< the checkpoint that the run goes on from; empty: none
   std::int64_t first_step = 1;   ///< later than 1 when the state of an earlier start was taken over
 };
 
@@ -46,13 +48,15 @@ struct TrainEvent {
                              ///< so that nothing was measured, and neither rate nor seconds are told
   TimeSplit time;
   InputWork input;
-  std::string stores;  ///< how rank 0's slice was written: "plain" or "streaming"; empty: not by this process
+  std::string stores;     ///< how rank 0's slice was written: "plain" or "streaming"; empty: not by this process
+  double loss_scale = 1;  ///< behind the step; 1: the loss is not scaled
 };
 
 struct EvalEvent {
   std::int64_t step = 0;   ///< updates done so far
   std::int64_t epoch = 1;  ///< from 1
   Evaluation evaluation;
+  std::optional<Evaluation> ema = {};  ///< of the average of the weights
 };
 
 struct RunEnd {

@@ -30,7 +30,18 @@ const std::vector<std::string>& auto_augment_names() {
 }
 
 const std::vector<std::string>& amp_names() {
-  static const std::vector<std::string> names = {"none", "bf16"};
+  static const std::vector<std::string> names = {"none", "bf16", "fp16"};
+  return names;
+}
+
+const std::vector<std::string>& lr_scheduler_names() {
+  static const std::vector<std::string> names = {"constant", "steplr", "multisteplr", "exponentiallr",
+                                                 "cosineannealinglr"};
+  return names;
+}
+
+const std::vector<std::string>& lr_warmup_names() {
+  static const std::vector<std::string> names = {"constant", "linear"};
   return names;
 }
 

@@ -10,7 +10,28 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/train/options_checkpoints.h"
+
 namespace lockstep::train {
+
+/// How the rate goes, as in torchvision's reference trainer, which counts epochs.
+struct LrOptions {
+  std::string scheduler = "constant";      ///< one of lr_scheduler_names()
+  std::int64_t step_size = 30;             ///< of steplr: epochs from one step to the next, >= 1
+  std::vector<std::int64_t> milestones;    ///< of multisteplr: the epochs, counted from 0, before which the rate falls
+  double gamma = 0.1;                      ///< what steplr, multisteplr and exponentiallr multiply by, >= 0
+  double min = 0;                          ///< where cosineannealinglr ends, >= 0
+  std::int64_t warmup_epochs = 0;          ///< >= 0; the scheduler counts from their end
+  std::string warmup_method = "constant";  ///< one of lr_warmup_names()
+  double warmup_decay = 0.01;              ///< factor of the rate with which the warm-up begins, (0, 1]
+};
+
+/// The running average of the weights, as in torchvision's reference trainer.
+struct ModelEmaOptions {
+  bool on = false;
+  std::int64_t steps = 32;  ///< from one update to the next, >= 1
+  double decay = 0.99998;   ///< [0, 1], of one sample and epoch: see ema_of()
+};
 
 /// What `lockstep train` was asked to do. An optional without a value: the flag was not
 /// given, which for these flags differs from giving the default.
@@ -28,15 +49,24 @@ struct Options {
   std::optional<std::int64_t> batch_size;         ///< samples per process and step, >= 1; default 100
   std::optional<std::int64_t> global_batch_size;  ///< samples per step; default batch size x world size
   std::optional<int> logical_shards;              ///< slices of the global batch (S), >= 1; default the world size
+  int grad_accum_steps = 1;                       ///< batches per process and step, >= 1, each a logical shard
 
   std::string opt = "sgd";  ///< one of optimizer_names()
   double lr = 1e-3;         ///< learning rate, finite, >= 0
   double momentum = 0;      ///< [0, 1), of those that take one (options_optimizers.h), whose own it is when not given
   double weight_decay = 0;  ///< finite, >= 0; decoupled for adamw, lamb and lion, an L2 term for the others
+  std::optional<double> norm_weight_decay;  ///< of the parameters of normalisation layers; default weight_decay
+  std::optional<double> bias_weight_decay;  ///< of biases, those of normalisation layers too; default weight_decay
+  std::optional<double> clip_grad_norm;     ///< the largest 2-norm of all gradients, > 0; default no limit
+  double label_smoothing = 0;               ///< [0, 1]; of the loss to train by
+  LrOptions lr_schedule;
+  ModelEmaOptions model_ema;
+  CheckpointOptions checkpoints;
 
-  std::int64_t seed = 0;     ///< >= 0; initial weights, sample order, dropout
-  std::string weights;       ///< safetensors file to start from; empty: initial weights of the seed
-  std::string save_weights;  ///< safetensors file to write at the end; empty: none
+  std::int64_t seed = 0;         ///< >= 0; initial weights, sample order, dropout
+  std::string weights;           ///< safetensors file to start from; empty: initial weights of the seed
+  std::string save_weights;      ///< safetensors file to write at the end; empty: none
+  std::string save_ema_weights;  ///< the same for the average of the weights
 
   std::string index_cache;    ///< folder where the contents of picture folders are remembered; empty: none
   std::string transforms;     ///< one of transform_names(); default: what the data set's tutorials do
@@ -61,14 +91,18 @@ struct Options {
   std::string output_dir;  ///< run directory; empty: no files
   bool overwrite = false;  ///< replace the run that output_dir holds
   bool eval = true;        ///< evaluate after each epoch (--no-eval: false)
+  bool test_only = false;  ///< evaluate, and do not train
 
   /// Worker processes to start on this node: what was asked for, else 1.
   int processes() const { return nproc_per_node.value_or(1); }
 };
 
-/// Valid values of --model, --opt, --transforms, --interpolation, --auto-augment, --amp and --bind-to.
+/// Valid values of --model, --opt, --lr-scheduler, --lr-warmup-method, --transforms, --interpolation, --auto-augment,
+/// --amp and --bind-to.
 const std::vector<std::string>& model_names();
 const std::vector<std::string>& optimizer_names();
+const std::vector<std::string>& lr_scheduler_names();
+const std::vector<std::string>& lr_warmup_names();
 const std::vector<std::string>& transform_names();
 const std::vector<std::string>& interpolation_names();
 const std::vector<std::string>& auto_augment_names();

@@ -66,6 +66,49 @@ void check_in_memory(const Options& options, const flags::Parsed& parsed) {
                        ", which is held in memory: it is for imagefolder");
 }
 
+// A flag beside another one without which it means nothing.
+void check_company(const Options& options, const flags::Parsed& parsed) {
+  const std::string& scheduler = options.lr_schedule.scheduler;
+  const auto only = [&](const char* flag, bool useful, const std::string& with) {
+    if (!useful && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without " + with);
+  };
+  const bool multiplies = scheduler == "steplr" || scheduler == "multisteplr" || scheduler == "exponentiallr";
+  only("--lr-step-size", scheduler == "steplr", "--lr-scheduler steplr");
+  only("--lr-milestones", scheduler == "multisteplr", "--lr-scheduler multisteplr");
+  only("--lr-gamma", multiplies, "--lr-scheduler steplr, multisteplr or exponentiallr");
+  only("--lr-min", scheduler == "cosineannealinglr", "--lr-scheduler cosineannealinglr");
+  for (const char* flag : {"--lr-warmup-method", "--lr-warmup-decay"})
+    only(flag, options.lr_schedule.warmup_epochs > 0, "--lr-warmup-epochs");
+  for (const char* flag : {"--model-ema-steps", "--model-ema-decay", "--save-ema-weights"})
+    only(flag, options.model_ema.on, "--model-ema");
+  if (scheduler == "multisteplr" && options.lr_schedule.milestones.empty())
+    throw UsageError("--lr-scheduler multisteplr needs --lr-milestones N,N, the epochs before which the rate falls");
+  if (options.test_only && !options.eval) throw UsageError("--test-only with --no-eval: nothing is left to do");
+  for (const char* flag : {"--epochs", "--max-steps", "--model-ema", "--save-weights"})
+    if (options.test_only && given(parsed, flag))
+      throw UsageError(std::string(flag) + " has no meaning with --test-only, which does not train");
+}
+
+void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
+  const CheckpointOptions& c = options.checkpoints;
+  const bool saves = !options.output_dir.empty() && c.save_every.unit != SaveEvery::Unit::never;
+  for (const char* flag : {"--save-every", "--checkpoint-hist", "--monitor"})
+    if (options.output_dir.empty() && given(parsed, flag))
+      throw UsageError(std::string(flag) + " needs --output-dir DIR, where the checkpoints go");
+  for (const char* flag : {"--checkpoint-hist", "--monitor"})
+    if (!saves && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without --save-every");
+  if (given(parsed, "--monitor") && !options.eval)
+    throw UsageError("--monitor has no meaning with --no-eval: nothing is measured");
+  if (c.monitor.starts_with("ema_") && !options.model_ema.on)
+    throw UsageError("--monitor " + c.monitor + " has no meaning without --model-ema");
+  if (continues_its_directory(c) && options.output_dir.empty())
+    throw UsageError("--resume " + c.resume + " needs --output-dir DIR, whose checkpoints it looks for");
+  if (!c.resume.empty() && options.overwrite)
+    throw UsageError("--resume " + c.resume + " with --overwrite, which removes what there is to go on from");
+  if (!c.resume.empty() && options.test_only)
+    throw UsageError("--resume has no meaning with --test-only: give the checkpoint's model.safetensors by --weights");
+}
+
 void check_places(const Options& options) {
   const bool drawn = data::find_set(options.dataset).files == SetFiles::none;
   if (drawn && !options.data_path.empty())
@@ -83,6 +126,8 @@ void settle(Options& options, const flags::Parsed& parsed) {
   settle_transforms(options);
   check_in_memory(options, parsed);
   check_transforms(options, parsed);
+  check_company(options, parsed);
+  check_checkpoints(options, parsed);
   check_places(options);
 }
 

@@ -9,20 +9,39 @@ namespace lockstep::train {
 namespace {
 
 template <class T>
-std::unique_ptr<optim::Optimizer> make(const Options& given, optim::Target& target) {
+std::unique_ptr<optim::Optimizer> make_with(const T& options, const std::vector<WeightDecay>& decays,
+                                            optim::Target& target) {
+  if (decays.empty()) return std::make_unique<optim::FusedOptimizer<T>>(target, options);
+  std::vector<optim::ParamGroup<T>> groups;
+  std::size_t named = 0;
+  for (const WeightDecay& own : decays) {
+    T of_group;
+    of_group.weight_decay = own.decay;
+    groups.push_back({optim::Params(own.names), of_group});
+    named += own.names.size();
+  }
+  if (named < target.parameters().size()) groups.push_back({optim::Params("*")});
+  return std::make_unique<optim::FusedOptimizer<T>>(target, groups, options);
+}
+
+template <class T>
+std::unique_ptr<optim::Optimizer> make(const Options& given, const std::vector<WeightDecay>& decays,
+                                       optim::Target& target) {
   T options;
   options.lr = given.lr;
   options.weight_decay = given.weight_decay;
   if constexpr (requires { options.momentum; }) options.momentum = given.momentum;
   // Who asks for LARS by name and gives no weight decay does not ask for SGD.
   if constexpr (requires { options.always_adapt; }) options.always_adapt = true;
-  return std::make_unique<optim::FusedOptimizer<T>>(target, options);
+  return make_with(options, decays, target);
 }
 
-std::unique_ptr<optim::Optimizer> make_nesterov(const Options& given, optim::Target& target) {
-  return std::make_unique<optim::SGD>(
-      target, optim::SGDOptions{
-                  .lr = given.lr, .momentum = given.momentum, .weight_decay = given.weight_decay, .nesterov = true});
+std::unique_ptr<optim::Optimizer> make_nesterov(const Options& given, const std::vector<WeightDecay>& decays,
+                                                optim::Target& target) {
+  return make_with(
+      optim::SGDOptions{
+          .lr = given.lr, .momentum = given.momentum, .weight_decay = given.weight_decay, .nesterov = true},
+      decays, target);
 }
 
 }  // namespace

@@ -13,10 +13,12 @@ namespace {
 
 using flags::integer;
 using flags::kNotNegative;
+using flags::kPositive;
 using flags::off;
 using flags::on;
 using flags::one_of;
 using flags::real;
+using flags::rising;
 using flags::text;
 using flags::unrecorded;
 
@@ -30,6 +32,7 @@ constexpr std::int64_t kMostRestarts = 1'000'000;
 constexpr std::int64_t kLargestSeed = std::numeric_limits<std::int64_t>::max();
 
 constexpr flags::Reals kProbability{"a number from 0 to 1", [](double x) { return x >= 0 && x <= 1; }};
+constexpr flags::Reals kFactor{"a number above 0, at most 1", [](double x) { return x > 0 && x <= 1; }};
 constexpr flags::Reals kMomentum{"a number from 0 to less than 1", [](double x) { return x >= 0 && x < 1; }};
 constexpr flags::Reals kSeconds{"seconds, more than 0 and at most 1000000", [](double x) { return x > 0 && x <= 1e6; }};
 
@@ -74,17 +77,41 @@ flags::Group batch_flags(Options& o) {
   return {"Batch",
           {{"-b, --batch-size", integer(o.batch_size, 1, kMostSamples), "Samples per process and step", "100"},
            {"--global-batch-size", integer(o.global_batch_size, 1, kMostSamples), "Samples per step",
-            "batch size x processes"},
+            "batch size x processes x --grad-accum-steps"},
            {"--logical-shards", integer(o.logical_shards, 1, kMostShards),
-            "Slices the global batch is cut into; fixes the bits of the result", "processes"}}};
+            "Slices the global batch is cut into; fixes the bits of the result", "processes x --grad-accum-steps"},
+           {"--grad-accum-steps", integer(o.grad_accum_steps, 1, kMostShards),
+            "Batches per process and step, whose gradients add up"}}};
 }
 
 flags::Group optimizer_flags(Options& o) {
-  return {"Optimizer",
-          {{"--opt", one_of(o.opt, optimizer_names())},
-           {"--lr", real(o.lr, kNotNegative), "Learning rate"},
-           {"--momentum", real(o.momentum, kMomentum), "For sgd and rmsprop", "0; sgd_nesterov: 0.9"},
-           {"--weight-decay", real(o.weight_decay, kNotNegative), "Weight decay"}}};
+  return {
+      "Optimizer",
+      {{"--opt", one_of(o.opt, optimizer_names())},
+       {"--lr", real(o.lr, kNotNegative), "Learning rate"},
+       {"--momentum", real(o.momentum, kMomentum), "For sgd, lars and rmsprop", "0; sgd_nesterov: 0.9"},
+       {"--weight-decay", real(o.weight_decay, kNotNegative), "Weight decay"},
+       {"--norm-weight-decay", real(o.norm_weight_decay, kNotNegative), "Of normalisation layers", "as --weight-decay"},
+       {"--bias-weight-decay", real(o.bias_weight_decay, kNotNegative), "Of biases", "as --weight-decay"},
+       {"--clip-grad-norm", real(o.clip_grad_norm, kPositive), "Largest norm of all gradients", "no limit"},
+       {"--label-smoothing", real(o.label_smoothing, kProbability), "Of the cross entropy to train by"},
+       {"--model-ema", on(o.model_ema.on), "Keep a running average of the weights, and evaluate it, too"},
+       {"--model-ema-steps", integer(o.model_ema.steps, 1, kMostSteps), "Steps between its updates"},
+       {"--model-ema-decay", real(o.model_ema.decay, kProbability, "P"),
+        "Its decay, made less by samples and steps per update, more by epochs"}}};
+}
+
+flags::Group rate_flags(Options& o) {
+  LrOptions& lr = o.lr_schedule;
+  return {"Learning rate",
+          {{"--lr-scheduler", one_of(lr.scheduler, lr_scheduler_names()), "Changes the rate from epoch to epoch"},
+           {"--lr-step-size", integer(lr.step_size, 1, kMostSamples), "Epochs between the steps of steplr"},
+           {"--lr-milestones", rising(lr.milestones, 1, kMostSamples), "Epochs before which multisteplr steps"},
+           {"--lr-gamma", real(lr.gamma, kNotNegative), "What steplr, multisteplr and exponentiallr multiply by"},
+           {"--lr-min", real(lr.min, kNotNegative), "Where cosineannealinglr ends"},
+           {"--lr-warmup-epochs", integer(lr.warmup_epochs, 0, kMostSamples), "Epochs before --lr-scheduler begins"},
+           {"--lr-warmup-method", one_of(lr.warmup_method, lr_warmup_names())},
+           {"--lr-warmup-decay", real(lr.warmup_decay, kFactor), "Factor of --lr that the warm-up begins with"}}};
 }
 
 flags::Group arithmetic_flags(Options& o) {
@@ -92,8 +119,9 @@ flags::Group arithmetic_flags(Options& o) {
           {{"--seed", integer(o.seed, 0, kLargestSeed), "Of initial weights, sample order and dropout"},
            {"--weights", text(o.weights, "FILE"), "Start from these weights (safetensors)"},
            {"--save-weights", text(o.save_weights, "FILE"), "Write the final weights (safetensors)"},
+           {"--save-ema-weights", text(o.save_ema_weights, "FILE"), "Write the average that --model-ema keeps"},
            {"--amp", one_of(o.amp, amp_names()),
-            "with bf16 forward and backward are in bfloat16 where that is safe, weights in float32"},
+            "forward and backward in 16 bits where that is safe, weights in float32; fp16 scales the loss"},
            {"--channels-last", on(o.channels_last),
             "Pictures and convolutions in channels-last memory format; changes bits, and mostly speed"},
            {"--threads", integer(o.threads, 1, kMostThreads),
@@ -107,7 +135,20 @@ flags::Group output_flags(Options& o) {
           {{"--print-freq", integer(o.print_freq, 1, kMostSteps), "Steps from one report to the next"},
            unrecorded({"--output-dir", text(o.output_dir, "DIR"), "Write configuration and metrics here"}),
            unrecorded({"--overwrite", on(o.overwrite), "Replace the run that --output-dir holds"}),
-           {"--no-eval", off(o.eval), "Do not evaluate"}}};
+           {"--no-eval", off(o.eval), "Do not evaluate"},
+           {"--test-only", on(o.test_only), "Evaluate, and do not train"}}};
+}
+
+flags::Group checkpoint_flags(Options& o) {
+  CheckpointOptions& c = o.checkpoints;
+  return {"Checkpoints",
+          {{"--save-every", save_every(c.save_every),
+            "Steps, seconds or epochs from one checkpoint in --output-dir to the next; one at the end, too; 0: none"},
+           {"--checkpoint-hist", integer(c.hist, 1, kMostRestarts), "How many stay, the best one besides"},
+           {"--monitor", one_of(c.monitor, monitor_names()), "What makes one the best"},
+           unrecorded({"--resume", text(c.resume, "NAME|PATH"),
+                       "Go on from auto, last or best of --output-dir, or from a path; auto begins anew where there is "
+                       "none"})}};
 }
 
 // They are too many to list.
@@ -128,7 +169,7 @@ flags::Table table_of(Options& options) {
               "Trains a built-in model on image data, on one or more processes of this machine.\n"
               "A dash and an underscore in a flag's name are alike.\n",
           .groups = {job_flags(options), input_flags(options), batch_flags(options), optimizer_flags(options),
-                     arithmetic_flags(options), output_flags(options)},
+                     rate_flags(options), arithmetic_flags(options), output_flags(options), checkpoint_flags(options)},
           .version = "lockstep " LOCKSTEP_VERSION "\n",
           .unknown = unknown_flag};
 }

@@ -30,9 +30,8 @@ PredictionSummary write_predictions(const PredictOptions& options, const comm::W
   const auto test = make_test_batches(options.run);
   const Input input =
       checked_input({.test = test, .task = task_of(*test), .test_set = test->set().fingerprint()}, *world.group());
-  parallel::DistributedDataParallel ddp(
-      make_model(options.run, input.task), world.group(),
-      {.amp = options.run.amp == "bf16" ? Amp::bf16 : Amp::none, .channels_last = options.run.channels_last});
+  parallel::DistributedDataParallel ddp(make_model(options.run, input.task), world.group(),
+                                        {.amp = amp_of(options.run), .channels_last = options.run.channels_last});
   const at::Tensor rows = evaluation::predict(
       ddp, test, [&](const data::Batch& batch) { return rows_of(ddp(batch.data), batch.target); },
       pass_options(options.run, input.task));

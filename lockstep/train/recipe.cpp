@@ -1,14 +1,35 @@
 #include "lockstep/train/recipe.h"
 
 #include <ATen/Context.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/models/registry.h"
 #include "lockstep/train/options_optimizers.h"
 
 namespace lockstep::train {
+namespace {
+
+template <class... Kinds>
+bool is_one_of(const torch::nn::Module& module) {
+  return (... || (dynamic_cast<const Kinds*>(&module) != nullptr));
+}
+
+// torchvision's list.
+bool normalises(const torch::nn::Module& module) {
+  using namespace torch::nn;
+  return is_one_of<BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl, LayerNormImpl, GroupNormImpl, InstanceNorm1dImpl,
+                   InstanceNorm2dImpl, InstanceNorm3dImpl, LocalResponseNormImpl>(module);
+}
+
+}  // namespace
+
 std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task) {
   at::manual_seed(std::uint64_t(options.seed));
   std::shared_ptr<models::ImageModel> model = models::make_model(options.model, task);
@@ -17,17 +38,35 @@ std::shared_ptr<models::ImageModel> make_model(const Options& options, const mod
   return model;
 }
 
+Amp amp_of(const Options& options) {
+  return options.amp == "bf16" ? Amp::bf16 : options.amp == "fp16" ? Amp::fp16 : Amp::none;
+}
+
 bool has_convolutions(const models::ImageModel& model) {
   const std::vector<at::Tensor> parameters = model.parameters();
   return std::any_of(parameters.begin(), parameters.end(), [](const at::Tensor& p) { return p.dim() == 4; });
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const Options& options, optim::Target& target) {
-  return optimizer_named(options.opt).make(options, target);
+std::vector<WeightDecay> weight_decays(const Options& options, const torch::nn::Module& model) {
+  WeightDecay biases{.decay = options.bias_weight_decay.value_or(0)},
+      norms{.decay = options.norm_weight_decay.value_or(0)};
+  for (const auto& module : model.named_modules("", /*include_self=*/true))
+    for (const auto& parameter : module.value()->named_parameters(/*recurse=*/false)) {
+      const std::string name = (module.key().empty() ? "" : module.key() + ".") + parameter.key();
+      if (options.bias_weight_decay && parameter.key() == "bias")
+        biases.names.push_back(name);
+      else if (options.norm_weight_decay && normalises(*module.value()))
+        norms.names.push_back(name);
+    }
+  std::vector<WeightDecay> found;
+  for (WeightDecay& group : {std::ref(norms), std::ref(biases)})
+    if (!group.names.empty()) found.push_back(std::move(group));
+  return found;
 }
 
-Schedule make_schedule(const Options& options) {
-  return [lr = options.lr](std::int64_t) { return lr; };
+std::unique_ptr<optim::Optimizer> make_optimizer(const Options& options, const torch::nn::Module& model,
+                                                 optim::Target& target) {
+  return optimizer_named(options.opt).make(options, weight_decays(options, model), target);
 }
 
 }  // namespace lockstep::train

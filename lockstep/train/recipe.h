@@ -3,12 +3,14 @@
 // What a run is made of, by the names in its options.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <vector>
 
+#include "lockstep/amp/autocast.h"
 #include "lockstep/models/image_model.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/train/options.h"
+#include "lockstep/train/options_optimizers.h"
 
 namespace lockstep::train {
 
@@ -16,16 +18,19 @@ namespace lockstep::train {
 /// options.weights. UsageError listing every difference when the file does not fit.
 std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task = {});
 
+/// options.amp.
+Amp amp_of(const Options& options);
+
 /// Whether pictures meet weights of four dimensions in it.
 bool has_convolutions(const models::ImageModel& model);
 
-/// The optimizer of options.opt, attached to `target` (collective).
-std::unique_ptr<optim::Optimizer> make_optimizer(const Options& options, optim::Target& target);
+/// The parameters of `model` that have a weight decay of their own (options.norm_weight_decay, bias_weight_decay), as
+/// torchvision's set_weight_decay() finds them: a bias is one by its name, also within a normalisation layer. Groups
+/// without a parameter are left out.
+std::vector<WeightDecay> weight_decays(const Options& options, const torch::nn::Module& model);
 
-/// The learning rate of each step (from 1). A pure function, so that a restart in the middle finds the same.
-using Schedule = std::function<double(std::int64_t step)>;
-
-/// options.lr, in every step.
-Schedule make_schedule(const Options& options);
+/// The optimizer of options.opt for the parameters of `model`, attached to `target` (collective).
+std::unique_ptr<optim::Optimizer> make_optimizer(const Options& options, const torch::nn::Module& model,
+                                                 optim::Target& target);
 
 }  // namespace lockstep::train

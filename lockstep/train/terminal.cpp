@@ -4,6 +4,7 @@
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/text.h"
 #include "lockstep/train/hints.h"
 
 namespace lockstep::train {
@@ -24,6 +25,9 @@ metrics::RunLength length_of(const RunSize& run) {
 }  // namespace
 
 void Terminal::started(const RunSize& run) {
+  if (!run.resumed_from.empty())
+    say_hint("lockstep: going on from '" + base::shown(run.resumed_from) + "', behind step " +
+             std::to_string(run.first_step - 1) + " of " + std::to_string(run.total_steps));
   if (run.total_steps > 0) {
     say_hint(idle_cores_hint(run.world_size, options().threads, base::usable_cores()));
     say_hint(channels_last_hint(run.convolutions, options().channels_last));

@@ -7,6 +7,8 @@
 #include <iostream>
 #include <string>
 
+#include "lockstep/checkpoint/store/manifest.h"
+#include "lockstep/checkpoint/store/state_json.h"
 #include "tests/support/gzip.h"
 #include "tests/support/image_files.h"
 
@@ -132,6 +134,30 @@ void add_safetensors(Seeds& seeds) {
   }
 }
 
+// With the byte that has the lines' hash made, or leaves it.
+void add_manifests(Seeds& seeds) {
+  namespace checkpoint = lockstep::checkpoint;
+  const std::string hash(32, 'a');
+  const std::string text = checkpoint::format_manifest(
+      {.step = 12,
+       .weights = hash,
+       .files = {{"model.safetensors", 20, hash, {{"", 0, 8, hash}, {"fc.weight", 8, 20, hash}}},
+                 {"state.json", 0, hash, {}}}});
+  seeds.add(bytes_of(std::string(1, '\0') + text));
+  seeds.add(bytes_of("\x01" + text.substr(0, text.rfind("end "))));
+}
+
+void add_states(Seeds& seeds) {
+  lockstep::checkpoint::SavedState state;
+  seeds.add(bytes_of(lockstep::checkpoint::format_state(state)));
+  state.updates = {{"fc.weight", 3}};
+  state.kept = {{"loader", "abc"}};
+  state.versions = {{"lockstep", "0.1.0"}};
+  state.metric = 0.5;
+  state.extra = R"({"mine":[1,2.5,null,"x"]})";
+  seeds.add(bytes_of(lockstep::checkpoint::format_state(state)));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -141,12 +167,14 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path folder = argv[1];
   Seeds decode(folder / "decode"), cifar(folder / "cifar"), idx(folder / "idx"), csv(folder / "csv"),
-      safetensors(folder / "safetensors");
+      safetensors(folder / "safetensors"), manifest(folder / "manifest"), state_json(folder / "state_json");
   add_jpegs(decode);
   add_pngs(decode);
   add_idx(idx);
   add_tables(csv);
   add_safetensors(safetensors);
+  add_manifests(manifest);
+  add_states(state_json);
   Bytes record(3073, 7);
   cifar.add(record);
   record.resize(2 * 3073, 11);

@@ -117,6 +117,21 @@ TEST_P(Ema, IsShownByTheModelAsLongAsItIsUsed) {
   });
 }
 
+TEST(Ema, OutlivesTheEngine) {
+  run_ranks(RankKind::single, 1, [](auto group) {
+    Tensors kept;
+    {
+      SmallNet model;
+      DistributedDataParallel ddp(model, group, {.ema = EmaOptions{}});
+      optim::SGD optimizer(ddp);
+      kept = ddp.ema().state_dict();
+    }
+    group.reset();
+    EXPECT_TRUE(torch::equal(kept.at("bn.running_var"), torch::ones({300})));
+    EXPECT_TRUE(torch::isfinite(kept.at("fc1.weight")).all().template item<bool>());
+  });
+}
+
 TEST(Ema, IsAskedForOrRefused) {
   run_ranks(RankKind::single, 1, [](auto group) {
     torch::nn::Linear model(2, 2);

@@ -61,6 +61,16 @@ TEST_P(Rules, GiveTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
+// Passes that add up, clipping, a scaled loss with overflows, a plateau, unused parameters, a running average.
+TEST_P(Rules, GiveTheSameBitsWithAllOptionsAtOnce) {
+  const support::SmallJob job{.steps = 8,
+                              .optimizer = GetParam().make,
+                              .ema = parallel::EmaOptions{.decay = 0.9, .interval = 2},
+                              .all_options = true};
+  const std::string alone = support::hash_of(1, job);
+  for (const int ranks : {2, 3, 4}) EXPECT_EQ(support::hash_of(ranks, job), alone) << ranks;
+}
+
 TEST_P(Rules, TrainTheirWeights) {
   std::string before;
   const support::SmallJob job{.optimizer = GetParam().make, .after_step = [&](parallel::Engine& ddp) {

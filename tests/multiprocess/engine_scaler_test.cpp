@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/amp/opt_level.h"
 #include "lockstep/base/generation.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
@@ -142,6 +143,35 @@ TEST(Scaler, BringsSmallGradientsThroughFloat16) {
     };
     EXPECT_EQ(moved(false), 0);
     EXPECT_NEAR(moved(true), 1e-3, 1e-4);
+  });
+}
+
+// All in float16: weights that only an optimizer of torch::optim takes, averaged over the ranks.
+TEST(OptLevel, O3TrainsWithAnOptimizerOfTorchs) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::manual_seed(1);
+    torch::nn::Sequential net(torch::nn::Linear(4, 16), torch::nn::ReLU(), torch::nn::Linear(16, 1));
+    const amp::Precision precision = amp::initialize(*net, "O3");
+    DistributedDataParallel ddp(net, group, {.amp = precision.amp});
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    GradScaler scaler(precision.scaler);
+    std::vector<float> losses;
+    for (int i = 0; i < 20; ++i) {
+      torch::manual_seed(10 * i + group->rank());
+      const at::Tensor input = torch::randn({8, 4}).to(at::kHalf);
+      optimizer.zero_grad();
+      const at::Tensor loss = (ddp(input) - input.sum(1, true)).square().mean();
+      scaler.scale(loss).backward();
+      scaler.step(optimizer);
+      scaler.update();
+      losses.push_back(loss.template item<float>());
+    }
+    EXPECT_LT(losses.back(), losses.front() / 2);
+    const at::Tensor weight = net->parameters()[0].detach().to(at::kFloat);
+    EXPECT_EQ(net->parameters()[0].scalar_type(), at::kHalf);
+    const at::Tensor of_rank_0 = weight.clone();
+    group->broadcast(of_rank_0);
+    EXPECT_TRUE(torch::equal(weight, of_rank_0));
   });
 }
 

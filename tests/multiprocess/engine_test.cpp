@@ -8,6 +8,7 @@
 #include "lockstep/optim/store_choice.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
+#include "tests/support/what_of.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -307,6 +308,24 @@ TEST(Engine, RefusesEmbeddingsThatEditThemselves) {
     } catch (const UsageError& error) {
       EXPECT_NE(std::string(error.what()).find("'table': Embedding with max_norm"), std::string::npos) << error.what();
     }
+  });
+}
+
+TEST(Engine, ModelsTrainedOtherwiseAreNamed) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    const auto refused = [&](const DataParallelOptions& options, bool freeze) {
+      torch::nn::Linear model(2, 3);
+      model->bias.set_requires_grad(!freeze);
+      return support::what_of([&] { const DistributedDataParallel ddp(model, group, options); });
+    };
+    const bool other = group->rank() == 1;
+    EXPECT_NE(refused({}, other).find("'bias' is trained on one of them and frozen on the other"), std::string::npos);
+  });
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::Linear model(2, 3);
+    const std::string what = support::what_of(
+        [&] { const DistributedDataParallel ddp(model, group, {.find_unused_parameters = group->rank() == 1}); });
+    EXPECT_NE(what.find("another find_unused_parameters"), std::string::npos) << what;
   });
 }
 

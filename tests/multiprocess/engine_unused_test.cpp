@@ -190,6 +190,20 @@ TEST(Freezing, GivesTorchsWeights) {
   });
 }
 
+// Rank 0 has none, and would wait for the other.
+TEST(Unused, ModifyInMidStepIsRefusedOnRanksWithoutGradientsToo) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    Branches model = branches();
+    DistributedDataParallel ddp(model, group, {.find_unused_parameters = true});
+    optim::SGD optimizer(ddp);
+    if (group->rank() == 1) ddp(torch::ones({2, 20}), true, true).sum().backward();
+    EXPECT_THAT(support::what_of([&] { ddp.modify([] {}); }),
+                HasSubstr("modify() in the middle of a step: rank 1 has gradients"));
+    optimizer.zero_grad();
+    ddp.modify([] {});
+  });
+}
+
 TEST(Freezing, OnOneRankAloneIsRefusedOnAll) {
   run_ranks(RankKind::processes, 2, [](auto group) {
     Branches model = branches();

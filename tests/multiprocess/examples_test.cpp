@@ -57,6 +57,34 @@ TEST_F(Examples, OwnDataset) { expect_learns_and_outlives({EXAMPLES "own_dataset
 
 TEST_F(Examples, TableRegression) { expect_learns_and_outlives({EXAMPLES "table_regression"}, "^epoch 30  rmse 0\\."); }
 
+// Everything that belongs to the job is killed at random, the launcher first: nothing is left but the files.
+TEST_F(Examples, CheckpointedLoop) {
+  const auto command = [&](const std::string& ranks, const std::string& folder) {
+    return Words{LOCKSTEP_PROGRAM, "run", "-n", ranks, EXAMPLES "checkpointed_loop", folder_.file(folder)};
+  };
+  Job alone(command("1", "undisturbed"));
+  ASSERT_EQ(alone.wait(), 0) << alone.err();
+  EXPECT_THAT(alone.out(), ::testing::ContainsRegex("epoch 10  loss 0\\.0"));
+  bool went_on = false;
+  for (int i = 0; i < 5; ++i) {
+    Job job(command(std::to_string(1 + i % 3), "checkpoints"));
+    job.wait_for_lines(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(13 * i));
+    try {
+      const pid_t worker = testing::pid_of_rank(job, 0);
+      kill(job.pid(), SIGKILL);
+      kill(worker, SIGKILL);
+    } catch (const std::runtime_error&) {  // done before
+    }
+    job.wait();
+    went_on = went_on || job.out().find("from step") != std::string::npos;
+  }
+  Job last(command("2", "checkpoints"));
+  ASSERT_EQ(last.wait(), 0) << last.err();
+  EXPECT_TRUE(went_on || last.out().find("from step") != std::string::npos);
+  EXPECT_EQ(testing::lines(last.out()).back(), testing::lines(alone.out()).back());
+}
+
 TEST_F(Examples, FinetuneFolder) {
   for (const char* part : {"photos/train", "photos/val"})
     testing::write_pictures(folder_, part, {.per_class = 12, .size = {40, 40}});

@@ -58,6 +58,57 @@ TEST_F(TrainBits, InBfloat16AndChannelsLast) {
   EXPECT_NE(train(By::lockstep, 2, 4, flags).back(), train(By::lockstep, 2, 4, kConvNet).back());
 }
 
+// The first scale, 65536, overflows: the steps that are skipped are the same ones, too.
+TEST_F(TrainBits, InFloat16WithAScaledLoss) {
+  Flags flags = kMlp;
+  flags.insert(flags.end(), {"--amp", "fp16"});
+  expect_same_bits(By::lockstep, {2}, 4, flags);
+  EXPECT_NE(train(By::lockstep, 2, 4, flags).back(), train(By::lockstep, 2, 4, kMlp).back());
+}
+
+// What torchvision's trainer has beside: over two epochs, so that the rate changes.
+TEST_F(TrainBits, WithAScheduleGroupsClippingAndAnAverage) {
+  Flags flags = kConvNet;
+  for (const char* flag : {"--lr-scheduler",
+                           "steplr",
+                           "--lr-step-size",
+                           "1",
+                           "--lr-warmup-epochs",
+                           "1",
+                           "--lr-warmup-method",
+                           "linear",
+                           "--weight-decay",
+                           "0.01",
+                           "--norm-weight-decay",
+                           "0",
+                           "--bias-weight-decay",
+                           "0.1",
+                           "--clip-grad-norm",
+                           "0.5",
+                           "--label-smoothing",
+                           "0.1",
+                           "--model-ema",
+                           "--model-ema-steps",
+                           "2",
+                           "--model-ema-decay",
+                           "0.999"})
+    flags.push_back(flag);
+  expect_same_bits(By::lockstep, {2, 4}, 4, flags);
+}
+
+// Batches that add up on two processes are the shards of four.
+TEST_F(TrainBits, AccumulatedBatchesAreThoseOfMoreProcesses) {
+  const auto run = [&](int processes, const char* accumulated) {
+    Job job(testing::train_command(
+        By::lockstep, processes,
+        {"--model", "mlp_dropout", "--dataset", "mnist", "--data-path", set_, "--batch-size", "6", "--max-steps", "3",
+         "--print-freq", "1", "--grad-accum-steps", accumulated, "--output-dir", folder_.file("run"), "--overwrite"}));
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    return testing::results(testing::read_file(folder_.file("run/metrics.jsonl")));
+  };
+  EXPECT_EQ(run(2, "2"), run(4, "1"));
+}
+
 TEST_F(TrainBits, SixShardsOnFourProcesses) {
   expect_same_bits(By::lockstep, {4}, 6, kMlp);
   expect_same_bits(By::lockstep, {4}, 6, kConvNet);

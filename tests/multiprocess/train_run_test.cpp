@@ -108,6 +108,22 @@ TEST_F(TrainRun, SavedWeightsComeBackToTheBit) {
   }
 }
 
+TEST_F(TrainRun, TheAverageIsEvaluatedAndSaved) {
+  const std::string file = folder_.file("w.safetensors"), average = folder_.file("ema.safetensors");
+  train({"--epochs", "1", "--lr", "0.1", "--model-ema", "--model-ema-steps", "1", "--model-ema-decay", "0.999",
+         "--save-weights", file, "--save-ema-weights", average});
+  const auto evaluation = [&] {
+    return nlohmann::json::parse(testing::lines(testing::read_file(run_ + "/metrics.jsonl")).end()[-2]);
+  };
+  const auto trained = evaluation();
+  EXPECT_NE(trained.at("ema_loss"), trained.at("loss"));
+  for (const auto& [weights, loss] : {std::pair{file, "loss"}, std::pair{average, "ema_loss"}}) {
+    train({"--test-only", "--weights", weights});
+    EXPECT_EQ(evaluation().at("loss"), trained.at(loss)) << "--test-only with " << weights;
+    EXPECT_EQ(evaluation().at("step"), 0);
+  }
+}
+
 TEST_F(TrainRun, WeightsMayBeSavedIntoTheNewRunDirectory) {
   train({"--max-steps", "1", "--save-weights", run_ + "/w.safetensors"});
   EXPECT_TRUE(std::filesystem::exists(run_ + "/w.safetensors"));

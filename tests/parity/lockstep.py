@@ -59,5 +59,10 @@ def losses(events: list[dict]) -> list[float]:
     return [event["loss"] for event in events if event["event"] == "train"]
 
 
+def scales(events: list[dict]) -> list[float]:
+    """What the loss is scaled by behind each step."""
+    return [event.get("loss_scale", 1) for event in events if event["event"] == "train"]
+
+
 def last_accuracy(events: list[dict]) -> float:
     return [event["top1"] for event in events if event["event"] == "eval"][-1]

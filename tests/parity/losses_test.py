@@ -25,6 +25,9 @@ OPTIMIZERS = {
     "adam": {"lr": 1e-4, "weight_decay": 1e-4},
     "adamw": {"lr": 1e-4, "weight_decay": 1e-2},
 }
+TORCHVISIONS_FLAGS = {"lr": 0.05, "weight_decay": 1e-3, "bias_weight_decay": 0.01, "label_smoothing": 0.1,
+                      "clip_grad_norm": 0.5, "lr_scheduler": "steplr", "lr_step_size": 1, "lr_warmup_epochs": 1,
+                      "lr_warmup_method": "linear", "lr_warmup_decay": 0.1}
 # Adam divides by the root of v, and torch's root is MKL's, which is not always the nearest number. In
 # the ConvNet that last bit is amplified: a convolution's bias before BatchNorm has rounding noise for a
 # gradient, which Adam makes as large as any other. A smaller rate keeps it below the limit.
@@ -55,6 +58,9 @@ class Losses:
         jobs = [cls.make_job(model, opt, data_path) for model, opt in itertools.product(BATCH, cls.optimizers)]
         for model, options in {"mlp": {"amp": "bf16"}, "convnet": {"amp": "bf16", "channels_last": True}}.items():
             jobs.append(dataclasses.replace(cls.make_job(model, "sgd", data_path), **options))
+        jobs.append(dataclasses.replace(cls.make_job("mlp", "sgd", data_path), amp="fp16"))
+        # Two epochs, so that the rate changes.
+        jobs.append(dataclasses.replace(cls.make_job("mlp", "sgd", data_path), **TORCHVISIONS_FLAGS))
         return jobs
 
     @classmethod
@@ -75,9 +81,10 @@ class Losses:
                 theirs = expected["losses"]
                 worst = max(relative_differences(lockstep.losses(events), theirs))
                 print(f"{self.dataset} {job.model} {job.opt} lr {job.lr}{' ieee_sqrt' * job.ieee_sqrt}"
-                      f"{' bf16' * (job.amp == 'bf16')}{' channels-last' * job.channels_last}: "
+                      f"{f' {job.amp}' if job.amp else ''}{' channels-last' * job.channels_last}: "
                       f"loss {theirs[0]:.4f} to {min(theirs):.4f}, largest relative difference {worst:.1e}", flush=True)
                 self.assertEqual(len(theirs), job.max_steps)
+                self.assertEqual(lockstep.scales(events), expected["scales"])
                 self.assertLess(min(theirs), 0.9 * theirs[0], "nothing was learned: the comparison shows little")
                 self.assertLessEqual(worst, 0 if job.ieee_sqrt else LIMIT)
 

@@ -19,6 +19,8 @@ from torch.utils.data import BatchSampler, DistributedSampler
 from files import read_images, read_safetensors
 from models import MODELS
 
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 @dataclasses.dataclass
 class Job:
@@ -36,7 +38,15 @@ class Job:
     seed: int = 0
     evaluate: bool = False
     transforms: str | None = None
-    amp: str | None = None  # "bf16": forward and loss under autocast
+    label_smoothing: float = 0
+    clip_grad_norm: float | None = None
+    bias_weight_decay: float | None = None
+    lr_scheduler: str | None = None  # "steplr"; one step of it per epoch
+    lr_step_size: int | None = None
+    lr_warmup_epochs: int = 0
+    lr_warmup_method: str | None = None
+    lr_warmup_decay: float | None = None
+    amp: str | None = None  # "bf16", "fp16": forward and loss under autocast; fp16 with a GradScaler
     channels_last: bool = False
     ieee_sqrt: bool = False  # replace torch's square root by ieee_sqrt() below
 
@@ -53,6 +63,27 @@ def make_optimizer(job: Job, parameters) -> torch.optim.Optimizer:
     if job.opt == "adamw":
         return torch.optim.AdamW(parameters, **common)
     return torch.optim.SGD(parameters, momentum=job.momentum, nesterov=job.opt == "sgd_nesterov", **common)
+
+
+def groups_of(job: Job, model) -> list:
+    if job.bias_weight_decay is None:
+        return list(model.parameters())
+    named = list(model.named_parameters())
+    biases = [parameter for name, parameter in named if name.endswith("bias")]
+    return [{"params": biases, "weight_decay": job.bias_weight_decay},
+            {"params": [parameter for name, parameter in named if not name.endswith("bias")]}]
+
+
+def make_scheduler(job: Job, optimizer):
+    """As torchvision's reference trainer makes it."""
+    if not job.lr_scheduler:
+        return None
+    schedulers = torch.optim.lr_scheduler
+    main = schedulers.StepLR(optimizer, step_size=job.lr_step_size)
+    if not job.lr_warmup_epochs:
+        return main
+    warmup = schedulers.LinearLR(optimizer, start_factor=job.lr_warmup_decay, total_iters=job.lr_warmup_epochs)
+    return schedulers.SequentialLR(optimizer, schedulers=[warmup, main], milestones=[job.lr_warmup_epochs])
 
 
 def batches(job: Job, images: torch.Tensor, labels: torch.Tensor):
@@ -102,18 +133,29 @@ def train(job: Job) -> dict:
     for parameter in model.parameters():
         parameter.data = formatted(parameter.data)
     ddp = DistributedDataParallel(model)
-    optimizer = make_optimizer(job, ddp.parameters())
-    losses = []
-    for _, (images, labels) in zip(range(job.max_steps), batches(job, *read_set(job.dataset, job.data_path))):
-        with torch.autocast("cpu", torch.bfloat16, enabled=job.amp == "bf16"):
-            loss = F.cross_entropy(ddp(formatted(images)), labels)
+    optimizer = make_optimizer(job, groups_of(job, model))
+    scheduler = make_scheduler(job, optimizer)
+    scaler = torch.amp.GradScaler("cpu", enabled=job.amp == "fp16")
+    losses, scales = [], []
+    pictures, targets = read_set(job.dataset, job.data_path)
+    epoch_steps = -(-len(DistributedSampler(targets)) // job.batch_size)
+    for step, (images, labels) in zip(range(job.max_steps), batches(job, pictures, targets)):
+        with torch.autocast("cpu", DTYPES.get(job.amp), enabled=job.amp is not None):
+            loss = F.cross_entropy(ddp(formatted(images)), labels, label_smoothing=job.label_smoothing)
         optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        if job.clip_grad_norm:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(ddp.parameters(), job.clip_grad_norm)
+        scaler.step(optimizer)
+        scaler.update()
         losses.append(loss.detach().double())
+        scales.append(scaler.get_scale())
+        if scheduler and (step + 1) % epoch_steps == 0:
+            scheduler.step()
     losses = torch.stack(losses)
     dist.all_reduce(losses)
-    result = {"losses": (losses / dist.get_world_size()).tolist()}
+    result = {"losses": (losses / dist.get_world_size()).tolist(), "scales": scales}
     if job.evaluate:
         result["top1"] = accuracy(model, *read_images(job.data_path, "t10k"))
     return result

@@ -27,7 +27,8 @@ SmallJob disturbed_job(Amp amp, std::uint64_t steps) {
           .optimizer = maker({Group{"*.bias", {.lr = 1e-3}}, Group{"*"}}, optim::AdamOptions{.lr = 0.01}),
           .ballast = 200'000,
           .amp = amp,
-          .ema = parallel::EmaOptions{.decay = 0.9, .interval = 2}};
+          .ema = parallel::EmaOptions{.decay = 0.9, .interval = 2},
+          .all_options = true};
 }
 
 std::vector<pid_t> start_ranks(const base::Segment& segment, const RankMain& body) {

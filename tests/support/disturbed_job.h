@@ -20,7 +20,8 @@ namespace lockstep::support {
 inline constexpr int kDisturbedShards = 3;  ///< and ranks at most
 inline constexpr int kAbortedCode = 42;     ///< a rank that saw GroupAborted for the reason it should
 
-/// Adam with groups and a running average, with ballast that makes the flip long enough for a signal to arrive in it.
+/// Adam with groups, a running average and all options of a step, with ballast that makes the flip long enough for a
+/// signal to arrive in it.
 SmallJob disturbed_job(Amp amp, std::uint64_t steps);
 
 using RankMain = std::function<int(std::shared_ptr<comm::Group>)>;

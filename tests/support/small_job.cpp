@@ -3,12 +3,50 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <limits>
 #include <span>
 
 #include "lockstep/state/hash.h"
 #include "tests/support/ranks.h"
 
 namespace lockstep::support {
+
+namespace {
+
+constexpr double kRate = 0.01;
+
+// What all_options adds to each step. Its owners' bytes are kept with the state.
+class StepOptionsOfJob {
+ public:
+  StepOptionsOfJob(const SmallJob& job, const parallel::EngineState& state)
+      : job_(job), scaler_({.init_scale = 1024, .growth_interval = 3, .enabled = job.all_options}) {
+    if (!job_.all_options) return;
+    state.keep("scaler", scaler_.kept());
+    state.keep("plateau", plateau_.state);
+  }
+  int passes() const { return job_.all_options ? 2 : 1; }
+  bool only_head(std::uint64_t step, int shard) const {
+    return job_.all_options && step % 3 == 0 && (shard > 0 || step % 6 == 0);
+  }
+  at::Tensor scaled(const at::Tensor& loss, std::uint64_t step, int shard) const {
+    const bool overflows = job_.all_options && step % 5 == 4 && shard == int(step) % job_.shards;
+    return scaler_.scale(overflows ? loss * std::numeric_limits<float>::infinity() : loss);
+  }
+  void step(optim::Optimizer& optimizer, std::uint64_t step) {
+    if (job_.all_options) {
+      plateau_.step(double(parallel::shard_seed(7, step, 0) % 100));  // a metric that a restart finds again
+      optimizer.set_lr(plateau_.at(kRate).lr);
+    }
+    scaler_.step(optimizer, {.max_norm = job_.all_options ? 0.5 : 0});
+  }
+
+ private:
+  const SmallJob& job_;
+  GradScaler scaler_;
+  optim::ReduceLROnPlateau plateau_{.factor = 0.7, .patience = 1};
+};
+
+}  // namespace
 
 SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int samples_per_shard) {
   std::vector<at::Tensor> data, target;
@@ -23,21 +61,26 @@ SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int sampl
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job) {
   torch::manual_seed(1);
   SmallNet model(job.ballast);
-  DistributedDataParallel ddp(model, group, {.shards = job.shards, .seed = 5, .amp = job.amp, .ema = job.ema});
+  DistributedDataParallel ddp(
+      model, group,
+      {.shards = job.shards, .seed = 5, .amp = job.amp, .find_unused_parameters = job.all_options, .ema = job.ema});
   // An owner's bytes, each step's made of those before: a state whose hash is right has the right ones.
   std::uint64_t kept = 1;
   ddp.state().keep("chain", std::as_writable_bytes(std::span(&kept, 1)));
+  StepOptionsOfJob options(job, ddp.state());
   const std::unique_ptr<optim::Optimizer> optimizer = job.optimizer(ddp);
   job.after_step(ddp);
   while (ddp.steps() < job.steps) {
-    const SmallBatch batch = small_batch(ddp.next_step(), ddp.local_shards());
-    kept = parallel::shard_seed(kept, ddp.next_step(), 0);
-    for (auto& shard : ddp.shards(batch)) {
-      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(shard.data), shard.target);
-      loss.backward();
-      ddp.record(loss.item<double>(), shard.data.size(0));
-    }
-    optimizer->step();
+    const std::uint64_t step = ddp.next_step();
+    kept = parallel::shard_seed(kept, step, 0);
+    for (int pass = 0; pass < options.passes(); ++pass)
+      for (auto& shard : ddp.shards(small_batch(step + 1000 * std::uint64_t(pass), ddp.local_shards()))) {
+        model->only_head = options.only_head(step, shard.index);
+        const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(shard.data), shard.target);
+        options.scaled(loss, step, shard.index).backward();
+        ddp.record(loss.item<double>(), shard.data.size(0));
+      }
+    options.step(*optimizer, step);
     job.after_step(ddp);
   }
   return ddp.weights_hash();

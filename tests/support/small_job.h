@@ -24,11 +24,15 @@ struct SmallNetImpl : torch::nn::Module {
         fc3(register_module("fc3", torch::nn::Linear(90, 5))) {
     register_buffer("ballast", torch::zeros({ballast}));
   }
-  at::Tensor forward(const at::Tensor& x) { return fc3(torch::relu(fc2(dropout(torch::relu(bn(fc1(x))))))); }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor features = torch::relu(fc2(dropout(torch::relu(bn(fc1(x))))));
+    return fc3(only_head ? features.detach() : features);
+  }
   torch::nn::Linear fc1;
   torch::nn::BatchNorm1d bn;
   torch::nn::Dropout dropout;
   torch::nn::Linear fc2, fc3;
+  bool only_head = false;  ///< the other layers stay without gradients
 };
 TORCH_MODULE(SmallNet);
 
@@ -64,6 +68,9 @@ struct SmallJob {
   std::int64_t ballast = 0;
   Amp amp = Amp::none;
   std::optional<parallel::EmaOptions> ema = {};
+  /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets the rate
+  /// by a plateau, and uses only the head in each third step, in all shards but the first, in each sixth in that, too.
+  bool all_options = false;
   /// Called on every rank with the engine before the first and after each step.
   std::function<void(parallel::Engine&)> after_step = [](parallel::Engine&) {};
 };

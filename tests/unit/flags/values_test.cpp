@@ -142,5 +142,30 @@ TEST(Switch, OnAndOff) {
   EXPECT_EQ(to_on.json(), "false");
 }
 
+TEST(RealValue, MayBeMissing) {
+  std::optional<double> place;
+  const Value value = real(place, kNotNegative);
+  EXPECT_EQ(value.initial, "");
+  EXPECT_EQ(value.json(), "null");
+  value.read("--x", "0.5");
+  EXPECT_EQ(place, 0.5);
+  EXPECT_EQ(value.json(), "0.5");
+  EXPECT_EQ(refusal_of(value, "-1"), "--x '-1': out of range; wanted a number of 0 or more");
+}
+
+TEST(RisingValue, EachAboveTheOneBefore) {
+  std::vector<std::int64_t> place;
+  const Value value = rising(place, 1, 99);
+  EXPECT_EQ(value.json(), "[]");
+  value.read("--x", "60,80");
+  EXPECT_THAT(place, ElementsAre(60, 80));
+  EXPECT_EQ(value.json(), "[60,80]");
+  EXPECT_EQ(refusal_of(value, "60,60"), "--x '60,60': each number must be above the one before");
+  EXPECT_EQ(refusal_of(value, "60,x"), "--x 'x': not an integer; wanted an integer from 1 to 99");
+  EXPECT_EQ(refusal_of(value, "0"), "--x '0': out of range; wanted an integer from 1 to 99");
+  EXPECT_EQ(refusal_of(value, ""), "--x needs a value, found none");
+  EXPECT_THAT(place, ElementsAre(60, 80)) << "what is refused changes nothing";
+}
+
 }  // namespace
 }  // namespace lockstep::flags

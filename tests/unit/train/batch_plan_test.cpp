@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kSamples = 60000;
 
-std::string refusal(const Options& options, int world_size, std::int64_t samples = kSamples) {
+std::string plan_refusal(const Options& options, int world_size, std::int64_t samples = kSamples) {
   try {
     plan_batch(options, world_size, samples);
   } catch (const UsageError& error) {
@@ -37,28 +37,39 @@ TEST(BatchPlan, FixedFlagsGiveTheSamePlanInEveryWorld) {
 TEST(BatchPlan, BothBatchFlagsMustAgree) {
   EXPECT_EQ(plan_batch({.batch_size = 50, .global_batch_size = 100}, 2, kSamples), (BatchPlan{100, 2, 50}));
   for (const std::int64_t other : {90, 110}) {
-    const std::string message = refusal({.batch_size = 50, .global_batch_size = other}, 2);
+    const std::string message = plan_refusal({.batch_size = 50, .global_batch_size = other}, 2);
     EXPECT_THAT(message, HasSubstr("is 100"));
     EXPECT_THAT(message, HasSubstr("is " + std::to_string(other)));
   }
 }
 
+// The steps of four processes, on two: the same shards, so the same bits.
+TEST(BatchPlan, AccumulatedBatchesAreShards) {
+  EXPECT_EQ(plan_batch({.batch_size = 25, .grad_accum_steps = 2}, 2, kSamples), (BatchPlan{100, 4, 25}));
+  EXPECT_EQ(plan_batch({.batch_size = 25}, 4, kSamples), (BatchPlan{100, 4, 25}));
+  EXPECT_EQ(plan_batch({.batch_size = 25, .logical_shards = 2, .grad_accum_steps = 2}, 2, kSamples),
+            (BatchPlan{100, 2, 50}));
+  EXPECT_THAT(plan_refusal({.batch_size = 25, .global_batch_size = 50, .grad_accum_steps = 2}, 2),
+              HasSubstr("--batch-size 25 x 2 processes x 2 --grad-accum-steps is 100, but --global-batch-size is 50"));
+}
+
 TEST(BatchPlan, EveryRankNeedsAShard) {
-  EXPECT_THAT(refusal({.logical_shards = 2}, 3), HasSubstr("--logical-shards 2 is less than the 3 processes"));
-  EXPECT_THAT(refusal({}, 0), HasSubstr("world of 0"));
+  EXPECT_THAT(plan_refusal({.logical_shards = 2}, 3), HasSubstr("--logical-shards 2 is less than the 3 processes"));
+  EXPECT_THAT(plan_refusal({}, 0), HasSubstr("world of 0"));
 }
 
 TEST(BatchPlan, ShardsDivideTheGlobalBatch) {
-  EXPECT_EQ(refusal({.global_batch_size = 100, .logical_shards = 6}, 2),
+  EXPECT_EQ(plan_refusal({.global_batch_size = 100, .logical_shards = 6}, 2),
             "the global batch of 100 samples does not divide into 6 shards: --logical-shards 5 would, or "
             "--global-batch-size 102");
-  EXPECT_THAT(refusal({.global_batch_size = 100}, 3), HasSubstr("--logical-shards 4 would"));
-  EXPECT_THAT(refusal({.global_batch_size = 3, .logical_shards = 60000}, 4), HasSubstr("--global-batch-size 60000"));
+  EXPECT_THAT(plan_refusal({.global_batch_size = 100}, 3), HasSubstr("--logical-shards 4 would"));
+  EXPECT_THAT(plan_refusal({.global_batch_size = 3, .logical_shards = 60000}, 4),
+              HasSubstr("--global-batch-size 60000"));
 }
 
 TEST(BatchPlan, AStepNeedsNoMoreThanTheSetHas) {
   EXPECT_EQ(plan_batch({.batch_size = 10}, 2, 20).global_batch, 20);
-  EXPECT_THAT(refusal({.batch_size = 10}, 2, 19), HasSubstr("the global batch is 20, the set has 19"));
+  EXPECT_THAT(plan_refusal({.batch_size = 10}, 2, 19), HasSubstr("the global batch is 20, the set has 19"));
 }
 
 TEST(BatchPlan, ARunWithoutStepsNeedsNoData) {

@@ -39,7 +39,8 @@ TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
                                             .samples = 60,
                                             .time = {.data = 1, .compute = 2, .step = 3},
                                             .input = {.prepare = 4, .decode = 5},
-                                            .stores = "plain"});
+                                            .stores = "plain",
+                                            .loss_scale = 1024});
   EXPECT_EQ(event.integer("step"), 3);
   EXPECT_EQ(event.integer("epoch"), 2);
   EXPECT_EQ(event.number("loss"), 0.5);
@@ -51,12 +52,13 @@ TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
   EXPECT_EQ(event.number("prepare_seconds"), 4);
   EXPECT_EQ(event.number("decode_seconds"), 5);
   EXPECT_EQ(event.text("stores"), "plain");
+  EXPECT_EQ(event.number("loss_scale"), 1024);
 }
 
 TEST(Events, WhereNothingWasMeasuredNothingIsTold) {
   const metrics::Event train = train_event({.step = 3, .loss = 0.5});
   for (const char* field : {"samples_per_second", "data_seconds", "compute_seconds", "step_seconds", "prepare_seconds",
-                            "decode_seconds", "stores"})
+                            "decode_seconds", "stores", "loss_scale"})
     EXPECT_EQ(train.find(field), nullptr) << field;
   EXPECT_EQ(done_event({.steps = 3, .seconds = 2}).find("samples_per_second"), nullptr);
 }
@@ -68,6 +70,10 @@ TEST(Events, EvaluationAndEnd) {
   EXPECT_EQ(eval.integer("step"), 5);
   EXPECT_EQ(eval.number("top1"), 0.9);
   EXPECT_EQ(eval.integer("samples"), 40);
+  EXPECT_EQ(eval.find("ema_top1"), nullptr);
+  const metrics::Event average = eval_event({.step = 5, .ema = Evaluation{.loss = 0.3, .top1 = 0.8, .samples = 40}});
+  EXPECT_EQ(average.number("ema_loss"), 0.3);
+  EXPECT_EQ(average.number("ema_top1"), 0.8);
   const metrics::Event done = done_event(
       {.steps = 9, .attempt_steps = 4, .samples = 200, .seconds = 8, .training_seconds = 5, .weights_hash = "ab"});
   EXPECT_EQ(done.kind, Kind::done);

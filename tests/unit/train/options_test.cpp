@@ -9,37 +9,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/train/launcher_flags.h"
+#include "tests/unit/train/parsed_options.h"
 
 namespace lockstep::train {
 namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-
-Parsed parse(const std::vector<const char*>& flags) {
-  std::vector<const char*> argv = {"lockstep"};
-  argv.insert(argv.end(), flags.begin(), flags.end());
-  return parse_options(static_cast<int>(argv.size()), argv.data());
-}
-
-Options options(const std::vector<const char*>& flags) {
-  const Parsed parsed = parse(flags);
-  EXPECT_EQ(parsed.text, "");
-  return parsed.options;
-}
-
-/// The message of the UsageError that the flags cause; it must be one line.
-std::string refusal(const std::vector<const char*>& flags) {
-  try {
-    parse(flags);
-  } catch (const UsageError& error) {
-    std::string message = error.what();
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return message;
-  }
-  ADD_FAILURE() << "accepted";
-  return "";
-}
 
 TEST(Options, DefaultsAreTheDocumentedOnes) {
   const Options o = options({});
@@ -160,109 +136,12 @@ TEST(Options, HelpAndVersionComeBackAsText) {
   EXPECT_TRUE(std::regex_match(parse({"--version"}).text, std::regex("lockstep \\d+\\.\\d+\\.\\d+\n")));
 }
 
-// A new flag is a promise to users: it belongs into the reference and into this list.
-TEST(Options, TheListOfFlagsIsFrozen) {
-  const std::vector<std::string> frozen = {"--batch-size",
-                                           "--data-path",
-                                           "--dataset",
-                                           "--epochs",
-                                           "--global-batch-size",
-                                           "--help",
-                                           "--logical-shards",
-                                           "--lr",
-                                           "--max-restarts",
-                                           "--max-steps",
-                                           "--model",
-                                           "--momentum",
-                                           "--no-eval",
-                                           "--nproc-per-node",
-                                           "--opt",
-                                           "--output-dir",
-                                           "--overwrite",
-                                           "--print-freq",
-                                           "--save-weights",
-                                           "--seed",
-                                           "--threads",
-                                           "--amp",
-                                           "--channels-last",
-                                           "--bind-to",
-                                           "--timeout",
-                                           "--version",
-                                           "--weight-decay",
-                                           "--weights",
-                                           "--transforms",
-                                           "--train-crop-size",
-                                           "--val-resize-size",
-                                           "--val-crop-size",
-                                           "--interpolation",
-                                           "--auto-augment",
-                                           "--random-erase",
-                                           "--index-cache",
-                                           "--mixup-alpha",
-                                           "--cutmix-alpha",
-                                           "--cache-images",
-                                           "--workers"};
-  const std::string help = parse({"--help"}).text;
-  std::vector<std::string> found;
-  const std::regex flag_line("(?:^|\n)  (?:-[a-z], ?)?(--[a-z-]+)");
-  for (std::sregex_iterator match(help.begin(), help.end(), flag_line), end; match != end; ++match)
-    found.push_back((*match)[1]);
-  EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(frozen)) << help;
-}
-
-// What config.json has always said: a key that goes, or changes its name or type, breaks those who read it.
-TEST(Options, TheRecordIsFrozen) {
-  const nlohmann::json expected = {{"model", "convnet"},
-                                   {"dataset", "digits"},
-                                   {"data_path", ""},
-                                   {"index_cache", ""},
-                                   {"transforms", "none"},
-                                   {"train_crop_size", 224},
-                                   {"val_resize_size", 256},
-                                   {"val_crop_size", 224},
-                                   {"interpolation", "bilinear"},
-                                   {"auto_augment", "none"},
-                                   {"random_erase", 0.0},
-                                   {"mixup_alpha", 0.0},
-                                   {"cutmix_alpha", 0.0},
-                                   {"cache_images", 0},
-                                   {"workers", 1},
-                                   {"epochs", nullptr},
-                                   {"max_steps", nullptr},
-                                   {"batch_size", nullptr},
-                                   {"global_batch_size", nullptr},
-                                   {"logical_shards", nullptr},
-                                   {"opt", "sgd"},
-                                   {"lr", 0.001},
-                                   {"momentum", 0.0},
-                                   {"weight_decay", 0.0},
-                                   {"seed", 0},
-                                   {"weights", ""},
-                                   {"save_weights", ""},
-                                   {"amp", "none"},
-                                   {"channels_last", false},
-                                   {"threads", 1},
-                                   {"bind_to", "none"},
-                                   {"timeout", 300.0},
-                                   {"print_freq", 100},
-                                   {"eval", true}};
-  EXPECT_EQ(nlohmann::json::parse(options_json(options({}))), expected);
-  const auto given = nlohmann::json::parse(options_json(options(
-      {"-n", "2", "--opt", "sgd_nesterov", "--epochs", "3", "--no-eval", "--channels-last", "--save-weights", "w"})));
-  EXPECT_EQ(given.at("momentum"), 0.9) << "what follows from other flags";
-  EXPECT_EQ(given.at("epochs"), 3);
-  EXPECT_EQ(given.at("eval"), false);
-  EXPECT_EQ(given.at("channels_last"), true);
-  EXPECT_EQ(given.at("save_weights"), "w");
-  EXPECT_EQ(given.size(), expected.size());
-}
-
 TEST(Options, DefaultsAreInTheHelp) {
   const std::string help = parse({"--help"}).text;
   for (const char* line :
        {"Learning rate [0.001]\n", "resnet18_cifar [convnet]\n", "Passes over the data [1]\n",
-        "Samples per process and step [100]\n", "[batch size x processes]\n",
-        "none|mnist|cifar|imagenet [what suits the data set]\n", "For sgd and rmsprop [0; sgd_nesterov: 0.9]\n",
+        "Samples per process and step [100]\n", "[batch size x processes x --grad-accum-steps]\n",
+        "none|mnist|cifar|imagenet [what suits the data set]\n", "For sgd, lars and rmsprop [0; sgd_nesterov: 0.9]\n",
         "or for a batch [300]\n", "Write configuration and metrics here\n", "Do not evaluate\n"})
     EXPECT_THAT(help, HasSubstr(line));
 }

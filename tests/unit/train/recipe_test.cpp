@@ -13,7 +13,9 @@ namespace lockstep::train {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 bool same_bits(const models::ImageModel& a, const models::ImageModel& b) {
   const auto left = checkpoint::state_dict(a);
@@ -49,7 +51,7 @@ checkpoint::TensorMap after_one_step(const Options& options) {
   const auto model = make_model(options);
   support::run_ranks(support::RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
     parallel::DistributedDataParallel<std::shared_ptr<models::ImageModel>> ddp(model, group);
-    const auto optimizer = make_optimizer(options, ddp);
+    const auto optimizer = make_optimizer(options, *model, ddp);
     EXPECT_EQ(optimizer->lr(), options.lr);
     ddp(at::ones({2, 1, 28, 28})).pow(2).sum().backward();
     optimizer->step();
@@ -81,9 +83,30 @@ TEST(Recipe, EveryOptimizerTakesItsOptions) {
   }
 }
 
-TEST(Recipe, TheRateIsTheSameInEveryStep) {
-  const Schedule schedule = make_schedule({.lr = 0.25});
-  for (const std::int64_t step : {1, 2, 1'000'000}) EXPECT_EQ(schedule(step), 0.25);
+TEST(Recipe, WeightDecaysAreThoseOfTorchvision) {
+  const auto model = make_model({.model = "convnet"});
+  EXPECT_THAT(weight_decays({}, *model), IsEmpty());
+  const auto both = weight_decays({.norm_weight_decay = 0, .bias_weight_decay = 0.5}, *model);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_THAT(both[0].names, ElementsAre("layer1.1.weight", "layer2.1.weight"));
+  EXPECT_EQ(both[0].decay, 0);
+  EXPECT_THAT(both[1].names,
+              ElementsAre("layer1.0.bias", "layer1.1.bias", "layer2.0.bias", "layer2.1.bias", "fc.bias"));
+  EXPECT_EQ(both[1].decay, 0.5);
+  const auto norms = weight_decays({.norm_weight_decay = 0.25}, *model);
+  ASSERT_EQ(norms.size(), 1u);
+  EXPECT_THAT(norms[0].names, ElementsAre("layer1.1.weight", "layer1.1.bias", "layer2.1.weight", "layer2.1.bias"));
+}
+
+TEST(Recipe, EveryOptimizerTakesWeightDecaysOfItsOwn) {
+  for (const std::string& name : optimizer_names()) {
+    const Options plain{.model = "mlp", .opt = name, .lr = 0.01, .momentum = name == "sgd_nesterov" ? 0.9 : 0.0};
+    Options biases = plain;
+    biases.bias_weight_decay = 10;
+    const auto without = after_one_step(plain), with = after_one_step(biases);
+    EXPECT_TRUE(at::equal(without.at("fc2.weight"), with.at("fc2.weight"))) << name;
+    EXPECT_FALSE(at::equal(without.at("fc2.bias"), with.at("fc2.bias"))) << name;
+  }
 }
 
 TEST(Recipe, SaysWhetherAModelHasConvolutions) {

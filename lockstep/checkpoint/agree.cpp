@@ -1,0 +1,65 @@
+#include "lockstep/checkpoint/agree.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/control_page.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+// Rank 0's text on all ranks.
+std::string broadcast_text(comm::Group& group, const std::string& text) {
+  const at::Tensor size = at::full({1}, std::int64_t(text.size()), at::kLong);
+  group.broadcast(size);
+  const at::Tensor bytes = at::empty({size.item<std::int64_t>()}, at::kByte);
+  if (group.rank() == 0) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  group.broadcast(bytes);
+  return {static_cast<const char*>(bytes.const_data_ptr()), std::size_t(bytes.numel())};
+}
+
+// What find() says or throws. Paths that are no UTF-8 are passed on all the same.
+json looked_for(const std::string& folder, const std::string& which) {
+  try {
+    const std::optional<Found> found = find(folder, which);
+    if (!found) return json::object();
+    for (const Skipped& one : found->skipped)
+      std::cerr << "lockstep: warning: checkpoint '" + base::shown(one.path) + "' is passed over: " + one.why + "\n";
+    json skipped = json::array();
+    for (const Skipped& one : found->skipped) skipped.push_back(json::array({one.path, one.why}));
+    return {{"path", found->path}, {"step", found->step}, {"skipped", skipped}};
+  } catch (const Error& error) {
+    return {{"problem", error.what()}};
+  }
+}
+
+}  // namespace
+
+bool has_living_state(comm::Group& group) {
+  base::Node* const node = group.shared_node();
+  return node != nullptr && base::committed(base::region_words(node->segment.control(), 0)).has_value();
+}
+
+Resumed found_by_all(comm::Group& group, const std::string& folder, const std::string& which) {
+  const json mine = group.rank() == 0 ? looked_for(folder, which) : json();
+  const std::vector<std::uint8_t> packed = json::to_cbor(mine);
+  const std::string text = broadcast_text(group, {packed.begin(), packed.end()});
+  const json all = json::from_cbor(text);
+  if (all.contains("problem")) throw UsageError(all["problem"].get<std::string>());
+  Resumed resumed;
+  if (!all.contains("path")) return resumed;
+  resumed.path = all["path"];
+  resumed.step = all["step"];
+  for (const json& one : all["skipped"]) resumed.skipped.push_back({one[0], one[1]});
+  return resumed;
+}
+
+}  // namespace lockstep::checkpoint

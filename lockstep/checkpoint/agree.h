@@ -1,0 +1,25 @@
+#pragma once
+
+// What saving and resuming, in their several ways, have in common.
+
+#include <string>
+
+#include "lockstep/checkpoint/save.h"
+#include "lockstep/checkpoint/store/write.h"
+#include "lockstep/comm/group.h"
+
+namespace lockstep::checkpoint {
+
+/// Whether the ranks' node holds the committed state of an earlier attempt. The same on all ranks.
+bool has_living_state(comm::Group& group);
+
+/// What find() says on rank 0, on all ranks; what it throws too. Collective.
+Resumed found_by_all(comm::Group& group, const std::string& folder, const std::string& which);
+
+/// The state that is to be saved. UsageError as of save().
+const state::SharedState& checked_state(parallel::Engine& engine, const SaveOptions& options);
+
+/// Writes a checkpoint; what is refused is told on stderr.
+Saved written(const std::string& folder, const Contents& contents, const Retention& retention);
+
+}  // namespace lockstep::checkpoint

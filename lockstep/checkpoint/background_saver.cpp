@@ -1,0 +1,81 @@
+#include "lockstep/checkpoint/background_saver.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/checkpoint/agree.h"
+#include "lockstep/checkpoint/contents.h"
+#include "lockstep/state/shared_state.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// Signals are for the threads that train.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+// One save. It needs nothing of the engine: what it writes is memory that the pin holds.
+struct BackgroundSaver::Run {
+  Run(state::Pin held, Contents what) : pin(std::move(held)), contents(std::move(what)) {}
+
+  void start(const std::string& folder, const Retention& retention) {
+    const NoSignals none;  // the thread inherits it
+    thread = std::thread([this, &folder, &retention] {
+      saved = written(folder, contents, retention);
+      done.store(true, std::memory_order_release);
+    });
+  }
+
+  state::Pin pin;
+  Contents contents;
+  Saved saved;
+  std::atomic<bool> done{false};
+  std::thread thread;
+};
+
+BackgroundSaver::BackgroundSaver(std::string folder, parallel::Engine& engine, const Retention& retention)
+    : folder_(std::move(folder)), engine_(engine), retention_(retention) {
+  engine_.state().make_holdable();
+}
+
+BackgroundSaver::~BackgroundSaver() { wait(); }
+
+bool BackgroundSaver::save(const SaveOptions& options) {
+  const state::SharedState& shared = checked_state(engine_, options);
+  if (engine_.group().rank() != 0) return true;
+  if (run_ && !run_->done.load(std::memory_order_acquire)) {
+    ++skipped_;
+    return false;
+  }
+  wait();
+  state::Pin pin = shared.pin();
+  Contents contents = contents_of(engine_, pin.read(0), options);
+  run_ = std::make_unique<Run>(std::move(pin), std::move(contents));
+  run_->start(folder_, retention_);
+  return true;
+}
+
+Saved BackgroundSaver::wait() {
+  if (!run_) return last_;
+  run_->thread.join();
+  last_ = std::move(run_->saved);
+  run_.reset();
+  return last_;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,56 @@
+#pragma once
+
+// Saves while training goes on.
+//
+//   checkpoint::BackgroundSaver saver("checkpoints", ddp, {.keep = 3});   // before the optimizer is made
+//   checkpoint::resume("checkpoints", ddp);
+//   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1});
+//   ...
+//   if (ddp.steps() % 1000 == 0) saver.save();                            // returns at once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "lockstep/checkpoint/save.h"
+
+namespace lockstep::checkpoint {
+
+/// Of one model, on all ranks; rank 0 saves, in a thread of its own. Used by the thread that trains.
+///
+/// The state has a third buffer. A save holds the committed one, which no step writes as long as it is held, so nothing
+/// is copied and nobody waits: the price is that memory, one state per node.
+class BackgroundSaver {
+ public:
+  /// UsageError once an optimizer is attached.
+  BackgroundSaver(std::string folder, parallel::Engine& engine, const Retention& retention = {});
+  /// Waits for a save that runs.
+  ~BackgroundSaver();
+  BackgroundSaver(const BackgroundSaver&) = delete;
+  BackgroundSaver& operator=(const BackgroundSaver&) = delete;
+
+  /// Begins to save the committed state, as checkpoint::save() would, whose `retention` is not asked here. While an
+  /// earlier save runs it does nothing but count. Returns whether it began, on rank 0; true on the others.
+  /// UsageError as checkpoint::save().
+  bool save(const SaveOptions& options = {});
+
+  /// Waits for a save that runs; returns how the last one ended, on rank 0. Before the program ends, or reads the
+  /// files.
+  Saved wait();
+
+  /// Saves that did not begin since another one ran.
+  std::uint64_t skipped() const { return skipped_; }
+
+ private:
+  struct Run;
+
+  const std::string folder_;
+  parallel::Engine& engine_;
+  const Retention retention_;
+  std::uint64_t skipped_ = 0;
+  Saved last_;
+  std::unique_ptr<Run> run_;
+};
+
+}  // namespace lockstep::checkpoint

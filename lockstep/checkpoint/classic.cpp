@@ -1,0 +1,82 @@
+#include "lockstep/checkpoint/classic.h"
+
+#include <ATen/Parallel.h>
+
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/checkpoint/agree.h"
+#include "lockstep/checkpoint/contents.h"
+#include "lockstep/checkpoint/torch_optimizer.h"
+#include "lockstep/checkpoint/weights.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+void require_classic(parallel::Engine& engine) {
+  if (engine.state().shared() != nullptr)
+    throw UsageError("checkpoint: the model has an optimizer of lockstep::optim, and one of torch::optim was given");
+}
+
+void check_kept(const SavedState& saved, parallel::Engine& engine, const std::string& path) {
+  std::map<std::string, std::size_t> theirs, ours;
+  for (const auto& [name, bytes] : saved.kept) theirs.emplace(name, bytes.size());
+  for (const auto& [name, memory] : engine.state().kept()) ours.emplace(name, memory.size());
+  if (theirs == ours) return;
+  const auto list = [](const std::map<std::string, std::size_t>& kept) {
+    std::vector<std::string> words;
+    for (const auto& [name, bytes] : kept)
+      words.push_back("'" + base::shown(name) + "' (" + std::to_string(bytes) + ")");
+    return words.empty() ? std::string("none") : base::join(words);
+  };
+  throw UsageError("checkpoint '" + path + "' is of another job: it keeps the bytes " + list(theirs) + ", here " +
+                   list(ours));
+}
+
+}  // namespace
+
+Saved save(const std::string& folder, parallel::Engine& engine, const torch::optim::Optimizer& optimizer,
+           std::uint64_t step, const SaveOptions& options) {
+  require_classic(engine);
+  SavedState state{.step = step,
+                   .seed = engine.options().seed,
+                   .shards = engine.shards(),
+                   .threads = at::get_num_threads(),
+                   .optimizer = kind_of(optimizer),
+                   .versions = versions(),
+                   .metric = options.metric,
+                   .extra = options.extra};
+  format_state(state);  // on all ranks: each has the same error
+  if (engine.group().rank() != 0) return {};
+  for (const auto& [name, memory] : engine.state().kept())
+    state.kept.emplace(name, std::string(reinterpret_cast<const char*>(memory.data()), memory.size()));
+  const TensorMap moments = state_of(optimizer, engine.parameters());  // lives until all is written
+  const TensorMap weights = engine.state_dict();
+  const Contents contents{.state = std::move(state),
+                          .files = {{kModelName, bytes_of(weights)}, {kOptimizerName, bytes_of(moments)}}};
+  return written(folder, contents, options.retention);
+}
+
+Resumed resume(const std::string& folder, parallel::Engine& engine, torch::optim::Optimizer& optimizer,
+               const std::string& which) {
+  require_classic(engine);
+  Resumed resumed = found_by_all(engine.group(), folder, which);
+  if (resumed.path.empty()) return resumed;
+  const SavedState saved = read_state(resumed.path);
+  if (saved.optimizer != kind_of(optimizer))
+    throw UsageError("checkpoint '" + resumed.path + "' is of another job: its optimizer is " +
+                     base::shown(saved.optimizer) + ", here " + kind_of(optimizer));
+  check_kept(saved, engine, resumed.path);
+  const std::string weights = resumed.path + "/" + kModelName, moments = resumed.path + "/" + kOptimizerName;
+  const TensorMap tensors = read_safetensors(weights);
+  check_fits(engine.state_dict(), tensors, "'" + weights + "'");
+  set_state(optimizer, engine.parameters(), read_safetensors(moments), "'" + moments + "'");
+  load_into(engine.module(), tensors, "'" + weights + "'");
+  for (const auto& [name, memory] : engine.state().kept())
+    std::memcpy(memory.data(), saved.kept.at(name).data(), memory.size());
+  resumed.extra = saved.extra;
+  return resumed;
+}
+
+}  // namespace lockstep::checkpoint

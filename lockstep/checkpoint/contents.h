@@ -1,0 +1,27 @@
+#pragma once
+
+// What a checkpoint of a shared state holds.
+
+#include <cstddef>
+
+#include "lockstep/checkpoint/save.h"
+#include "lockstep/checkpoint/store/write.h"
+#include "lockstep/parallel/engine.h"
+
+namespace lockstep::checkpoint {
+
+/// The committed state of an engine with an optimizer of ours; between steps, on rank 0. Its tensors are memory at
+/// `region`: the state region as this rank has it mapped, or another mapping of it that pins the committed buffer.
+/// UsageError when a tensor has a dtype that no file can hold.
+Contents contents_of(parallel::Engine& engine, const std::byte* region, const SaveOptions& options);
+
+/// A tensor in CPU memory of its own. UsageError naming it when no file can hold its dtype.
+TensorBytes bytes_of(const std::string& name, const at::Tensor& tensor);
+
+/// The same for each of a map.
+std::vector<TensorBytes> bytes_of(const std::map<std::string, at::Tensor>& tensors);
+
+/// Which versions made a checkpoint.
+std::map<std::string, std::string> versions();
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,139 @@
+#include "lockstep/checkpoint/restore.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <cstring>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/checkpoint/safetensors_header.h"
+#include "lockstep/checkpoint/store/state_json.h"
+#include "lockstep/checkpoint/store/write.h"
+#include "lockstep/checkpoint/weights.h"
+#include "lockstep/state/binding.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using state::Layout;
+
+// What of the program is another than what made the checkpoint, as texts.
+std::vector<std::string> differences(const SavedState& saved, const Layout& layout, const parallel::Engine& engine) {
+  std::vector<std::string> found;
+  const state::LayoutOptions& options = layout.options();
+  const auto compare = [&](const char* what, const std::string& theirs, const std::string& ours) {
+    if (theirs != ours) found.push_back(std::string(what) + " is " + brief(theirs) + ", here " + brief(ours));
+  };
+  compare("the number of shards", std::to_string(saved.shards), std::to_string(options.shards));
+  compare("the seed", std::to_string(saved.seed), std::to_string(engine.options().seed));
+  compare("the optimizer's kind", saved.optimizer, options.optimizer);
+  compare("its state for each weight", std::to_string(saved.optimizer_arrays),
+          std::to_string(options.optimizer_arrays));
+  compare("an average of the weights", saved.average ? "there" : "not there", options.average ? "there" : "not there");
+  for (const state::PlacedParameter& place : layout.parameters())
+    if (!saved.updates.contains(place.spec.name)) found.push_back(place.spec.name + " is not trained, here it is");
+  if (saved.updates.size() > layout.parameters().size()) found.push_back("it trains parameters that are frozen here");
+  std::map<std::string, std::string> kept = saved.kept;
+  for (const state::NamedBytes& bytes : options.bytes) {
+    const auto theirs = kept.extract(bytes.name);
+    if (!theirs)
+      found.push_back("no bytes are kept as '" + brief(bytes.name) + "'");
+    else if (theirs.mapped().size() != bytes.size)
+      found.push_back(std::to_string(theirs.mapped().size()) + " bytes are kept as '" + brief(bytes.name) + "', here " +
+                      std::to_string(bytes.size));
+  }
+  for (const auto& [name, bytes] : kept) found.push_back("bytes are kept as '" + brief(name) + "', here none are");
+  return found;
+}
+
+// Copies named tensors to their places in `fresh`.
+class Filler {
+ public:
+  Filler(const std::string& path, state::SharedState& fresh) : path_(path), fresh_(fresh), layout_(fresh.layout()) {}
+
+  void model(const TensorMap& wanted) {
+    const TensorMap tensors = read(kModelName, wanted);
+    weights(tensors, layout_.weights(0));
+    for (const state::PlacedBuffer& place : layout_.frozen())
+      copy(place.spec, layout_.frozen_area(0) + place.offset, tensors.at(place.spec.name));
+    buffers(tensors, layout_.module_buffers(0));
+  }
+
+  void average(const TensorMap& wanted) {
+    const TensorMap tensors = read(kAverageName, wanted);
+    weights(tensors, layout_.average(0));
+    buffers(tensors, layout_.average_buffers(0));
+  }
+
+  void optimizer() {
+    TensorMap wanted;
+    const auto name = [](const state::PlacedParameter& place, int array) {
+      return place.spec.name + "/" + std::to_string(array);
+    };
+    const int arrays = layout_.options().optimizer_arrays;
+    for (const state::PlacedParameter& place : layout_.parameters())
+      for (int array = 0; array < arrays; ++array)
+        wanted.emplace(name(place, array), state::view_of(place.spec, fresh_.write(offset(place, array))));
+    const TensorMap tensors = read(kOptimizerName, wanted);
+    for (const auto& [key, place] : wanted) at::Tensor(place).copy_(tensors.at(key));
+  }
+
+  void rest(const SavedState& saved) {
+    *fresh_.write_as<state::StepRecord>(layout_.step_record(0)) = {.step = saved.step,
+                                                                   .loss = saved.loss,
+                                                                   .gradient_norm = saved.gradient_norm,
+                                                                   .samples = saved.samples,
+                                                                   .skipped = saved.skipped};
+    auto* const counts = fresh_.write_as<std::uint64_t>(layout_.step_counts(0));
+    for (std::size_t i = 0; i < layout_.parameters().size(); ++i)
+      counts[i] = saved.updates.at(layout_.parameters()[i].spec.name);
+    const std::vector<state::NamedBytes>& kept = layout_.options().bytes;
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      std::memcpy(fresh_.write(layout_.named_bytes(0, i)), saved.kept.at(kept[i].name).data(), kept[i].size);
+  }
+
+ private:
+  TensorMap read(const char* name, const TensorMap& wanted) const {
+    const std::string file = path_ + "/" + name;
+    TensorMap tensors = read_safetensors(file);
+    check_fits(wanted, tensors, "'" + file + "'");
+    return tensors;
+  }
+  std::size_t offset(const state::PlacedParameter& place, int array) const {
+    return layout_.optimizer_array(0, array) + place.offset * sizeof(float);
+  }
+  void weights(const TensorMap& tensors, std::size_t begin) {
+    for (const state::PlacedParameter& place : layout_.parameters())
+      copy(place.spec, begin + place.offset * sizeof(float), tensors.at(place.spec.name));
+  }
+  void buffers(const TensorMap& tensors, std::size_t begin) {
+    for (const state::PlacedBuffer& place : layout_.buffers())
+      copy(place.spec, begin + place.offset, tensors.at(place.spec.name));
+  }
+  void copy(const state::TensorSpec& spec, std::size_t to, const at::Tensor& from) {
+    state::view_of(spec, fresh_.write(to)).copy_(from);
+  }
+
+  const std::string& path_;
+  state::SharedState& fresh_;
+  const Layout& layout_;
+};
+
+}  // namespace
+
+std::uint64_t restore(const std::string& path, const parallel::Engine& engine, state::SharedState& fresh) {
+  const at::NoGradGuard no_grad;
+  const SavedState saved = read_state(path);
+  if (const auto found = differences(saved, fresh.layout(), engine); !found.empty())
+    throw UsageError("checkpoint '" + path + "' is of another job: " + base::join(found, "; "));
+  const TensorMap wanted = engine.state_dict();
+  Filler filler(path, fresh);
+  filler.model(wanted);
+  filler.optimizer();
+  if (saved.average) filler.average(wanted);
+  filler.rest(saved);
+  return saved.step;
+}
+
+}  // namespace lockstep::checkpoint

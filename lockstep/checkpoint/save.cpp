@@ -1,0 +1,66 @@
+#include "lockstep/checkpoint/save.h"
+
+#include <iostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/checkpoint/agree.h"
+#include "lockstep/checkpoint/contents.h"
+#include "lockstep/checkpoint/restore.h"
+#include "lockstep/checkpoint/store/step_folders.h"
+#include "lockstep/checkpoint/weights.h"
+#include "lockstep/state/shared_state.h"
+
+namespace lockstep::checkpoint {
+
+const state::SharedState& checked_state(parallel::Engine& engine, const SaveOptions& options) {
+  const state::SharedState* const shared = engine.state().shared();
+  if (shared == nullptr)
+    throw UsageError(
+        "checkpoint: a save of a model without an optimizer of lockstep::optim; one of torch::optim is "
+        "given to save(), too");
+  format_state({.extra = options.extra});  // on all ranks: each has the same error
+  return *shared;
+}
+
+Saved save(const std::string& folder, parallel::Engine& engine, const SaveOptions& options) {
+  const state::SharedState& shared = checked_state(engine, options);
+  if (engine.group().rank() != 0) return {};
+  return written(folder, contents_of(engine, shared.read(0), options), options.retention);
+}
+
+Saved written(const std::string& folder, const Contents& contents, const Retention& retention) {
+  try {
+    return {.path = write_checkpoint(folder, contents, retention), .problem = ""};
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep: warning: no checkpoint of step " + std::to_string(contents.state.step) + ": " +
+                     base::shown(error.what()) + "; training goes on\n";
+    return {.path = "", .problem = error.what()};
+  }
+}
+
+Resumed resume(const std::string& folder, parallel::Engine& engine, const std::string& which) {
+  if (engine.state().shared() != nullptr)
+    throw UsageError("checkpoint: resume() after the optimizer was made; a state comes from a checkpoint before that");
+  if (has_living_state(engine.group())) return {.in_memory = true};
+  Resumed resumed = found_by_all(engine.group(), folder, which);
+  if (resumed.path.empty()) return resumed;
+  resumed.extra = read_state(resumed.path).extra;
+  engine.state().start_from(
+      [path = resumed.path, &engine](state::SharedState& fresh) { return restore(path, engine, fresh); });
+  return resumed;
+}
+
+std::string load(const std::string& folder, parallel::Engine& engine, const std::string& which, bool average) {
+  const Resumed found = found_by_all(engine.group(), folder, which);
+  if (found.path.empty()) throw UsageError("there is no checkpoint in '" + base::shown(folder) + "'");
+  const std::string file = found.path + "/" + (average ? kAverageName : kModelName);
+  const auto load_file = [&] { load_into(engine.module(), read_safetensors(file), "'" + file + "'"); };
+  if (engine.state().shared() != nullptr)
+    engine.modify(load_file);
+  else
+    load_file();
+  return found.path;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,102 @@
+#include "lockstep/checkpoint/store/aside_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kAside = ".part-";
+
+base::UniqueFd open_folder(const std::string& path) {
+  return base::UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+}
+
+// Whether the open folder is the one of that name still: sweep() of another process may have come before the lock.
+bool is_there(const base::UniqueFd& open, const std::string& path) {
+  struct stat one {
+  }, other{};
+  return ::fstat(open.get(), &one) == 0 && ::stat(path.c_str(), &other) == 0 && one.st_ino == other.st_ino &&
+         one.st_dev == other.st_dev;
+}
+
+void remove_all(const std::string& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+}  // namespace
+
+std::string aside_path(const std::string& folder) {
+  static std::atomic<unsigned> count{0};
+  return folder + "/" + std::string(kAside) + std::to_string(::getpid()) + "-" + std::to_string(count++);
+}
+
+void sync_folder(const std::string& folder) {
+  const base::UniqueFd open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!open || ::fsync(open.get()) != 0) throw_errno("syncing the folder '" + folder + "'");
+}
+
+AsideFolder::AsideFolder(std::string folder) : folder_(std::move(folder)) {
+  do {
+    path_ = aside_path(folder_);
+    if (::mkdir(path_.c_str(), 0777) != 0) {
+      if (errno == EEXIST) continue;  // left by a process that had our number
+      throw_errno("making a folder in '" + folder_ + "'");
+    }
+    lock_ = open_folder(path_);
+  } while (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 || !is_there(lock_, path_));
+}
+
+AsideFolder::~AsideFolder() {
+  if (!path_.empty()) remove_all(path_);
+}
+
+void AsideFolder::appear(const std::string& name) {
+  sync_folder(path_);
+  const std::string target = folder_ + "/" + name;
+  const auto failed = [&] { throw_errno("renaming a folder to '" + target + "'"); };
+  if (::rename(path_.c_str(), target.c_str()) == 0) {
+    path_.clear();
+  } else if (errno != EEXIST && errno != ENOTEMPTY) {
+    failed();
+  } else if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) failed();
+    remove_folder(folder_, name);  // a file system that cannot exchange
+    if (::rename(path_.c_str(), target.c_str()) != 0) failed();
+    path_.clear();
+  }
+  sync_folder(folder_);
+}
+
+void remove_folder(const std::string& folder, const std::string& name) {
+  const std::string aside = aside_path(folder);
+  if (::rename((folder + "/" + name).c_str(), aside.c_str()) != 0)
+    throw_errno("removing the folder '" + folder + "/" + name + "'");
+  remove_all(aside);
+}
+
+void sweep(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> left;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename().string().starts_with(kAside)) left.push_back(entry->path().string());
+  for (const std::string& path : left) {
+    const base::UniqueFd open = open_folder(path);
+    if (!open || ::flock(open.get(), LOCK_EX | LOCK_NB) == 0) remove_all(path);  // a link, or nobody's
+  }
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,68 @@
+#include "lockstep/checkpoint/store/write.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "lockstep/checkpoint/store/aside_folder.h"
+#include "lockstep/checkpoint/store/step_folders.h"
+#include "lockstep/checkpoint/store/verify.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+Manifest write_files(const std::string& path, const Contents& contents) {
+  Manifest manifest{.step = contents.state.step};
+  for (const TensorSet& set : contents.files) {
+    manifest.files.push_back(write_tensors(path + "/" + set.file, set.tensors));
+    if (set.file == kModelName) manifest.weights = weights_hash(set.tensors, manifest.files.back());
+  }
+  manifest.files.push_back(write_text(path + "/" + kStateName, format_state(contents.state)));
+  write_text(path + "/" + kManifestName, format_manifest(manifest));
+  return manifest;
+}
+
+// A disk that takes bytes and gives back others is found out while the last checkpoint is there still.
+void read_back(const std::string& path, const Manifest& manifest) {
+  const std::vector<Damage> found = verify(path, /*from_disk=*/true);
+  if (!found.empty()) throw Error("what was written reads back otherwise: " + found.front().to_string());
+  if (read_manifest(path) != manifest) throw Error("what was written reads back otherwise: '" + path + "/MANIFEST'");
+}
+
+std::vector<Stored> stored_in(const std::string& folder, std::uint64_t good) {
+  std::vector<Stored> all;
+  for (const std::uint64_t step : steps_in(folder)) {
+    Stored& stored = all.emplace_back(Stored{.step = step, .good = step == good});
+    try {
+      stored.metric = read_state(folder + "/" + step_name(step)).metric;
+    } catch (const UsageError&) {  // a damaged one has no metric
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string write_checkpoint(const std::string& folder, const Contents& contents, const Retention& retention) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error("making the folder '" + folder + "': " + error.message());
+  sweep(folder);
+  const std::uint64_t step = contents.state.step;
+  {
+    AsideFolder aside(folder);
+    read_back(aside.path(), write_files(aside.path(), contents));
+    aside.appear(step_name(step));
+  }
+  link_step(folder, kLastName, step);
+  const std::vector<Stored> all = stored_in(folder, step);
+  const auto best = best_of(all, retention.smaller_is_better);
+  if (best && linked_step(folder, kBestName) != best) link_step(folder, kBestName, *best);
+  for (const std::uint64_t gone : surplus(all, retention))
+    if (gone != best) remove_folder(folder, step_name(gone));
+  return folder + "/" + step_name(step);
+}
+
+}  // namespace lockstep::checkpoint

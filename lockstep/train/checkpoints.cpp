@@ -1,0 +1,109 @@
+#include "lockstep/train/checkpoints.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/checkpoint/store/aside_folder.h"
+#include "lockstep/checkpoint/store/step_folders.h"
+#include "lockstep/train/meter.h"
+
+namespace lockstep::train {
+namespace {
+
+using nlohmann::json;
+
+std::string checkpoint_folder(const std::string& output_dir) { return output_dir + "/checkpoints"; }
+
+bool smaller_is_better(const CheckpointOptions& options) { return options.monitor.ends_with("loss"); }
+
+checkpoint::Retention retention_of(const CheckpointOptions& options) {
+  return {.keep = options.hist, .best = 1, .smaller_is_better = smaller_is_better(options)};
+}
+
+// Where to look, and for what: a run's directory may be given in its checkpoints' place.
+std::pair<std::string, std::string> place_of(const Options& options) {
+  const std::string& which = options.checkpoints.resume;
+  if (continues_its_directory(options.checkpoints)) return {checkpoint_folder(options.output_dir), which};
+  return {"", checkpoint::checkpoints_below(which)};
+}
+
+}  // namespace
+
+bool is_due(const SaveEvery& every, std::int64_t step, const StepPlace& place, double seconds) {
+  switch (every.unit) {
+    case SaveEvery::Unit::never:
+      return false;
+    case SaveEvery::Unit::steps:
+      return step % every.count == 0;
+    case SaveEvery::Unit::seconds:
+      return seconds >= double(every.count);
+    case SaveEvery::Unit::epochs:
+      return place.ends_epoch && (place.epoch + 1) % every.count == 0;
+  }
+  return false;
+}
+
+double monitored(const CheckpointOptions& options, const EvalEvent& event) {
+  const Evaluation& found = options.monitor.starts_with("ema_") ? event.ema.value() : event.evaluation;
+  return options.monitor.ends_with("loss") ? found.loss : found.top1;
+}
+
+Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input)
+    : options_(options), engine_(engine), facts_(facts(run, input)) {
+  if (!options.output_dir.empty() && options.checkpoints.save_every.unit != SaveEvery::Unit::never &&
+      run.total_steps > 0)
+    saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints));
+  if (!options.checkpoints.resume.empty()) resume();
+}
+
+std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
+  return json{{"model", options_.model},
+              {"dataset", options_.dataset},
+              {"optimizer", options_.opt},
+              {"seed", options_.seed},
+              {"logical_shards", run.plan.shards},
+              {"global_batch_size", run.plan.global_batch},
+              {"train_samples", run.train_samples},
+              {"entries", input.train_set.entries},
+              {"threads", options_.threads}}
+      .dump();
+}
+
+void Checkpoints::resume() {
+  const auto [folder, which] = place_of(options_);
+  const checkpoint::Resumed resumed = checkpoint::resume(folder, engine_, which);
+  if (resumed.path.empty()) return;
+  resumed_step_ = std::int64_t(resumed.step);
+  resumed_from_ = resumed.path;
+  const json theirs = json::parse(resumed.extra), ours = json::parse(facts_);
+  std::string differences;
+  for (const auto& [key, value] : ours.items())
+    if (theirs.is_object() && theirs.contains(key) && theirs[key] != value)
+      differences += (differences.empty() ? "" : "; ") + key + " was " + theirs[key].dump() + ", now " + value.dump();
+  if (!differences.empty())
+    throw UsageError("--resume: checkpoint '" + resumed.path + "' is of another run: " + differences);
+}
+
+void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool last,
+                             const std::optional<EvalEvent>& found) {
+  if (!saver_ || step == resumed_step_) return;
+  if (!last && !is_due(options_.checkpoints.save_every, step, place, seconds_since(last_save_))) return;
+  if (last) saver_->wait();  // so that it is not left out
+  checkpoint::SaveOptions what{.extra = facts_};
+  if (found) what.metric = monitored(options_.checkpoints, *found);
+  if (saver_->save(what)) last_save_ = std::chrono::steady_clock::now();
+  if (last) saver_->wait();
+}
+
+void remove_checkpoints(const std::string& output_dir) {
+  const std::string folder = checkpoint_folder(output_dir);
+  for (const std::uint64_t step : checkpoint::steps_in(folder))
+    checkpoint::remove_folder(folder, checkpoint::step_name(step));
+  for (const char* link : {checkpoint::kLastName, checkpoint::kBestName}) {
+    std::error_code ignored;
+    std::filesystem::remove(folder + "/" + link, ignored);
+  }
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,53 @@
+#pragma once
+
+// The checkpoints of a run: --save-every, --checkpoint-hist, --monitor, --resume.
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "lockstep/checkpoint/background_saver.h"
+#include "lockstep/train/input.h"
+#include "lockstep/train/observer.h"
+#include "lockstep/train/options.h"
+
+namespace lockstep::train {
+
+/// Whether one is due behind a step; `seconds` since the one before, or the start.
+bool is_due(const SaveEvery& every, std::int64_t step, const StepPlace& place, double seconds);
+
+/// What options.monitor names of an evaluation.
+double monitored(const CheckpointOptions& options, const EvalEvent& event);
+
+/// Of one run, on all ranks. Made before the optimizer.
+class Checkpoints {
+ public:
+  /// Collective. Prepares to save in the background where options ask for it, and has the state begin with the
+  /// checkpoint that options.checkpoints.resume names. UsageError on all ranks when there is none, when it is damaged,
+  /// or of a run on other data or with another batch.
+  Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input);
+
+  /// The step of the checkpoint that the run goes on from; nothing: it begins anew, or with what is in memory.
+  std::optional<std::int64_t> resumed_step() const { return resumed_step_; }
+  const std::string& resumed_from() const { return resumed_from_; }  ///< its path, or empty
+
+  /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step.
+  void after_step(std::int64_t step, const StepPlace& place, bool last, const std::optional<EvalEvent>& found);
+
+ private:
+  void resume();
+  std::string facts(const RunSize& run, const Input& input) const;
+
+  const Options& options_;
+  parallel::Engine& engine_;
+  std::string facts_;  ///< JSON: what a run that goes on must have alike
+  std::optional<checkpoint::BackgroundSaver> saver_;
+  std::optional<std::int64_t> resumed_step_;
+  std::string resumed_from_;
+  std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
+};
+
+/// Removes the checkpoints of the run that --overwrite replaces. By the process that has the output directory.
+void remove_checkpoints(const std::string& output_dir);
+
+}  // namespace lockstep::train

@@ -1,0 +1,55 @@
+#include "lockstep/train/options_checkpoints.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+std::string text_of(const SaveEvery& every) {
+  switch (every.unit) {
+    case SaveEvery::Unit::never:
+      return "0";
+    case SaveEvery::Unit::steps:
+      return std::to_string(every.count);
+    case SaveEvery::Unit::seconds:
+      return std::to_string(every.count) + "s";
+    case SaveEvery::Unit::epochs:
+      return std::to_string(every.count) + "ep";
+  }
+  return "";
+}
+
+SaveEvery read_every(const std::string& name, const std::string& value) {
+  SaveEvery every{.count = -1};
+  const char* const end = value.data() + value.size();
+  const auto [unit, error] = std::from_chars(value.data(), end, every.count);
+  const std::string word(unit, end);
+  every.unit = word == "s" ? SaveEvery::Unit::seconds : word == "ep" ? SaveEvery::Unit::epochs : SaveEvery::Unit::steps;
+  const bool known = word.empty() || word == "s" || word == "ep";
+  if (error != std::errc() || !known || every.count < 0)
+    throw UsageError(name + " '" + value + "': wanted steps (100), seconds (30s) or epochs (2ep), or 0 for never");
+  return every.count == 0 ? SaveEvery{.unit = SaveEvery::Unit::never} : every;
+}
+
+}  // namespace
+
+bool continues_its_directory(const CheckpointOptions& options) {
+  return options.resume == "auto" || options.resume == "last" || options.resume == "best";
+}
+
+const std::vector<std::string>& monitor_names() {
+  static const std::vector<std::string> names = {"top1", "loss", "ema_top1", "ema_loss"};
+  return names;
+}
+
+flags::Value save_every(SaveEvery& place) {
+  return {.word = "N|Ns|Nep",
+          .initial = text_of(place),
+          .read = [&place](const std::string& name, const std::string& value) { place = read_every(name, value); },
+          .json = [&place] { return "\"" + text_of(place) + "\""; }};
+}
+
+}  // namespace lockstep::train

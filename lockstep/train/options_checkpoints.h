@@ -1,0 +1,37 @@
+#pragma once
+
+// The flags of checkpoints.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/flags/table.h"
+
+namespace lockstep::train {
+
+/// From one checkpoint to the next.
+struct SaveEvery {
+  enum class Unit { never, steps, seconds, epochs };
+  Unit unit = Unit::never;
+  std::int64_t count = 1;  ///< >= 1
+  bool operator==(const SaveEvery&) const = default;
+};
+
+struct CheckpointOptions {
+  SaveEvery save_every;          ///< into checkpoints/ of the output directory, and at the end
+  int hist = 10;                 ///< how many stay, >= 1; the best one besides
+  std::string monitor = "top1";  ///< by what that is, one of monitor_names()
+  std::string resume;            ///< "auto", "last", "best" or a path; empty: begin anew
+};
+
+/// Whether --resume names checkpoints of the output directory, whose run then is this one.
+bool continues_its_directory(const CheckpointOptions& options);
+
+/// What an evaluation finds; with ema_, of the average of the weights.
+const std::vector<std::string>& monitor_names();
+
+/// "100" steps, "30s" seconds, "2ep" epochs, "0" never.
+flags::Value save_every(SaveEvery& place);
+
+}  // namespace lockstep::train

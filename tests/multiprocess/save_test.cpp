@@ -1,0 +1,142 @@
+// Saving in the loop and beside it, what the system refuses, and the weights of a checkpoint in a model.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "lockstep/checkpoint.h"
+#include "lockstep/checkpoint/store/state_json.h"
+#include "lockstep/checkpoint/store/step_folders.h"
+#include "lockstep/state/hash.h"
+#include "tests/support/ranks.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/small_job.h"
+#include "tests/support/usage_error.h"
+#include "tests/support/what_of.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using support::RankKind;
+using support::run_ranks;
+using support::SmallNet;
+using support::what_of;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::ScratchFolder;
+
+TEST(Save, WhatTheSystemRefusesIsToldAndTrainingGoesOn) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    EXPECT_THAT(testing::usage_error([&] { save(folder.path(), ddp); }), HasSubstr("without an optimizer"));
+    optim::SGD optimizer(ddp);
+    EXPECT_THAT(testing::usage_error([&] { save(folder.path(), ddp, {.extra = "{"}); }), HasSubstr("extra"));
+    const std::string in_the_way = folder.file("file");
+    if (group->rank() == 0) folder.write("file", "");
+    const Saved refused = save(in_the_way, ddp);
+    EXPECT_EQ(refused.path, "");
+    EXPECT_EQ(refused.problem.empty(), group->rank() != 0);
+    for (auto& shard : ddp.shards(support::small_batch(1, ddp.local_shards())))
+      torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+    optimizer.step();
+    if (group->rank() == 0) std::filesystem::remove(in_the_way);
+    EXPECT_EQ(save(in_the_way, ddp).problem, "");
+    group->barrier();
+    EXPECT_EQ(find(in_the_way)->step, 1u);
+  });
+}
+
+TEST(BackgroundSaving, HasTheStateOfItsStepWhileTrainingGoesOn) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    torch::manual_seed(1);
+    SmallNet model(/*ballast=*/2'000'000);
+    DistributedDataParallel ddp(model, group, {.shards = 2, .ema = parallel::EmaOptions{.decay = 0.5}});
+    BackgroundSaver saver(folder.path(), ddp);
+    optim::Adam optimizer(ddp);
+    std::map<std::uint64_t, std::string> weights;
+    std::uint64_t calls = 0;
+    while (ddp.steps() < 40) {
+      for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
+        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+      optimizer.step();
+      weights[ddp.steps()] = ddp.weights_hash();
+      saver.save({.extra = std::to_string(ddp.steps())});
+      ++calls;
+    }
+    saver.wait();
+    saver.save();
+    EXPECT_EQ(saver.wait().problem, "");
+    group->barrier();
+    if (group->rank() != 0) return;
+    const std::vector<std::uint64_t> steps = steps_in(folder.path());
+    EXPECT_EQ(steps.back(), 40u);
+    EXPECT_GE(steps.size() + saver.skipped(), calls);
+    EXPECT_LE(steps.size() + saver.skipped(), calls + 1);
+    for (const std::uint64_t step : steps) {
+      const std::string path = folder.file(step_name(step));
+      EXPECT_THAT(verify(path), IsEmpty());
+      EXPECT_EQ(read_manifest(path).weights, weights[step]);
+      if (step < 40) {
+        EXPECT_EQ(read_state(path).extra, std::to_string(step));
+      }
+    }
+  });
+}
+
+TEST(BackgroundSaving, ComesBeforeTheOptimizerAndOnAllRanks) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    EXPECT_THAT(testing::usage_error([&] { BackgroundSaver saver(folder.path(), ddp); }),
+                HasSubstr("after an optimizer was attached"));
+  });
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    if (group->rank() == 0) ddp.state().make_holdable();
+    EXPECT_THAT(what_of([&] { optim::SGD optimizer(ddp); }), HasSubstr("saves in another way than rank 0"));
+  });
+}
+
+TEST(Load, GivesTheModelTheWeightsOfACheckpoint) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group, {.ema = parallel::EmaOptions{.decay = 0.5}});
+    optim::Adam optimizer(ddp);
+    std::vector<std::string> weights, averages;
+    for (const double metric : {0.9, 0.8, 0.7}) {
+      for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
+        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+      optimizer.step();
+      weights.push_back(ddp.weights_hash());
+      averages.push_back(state::tensors_hash(ddp.ema().state_dict()));
+      save(folder.path(), ddp, {.metric = metric});
+    }
+    group->barrier();
+    EXPECT_THAT(load(folder.path(), ddp, "best"), HasSubstr("step-00000001"));
+    EXPECT_EQ(ddp.weights_hash(), weights[0]);
+    load(folder.path(), ddp, "best", /*average=*/true);
+    EXPECT_EQ(ddp.weights_hash(), averages[0]);
+    EXPECT_EQ(ddp.steps(), 3u);
+    load(folder.path(), ddp);
+    EXPECT_EQ(ddp.weights_hash(), weights[2]);
+    group->barrier();
+  });
+  run_ranks(RankKind::processes, 2, [&](auto group) {  // without an optimizer of ours
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    const std::string path = load(folder.path(), ddp, folder.file("last"));
+    EXPECT_EQ(ddp.weights_hash(), read_manifest(path).weights);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,174 @@
+// lockstep train saves, is killed, and goes on from its checkpoints to the bits of a run that nobody interrupted.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/support/train_run.h"
+#include "tests/support/wait_until.h"
+
+namespace lockstep {
+namespace {
+
+using testing::By;
+using ::testing::HasSubstr;
+using testing::Job;
+using testing::Words;
+using testing::operator+;
+
+class TrainResume : public ::testing::Test {
+ protected:
+  // 250 samples in batches of 24: 11 steps an epoch. What `more` has goes before.
+  Words flags(Words more) const {
+    const std::vector<Words> usual = {{"--dataset", "mnist"},
+                                      {"--data-path", set_},
+                                      {"--model", "mlp_dropout"},
+                                      {"--global-batch-size", "24"},
+                                      {"--logical-shards", "4"},
+                                      {"--print-freq", "1"},
+                                      {"--lr", "0.01"}};
+    for (const Words& flag : usual)
+      if (std::ranges::find(more, flag[0]) == more.end()) more = more + flag;
+    return more;
+  }
+  Job start(int processes, const Words& more) const {
+    return Job(testing::train_command(By::lockstep, processes, flags(more)));
+  }
+
+  // What it says on stderr.
+  std::string ended(int processes, const Words& more) const {
+    Job job = start(processes, more);
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    return job.err();
+  }
+  std::string hash(const std::string& run) const {
+    return testing::weights_hash(testing::read_file(folder_.file(run + "/metrics.jsonl")));
+  }
+  // Lines of the run's metrics.
+  std::size_t reported() const {
+    const std::string file = folder_.file("run/metrics.jsonl");
+    return std::filesystem::exists(file) ? testing::lines(testing::read_file(file)).size() : 0;
+  }
+  std::string refused(int processes, const Words& more) const {
+    Job job = start(processes, more);
+    EXPECT_EQ(job.wait(), 2);
+    return job.err();
+  }
+
+  testing::ScratchFolder folder_;
+  const std::string set_ = testing::write_mnist(folder_);
+};
+
+struct Way {
+  const char* name;
+  Words flags;
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+class TrainResumeWays : public TrainResume, public ::testing::WithParamInterface<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, TrainResumeWays,
+                         ::testing::Values(Way{"Sgd", {"--opt", "sgd", "--momentum", "0.9"}},
+                                           Way{"AdamBf16", {"--opt", "adam", "--amp", "bf16", "--model", "convnet"}},
+                                           Way{"Fp16EmaMixup",
+                                               {"--opt", "adamw", "--amp", "fp16", "--model-ema", "--model-ema-steps",
+                                                "2", "--model-ema-decay", "0.99", "--mixup-alpha", "0.3",
+                                                "--lr-scheduler", "steplr", "--lr-step-size", "1",
+                                                "--norm-weight-decay", "0", "--clip-grad-norm", "1"}}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+// Agent and workers at once, at any instant; then again with another number of processes.
+TEST_P(TrainResumeWays, KilledAsAWholeItEndsWithTheSameBits) {
+  const Words way = GetParam().flags + Words{"--epochs", "12", "--no-eval"};
+  ended(2, way + Words{"--output-dir", folder_.file("undisturbed")});
+  const Words saving = way + Words{"--output-dir", folder_.file("run"), "--save-every", "3", "--resume", "auto"};
+  std::mt19937 random(std::random_device{}());
+  int kills = 0;
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    Job job = start(1 + attempt % 3, saving);
+    const std::size_t lines = reported() + 4 + random() % 12;
+    testing::wait_until([&] { return reported() >= lines || testing::process_state(job.pid()) == 'Z'; });
+    for (const pid_t pid : job.living()) kills += kill(pid, SIGKILL) == 0 ? 1 : 0;
+    job.wait();
+    testing::wait_until([&] { return job.living().empty(); });
+  }
+  EXPECT_GT(kills, 0);
+  ended(2, saving);
+  EXPECT_EQ(hash("run"), hash("undisturbed"));
+}
+
+TEST_F(TrainResume, FromTheMiddleOfAnEpochOrFromTheBest) {
+  ended(2, {"--epochs", "3", "--output-dir", folder_.file("whole"), "--save-every", "1ep", "--checkpoint-hist", "2"});
+  // One that falls due while another is written is left out, but for the last.
+  const std::string checkpoints = folder_.file("whole/checkpoints");
+  for (const char* there : {"step-00000033", "last", "best"})
+    EXPECT_TRUE(std::filesystem::exists(checkpoints + "/" + there)) << there;
+  std::size_t steps = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints))
+    steps += entry.path().filename().string().starts_with("step-") ? 1 : 0;
+  EXPECT_LE(steps, 3u) << "two, and the best one";
+  // A path, another folder, one process.
+  ended(2, {"--max-steps", "15", "--output-dir", folder_.file("part"), "--save-every", "5", "--epochs", "3"});
+  const std::string said =
+      ended(1, {"--epochs", "3", "--output-dir", folder_.file("rest"), "--resume", folder_.file("part")});
+  EXPECT_EQ(hash("rest"), hash("whole"));
+  EXPECT_THAT(
+      said, HasSubstr("going on from '" + folder_.file("part/checkpoints/step-00000015") + "', behind step 15 of 33"));
+  // A run that has ended has nothing left to do.
+  ended(2, {"--epochs", "3", "--output-dir", folder_.file("whole"), "--resume", "last"});
+  EXPECT_EQ(hash("whole"), hash("rest"));
+}
+
+TEST_F(TrainResume, IsRefusedInOneLine) {
+  const std::string run = folder_.file("run");
+  EXPECT_THAT(refused(1, {"--max-steps", "3", "--output-dir", run, "--resume", "last"}),
+              HasSubstr("there is no checkpoint in '" + run + "/checkpoints'"));
+  EXPECT_FALSE(std::filesystem::exists(run));
+  ended(2, {"--max-steps", "3", "--output-dir", run, "--save-every", "1", "--resume", "auto"});
+  const std::string other = refused(2, {"--max-steps", "5", "--output-dir", run, "--resume", "auto", "--opt", "adam",
+                                        "--seed", "3", "--global-batch-size", "48"});
+  EXPECT_EQ(testing::lines(other).size(), 1u) << other;
+  EXPECT_THAT(other, HasSubstr("is of another run: global_batch_size was 24, now 48; optimizer was \"sgd\", now "
+                               "\"adam\"; seed was 0, now 3"));
+  // --overwrite begins anew, and the old checkpoints go.
+  ended(2, {"--max-steps", "2", "--output-dir", run, "--save-every", "1", "--overwrite"});
+  EXPECT_FALSE(std::filesystem::exists(run + "/checkpoints/step-00000003"));
+  EXPECT_TRUE(std::filesystem::exists(run + "/checkpoints/step-00000002"));
+}
+
+// The commands for checkpoints, on those of a run.
+TEST_F(TrainResume, CheckpointsAreListedInspectedAndVerified) {
+  const std::string run = folder_.file("run");
+  ended(1, {"--max-steps", "4", "--output-dir", run, "--save-every", "2"});
+  const auto say = [&](const Words& words, int code) {
+    Job job(Words{LOCKSTEP_PROGRAM, "checkpoint"} + words);
+    EXPECT_EQ(job.wait(), code) << job.err();
+    return job.out() + job.err();
+  };
+  const auto listed = nlohmann::json::parse(say({"list", run, "--json"}, 0)).at("checkpoints");
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_EQ(listed[0].at("step"), 4);
+  EXPECT_EQ(listed[0].at("last"), true);
+  EXPECT_EQ(listed[0].at("weights_hash"), hash("run"));
+  EXPECT_THAT(say({"list", run}, 0), HasSubstr(hash("run") + "  last  best"));
+  const auto inspected = nlohmann::json::parse(say({"inspect", run, "--json"}, 0));
+  EXPECT_EQ(inspected.at("step"), 4);
+  EXPECT_EQ(inspected.at("extra").at("model"), "mlp_dropout");
+  EXPECT_THAT(say({"verify", run}, 0), HasSubstr("step-00000002' is whole"));
+
+  const std::string file = run + "/checkpoints/step-00000002/model.safetensors";
+  std::string bytes = testing::read_file(file);
+  bytes.back() ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  EXPECT_THAT(say({"verify", run}, 1), HasSubstr("step-00000002/model.safetensors': tensor '"));
+  EXPECT_THAT(say({"verify", folder_.file("none")}, 2), HasSubstr("there is no checkpoint in '"));
+  EXPECT_THAT(say({"lst"}, 2), HasSubstr("did you mean 'list'?"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,114 @@
+#include "lockstep/checkpoint/store/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/scratch_folder.h"
+#include "tests/unit/checkpoint/store/a_checkpoint.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using lockstep::testing::read_file;
+using lockstep::testing::ScratchFolder;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using testing::write_step;
+
+const std::vector<std::string> kFiles = {kManifestName, kModelName, kOptimizerName, kStateName};
+
+// What a piece of the manifest says about a place.
+const Piece& piece_at(const FileEntry& file, std::uint64_t offset) {
+  for (const Piece& piece : file.pieces)
+    if (offset < piece.end) return piece;
+  throw std::out_of_range("no piece");
+}
+
+const FileEntry& entry_of(const Manifest& manifest, const std::string& name) {
+  for (const FileEntry& file : manifest.files)
+    if (file.name == name) return file;
+  throw std::out_of_range(name);
+}
+
+TEST(Verify, FindsNothingInWhatWasWritten) {
+  const ScratchFolder folder;
+  EXPECT_THAT(verify(write_step(folder.path(), 12)), IsEmpty());
+  EXPECT_THAT(verify(folder.file("last"), /*from_disk=*/true), IsEmpty());
+}
+
+TEST(Verify, EveryFlippedBitIsFoundAndItsFileTensorAndOffsetNamed) {
+  const ScratchFolder folder;
+  const std::string path = write_step(folder.path(), 12);
+  const Manifest manifest = read_manifest(path);
+  for (const std::string& name : kFiles) {
+    const std::string file = "step-00000012/" + name;
+    const std::string whole = read_file(folder.file(file));
+    for (std::size_t place = 0; place < whole.size(); ++place) {
+      for (int bit = 0; bit < 8; ++bit) {
+        std::string flipped = whole;
+        flipped[place] = char(flipped[place] ^ (1 << bit));
+        folder.write(file, flipped);
+        const std::vector<Damage> found = verify(path);
+        ASSERT_THAT(found, SizeIs(1)) << name << " " << place << " " << bit;
+        EXPECT_EQ(found[0].file, path + "/" + name);
+        EXPECT_THAT(found[0].to_string(), HasSubstr("offset"));
+        if (name == kManifestName) continue;
+        EXPECT_EQ(found[0].tensor, piece_at(entry_of(manifest, name), place).name);
+        EXPECT_EQ(found[0].offset, piece_at(entry_of(manifest, name), place).begin);
+      }
+    }
+    folder.write(file, whole);
+  }
+  EXPECT_THAT(verify(path), IsEmpty());
+}
+
+TEST(Verify, EveryTruncationIsFoundWithItsPlace) {
+  const ScratchFolder folder;
+  const std::string path = write_step(folder.path(), 12);
+  const Manifest manifest = read_manifest(path);
+  for (const std::string& name : kFiles) {
+    const std::string file = "step-00000012/" + name;
+    const std::string whole = read_file(folder.file(file));
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+      folder.write(file, whole.substr(0, length));
+      const std::vector<Damage> found = verify(path);
+      ASSERT_THAT(found, SizeIs(1)) << name << " " << length;
+      EXPECT_EQ(found[0].file, path + "/" + name);
+      if (name == kManifestName) continue;
+      EXPECT_EQ(found[0].offset, length);
+      EXPECT_EQ(found[0].tensor, piece_at(entry_of(manifest, name), length).name);
+    }
+    folder.write(file, whole + "x");
+    EXPECT_THAT(verify(path), SizeIs(1)) << name;
+    std::filesystem::remove(folder.file(file));
+    EXPECT_THAT(verify(path), SizeIs(1)) << name;
+    EXPECT_THAT(verify(path)[0].to_string(), HasSubstr(name));
+    folder.write(file, whole);
+  }
+}
+
+TEST(Verify, SaysWhichTensor) {
+  const ScratchFolder folder;
+  const std::string path = write_step(folder.path(), 12);
+  std::string file = read_file(folder.file("step-00000012/model.safetensors"));
+  const std::size_t place = file.size() - 1;
+  file[place] = char(file[place] ^ 1);
+  folder.write("step-00000012/model.safetensors", file);
+  EXPECT_EQ(verify(path)[0].to_string(), "'" + path +
+                                             "/model.safetensors': tensor 'fc.weight' is not what was written, "
+                                             "at offset " +
+                                             std::to_string(file.size() - 24));
+}
+
+TEST(Verify, OfNoCheckpointSaysSo) {
+  const ScratchFolder folder;
+  ASSERT_THAT(verify(folder.path()), SizeIs(1));
+  EXPECT_THAT(verify(folder.path())[0].to_string(), HasSubstr("MANIFEST"));
+  EXPECT_THAT(verify(folder.file("nothing"))[0].to_string(), HasSubstr("No such file"));
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

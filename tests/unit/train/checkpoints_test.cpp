@@ -1,0 +1,68 @@
+#include "lockstep/train/checkpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/usage_error.h"
+#include "tests/unit/train/parsed_options.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+using Unit = SaveEvery::Unit;
+
+SaveEvery every(const char* text) {
+  SaveEvery found;
+  save_every(found).read("--save-every", text);
+  return found;
+}
+
+TEST(SaveEvery, CountsStepsSecondsOrEpochs) {
+  EXPECT_EQ(every("100"), (SaveEvery{Unit::steps, 100}));
+  EXPECT_EQ(every("30s"), (SaveEvery{Unit::seconds, 30}));
+  EXPECT_EQ(every("2ep"), (SaveEvery{Unit::epochs, 2}));
+  EXPECT_EQ(every("0").unit, Unit::never);
+  for (const char* wrong : {"", "x", "-1", "2e", "30 s", "1.5ep", "99999999999999999999"})
+    EXPECT_THAT(testing::usage_error([&] { every(wrong); }),
+                HasSubstr("--save-every '" + std::string(wrong) + "': wanted steps (100), seconds (30s) or epochs"));
+  SaveEvery place{Unit::epochs, 2};
+  EXPECT_EQ(save_every(place).json(), "\"2ep\"");
+}
+
+TEST(SaveEvery, IsDue) {
+  const StepPlace inside{.epoch = 1, .batch = 2}, end{.epoch = 1, .batch = 3, .ends_epoch = true};
+  EXPECT_FALSE(is_due(every("0"), 8, end, 1e9));
+  EXPECT_TRUE(is_due(every("4"), 8, inside, 0));
+  EXPECT_FALSE(is_due(every("4"), 7, end, 1e9));
+  EXPECT_TRUE(is_due(every("2ep"), 8, end, 0));
+  EXPECT_FALSE(is_due(every("2ep"), 7, inside, 1e9));
+  EXPECT_FALSE(is_due(every("3ep"), 8, end, 1e9));
+  EXPECT_TRUE(is_due(every("30s"), 1, inside, 30));
+  EXPECT_FALSE(is_due(every("30s"), 1, inside, 29.9));
+}
+
+TEST(Checkpoints, TheBestIsByWhatIsMonitored) {
+  const EvalEvent event{.evaluation = {.loss = 1, .top1 = 2}, .ema = Evaluation{.loss = 3, .top1 = 4}};
+  EXPECT_EQ(monitored({.monitor = "loss"}, event), 1);
+  EXPECT_EQ(monitored({.monitor = "top1"}, event), 2);
+  EXPECT_EQ(monitored({.monitor = "ema_loss"}, event), 3);
+  EXPECT_EQ(monitored({.monitor = "ema_top1"}, event), 4);
+}
+
+TEST(CheckpointFlags, WhatMeansNothingIsRefused) {
+  EXPECT_THAT(refusal({"--save-every", "5"}), HasSubstr("--save-every needs --output-dir DIR"));
+  EXPECT_THAT(refusal({"--output-dir", "d", "--monitor", "loss"}), HasSubstr("no meaning without --save-every"));
+  EXPECT_THAT(refusal({"--output-dir", "d", "--save-every", "1ep", "--no-eval", "--monitor", "loss"}),
+              HasSubstr("--monitor has no meaning with --no-eval"));
+  EXPECT_THAT(refusal({"--output-dir", "d", "--save-every", "1ep", "--monitor", "ema_loss"}),
+              HasSubstr("--monitor ema_loss has no meaning without --model-ema"));
+  EXPECT_THAT(refusal({"--resume", "auto"}), HasSubstr("--resume auto needs --output-dir DIR"));
+  EXPECT_THAT(refusal({"--output-dir", "d", "--overwrite", "--resume", "last"}),
+              HasSubstr("--resume last with --overwrite"));
+  EXPECT_THAT(refusal({"--resume", "d", "--test-only"}), HasSubstr("--resume has no meaning with --test-only"));
+  EXPECT_EQ(options({"--resume", "some/folder"}).checkpoints.resume, "some/folder");
+}
+
+}  // namespace
+}  // namespace lockstep::train

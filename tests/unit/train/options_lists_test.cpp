@@ -1,0 +1,218 @@
+// The lists of flags, which users and readers of config.json rely on, and the flags of torchvision's trainer.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "tests/unit/train/parsed_options.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Options, FlagsOfTorchvisionsTrainerArrive) {
+  const Options o = options({"--norm-weight-decay",
+                             "0",
+                             "--bias-weight-decay",
+                             "0.5",
+                             "--clip-grad-norm",
+                             "2",
+                             "--label-smoothing",
+                             "0.1",
+                             "--grad-accum-steps",
+                             "3",
+                             "--lr-gamma",
+                             "0.2",
+                             "--lr-warmup-epochs",
+                             "5",
+                             "--lr-warmup-method",
+                             "linear",
+                             "--lr-warmup-decay",
+                             "0.2",
+                             "--lr-scheduler",
+                             "multisteplr",
+                             "--lr-milestones",
+                             "60,120,160",
+                             "--model-ema",
+                             "--model-ema-steps",
+                             "8",
+                             "--model-ema-decay",
+                             "0.9",
+                             "--save-ema-weights",
+                             "e"});
+  EXPECT_EQ(o.norm_weight_decay, 0);
+  EXPECT_EQ(o.bias_weight_decay, 0.5);
+  EXPECT_EQ(o.clip_grad_norm, 2);
+  EXPECT_EQ(o.label_smoothing, 0.1);
+  EXPECT_EQ(o.grad_accum_steps, 3);
+  EXPECT_EQ(o.lr_schedule.scheduler, "multisteplr");
+  EXPECT_EQ(o.lr_schedule.milestones, (std::vector<std::int64_t>{60, 120, 160}));
+  EXPECT_EQ(o.lr_schedule.gamma, 0.2);
+  EXPECT_EQ(o.lr_schedule.warmup_epochs, 5);
+  EXPECT_EQ(o.lr_schedule.warmup_method, "linear");
+  EXPECT_EQ(o.lr_schedule.warmup_decay, 0.2);
+  EXPECT_TRUE(o.model_ema.on);
+  EXPECT_EQ(o.model_ema.steps, 8);
+  EXPECT_EQ(o.model_ema.decay, 0.9);
+  EXPECT_EQ(o.save_ema_weights, "e");
+  EXPECT_EQ(options({"--lr-scheduler", "steplr", "--lr-step-size", "7"}).lr_schedule.step_size, 7);
+  EXPECT_EQ(options({"--lr-scheduler", "cosineannealinglr", "--lr-min", "0.1"}).lr_schedule.min, 0.1);
+  EXPECT_TRUE(options({"--test-only"}).test_only);
+}
+
+TEST(Options, AFlagThatMeansNothingIsRefused) {
+  EXPECT_THAT(refusal({"--lr-gamma", "0.5"}), HasSubstr("--lr-gamma has no meaning without --lr-scheduler steplr"));
+  EXPECT_THAT(refusal({"--lr-scheduler", "steplr", "--lr-min", "0"}), HasSubstr("--lr-min has no meaning without"));
+  EXPECT_THAT(refusal({"--lr-scheduler", "multisteplr"}), HasSubstr("needs --lr-milestones"));
+  EXPECT_THAT(refusal({"--lr-warmup-decay", "0.5"}), HasSubstr("without --lr-warmup-epochs"));
+  EXPECT_THAT(refusal({"--model-ema-decay", "0.5"}), HasSubstr("without --model-ema"));
+  EXPECT_THAT(refusal({"--save-ema-weights", "e"}), HasSubstr("without --model-ema"));
+  EXPECT_THAT(refusal({"--test-only", "--no-eval"}), HasSubstr("nothing is left to do"));
+  EXPECT_THAT(refusal({"--test-only", "--epochs", "3"}), HasSubstr("--epochs has no meaning with --test-only"));
+}
+
+// A new flag is a promise to users: it belongs into the reference and into this list.
+TEST(Options, TheListOfFlagsIsFrozen) {
+  const std::vector<std::string> frozen = {"--batch-size",
+                                           "--data-path",
+                                           "--dataset",
+                                           "--epochs",
+                                           "--global-batch-size",
+                                           "--help",
+                                           "--logical-shards",
+                                           "--lr",
+                                           "--max-restarts",
+                                           "--max-steps",
+                                           "--model",
+                                           "--momentum",
+                                           "--no-eval",
+                                           "--nproc-per-node",
+                                           "--opt",
+                                           "--output-dir",
+                                           "--overwrite",
+                                           "--bias-weight-decay",
+                                           "--checkpoint-hist",
+                                           "--monitor",
+                                           "--resume",
+                                           "--save-every",
+                                           "--clip-grad-norm",
+                                           "--grad-accum-steps",
+                                           "--label-smoothing",
+                                           "--lr-gamma",
+                                           "--lr-milestones",
+                                           "--lr-min",
+                                           "--lr-scheduler",
+                                           "--lr-step-size",
+                                           "--lr-warmup-decay",
+                                           "--lr-warmup-epochs",
+                                           "--lr-warmup-method",
+                                           "--model-ema",
+                                           "--model-ema-decay",
+                                           "--model-ema-steps",
+                                           "--norm-weight-decay",
+                                           "--save-ema-weights",
+                                           "--test-only",
+                                           "--print-freq",
+                                           "--save-weights",
+                                           "--seed",
+                                           "--threads",
+                                           "--amp",
+                                           "--channels-last",
+                                           "--bind-to",
+                                           "--timeout",
+                                           "--version",
+                                           "--weight-decay",
+                                           "--weights",
+                                           "--transforms",
+                                           "--train-crop-size",
+                                           "--val-resize-size",
+                                           "--val-crop-size",
+                                           "--interpolation",
+                                           "--auto-augment",
+                                           "--random-erase",
+                                           "--index-cache",
+                                           "--mixup-alpha",
+                                           "--cutmix-alpha",
+                                           "--cache-images",
+                                           "--workers"};
+  const std::string help = parse({"--help"}).text;
+  std::vector<std::string> found;
+  const std::regex flag_line("(?:^|\n)  (?:-[a-z], ?)?(--[a-z-]+)");
+  for (std::sregex_iterator match(help.begin(), help.end(), flag_line), end; match != end; ++match)
+    found.push_back((*match)[1]);
+  EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(frozen)) << help;
+}
+
+// What config.json has always said: a key that goes, or changes its name or type, breaks those who read it.
+TEST(Options, TheRecordIsFrozen) {
+  const nlohmann::json expected = {{"model", "convnet"},
+                                   {"dataset", "digits"},
+                                   {"data_path", ""},
+                                   {"index_cache", ""},
+                                   {"transforms", "none"},
+                                   {"train_crop_size", 224},
+                                   {"val_resize_size", 256},
+                                   {"val_crop_size", 224},
+                                   {"interpolation", "bilinear"},
+                                   {"auto_augment", "none"},
+                                   {"random_erase", 0.0},
+                                   {"mixup_alpha", 0.0},
+                                   {"cutmix_alpha", 0.0},
+                                   {"cache_images", 0},
+                                   {"workers", 1},
+                                   {"epochs", nullptr},
+                                   {"max_steps", nullptr},
+                                   {"batch_size", nullptr},
+                                   {"global_batch_size", nullptr},
+                                   {"logical_shards", nullptr},
+                                   {"opt", "sgd"},
+                                   {"lr", 0.001},
+                                   {"momentum", 0.0},
+                                   {"weight_decay", 0.0},
+                                   {"norm_weight_decay", nullptr},
+                                   {"bias_weight_decay", nullptr},
+                                   {"clip_grad_norm", nullptr},
+                                   {"label_smoothing", 0.0},
+                                   {"grad_accum_steps", 1},
+                                   {"lr_scheduler", "constant"},
+                                   {"lr_step_size", 30},
+                                   {"lr_milestones", nlohmann::json::array()},
+                                   {"lr_gamma", 0.1},
+                                   {"lr_min", 0.0},
+                                   {"lr_warmup_epochs", 0},
+                                   {"lr_warmup_method", "constant"},
+                                   {"lr_warmup_decay", 0.01},
+                                   {"model_ema", false},
+                                   {"model_ema_steps", 32},
+                                   {"model_ema_decay", 0.99998},
+                                   {"save_ema_weights", ""},
+                                   {"test_only", false},
+                                   {"save_every", "0"},
+                                   {"checkpoint_hist", 10},
+                                   {"monitor", "top1"},
+                                   {"seed", 0},
+                                   {"weights", ""},
+                                   {"save_weights", ""},
+                                   {"amp", "none"},
+                                   {"channels_last", false},
+                                   {"threads", 1},
+                                   {"bind_to", "none"},
+                                   {"timeout", 300.0},
+                                   {"print_freq", 100},
+                                   {"eval", true}};
+  EXPECT_EQ(nlohmann::json::parse(options_json(options({}))), expected);
+  const auto given = nlohmann::json::parse(options_json(options(
+      {"-n", "2", "--opt", "sgd_nesterov", "--epochs", "3", "--no-eval", "--channels-last", "--save-weights", "w"})));
+  EXPECT_EQ(given.at("momentum"), 0.9) << "what follows from other flags";
+  EXPECT_EQ(given.at("epochs"), 3);
+  EXPECT_EQ(given.at("eval"), false);
+  EXPECT_EQ(given.at("channels_last"), true);
+  EXPECT_EQ(given.at("save_weights"), "w");
+  EXPECT_EQ(given.size(), expected.size());
+}
+
+}  // namespace
+}  // namespace lockstep::train
