@@ -27,6 +27,8 @@ int main(int argc, char** argv) {
   const auto from = lockstep::checkpoint::resume(argv[1], ddp);  // begins anew where there is none
   if (world.rank() == 0 && !from.path.empty()) std::cout << "from step " << from.step << std::endl;
   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
+  lockstep::checkpoint::save_on_failure(argv[1], ddp);  // by the launcher, when no process is left that could
+  lockstep::StopOn stop({SIGTERM});                     // what a scheduler sends before it takes the machine away
   for (auto epoch = loader.epoch(); epoch < 10; ++epoch) {
     loader.set_epoch(epoch);
     for (auto& batch : loader) {
@@ -37,6 +39,11 @@ int main(int argc, char** argv) {
       }
       optimizer.step();
       if (ddp.steps() % 20 == 0) saver.save();
+      if (ddp.should_stop()) {  // on all ranks behind the same step
+        saver.wait();
+        saver.save();
+        return lockstep::kExitStopped;  // the saver waits for its thread
+      }
     }
     if (world.rank() == 0) std::cout << "epoch " << epoch + 1 << "  loss " << ddp.last_record().loss << std::endl;
   }

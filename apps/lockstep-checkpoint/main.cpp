@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/lockstep-checkpoint/checkpoint_commands.h"
+#include "apps/lockstep-checkpoint/save_segment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/base/text.h"
@@ -86,6 +87,7 @@ int dispatch(const Words& words) {
   if (name == "list") return list_command(rest);
   if (name == "inspect") return inspect_command(rest);
   if (name == "verify") return verify_command(rest);
+  if (name == "save-segment" && rest.size() == 2) return save_segment(rest[0], rest[1]);
   throw UsageError("checkpoint: " + base::unknown_name("command", name, {"list", "inspect", "verify", "help"}));
 }
 

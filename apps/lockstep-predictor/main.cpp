@@ -9,11 +9,12 @@
 namespace lockstep::app {
 namespace {
 
-void predict(const train::PredictOptions& options, const World& world) {
+int predict(const train::PredictOptions& options, const World& world) {
   const train::PredictionSummary summary = train::write_predictions(options, world);
-  if (world.rank() != 0) return;
+  if (world.rank() != 0) return kExitDone;
   std::printf("predicted %lld pictures, accuracy %.2f %%: %s\n", static_cast<long long>(summary.samples),
               100 * double(summary.correct) / double(summary.samples), options.output.c_str());
+  return kExitDone;
 }
 
 }  // namespace
@@ -23,7 +24,7 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   return app::run_worker([&]() -> app::Task {
     const train::ParsedPredict parsed = train::parse_predict_options(argc, argv);
-    const auto work = [options = parsed.options](const World& world) { app::predict(options, world); };
+    const auto work = [options = parsed.options](const World& world) { return app::predict(options, world); };
     return {.text = parsed.text, .options = parsed.options.run, .work = work};
   });
 }

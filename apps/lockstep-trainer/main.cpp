@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   }
   return app::run_worker([&]() -> app::Task {
     const train::Parsed parsed = train::parse_options(argc, argv);
-    const auto work = [options = parsed.options](const World& world) { train::Loop(options, world).run(); };
+    const auto work = [options = parsed.options](const World& world) { return train::Loop(options, world).run(); };
     return {.text = parsed.text, .options = parsed.options, .work = work};
   });
 }

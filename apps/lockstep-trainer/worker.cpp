@@ -50,8 +50,7 @@ void keep_freed_memory() {
 int run(const Task& task, const comm::World& world) {
   comm::Group& group = *world.group();
   try {
-    task.work(world);
-    return kExitDone;
+    return task.work(world);
   } catch (const std::exception& error) {
     show_call_stack(error);
     const int code = exit_code(error);

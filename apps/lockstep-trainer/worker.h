@@ -13,9 +13,9 @@ namespace lockstep::app {
 
 /// What a rank is to do.
 struct Task {
-  std::string text;        ///< not empty: print it and exit with 0
-  train::Options options;  ///< how it joins: threads, binding, timeout, launcher's flags
-  std::function<void(const comm::World&)> work;
+  std::string text;                             ///< not empty: print it and exit with 0
+  train::Options options;                       ///< how it joins: threads, binding, timeout, launcher's flags
+  std::function<int(const comm::World&)> work;  ///< returns the exit code
 };
 
 /// Runs the task that `parse` makes of the command line; returns the exit code. An error reaches the user once.

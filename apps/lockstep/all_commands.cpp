@@ -26,6 +26,7 @@ flags::Command all_commands(AllOptions& o) {
       {.name = "predict",
        .summary = "write down what a trained model sees in pictures",
        .table = train::predict_table_of(o.predict_options)},
+      {.name = "recipes", .summary = "list the jobs that train --recipe knows", .table = recipes_table()},
       data_commands(o.data_options),
       checkpoint_commands(o.checkpoint_options),
       {.name = "env", .summary = "say what a bug report needs to know of this machine", .table = env_table(o.env_json)},

@@ -18,6 +18,7 @@ int env_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);
 int completion_command(const std::vector<std::string>& arguments);
 int man_command(const std::vector<std::string>& arguments);
+int recipes_command(const std::vector<std::string>& arguments);
 
 /// Executes lockstep-<name> from beside this program or from PATH; returns only (by throwing
 /// UsageError with the nearest command) when there is none.
@@ -28,11 +29,16 @@ flags::Table env_table(bool& json);
 flags::Table completion_table(std::string& output);
 flags::Table man_table(std::string& folder);
 
+flags::Table recipes_table();
+
 /// What can be measured; the flags are those of other programs.
 flags::Command bench_commands();
 
 /// The folder that this program is in.
 std::string own_folder();
+
+/// What `lockstep checkpoint` is, and what saves the state of a job that has failed.
+std::string checkpoint_program();
 
 /// Replaces this process by `program`. Throws Error when it cannot be executed.
 [[noreturn]] void replace_by(const std::string& program, const std::vector<std::string>& arguments);

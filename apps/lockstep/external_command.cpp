@@ -20,6 +20,8 @@ std::string own_folder() {
   return self.parent_path().string();
 }
 
+std::string checkpoint_program() { return own_folder() + "/lockstep-checkpoint"; }
+
 void replace_by(const std::string& program, const std::vector<std::string>& arguments) {
   std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));

@@ -29,8 +29,9 @@ int dispatch(const std::vector<std::string>& words) {
   if (name == "launch") return launch_command(rest);
   if (name == "train") return train_command(rest);
   if (name == "predict") return predict_command(rest);
+  if (name == "recipes") return recipes_command(rest);
   if (name == "data") replace_by(own_folder() + "/lockstep-data", rest);
-  if (name == "checkpoint") replace_by(own_folder() + "/lockstep-checkpoint", rest);
+  if (name == "checkpoint") replace_by(checkpoint_program(), rest);
   if (name == "env") return env_command(rest);
   if (name == "bench") return bench_command(rest);
   if (name == "completion") return completion_command(rest);

@@ -43,7 +43,8 @@ int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
   const launch::Options& options = parsed.options;
   refuse_to_nest();
   const launch::Machine machine = launch::this_machine();
-  const launch::Plan plan = launch::make_plan(options, dialect, machine);
+  launch::Plan plan = launch::make_plan(options, dialect, machine);
+  plan.state_saver = checkpoint_program();
   const launch::Environment inherited = launch::this_environment();
   if (options.dry_run) return print(launch::describe_plan(plan, inherited, machine.cores));
   std::signal(SIGPIPE, SIG_IGN);  // the job is not over when nobody reads what the launcher says

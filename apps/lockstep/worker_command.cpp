@@ -22,6 +22,7 @@ int run_as_worker_or_agent(const rendezvous::Place& place, const train::Options&
   const std::string worker = own_folder() + "/" + program;
   if (!is_worker(place, options)) {
     launch::Plan plan{.command = {worker}, .workers = options.processes(), .max_restarts = options.max_restarts};
+    plan.state_saver = checkpoint_program();
     plan.command.insert(plan.command.end(), arguments.begin(), arguments.end());
     return launch::run_agent(plan);
   }

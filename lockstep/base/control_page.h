@@ -22,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 4;
+inline constexpr std::uint32_t kControlVersion = 5;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -85,7 +85,7 @@ inline constexpr int kMaxStateBuffers = 4;
 inline constexpr int kRegions = 4;
 
 /// What grows on its own in a segment. `state` is region 0; the others come behind it.
-enum class Area : std::uint32_t { staging, tensors, state };
+enum class Area : std::uint32_t { staging, tensors, text, state };
 inline constexpr int kAreas = int(Area::state) + kRegions;
 constexpr Area state_area(int region) { return Area(std::uint32_t(Area::state) + std::uint32_t(region)); }
 
@@ -144,6 +144,7 @@ struct ControlPage {
   std::atomic<std::uint32_t> abort;                      ///< the last generation that has failed
   alignas(64) std::atomic<std::uint64_t> areas[kAreas];  ///< Extent::pack(), see Segment::grow
   std::atomic<std::uint64_t> data_fingerprint;  ///< of the data set it is trained on; 0: not told (train/same_data.h)
+  std::atomic<std::uint64_t> text;              ///< where Area::text has one, see published_text.h; 0: none
   ErrorSlot error;
   RegionWords regions[kRegions];
   RankWords ranks[kMaxLocalRanks];

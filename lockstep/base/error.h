@@ -48,8 +48,9 @@ class GroupAborted : public Error {
   Failure failure_;
 };
 
-/// Exit codes of our programs: 0 done, 1 failure, 2 wrong use or bad input, 128+n signal n.
-enum ExitCode : int { kExitDone = 0, kExitFailure = 1, kExitUsage = 2 };
+/// Exit codes of our programs: 0 done, 1 failure, 2 wrong use or bad input, 75 (sysexits' EX_TEMPFAIL) asked to stop
+/// before the end, all saved: to be started again, 128+n signal n.
+enum ExitCode : int { kExitDone = 0, kExitFailure = 1, kExitUsage = 2, kExitStopped = 75 };
 
 /// The exit code that belongs to a caught exception.
 int exit_code(const std::exception& error);

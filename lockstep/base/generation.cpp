@@ -1,6 +1,9 @@
 #include "lockstep/base/generation.h"
 
 #include <cstring>
+#include <string>
+
+#include "lockstep/base/published_text.h"
 
 namespace lockstep::base {
 namespace {
@@ -29,6 +32,7 @@ void copy_state(const Segment& from, Segment& to) {
   page.generation.store(old_page.generation.load());
   page.error.state.store(old_page.error.state.load());
   page.data_fingerprint.store(old_page.data_fingerprint.load());
+  if (const std::string text = published(from); !text.empty()) publish(to, text);
 }
 
 }  // namespace

@@ -3,98 +3,116 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include <cstddef>
 #include <unordered_map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/safetensors_header.h"
 #include "lockstep/state/shared_state.h"
+#include "lockstep/state/step_record.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 using state::Layout;
 
-// Where the tensors of a state are, as another mapping of its region has them.
-class Region {
+// Where the engine's tensors lie in a state buffer.
+class Places {
  public:
-  Region(const parallel::Engine& engine, const state::SharedState& state, const std::byte* region)
-      : layout_(state.layout()), mapped_(state.read(0)), region_(region), buffer_(int(state.committed().buffer)) {
+  Places(const parallel::Engine& engine, const state::SharedState& state)
+      : layout_(state.layout()), region_(state.read(0)), buffer_(int(state.committed().buffer)) {
+    frozen_ = region_ + layout_.frozen_area(state.frozen_area(buffer_));
     // The module's buffers are tensors of this rank; what is committed of them lies in the region.
     const auto tensors = engine.state_dict();
     for (const state::PlacedBuffer& place : layout_.buffers())
       committed_.emplace(tensors.at(place.spec.name).unsafeGetTensorImpl(),
-                         region_ + layout_.module_buffers(buffer_) + place.offset);
+                         layout_.module_buffers(buffer_) + place.offset);
   }
 
-  const std::byte* at(std::size_t offset) const { return region_ + offset; }
-  int buffer() const { return buffer_; }
+  std::uint64_t in_buffer(std::size_t offset) const { return offset - layout_.weights(buffer_); }
 
-  std::vector<TensorBytes> all(const std::map<std::string, at::Tensor>& tensors) const {
-    std::vector<TensorBytes> found;
+  std::vector<PlacedTensor> all(const std::map<std::string, at::Tensor>& tensors) const {
+    std::vector<PlacedTensor> found;
     for (const auto& [name, tensor] : tensors) {
-      TensorBytes& bytes = found.emplace_back(bytes_of(name, tensor));
+      const TensorBytes bytes = bytes_of(name, tensor);
+      PlacedTensor& place = found.emplace_back(PlacedTensor{name, bytes.dtype, bytes.sizes, bytes.strides});
+      if (tensor.numel() == 0) continue;  // its address says nothing
       const auto committed = committed_.find(tensor.unsafeGetTensorImpl());
-      bytes.data = committed != committed_.end() ? committed->second : region_ + (bytes.data - mapped_);
+      place.frozen = committed == committed_.end() && is_frozen(bytes.data);
+      place.offset = place.frozen                    ? std::uint64_t(bytes.data - frozen_)
+                     : committed != committed_.end() ? in_buffer(committed->second)
+                                                     : in_buffer(std::size_t(bytes.data - region_));
     }
     return found;
   }
 
  private:
+  bool is_frozen(const std::byte* data) const { return data >= frozen_ && data < frozen_ + layout_.frozen_bytes(); }
+
   const Layout& layout_;
-  const std::byte* mapped_;
   const std::byte* region_;
+  const std::byte* frozen_;
   int buffer_;
-  std::unordered_map<const at::TensorImpl*, const std::byte*> committed_;
+  std::unordered_map<const at::TensorImpl*, std::size_t> committed_;
 };
 
-TensorSet optimizer_of(const Layout& layout, const Region& region) {
-  TensorSet set{.file = kOptimizerName};
+PlacedSet optimizer_of(const Layout& layout) {
+  PlacedSet set{.file = kOptimizerName, .tensors = {}};
   for (const state::PlacedParameter& place : layout.parameters())
     for (int array = 0; array < layout.options().optimizer_arrays; ++array)
       set.tensors.push_back({place.spec.name + "/" + std::to_string(array), "F32", place.spec.sizes, place.spec.strides,
-                             region.at(layout.optimizer_array(region.buffer(), array) + place.offset * sizeof(float))});
+                             /*frozen=*/false, layout.optimizer_array(0, array) + place.offset * sizeof(float)});
   return set;
 }
 
-SavedState state_of(const parallel::Engine& engine, const Layout& layout, const Region& region) {
-  const int buffer = region.buffer();
-  const auto& record = *reinterpret_cast<const state::StepRecord*>(region.at(layout.step_record(buffer)));
-  const auto* const counts = reinterpret_cast<const std::uint64_t*>(region.at(layout.step_counts(buffer)));
-  const state::LayoutOptions& options = layout.options();
-  SavedState saved{.step = engine.steps(),
-                   .loss = record.loss,
-                   .gradient_norm = record.gradient_norm,
-                   .samples = record.samples,
-                   .skipped = record.skipped,
-                   .seed = engine.options().seed,
-                   .shards = options.shards,
-                   .threads = at::get_num_threads(),
-                   .optimizer = options.optimizer,
-                   .optimizer_arrays = options.optimizer_arrays,
-                   .average = options.average,
-                   .versions = versions()};
-  for (std::size_t i = 0; i < layout.parameters().size(); ++i)
-    saved.updates.emplace(layout.parameters()[i].spec.name, counts[i]);
-  for (std::size_t i = 0; i < options.bytes.size(); ++i) {
-    const auto* const bytes = reinterpret_cast<const char*>(region.at(layout.named_bytes(buffer, i)));
-    saved.kept.emplace(options.bytes[i].name, std::string(bytes, options.bytes[i].size));
-  }
-  return saved;
+SavedState constant_of(const parallel::Engine& engine, const state::LayoutOptions& options) {
+  return {.seed = engine.options().seed,
+          .shards = options.shards,
+          .threads = at::get_num_threads(),
+          .optimizer = options.optimizer,
+          .optimizer_arrays = options.optimizer_arrays,
+          .average = options.average,
+          .versions = versions()};
 }
 
 }  // namespace
 
-Contents contents_of(parallel::Engine& engine, const std::byte* mapped, const SaveOptions& options) {
+StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options) {
   const state::SharedState& shared = *engine.state().shared();
   const Layout& layout = shared.layout();
-  const Region region(engine, shared, mapped);
-  Contents contents{.state = state_of(engine, layout, region)};
-  contents.state.extra = options.extra;
-  contents.state.metric = options.metric;
-  contents.files.push_back({kModelName, region.all(engine.state_dict())});
-  contents.files.push_back(optimizer_of(layout, region));
-  if (layout.options().average) contents.files.push_back({kAverageName, region.all(engine.ema().state_dict())});
-  return contents;
+  const Places places(engine, shared);
+  const std::size_t record = layout.step_record(0);
+  StatePlan plan{.folder = "",
+                 .retention = options.retention,
+                 .constant = constant_of(engine, layout.options()),
+                 .buffer_bytes = layout.buffer_bytes(),
+                 .frozen_areas = layout.frozen_area(0),
+                 .frozen_bytes = layout.frozen_bytes(),
+                 .frozen_number = layout.frozen_number(0),
+                 .loss = record + offsetof(state::StepRecord, loss),
+                 .gradient_norm = record + offsetof(state::StepRecord, gradient_norm),
+                 .samples = record + offsetof(state::StepRecord, samples),
+                 .skipped = record + offsetof(state::StepRecord, skipped),
+                 .counts = layout.step_counts(0),
+                 .parameters = {},
+                 .kept = {},
+                 .files = {}};
+  plan.constant.extra = options.extra;
+  plan.constant.metric = options.metric;
+  for (const state::PlacedParameter& place : layout.parameters()) plan.parameters.push_back(place.spec.name);
+  for (std::size_t i = 0; i < layout.options().bytes.size(); ++i) {
+    const state::NamedBytes& bytes = layout.options().bytes[i];
+    plan.kept.push_back({bytes.name, layout.named_bytes(0, i), bytes.size});
+  }
+  plan.files.push_back({kModelName, places.all(engine.state_dict())});
+  plan.files.push_back(optimizer_of(layout));
+  if (layout.options().average) plan.files.push_back({kAverageName, places.all(engine.ema().state_dict())});
+  return plan;
+}
+
+Contents contents_of(parallel::Engine& engine, const std::byte* region, const SaveOptions& options) {
+  const state::SharedState& shared = *engine.state().shared();
+  return contents_at(plan_of(engine, options), {region, shared.layout().total_bytes()}, shared.committed());
 }
 
 TensorBytes bytes_of(const std::string& name, const at::Tensor& tensor) {

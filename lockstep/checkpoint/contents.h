@@ -5,14 +5,19 @@
 #include <cstddef>
 
 #include "lockstep/checkpoint/save.h"
+#include "lockstep/checkpoint/store/state_plan.h"
 #include "lockstep/checkpoint/store/write.h"
 #include "lockstep/parallel/engine.h"
 
 namespace lockstep::checkpoint {
 
-/// The committed state of an engine with an optimizer of ours; between steps, on rank 0. Its tensors are memory at
-/// `region`: the state region as this rank has it mapped, or another mapping of it that pins the committed buffer.
+/// Where they lie, for an engine with an optimizer of ours; between steps. As long as the optimizer is attached.
 /// UsageError when a tensor has a dtype that no file can hold.
+StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options);
+
+/// The committed state of such an engine; between steps, on rank 0. Its tensors are memory at
+/// `region`: the state region as this rank has it mapped, or another mapping of it that pins the committed buffer.
+/// UsageError as above.
 Contents contents_of(parallel::Engine& engine, const std::byte* region, const SaveOptions& options);
 
 /// A tensor in CPU memory of its own. UsageError naming it when no file can hold its dtype.

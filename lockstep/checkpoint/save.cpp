@@ -1,8 +1,11 @@
 #include "lockstep/checkpoint/save.h"
 
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/published_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/contents.h"
@@ -37,6 +40,17 @@ Saved written(const std::string& folder, const Contents& contents, const Retenti
                      base::shown(error.what()) + "; training goes on\n";
     return {.path = "", .problem = error.what()};
   }
+}
+
+bool save_on_failure(const std::string& folder, parallel::Engine& engine, const SaveOptions& options) {
+  checked_state(engine, options);
+  if (std::getenv("LOCKSTEP_SEGMENT") == nullptr) return false;  // the segment is no agent's
+  if (engine.group().rank() != 0) return true;
+  StatePlan plan = plan_of(engine, options);
+  plan.folder = std::filesystem::absolute(folder).string();
+  plan.constant.metric.reset();
+  base::publish(engine.group().node().segment, format_plan(plan));
+  return true;
 }
 
 Resumed resume(const std::string& folder, parallel::Engine& engine, const std::string& which) {

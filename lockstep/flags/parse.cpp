@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::flags {
 namespace {
@@ -137,6 +140,49 @@ std::vector<Setting> read_environment(const Table& table, const Line& line, cons
   return settings;
 }
 
+// The flag that a file calls `key`, as the record does.
+const Flag& find_key(const Table& table, const std::string& key, const std::string& file) {
+  std::vector<std::string> keys;
+  for (const Group& group : table.groups)
+    for (const Flag& flag : group.flags) {
+      if (key == key_of(flag)) return flag;
+      keys.push_back(key_of(flag));
+    }
+  const std::string meant = base::nearest(key, keys);
+  throw UsageError(file + ": there is no flag '" + base::shown(key).substr(0, 100) + "'" +
+                   (meant.empty() ? "" : ": did you mean '" + meant + "'?"));
+}
+
+// What a command line would say for a JSON value; nothing: it says nothing.
+std::optional<std::string> value_in_file(const Flag& flag, const std::string& name, const nlohmann::json& value) {
+  const auto word_of = [](const nlohmann::json& one) { return one.is_string() ? one.get<std::string>() : one.dump(); };
+  if (value.is_null() || (flag.value.json && nlohmann::json::parse(flag.value.json()) == value)) return {};
+  if (value.is_object()) throw UsageError(name + " is an object, must be a number, a text, true, false or a list");
+  if (is_switch(flag)) {
+    if (!value.is_boolean()) throw UsageError(name + " '" + value.dump() + "': a switch is true or false");
+    return value.get<bool>() == flag.value.negated ? std::nullopt : std::optional<std::string>("");
+  }
+  if (value.is_boolean()) throw UsageError(name + " is " + value.dump() + ", must be " + flag.value.word);
+  if (!value.is_array()) return word_of(value);
+  std::vector<std::string> words;
+  for (const nlohmann::json& one : value) words.push_back(word_of(one));
+  return base::join(words, ",");
+}
+
+// From the last file to the first, but what is `taken`: by then, or by command line and environment.
+std::vector<Setting> read_files(const Table& table, const std::vector<FlagFile>& files, std::set<const Flag*> taken) {
+  std::vector<Setting> settings;
+  for (auto file = files.rbegin(); file != files.rend(); ++file)
+    for (const auto& [key, json] : file->values) {
+      const Flag& flag = find_key(table, key, file->name);
+      if (!taken.insert(&flag).second) continue;
+      const std::string name = file->name + ": " + key;
+      if (const auto value = value_in_file(flag, name, nlohmann::json::parse(json)))
+        settings.push_back({&flag, name, *value});
+    }
+  return settings;
+}
+
 void apply(const std::vector<Setting>& settings, Source source, Parsed& parsed) {
   for (const Setting& setting : settings) {
     setting.flag->value.read(setting.name, setting.value);
@@ -154,7 +200,8 @@ void check_line(const Table& table, const Parsed& parsed) {
 
 }  // namespace
 
-Parsed parse(const Table& table, const std::vector<std::string>& words, const GetEnv& get) {
+Parsed parse(const Table& table, const std::vector<std::string>& words, const GetEnv& get,
+             const std::vector<FlagFile>& files) {
   Parsed parsed;
   for (const Group& group : table.groups)
     for (const Flag& flag : group.flags) parsed.sources[name_of(flag)];
@@ -164,7 +211,12 @@ Parsed parse(const Table& table, const std::vector<std::string>& words, const Ge
     parsed.operands = line.operands;
     if (!parsed.text.empty()) return parsed;
     if (line.wrong) throw *line.wrong;
-    apply(read_environment(table, line, get), Source::environment, parsed);
+    const std::vector<Setting> variables = read_environment(table, line, get);
+    std::set<const Flag*> taken;
+    for (const std::vector<Setting>* settings : {&line.settings, &variables})
+      for (const Setting& setting : *settings) taken.insert(setting.flag);
+    apply(read_files(table, files, std::move(taken)), Source::file, parsed);
+    apply(variables, Source::environment, parsed);
     apply(line.settings, Source::command_line, parsed);
     check_line(table, parsed);
   } catch (const UsageError& error) {

@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/flags/flag_file.h"
 #include "lockstep/flags/table.h"
 
 namespace lockstep::flags {
 
 /// Who gave a flag its value, in the order in which they are read: a later one wins, and what nobody gave is the
-/// default. A file of flags would stand before the environment.
-enum class Source { environment, command_line };
+/// default.
+enum class Source { file, environment, command_line };
 
 /// Returns a variable's value, or null when it is not set.
 using GetEnv = std::function<const char*(const char*)>;
@@ -33,8 +34,11 @@ struct Parsed {
 /// of the table. A flag is written "--flag value", "--flag=value", or short, "-f value", "-fvalue"; a value that is a
 /// word of its own does not begin with "--". Where --help or --version stands among the flags, nothing else is read,
 /// whatever is wrong with the others. An empty `get`: no variable is set.
+/// What the command line and the environment leave open, `files` may say, a later one before an earlier one. A value
+/// there that is null or the default counts as not given: a record of all flags says no more than what was asked for.
 /// UsageError for the first thing that is wrong, with the table's prefix: an unknown flag (the nearest is named), a
 /// value missing, too much or wrong, a word that belongs to no flag, a flag given twice.
-Parsed parse(const Table& table, const std::vector<std::string>& words, const GetEnv& get = {});
+Parsed parse(const Table& table, const std::vector<std::string>& words, const GetEnv& get = {},
+             const std::vector<FlagFile>& files = {});
 
 }  // namespace lockstep::flags

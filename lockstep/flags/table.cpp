@@ -19,15 +19,15 @@ std::string line_of_help(const Flag& flag) {
   return line_of_help(flag.names + (flag.value.word.empty() ? "" : " " + flag.value.word), text_of(flag));
 }
 
+}  // namespace
+
+std::string name_of(const Flag& flag) { return flag.names.substr(flag.names.find("--")); }
+
 std::string key_of(const Flag& flag) {
   std::string key = name_of(flag).substr(flag.value.negated ? 5 : 2);  // "--no-" or "--"
   std::replace(key.begin(), key.end(), '-', '_');
   return key;
 }
-
-}  // namespace
-
-std::string name_of(const Flag& flag) { return flag.names.substr(flag.names.find("--")); }
 
 std::string text_of(const Flag& flag) {
   const Value& value = flag.value;

@@ -44,6 +44,9 @@ struct Flag {
 /// The long name, "--batch-size": by it messages and programs call the flag.
 std::string name_of(const Flag& flag);
 
+/// By what it stands in the record: "batch_size"; "eval" for --no-eval.
+std::string key_of(const Flag& flag);
+
 /// What the help says of it: "mlp|convnet: what is trained [mlp]", the choices, the text, the default.
 std::string text_of(const Flag& flag);
 

@@ -35,6 +35,7 @@ struct Plan {
   LogOptions logs;                                             ///< where the output goes; logs.role is ROLE_NAME
   std::string report;                                          ///< the file for the report as JSON; empty: none
   NodePlace node;                                              ///< alone by default
+  std::string state_saver;  ///< the program that saves what a job leaves (agent/state_saver.h); empty: nobody does
 };
 
 /// WORLD_SIZE: the workers of all nodes.

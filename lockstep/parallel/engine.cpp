@@ -1,11 +1,14 @@
 #include "lockstep/parallel/engine.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/stop_on.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/average_scope.h"
 #include "lockstep/parallel/beginning.h"
@@ -153,6 +156,12 @@ state::StepRecord Engine::last_record() const {
   if (!parts_->path) return {};
   const state::SharedState& shared = parts_->path->fused.state;
   return *shared.read_as<state::StepRecord>(shared.layout().step_record(int(shared.committed().buffer)));
+}
+
+bool Engine::should_stop() {
+  if (parts_->path) return parts_->path->step.should_stop();
+  const auto flags = group().all_gather(at::full({1}, std::int64_t(base::StopOn::requested()), at::kLong));
+  return std::any_of(flags.begin(), flags.end(), [](const at::Tensor& flag) { return flag.item<bool>(); });
 }
 
 void Engine::modify(const std::function<void()>& fn) { parts_->attached("modify()").editor.modify(fn); }

@@ -165,6 +165,11 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// The record of the last committed step.
   state::StepRecord last_record() const;
 
+  /// Whether any rank was asked to stop, by a signal that a StopOn of its process listens to, before it came to the
+  /// last step: the same on all ranks, so that all end their loops there. With an optimizer of ours it costs nothing;
+  /// without one it is collective.
+  bool should_stop();
+
   /// Runs fn() on rank 0, there with writable float32 parameters and without autograd; the edited
   /// parameters, frozen ones included, and buffers become everybody's in one commit, also where fn() gave them other
   /// memory (set_data(), torch::load). Collective; between steps.

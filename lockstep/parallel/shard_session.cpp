@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/stop_on.h"
 #include "lockstep/parallel/shard_record.h"
 #include "lockstep/state/binding.h"
 
@@ -218,6 +219,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     state::ShardRecord record = shards_[i].record;
     record.options = options;
+    record.stop = base::StopOn::requested() ? 1 : 0;
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
     *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(first_slot_ + int(i))) = record;
   }

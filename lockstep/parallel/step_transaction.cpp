@@ -19,6 +19,12 @@ state::ShardRecord record_of(const FusedState& fused, int slot) {
   return *fused.state.read_as<state::ShardRecord>(fused.state.layout().shard_record(slot));
 }
 
+bool any_asked_to_stop(const FusedState& fused) {
+  bool any = false;
+  for (int slot = 0; slot < fused.state.layout().options().slots; ++slot) any |= record_of(fused, slot).stop != 0;
+  return any;
+}
+
 // The record is hashed by its bytes, and comes back from files, which know one NaN: not those of different signs.
 double one_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
@@ -60,6 +66,7 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     gather(options);
     exchange();
   });
+  should_stop_ = any_asked_to_stop(fused_);
   mean_ = float(agreed_mean() / (options.loss_scale ? options.loss_scale->scale : 1));
   set_used();
   slice_.set(used_, mean_);

@@ -26,6 +26,9 @@ class StepTransaction {
   /// the group's.
   void run(const optim::Rules& rules, const optim::StepOptions& options);
 
+  /// Whether a rank was asked to stop before it came to the last step: the same on all ranks.
+  bool should_stop() const { return should_stop_; }
+
   /// How this rank's slice was written in the last step; nothing when this process has made none.
   std::optional<optim::Stores> stores() const { return slice_.stores(); }
 
@@ -46,7 +49,8 @@ class StepTransaction {
   base::Member& member_;
   const std::optional<EmaOptions> ema_;
   SliceUpdate slice_;
-  float mean_ = 1;          ///< by which sums of gradients are multiplied
+  float mean_ = 1;  ///< by which sums of gradients are multiplied
+  bool should_stop_ = false;
   bool skipped_ = false;    ///< the step: a gradient is not finite under a scaled loss
   std::vector<bool> used_;  ///< by parameter: whether any shard of the step has a gradient of it
 };

@@ -21,6 +21,7 @@ struct ShardRecord {
   std::int64_t samples = 0;
   std::uint64_t options = 0;  ///< a hash of what its rank told the step, but for the denominator
   double denominator = 0;     ///< what the shard adds to that of the job; not a number: its rank gave none
+  std::uint64_t stop = 0;     ///< 1: its rank was asked to stop (base/stop_on.h)
 };
 
 }  // namespace lockstep::state

@@ -15,8 +15,6 @@ using nlohmann::json;
 
 std::string checkpoint_folder(const std::string& output_dir) { return output_dir + "/checkpoints"; }
 
-bool smaller_is_better(const CheckpointOptions& options) { return options.monitor.ends_with("loss"); }
-
 checkpoint::Retention retention_of(const CheckpointOptions& options) {
   return {.keep = options.hist, .best = 1, .smaller_is_better = smaller_is_better(options)};
 }
@@ -51,8 +49,7 @@ double monitored(const CheckpointOptions& options, const EvalEvent& event) {
 
 Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input)
     : options_(options), engine_(engine), facts_(facts(run, input)) {
-  if (!options.output_dir.empty() && options.checkpoints.save_every.unit != SaveEvery::Unit::never &&
-      run.total_steps > 0)
+  if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
     saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints));
   if (!options.checkpoints.resume.empty()) resume();
 }
@@ -77,6 +74,7 @@ void Checkpoints::resume() {
   resumed_step_ = std::int64_t(resumed.step);
   resumed_from_ = resumed.path;
   const json theirs = json::parse(resumed.extra), ours = json::parse(facts_);
+  told_ = !theirs.is_object() || theirs.value("told", true);
   std::string differences;
   for (const auto& [key, value] : ours.items())
     if (theirs.is_object() && theirs.contains(key) && theirs[key] != value)
@@ -85,15 +83,34 @@ void Checkpoints::resume() {
     throw UsageError("--resume: checkpoint '" + resumed.path + "' is of another run: " + differences);
 }
 
+void Checkpoints::guard() {
+  if (saver_)
+    checkpoint::save_on_failure(checkpoint_folder(options_.output_dir), engine_,
+                                {.extra = extra(false), .retention = retention_of(options_.checkpoints)});
+}
+
 void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool last,
                              const std::optional<EvalEvent>& found) {
-  if (!saver_ || step == resumed_step_) return;
+  if (!saver_ || (step == resumed_step_ && told_)) return;
   if (!last && !is_due(options_.checkpoints.save_every, step, place, seconds_since(last_save_))) return;
   if (last) saver_->wait();  // so that it is not left out
-  checkpoint::SaveOptions what{.extra = facts_};
+  checkpoint::SaveOptions what{.extra = extra(true)};
   if (found) what.metric = monitored(options_.checkpoints, *found);
   if (saver_->save(what)) last_save_ = std::chrono::steady_clock::now();
   if (last) saver_->wait();
+}
+
+std::string Checkpoints::save_and_stop() {
+  saver_->wait();
+  saver_->save({.extra = extra(false)});
+  return saver_->wait().path;
+}
+
+// The facts, and whether a step was told and evaluated before it was saved.
+std::string Checkpoints::extra(bool told) const {
+  json all = json::parse(facts_);
+  all["told"] = told;
+  return all.dump();
 }
 
 void remove_checkpoints(const std::string& output_dir) {

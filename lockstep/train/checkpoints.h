@@ -27,22 +27,31 @@ class Checkpoints {
   /// or of a run on other data or with another batch.
   Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input);
 
-  /// The step of the checkpoint that the run goes on from; nothing: it begins anew, or with what is in memory.
-  std::optional<std::int64_t> resumed_step() const { return resumed_step_; }
-  const std::string& resumed_from() const { return resumed_from_; }  ///< its path, or empty
+  /// Whether the run goes on from a checkpoint behind which all was said and evaluated that belongs to its step.
+  bool resumed_and_told() const { return resumed_step_ && told_; }
+  const std::string& resumed_from() const { return resumed_from_; }  ///< the checkpoint's path; empty: there was none
+
+  /// Once the optimizer is made, on all ranks: has the launcher save the last step of a run that fails for good.
+  void guard();
 
   /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step.
   void after_step(std::int64_t step, const StepPlace& place, bool last, const std::optional<EvalEvent>& found);
 
+  /// For a run that stops behind a step, before that is told and evaluated. Returns the checkpoint's path, on rank 0;
+  /// empty: it could not be written, which was told.
+  std::string save_and_stop();
+
  private:
   void resume();
   std::string facts(const RunSize& run, const Input& input) const;
+  std::string extra(bool told) const;
 
   const Options& options_;
   parallel::Engine& engine_;
   std::string facts_;  ///< JSON: what a run that goes on must have alike
   std::optional<checkpoint::BackgroundSaver> saver_;
   std::optional<std::int64_t> resumed_step_;
+  bool told_ = true;  ///< what belongs to resumed_step_
   std::string resumed_from_;
   std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
 };

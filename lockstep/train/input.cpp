@@ -1,5 +1,6 @@
 #include "lockstep/train/input.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -12,6 +13,7 @@
 #include "lockstep/data/readers/paths.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
+#include "lockstep/data/synthetic.h"
 #include "lockstep/train/batch_plan.h"
 #include "lockstep/train/evaluation.h"
 
@@ -50,8 +52,22 @@ PictureSet open_folders(const Options& options, Split split) {
   return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, split)), options);
 }
 
+// Noise in the shape of the set's pictures; folders have what ImageNet has.
+PictureSet made_up_set(const data::KnownSet& set, const Options& options, Split split) {
+  constexpr std::int64_t kTrain = 10'000, kTest = 1'000, kFolderClasses = 1000, kFolderSide = 256;
+  const data::SetTask& task = set.task;
+  const bool folders = set.files == data::SetFiles::class_folders;
+  data::SyntheticOptions made{.size = split == Split::train ? kTrain : kTest,
+                              .image_size = {folders ? kFolderSide : task.height, folders ? kFolderSide : task.width},
+                              .channels = int(task.channels),
+                              .classes = int(folders ? kFolderClasses : task.classes)};
+  made.seed = 2 * std::uint64_t(options.seed) + (split == Split::train ? 0 : 1);
+  return std::make_shared<data::SyntheticPictures>(made);
+}
+
 PictureSet open_set(const Options& options, Split split) {
   const data::KnownSet& set = data::find_set(options.dataset);
+  if (options.synthetic) return made_up_set(set, options, split);
   if (set.files == data::SetFiles::class_folders) return open_folders(options, split);
   return std::make_shared<data::MemoryPictures>(data::load_set(set, options.data_path, split));
 }
@@ -144,6 +160,21 @@ void check_together(const data::PictureBatches& train, const data::PictureBatche
                      "--val-crop-size must be equal");
 }
 
+// The first so many samples of a set.
+class FirstSamples final : public data::Batches {
+ public:
+  FirstSamples(std::shared_ptr<const data::Batches> all, std::int64_t size)
+      : all_(std::move(all)), size_(std::min(size, all_->size())) {}
+  std::int64_t size() const override { return size_; }
+  data::Batch make(std::uint64_t epoch, std::span<const std::int64_t> indices) const override {
+    return all_->make(epoch, indices);
+  }
+
+ private:
+  std::shared_ptr<const data::Batches> all_;
+  std::int64_t size_;
+};
+
 }  // namespace
 
 std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options) {
@@ -170,6 +201,8 @@ Input make_input(const Options& options) {
   const auto test = make_test_batches(options);
   check_together(*train, *test, options);
   input.test = test;
+  if (options.limit_val_batches)
+    input.test = std::make_shared<FirstSamples>(test, *options.limit_val_batches * evaluation_chunk(input.task));
   input.test_set = test->set().fingerprint();
   return input;
 }
@@ -183,6 +216,8 @@ evaluation::PassOptions pass_options(const Options& options, const models::Image
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
                                               const data::Part& part) {
+  // Who leaves out the rest of each epoch does not come to as many.
+  const auto total = options.limit_train_batches ? std::nullopt : std::optional(run.total_steps);
   auto loader = std::make_unique<data::DataLoader>(input.train, part,
                                                    data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
                                                                            .shuffle = true,
@@ -192,7 +227,7 @@ std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Inpu
                                                                            .num_workers = options.workers,
                                                                            .prefetch_factor = kPrefetchFactor,
                                                                            .timeout = options.timeout,
-                                                                           .total_batches = run.total_steps});
+                                                                           .total_batches = total});
   const StepPlace place = place_of_step(run.first_step, run.epoch_steps);
   loader->restore({.epoch = place.epoch, .batch = place.batch});
   return loader;

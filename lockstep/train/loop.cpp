@@ -2,6 +2,7 @@
 
 #include <torch/nn/functional/loss.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -25,6 +26,7 @@ RunSize size_of(const Options& options, const comm::World& world, const Input& i
         "--mixup-alpha and --cutmix-alpha mix the samples of a shard, and a shard has only one: a larger "
         "--batch-size, or fewer --logical-shards");
   size.epoch_steps = steps_per_epoch(size.plan, size.train_samples);
+  if (options.limit_train_batches) size.epoch_steps = std::min(size.epoch_steps, *options.limit_train_batches);
   if (reads_data(options)) size.total_steps = steps_in_run(options, size.epoch_steps);
   return size;
 }
@@ -89,11 +91,13 @@ Loop::Loop(const Options& options, const comm::World& world)
       model_(train::make_model(options, input_.task)),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
+      judge_(options, ddp_),
       checkpoints_(options, ddp_, run_, input_),
       optimizer_(make_optimizer(options, *model_, ddp_)),
       schedule_(make_schedule(options, run_.epoch_steps, run_.total_steps)),
       loss_options_(torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(options.label_smoothing)) {
   keep_with_state(input_, group_);
+  checkpoints_.guard();
   if (group_.rank() == 0)
     for (const std::string& file : {options.save_weights, options.save_ema_weights})
       check_target(file, options.output_dir);
@@ -104,36 +108,48 @@ Loop::Loop(const Options& options, const comm::World& world)
   observers_ = make_observers(options, world.place());
   if (group_.rank() == 0 && options.overwrite && run_.restart_count == 0 && run_.first_step == 1)
     remove_checkpoints(options.output_dir);
+  if (saves(options.checkpoints, options.output_dir)) stop_on_.emplace(options.checkpoints.stop_on);
 }
 
-void Loop::run() {
+int Loop::run() {
   const auto start = std::chrono::steady_clock::now();
   observers_->started(run_);
-  if (run_.total_steps > 0) train_steps();
+  if (run_.total_steps > 0 && !train_steps()) {
+    const RunStop stop{.step = std::int64_t(ddp_.steps()), .checkpoint = checkpoints_.save_and_stop()};
+    observers_->stopped(stop);
+    group_.barrier();
+    return group_.rank() == 0 && stop.checkpoint.empty() ? kExitFailure : kExitStopped;
+  }
   if (options_.test_only) evaluate(0, {});
   const std::string hash = ddp_.weights_hash();
   if (group_.rank() == 0 && !options_.save_weights.empty())
     checkpoint::write_safetensors(options_.save_weights, ddp_.state_dict(), {{"format", "pt"}});
   if (group_.rank() == 0 && !options_.save_ema_weights.empty())
     checkpoint::write_safetensors(options_.save_ema_weights, ddp_.ema().state_dict(), {{"format", "pt"}});
-  observers_->finished({.steps = run_.total_steps,
-                        .attempt_steps = run_.total_steps - (run_.first_step - 1),
+  const auto steps = std::int64_t(ddp_.steps());  // fewer than planned where --patience has ended it
+  observers_->finished({.steps = steps,
+                        .attempt_steps = steps - (run_.first_step - 1),
                         .samples = meter_.told_samples,
                         .seconds = seconds_since(start),
                         .training_seconds = meter_.told_seconds,
                         .weights_hash = hash});
   group_.barrier();  // nobody leaves while a peer can still fail
+  return kExitDone;
 }
 
-void Loop::train_steps() {
+// Returns whether it came to the end.
+bool Loop::train_steps() {
   batches_ = make_loader(options_, input_, run_, ddp_.part());
-  // Who died after a commit may not have come to say what belongs to that step. Behind a checkpoint's all was said.
-  if (run_.first_step > 1 && run_.first_step - 1 != checkpoints_.resumed_step()) after_step(run_.first_step - 1);
-  for (std::int64_t number = run_.first_step; number <= run_.total_steps; ++number) {
+  // Who died after a commit may not have come to say what belongs to that step.
+  if (run_.first_step > 1 && !checkpoints_.resumed_and_told()) after_step(run_.first_step - 1);
+  for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run(); ++number) {
+    if (options_.limit_train_batches) batches_->set_epoch(place_of_step(number, run_.epoch_steps).epoch);
     step(number, next_batch());
+    if (stop_on_ && ddp_.should_stop() && number < run_.total_steps) return false;
     after_step(number);
   }
   batches_.reset();
+  return true;
 }
 
 data::Batch Loop::next_batch() {
@@ -152,7 +168,7 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
     }
   }
   const Timed timed(meter_.time.step);
-  optimizer_->set_lr(schedule_(number));
+  optimizer_->set_lr(rate(number));
   scaler_->step(*optimizer_, {.max_norm = options_.clip_grad_norm.value_or(0)});
   meter_.samples += ddp_.last_record().samples;
 }
@@ -163,15 +179,22 @@ void Loop::after_step(std::int64_t number) {
   const bool last = number == run_.total_steps;
   if (number % options_.print_freq == 0 || last) report(number, place);
   std::optional<EvalEvent> found;
-  if (options_.eval && (place.ends_epoch || last)) found = evaluate(number, place);
-  checkpoints_.after_step(number, place, last, found);
+  if (options_.eval && (place.ends_epoch || last)) {
+    found = evaluate(number, place);
+    judge_.heed(*found);
+  }
+  checkpoints_.after_step(number, place, last || judge_.ends_run(), found);
+}
+
+double Loop::rate(std::int64_t number) const {
+  return is_plateau(options_.lr_schedule) ? judge_.lr() : schedule_(number);
 }
 
 void Loop::report(std::int64_t number, const StepPlace& place) {
   TrainEvent event{.step = number,
                    .epoch = place.epoch + 1,
                    .loss = ddp_.last_record().loss,
-                   .lr = schedule_(number),
+                   .lr = rate(number),
                    .input = meter_.untold(work_of(batches_->statistics())),
                    .stores = ddp_.debug().stores(),
                    .loss_scale = scaler_->get_scale()};

@@ -5,13 +5,16 @@
 #include <torch/nn/options/loss.h>
 
 #include <memory>
+#include <optional>
 
 #include "lockstep/amp/grad_scaler.h"
+#include "lockstep/base/stop_on.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/data/data_loader.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/checkpoints.h"
 #include "lockstep/train/input.h"
+#include "lockstep/train/judge.h"
 #include "lockstep/train/meter.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/rate_schedule.h"
@@ -34,16 +37,18 @@ class Loop {
   /// for everything in the options that does not fit the data or the world.
   Loop(const Options& options, const comm::World& world);
 
-  /// Trains, evaluates, reports, saves. Throws what a step throws.
-  void run();
+  /// Trains, evaluates, reports, saves. Throws what a step throws. Returns the exit code: kExitDone, or kExitStopped
+  /// when a signal asked for the end before the last step and everything is saved; kExitFailure where it could not be.
+  int run();
 
  private:
   using Model = std::shared_ptr<models::ImageModel>;
 
-  void train_steps();
+  bool train_steps();
   data::Batch next_batch();
   void step(std::int64_t number, const data::Batch& batch);
   void after_step(std::int64_t number);
+  double rate(std::int64_t number) const;
   void report(std::int64_t number, const StepPlace& place);
   EvalEvent evaluate(std::int64_t number, const StepPlace& place);
 
@@ -54,6 +59,7 @@ class Loop {
   Model model_;
   parallel::DistributedDataParallel<Model> ddp_;
   std::unique_ptr<amp::GradScaler> scaler_;
+  Judge judge_;
   // Other owners of state go here.
   Checkpoints checkpoints_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -62,6 +68,7 @@ class Loop {
   std::unique_ptr<Observer> observers_;
   std::unique_ptr<data::DataLoader> batches_;  ///< while training
   Meter meter_;
+  std::optional<StopOn> stop_on_;  ///< where there are checkpoints
 };
 
 }  // namespace lockstep::train

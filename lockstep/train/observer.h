@@ -68,6 +68,12 @@ struct RunEnd {
   std::string weights_hash;
 };
 
+/// A run that a signal has stopped.
+struct RunStop {
+  std::int64_t step = 0;   ///< the last one
+  std::string checkpoint;  ///< its path; empty: it could not be written
+};
+
 /// Is told what happens, when it has happened; whoever is not interested in something leaves it out. What it throws
 /// ends the run. An observer only looks on: what decides how training goes on must be the same on all ranks, and has no
 /// place here (loop.h).
@@ -78,6 +84,7 @@ class Observer {
   virtual void trained(const TrainEvent& event) {}
   virtual void evaluated(const EvalEvent& event) {}
   virtual void finished(const RunEnd& end) {}
+  virtual void stopped(const RunStop& stop) {}
 };
 
 }  // namespace lockstep::train

@@ -27,6 +27,10 @@ void Observers::finished(const RunEnd& end) {
   tell([&](Observer& observer) { observer.finished(end); });
 }
 
+void Observers::stopped(const RunStop& stop) {
+  tell([&](Observer& observer) { observer.stopped(stop); });
+}
+
 void Observers::tell(const std::function<void(Observer&)>& one) {
   std::exception_ptr first;
   for (const std::unique_ptr<Observer>& observer : observers_) {

@@ -26,6 +26,7 @@ class Observers final : public Observer {
   void trained(const TrainEvent& event) override;
   void evaluated(const EvalEvent& event) override;
   void finished(const RunEnd& end) override;
+  void stopped(const RunStop& stop) override;
 
  private:
   void tell(const std::function<void(Observer&)>& one);

@@ -1,12 +1,38 @@
 #include "lockstep/train/options.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 
+#include "lockstep/base/error.h"
 #include "lockstep/flags/parse.h"
 #include "lockstep/train/options_checks.h"
+#include "lockstep/train/options_recipes.h"
 #include "lockstep/train/options_table.h"
 
 namespace lockstep::train {
+namespace {
+
+// As it stands on a command line.
+std::string word_of(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  std::string word = value.dump();
+  return value.is_array() ? word.substr(1, word.size() - 2) : word;
+}
+
+// Those of the files that the flags name, a later one before an earlier one.
+std::vector<flags::FlagFile> files_of(const Options& options) {
+  std::vector<flags::FlagFile> files;
+  if (!options.recipe.empty()) files.push_back(flags_of(find_recipe(options.recipe)));
+  if (!options.config.empty()) files.push_back(read_config(options.config));
+  for (const flags::FlagFile& file : files)
+    for (const auto& [key, value] : file.values)
+      if (key == "recipe" || key == "config")
+        throw UsageError(file.name + ": '" + key + "' stands on the command line or in the environment");
+  return files;
+}
+
+}  // namespace
 
 const std::vector<std::string>& model_names() {
   static const std::vector<std::string> names = {"mlp",      "mlp_dropout", "convnet",   "resnet18",      "resnet34",
@@ -35,8 +61,8 @@ const std::vector<std::string>& amp_names() {
 }
 
 const std::vector<std::string>& lr_scheduler_names() {
-  static const std::vector<std::string> names = {"constant", "steplr", "multisteplr", "exponentiallr",
-                                                 "cosineannealinglr"};
+  static const std::vector<std::string> names = {
+      "constant", "steplr", "multisteplr", "exponentiallr", "cosineannealinglr", "reducelronplateau"};
   return names;
 }
 
@@ -51,11 +77,32 @@ const std::vector<std::string>& bind_to_names() {
 }
 
 Parsed parse_options(int argc, const char* const* argv) {
+  const std::vector<std::string> words = {argv + std::min(argc, 1), argv + argc};
   Options options;
-  const flags::Parsed parsed = flags::parse(table_of(options), {argv + std::min(argc, 1), argv + argc});
+  flags::Parsed parsed = flags::parse(table_of(options), words, ::getenv);
   if (!parsed.text.empty()) return {.options = {}, .text = parsed.text};
+  if (const std::vector<flags::FlagFile> files = files_of(options); !files.empty()) {
+    options = {};
+    parsed = flags::parse(table_of(options), words, ::getenv, files);
+  }
   settle(options, parsed);
   return {.options = options, .text = ""};
+}
+
+std::string options_as_flags(Options options) {
+  Options usual;
+  const flags::Table table = table_of(options), defaults = table_of(usual);
+  std::string text;
+  for (std::size_t group = 0; group < table.groups.size(); ++group)
+    for (std::size_t i = 0; i < table.groups[group].flags.size(); ++i) {
+      const flags::Flag& flag = table.groups[group].flags[i];
+      if (!flag.value.json) continue;
+      const std::string value = flag.value.json();
+      if (value == defaults.groups[group].flags[i].value.json()) continue;
+      text += (text.empty() ? "" : " ") + flags::name_of(flag);
+      if (!flag.value.word.empty()) text += " " + word_of(nlohmann::json::parse(value));
+    }
+  return text;
 }
 
 std::string options_json(Options options) { return flags::json(table_of(options)); }

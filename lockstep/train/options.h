@@ -20,11 +20,15 @@ struct LrOptions {
   std::int64_t step_size = 30;             ///< of steplr: epochs from one step to the next, >= 1
   std::vector<std::int64_t> milestones;    ///< of multisteplr: the epochs, counted from 0, before which the rate falls
   double gamma = 0.1;                      ///< what steplr, multisteplr and exponentiallr multiply by, >= 0
-  double min = 0;                          ///< where cosineannealinglr ends, >= 0
+  double min = 0;                          ///< where cosineannealinglr ends, and below which no plateau leads, >= 0
+  std::int64_t patience = 10;              ///< of reducelronplateau: evaluations that are borne, >= 0
   std::int64_t warmup_epochs = 0;          ///< >= 0; the scheduler counts from their end
   std::string warmup_method = "constant";  ///< one of lr_warmup_names()
   double warmup_decay = 0.01;              ///< factor of the rate with which the warm-up begins, (0, 1]
 };
+
+/// Whether evaluations decide on the rate (judge.h).
+inline bool is_plateau(const LrOptions& options) { return options.scheduler == "reducelronplateau"; }
 
 /// The running average of the weights, as in torchvision's reference trainer.
 struct ModelEmaOptions {
@@ -36,6 +40,8 @@ struct ModelEmaOptions {
 /// What `lockstep train` was asked to do. An optional without a value: the flag was not
 /// given, which for these flags differs from giving the default.
 struct Options {
+  std::string recipe;  ///< a known job whose flags hold where nobody gives others (options_recipes.h); empty: none
+  std::string config;  ///< a file of flags that goes before the recipe; empty: none
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
 
   int max_restarts = 0;  ///< how often our launcher starts all processes again after a failure
@@ -92,6 +98,11 @@ struct Options {
   bool overwrite = false;  ///< replace the run that output_dir holds
   bool eval = true;        ///< evaluate after each epoch (--no-eval: false)
   bool test_only = false;  ///< evaluate, and do not train
+  bool synthetic = false;  ///< pictures made of nothing in the data set's place, in their shape
+  std::optional<std::int64_t> limit_train_batches;  ///< steps of an epoch at most, >= 1
+  std::optional<std::int64_t> limit_val_batches;    ///< chunks of the evaluation at most, >= 1
+  bool fast_dev_run = false;  ///< one step and one chunk of the evaluation, nothing saved: does it run at all?
+  std::int64_t patience = 0;  ///< evaluations without a better result after which the run ends; 0: it does not
 
   /// Worker processes to start on this node: what was asked for, else 1.
   int processes() const { return nproc_per_node.value_or(1); }
@@ -116,7 +127,8 @@ struct Parsed {
 };
 
 /// Parses the flags argv[1] … argv[argc - 1]; argv[0] is skipped. A dash and an underscore
-/// within a flag's name are alike, `--flag value` and `--flag=value` too.
+/// within a flag's name are alike, `--flag value` and `--flag=value` too. What they leave open, the environment says
+/// (LOCKSTEP_MODEL for --model), then the file of --config, then --recipe.
 /// Throws UsageError for the first thing that is wrong: one line with the flag, the value
 /// found and what would be right.
 Parsed parse_options(int argc, const char* const* argv);
@@ -124,5 +136,8 @@ Parsed parse_options(int argc, const char* const* argv);
 /// What config.json says of a run's options: a JSON object, the flags' names with underscores, values as given or by
 /// default (null: there is none). Where and by how many processes the run takes place is left out.
 std::string options_json(Options options);
+
+/// Those of them that differ from their defaults, as a command line has them.
+std::string options_as_flags(Options options);
 
 }  // namespace lockstep::train

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::train {
 namespace {
@@ -34,11 +37,42 @@ SaveEvery read_every(const std::string& name, const std::string& value) {
   return every.count == 0 ? SaveEvery{.unit = SaveEvery::Unit::never} : every;
 }
 
+constexpr std::pair<const char*, int> kStopSignals[] = {
+    {"SIGTERM", SIGTERM}, {"SIGINT", SIGINT}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}};
+
+std::string text_of(const std::vector<int>& signals) {
+  std::vector<std::string> names;
+  for (const int signal : signals)
+    for (const auto& [name, number] : kStopSignals)
+      if (number == signal) names.emplace_back(name);
+  return base::join(names, ",");
+}
+
+std::vector<int> read_signals(const std::string& flag, const std::string& value) {
+  std::vector<std::string> names;
+  for (const auto& [name, number] : kStopSignals) names.emplace_back(name);
+  std::vector<int> signals;
+  std::istringstream words(value);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto found = std::ranges::find(names, word);
+    if (found == names.end()) throw UsageError(flag + ": " + base::unknown_name("signal", word, names));
+    signals.push_back(kStopSignals[found - names.begin()].second);
+  }
+  if (signals.empty()) throw UsageError(flag + ": no signal given; wanted " + base::join(names, ", ") + " or several");
+  return signals;
+}
+
 }  // namespace
+
+bool saves(const CheckpointOptions& options, const std::string& output_dir) {
+  return !output_dir.empty() && options.save_every.unit != SaveEvery::Unit::never;
+}
 
 bool continues_its_directory(const CheckpointOptions& options) {
   return options.resume == "auto" || options.resume == "last" || options.resume == "best";
 }
+
+bool smaller_is_better(const CheckpointOptions& options) { return options.monitor.ends_with("loss"); }
 
 const std::vector<std::string>& monitor_names() {
   static const std::vector<std::string> names = {"top1", "loss", "ema_top1", "ema_loss"};
@@ -49,6 +83,13 @@ flags::Value save_every(SaveEvery& place) {
   return {.word = "N|Ns|Nep",
           .initial = text_of(place),
           .read = [&place](const std::string& name, const std::string& value) { place = read_every(name, value); },
+          .json = [&place] { return "\"" + text_of(place) + "\""; }};
+}
+
+flags::Value signals(std::vector<int>& place) {
+  return {.word = "NAME,NAME",
+          .initial = text_of(place),
+          .read = [&place](const std::string& name, const std::string& value) { place = read_signals(name, value); },
           .json = [&place] { return "\"" + text_of(place) + "\""; }};
 }
 

@@ -2,6 +2,7 @@
 
 // The flags of checkpoints.
 
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,11 +20,15 @@ struct SaveEvery {
 };
 
 struct CheckpointOptions {
-  SaveEvery save_every;          ///< into checkpoints/ of the output directory, and at the end
-  int hist = 10;                 ///< how many stay, >= 1; the best one besides
-  std::string monitor = "top1";  ///< by what that is, one of monitor_names()
-  std::string resume;            ///< "auto", "last", "best" or a path; empty: begin anew
+  SaveEvery save_every;               ///< into checkpoints/ of the output directory, and at the end
+  int hist = 10;                      ///< how many stay, >= 1; the best one besides
+  std::string monitor = "top1";       ///< by what that is, one of monitor_names()
+  std::string resume;                 ///< "auto", "last", "best" or a path; empty: begin anew
+  std::vector<int> stop_on{SIGTERM};  ///< signals at which a run that saves does that, and stops
 };
+
+/// Whether checkpoints are written: with --save-every, in an output directory.
+bool saves(const CheckpointOptions& options, const std::string& output_dir);
 
 /// Whether --resume names checkpoints of the output directory, whose run then is this one.
 bool continues_its_directory(const CheckpointOptions& options);
@@ -31,7 +36,13 @@ bool continues_its_directory(const CheckpointOptions& options);
 /// What an evaluation finds; with ema_, of the average of the weights.
 const std::vector<std::string>& monitor_names();
 
+/// Whether the least of what --monitor names is the best.
+bool smaller_is_better(const CheckpointOptions& options);
+
 /// "100" steps, "30s" seconds, "2ep" epochs, "0" never.
 flags::Value save_every(SaveEvery& place);
+
+/// "SIGTERM,SIGUSR1".
+flags::Value signals(std::vector<int>& place);
 
 }  // namespace lockstep::train

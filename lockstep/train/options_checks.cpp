@@ -72,11 +72,23 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
   const auto only = [&](const char* flag, bool useful, const std::string& with) {
     if (!useful && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without " + with);
   };
-  const bool multiplies = scheduler == "steplr" || scheduler == "multisteplr" || scheduler == "exponentiallr";
+  const bool plateau = is_plateau(options.lr_schedule);
+  const bool multiplies =
+      plateau || scheduler == "steplr" || scheduler == "multisteplr" || scheduler == "exponentiallr";
   only("--lr-step-size", scheduler == "steplr", "--lr-scheduler steplr");
   only("--lr-milestones", scheduler == "multisteplr", "--lr-scheduler multisteplr");
-  only("--lr-gamma", multiplies, "--lr-scheduler steplr, multisteplr or exponentiallr");
-  only("--lr-min", scheduler == "cosineannealinglr", "--lr-scheduler cosineannealinglr");
+  only("--lr-gamma", multiplies, "--lr-scheduler steplr, multisteplr, exponentiallr or reducelronplateau");
+  only("--lr-min", plateau || scheduler == "cosineannealinglr",
+       "--lr-scheduler cosineannealinglr or reducelronplateau");
+  only("--lr-patience", plateau, "--lr-scheduler reducelronplateau");
+  if (!options.eval && (plateau || options.patience > 0))
+    throw UsageError(std::string(plateau ? "--lr-scheduler reducelronplateau" : "--patience") +
+                     " with --no-eval: nothing is measured");
+  if (plateau && options.lr_schedule.gamma >= 1)
+    throw UsageError("--lr-gamma with --lr-scheduler reducelronplateau: a number below 1, so that the rate falls");
+  if (plateau && options.lr_schedule.warmup_epochs > 0)
+    throw UsageError(
+        "--lr-warmup-epochs with --lr-scheduler reducelronplateau, which counts evaluations from the start");
   for (const char* flag : {"--lr-warmup-method", "--lr-warmup-decay"})
     only(flag, options.lr_schedule.warmup_epochs > 0, "--lr-warmup-epochs");
   for (const char* flag : {"--model-ema-steps", "--model-ema-decay", "--save-ema-weights"})
@@ -91,12 +103,14 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
 
 void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
   const CheckpointOptions& c = options.checkpoints;
-  const bool saves = !options.output_dir.empty() && c.save_every.unit != SaveEvery::Unit::never;
-  for (const char* flag : {"--save-every", "--checkpoint-hist", "--monitor"})
+  for (const char* flag : {"--save-every", "--checkpoint-hist", "--stop-on"})
     if (options.output_dir.empty() && given(parsed, flag))
       throw UsageError(std::string(flag) + " needs --output-dir DIR, where the checkpoints go");
-  for (const char* flag : {"--checkpoint-hist", "--monitor"})
-    if (!saves && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without --save-every");
+  const bool saving = saves(c, options.output_dir);
+  for (const char* flag : {"--checkpoint-hist", "--stop-on"})
+    if (!saving && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without --save-every");
+  if (!saving && options.patience == 0 && given(parsed, "--monitor"))
+    throw UsageError("--monitor has no meaning without --save-every or --patience");
   if (given(parsed, "--monitor") && !options.eval)
     throw UsageError("--monitor has no meaning with --no-eval: nothing is measured");
   if (c.monitor.starts_with("ema_") && !options.model_ema.on)
@@ -111,23 +125,36 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
 
 void check_places(const Options& options) {
   const bool drawn = data::find_set(options.dataset).files == SetFiles::none;
+  if (options.synthetic && !options.data_path.empty())
+    throw UsageError("--data-path '" + options.data_path + "' with --synthetic, which reads no files");
+  if (options.synthetic && drawn)
+    throw UsageError("--synthetic with --dataset " + options.dataset + ", which is drawn anyway");
   if (drawn && !options.data_path.empty())
     throw UsageError("--data-path '" + options.data_path + "' with --dataset " + options.dataset +
                      ", which is drawn and reads no files: add --dataset mnist or leave it out");
-  if (!drawn && options.data_path.empty())
+  if (!drawn && options.data_path.empty() && !options.synthetic)
     throw UsageError("--dataset " + options.dataset + " needs --data-path DIR, the folder with its files");
   if (options.overwrite && options.output_dir.empty()) throw UsageError("--overwrite needs --output-dir DIR");
+}
+
+// A recipe may ask for ninety epochs and their checkpoints.
+void settle_fast_dev_run(Options& options) {
+  options.max_steps = options.limit_val_batches = 1;
+  options.output_dir = options.save_weights = options.save_ema_weights = "";
+  options.overwrite = false;
+  options.checkpoints = {};
 }
 
 }  // namespace
 
 void settle(Options& options, const flags::Parsed& parsed) {
+  if (options.fast_dev_run) settle_fast_dev_run(options);
   settle_momentum(options, parsed);
   settle_transforms(options);
   check_in_memory(options, parsed);
   check_transforms(options, parsed);
   check_company(options, parsed);
-  check_checkpoints(options, parsed);
+  if (!options.fast_dev_run) check_checkpoints(options, parsed);
   check_places(options);
 }
 

@@ -7,6 +7,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/flags/values.h"
+#include "lockstep/train/options_recipes.h"
 
 namespace lockstep::train {
 namespace {
@@ -36,18 +37,32 @@ constexpr flags::Reals kFactor{"a number above 0, at most 1", [](double x) { ret
 constexpr flags::Reals kMomentum{"a number from 0 to less than 1", [](double x) { return x >= 0 && x < 1; }};
 constexpr flags::Reals kSeconds{"seconds, more than 0 and at most 1000000", [](double x) { return x > 0 && x <= 1e6; }};
 
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : recipes()) names.push_back(recipe.name);
+  return names;
+}
+
 flags::Group job_flags(Options& o) {
   return {"Job",
-          {unrecorded({"-n, --nproc-per-node", integer(o.nproc_per_node, 1, base::kMaxLocalRanks),
+          {unrecorded({"--recipe", one_of(o.recipe, recipe_names()), "Flags of a known job: lockstep recipes"}),
+           unrecorded({"--config", text(o.config, "FILE"), "Flags from a file, as the config.json of a run"}),
+           unrecorded({"-n, --nproc-per-node", integer(o.nproc_per_node, 1, base::kMaxLocalRanks),
                        "Processes on this machine", "1"}),
            unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
                        "Go on after a failure, at most N times; only where lockstep starts the processes"}),
            {"--model", one_of(o.model, model_names())},
            {"--dataset", one_of(o.dataset, data::set_names()), "digits is drawn, not read"},
            {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"},
+           {"--synthetic", on(o.synthetic), "Pictures made of nothing, in the data set's shape"},
            {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},
            {"--max-steps", integer(o.max_steps, 0, kMostSteps),
-            "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run"}}};
+            "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run"},
+           {"--limit-train-batches", integer(o.limit_train_batches, 1, kMostSteps), "Steps of an epoch at most", "all"},
+           {"--limit-val-batches", integer(o.limit_val_batches, 1, kMostSteps),
+            "Chunks of an evaluation at most, of 500 small pictures each", "all"},
+           {"--fast-dev-run", on(o.fast_dev_run),
+            "Whatever other flags say: one step, an evaluation of one chunk, nothing saved"}}};
 }
 
 flags::Group input_flags(Options& o) {
@@ -107,8 +122,11 @@ flags::Group rate_flags(Options& o) {
           {{"--lr-scheduler", one_of(lr.scheduler, lr_scheduler_names()), "Changes the rate from epoch to epoch"},
            {"--lr-step-size", integer(lr.step_size, 1, kMostSamples), "Epochs between the steps of steplr"},
            {"--lr-milestones", rising(lr.milestones, 1, kMostSamples), "Epochs before which multisteplr steps"},
-           {"--lr-gamma", real(lr.gamma, kNotNegative), "What steplr, multisteplr and exponentiallr multiply by"},
-           {"--lr-min", real(lr.min, kNotNegative), "Where cosineannealinglr ends"},
+           {"--lr-gamma", real(lr.gamma, kNotNegative),
+            "What steplr, multisteplr, exponentiallr and reducelronplateau multiply by"},
+           {"--lr-min", real(lr.min, kNotNegative), "Where cosineannealinglr ends; least rate of reducelronplateau"},
+           {"--lr-patience", integer(lr.patience, 0, kMostSamples),
+            "Evaluations without a smaller loss that reducelronplateau bears"},
            {"--lr-warmup-epochs", integer(lr.warmup_epochs, 0, kMostSamples), "Epochs before --lr-scheduler begins"},
            {"--lr-warmup-method", one_of(lr.warmup_method, lr_warmup_names())},
            {"--lr-warmup-decay", real(lr.warmup_decay, kFactor), "Factor of --lr that the warm-up begins with"}}};
@@ -136,7 +154,9 @@ flags::Group output_flags(Options& o) {
            unrecorded({"--output-dir", text(o.output_dir, "DIR"), "Write configuration and metrics here"}),
            unrecorded({"--overwrite", on(o.overwrite), "Replace the run that --output-dir holds"}),
            {"--no-eval", off(o.eval), "Do not evaluate"},
-           {"--test-only", on(o.test_only), "Evaluate, and do not train"}}};
+           {"--test-only", on(o.test_only), "Evaluate, and do not train"},
+           {"--patience", integer(o.patience, 0, kMostSamples),
+            "End after so many evaluations without a better --monitor", "0: do not"}}};
 }
 
 flags::Group checkpoint_flags(Options& o) {
@@ -146,6 +166,8 @@ flags::Group checkpoint_flags(Options& o) {
             "Steps, seconds or epochs from one checkpoint in --output-dir to the next; one at the end, too; 0: none"},
            {"--checkpoint-hist", integer(c.hist, 1, kMostRestarts), "How many stay, the best one besides"},
            {"--monitor", one_of(c.monitor, monitor_names()), "What makes one the best"},
+           {"--stop-on", signals(c.stop_on),
+            "Signals to a process or the launcher at which the run saves and ends with exit code 75"},
            unrecorded({"--resume", text(c.resume, "NAME|PATH"),
                        "Go on from auto, last or best of --output-dir, or from a path; auto begins anew where there is "
                        "none"})}};
@@ -171,6 +193,7 @@ flags::Table table_of(Options& options) {
           .groups = {job_flags(options), input_flags(options), batch_flags(options), optimizer_flags(options),
                      rate_flags(options), arithmetic_flags(options), output_flags(options), checkpoint_flags(options)},
           .version = "lockstep " LOCKSTEP_VERSION "\n",
+          .variables = "LOCKSTEP_",
           .unknown = unknown_flag};
 }
 

@@ -25,6 +25,9 @@ metrics::RunLength length_of(const RunSize& run) {
 }  // namespace
 
 void Terminal::started(const RunSize& run) {
+  if (!options().recipe.empty() || !options().config.empty())
+    say_hint("lockstep: " + (options().recipe.empty() ? "" : "recipe " + options().recipe + ": ") +
+             base::shown(options_as_flags(options())));
   if (!run.resumed_from.empty())
     say_hint("lockstep: going on from '" + base::shown(run.resumed_from) + "', behind step " +
              std::to_string(run.first_step - 1) + " of " + std::to_string(run.total_steps));
@@ -33,7 +36,17 @@ void Terminal::started(const RunSize& run) {
     say_hint(channels_last_hint(run.convolutions, options().channels_last));
   }
   progress_.emplace(STDOUT_FILENO, length_of(run));
+  steps_ = run.total_steps;
   EventObserver::started(run);
+}
+
+void Terminal::stopped(const RunStop& stop) {
+  const std::string step = "behind step " + std::to_string(stop.step) + " of " + std::to_string(steps_);
+  base::tell(STDERR_FILENO,
+             stop.checkpoint.empty()
+                 ? "lockstep: error: stopped " + step + " by a signal, and the checkpoint could not be written\n"
+                 : "lockstep: stopped " + step + " by a signal; saved in '" + base::shown(stop.checkpoint) +
+                       "': --resume auto goes on from there\n");
 }
 
 }  // namespace lockstep::train

@@ -14,11 +14,13 @@ class Terminal final : public EventObserver {
  public:
   using EventObserver::EventObserver;
   void started(const RunSize& run) override;
+  void stopped(const RunStop& stop) override;
 
  private:
   void write(const metrics::Event& event) override { progress_->write(event); }
 
   std::optional<metrics::Progress> progress_;  // from started() on
+  std::int64_t steps_ = 0;                     // of the run
 };
 
 }  // namespace lockstep::train

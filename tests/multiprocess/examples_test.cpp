@@ -79,6 +79,11 @@ TEST_F(Examples, CheckpointedLoop) {
     job.wait();
     went_on = went_on || job.out().find("from step") != std::string::npos;
   }
+  Job asked(command("2", "checkpoints"));
+  asked.wait_for_lines(1);
+  kill(asked.pid(), SIGTERM);
+  const int code = asked.wait();
+  EXPECT_TRUE(code == lockstep::kExitStopped || code == 0) << code << asked.err();
   Job last(command("2", "checkpoints"));
   ASSERT_EQ(last.wait(), 0) << last.err();
   EXPECT_TRUE(went_on || last.out().find("from step") != std::string::npos);

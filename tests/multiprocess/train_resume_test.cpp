@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -55,6 +56,17 @@ class TrainResume : public ::testing::Test {
     const std::string file = folder_.file("run/metrics.jsonl");
     return std::filesystem::exists(file) ? testing::lines(testing::read_file(file)).size() : 0;
   }
+  // The last step in the run's metrics, and that of its last checkpoint.
+  std::int64_t last_told() const {
+    std::int64_t step = 0;
+    for (const std::string& line : testing::lines(testing::read_file(folder_.file("run/metrics.jsonl"))))
+      step = std::max(step, nlohmann::json::parse(line).value("step", std::int64_t(0)));
+    return step;
+  }
+  std::int64_t saved_step() const {
+    const std::string last = std::filesystem::read_symlink(folder_.file("run/checkpoints/last")).string();
+    return std::stoll(last.substr(last.find('-') + 1));
+  }
   std::string refused(int processes, const Words& more) const {
     Job job = start(processes, more);
     EXPECT_EQ(job.wait(), 2);
@@ -71,7 +83,14 @@ struct Way {
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
-class TrainResumeWays : public TrainResume, public ::testing::WithParamInterface<Way> {};
+class TrainResumeWays : public TrainResume, public ::testing::WithParamInterface<Way> {
+ protected:
+  // Only a plateau is worth the time of evaluations.
+  static Words epochs(const std::string& count) {
+    const Words words = {"--epochs", count};
+    return std::string(GetParam().name) == "Plateau" ? words : words + Words{"--no-eval"};
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Ways, TrainResumeWays,
                          ::testing::Values(Way{"Sgd", {"--opt", "sgd", "--momentum", "0.9"}},
                                            Way{"AdamBf16", {"--opt", "adam", "--amp", "bf16", "--model", "convnet"}},
@@ -79,12 +98,15 @@ INSTANTIATE_TEST_SUITE_P(Ways, TrainResumeWays,
                                                {"--opt", "adamw", "--amp", "fp16", "--model-ema", "--model-ema-steps",
                                                 "2", "--model-ema-decay", "0.99", "--mixup-alpha", "0.3",
                                                 "--lr-scheduler", "steplr", "--lr-step-size", "1",
-                                                "--norm-weight-decay", "0", "--clip-grad-norm", "1"}}),
+                                                "--norm-weight-decay", "0", "--clip-grad-norm", "1"}},
+                                           Way{"Plateau",
+                                               {"--momentum", "0.5", "--lr", "0.1", "--lr-scheduler",
+                                                "reducelronplateau", "--lr-patience", "0", "--lr-gamma", "0.5"}}),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
 // Agent and workers at once, at any instant; then again with another number of processes.
 TEST_P(TrainResumeWays, KilledAsAWholeItEndsWithTheSameBits) {
-  const Words way = GetParam().flags + Words{"--epochs", "12", "--no-eval"};
+  const Words way = GetParam().flags + epochs("12");
   ended(2, way + Words{"--output-dir", folder_.file("undisturbed")});
   const Words saving = way + Words{"--output-dir", folder_.file("run"), "--save-every", "3", "--resume", "auto"};
   std::mt19937 random(std::random_device{}());
@@ -98,6 +120,46 @@ TEST_P(TrainResumeWays, KilledAsAWholeItEndsWithTheSameBits) {
     testing::wait_until([&] { return job.living().empty(); });
   }
   EXPECT_GT(kills, 0);
+  ended(2, saving);
+  EXPECT_EQ(hash("run"), hash("undisturbed"));
+}
+
+// How a job comes to its end, and its exit code.
+struct End {
+  const char* name;
+  std::function<void(const Job&)> cause;
+  int code;
+  std::string told;
+};
+
+void signal_one(const Job& job, int signal) { kill(testing::pid_of_rank(job, 1), signal); }
+
+// No checkpoint is ever due: what is there at the end was saved then, by the ranks or by the launcher.
+TEST_P(TrainResumeWays, WhateverEndsItTheLastCommittedStepIsSaved) {
+  const Words way = GetParam().flags + epochs("25");
+  ended(2, way + Words{"--output-dir", folder_.file("undisturbed")});
+  const Words saving = way + Words{"--output-dir", folder_.file("run"), "--save-every",   "1000s", "--resume",
+                                   "auto",         "--stop-on",         "SIGTERM,SIGUSR1"};
+  const std::vector<End> ends = {
+      {"a worker is killed", [](const Job& job) { signal_one(job, SIGKILL); }, 137, "is saved in '"},
+      {"the launcher is asked to end", [](const Job& job) { kill(job.pid(), SIGTERM); }, 75, "by a signal; saved in '"},
+      {"a worker is asked to end", [](const Job& job) { signal_one(job, SIGUSR1); }, 75, "by a signal; saved in '"},
+      {"a worker does not comply",
+       [](const Job& job) {
+         signal_one(job, SIGSTOP);
+         kill(job.pid(), SIGTERM);
+       },
+       143, "is saved in '"},
+      {"Ctrl-C", [](const Job& job) { kill(job.pid(), SIGINT); }, 130, "is saved in '"}};
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    Job job = start(i % 2 == 0 ? 2 : 3, saving);
+    const std::size_t before = reported();
+    testing::wait_until([&] { return reported() >= before + 6 || testing::process_state(job.pid()) == 'Z'; });
+    ends[i].cause(job);
+    EXPECT_EQ(job.wait(), ends[i].code) << ends[i].name << '\n' << job.err();
+    EXPECT_THAT(job.err(), HasSubstr(ends[i].told)) << ends[i].name;
+    EXPECT_GE(saved_step(), last_told()) << ends[i].name;
+  }
   ended(2, saving);
   EXPECT_EQ(hash("run"), hash("undisturbed"));
 }
@@ -122,6 +184,26 @@ TEST_F(TrainResume, FromTheMiddleOfAnEpochOrFromTheBest) {
   // A run that has ended has nothing left to do.
   ended(2, {"--epochs", "3", "--output-dir", folder_.file("whole"), "--resume", "last"});
   EXPECT_EQ(hash("whole"), hash("rest"));
+}
+
+// The rate of 0 changes nothing, so no evaluation is better than the first one.
+TEST_F(TrainResume, PatienceEndsTheRunAndIsRemembered) {
+  const Words flags = {"--epochs",     "9",
+                       "--lr",         "0",
+                       "--patience",   "2",
+                       "--monitor",    "loss",
+                       "--save-every", "1ep",
+                       "--resume",     "auto",
+                       "--output-dir", folder_.file("run")};
+  ended(2, flags);
+  const auto steps = [&] {
+    return nlohmann::json::parse(testing::lines(testing::read_file(folder_.file("run/metrics.jsonl"))).back())
+        .at("steps");
+  };
+  EXPECT_EQ(steps(), 33) << "three epochs";
+  EXPECT_EQ(saved_step(), 33);
+  ended(1, flags);
+  EXPECT_EQ(steps(), 33) << "nothing is left to do";
 }
 
 TEST_F(TrainResume, IsRefusedInOneLine) {

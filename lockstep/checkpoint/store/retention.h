@@ -12,6 +12,7 @@ struct Retention {
   int keep = 0;  ///< so many stay, newest_first() from the newest good one on; 0: all
   int best = 0;  ///< beside them the best so many by their metric
   bool smaller_is_better = false;
+  bool operator==(const Retention&) const = default;
 };
 
 /// A checkpoint as the decision sees it.

@@ -17,6 +17,7 @@
 #include "lockstep/launch/agent/policy.h"
 #include "lockstep/launch/agent/port.h"
 #include "lockstep/launch/agent/running_attempt.h"
+#include "lockstep/launch/agent/state_saver.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/report/job_report.h"
@@ -71,6 +72,7 @@ class Agent {
 
  private:
   void run_to_the_end();
+  void save_state();
   void make_folder();
   bool run_once();
   AttemptResult run_attempt();
@@ -100,6 +102,7 @@ class Agent {
   // What the agent attends to all the time. What comes is a line here: an object that registers with the loop.
   const EventLoop::Handle signal_watch_ = loop_.watch(signals_.fd(), [this] { on_signals(); });
   EventLoop::Handle reaper_watch_ = loop_.watch(reaper_.pidfd(), [this] { on_reaper_end(); });
+  StateSaver state_saver_{loop_, console_};
   std::optional<RunningAttempt> attempt_;  // until its last output is shown
 };
 
@@ -116,6 +119,7 @@ Agent::Agent(const Plan& plan) : plan_(plan), segment_(base::Segment::create(pla
 
 int Agent::run() {
   run_to_the_end();
+  save_state();
   write_report();
   // The one wait beside the loop: nobody is left whom it could serve.
   console_.flush(Clock::now() + (stop_signal_ == 0 ? patience_ : milliseconds(0)), signals_.stop_fd());
@@ -141,6 +145,18 @@ void Agent::run_to_the_end() {
   }
 }
 
+// A signal that comes from now on means this.
+void Agent::save_state() {
+  if (job_.exit_code == 0) return;
+  const int before = std::exchange(stop_signal_, 0);
+  const SpawnContext context{.signals = signals_,
+                             .descriptors = worker_limit_,
+                             .reaper_pipe = reaper_.pipe(),
+                             .stdin_is_terminal = isatty(STDIN_FILENO) == 1};
+  state_saver_.save(segment_, plan_, context, [this] { return stop_signal_ != 0; });
+  if (stop_signal_ == 0) stop_signal_ = before;
+}
+
 void Agent::make_folder() {
   if (!wants_folder(plan_.logs, plan_.workers)) return;
   run_folder_ = make_run_folder(plan_.logs.dir, job_.run_id);
@@ -153,7 +169,10 @@ bool Agent::run_once() {
   const Decision decision = after(result);
   job_.exit_code = result.code;
   job_.start_failure = result.start_failure;
-  job_.outcome = result.code == 0 ? "succeeded" : result.start_failure.empty() ? "failed" : "not started";
+  job_.outcome = result.code == kExitDone       ? "succeeded"
+                 : result.code == kExitStopped  ? "stopped"
+                 : result.start_failure.empty() ? "failed"
+                                                : "not started";
   job_.attempts.push_back(std::move(result.record));
   job_.attempts.back().next = to_string(decision.next);
   announce(decision);
@@ -274,7 +293,9 @@ void Agent::on_signals() {
       stop_signal_ = signal;
   }
   if (!children_ended) return;
-  bury_orphans([this](pid_t pid) { return pid == reaper_.pid() || (attempt_ && attempt_->awaits(pid)); });
+  bury_orphans([this](pid_t pid) {
+    return pid == reaper_.pid() || state_saver_.awaits(pid) || (attempt_ && attempt_->awaits(pid));
+  });
   if (attempt_) attempt_->on_child_end();
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::launch {
 
 std::string to_string(Next next) {
@@ -11,7 +13,7 @@ std::string to_string(Next next) {
 
 Decision decide(const AttemptFacts& facts, const History& history, int max_restarts,
                 const std::vector<int>& no_restart_codes) {
-  if (facts.code == 0 || facts.stopped) return {};
+  if (facts.code == kExitDone || facts.code == kExitStopped || facts.stopped) return {};
   const auto no = [](std::string reason) { return Decision{.why_not = std::move(reason)}; };
   const bool left = history.restarts < max_restarts;
   if (facts.left_behind) return left ? no("a process of this attempt could not be killed") : Decision{};

@@ -161,6 +161,11 @@ std::chrono::milliseconds RunningAttempt::uptime() const {
 AttemptResult RunningAttempt::take_result() {
   router_watch_ = {};  // from now on the router ends when it has done its work
   deadline_ = {};
+  // Also where it was asked by a signal to the agent: who knows the code starts the job again, and loses nothing.
+  const std::vector<End>& ends = result_.record.ends;
+  if (!ends.empty() && std::ranges::all_of(ends, [](const End& end) { return !end.failed(); }) &&
+      std::ranges::any_of(ends, &End::stopped))
+    result_.code = kExitStopped;
   result_.stop_signal = stages_.stop_signal();
   result_.record.seconds = wall_clock() - result_.record.started;
   return std::move(result_);

@@ -31,7 +31,8 @@ struct JobRecord {
   std::string version;  ///< of lockstep
   std::string run_id;
   std::string host;
-  std::string outcome;        ///< "succeeded", "failed", "stopped" (by a signal to the agent), "not started"
+  std::string outcome;  ///< "succeeded", "failed", "stopped" (by a signal, to the agent or to a worker that then ended
+                        ///< with kExitStopped), "not started"
   std::string stop_signal;    ///< "SIGTERM" when stopped
   std::string start_failure;  ///< why no worker could be started
   int exit_code = 0;

@@ -20,7 +20,9 @@ struct End {
   int exit_code = 0;  ///< when no signal ended it
   int signal = 0;     ///< 0: it exited
   double when = 0;    ///< seconds since the epoch
-  bool failed() const { return signal != 0 || exit_code != 0; }
+  /// It did what it was asked to do: stopped before the end, all saved.
+  bool stopped() const { return signal == 0 && exit_code == kExitStopped; }
+  bool failed() const { return signal != 0 || (exit_code != 0 && !stopped()); }
 };
 
 /// Where a worker was, by its words on the control page.

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "lockstep/base/node.h"
+#include "lockstep/base/published_text.h"
 
 namespace lockstep::base {
 namespace {
@@ -64,6 +65,7 @@ Segment with_state(float value) {
     words.commit.store(Commit{3 + std::uint64_t(region), 1}.pack(1));
   }
   segment.control().data_fingerprint.store(78);
+  publish(segment, "where the state is");
   return segment;
 }
 
@@ -87,6 +89,7 @@ void expect_state(const Segment& segment, std::uint32_t generation) {
   EXPECT_EQ(committed(page.regions[1]), std::nullopt);
   EXPECT_EQ(value_in(segment, 2), 2 * value_in(segment));
   EXPECT_EQ(page.data_fingerprint.load(), 78u);
+  EXPECT_EQ(published(segment), "where the state is");
   EXPECT_FALSE(is_aborted(page, generation));
 }
 

@@ -108,6 +108,74 @@ TEST(Parse, WhoGaveAValueIsKnown) {
   EXPECT_THROW((void)parsed.given("--no-such-flag"), std::out_of_range);
 }
 
+Outcome read_with_files(const Words& words, const std::vector<std::string>& texts, const Variables& variables = {}) {
+  Outcome outcome;
+  Table table = table_of(outcome.settings);
+  table.variables = "PET_";
+  std::vector<FlagFile> files;
+  for (const std::string& text : texts) files.push_back(read_flag_file(text, "file " + std::to_string(files.size())));
+  const auto get = [&](const char* name) {
+    const auto found = variables.find(name);
+    return found != variables.end() ? found->second.c_str() : nullptr;
+  };
+  outcome.parsed = parse(table, words, get, files);
+  return outcome;
+}
+
+std::string refusal_of_files(const std::vector<std::string>& texts) {
+  try {
+    read_with_files({}, texts);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Parse, FilesStandBelowEnvironmentAndCommandLine) {
+  const std::string below = R"({"repeat-count": 2, "rate": 1, "output_dir": "below", "fast": true})";
+  const std::string above = R"({"rate": 3, "output_dir": "above", "eval": false})";
+  const Outcome all = read_with_files({"--output-dir", "typed"}, {below, above}, {{"PET_RATE", "4"}});
+  EXPECT_EQ(all.settings.count, 2);
+  EXPECT_EQ(all.settings.output_dir, "typed");
+  EXPECT_EQ(all.settings.rate, 4);
+  EXPECT_TRUE(all.settings.fast);
+  EXPECT_FALSE(all.settings.eval);
+  EXPECT_THAT(all.parsed.sources.at("--output-dir"), ElementsAre(Source::command_line));
+  EXPECT_THAT(all.parsed.sources.at("--rate"), ElementsAre(Source::environment));
+  EXPECT_THAT(all.parsed.sources.at("--fast"), ElementsAre(Source::file));
+  EXPECT_EQ(read_with_files({}, {below, above}).settings.output_dir, "above");
+}
+
+TEST(Parse, TheRecordOfARunIsAFileThatSaysWhatWasAskedFor) {
+  Settings settings;
+  settings.rate = 2;
+  const std::string record = json(table_of(settings));
+  const Outcome again = read_with_files({}, {R"({"fast": true, "repeat_count": 3})", record});
+  EXPECT_EQ(json(table_of(settings)), record);
+  EXPECT_EQ(again.settings.rate, 2);
+  EXPECT_EQ(again.settings.count, 1) << "as the record says, not as the file below it";
+  EXPECT_FALSE(again.settings.fast);
+  EXPECT_FALSE(again.parsed.given("--repeat-count")) << "nobody asked for the default";
+  EXPECT_TRUE(again.parsed.given("--rate"));
+}
+
+TEST(Parse, WhatIsWrongInAFileIsNamed) {
+  EXPECT_EQ(refusal_of_files({R"({"repeat_cuont": 3})"}),
+            "file 0: there is no flag 'repeat_cuont': did you mean 'repeat_count'?");
+  EXPECT_EQ(refusal_of_files({R"({"repeat_count": 30})"}),
+            "file 0: repeat_count '30': out of range; wanted an integer from 0 to 9");
+  EXPECT_EQ(refusal_of_files({"{}", R"({"rate": "x"})"}),
+            "file 1: rate 'x': not a number; wanted " + std::string(kNotNegative.wanted));
+  EXPECT_EQ(refusal_of_files({R"({"fast": 1})"}), "file 0: fast '1': a switch is true or false");
+  EXPECT_EQ(refusal_of_files({R"({"rate": true})"}), "file 0: rate is true, must be X");
+  EXPECT_THAT(refusal_of_files({R"({"rate": {}})"}), HasSubstr("file 0: rate is an object"));
+  EXPECT_EQ(refusal_of_files({R"({"rate": 1, "rate": 2})"}), "file 0: 'rate' stands there twice");
+  EXPECT_EQ(refusal_of_files({R"({"rate": })"}), "file 0 is no valid JSON at offset 9");
+  EXPECT_EQ(refusal_of_files({"[1]"}), "file 0 is no JSON object: {\"batch_size\": 64}");
+  EXPECT_THAT(refusal_of_files({std::string(100'000, '[')}), HasSubstr("nested too deep"));
+  EXPECT_THAT(refusal_of_files({R"({"rate": 1e999})"}), HasSubstr("file 0 is no valid JSON"));
+}
+
 TEST(Parse, TextsThatAreAskedFor) {
   EXPECT_THAT(read({"-n", "x", "--help", "--nonsense"}).parsed.text, HasSubstr("usage: program"));
   EXPECT_THAT(read({"-h"}).parsed.text, HasSubstr("--repeat-count"));

@@ -31,7 +31,10 @@ TEST(Decide, AFailureIsRestartedWhileRestartsAreLeft) {
   EXPECT_EQ(decide_on(kFailed, {.restarts = 3}).why_not, "") << "all used up needs no word";
 }
 
-TEST(Decide, WhoAskedForTheEndGetsIt) { EXPECT_EQ(decide_on({.code = 143, .stopped = true}).next, Next::finish); }
+TEST(Decide, WhoAskedForTheEndGetsIt) {
+  EXPECT_EQ(decide_on({.code = 143, .stopped = true}).next, Next::finish);
+  EXPECT_EQ(decide_on({.code = 75}).next, Next::finish) << "a worker was asked, and the job has stopped in good order";
+}
 
 TEST(Decide, WhatWouldFailAgainIsNotRestarted) {
   AttemptFacts facts = kFailed;

@@ -1,0 +1,41 @@
+#include "lockstep/launch/agent/state_saver.h"
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+
+#include "lockstep/base/control_page.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/published_text.h"
+
+namespace lockstep::launch {
+
+void StateSaver::save(base::Segment& segment, const Plan& plan, const SpawnContext& context,
+                      const std::function<bool()>& hurried) {
+  if (plan.state_saver.empty() || base::published(segment).empty()) return;
+  const auto fail = [this](const std::string& why) {
+    console_.say("lockstep: the last committed step is not saved: " + why + "\n");
+  };
+  base::roll_forward(segment.control());
+  ExecFailure failure;
+  try {
+    process_ = spawn(plan.state_saver, {plan.state_saver, "save-segment", segment.path(), std::to_string(plan.workers)},
+                     this_environment(), context, failure);
+  } catch (const Error& error) {
+    return fail(error.what());
+  }
+  if (failure.error != 0) return fail("cannot execute '" + plan.state_saver + "': " + std::strerror(failure.error));
+  bool ended = false;
+  const EventLoop::Handle watch = loop_.watch(process_.pidfd.get(), [&] { ended = true; });
+  loop_.run_until([&] { return ended || hurried(); }, EventLoop::Clock::now() + kSaveState);
+  if (!ended) {
+    kill(-process_.pid, SIGKILL);
+    fail(hurried() ? "a signal came meanwhile" : "the disk took too long");
+  }
+  waitpid(process_.pid, nullptr, 0);
+  process_ = {};
+}
+
+}  // namespace lockstep::launch

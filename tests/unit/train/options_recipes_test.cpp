@@ -1,0 +1,95 @@
+#include "lockstep/train/options_recipes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/scratch_folder.h"
+#include "tests/unit/train/parsed_options.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Recipes : public ::testing::Test {
+ protected:
+  std::string config(const std::string& text) const {
+    const std::string path = folder_.file("config.json");
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  testing::ScratchFolder folder_;
+};
+
+// A variable of the environment while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST_F(Recipes, EachIsACommandLineThatIsAccepted) {
+  ASSERT_GE(recipes().size(), 7u);
+  for (const Recipe& recipe : recipes()) {
+    SCOPED_TRACE(recipe.name);
+    std::vector<const char*> flags = {"--recipe", recipe.name.c_str()};
+    if (recipe.text.find("save_every") != std::string::npos) flags.insert(flags.end(), {"--output-dir", "x"});
+    flags.insert(flags.end(), {"--data-path", "x"});
+    const Options o = options(flags);
+    const nlohmann::json wanted = nlohmann::json::parse(recipe.text), got = nlohmann::json::parse(options_json(o));
+    for (const auto& [key, value] : wanted.items()) {
+      EXPECT_EQ(got.value(key, value), value) << key;  // some are not recorded
+    }
+    EXPECT_EQ(o.processes(), wanted.value("nproc_per_node", 1));
+    EXPECT_FALSE(recipe.about.empty());
+  }
+}
+
+TEST_F(Recipes, TheCommandLineGoesBeforeEnvironmentConfigAndRecipe) {
+  const std::string path = config(R"({"lr": 0.2, "epochs": 3, "amp": "bf16"})");
+  const Variable batch("LOCKSTEP_BATCH_SIZE", "7"), epochs("LOCKSTEP_EPOCHS", "4");
+  const Options o = options({"--recipe", "mnist-single", "--config", path.c_str(), "--epochs", "5", "--synthetic"});
+  EXPECT_EQ(o.epochs, 5);
+  EXPECT_EQ(o.batch_size, 7);
+  EXPECT_EQ(o.lr, 0.2);
+  EXPECT_EQ(o.amp, "bf16");
+  EXPECT_EQ(o.model, "convnet");
+  EXPECT_EQ(options_as_flags(o),
+            "--dataset mnist --synthetic --epochs 5 --transforms none --batch-size 7 --lr 0.2 --amp bf16 "
+            "--channels-last");
+}
+
+TEST_F(Recipes, TheRecordOfARunIsAConfigThatRepeatsIt) {
+  const std::vector<std::vector<const char*>> runs = {
+      {"--recipe", "cifar100-resnet18", "--synthetic"},
+      {"--opt", "adam", "--lr", "0.01", "--no-eval", "--max-steps", "3"},
+      {"--model-ema", "--global-batch-size", "64", "--logical-shards", "4", "--mixup-alpha", "0.2"}};
+  for (const auto& flags : runs) {
+    const Options o = options(flags);
+    EXPECT_EQ(options_json(options({"--config", config(options_json(o)).c_str()})), options_json(o)) << flags[1];
+  }
+}
+
+TEST_F(Recipes, WhatIsWrongIsNamed) {
+  EXPECT_THAT(refusal({"--recipe", "mnist-sinlge"}), HasSubstr("did you mean 'mnist-single'?"));
+  EXPECT_THAT(refusal({"--config", folder_.file("none").c_str()}), HasSubstr("No such file"));
+  EXPECT_THAT(refusal({"--config", config(R"({"batchsize": 3})").c_str()}),
+              HasSubstr("config.json': there is no flag 'batchsize': did you mean 'batch_size'?"));
+  EXPECT_THAT(refusal({"--config", config(R"({"recipe": "mnist-single"})").c_str()}),
+              HasSubstr("'recipe' stands on the command line or in the environment"));
+  EXPECT_THAT(refusal({"--recipe", "cifar100-resnet18", "--lr-scheduler", "constant"}),
+              HasSubstr("--lr-milestones has no meaning without --lr-scheduler multisteplr"));
+  const Variable wrong("LOCKSTEP_EPOCHS", "many");
+  EXPECT_THAT(refusal({"--model", "mlp"}), HasSubstr("LOCKSTEP_EPOCHS 'many': not an integer"));
+}
+
+}  // namespace
+}  // namespace lockstep::train
