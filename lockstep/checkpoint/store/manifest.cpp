@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/checkpoint/store/digest.h"
 
 namespace lockstep::checkpoint {
@@ -150,7 +151,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   }
   for (const FileEntry& file : manifest.files)
     if ((file.pieces.empty() ? 0 : file.pieces.back().end) != file.bytes)
-      refuse(path, lines.size(), "the pieces of '" + file.name + "' end before the file");
+      refuse(path, lines.size(), "the pieces of '" + base::shown(file.name) + "' end before the file");
   if (manifest.weights.empty() || manifest.files.empty())
     refuse(path, lines.size(), "a manifest without weights or files");
   return manifest;

@@ -74,5 +74,10 @@ TEST(Manifest, LinesThatCannotBeAreRefusedWithTheirPlace) {
   EXPECT_THAT(fault("{}"), HasSubstr("no manifest of a checkpoint"));
 }
 
+// Names are JSON strings, so they may hold any character.
+TEST(Manifest, AMessageIsOneLineWhateverTheNames) {
+  EXPECT_THAT(fault(sealed(kHead + "file 8 " + kHash + " \"a\\nb\"\n")), HasSubstr("'a\\nb' end before the file"));
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint
