@@ -17,38 +17,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian and so are we");
 
-constexpr std::uint64_t kLengthBytes = 8;
-// The reference implementation's limit.
-constexpr std::uint64_t kLongestHeader = 100'000'000;
-
-std::string read_header(const InputFile& file) {
-  if (file.size() < kLengthBytes) {
-    file.fail(file.size(), "the file ends before the 8 bytes of the header's length");
-  }
-  std::uint64_t length = 0;
-  file.read(0, &length, kLengthBytes);
-  if (length > file.size() - kLengthBytes) {
-    file.fail(0, "a header of " + std::to_string(length) + " bytes in a file of " + std::to_string(file.size()));
-  }
-  if (length > kLongestHeader) file.fail(0, "a header of " + std::to_string(length) + " bytes, 100 MB is the limit");
-  std::string header(length, '\0');
-  file.read(kLengthBytes, header.data(), length);
-  return header;
-}
-
-// Why a tensor cannot be in a file; "" when it can.
-std::string obstacle(const at::Tensor& tensor) {
-  if (!tensor.defined()) return "is undefined";
-  if (tensor.layout() != at::kStrided) {
-    return "has the layout " + c10::str(tensor.layout()) + ", only dense tensors can be written";
-  }
-  if (tensor.is_meta()) return "is on the device meta and has no values";
-  if (dtype_name(tensor.scalar_type()) == nullptr) {
-    return std::string("has the dtype ") + c10::toString(tensor.scalar_type()) + ", which safetensors does not know";
-  }
-  return "";
-}
-
 void check_writable(const std::string& path, const TensorMap& tensors,
                     const std::map<std::string, std::string>& metadata) {
   const auto refuse = [&](const std::string& what) { throw UsageError("writing '" + path + "': " + what); };
@@ -56,16 +24,11 @@ void check_writable(const std::string& path, const TensorMap& tensors,
     const std::string who = "tensor '" + brief(name) + "' ";
     if (!is_utf8(name)) refuse(who + "has a name that is no UTF-8");
     if (name == "__metadata__") refuse("no tensor can be called __metadata__");
-    if (const std::string why = obstacle(tensor); !why.empty()) refuse(who + why);
+    if (const std::string why = obstacle_to_writing(tensor); !why.empty()) refuse(who + why);
   }
   for (const auto& [key, value] : metadata) {
     if (!is_utf8(key) || !is_utf8(value)) refuse("metadata '" + brief(key) + "' are no UTF-8");
   }
-}
-
-// The numbers that a tensor means, row-major: a conjugate or negative view says so by a mark alone.
-at::Tensor written_out(const at::Tensor& tensor) {
-  return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
 }
 
 std::vector<TensorEntry> lay_out(const TensorMap& tensors) {
@@ -87,10 +50,26 @@ std::vector<TensorEntry> lay_out(const TensorMap& tensors) {
 
 }  // namespace
 
+std::string obstacle_to_writing(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "is undefined";
+  if (tensor.layout() != at::kStrided) {
+    return "has the layout " + c10::str(tensor.layout()) + ", only dense tensors can be written";
+  }
+  if (tensor.is_meta()) return "is on the device meta and has no values";
+  if (dtype_name(tensor.scalar_type()) == nullptr) {
+    return std::string("has the dtype ") + c10::toString(tensor.scalar_type()) + ", which safetensors does not know";
+  }
+  return "";
+}
+
+at::Tensor written_out(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().cpu().contiguous();
+}
+
 TensorMap read_safetensors(const std::string& path) {
   const InputFile file(path);
-  const std::string header = read_header(file);
-  const std::uint64_t data_start = kLengthBytes + header.size();
+  const std::string header = read_tensor_header(file);
+  const std::uint64_t data_start = kTensorHeaderStart + header.size();
   TensorMap tensors;
   for (const TensorEntry& entry : parse_header(header, file.size() - data_start, path)) {
     at::Tensor tensor = at::empty(entry.shape, entry.dtype);
@@ -110,7 +89,7 @@ void write_safetensors(const std::string& path, const TensorMap& tensors,
     throw UsageError("writing '" + path + "': a header of " + std::to_string(length) + " bytes, 100 MB is the limit");
   }
   base::AtomicFile file(path);
-  file.write(&length, kLengthBytes);
+  file.write(&length, kTensorHeaderStart);
   file.write(header.data(), header.size());
   for (const TensorEntry& entry : entries) {
     const at::Tensor plain = written_out(tensors.at(entry.name));

@@ -2,13 +2,15 @@
 
 // The header of a safetensors file as data. Pure: no file is touched here.
 
-#include <c10/core/ScalarType.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "lockstep/checkpoint/store/tensor_header.h"
 
 namespace lockstep::checkpoint {
 
@@ -28,13 +30,16 @@ std::vector<TensorEntry> parse_header(std::string_view header, std::uint64_t dat
 /// The header's text, padded with spaces to a multiple of 8. Names and metadata must be UTF-8.
 std::string format_header(const std::vector<TensorEntry>& entries, const std::map<std::string, std::string>& metadata);
 
-/// What a file says, as a message shows it: base::shown(), cut off after 80 bytes.
-std::string brief(std::string_view text);
-
-/// Whether JSON can hold the text.
-bool is_utf8(const std::string& text);
+/// libtorch's dtype of a name that the format has; Error for any other.
+at::ScalarType dtype_of(const std::string& name);
 
 /// The format's name of a dtype ("F32"); null when it has none.
 const char* dtype_name(at::ScalarType dtype);
+
+/// Why a tensor cannot be in a file; "" when it can.
+std::string obstacle_to_writing(const at::Tensor& tensor);
+
+/// The numbers that a tensor means, row-major: a conjugate or negative view says so by a mark alone.
+at::Tensor written_out(const at::Tensor& tensor);
 
 }  // namespace lockstep::checkpoint

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/python_files.h"
 #include "lockstep/checkpoint/safetensors_header.h"
 
 namespace lockstep::checkpoint {
@@ -65,6 +66,16 @@ void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::s
   check_fits(state, tensors, source);
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : state) at::Tensor(tensor).copy_(tensors.at(name));
+}
+
+void load_file_into(torch::nn::Module& module, const std::string& path) {
+  std::map<std::string, std::string> others;
+  const TensorMap tensors = read_weights(path, &others);
+  for (const auto& [name, tensor] : state_dict(module))
+    if (const auto other = others.find(name); other != others.end() && !tensors.contains(name))
+      throw UsageError("file " + path + " has '" + brief(name) + "' as " + other->second +
+                       ", which is no dense tensor and stays unread");
+  load_into(module, tensors, "file " + path);
 }
 
 }  // namespace lockstep::checkpoint

@@ -22,4 +22,8 @@ void check_fits(const TensorMap& wanted, const TensorMap& given, const std::stri
 /// be exactly the module's: otherwise a UsageError as of check_fits(), and the module is untouched.
 void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::string& source);
 
+/// The same of the file's weights, of any kind that read_weights() takes. What is wanted and is in the file, but as no
+/// tensor that can be read, is named so.
+void load_file_into(torch::nn::Module& module, const std::string& path);
+
 }  // namespace lockstep::checkpoint

@@ -11,6 +11,7 @@
 #include "lockstep/checkpoint/store/state_json.h"
 #include "tests/support/gzip.h"
 #include "tests/support/image_files.h"
+#include "tests/support/pt_files.h"
 
 namespace {
 
@@ -134,6 +135,37 @@ void add_safetensors(Seeds& seeds) {
   }
 }
 
+// Both formats, with what a checkpoint has beside the weights.
+void add_pts(Seeds& seeds) {
+  const std::string six = pt::storage("FloatStorage", "0", 6, "cuda:0");
+  const pt::Entries weights = {{"module.w", pt::tensor(six, {2, 3}, {3, 1})},
+                               {"module.t", pt::tensor(six, {3, 2}, {1, 3})},
+                               {"module.n", pt::tensor(pt::storage("LongStorage", "1", 1), {}, {})}};
+  const std::string parameter =
+      pt::global("torch._utils", "_rebuild_parameter") +
+      pt::tuple(weights[0].second + "\x88" + pt::global("collections", "OrderedDict") + ")R") + "R";
+  const std::string bytes = pt::tuple(pt::text("storage") + pt::global("torch.storage", "UntypedStorage") +
+                                      pt::text("0") + pt::text("cpu") + pt::integer(24)) +
+                            "Q";
+  const std::string words = pt::global("torch._utils", "_rebuild_tensor_v3") +
+                            pt::tuple(bytes + pt::integer(2) + pt::integers({2}) + pt::integers({1}) + "\x89}" +
+                                      pt::global("torch", "uint16")) +
+                            "R";
+  const std::string part = pt::tensor(
+      pt::storage("FloatStorage", "0", 6, "cpu", pt::tuple(pt::text("v") + pt::integer(2) + pt::integer(3))), {2}, {1});
+  const std::string numbers(24, 1), count(8, 2);
+  for (const std::string& value :
+       {pt::ordered(weights), pt::dictionary({{"model", pt::ordered(weights)}, {"args", pt::name_space()}}),
+        pt::dictionary({{"p", parameter}, {"part", part}}), pt::dictionary({{"u", words}})}) {
+    seeds.add(bytes_of(pt::old_file(
+        value, {{"0", {value.find("Untyped") == std::string::npos ? 6 : 24, numbers}}, {"1", {1, count}}})));
+    for (const std::uint64_t wide_from : {0xffffffffU, 0U})
+      seeds.add(bytes_of(
+          pt::archive(value, {{"byteorder", wide_from == 0 ? "big" : "little"}, {"data/0", numbers}, {"data/1", count}},
+                      wide_from)));
+  }
+}
+
 // With the byte that has the lines' hash made, or leaves it.
 void add_manifests(Seeds& seeds) {
   namespace checkpoint = lockstep::checkpoint;
@@ -167,13 +199,15 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path folder = argv[1];
   Seeds decode(folder / "decode"), cifar(folder / "cifar"), idx(folder / "idx"), csv(folder / "csv"),
-      safetensors(folder / "safetensors"), manifest(folder / "manifest"), state_json(folder / "state_json");
+      safetensors(folder / "safetensors"), manifest(folder / "manifest"), pt(folder / "pt"),
+      state_json(folder / "state_json");
   add_jpegs(decode);
   add_pngs(decode);
   add_idx(idx);
   add_tables(csv);
   add_safetensors(safetensors);
   add_manifests(manifest);
+  add_pts(pt);
   add_states(state_json);
   Bytes record(3073, 7);
   cifar.add(record);

@@ -31,11 +31,15 @@ void InputFile::read(std::uint64_t offset, void* out, std::uint64_t bytes) const
   }
 }
 
+std::string InputFile::bytes(std::uint64_t offset, std::uint64_t count) const {
+  std::string bytes(count, '\0');
+  read(offset, bytes.data(), count);
+  return bytes;
+}
+
 std::string InputFile::text(std::uint64_t most) const {
   if (size_ > most) fail(most, "a file of " + std::to_string(size_) + " bytes, " + std::to_string(most) + " at most");
-  std::string text(size_, '\0');
-  read(0, text.data(), size_);
-  return text;
+  return bytes(0, size_);
 }
 
 void InputFile::drop_cache() const { ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }

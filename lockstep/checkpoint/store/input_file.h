@@ -20,6 +20,9 @@ class InputFile {
   /// UsageError when the file has become shorter, or the system refuses.
   void read(std::uint64_t offset, void* out, std::uint64_t bytes) const;
 
+  /// A part of the file, which must lie within it: whoever asks has compared it with size().
+  std::string bytes(std::uint64_t offset, std::uint64_t count) const;
+
   /// All of a small file. UsageError when it has more than `most` bytes.
   std::string text(std::uint64_t most) const;
 

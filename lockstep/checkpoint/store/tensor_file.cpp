@@ -130,6 +130,11 @@ class RowMajor {
 
 void write_data(const TensorBytes& tensor, HashedFile& file) {
   if (bytes_of(tensor) == 0) return;
+  if (tensor.fill) {
+    std::vector<std::byte> filled(bytes_of(tensor));
+    tensor.fill(filled.data());
+    return file.add(filled.data(), filled.size());
+  }
   if (!is_row_major(tensor)) return RowMajor(tensor, file).write();
   // In chunks, so that both hashes find their bytes in the cache.
   const std::uint64_t bytes = bytes_of(tensor);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct TensorBytes {
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;  ///< in elements, of any order
   const std::byte* data = nullptr;
+  /// Where there are no data in memory: its elements, row-major, when its turn comes.
+  std::function<void(std::byte* out)> fill = {};
 };
 
 /// A tensor of a file's header.

@@ -1,0 +1,40 @@
+#include "lockstep/checkpoint/files/weights_file.h"
+
+#include <filesystem>
+
+#include "lockstep/checkpoint/files/state_dict.h"
+#include "lockstep/checkpoint/store/find.h"
+#include "lockstep/checkpoint/store/tensor_header.h"
+#include "lockstep/checkpoint/store/write.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// A header's length may begin with the bytes of another format; the header itself begins with a brace.
+bool has_a_header(const InputFile& file) {
+  return file.size() > kTensorHeaderStart && file.bytes(kTensorHeaderStart, 1) == "{";
+}
+
+FoundWeights found_in(const InputFile& file, const std::string& path) {
+  if (!has_a_header(file) && begins_as_pt(file)) return weights_in(file, PtFile(file));
+  const std::string header = read_tensor_header(file);
+  const std::uint64_t data = kTensorHeaderStart + header.size();
+  FoundWeights found;
+  for (const HeaderEntry& entry : parse_tensor_header(header, file.size() - data, path))
+    found.tensors[entry.name] = {
+        .dtype = entry.dtype, .sizes = entry.sizes, .strides = row_major(entry.sizes), .offset = data + entry.begin};
+  return found;
+}
+
+}  // namespace
+
+WeightsFile::WeightsFile(const std::string& path) : path_(path), file_(path), found_(found_in(file_, path)) {}
+
+std::string weights_path(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return path;
+  const std::string folder = std::filesystem::absolute(checkpoints_below(path)).string();
+  return find(folder, folder)->path + "/" + kModelName;
+}
+
+}  // namespace lockstep::checkpoint

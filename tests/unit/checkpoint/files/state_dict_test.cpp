@@ -1,0 +1,81 @@
+#include "lockstep/checkpoint/files/state_dict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/usage_error.h"
+#include "tests/unit/checkpoint/files/a_state_dict.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using namespace testing::pt;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using testing::ScratchFolder;
+using testing::usage_error;
+
+std::vector<std::string> names_in(const std::string& value) {
+  const ScratchFolder folder;
+  std::vector<std::string> names;
+  const WeightsFile file(folder.write("f", small_archive(value)));
+  for (const auto& [name, tensor] : file.tensors()) names.push_back(name);
+  return names;
+}
+
+const std::string kTensor = small_entries()[0].second;
+
+TEST(StateDict, IsTheDictionaryOrTheEntryOfACheckpoint) {
+  const std::string weights = ordered({{"w", kTensor}}), other = ordered({{"other", kTensor}});
+  EXPECT_THAT(names_in(weights), ElementsAre("w"));
+  for (const char* entry : {"model", "state_dict", "model_state_dict", "model_ema"})
+    EXPECT_THAT(names_in(dictionary({{"best_acc1", kTensor}, {"epoch", integer(3)}, {entry, weights}})),
+                ElementsAre("w"));
+  EXPECT_THAT(names_in(dictionary({{"model_ema", other}, {"model", weights}})), ElementsAre("w"));
+  EXPECT_THAT(names_in(dictionary({{"model", dictionary({{"depth", integer(3)}})}, {"state_dict", weights}})),
+              ElementsAre("w"));
+  EXPECT_THAT(names_in(dictionary({{"model", kTensor}})), ElementsAre("model"));
+}
+
+TEST(StateDict, LosesThePrefixThatAllNamesHave) {
+  EXPECT_THAT(names_in(ordered({{"module.a", kTensor}, {"module.b", kTensor}})), ElementsAre("a", "b"));
+  EXPECT_THAT(names_in(ordered({{"module.module.a", kTensor}})), ElementsAre("a"));
+  EXPECT_THAT(names_in(ordered({{"module.a", kTensor}, {"b", kTensor}})), ElementsAre("b", "module.a"));
+  EXPECT_THAT(names_in(ordered({{"n_averaged", small_entries()[3].second}, {"module.a", kTensor}})), ElementsAre("a"));
+  EXPECT_THAT(names_in(ordered({{"n_averaged", kTensor}, {"a", kTensor}})), ElementsAre("a", "n_averaged"));
+}
+
+TEST(StateDict, OfPython2IsMadeOfPairs) {
+  const std::string pairs = "](" + ("](" + text("w") + kTensor + "e") + "e";
+  EXPECT_THAT(names_in(global("collections", "OrderedDict") + tuple(pairs) + "R"), ElementsAre("w"));
+}
+
+TEST(StateDict, WhatIsNoTensorIsListed) {
+  const ScratchFolder folder;
+  const std::string sparse = global("torch._utils", "_rebuild_sparse_tensor") + ")R";
+  const WeightsFile file(folder.write(
+      "f", small_archive(dictionary({{"model", ordered({{"w", kTensor}, {"s", sparse}, {"_extra_state", "N"}})},
+                                     {"optimizer", dictionary({{"state", "}"}})},
+                                     {"epoch", integer(12)},
+                                     {"args", name_space()}}))));
+  EXPECT_EQ(file.tensors().size(), 1u);
+  EXPECT_THAT(file.others(),
+              ElementsAre(Pair("_extra_state", "None"), Pair("args", "argparse.Namespace"), Pair("epoch", "12"),
+                          Pair("optimizer", "a dictionary"), Pair("s", "torch._utils._rebuild_sparse_tensor")));
+}
+
+TEST(StateDict, OfEqualNamesTheLastCounts) {
+  const ScratchFolder folder;
+  const WeightsFile file(folder.write("f", small_archive(dictionary({{"w", "N"}, {"w", kTensor}}))));
+  EXPECT_EQ(file.tensors().size(), 1u);
+}
+
+TEST(StateDict, DamageOfWhatIsNotWantedIsNoneOfTheWeights) {
+  const std::string torn = tensor(storage("FloatStorage", "77", 6), {6}, {1});
+  EXPECT_THAT(names_in(dictionary({{"model", ordered({{"w", kTensor}})}, {"optimizer", dictionary({{"m", torn}})}})),
+              ElementsAre("w"));
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
