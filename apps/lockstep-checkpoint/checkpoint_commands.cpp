@@ -35,9 +35,52 @@ flags::Table verify_table() {
           .operands = flags::Operands::some};
 }
 
+flags::Table export_table() {
+  return {.usage = "lockstep checkpoint export PATH OUT.pt",
+          .about =
+              "Writes weights as Python's torch.save writes a state_dict. PATH: a checkpoint, a folder, whose newest\n"
+              "whole one it is then, or a file of weights. Equal weights give equal bytes.\n",
+          .groups = {},
+          .prefix = "checkpoint export: ",
+          .operands = flags::Operands::some};
+}
+
+flags::Table import_table() {
+  return {.usage = "lockstep checkpoint import FILE.pt OUT.safetensors",
+          .about =
+              "Writes the weights that Python's torch.save has written (.pt, .pth) as safetensors. Of a checkpoint\n"
+              "they are its entry model, state_dict, model_state_dict or model_ema; a prefix 'module.' is removed.\n"
+              "Nothing in the file is executed. Says what it leaves out.\n",
+          .groups = {},
+          .prefix = "checkpoint import: ",
+          .operands = flags::Operands::some};
+}
+
+flags::Table diff_table() {
+  return {.usage = "lockstep checkpoint diff A B",
+          .about =
+              "Compares the weights of two files (safetensors, .pt) or checkpoints: names, dtypes, shapes and bits,\n"
+              "with the largest absolute difference of each tensor that differs. Exit code: 0 equal to the bit,\n"
+              "1 they differ, 2 one cannot be read.\n",
+          .groups = {},
+          .prefix = "checkpoint diff: ",
+          .operands = flags::Operands::some};
+}
+
+flags::Table average_table() {
+  return {
+      .usage = "lockstep checkpoint average OUT PATH...",
+      .about =
+          "Writes the mean of the weights of files (safetensors, .pt) or checkpoints, summed in float64. Integers,\n"
+          "as BatchNorm's count of batches, are those of the last one. OUT: .safetensors, .pt or .pth.\n",
+      .groups = {},
+      .prefix = "checkpoint average: ",
+      .operands = flags::Operands::some};
+}
+
 flags::Command checkpoint_commands(CheckpointCommandOptions& options) {
   return {.name = "checkpoint",
-          .summary = "list, inspect and verify checkpoints",
+          .summary = "list, verify, convert, compare and average checkpoints",
           .table = {.usage = "lockstep checkpoint COMMAND [arguments]",
                     .after = "lockstep checkpoint COMMAND --help tells more.\n"},
           .commands = {
@@ -45,7 +88,11 @@ flags::Command checkpoint_commands(CheckpointCommandOptions& options) {
               {.name = "inspect",
                .summary = "say what a checkpoint holds",
                .table = inspect_checkpoint_table(options.inspect_json)},
-              {.name = "verify", .summary = "find damage in checkpoints", .table = verify_table()}}};
+              {.name = "verify", .summary = "find damage in checkpoints", .table = verify_table()},
+              {.name = "export", .summary = "write weights for Python, as .pt", .table = export_table()},
+              {.name = "import", .summary = "read weights of Python's .pt", .table = import_table()},
+              {.name = "diff", .summary = "compare weights", .table = diff_table()},
+              {.name = "average", .summary = "write the mean of weights", .table = average_table()}}};
 }
 
 }  // namespace lockstep::app

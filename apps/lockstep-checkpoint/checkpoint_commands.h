@@ -16,6 +16,10 @@ struct CheckpointCommandOptions {
 flags::Table list_table(bool& json);
 flags::Table inspect_checkpoint_table(bool& json);
 flags::Table verify_table();
+flags::Table export_table();
+flags::Table import_table();
+flags::Table diff_table();
+flags::Table average_table();
 
 flags::Command checkpoint_commands(CheckpointCommandOptions& options);
 

@@ -9,6 +9,7 @@
 
 #include "apps/lockstep-checkpoint/checkpoint_commands.h"
 #include "apps/lockstep-checkpoint/save_segment.h"
+#include "apps/lockstep-checkpoint/weights_commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/base/text.h"
@@ -23,6 +24,8 @@ namespace lockstep::app {
 namespace {
 
 using Words = std::vector<std::string>;
+
+const Words kCommands = {"list", "inspect", "verify", "export", "import", "diff", "average", "help"};
 
 int print(const std::string& text) { return std::fputs(text.c_str(), stdout) < 0 ? kExitFailure : kExitDone; }
 
@@ -77,7 +80,7 @@ int verify_command(const Words& words) {
 }
 
 int dispatch(const Words& words) {
-  if (words.empty()) throw UsageError("checkpoint: no command given: lockstep checkpoint list, inspect or verify");
+  if (words.empty()) throw UsageError("checkpoint: no command given: lockstep checkpoint " + base::join(kCommands));
   const std::string& name = words.front();
   const Words rest(words.begin() + 1, words.end());
   if (name == "--help" || name == "-h" || name == "help") {
@@ -87,8 +90,12 @@ int dispatch(const Words& words) {
   if (name == "list") return list_command(rest);
   if (name == "inspect") return inspect_command(rest);
   if (name == "verify") return verify_command(rest);
+  if (name == "export") return export_command(rest);
+  if (name == "import") return import_command(rest);
+  if (name == "diff") return diff_command(rest);
+  if (name == "average") return average_command(rest);
   if (name == "save-segment" && rest.size() == 2) return save_segment(rest[0], rest[1]);
-  throw UsageError("checkpoint: " + base::unknown_name("command", name, {"list", "inspect", "verify", "help"}));
+  throw UsageError("checkpoint: " + base::unknown_name("command", name, kCommands));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ flags::Table predict_table_of(PredictOptions& options) {
   const flags::Table all = table_of(options.run);
   flags::Group job = picked(all, "Job", {"--nproc-per-node", "--model", "--dataset", "--data-path"});
   job.flags.push_back(
-      {"--weights", flags::text(options.run.weights, "FILE"), "Weights of the trained model (safetensors)"});
+      {"--weights", flags::text(options.run.weights, "FILE"), "Weights of the trained model (safetensors, .pt)"});
   job.flags.push_back({"--output", flags::text(options.output, "FILE"), "Write the predictions here (CSV)"});
   return {.usage = "lockstep predict --weights FILE --output FILE [options]",
           .about =

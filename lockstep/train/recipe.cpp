@@ -33,8 +33,7 @@ bool normalises(const torch::nn::Module& module) {
 std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task) {
   at::manual_seed(std::uint64_t(options.seed));
   std::shared_ptr<models::ImageModel> model = models::make_model(options.model, task);
-  if (!options.weights.empty())
-    checkpoint::load_into(*model, checkpoint::read_safetensors(options.weights), "file " + options.weights);
+  if (!options.weights.empty()) checkpoint::load_file_into(*model, options.weights);
   return model;
 }
 
