@@ -13,6 +13,7 @@ import torch
 
 import lockstep
 from files import read_safetensors
+from models import MODELS
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.int64, torch.int32,
           torch.int16, torch.int8, torch.uint8, torch.bool, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn,
@@ -225,6 +226,16 @@ class WeightsFiles(unittest.TestCase):
             weights = read_safetensors(self.folder / "ours.safetensors")
             torch.save({"model": {prefix + key: value for key, value in weights.items()}, "epoch": 1}, self.folder / name)
             lockstep.initial_weights("mlp", 5, self.folder / "again.safetensors", "--weights", self.folder / name)
+            self.assert_equal(read_safetensors(self.folder / "again.safetensors"), weights)
+
+    def test_a_resnet_of_torchvision(self):
+        """As download.pytorch.org has them: the older format."""
+        torch.manual_seed(4)
+        weights = MODELS["resnet18"]().state_dict()
+        for zipped in (True, False):
+            torch.save(weights, self.folder / "resnet18.pth", _use_new_zipfile_serialization=zipped)
+            lockstep.initial_weights("resnet18", 1, self.folder / "again.safetensors", "--weights",
+                                     self.folder / "resnet18.pth", "--dataset", "cifar10", "--data-path", ".")
             self.assert_equal(read_safetensors(self.folder / "again.safetensors"), weights)
 
 
