@@ -20,3 +20,4 @@
 #include "lockstep/metrics/tensorboard.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
+#include "lockstep/parallel/sync_batch_norm.h"

@@ -167,6 +167,7 @@ flags::Table table_of(Settings& settings) {
             {"--bind-to", flags::choice<BindTo>(settings.bind_to, {{"none", BindTo::none}, {"core", BindTo::core}}),
              "a core of its own; for workers (--turns)"},
             {"--channels-last", flags::on(settings.way.channels_last), "pictures in the order height, width, channels"},
+            {"--sync-bn", flags::on(settings.way.sync_bn), "BatchNorm over the batches of both processes"},
             {"--profile", flags::on(settings.profile), "say where the time of a step goes"},
             {"--json", flags::on(settings.json), "the profile for programs, a line for each workload"},
             {"--seconds", flags::real(settings.seconds, flags::kPositive), "of a workload, about"},

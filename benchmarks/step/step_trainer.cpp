@@ -5,15 +5,18 @@
 
 #include <chrono>
 
+#include "lockstep/parallel/sync_batch_norm.h"
+
 namespace lockstep::bench {
 namespace {
 
 constexpr int kPool = 64;    // batches made before; each step takes a copy of one
 constexpr int kLabels = 61;  // no divisor of kPool: nothing is learnt by heart, so gradients stay what they are
 
-std::shared_ptr<models::ImageModel> make_model(const Workload& workload) {
+std::shared_ptr<models::ImageModel> make_model(const Workload& workload, const std::shared_ptr<comm::Group>& group,
+                                               Way way) {
   torch::manual_seed(0);
-  return workload.model();
+  return way.sync_bn ? convert_sync_batchnorm(workload.model(), group) : workload.model();
 }
 
 }  // namespace
@@ -23,7 +26,7 @@ double monotonic_seconds() {
 }
 
 StepTrainer::StepTrainer(const Workload& workload, const std::shared_ptr<comm::Group>& group, Way way)
-    : model_(make_model(workload)),
+    : model_(make_model(workload, group, way)),
       ddp_(model_, group, {.amp = way.amp, .channels_last = way.channels_last}),
       optimizer_(workload.optimizer(ddp_)),
       way_(way) {

@@ -17,6 +17,7 @@ namespace lockstep::bench {
 struct Way {
   Amp amp = Amp::none;
   bool channels_last = false;
+  bool sync_bn = false;
 };
 
 /// Seconds of the monotonic clock, which is one for all processes of a machine.

@@ -18,6 +18,7 @@
 #include "lockstep/parallel/shard_session.h"
 #include "lockstep/parallel/state_editor.h"
 #include "lockstep/parallel/step_transaction.h"
+#include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/state/hash.h"
 
 namespace lockstep::parallel {
@@ -39,6 +40,16 @@ void check_needs(const optim::Needs& needs) {
                      " are possible");
   if (needs.groups < 1)
     throw UsageError("data parallel: an optimizer with " + std::to_string(needs.groups) + " groups of parameters");
+}
+
+// Layers that normalise over the ranks would take one shard after the other, each with those that peers happen to run.
+void require_one_shard_each(const torch::nn::Module& module, int shards, int ranks) {
+  if (shards == ranks) return;
+  const std::string layer = synchronized_layer(module);
+  if (!layer.empty())
+    throw UsageError("data parallel: " + std::to_string(shards) + " shards on " + std::to_string(ranks) +
+                     " ranks, but SyncBatchNorm ('" + layer + "') needs one shard per rank: set shards to " +
+                     std::to_string(ranks) + ", or 0");
 }
 
 }  // namespace
@@ -85,6 +96,7 @@ struct EngineParts {
 Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::Group> group,
                DataParallelOptions options)
     : parts_(std::make_unique<EngineParts>(std::move(module), std::move(group), options)) {
+  require_one_shard_each(this->module(), shards(), this->group().size());
   const ModuleView& view = parts_->view;
   view.check_equal_on_all(*parts_->group, parts_->options);
   view.broadcast(*parts_->group);
@@ -120,6 +132,7 @@ void Engine::attach(const optim::Needs& needs) {
 }
 
 void Engine::begin_shard(int shard) {
+  require_one_shard_each(module(), shards(), group().size());  // it may have been converted since
   if (!parts_->path) return;
   parts_->path->hooks.hook_unfrozen();
   parts_->path->session.begin_shard(shard);

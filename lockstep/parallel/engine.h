@@ -133,7 +133,8 @@ class EngineDebug {
 class Engine : public optim::Target {  // facade: delegates to its parts
  public:
   /// UsageError when the module cannot be shared (see named_tensors.h), when there are fewer
-  /// shards than ranks; Error naming the rank and the tensor when ranks hold different modules.
+  /// shards than ranks, or more and a SyncBatchNorm in the module; Error naming the rank and the tensor when ranks hold
+  /// different modules.
   Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::Group> group, DataParallelOptions options);
   ~Engine() override;
 

@@ -58,6 +58,9 @@ BatchPlan plan_batch(const Options& options, int world_size, std::int64_t datase
   plan.global_batch = global_batch(options, world_size);
   plan.shards = options.logical_shards.value_or(world_size * options.grad_accum_steps);
   check_shards(plan.global_batch, plan.shards, world_size);
+  if (options.sync_bn && plan.shards != world_size)
+    throw UsageError("--sync-bn needs one shard per process, but there are " + number(plan.shards) + " for " +
+                     number(world_size) + ": --logical-shards " + number(world_size) + ", and --grad-accum-steps 1");
   plan.shard_batch = plan.global_batch / plan.shards;
   if (reads_data(options) && plan.global_batch > dataset_size)
     throw UsageError("more samples per step than the set has: the global batch is " + number(plan.global_batch) +

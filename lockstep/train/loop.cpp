@@ -10,6 +10,7 @@
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/train/observers.h"
 #include "lockstep/train/rate_schedule.h"
 #include "lockstep/train/same_data.h"
@@ -47,6 +48,16 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .amp = amp_of(options),
           .ema = ema_options(options, run),
           .channels_last = options.channels_last};
+}
+
+std::shared_ptr<models::ImageModel> joined_model(const Options& options, const models::ImageTask& task,
+                                                 const std::shared_ptr<comm::Group>& group) {
+  auto model = train::make_model(options, task);
+  if (!options.sync_bn) return model;
+  convert_sync_batchnorm(model, group);
+  if (parallel::synchronized_layer(*model).empty())
+    throw UsageError("--sync-bn has no meaning for --model " + options.model + ", which has no BatchNorm");
+  return model;
 }
 
 // A part of the state where it scales. Made before the optimizer.
@@ -88,7 +99,7 @@ Loop::Loop(const Options& options, const comm::World& world)
       group_(*world.group()),
       input_(checked_input(make_input(options), group_)),
       run_(size_of(options, world, input_)),
-      model_(train::make_model(options, input_.task)),
+      model_(joined_model(options, input_.task, world.group())),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
       judge_(options, ddp_),

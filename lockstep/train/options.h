@@ -89,6 +89,7 @@ struct Options {
 
   std::string amp = "none";       ///< mixed precision, one of amp_names()
   bool channels_last = false;     ///< pictures and convolutions in channels-last memory format
+  bool sync_bn = false;           ///< BatchNorm over the batches of all processes
   int threads = 1;                ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
   std::string bind_to = "none";   ///< one of bind_to_names(): whether a process keeps to cores of its own
   double timeout = 300;           ///< seconds that a rank waits for the others, > 0

@@ -142,6 +142,7 @@ flags::Group arithmetic_flags(Options& o) {
             "forward and backward in 16 bits where that is safe, weights in float32; fp16 scales the loss"},
            {"--channels-last", on(o.channels_last),
             "Pictures and convolutions in channels-last memory format; changes bits, and mostly speed"},
+           {"--sync-bn", on(o.sync_bn), "BatchNorm over the batches of all processes; needs one shard per process"},
            {"--threads", integer(o.threads, 1, kMostThreads),
             "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored"},
            {"--bind-to", one_of(o.bind_to, bind_to_names()), "keep each process to cores of its own"},

@@ -57,6 +57,18 @@ TEST_F(Examples, OwnDataset) { expect_learns_and_outlives({EXAMPLES "own_dataset
 
 TEST_F(Examples, TableRegression) { expect_learns_and_outlives({EXAMPLES "table_regression"}, "^epoch 30  rmse 0\\."); }
 
+// Its weights are those of two processes, not of any number.
+TEST_F(Examples, SyncBatchNorm) {
+  const Words command = {EXAMPLES "07_sync_batch_norm"};
+  Job undisturbed(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command);
+  ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.err();
+  const std::vector<std::string> lines = testing::lines(undisturbed.out());
+  ASSERT_EQ(lines.size(), 7u) << undisturbed.out();
+  EXPECT_THAT(lines[4], ::testing::ContainsRegex("^epoch 5  loss 0\\.[0-9]"));
+  EXPECT_THAT(lines[5], ::testing::ContainsRegex("^accuracy 0\\.9"));
+  EXPECT_EQ(weights_with_a_kill(command), lines[6]);
+}
+
 // Everything that belongs to the job is killed at random, the launcher first: nothing is left but the files.
 TEST_F(Examples, CheckpointedLoop) {
   const auto command = [&](const std::string& ranks, const std::string& folder) {

@@ -66,6 +66,15 @@ TEST_F(TrainBits, InFloat16WithAScaledLoss) {
   EXPECT_NE(train(By::lockstep, 2, 4, flags).back(), train(By::lockstep, 2, 4, kMlp).back());
 }
 
+// Its bits are those of a number of processes, in every run.
+TEST_F(TrainBits, SyncBatchNormIsTheSameInEveryRun) {
+  Flags flags = kConvNet;
+  flags.push_back("--sync-bn");
+  const auto first = train(By::lockstep, 3, 3, flags);
+  EXPECT_EQ(train(By::lockstep, 3, 3, flags), first);
+  EXPECT_NE(train(By::lockstep, 3, 3, kConvNet).back(), first.back());
+}
+
 // What torchvision's trainer has beside: over two epochs, so that the rate changes.
 TEST_F(TrainBits, WithAScheduleGroupsClippingAndAnAverage) {
   Flags flags = kConvNet;

@@ -118,6 +118,12 @@ TEST_F(TrainRefusals, BatchesAndShards) {
   expect_refused(good() + Flags{"--batch-size", "126"}, {"the global batch is 252, the set has 250"});
 }
 
+TEST_F(TrainRefusals, SyncBatchNorm) {
+  expect_refused(good() + Flags{"--sync-bn", "--model", "mlp"}, {"--sync-bn has no meaning for --model mlp"});
+  expect_refused(good() + Flags{"--sync-bn", "--grad-accum-steps", "2", "--batch-size", "5"},
+                 {"--sync-bn needs one shard per process, but there are 4 for 2"});
+}
+
 TEST_F(TrainRefusals, OutputDirectories) {
   expect_refused(good() + Flags{"--output-dir", set_ + "/t10k-labels-idx1-ubyte/run"}, {"Not a directory"}, false);
   expect_refused(good() + Flags{"--output-dir", set_ + "/t10k-labels-idx1-ubyte"}, {"output directory"}, false);

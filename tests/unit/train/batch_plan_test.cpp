@@ -58,6 +58,13 @@ TEST(BatchPlan, EveryRankNeedsAShard) {
   EXPECT_THAT(plan_refusal({}, 0), HasSubstr("world of 0"));
 }
 
+TEST(BatchPlan, SyncBatchNormWantsOneShardPerProcess) {
+  EXPECT_EQ(plan_batch({.batch_size = 25, .sync_bn = true}, 4, kSamples), (BatchPlan{100, 4, 25}));
+  EXPECT_EQ(
+      plan_refusal({.batch_size = 25, .grad_accum_steps = 2, .sync_bn = true}, 2),
+      "--sync-bn needs one shard per process, but there are 4 for 2: --logical-shards 2, and --grad-accum-steps 1");
+}
+
 TEST(BatchPlan, ShardsDivideTheGlobalBatch) {
   EXPECT_EQ(plan_refusal({.global_batch_size = 100, .logical_shards = 6}, 2),
             "the global batch of 100 samples does not divide into 6 shards: --logical-shards 5 would, or "

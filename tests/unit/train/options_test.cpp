@@ -31,6 +31,7 @@ TEST(Options, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(o.threads, 1);
   EXPECT_EQ(o.amp, "none");
   EXPECT_FALSE(o.channels_last);
+  EXPECT_FALSE(o.sync_bn);
   EXPECT_EQ(o.timeout, 300);
   EXPECT_EQ(o.print_freq, 100);
   EXPECT_EQ(o.data_path + o.weights + o.save_weights + o.output_dir, "");
@@ -76,6 +77,7 @@ TEST(Options, EveryFlagArrives) {
                              "--amp",
                              "bf16",
                              "--channels-last",
+                             "--sync-bn",
                              "--bind-to",
                              "core",
                              "--timeout",
@@ -105,6 +107,7 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(o.threads, 2);
   EXPECT_EQ(o.amp, "bf16");
   EXPECT_TRUE(o.channels_last);
+  EXPECT_TRUE(o.sync_bn);
   EXPECT_EQ(o.bind_to, "core");
   EXPECT_EQ(o.timeout, 1.5);
   EXPECT_EQ(o.print_freq, 8);
