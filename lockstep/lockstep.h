@@ -19,5 +19,6 @@
 #include "lockstep/metrics/report.h"
 #include "lockstep/metrics/tensorboard.h"
 #include "lockstep/optim.h"
+#include "lockstep/parallel/data_parallel.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/parallel/sync_batch_norm.h"

@@ -69,6 +69,19 @@ TEST_F(Examples, SyncBatchNorm) {
   EXPECT_EQ(weights_with_a_kill(command), lines[6]);
 }
 
+TEST_F(Examples, DataParallel) {
+  std::vector<std::string> lines;
+  for (int run = 0; run < 2; ++run) {
+    Job job(Words{EXAMPLES "08_data_parallel"});
+    ASSERT_EQ(job.wait(), 0) << job.err();
+    if (run > 0) EXPECT_EQ(testing::lines(job.out()), lines) << "the same numbers in every run";
+    lines = testing::lines(job.out());
+  }
+  ASSERT_EQ(lines.size(), 11u);
+  EXPECT_THAT(lines[9], ::testing::ContainsRegex("^epoch 10  loss 0\\."));
+  EXPECT_THAT(lines[10], ::testing::ContainsRegex("^accuracy 0\\.9"));
+}
+
 // Everything that belongs to the job is killed at random, the launcher first: nothing is left but the files.
 TEST_F(Examples, CheckpointedLoop) {
   const auto command = [&](const std::string& ranks, const std::string& folder) {

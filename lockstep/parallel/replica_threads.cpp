@@ -1,0 +1,89 @@
+#include "lockstep/parallel/replica_threads.h"
+
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+
+#include <utility>
+
+namespace lockstep::parallel {
+namespace {
+
+// What at::ThreadLocalState leaves out. Nesting is not counted, for with the outermost scope autocast drops the casts
+// of all threads.
+class AutocastState {
+ public:
+  AutocastState()
+      : dtype_(at::autocast::get_autocast_dtype(at::kCPU)), cache_(at::autocast::is_autocast_cache_enabled()) {}
+  void set() const {
+    at::autocast::set_autocast_dtype(at::kCPU, dtype_);
+    at::autocast::set_autocast_cache_enabled(cache_);
+  }
+
+ private:
+  at::ScalarType dtype_;
+  bool cache_;
+};
+
+}  // namespace
+
+ReplicaThreads::ReplicaThreads(int count) : waits_(std::size_t(count)), errors_(std::size_t(count)) {
+  for (int i = 0; i < count; ++i) threads_.emplace_back([this, i] { work(i); });
+}
+
+ReplicaThreads::~ReplicaThreads() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  begun_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ReplicaThreads::run(int count, const std::function<void(int)>& task, bool in_order) {
+  const at::ThreadLocalState here;
+  const AutocastState autocast;
+  const std::function<void(int)> as_here = [&](int i) {
+    const at::ThreadLocalStateGuard guard(here);
+    autocast.set();
+    task(i);
+  };
+  const int at_once = in_order ? 1 : count;
+  for (int first = 0; first < count; first += at_once) start(first, first + at_once, as_here);
+}
+
+void ReplicaThreads::start(int first, int last, const std::function<void(int)>& task) {
+  std::unique_lock lock(mutex_);
+  task_ = &task;
+  running_ = last - first;
+  for (int i = first; i < last; ++i) {
+    waits_[std::size_t(i)] = true;
+    errors_[std::size_t(i)] = nullptr;
+  }
+  begun_.notify_all();
+  done_.wait(lock, [&] { return running_ == 0; });
+  task_ = nullptr;
+  for (int i = first; i < last; ++i)
+    if (std::exception_ptr error = std::exchange(errors_[std::size_t(i)], nullptr)) std::rethrow_exception(error);
+}
+
+void ReplicaThreads::work(int index) {
+  const auto me = std::size_t(index);
+  for (std::unique_lock lock(mutex_);;) {
+    begun_.wait(lock, [&] { return end_ || waits_[me]; });
+    if (end_) return;
+    waits_[me] = false;
+    const std::function<void(int)>& task = *task_;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      task(index);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    errors_[me] = std::move(error);
+    if (--running_ == 0) done_.notify_all();
+  }
+}
+
+}  // namespace lockstep::parallel
