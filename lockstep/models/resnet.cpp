@@ -1,34 +1,32 @@
 #include "lockstep/models/resnet.h"
 
 #include <torch/nn/functional/pooling.h>
-#include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 
 #include <string>
+
+#include "lockstep/models/layers.h"
 
 namespace lockstep::models {
 namespace {
 
 namespace nn = torch::nn;
 
-nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1) {
-  return nn::Conv2d(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
-}
-
 // x + what the convolutions make of it. Where the shapes differ, `downsample` fits x.
 class Block : public nn::Module {
  public:
   static constexpr std::int64_t kBottleneckExpansion = 4;
 
-  Block(bool bottleneck, std::int64_t in, std::int64_t planes, std::int64_t stride, nn::Sequential downsample)
+  Block(const ResNetKind& kind, std::int64_t in, std::int64_t planes, std::int64_t stride, nn::Sequential downsample)
       : downsample_(std::move(downsample)) {
-    if (bottleneck) {
-      add(convolution(in, planes, 1));
-      add(convolution(planes, planes, 3, stride));
-      add(convolution(planes, planes * kBottleneckExpansion, 1));
+    if (kind.bottleneck) {
+      const std::int64_t width = planes * kind.group_width / 64 * kind.groups;
+      add({.in = in, .out = width, .kernel = 1});
+      add({.in = width, .out = width, .kernel = 3, .stride = stride, .groups = kind.groups});
+      add({.in = width, .out = planes * kBottleneckExpansion, .kernel = 1});
     } else {
-      add(convolution(in, planes, 3, stride));
-      add(convolution(planes, planes, 3));
+      add({.in = in, .out = planes, .kernel = 3, .stride = stride});
+      add({.in = planes, .out = planes, .kernel = 3});
     }
     if (downsample_) register_module("downsample", downsample_);
   }
@@ -44,10 +42,10 @@ class Block : public nn::Module {
   }
 
  private:
-  void add(const nn::Conv2d& convolution) {
+  void add(const ConvShape& shape) {
     const std::string number = std::to_string(convolutions_.size() + 1);
-    convolutions_.emplace_back(register_module("conv" + number, convolution));
-    norms_.emplace_back(register_module("bn" + number, nn::BatchNorm2d(convolution->options.out_channels())));
+    convolutions_.emplace_back(register_module("conv" + number, convolution(shape)));
+    norms_.emplace_back(register_module("bn" + number, nn::BatchNorm2d(shape.out)));
   }
 
   std::vector<nn::Conv2d> convolutions_;
@@ -60,14 +58,15 @@ class Block : public nn::Module {
 // The order of construction is the order in which the generator is drawn from, as in torchvision.
 ResNet::ResNet(const ResNetKind& kind, std::int64_t channels, std::int64_t classes)
     : ImageModel("ResNet"), small_pictures_(kind.small_pictures) {
-  conv1_ = register_module("conv1", small_pictures_ ? convolution(channels, 64, 3) : convolution(channels, 64, 7, 2));
+  const std::int64_t kernel = small_pictures_ ? 3 : 7, stride = small_pictures_ ? 1 : 2;
+  conv1_ = register_module("conv1", convolution({.in = channels, .out = 64, .kernel = kernel, .stride = stride}));
   bn1_ = register_module("bn1", nn::BatchNorm2d(64));
   for (int i = 0; i < 4; ++i) {
     const std::string name = "layer" + std::to_string(i + 1);
     layers_[i] = register_module(name, layer(kind, std::int64_t(64) << i, kind.blocks[i], i == 0 ? 1 : 2));
   }
   register_module("fc", nn::Linear(planes_, classes));
-  draw_weights();
+  draw_convolutions(*this, torch::kFanOut);
 }
 
 nn::Sequential ResNet::layer(const ResNetKind& kind, std::int64_t planes, int blocks, std::int64_t stride) {
@@ -76,17 +75,12 @@ nn::Sequential ResNet::layer(const ResNetKind& kind, std::int64_t planes, int bl
   for (int i = 0; i < blocks; ++i) {
     nn::Sequential downsample{nullptr};
     if (i == 0 && (stride != 1 || planes_ != out))
-      downsample = nn::Sequential(convolution(planes_, out, 1, stride), nn::BatchNorm2d(out));
-    layer->push_back(Block(kind.bottleneck, planes_, planes, i == 0 ? stride : 1, downsample));
+      downsample =
+          nn::Sequential(convolution({.in = planes_, .out = out, .kernel = 1, .stride = stride}), nn::BatchNorm2d(out));
+    layer->push_back(Block(kind, planes_, planes, i == 0 ? stride : 1, downsample));
     planes_ = out;
   }
   return layer;
-}
-
-void ResNet::draw_weights() {
-  for (const auto& module : modules(/*include_self=*/false))
-    if (const auto* convolution = module->as<nn::Conv2d>())
-      nn::init::kaiming_normal_(convolution->weight, 0, torch::kFanOut, torch::kReLU);
 }
 
 at::Tensor ResNet::forward(at::Tensor images) {

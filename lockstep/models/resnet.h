@@ -1,6 +1,7 @@
 #pragma once
 
-// He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition", as torchvision builds it.
+// He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition"; Xie et al., "Aggregated Residual Transformations
+// for Deep Neural Networks" (ResNeXt); Zagoruyko, Komodakis, "Wide Residual Networks"; as torchvision builds them.
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -16,11 +17,13 @@ namespace lockstep::models {
 struct ResNetKind {
   bool bottleneck = false;                   ///< blocks of 1x1, 3x3, 1x1 convolutions instead of two 3x3
   std::array<int, 4> blocks = {2, 2, 2, 2};  ///< in each layer
+  std::int64_t groups = 1;                   ///< of a bottleneck's 3x3 convolution
+  std::int64_t group_width = 64;             ///< channels of a group in the first layer; the others have multiples
   bool small_pictures = false;               ///< a stem for 32x32: 3x3 convolution of stride 1, no pooling
 };
 
-/// torchvision's resnet18 … resnet152, with its names (conv1.weight, bn1, layer1.0.conv1 … fc.bias),
-/// initial weights and sizes: any picture from 32 pixels on, or any at all with the small stem.
+/// torchvision's resnet18 … resnet152, ResNeXt and Wide ResNet, with its names (conv1.weight, bn1, layer1.0.conv1 …
+/// fc.bias) and initial weights. Pictures of any size; it is not a part of the model.
 class ResNet : public ImageModel {
  public:
   ResNet(const ResNetKind& kind, std::int64_t channels, std::int64_t classes);
@@ -28,7 +31,6 @@ class ResNet : public ImageModel {
 
  private:
   torch::nn::Sequential layer(const ResNetKind& kind, std::int64_t planes, int blocks, std::int64_t stride);
-  void draw_weights();
 
   bool small_pictures_;
   std::int64_t planes_ = 64;  // of what the next layer reads

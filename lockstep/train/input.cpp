@@ -14,6 +14,7 @@
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
 #include "lockstep/data/synthetic.h"
+#include "lockstep/models/registry.h"
 #include "lockstep/train/batch_plan.h"
 #include "lockstep/train/evaluation.h"
 
@@ -147,13 +148,16 @@ std::string shape_text(const models::ImageTask& task) {
   return std::to_string(task.channels) + "x" + std::to_string(task.height) + "x" + std::to_string(task.width);
 }
 
-// A residual net averages over whatever places there are; the others are made for one size.
+// Most nets average over whatever places there are; some are made for one size.
 void check_together(const data::PictureBatches& train, const data::PictureBatches& test, const Options& options) {
   if (train.set().classes() != test.set().classes())
     throw UsageError("'" + options.data_path + "': the classes to evaluate on are " + base::join(test.set().classes()) +
                      ", those to train on " + base::join(train.set().classes()));
   models::ImageTask train_task = task_of(train), test_task = task_of(test);
-  if (options.model.starts_with("resnet")) train_task.height = test_task.height, train_task.width = test_task.width;
+  models::check_pictures(options.model, train_task);
+  models::check_pictures(options.model, test_task);
+  if (!models::picture_sizes(options.model).one_size)
+    train_task.height = test_task.height, train_task.width = test_task.width;
   if (train_task != test_task)
     throw UsageError("--model " + options.model + " trains on pictures of " + shape_text(train_task) +
                      " and cannot be evaluated on " + shape_text(test_task) + ": --train-crop-size and " +

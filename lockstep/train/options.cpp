@@ -35,8 +35,20 @@ std::vector<flags::FlagFile> files_of(const Options& options) {
 }  // namespace
 
 const std::vector<std::string>& model_names() {
-  static const std::vector<std::string> names = {"mlp",      "mlp_dropout", "convnet",   "resnet18",      "resnet34",
-                                                 "resnet50", "resnet101",   "resnet152", "resnet18_cifar"};
+  static const std::vector<std::string> names = {"linear",          "mlp",
+                                                 "mlp_dropout",     "convnet",
+                                                 "resnet18",        "resnet34",
+                                                 "resnet50",        "resnet101",
+                                                 "resnet152",       "resnet18_cifar",
+                                                 "resnext50_32x4d", "resnext101_32x8d",
+                                                 "wide_resnet50_2", "wide_resnet101_2",
+                                                 "vgg11",           "vgg13",
+                                                 "vgg16",           "vgg19",
+                                                 "vgg11_bn",        "vgg13_bn",
+                                                 "vgg16_bn",        "vgg19_bn",
+                                                 "alexnet",         "mobilenet_v2",
+                                                 "densenet121",     "efficientnet_b0",
+                                                 "vit_b_16"};
   return names;
 }
 

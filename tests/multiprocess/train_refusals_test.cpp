@@ -124,6 +124,11 @@ TEST_F(TrainRefusals, SyncBatchNorm) {
                  {"--sync-bn needs one shard per process, but there are 4 for 2"});
 }
 
+TEST_F(TrainRefusals, PicturesThatAModelCannotTake) {
+  expect_refused(good() + Flags{"--model", "vgg11"},
+                 {"model 'vgg11' cannot take pictures of 28x28: pictures of 32x32 or larger expected"});
+}
+
 TEST_F(TrainRefusals, OutputDirectories) {
   expect_refused(good() + Flags{"--output-dir", set_ + "/t10k-labels-idx1-ubyte/run"}, {"Not a directory"}, false);
   expect_refused(good() + Flags{"--output-dir", set_ + "/t10k-labels-idx1-ubyte"}, {"output directory"}, false);

@@ -111,15 +111,36 @@ TEST(InitialWeights, AreDrawnInPythonsOrder) {
   expect_drawn_as_python(mlp, {"fc1", "fc2"});
 }
 
-TEST(Registry, MakesEveryModelItNames) {
-  EXPECT_EQ(model_names(), (std::vector<std::string>{"mlp", "mlp_dropout", "convnet", "resnet18", "resnet34",
-                                                     "resnet50", "resnet101", "resnet152", "resnet18_cifar"}));
-  for (const std::string name : {"mlp", "mlp_dropout", "convnet", "resnet18", "resnet50", "resnet18_cifar"}) {
+TEST(Registry, MakesModelsForTheirTask) {
+  for (const std::string name : {"linear", "mlp", "mlp_dropout", "convnet", "resnet18", "resnet50", "resnet18_cifar",
+                                 "mobilenet_v2", "efficientnet_b0"}) {
     const auto model = make_model(name);
     EXPECT_EQ(model->forward(torch::rand({2, 1, 28, 28})).sizes(), (std::vector<std::int64_t>{2, 10})) << name;
     const auto other = make_model(name, {.channels = 3, .height = 36, .width = 33, .classes = 7});
     EXPECT_EQ(other->forward(torch::rand({2, 3, 36, 33})).sizes(), (std::vector<std::int64_t>{2, 7})) << name;
+    if (picture_sizes(name).one_size) continue;
+    EXPECT_EQ(other->forward(torch::rand({2, 3, 20, 40})).sizes(), (std::vector<std::int64_t>{2, 7})) << name;
   }
+}
+
+TEST(Registry, RefusesPicturesThatAModelCannotTake) {
+  const auto refusal = [](const std::string& name, std::int64_t height, std::int64_t width) {
+    return testing::usage_error([&] { make_model(name, {.channels = 3, .height = height, .width = width}); });
+  };
+  EXPECT_EQ(refusal("vgg11", 31, 40),
+            "model 'vgg11' cannot take pictures of 31x40: pictures of 32x32 or larger expected");
+  EXPECT_EQ(refusal("alexnet", 224, 62),
+            "model 'alexnet' cannot take pictures of 224x62: pictures of 63x63 or larger expected");
+  EXPECT_EQ(refusal("densenet121", 28, 28),
+            "model 'densenet121' cannot take pictures of 28x28: pictures of 29x29 or larger expected");
+  EXPECT_EQ(refusal("convnet", 3, 28),
+            "model 'convnet' cannot take pictures of 3x28: pictures of 4x4 or larger expected");
+  for (const auto& [height, width] : {std::pair(32, 48), std::pair(28, 28), std::pair(0, 0)})
+    EXPECT_EQ(refusal("vit_b_16", height, width), "model 'vit_b_16' cannot take pictures of " + std::to_string(height) +
+                                                      "x" + std::to_string(width) +
+                                                      ": squares whose side is a multiple of 16 expected");
+  EXPECT_NO_THROW(check_pictures("vgg11", {.height = 32, .width = 40}));
+  EXPECT_NO_THROW(check_pictures("vit_b_16", {.height = 48, .width = 48}));
 }
 
 // From torchvision: sum(p.numel() for p in resnet18().parameters()) and so on.
@@ -139,7 +160,8 @@ TEST(ResNet, HasTorchvisionsNumberOfWeights) {
 
 TEST(ImageModel, ComputesWithTheLastLayerThatIsRegistered) {
   for (const auto& [name, last, inputs] :
-       {std::tuple("mlp", "fc2", 128), std::tuple("convnet", "fc", 1568), std::tuple("resnet18", "fc", 512)}) {
+       {std::tuple("linear", "fc", 784), std::tuple("mlp", "fc2", 128), std::tuple("convnet", "fc", 1568),
+        std::tuple("resnet18", "fc", 512), std::tuple("mobilenet_v2", "classifier", 1280)}) {
     const auto model = make_model(name);
     model->eval();
     const at::Tensor images = torch::rand({2, 1, 28, 28});
@@ -156,6 +178,37 @@ TEST(ImageModel, ComputesWithTheLastLayerThatIsRegistered) {
   }
 }
 
+// vgg, alexnet and efficientnet have a Head too, and vit_b_16 one by the name heads.
+TEST(ImageModel, ComputesWithTheLastLayerOfItsHead) {
+  const auto model = make_model("mobilenet_v2");
+  model->eval();
+  const at::Tensor images = torch::rand({2, 1, 28, 28});
+  const auto classifier = model->named_children()["classifier"];
+  torch::nn::Linear three(1280, 3);
+  classifier->replace_module("1", three);
+  const at::Tensor logits = model->forward(images);
+  EXPECT_EQ(logits.sizes(), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_TRUE(model->named_parameters().contains("classifier.1.weight"));
+  logits.sum().backward();
+  EXPECT_TRUE(three->weight.grad().defined());
+  classifier->replace_module("1", torch::nn::Sequential(torch::nn::Dropout(0.5), three));
+  model->eval();
+  EXPECT_TRUE(at::equal(model->forward(images), logits));
+  classifier->replace_module("1", torch::nn::ReLU());
+  EXPECT_EQ(testing::usage_error([&] { model->forward(images); }),
+            "'1' was replaced by a torch::nn::ReLUImpl, a Linear or a Sequential expected");
+}
+
+TEST(EfficientNet, DropsBranchesOfSinglePicturesInTraining) {
+  const auto model = make_model("efficientnet_b0");
+  model->eval();
+  const at::Tensor images = torch::rand({2, 1, 28, 28});
+  EXPECT_TRUE(at::equal(model->forward(images), model->forward(images)));
+  model->train();
+  model->replace_module("classifier", torch::nn::Linear(1280, 10));  // without its dropout
+  EXPECT_FALSE(at::equal(model->forward(images), model->forward(images)));
+}
+
 TEST(Registry, OnlyMlpDropoutDropsOut) {
   const at::Tensor images = torch::rand({2, 1, 28, 28});
   for (const std::string name : {"mlp", "mlp_dropout", "convnet"}) {
@@ -165,10 +218,10 @@ TEST(Registry, OnlyMlpDropoutDropsOut) {
 }
 
 TEST(Registry, NamesTheNearestModel) {
-  EXPECT_EQ(testing::usage_error([] {
-              make_model("convnett");
-            }).rfind("unknown model 'convnett': did you mean 'convnet'? (one of mlp, mlp_dropout, convnet, ", 0),
-            0u);
+  const std::string refusal = testing::usage_error([] { make_model("convnett"); });
+  EXPECT_EQ(refusal.rfind("unknown model 'convnett': did you mean 'convnet'? (one of linear, mlp, mlp_dropout, ", 0),
+            0u)
+      << refusal;
 }
 
 }  // namespace

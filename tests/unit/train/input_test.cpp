@@ -114,6 +114,12 @@ TEST_F(FolderInput, BothHalvesMustFit) {
   EXPECT_EQ(usage_error([&] { make_input(other_crop); }),
             "--model convnet trains on pictures of 3x64x64 and cannot be evaluated on 3x224x224: --train-crop-size and "
             "--val-crop-size must be equal");
+  other_crop.model = "mobilenet_v2";  // which takes pictures of any size
+  EXPECT_NO_THROW(make_input(other_crop));
+  other_crop.model = "vgg11";
+  other_crop.val_crop_size = 24;
+  EXPECT_EQ(usage_error([&] { make_input(other_crop); }),
+            "model 'vgg11' cannot take pictures of 24x24: pictures of 32x32 or larger expected");
   rename("val/bee", "val/wasp");
   EXPECT_EQ(usage_error([&] { make_input(options("none")); }),
             "'" + folder_.path() + "': the classes to evaluate on are ant, wasp, those to train on ant, bee");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/models/registry.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
@@ -33,6 +34,8 @@ TEST(Recipe, ModelsFollowNameAndSeed) {
     EXPECT_TRUE(model->is_training());
   }
 }
+
+TEST(Recipe, EveryModelHasAName) { EXPECT_EQ(model_names(), models::model_names()); }
 
 TEST(Recipe, WeightsFilesReplaceTheSeedsWeights) {
   const testing::ScratchFolder folder;
