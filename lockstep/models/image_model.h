@@ -37,4 +37,7 @@ class ImageModel : public torch::nn::Module {
   at::Tensor through(const std::string& name, const at::Tensor& x) const;
 };
 
+/// The name of the layer that makes the logits ("fc", "classifier.6"): of the Linears the one registered last.
+std::string last_layer(const ImageModel& model);
+
 }  // namespace lockstep::models

@@ -58,6 +58,7 @@ std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
   return json{{"model", options_.model},
               {"dataset", options_.dataset},
               {"optimizer", options_.opt},
+              {"freeze", options_.freeze},
               {"seed", options_.seed},
               {"logical_shards", run.plan.shards},
               {"global_batch_size", run.plan.global_batch},

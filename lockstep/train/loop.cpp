@@ -50,9 +50,8 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .channels_last = options.channels_last};
 }
 
-std::shared_ptr<models::ImageModel> joined_model(const Options& options, const models::ImageTask& task,
-                                                 const std::shared_ptr<comm::Group>& group) {
-  auto model = train::make_model(options, task);
+std::shared_ptr<models::ImageModel> joined(const std::shared_ptr<models::ImageModel>& model, const Options& options,
+                                           const std::shared_ptr<comm::Group>& group) {
   if (!options.sync_bn) return model;
   convert_sync_batchnorm(model, group);
   if (parallel::synchronized_layer(*model).empty())
@@ -99,7 +98,8 @@ Loop::Loop(const Options& options, const comm::World& world)
       group_(*world.group()),
       input_(checked_input(make_input(options), group_)),
       run_(size_of(options, world, input_)),
-      model_(joined_model(options, input_.task, world.group())),
+      start_(make_start_model(options, input_.task)),
+      model_(joined(start_.model, options, world.group())),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
       judge_(options, ddp_),
@@ -112,6 +112,7 @@ Loop::Loop(const Options& options, const comm::World& world)
   if (group_.rank() == 0)
     for (const std::string& file : {options.save_weights, options.save_ema_weights})
       check_target(file, options.output_dir);
+  run_.new_layer = start_.new_layer;
   run_.convolutions = has_convolutions(*model_);
   run_.page_size = ddp_.debug().page_size();
   run_.first_step = std::int64_t(ddp_.next_step());

@@ -13,6 +13,7 @@
 #include "lockstep/data/data_loader.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/checkpoints.h"
+#include "lockstep/train/fine_tuning.h"
 #include "lockstep/train/input.h"
 #include "lockstep/train/judge.h"
 #include "lockstep/train/meter.h"
@@ -56,6 +57,7 @@ class Loop {
   comm::Group& group_;
   Input input_;
   RunSize run_;
+  StartModel start_;
   Model model_;
   parallel::DistributedDataParallel<Model> ddp_;
   std::unique_ptr<amp::GradScaler> scaler_;

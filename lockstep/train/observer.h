@@ -34,6 +34,7 @@ struct RunSize {
   std::int64_t epoch_steps = 0;  ///< steps that a pass over the training set takes; 0: it is not read
   bool convolutions = false;     ///< the model has some, so its pictures may be channels-last
   std::string page_size;         ///< of the shared state, as the kernel granted it
+  std::string new_layer;         ///< why the last layer has no weights of the file's; empty: it has them
   int restart_count = 0;         ///< how often the job was started before
   std::string resumed_from;      ///< the checkpoint that the run goes on from; empty: none
   std::int64_t first_step = 1;   ///< later than 1 when the state of an earlier start was taken over

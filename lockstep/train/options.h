@@ -71,6 +71,7 @@ struct Options {
 
   std::int64_t seed = 0;         ///< >= 0; initial weights, sample order, dropout
   std::string weights;           ///< file to start from, safetensors or .pt; empty: initial weights of the seed
+  std::string freeze;            ///< patterns of parameters that are not trained, with commas between; empty: none
   std::string save_weights;      ///< safetensors file to write at the end; empty: none
   std::string save_ema_weights;  ///< the same for the average of the weights
 

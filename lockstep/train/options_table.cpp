@@ -136,6 +136,7 @@ flags::Group arithmetic_flags(Options& o) {
   return {"State and arithmetic",
           {{"--seed", integer(o.seed, 0, kLargestSeed), "Of initial weights, sample order and dropout"},
            {"--weights", text(o.weights, "FILE"), "Start from these weights (safetensors, .pt)"},
+           {"--freeze", text(o.freeze, "PATTERN,..."), "Do not train the parameters of these names, as 'layer1.*'"},
            {"--save-weights", text(o.save_weights, "FILE"), "Write the final weights (safetensors)"},
            {"--save-ema-weights", text(o.save_ema_weights, "FILE"), "Write the average that --model-ema keeps"},
            {"--amp", one_of(o.amp, amp_names()),

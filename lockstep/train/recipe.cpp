@@ -51,6 +51,7 @@ std::vector<WeightDecay> weight_decays(const Options& options, const torch::nn::
       norms{.decay = options.norm_weight_decay.value_or(0)};
   for (const auto& module : model.named_modules("", /*include_self=*/true))
     for (const auto& parameter : module.value()->named_parameters(/*recurse=*/false)) {
+      if (!parameter.value().requires_grad()) continue;
       const std::string name = (module.key().empty() ? "" : module.key() + ".") + parameter.key();
       if (options.bias_weight_decay && parameter.key() == "bias")
         biases.names.push_back(name);

@@ -129,6 +129,11 @@ TEST_F(TrainRefusals, PicturesThatAModelCannotTake) {
                  {"model 'vgg11' cannot take pictures of 28x28: pictures of 32x32 or larger expected"});
 }
 
+TEST_F(TrainRefusals, PatternsOfNoParameter) {
+  expect_refused(good() + Flags{"--model", "convnet", "--freeze", "layr1.*"},
+                 {"--freeze 'layr1.*' fits the name of no parameter: did you mean 'layer1.*'?"});
+}
+
 TEST_F(TrainRefusals, OutputDirectories) {
   expect_refused(good() + Flags{"--output-dir", set_ + "/t10k-labels-idx1-ubyte/run"}, {"Not a directory"}, false);
   expect_refused(good() + Flags{"--output-dir", set_ + "/t10k-labels-idx1-ubyte"}, {"output directory"}, false);

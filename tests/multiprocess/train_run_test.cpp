@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,18 @@ using Flags = std::vector<std::string>;
 // A field of one of testing::results().
 double number(const std::string& result, const std::string& field) {
   return nlohmann::json::parse(result.substr(result.find(' '))).at(field).get<double>();
+}
+
+// Of a safetensors file.
+std::string tensor_bytes(const std::string& file, const std::string& name) {
+  const std::string content = testing::read_file(file);
+  std::uint64_t header_size = 0;
+  std::memcpy(&header_size, content.data(), sizeof header_size);
+  const std::size_t data = sizeof header_size + header_size;
+  const auto offsets =
+      nlohmann::json::parse(content.substr(sizeof header_size, header_size)).at(name).at("data_offsets");
+  const std::size_t begin = offsets[0], end = offsets[1];
+  return content.substr(data + begin, end - begin);
 }
 
 class TrainRun : public ::testing::Test {
@@ -105,6 +118,36 @@ TEST_F(TrainRun, SavedWeightsComeBackToTheBit) {
     EXPECT_EQ(loaded.hash, trained.hash);
     EXPECT_EQ(testing::read_file(file), bytes);
     EXPECT_NE(train({"--model", model, "--max-steps", "0"}).hash, trained.hash);
+  }
+}
+
+// CIFAR-100's model for CIFAR-10.
+TEST_F(TrainRun, WeightsForOtherClassesLeaveTheLastLayerAndSaySo) {
+  const std::string file = folder_.file("w.safetensors");
+  const auto start = [&](Flags flags) {
+    flags.insert(flags.begin(), {LOCKSTEP_PROGRAM, "train", "-n", "2", "--model", "mlp", "--data-path", "/nowhere",
+                                 "--max-steps", "0"});
+    Job job(flags);
+    EXPECT_EQ(job.wait(), 0) << job.err();
+    return job.err();
+  };
+  EXPECT_EQ(start({"--dataset", "cifar100", "--save-weights", file}), "");
+  EXPECT_EQ(start({"--dataset", "cifar10", "--weights", file}),
+            "lockstep: fc2.weight in '" + file +
+                "' is for 100 classes, the data set has 10: fc2 starts from the seed's " + "weights\n");
+  EXPECT_EQ(start({"--dataset", "cifar100", "--weights", file}), "");
+}
+
+TEST_F(TrainRun, WhatIsFrozenKeepsItsWeights) {
+  const std::string before = folder_.file("before.safetensors"), after = folder_.file("after.safetensors");
+  train({"--model", "convnet", "--max-steps", "0", "--save-weights", before});
+  train({"--model", "convnet", "--max-steps", "2", "--lr", "0.1", "--momentum", "0.9", "--weight-decay", "0.1",
+         "--bias-weight-decay", "0", "--freeze", "layer1.*,layer2.0.weight", "--save-weights", after});
+  for (const std::string name :
+       {"layer1.0.weight", "layer1.0.bias", "layer1.1.weight", "layer1.1.bias", "layer2.0.weight", "layer2.0.bias",
+        "layer2.1.weight", "fc.weight", "fc.bias", "layer1.1.running_mean"}) {
+    const bool frozen = name == "layer2.0.weight" || (name.starts_with("layer1.") && !name.ends_with("mean"));
+    EXPECT_EQ(tensor_bytes(before, name) == tensor_bytes(after, name), frozen) << name;
   }
 }
 

@@ -61,6 +61,7 @@ TEST(Options, FlagsOfTorchvisionsTrainerArrive) {
   EXPECT_EQ(options({"--lr-scheduler", "steplr", "--lr-step-size", "7"}).lr_schedule.step_size, 7);
   EXPECT_EQ(options({"--lr-scheduler", "cosineannealinglr", "--lr-min", "0.1"}).lr_schedule.min, 0.1);
   EXPECT_TRUE(options({"--test-only"}).test_only);
+  EXPECT_EQ(options({"--freeze", "a.*,b"}).freeze, "a.*,b");
 }
 
 TEST(Options, AFlagThatMeansNothingIsRefused) {
@@ -72,6 +73,7 @@ TEST(Options, AFlagThatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--save-ema-weights", "e"}), HasSubstr("without --model-ema"));
   EXPECT_THAT(refusal({"--test-only", "--no-eval"}), HasSubstr("nothing is left to do"));
   EXPECT_THAT(refusal({"--test-only", "--epochs", "3"}), HasSubstr("--epochs has no meaning with --test-only"));
+  EXPECT_THAT(refusal({"--test-only", "--freeze", "fc.*"}), HasSubstr("--freeze has no meaning with --test-only"));
 }
 
 // A new flag is a promise to users: it belongs into the reference and into this list.
@@ -125,6 +127,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--save-ema-weights",
                                            "--test-only",
                                            "--print-freq",
+                                           "--freeze",
                                            "--save-weights",
                                            "--seed",
                                            "--threads",
@@ -212,6 +215,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"monitor", "top1"},
                                    {"seed", 0},
                                    {"weights", ""},
+                                   {"freeze", ""},
                                    {"save_weights", ""},
                                    {"amp", "none"},
                                    {"channels_last", false},

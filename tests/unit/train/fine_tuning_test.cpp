@@ -1,0 +1,114 @@
+#include "lockstep/train/fine_tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/checkpoint/weights.h"
+#include "lockstep/train/recipe.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class FineTuning : public ::testing::Test {
+ protected:
+  // A file with the weights of a model for `task`.
+  std::string file_of(const std::string& model, const models::ImageTask& task) {
+    checkpoint::write_safetensors(file_, checkpoint::state_dict(*make_model({.model = model, .seed = 1}, task)));
+    return file_;
+  }
+
+  testing::ScratchFolder folder_;
+  const std::string file_ = folder_.file("w.safetensors");
+};
+
+TEST_F(FineTuning, OtherClassesLeaveTheLastLayerAsItWasDrawn) {
+  for (const auto& [name, layer] :
+       {std::pair("convnet", "fc"), std::pair("mlp", "fc2"), std::pair("mobilenet_v2", "classifier.1")}) {
+    const Options options{.model = name, .seed = 2, .weights = file_of(name, {.classes = 1000})};
+    const StartModel start = make_start_model(options);
+    EXPECT_EQ(start.new_layer, std::string(layer) + ".weight in '" + file_ +
+                                   "' is for 1000 classes, the data set has 10: " + layer +
+                                   " starts from the seed's weights");
+    const auto drawn = checkpoint::state_dict(*make_model({.model = name, .seed = 2}));
+    const auto given = checkpoint::read_safetensors(file_);
+    for (const auto& [key, tensor] : checkpoint::state_dict(*start.model)) {
+      const bool is_last = key.starts_with(std::string(layer) + ".");
+      EXPECT_TRUE(at::equal(tensor, is_last ? drawn.at(key) : given.at(key))) << name << " " << key;
+    }
+  }
+}
+
+TEST_F(FineTuning, TheSameClassesAreTaken) {
+  const StartModel start = make_start_model({.model = "mlp", .weights = file_of("mlp", {})});
+  EXPECT_EQ(start.new_layer, "");
+  for (const auto& [key, tensor] : checkpoint::read_safetensors(file_))
+    EXPECT_TRUE(at::equal(tensor, checkpoint::state_dict(*start.model).at(key))) << key;
+}
+
+TEST_F(FineTuning, AnythingElseThatDiffersIsAnError) {
+  const auto refusal = [&](const Options& options) { return testing::usage_error([&] { make_start_model(options); }); };
+  const std::string shape = "shape of fc.weight is [7, 1568], [10, 1568] expected";
+  file_of("convnet", {.classes = 7});
+  EXPECT_THAT(refusal({.model = "convnet", .weights = file_, .test_only = true}), HasSubstr(shape))
+      << "nobody trains the last layer";
+  EXPECT_THAT(refusal({.model = "mlp", .weights = file_}), HasSubstr("missing fc1.weight"));
+  // Other classes and pictures of another size.
+  file_of("convnet", {.height = 32, .width = 32, .classes = 7});
+  EXPECT_THAT(refusal({.model = "convnet", .weights = file_}), HasSubstr("shape of fc.weight is [7, 2048]"));
+  // A bias for others than the weight.
+  auto tensors = checkpoint::state_dict(*make_model({.model = "convnet"}, {.classes = 7}));
+  tensors["fc.bias"] = at::zeros({8});
+  checkpoint::write_safetensors(file_, tensors);
+  EXPECT_THAT(refusal({.model = "convnet", .weights = file_}), HasSubstr(shape));
+}
+
+std::vector<std::string> trained(const models::ImageModel& model) {
+  std::vector<std::string> names;
+  for (const auto& item : model.named_parameters())
+    if (item.value().requires_grad()) names.push_back(item.key());
+  return names;
+}
+
+TEST(Freeze, LeavesOutWhatFitsAPattern) {
+  const auto left = [](const std::string& text) {
+    return trained(*make_start_model({.model = "convnet", .freeze = text}).model);
+  };
+  EXPECT_THAT(left("layer1.*,layer2.0.weight"),
+              ElementsAre("layer2.0.bias", "layer2.1.weight", "layer2.1.bias", "fc.weight", "fc.bias"));
+  EXPECT_THAT(left("layer?.[01].*"), ElementsAre("fc.weight", "fc.bias")) << "a star stands for dots too";
+  EXPECT_THAT(left("*.bias"),
+              ElementsAre("layer1.0.weight", "layer1.1.weight", "layer2.0.weight", "layer2.1.weight", "fc.weight"));
+  EXPECT_EQ(left("").size(), 10u);
+}
+
+TEST(Freeze, APatternThatFitsNothingIsAnError) {
+  const auto refusal = [](const std::string& text) {
+    return testing::usage_error([&] { make_start_model({.model = "convnet", .freeze = text}); });
+  };
+  EXPECT_EQ(refusal("layer1.*,layr2.*"), "--freeze 'layr2.*' fits the name of no parameter: did you mean 'layer2.*'?");
+  EXPECT_EQ(refusal("layer1"), "--freeze 'layer1' fits the name of no parameter: did you mean 'layer1.*'?");
+  EXPECT_EQ(refusal("fcc.weight"), "--freeze 'fcc.weight' fits the name of no parameter: did you mean 'fc.weight'?");
+  EXPECT_EQ(refusal("encoder.*"),
+            "--freeze 'encoder.*' fits the name of no parameter: they are layer1.0.weight … fc.bias");
+  EXPECT_EQ(refusal(","), "--freeze '' fits the name of no parameter: they are layer1.0.weight … fc.bias");
+  EXPECT_EQ(refusal("*"), "--freeze * leaves no parameter to train");
+}
+
+// An optimizer refuses a group of parameters that are not trained.
+TEST(Freeze, FrozenParametersHaveNoWeightDecay) {
+  const auto model = make_start_model({.model = "convnet", .freeze = "layer1.*,layer2.1.bias"}).model;
+  const auto groups = weight_decays({.norm_weight_decay = 0, .bias_weight_decay = 0.5}, *model);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_THAT(groups[0].names, ElementsAre("layer2.1.weight"));
+  EXPECT_THAT(groups[1].names, ElementsAre("layer2.0.bias", "fc.bias"));
+  freeze({"layer2.1.weight"}, *model);
+  EXPECT_EQ(weight_decays({.norm_weight_decay = 0}, *model).size(), 0u);
+}
+
+}  // namespace
+}  // namespace lockstep::train
