@@ -21,7 +21,7 @@ using support::run_ranks;
 using support::SharedText;
 using ::testing::HasSubstr;
 
-constexpr int kSteps = 4;
+constexpr int kSynchronizedSteps = 4;
 constexpr int kRanks = 3;
 
 struct NormNetImpl : torch::nn::Module {
@@ -56,7 +56,7 @@ at::Tensor loss_of(Forward& forward, const support::SmallBatch& batch) {
 void expect_trained_like_one(const NormNet& found) {
   NormNet whole = norm_net();
   torch::optim::SGD optimizer(whole->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kSynchronizedSteps; ++step) {
     optimizer.zero_grad();
     loss_of(whole, samples(step)).backward();
     optimizer.step();
@@ -73,7 +73,7 @@ std::string trained_fused(const std::shared_ptr<comm::Group>& group, DataParalle
   const NormNet model = convert_sync_batchnorm(norm_net(), group);
   DistributedDataParallel ddp(model, group, options);
   optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kSynchronizedSteps; ++step) {
     loss_of(ddp, part_of(samples(step), group->rank())).backward();
     const auto of_ranks = group->all_gather(model->norm->running_var);
     EXPECT_TRUE(torch::equal(of_ranks.front(), of_ranks.back())) << "the committed statistics are everybody's";
@@ -102,7 +102,7 @@ TEST(SyncBatchNormInDdp, ClassicPathTrainsLikeOneProcess) {
     const NormNet model = convert_sync_batchnorm(norm_net(), group);
     DistributedDataParallel ddp(model, group);
     torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kSynchronizedSteps; ++step) {
       optimizer.zero_grad();
       loss_of(ddp, part_of(samples(step), group->rank())).backward();
       optimizer.step();

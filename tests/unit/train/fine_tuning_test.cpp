@@ -18,7 +18,7 @@ class FineTuning : public ::testing::Test {
  protected:
   // A file with the weights of a model for `task`.
   std::string file_of(const std::string& model, const models::ImageTask& task) {
-    checkpoint::write_safetensors(file_, checkpoint::state_dict(*make_model({.model = model, .seed = 1}, task)));
+    checkpoint::write_safetensors(file_, checkpoint::state_dict(*make_model(Options{.model = model, .seed = 1}, task)));
     return file_;
   }
 
@@ -61,7 +61,7 @@ TEST_F(FineTuning, AnythingElseThatDiffersIsAnError) {
   file_of("convnet", {.height = 32, .width = 32, .classes = 7});
   EXPECT_THAT(refusal({.model = "convnet", .weights = file_}), HasSubstr("shape of fc.weight is [7, 2048]"));
   // A bias for others than the weight.
-  auto tensors = checkpoint::state_dict(*make_model({.model = "convnet"}, {.classes = 7}));
+  auto tensors = checkpoint::state_dict(*make_model(Options{.model = "convnet"}, {.classes = 7}));
   tensors["fc.bias"] = at::zeros({8});
   checkpoint::write_safetensors(file_, tensors);
   EXPECT_THAT(refusal({.model = "convnet", .weights = file_}), HasSubstr(shape));
