@@ -14,6 +14,7 @@ struct Net : torch::nn::Module {
 };
 
 int main(int argc, char** argv) {
+  lockstep::StopOn stop({SIGTERM});  // what a scheduler sends before it takes the machine away
   auto world = lockstep::init();
   if (argc != 2) throw lockstep::UsageError("usage: checkpointed_loop CHECKPOINTS");
   torch::manual_seed(0);
@@ -28,7 +29,6 @@ int main(int argc, char** argv) {
   if (world.rank() == 0 && !from.path.empty()) std::cout << "from step " << from.step << std::endl;
   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
   lockstep::checkpoint::save_on_failure(argv[1], ddp);  // by the launcher, when no process is left that could
-  lockstep::StopOn stop({SIGTERM});                     // what a scheduler sends before it takes the machine away
   for (auto epoch = loader.epoch(); epoch < 10; ++epoch) {
     loader.set_epoch(epoch);
     for (auto& batch : loader) {
