@@ -28,7 +28,8 @@ foreach(file IN LISTS package_files)
 endforeach()
 
 # What a module keeps to itself is not installed.
-foreach(header distributed_data_parallel.h ema.h engine.h forward_scope.h module_pointer.h options.h shards.h)
+foreach(header data_parallel.h distributed_data_parallel.h ema.h engine.h forward_scope.h module_pointer.h
+        nested_tensors.h options.h replica_tensors.h replica_threads.h shards.h sync_batch_norm.h)
   list(APPEND public ${WORK}/tree/include/lockstep/parallel/${header})
 endforeach()
 file(GLOB installed ${WORK}/tree/include/lockstep/parallel/*)
