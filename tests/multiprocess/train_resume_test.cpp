@@ -146,7 +146,9 @@ TEST_P(TrainResumeWays, WhateverEndsItTheLastCommittedStepIsSaved) {
       {"a worker is asked to end", [](const Job& job) { signal_one(job, SIGUSR1); }, 75, "by a signal; saved in '"},
       {"a worker does not comply",
        [](const Job& job) {
-         signal_one(job, SIGSTOP);
+         const pid_t worker = testing::pid_of_rank(job, 1);
+         kill(worker, SIGSTOP);
+         testing::wait_until([&] { return testing::process_state(worker) == 'T'; });
          kill(job.pid(), SIGTERM);
        },
        143, "is saved in '"},
