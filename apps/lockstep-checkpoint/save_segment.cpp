@@ -20,7 +20,6 @@ void tell(const std::string& what) { std::fputs(("lockstep: " + what + "\n").c_s
 // Of the same step, and what `state.json` says of it is the same: the program has saved it itself, perhaps with a
 // metric, which is to stay.
 bool is_saved(const std::string& folder, checkpoint::SavedState state) {
-  if (checkpoint::linked_step(folder, checkpoint::kLastName) != state.step) return false;
   try {
     checkpoint::SavedState there = checkpoint::read_state(folder + "/" + checkpoint::step_name(state.step));
     there.metric.reset();

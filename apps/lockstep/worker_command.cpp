@@ -1,5 +1,7 @@
 #include "worker_command.h"
 
+#include <algorithm>
+
 #include "commands.h"
 #include "lockstep/launch/agent/agent.h"
 #include "lockstep/train/launcher_flags.h"
@@ -23,6 +25,9 @@ int run_as_worker_or_agent(const rendezvous::Place& place, const train::Options&
   if (!is_worker(place, options)) {
     launch::Plan plan{.command = {worker}, .workers = options.processes(), .max_restarts = options.max_restarts};
     plan.state_saver = checkpoint_program();
+    if (saves(options.checkpoints, options.output_dir))
+      for (const int signal : options.checkpoints.stop_on)
+        if (std::ranges::find(plan.signals, signal) == plan.signals.end()) plan.signals.push_back(signal);
     plan.command.insert(plan.command.end(), arguments.begin(), arguments.end());
     return launch::run_agent(plan);
   }

@@ -140,6 +140,17 @@ std::vector<Setting> read_environment(const Table& table, const Line& line, cons
   return settings;
 }
 
+// Also those that it switches off, which no setting does.
+std::set<const Flag*> set_in_environment(const Table& table, const GetEnv& get) {
+  std::set<const Flag*> found;
+  if (table.variables.empty() || !get) return found;
+  for (const Group& group : table.groups)
+    for (const Flag& flag : group.flags)
+      if (const char* value = get(variable_of(table, flag).c_str()); value != nullptr && *value != '\0')
+        found.insert(&flag);
+  return found;
+}
+
 // The flag that a file calls `key`, as the record does.
 const Flag& find_key(const Table& table, const std::string& key, const std::string& file) {
   std::vector<std::string> keys;
@@ -212,9 +223,8 @@ Parsed parse(const Table& table, const std::vector<std::string>& words, const Ge
     if (!parsed.text.empty()) return parsed;
     if (line.wrong) throw *line.wrong;
     const std::vector<Setting> variables = read_environment(table, line, get);
-    std::set<const Flag*> taken;
-    for (const std::vector<Setting>* settings : {&line.settings, &variables})
-      for (const Setting& setting : *settings) taken.insert(setting.flag);
+    std::set<const Flag*> taken = set_in_environment(table, get);
+    for (const Setting& setting : line.settings) taken.insert(setting.flag);
     apply(read_files(table, files, std::move(taken)), Source::file, parsed);
     apply(variables, Source::environment, parsed);
     apply(line.settings, Source::command_line, parsed);

@@ -59,6 +59,11 @@ std::shared_ptr<models::ImageModel> joined(const std::shared_ptr<models::ImageMo
   return model;
 }
 
+std::unique_ptr<StopOn> stop_on(const Options& options) {
+  if (!saves(options.checkpoints, options.output_dir)) return nullptr;
+  return std::make_unique<StopOn>(options.checkpoints.stop_on);
+}
+
 // A part of the state where it scales. Made before the optimizer.
 std::unique_ptr<amp::GradScaler> make_scaler(const Options& options, const parallel::EngineState& state) {
   auto scaler = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.enabled = amp_of(options) == Amp::fp16});
@@ -95,6 +100,7 @@ void check_target(const std::string& file, const std::string& output_dir) {
 // then the weights, the file for the new ones, and only then the run directory.
 Loop::Loop(const Options& options, const comm::World& world)
     : options_(options),
+      stop_on_(stop_on(options)),
       group_(*world.group()),
       input_(checked_input(make_input(options), group_)),
       run_(size_of(options, world, input_)),
@@ -108,7 +114,6 @@ Loop::Loop(const Options& options, const comm::World& world)
       schedule_(make_schedule(options, run_.epoch_steps, run_.total_steps)),
       loss_options_(torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(options.label_smoothing)) {
   keep_with_state(input_, group_);
-  checkpoints_.guard();
   if (group_.rank() == 0)
     for (const std::string& file : {options.save_weights, options.save_ema_weights})
       check_target(file, options.output_dir);
@@ -118,9 +123,9 @@ Loop::Loop(const Options& options, const comm::World& world)
   run_.first_step = std::int64_t(ddp_.next_step());
   run_.resumed_from = checkpoints_.resumed_from();
   observers_ = make_observers(options, world.place());
-  if (group_.rank() == 0 && options.overwrite && run_.restart_count == 0 && run_.first_step == 1)
-    remove_checkpoints(options.output_dir);
-  if (saves(options.checkpoints, options.output_dir)) stop_on_.emplace(options.checkpoints.stop_on);
+  // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
+  if (group_.rank() == 0 && options.overwrite && run_.first_step == 1) remove_checkpoints(options.output_dir);
+  checkpoints_.guard();  // not before the directory is this run's
 }
 
 int Loop::run() {

@@ -54,6 +54,7 @@ class Loop {
   EvalEvent evaluate(std::int64_t number, const StepPlace& place);
 
   const Options& options_;
+  std::unique_ptr<StopOn> stop_on_;  ///< where there are checkpoints; first, for reading the data may take long
   comm::Group& group_;
   Input input_;
   RunSize run_;
@@ -70,7 +71,6 @@ class Loop {
   std::unique_ptr<Observer> observers_;
   std::unique_ptr<data::DataLoader> batches_;  ///< while training
   Meter meter_;
-  std::optional<StopOn> stop_on_;  ///< where there are checkpoints
 };
 
 }  // namespace lockstep::train

@@ -143,6 +143,7 @@ TEST_P(TrainResumeWays, WhateverEndsItTheLastCommittedStepIsSaved) {
   const std::vector<End> ends = {
       {"a worker is killed", [](const Job& job) { signal_one(job, SIGKILL); }, 137, "is saved in '"},
       {"the launcher is asked to end", [](const Job& job) { kill(job.pid(), SIGTERM); }, 75, "by a signal; saved in '"},
+      {"the launcher gets another signal", [](const Job& job) { kill(job.pid(), SIGUSR1); }, 75, "saved in '"},
       {"a worker is asked to end", [](const Job& job) { signal_one(job, SIGUSR1); }, 75, "by a signal; saved in '"},
       {"a worker does not comply",
        [](const Job& job) {
@@ -223,6 +224,18 @@ TEST_F(TrainResume, IsRefusedInOneLine) {
   ended(2, {"--max-steps", "2", "--output-dir", run, "--save-every", "1", "--overwrite"});
   EXPECT_FALSE(std::filesystem::exists(run + "/checkpoints/step-00000003"));
   EXPECT_TRUE(std::filesystem::exists(run + "/checkpoints/step-00000002"));
+}
+
+// The state of a run that goes on from elsewhere is committed before it is known that the directory is somebody's.
+TEST_F(TrainResume, WhoIsRefusedTouchesNoCheckpoint) {
+  const std::string first = folder_.file("first"), run = folder_.file("run");
+  ended(1, {"--max-steps", "4", "--output-dir", first, "--save-every", "4", "--no-eval"});
+  const Words again = {"--max-steps",       "12", "--output-dir", run,        "--save-every", "12",
+                       "--checkpoint-hist", "1",  "--no-eval",    "--resume", first};
+  ended(1, again);
+  EXPECT_THAT(refused(1, again), HasSubstr("already holds a run"));
+  EXPECT_EQ(saved_step(), 12);
+  EXPECT_TRUE(std::filesystem::exists(run + "/checkpoints/step-00000012"));
 }
 
 // The commands for checkpoints, on those of a run.

@@ -50,14 +50,23 @@ void sync_folder(const std::string& folder) {
 }
 
 AsideFolder::AsideFolder(std::string folder) : folder_(std::move(folder)) {
-  do {
+  for (;;) {
     path_ = aside_path(folder_);
     if (::mkdir(path_.c_str(), 0777) != 0) {
       if (errno == EEXIST) continue;  // left by a process that had our number
       throw_errno("making a folder in '" + folder_ + "'");
     }
     lock_ = open_folder(path_);
-  } while (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 || !is_there(lock_, path_));
+    const bool locked = lock_ && ::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0;
+    if (locked && is_there(lock_, path_)) return;
+    // Somebody's sweep() came between, and takes it away. Whatever else refuses, as a file system without locks, would
+    // refuse the next one, too.
+    if (locked || errno == EWOULDBLOCK || errno == EINTR || errno == ENOENT) continue;
+    const int error = errno;
+    remove_all(path_);
+    errno = error;
+    throw_errno("locking a folder in '" + folder_ + "'");
+  }
 }
 
 AsideFolder::~AsideFolder() {

@@ -9,6 +9,7 @@
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/published_text.h"
+#include "lockstep/launch/report/verdict.h"
 
 namespace lockstep::launch {
 
@@ -34,7 +35,9 @@ void StateSaver::save(base::Segment& segment, const Plan& plan, const SpawnConte
     kill(-process_.pid, SIGKILL);
     fail(hurried() ? "a signal came meanwhile" : "the disk took too long");
   }
-  waitpid(process_.pid, nullptr, 0);
+  int status = 0;
+  waitpid(process_.pid, &status, 0);
+  if (ended && WIFSIGNALED(status)) fail("the process that saves was killed by " + signal_name(WTERMSIG(status)));
   process_ = {};
 }
 

@@ -144,6 +144,9 @@ TEST(Parse, FilesStandBelowEnvironmentAndCommandLine) {
   EXPECT_THAT(all.parsed.sources.at("--rate"), ElementsAre(Source::environment));
   EXPECT_THAT(all.parsed.sources.at("--fast"), ElementsAre(Source::file));
   EXPECT_EQ(read_with_files({}, {below, above}).settings.output_dir, "above");
+  const Outcome off = read_with_files({}, {below, above}, {{"PET_FAST", "0"}, {"PET_NO_EVAL", "0"}});
+  EXPECT_FALSE(off.settings.fast) << "the environment switches off what a file switches on";
+  EXPECT_TRUE(off.settings.eval);
 }
 
 TEST(Parse, TheRecordOfARunIsAFileThatSaysWhatWasAskedFor) {
