@@ -1,5 +1,6 @@
 #include "lockstep/checkpoint/weights.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <torch/nn/module.h>
 #include <torch/utils.h>
@@ -68,10 +69,21 @@ void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::s
   for (const auto& [name, tensor] : state) at::Tensor(tensor).copy_(tensors.at(name));
 }
 
+void add_missing_counts(const TensorMap& wanted, TensorMap& tensors) {
+  const std::string count = "num_batches_tracked";
+  for (const auto& [name, tensor] : wanted) {
+    if (!name.ends_with(count) || tensor.scalar_type() != at::kLong || tensor.dim() != 0) continue;
+    const std::string layer = name.substr(0, name.size() - count.size());
+    if (tensors.contains(layer + "running_mean")) tensors.emplace(name, at::zeros({}, at::kLong));
+  }
+}
+
 void load_file_into(torch::nn::Module& module, const std::string& path) {
   std::map<std::string, std::string> others;
-  const TensorMap tensors = read_weights(path, &others);
-  for (const auto& [name, tensor] : state_dict(module))
+  TensorMap tensors = read_weights(path, &others);
+  const TensorMap wanted = state_dict(module);
+  add_missing_counts(wanted, tensors);
+  for (const auto& [name, tensor] : wanted)
     if (const auto other = others.find(name); other != others.end() && !tensors.contains(name))
       throw UsageError("file " + path + " has '" + brief(name) + "' as " + other->second +
                        ", which is no dense tensor and stays unread");

@@ -22,6 +22,10 @@ void check_fits(const TensorMap& wanted, const TensorMap& given, const std::stri
 /// be exactly the module's: otherwise a UsageError as of check_fits(), and the module is untouched.
 void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::string& source);
 
+/// Adds to `tensors` the counts of batches (num_batches_tracked, 0) that a BatchNorm of `wanted` has and the files of
+/// old PyTorch lack, torchvision's published ones too; as load_state_dict does.
+void add_missing_counts(const TensorMap& wanted, TensorMap& tensors);
+
 /// The same of the file's weights, of any kind that read_weights() takes. What is wanted and is in the file, but as no
 /// tensor that can be read, is named so.
 void load_file_into(torch::nn::Module& module, const std::string& path);

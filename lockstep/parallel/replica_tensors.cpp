@@ -6,6 +6,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
@@ -48,11 +49,29 @@ void ReplicaTensors::check_like_source(std::size_t replica) const {
     throw UsageError("DataParallel: " + which + " has other submodules than the model");
 }
 
+// The model is the user's: a layer may have been added or replaced since.
+void check_unchanged(const torch::nn::Module& source, const torch::nn::Module& replica) {
+  const auto names = [](const torch::nn::Module& module) {
+    std::vector<std::string> found = module.named_parameters().keys();
+    for (const std::string& name : module.named_buffers().keys()) found.push_back(name);
+    for (const auto& item : module.named_modules("", /*include_self=*/true)) {
+      found.push_back(item.key());
+      found.push_back(item.value()->name());
+    }
+    return found;
+  };
+  if (names(source) != names(replica))
+    throw UsageError(
+        "DataParallel: the model's layers, parameters or buffers are others than when it was wrapped; make a new "
+        "DataParallel of it");
+}
+
 // set_data() leaves version counters alone: to a graph that is still to run backward, the values are what they were.
 // That the model's own were not edited since is checked there, too (data_parallel.cpp).
 void ReplicaTensors::refresh(int count) {
   const c10::InferenceMode no_inference(false);  // what replicas keep must be good for training, too
   const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < std::size_t(count); ++i) check_unchanged(*source_, *replicas_[i]);
   const auto each = [](const Names& ours, const Names& theirs, const auto& body) {
     for (const auto& item : ours)
       if (item.value().defined()) body(item.value(), *theirs.find(item.key()));

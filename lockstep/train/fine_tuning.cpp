@@ -32,6 +32,7 @@ std::string load_all_but_other_classes(const std::string& file, models::ImageMod
   const std::string source = "file " + file, layer = models::last_layer(model);
   const TensorMap ours = checkpoint::state_dict(model);
   TensorMap theirs = checkpoint::read_weights(file);
+  checkpoint::add_missing_counts(ours, theirs);
   std::string note;
   if (has_other_classes(ours, theirs, layer)) {
     note = layer + ".weight in '" + base::shown(file) + "' is for " +

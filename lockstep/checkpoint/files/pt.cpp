@@ -105,16 +105,25 @@ void PtFile::place_old_storages(const Pickle& keys, std::uint64_t begin) {
   }
 }
 
+// Behind its arguments a tensor may say that its numbers are to be read conjugate or negated: another tensor than that
+// of its bytes.
+bool PtFile::is_plain(const std::string& function, const PickledValue& arguments) const {
+  const std::size_t metadata = has_own_dtype(function) ? 7 : 6;
+  if (arguments.items.size() <= metadata) return true;
+  const PickledValue& value = saved_.at(arguments.items[metadata]);
+  return value.kind == Kind::none || (is_dictionary(saved_, value) && items_of(saved_, value).empty());
+}
+
 PtFile::Made PtFile::made_by(const PickledValue& value) const {
   const PickledValue* made = &value;
   for (int i = 0; i < kMostWrappings && made->kind == Kind::call; ++i) {
     const std::string function = full_name(saved_.at(made->function));
     const PickledValue& arguments = saved_.at(made->arguments);
-    if (is_tensor_function(function)) return {function, &arguments};
+    if (is_tensor_function(function)) return is_plain(function, arguments) ? Made{function, &arguments} : Made{};
     if (is_subclass_function(function) && arguments.items.size() == 4) {  // function, class, arguments, state
       const std::string inner = full_name(saved_.at(arguments.items[0]));
       const PickledValue& given = saved_.at(arguments.items[2]);
-      if (is_tensor_function(inner) && given.kind == Kind::tuple &&
+      if (is_tensor_function(inner) && given.kind == Kind::tuple && is_plain(inner, given) &&
           is_plain_class(full_name(saved_.at(arguments.items[1]))))
         return {inner, &given};
       return {};

@@ -48,6 +48,7 @@ class PtFile {
   void open_old();
   void place_old_storages(const Pickle& keys, std::uint64_t begin);
   Made made_by(const PickledValue& value) const;
+  bool is_plain(const std::string& function, const PickledValue& arguments) const;
   Storage storage(const PickledValue& value) const;
   Range place(const Storage& storage, const PickledValue& value) const;
   const PickledValue& argument(const PickledValue& tuple, std::size_t index, PickledValue::Kind kind,

@@ -133,6 +133,25 @@ TEST(DataParallel, FrozenParametersAndModesAreFollowed) {
   EXPECT_FALSE(net->fc->weight.grad().defined());
 }
 
+TEST(DataParallel, AModelWhoseLayersHaveChangedIsRefused) {
+  const auto change = [](const std::function<void(torch::nn::Sequential&)>& edit) {
+    torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 2));
+    DataParallel model(net, cpus(2));
+    edit(net);
+    try {
+      model(at::ones({4, 3}));
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const auto refused = ::testing::HasSubstr("make a new DataParallel of it");
+  EXPECT_EQ(change([](auto& net) {}), "accepted");
+  EXPECT_THAT(change([](auto& net) { net->register_buffer("late", at::ones({1})); }), refused);
+  EXPECT_THAT(change([](auto& net) { net->push_back(torch::nn::Linear(2, 2)); }), refused);
+  EXPECT_THAT(change([](auto& net) { net->replace_module("1", torch::nn::Identity()); }), refused);
+}
+
 TEST(DataParallel, DropoutInOrderDrawsAsTheLoop) {
   ChunkNet net = chunk_net(0.5), looped = chunk_net(0.5);
   DataParallel model(net, cpus(4), {.in_order = true});
