@@ -118,8 +118,10 @@ TEST_F(Fault, TheKernelKillsAWorkerForItsMemory) {
   const testing::OwnControlGroup group("memory", "memory.limit_in_bytes", "memory.max");
   if (!group.made()) GTEST_SKIP() << group.why_not();
   const bool v2 = group.version() == 2;
-  ASSERT_TRUE(group.write(v2 ? "memory.max" : "memory.limit_in_bytes", "67108864"));
-  group.write(v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", v2 ? "0" : "67108864");
+  // So much that the largest process is the worker, also beside an agent that a sanitizer has made large.
+  const std::string limit = std::to_string(256 << 20);
+  ASSERT_TRUE(group.write(v2 ? "memory.max" : "memory.limit_in_bytes", limit));
+  group.write(v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", v2 ? "0" : limit);
   // Agent and workers share the group, as in a container; rank 1 reads what has no end into memory.
   std::vector<std::string> command = shell({"-n", "2"}, "[ $RANK = 1 ] && exec tail /dev/zero; exec sleep 1000");
   command.insert(command.begin(),
