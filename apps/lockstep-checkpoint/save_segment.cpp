@@ -17,17 +17,17 @@ namespace {
 
 void tell(const std::string& what) { std::fputs(("lockstep: " + what + "\n").c_str(), stderr); }
 
-// Of the same step, and what `state.json` says of it is the same: the program has saved it itself, perhaps with a
-// metric, which is to stay.
-bool is_saved(const std::string& folder, checkpoint::SavedState state) {
+// What the checkpoint of that step says, where the program has made one of the same line of training: all numbers of
+// the step are equal. Its tensors may be older, for an edit is a commit of the same step.
+std::optional<checkpoint::SavedState> saved_itself(const std::string& folder, checkpoint::SavedState state) {
   try {
-    checkpoint::SavedState there = checkpoint::read_state(folder + "/" + checkpoint::step_name(state.step));
-    there.metric.reset();
-    there.extra = state.extra;
-    return checkpoint::format_state(there) == checkpoint::format_state(state);
-  } catch (const Error&) {
-    return false;
+    const checkpoint::SavedState there = checkpoint::read_state(folder + "/" + checkpoint::step_name(state.step));
+    state.metric = there.metric;
+    state.extra = there.extra;
+    if (checkpoint::format_state(there) == checkpoint::format_state(state)) return there;
+  } catch (const Error&) {  // there is none, or it is damaged
   }
+  return {};
 }
 
 }  // namespace
@@ -42,8 +42,13 @@ int save_segment(const std::string& path, const std::string& local_world) {
   const std::string step = "step " + std::to_string(commit->step);
   const base::Extent place = segment.extent(base::state_area(plan.region));
   const base::Mapping region = segment.map(place.offset, place.bytes, base::Access::read_only);
-  const checkpoint::Contents contents = checkpoint::contents_at(plan, {region.data(), place.bytes}, *commit);
-  if (is_saved(plan.folder, contents.state)) return kExitDone;
+  checkpoint::Contents contents = checkpoint::contents_at(plan, {region.data(), place.bytes}, *commit);
+  if (const auto there = saved_itself(plan.folder, contents.state)) {
+    // A job that went back to it and made no step has nothing to save; those behind it are to stay.
+    if (checkpoint::linked_step(plan.folder, checkpoint::kLastName) != commit->step) return kExitDone;
+    contents.state.metric = there->metric;
+    contents.state.extra = there->extra;
+  }
   try {
     const std::string written = checkpoint::write_checkpoint(plan.folder, contents, plan.retention);
     tell(step + ", the last one that was committed, is saved in '" + base::shown(written) + "'");

@@ -147,7 +147,7 @@ void Agent::run_to_the_end() {
 
 // A signal that comes from now on means this.
 void Agent::save_state() {
-  if (job_.exit_code == 0) return;
+  if (job_.exit_code == kExitDone || job_.exit_code == kExitStopped) return;  // then the program has saved all
   const int before = std::exchange(stop_signal_, 0);
   const SpawnContext context{.signals = signals_,
                              .descriptors = worker_limit_,
