@@ -13,8 +13,8 @@ namespace lockstep::metrics {
 /// (kRunLockName) stays where it is: who removed it would let two processes hold two files of one name.
 class RunLock {
  public:
-  /// Does not wait. UsageError naming the folder: a living process has the lock, the folder cannot be written, its file
-  /// system has no locks.
+  /// Waits two seconds at most, for a process that is dying. UsageError naming the folder: a living one has the lock,
+  /// the folder cannot be written, its file system has no locks.
   explicit RunLock(const std::string& folder);
 
  private:
