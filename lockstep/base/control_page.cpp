@@ -23,6 +23,36 @@ constexpr Mark slot_mark(std::uint32_t generation, ErrorSlot::State state) {
   return make_mark(generation, std::uint64_t(state));
 }
 
+bool is_committed(const RegionWords& words, std::uint32_t generation, std::uint64_t step) {
+  const Mark word = words.commit.load(std::memory_order_seq_cst);
+  return mark_generation(word) == generation && Commit::unpack(word).step >= step;
+}
+
+// For a step that all have voted for. False when the next generation has begun.
+bool move_to_target(RegionWords& words, std::uint32_t generation, std::uint64_t step) {
+  Mark word = words.commit.load(std::memory_order_seq_cst);
+  if (mark_generation(word) != generation) return false;
+  if (Commit::unpack(word).step >= step) return true;
+  const std::optional<Mark> target = target_of(words, generation, step);
+  if (!target) return is_committed(words, generation, step);  // others may have committed it meanwhile, and gone on
+  // By this call; or, when the exchange fails, by another's, unless the next generation has begun.
+  return words.commit.compare_exchange_strong(word, *target, std::memory_order_seq_cst) ||
+         mark_generation(word) == generation;
+}
+
+// Of regions that commit together, a process of the last generation may have moved one, and found the next one's right
+// taken: all votes for it were in.
+void follow_others(ControlPage& page, int region, std::uint32_t next) {
+  RegionWords& words = page.regions[region];
+  for (int other = 0; other < kRegions; ++other) {
+    if ((words.together.load(std::memory_order_seq_cst) >> other & 1) == 0) continue;
+    const std::uint64_t step = Commit::unpack(page.regions[other].commit.load(std::memory_order_seq_cst)).step;
+    if (step <= Commit::unpack(words.commit.load(std::memory_order_seq_cst)).step) continue;
+    if (const std::optional<Mark> target = target_of(words, next - 1, step))
+      words.commit.store(Commit::unpack(*target).pack(next), std::memory_order_seq_cst);
+  }
+}
+
 void check_local_world(int local_world) {
   if (local_world < 1 || local_world > kMaxLocalRanks)
     throw UsageError("a node holds 1 to " + std::to_string(kMaxLocalRanks) + " ranks, not " +
@@ -85,7 +115,11 @@ void next_generation(ControlPage& page, int local_world) {
     Mark word = region.commit.load(std::memory_order_seq_cst);
     while (!region.commit.compare_exchange_weak(word, Commit::unpack(word).pack(next), std::memory_order_seq_cst)) {
     }
+  }
+  for (int region = 0; region < kRegions; ++region) follow_others(page, region, next);
+  for (RegionWords& region : page.regions) {
     replace(region.target, Commit{.step = Commit::kNoStep}.pack(next));
+    region.together.store(0, std::memory_order_seq_cst);  // the program says so again
   }
   page.error.state.store(slot_mark(next, ErrorSlot::State::free), std::memory_order_seq_cst);
   page.local_world = local_world;
@@ -116,6 +150,16 @@ RegionWords& region_words(ControlPage& page, int region) {
   return page.regions[region];
 }
 
+std::optional<int> region_of(const ControlPage& page, std::uint64_t model) {
+  std::optional<int> free;
+  for (int region = kRegions - 1; region >= 0; --region) {
+    const std::uint64_t owner = page.regions[region].model.load(std::memory_order_acquire);
+    if (owner == model) return region;
+    if (owner == 0) free = region;
+  }
+  return free;
+}
+
 std::optional<Commit> committed(const RegionWords& region) {
   if (region.fingerprint.load(std::memory_order_acquire) == 0) return std::nullopt;
   return Commit::unpack(region.commit.load(std::memory_order_seq_cst));
@@ -127,23 +171,24 @@ std::optional<Mark> target_of(const RegionWords& region, std::uint32_t generatio
   return target;
 }
 
-bool try_commit(ControlPage& page, int region, std::uint32_t generation, std::uint64_t step) {
-  RegionWords& words = page.regions[region];
-  Mark word = 0;
-  const auto is_committed = [&] {
-    word = words.commit.load(std::memory_order_seq_cst);
-    return mark_generation(word) == generation && Commit::unpack(word).step >= step;
-  };
-  if (is_committed()) return true;
-  if (mark_generation(word) != generation) return false;
+bool have_all_voted(const ControlPage& page, int region, std::uint32_t generation, std::uint64_t step) {
   const Mark wanted = make_mark(generation, step);
   for (int rank = 0; rank < page.local_world; ++rank)
     if (page.ranks[rank].votes[region].load(std::memory_order_seq_cst) != wanted) return false;
-  const std::optional<Mark> target = target_of(words, generation, step);
-  if (!target) return is_committed();  // others may have committed it meanwhile, and gone on
-  // By this call; or, when the exchange fails, by another's, unless the next generation has begun.
-  return words.commit.compare_exchange_strong(word, *target, std::memory_order_seq_cst) ||
-         mark_generation(word) == generation;
+  return true;
+}
+
+bool try_commit(ControlPage& page, int region, std::uint32_t generation, std::uint64_t step) {
+  const std::uint32_t together = page.regions[region].together.load(std::memory_order_seq_cst) | 1u << region;
+  const auto in_each = [&](auto&& holds) {
+    for (int one = 0; one < kRegions; ++one)
+      if ((together >> one & 1) != 0 && !holds(one)) return false;
+    return true;
+  };
+  // Nobody goes on to the next step before this holds of each, so until then all votes and targets stay.
+  if (in_each([&](int one) { return is_committed(page.regions[one], generation, step); })) return true;
+  return in_each([&](int one) { return have_all_voted(page, one, generation, step); }) &&
+         in_each([&](int one) { return move_to_target(page.regions[one], generation, step); });
 }
 
 void roll_forward(ControlPage& page) {

@@ -22,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 5;
+inline constexpr std::uint32_t kControlVersion = 6;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -122,6 +122,9 @@ struct RegionWords {
   std::atomic<std::uint32_t> generation;   ///< whose ranks made the state or took it over
   std::atomic<std::uint32_t> buffers;      ///< how many buffers steps write
   std::atomic<std::uint64_t> fingerprint;  ///< of the layout the state was made for; 0: never filled
+  std::atomic<std::uint64_t> model;        ///< whose state it is: a hash of the model's name; 0: nobody's
+  std::atomic<std::uint32_t> together;     ///< bits of the regions whose steps are committed with its own, in this
+                                           ///< generation; 0: its own alone
 };
 
 /// The first failure of a generation: its slot is free, then claimed by one, who fills the rest and says
@@ -175,15 +178,22 @@ bool raise_abort(ControlPage& page, std::uint32_t generation, const Failure& fai
 /// The words of a region. UsageError when the page has no such region.
 RegionWords& region_words(ControlPage& page, int region);
 
+/// The region that has `model`'s state, else the first that is nobody's; nothing where there is none left.
+std::optional<int> region_of(const ControlPage& page, std::uint64_t model);
+
 /// The committed step of a region; nothing where no state was ever filled in, whatever a maker that died has left.
 std::optional<Commit> committed(const RegionWords& region);
 
 /// The target word, if it is that of `step` in `generation`.
 std::optional<Mark> target_of(const RegionWords& region, std::uint32_t generation, std::uint64_t step);
 
+/// Whether all ranks of the generation have voted for `step` in the region, and for no later one.
+bool have_all_voted(const ControlPage& page, int region, std::uint32_t generation, std::uint64_t step);
+
 /// Moves the region's commit word to its target when all ranks of the generation have voted for `step`, whose target
-/// that is. Returns whether `step` is committed now, and `generation` still the page's. Safe to call by anybody, any
-/// number of times.
+/// that is. Of regions that commit together, each has votes of its own, and when all are in, all words are moved: votes
+/// stay, so whoever dies in the middle leaves the rest to roll_forward(). Returns whether `step` is committed now, in
+/// each of them, and `generation` still the page's. Safe to call by anybody, any number of times.
 bool try_commit(ControlPage& page, int region, std::uint32_t generation, std::uint64_t step);
 
 /// Commits in each region the step that all ranks had voted for, if they died before one of them could.

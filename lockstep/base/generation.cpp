@@ -22,6 +22,7 @@ void copy_region(const Segment& from, Segment& to, int region) {
   words.commit.store(old_words.commit.load());
   words.generation.store(old_words.generation.load());
   words.buffers.store(old_words.buffers.load());
+  words.model.store(old_words.model.load());
   words.fingerprint.store(fingerprint);
 }
 

@@ -7,9 +7,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/control_page.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/state/shared_state.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -43,9 +43,9 @@ json looked_for(const std::string& folder, const std::string& which) {
 
 }  // namespace
 
-bool has_living_state(comm::Group& group) {
-  base::Node* const node = group.shared_node();
-  return node != nullptr && base::committed(base::region_words(node->segment.control(), 0)).has_value();
+bool has_living_state(parallel::Engine& engine) {
+  base::Node* const node = engine.group().shared_node();
+  return node != nullptr && state::is_committed_in(node->segment, engine.options().name);
 }
 
 Resumed found_by_all(comm::Group& group, const std::string& folder, const std::string& which) {

@@ -10,8 +10,8 @@
 
 namespace lockstep::checkpoint {
 
-/// Whether the ranks' node holds the committed state of an earlier attempt. The same on all ranks.
-bool has_living_state(comm::Group& group);
+/// Whether the ranks' node holds the model's committed state of an earlier attempt. The same on all ranks.
+bool has_living_state(parallel::Engine& engine);
 
 /// What find() says on rank 0, on all ranks; what it throws too. Collective.
 Resumed found_by_all(comm::Group& group, const std::string& folder, const std::string& which);

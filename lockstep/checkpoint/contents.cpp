@@ -84,6 +84,7 @@ StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options) {
   const std::size_t record = layout.step_record(0);
   StatePlan plan{.folder = "",
                  .retention = options.retention,
+                 .region = shared.region(),
                  .constant = constant_of(engine, layout.options()),
                  .buffer_bytes = layout.buffer_bytes(),
                  .frozen_areas = layout.frozen_area(0),

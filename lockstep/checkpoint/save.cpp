@@ -15,6 +15,21 @@
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::checkpoint {
+namespace {
+
+// Beside those of the job's other models.
+std::vector<StatePlan> with(const StatePlan& plan, const std::string& published) {
+  std::vector<StatePlan> plans = published.empty() ? std::vector<StatePlan>() : parse_plans(published);
+  std::erase_if(plans, [&](const StatePlan& other) { return other.region == plan.region; });
+  for (const StatePlan& other : plans)
+    if (other.folder == plan.folder)
+      throw UsageError("checkpoint: two models of the job save to '" + base::shown(plan.folder) +
+                       "'; give each a folder of its own");
+  plans.push_back(plan);
+  return plans;
+}
+
+}  // namespace
 
 const state::SharedState& checked_state(parallel::Engine& engine, const SaveOptions& options) {
   const state::SharedState* const shared = engine.state().shared();
@@ -22,6 +37,7 @@ const state::SharedState& checked_state(parallel::Engine& engine, const SaveOpti
     throw UsageError(
         "checkpoint: a save of a model without an optimizer of lockstep::optim; one of torch::optim is "
         "given to save(), too");
+  shared->check_settled("checkpoint");
   format_state({.extra = options.extra});  // on all ranks: each has the same error
   return *shared;
 }
@@ -49,14 +65,15 @@ bool save_on_failure(const std::string& folder, parallel::Engine& engine, const 
   StatePlan plan = plan_of(engine, options);
   plan.folder = std::filesystem::absolute(folder).string();
   plan.constant.metric.reset();
-  base::publish(engine.group().node().segment, format_plan(plan));
+  base::Segment& segment = engine.group().node().segment;
+  base::publish(segment, format_plans(with(plan, base::published(segment))));
   return true;
 }
 
 Resumed resume(const std::string& folder, parallel::Engine& engine, const std::string& which) {
   if (engine.state().shared() != nullptr)
     throw UsageError("checkpoint: resume() after the optimizer was made; a state comes from a checkpoint before that");
-  if (has_living_state(engine.group())) return {.in_memory = true};
+  if (has_living_state(engine)) return {.in_memory = true};
   Resumed resumed = found_by_all(engine.group(), folder, which);
   if (resumed.path.empty()) return resumed;
   resumed.extra = read_state(resumed.path).extra;

@@ -45,11 +45,11 @@ struct Saved {
 Saved save(const std::string& folder, parallel::Engine& engine, const SaveOptions& options = {});
 
 /// Has the launcher save the last committed step to `folder` when the job ends without success for good: no worker is
-/// left then that could. `lockstep run` and `lockstep train` do that, and tell it. Rank 0's call counts, the last one;
-/// between steps, once the optimizer is made: after a restart again. What is of the time of the call: `options.extra`;
-/// a metric such a checkpoint has none.
-/// Returns whether the job has such a launcher; under torchrun, mpirun and srun nothing is done and the state ends with
-/// the workers. UsageError as of save().
+/// left then that could. `lockstep run` and `lockstep train` do that, and tell it. Rank 0's call counts, the last one
+/// of each model, to a folder of its own; between steps, once the optimizer is made: after a restart again. What is of
+/// the time of the call: `options.extra`; a metric such a checkpoint has none. Returns whether the job has such a
+/// launcher; under torchrun, mpirun and srun nothing is done and the state ends with the workers. UsageError as of
+/// save().
 bool save_on_failure(const std::string& folder, parallel::Engine& engine, const SaveOptions& options = {});
 
 struct Resumed {

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -190,6 +191,12 @@ std::shared_ptr<void> Engine::no_sync() {
   if (!parts_->classic)
     throw UsageError("data parallel: no_sync() is for other optimizers; with ours gradients add up until step()");
   return parts_->classic->no_sync();
+}
+
+void commit_together(std::span<Engine* const> models) {
+  std::vector<state::SharedState*> states;
+  for (Engine* const model : models) states.push_back(&model->parts_->attached("commit_together()").fused.state);
+  state::SharedState::commit_together(states);
 }
 
 EngineEma Engine::ema() { return EngineEma(*parts_); }

@@ -41,6 +41,18 @@ namespace lockstep::parallel {
 
 struct EngineParts;
 struct FusedState;
+class Engine;
+
+/// From now on a step of these models is one transaction: committed when each of them has made it. Whoever dies in
+/// between leaves all of them at the step before. Until the last has made its step, the others show the weights of
+/// theirs, and make no further one. All ranks, in the same order, between steps, behind their optimizers, after each
+/// start. UsageError when they are no two models of one group with optimizers of ours, or at different steps.
+void commit_together(std::span<Engine* const> models);
+template <class... Models>
+void commit_together(Models&... models) {
+  Engine* const all[] = {&models...};
+  commit_together(std::span<Engine* const>(all));
+}
 
 /// What a program seldom needs of the shared state. Valid as long as the engine.
 class EngineState {
@@ -197,6 +209,8 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   std::uint64_t next_step() const override { return steps() + 1; }
   void apply(const optim::Rules& rules, const optim::StepOptions& options) override;
   void discard_gradients() override;
+
+  friend void commit_together(std::span<Engine* const> models);
 
  private:
   std::unique_ptr<EngineParts> parts_;

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/shards.h"
+#include "lockstep/state/hash.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -27,16 +28,17 @@ void set_groups(std::vector<state::TensorSpec>& specs, const optim::Needs& needs
 }
 
 // Ranks with different layouts would write into each other's places.
-void check_equal_on_all(const state::Layout& layout, comm::Group& group) {
-  // The number of buffers is no part of the fingerprint, but here all make one state.
-  const auto print = std::int64_t(layout.fingerprint() + std::uint64_t(layout.options().state_buffers));
+void check_equal_on_all(const state::Layout& layout, const std::string& name, comm::Group& group) {
+  // The number of buffers and the name are no part of the fingerprint, but here all make one state.
+  const auto print =
+      std::int64_t(layout.fingerprint() + std::uint64_t(layout.options().state_buffers) + state::hash64(name));
   const std::vector<at::Tensor> all = group.all_gather(at::full({1}, print, at::kLong));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank].item<std::int64_t>() == all[0].item<std::int64_t>()) continue;
     const std::string cause =
         "rank " + std::to_string(rank) +
-        " trains other parameters, attaches another optimizer, keeps other bytes or saves in another "
-        "way than rank 0";
+        " trains other parameters, attaches another optimizer, keeps other bytes, saves in another "
+        "way or gives the model another name than rank 0";
     group.abort(cause);
     throw Error(cause);
   }
@@ -79,7 +81,7 @@ state::Layout make_layout(const ModuleView& module, const Beginning& beginning, 
   places.bytes = beginning.kept.specs();
   state::Layout layout(std::move(parameters), state::specs_of(module.buffers(), false), std::move(places),
                        state::specs_of(module.frozen(), false));
-  check_equal_on_all(layout, group);
+  check_equal_on_all(layout, options.name, group);
   return layout;
 }
 
@@ -97,15 +99,17 @@ void write_copies(const state::SharedState& state, int buffer) {
 
 FusedState::FusedState(const ModuleView& module, const Beginning& beginning, comm::Group& group,
                        const DataParallelOptions& options, const optim::Needs& needs)
-    : state(group.node(), make_layout(module, beginning, group, options, needs),
-            [&](state::SharedState& fresh) {
-              const at::NoGradGuard no_grad;
-              fresh.set_frozen_area(0, 0);
-              if (!beginning.restore) fill(module, beginning.kept, fresh);
-              const std::uint64_t step = beginning.restore ? beginning.restore(fresh) : 0;
-              write_copies(fresh, 0);
-              return step;
-            }),
+    : state(
+          group.node(), make_layout(module, beginning, group, options, needs),
+          [&](state::SharedState& fresh) {
+            const at::NoGradGuard no_grad;
+            fresh.set_frozen_area(0, 0);
+            if (!beginning.restore) fill(module, beginning.kept, fresh);
+            const std::uint64_t step = beginning.restore ? beginning.restore(fresh) : 0;
+            write_copies(fresh, 0);
+            return step;
+          },
+          options.name),
       guard(state.read(0), state.layout()),
       kept(beginning.kept),
       buffers(tensors_of(module.buffers()), state.layout()),

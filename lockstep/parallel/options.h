@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "lockstep/amp/autocast.h"
 #include "lockstep/parallel/ema.h"
@@ -11,6 +12,9 @@
 namespace lockstep::parallel {
 
 struct DataParallelOptions {
+  /// Of the model, where a program trains several on one group with optimizers of ours: each has a name of its own, by
+  /// which a restart finds its state again. The same on all ranks. See commit_together().
+  std::string name = {};
   /// Logical shards S the global batch is cut into. It decides the bits of the result; the
   /// number of ranks does not. 0: as many as ranks. At least as many as ranks.
   int shards = 0;

@@ -15,6 +15,7 @@ StateEditor::StateEditor(FusedState& fused, ShardSession& session, GradientHooks
     : fused_(fused), session_(session), hooks_(hooks), group_(group) {}
 
 void StateEditor::modify(const std::function<void()>& fn) {
+  fused_.state.check_settled("modify");
   refuse_in_mid_step();
   base::Member& member = group_.node().member;
   or_abort(group_, [&] { fused_.check_bound(); });

@@ -58,6 +58,7 @@ StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm:
       used_(fused.state.layout().parameters().size()) {}
 
 void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options) {
+  fused_.state.check_settled("step");
   session_.require_whole("step");  // of this rank alone, and to be mended: the others wait
   // Before anything that others take part in: what a rule throws leaves all as it was.
   slice_.choose(rules);

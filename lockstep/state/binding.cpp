@@ -33,9 +33,9 @@ std::vector<TensorSpec> specs_of(const std::vector<std::pair<std::string, at::Te
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : named) {
     if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided)
-      throw UsageError(name + ": is on " + tensor.device().str() + "; only dense CPU tensors can be shared");
+      throw UsageError("'" + name + "' is on " + tensor.device().str() + "; only dense CPU tensors can be shared");
     if (only_float && tensor.scalar_type() != at::kFloat)
-      throw UsageError(name + ": is " + c10::toString(tensor.scalar_type()) +
+      throw UsageError("'" + name + "' is " + c10::toString(tensor.scalar_type()) +
                        "; the fused optimizers keep float32 parameters");
     if (!tensor.is_non_overlapping_and_dense())
       throw UsageError(name + ": its elements overlap or leave gaps (strides " + c10::str(tensor.strides()) +

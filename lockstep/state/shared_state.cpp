@@ -1,6 +1,7 @@
 #include "lockstep/state/shared_state.h"
 
 #include "lockstep/base/pin.h"
+#include "lockstep/base/text.h"
 #include "lockstep/state/hash.h"
 
 namespace lockstep::state {
@@ -10,19 +11,36 @@ using base::RegionWords;
 
 namespace {
 
-void make_region(base::Node& node, int region, const Layout& layout) {
+std::string called(const std::string& name) {
+  return name.empty() ? "without a name" : "named '" + base::shown(name) + "'";
+}
+
+// Never 0, which is nobody.
+std::uint64_t model_of(const std::string& name) { return hash64("model " + name) | 1; }
+
+int find_region(const base::Segment& segment, const std::string& name) {
+  const std::optional<int> region = base::region_of(segment.control(), model_of(name));
+  if (region) return *region;
+  throw UsageError("a group carries at most " + std::to_string(base::kRegions) + " models, and the one " +
+                   called(name) + " is one more");
+}
+
+void make_region(base::Node& node, int region, const Layout& layout, const std::string& name) {
   const int buffers = layout.options().state_buffers;
   if (buffers < 1 || buffers > base::kMaxStateBuffers)
     throw UsageError("a state of " + std::to_string(buffers) + " buffers; 1 to " +
                      std::to_string(base::kMaxStateBuffers) + " are possible");
   node.segment.grow(base::state_area(region), layout.total_bytes());
-  base::region_words(node.segment.control(), region).buffers.store(std::uint32_t(buffers), std::memory_order_relaxed);
+  RegionWords& words = base::region_words(node.segment.control(), region);
+  words.buffers.store(std::uint32_t(buffers), std::memory_order_relaxed);
+  words.model.store(model_of(name), std::memory_order_release);
 }
 
-void check_region(const base::Segment& segment, int region, const Layout& layout) {
+void check_region(const base::Segment& segment, int region, const Layout& layout, const std::string& name) {
   const RegionWords& words = base::region_words(segment.control(), region);
   if (words.generation.load() == segment.control().generation.load())
-    throw UsageError("this group carries the state of a model already; a group serves one model and optimizer");
+    throw UsageError("this group carries the state of a model " + called(name) +
+                     " already; give each model a name of its own (DataParallelOptions::name)");
   if (words.buffers.load() < 2)
     throw Error("segment: the state was updated in place, and who did it may have died in the middle");
   if (words.fingerprint.load() != layout.fingerprint())
@@ -41,10 +59,11 @@ void check_region(const base::Segment& segment, int region, const Layout& layout
 
 }  // namespace
 
-SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, int region)
+SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, const std::string& name)
     : node_(node),
-      region_(region),
-      words_(base::region_words(node.segment.control(), region)),
+      name_(name),
+      region_(find_region(node.segment, name)),
+      words_(base::region_words(node.segment.control(), region_)),
       layout_(std::move(layout)) {
   const std::uint32_t generation = node_.member.generation();
   const bool leader = node_.member.rank() == 0;
@@ -58,10 +77,10 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, int 
     writable_ = node_.segment.map(offset, layout_.total_bytes(), base::Access::read_write);
   };
   try {
-    if (found) check_region(node_.segment, region_, layout_);
+    if (found) check_region(node_.segment, region_, layout_, name_);
     node_.member.barrier();  // everybody has looked before anybody makes
     if (leader) {
-      if (!found) make_region(node_, region_, layout_);
+      if (!found) make_region(node_, region_, layout_, name_);
       map();
       if (!found) {
         const Commit first{.step = fill(*this), .buffer = 0};
@@ -80,7 +99,50 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, int 
   }
 }
 
-Commit SharedState::committed() const { return Commit::unpack(words_.commit.load(std::memory_order_acquire)); }
+Commit SharedState::committed() const {
+  const Commit commit = Commit::unpack(words_.commit.load(std::memory_order_acquire));
+  return ahead_.step > commit.step ? ahead_ : commit;
+}
+
+void SharedState::check_settled(const char* what) const {
+  const Commit commit = Commit::unpack(words_.commit.load(std::memory_order_acquire));
+  if (ahead_.step > commit.step)
+    throw UsageError(std::string(what) + ": the model " + called(name_) + " has made step " +
+                     std::to_string(ahead_.step) +
+                     ", which is committed together with that of other models; they make it first");
+}
+
+void SharedState::commit_together(std::span<SharedState* const> states) {
+  if (states.size() < 2) throw UsageError("commit_together: give two models or more");
+  std::uint32_t together = 0;
+  const SharedState& first = *states.front();
+  for (const SharedState* const state : states) {
+    state->check_settled("commit_together");
+    if (&state->node_ != &first.node_) throw UsageError("commit_together: the models are of different groups");
+    if (state->committed().step != first.committed().step)
+      throw UsageError("commit_together: the model " + called(first.name_) + " is at step " +
+                       std::to_string(first.committed().step) + " and the one " + called(state->name_) + " at step " +
+                       std::to_string(state->committed().step) + "; models that commit together make the same steps");
+    if (state->words_.together.load() != 0 || (together >> state->region_ & 1) != 0)
+      throw UsageError("commit_together: the model " + called(state->name_) + " commits together with others already");
+    together |= 1u << state->region_;
+  }
+  base::Member& member = first.node_.member;
+  member.barrier();  // all have looked
+  if (member.rank() == 0)
+    for (const SharedState* const state : states) state->words_.together.store(together);
+  member.barrier();
+}
+
+// Whether a state that commits with this one has still to make the step, by what this rank has done.
+bool SharedState::waits_for_others(std::uint64_t step) const {
+  base::Member& member = node_.member;
+  const std::uint32_t together = words_.together.load();
+  const base::Mark mark = base::make_mark(member.generation(), step);
+  for (int region = 0; region < base::kRegions; ++region)
+    if ((together >> region & 1) != 0 && !base::has_reached(member.words().votes[region].load(), mark)) return true;
+  return false;
+}
 
 void SharedState::choose_target(std::uint64_t step) {
   base::Member& member = node_.member;
@@ -124,11 +186,19 @@ void SharedState::vote(std::uint64_t step) {
   member.check_abort();
   const base::Mark mark = base::make_mark(member.generation(), step);
   base::advance(page.ranks[member.rank()].votes[region_], mark);
-  const auto ready = [&] { return base::try_commit(page, region_, member.generation(), step); };
-  if (ready()) return base::wake_all(page);
-  member.wait(ready, [&](int peer) {
-    return !base::has_reached(page.ranks[peer].votes[region_].load(std::memory_order_seq_cst), mark);
-  });
+  const bool ahead = waits_for_others(step);
+  const auto ready = [&] {
+    return base::try_commit(page, region_, member.generation(), step) ||
+           (ahead && base::have_all_voted(page, region_, member.generation(), step));
+  };
+  if (ready()) {
+    base::wake_all(page);
+  } else {
+    member.wait(ready, [&](int peer) {
+      return !base::has_reached(page.ranks[peer].votes[region_].load(std::memory_order_seq_cst), mark);
+    });
+  }
+  if (ahead) ahead_ = Commit::unpack(target_word(step));
 }
 
 void SharedState::recommit() {
@@ -146,6 +216,11 @@ std::string SharedState::buffer_hash(int buffer) const {
   const std::string content = hash128({read_as<char>(layout_.weights(buffer)), layout_.content_bytes()});
   if (layout_.frozen_bytes() == 0) return content;
   return hash128(content + hash128({read_as<char>(layout_.frozen_area(frozen_area(buffer))), layout_.frozen_bytes()}));
+}
+
+bool is_committed_in(const base::Segment& segment, const std::string& name) {
+  const std::optional<int> region = base::region_of(segment.control(), model_of(name));
+  return region && base::committed(base::region_words(segment.control(), *region));
 }
 
 int spare_frozen_area(const SharedState& state, int buffer) {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "lockstep/base/node.h"
@@ -30,13 +31,19 @@ class SharedState {
   /// that it returns. Where the segment holds the state of an earlier generation with the same fingerprint, it is taken
   /// over as it is, with the number of buffers that it has, by whatever number of ranks: the job goes on from its
   /// committed step.
-  /// UsageError when memory is short, or when this generation has a state in the region already: a model has one of its
-  /// own. Error when an earlier generation's state has another layout, or less room for gradient slots.
-  SharedState(base::Node& node, Layout layout, const Fill& fill, int region = 0);
+  /// Where a program trains several models on one group, each has its state in a region of its own, which is found
+  /// again by the model's `name`. UsageError when memory is short, when this generation has a state of that name
+  /// already, or for more than base::kRegions models. Error when an earlier generation's state has another layout, or
+  /// less room for gradient slots.
+  SharedState(base::Node& node, Layout layout, const Fill& fill, const std::string& name = "");
 
   const Layout& layout() const { return layout_; }
-  /// The committed step and buffer.
+  /// Which of the segment's regions it is.
+  int region() const { return region_; }
+  /// The committed step and buffer; or the step that this state is ahead by, see commit_together().
   base::Commit committed() const;
+  /// UsageError naming `what` when this state is ahead of what is committed.
+  void check_settled(const char* what) const;
 
   /// Chooses the buffer that `step` writes, or that modify() writes for the committed step again: any that is neither
   /// committed nor pinned, with one buffer that one. Local rank 0 calls it before its ranks may write, so before it
@@ -73,6 +80,8 @@ class SharedState {
   /// is committed. The commit is made by whoever sees all votes, this rank's peers and the
   /// agent included; a death after the last vote rolls forward. GroupAborted when a peer
   /// fails before it votes: the committed state is then still step - 1.
+  /// Of states that commit together, only the last of them waits for the commit; the others are ahead from when all
+  /// ranks have voted for them until then.
   void vote(std::uint64_t step);
 
   /// Commits the target that was chosen for the step that is committed already (see Engine::modify). Called by one
@@ -82,19 +91,30 @@ class SharedState {
   /// Holds the committed state while training goes on (state/pin.h).
   Pin pin() const { return Pin(node_.segment, region_); }
 
+  /// From now on a step of these states of one node is committed when all ranks have voted for it in each of them:
+  /// whoever dies leaves all of them at the same step. Each makes every step, in the same order on all ranks.
+  /// Collective; between steps. UsageError when they are at different steps, or one is named twice.
+  static void commit_together(std::span<SharedState* const> states);
+
   /// XXH3-128 over all of a state buffer (weights, optimizer, module buffers, record, named bytes) and its frozen area.
   std::string buffer_hash(int buffer) const;
 
  private:
   base::Mark target_word(std::uint64_t step) const;
+  bool waits_for_others(std::uint64_t step) const;
 
   base::Node& node_;
+  const std::string name_;
   const int region_;
   base::RegionWords& words_;
   Layout layout_;
   std::shared_ptr<const base::Mapping> readable_;
   base::Mapping writable_;
+  base::Commit ahead_;  ///< the last step that this state was ahead by
 };
+
+/// Whether the segment holds a committed state of the model of that name, of whatever generation.
+bool is_committed_in(const base::Segment& segment, const std::string& name);
 
 /// A frozen area that belongs to no state buffer but, at most, `buffer`: the one to write for it.
 int spare_frozen_area(const SharedState& state, int buffer);

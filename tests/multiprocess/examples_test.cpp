@@ -70,6 +70,16 @@ TEST_F(Examples, SyncBatchNorm) {
   EXPECT_EQ(weights_with_a_kill(command), lines[6]);
 }
 
+TEST_F(Examples, Gan) {
+  const Words command = {EXAMPLES "10_gan"};
+  Job undisturbed(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command);
+  ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.err();
+  const std::vector<std::string> lines = testing::lines(undisturbed.out());
+  ASSERT_EQ(lines.size(), 11u) << undisturbed.out();
+  EXPECT_THAT(lines[9], ::testing::ContainsRegex("^step 1000  radius (0\\.9|1\\.0)"));
+  EXPECT_EQ(weights_with_a_kill(command), lines[10]);
+}
+
 TEST_F(Examples, DataParallel) {
   std::vector<std::string> lines;
   for (int run = 0; run < 2; ++run) {

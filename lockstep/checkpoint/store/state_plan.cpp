@@ -74,6 +74,7 @@ PlacedBytes kept_bytes_of(const Json& json) {
 }
 
 Json json_of(const PlacedSet& set);
+Json json_of(const StatePlan& plan);
 
 template <class T>
 Json list_of(const std::vector<T>& all) {
@@ -87,6 +88,44 @@ PlacedSet set_of(const Json& json) {
   PlacedSet set{.file = json.at("file").get<std::string>(), .tensors = {}};
   for (const Json& tensor : json.at("tensors")) set.tensors.push_back(tensor_of(tensor));
   return set;
+}
+
+Json json_of(const StatePlan& plan) {
+  return {{"folder", plan.folder},
+          {"retention", {plan.retention.keep, plan.retention.best, plan.retention.smaller_is_better}},
+          {"region", plan.region},
+          {"constant", format_state(plan.constant)},
+          {"buffer_bytes", plan.buffer_bytes},
+          {"frozen", {plan.frozen_areas, plan.frozen_bytes, plan.frozen_number}},
+          {"record", {plan.loss, plan.gradient_norm, plan.samples, plan.skipped}},
+          {"counts", plan.counts},
+          {"parameters", plan.parameters},
+          {"kept", list_of(plan.kept)},
+          {"files", list_of(plan.files)}};
+}
+StatePlan state_plan_of(const Json& json) {
+  const Json &retention = json.at("retention"), &frozen = json.at("frozen"), &record = json.at("record");
+  StatePlan plan = {.folder = json.at("folder").get<std::string>(),
+                    .retention = {.keep = retention.at(0).get<int>(),
+                                  .best = retention.at(1).get<int>(),
+                                  .smaller_is_better = retention.at(2).get<bool>()},
+                    .region = json.at("region").get<int>(),
+                    .constant = parse_state(json.at("constant").get<std::string>(), "the plan of a state"),
+                    .buffer_bytes = json.at("buffer_bytes").get<std::uint64_t>(),
+                    .frozen_areas = frozen.at(0).get<std::uint64_t>(),
+                    .frozen_bytes = frozen.at(1).get<std::uint64_t>(),
+                    .frozen_number = frozen.at(2).get<std::uint64_t>(),
+                    .loss = record.at(0).get<std::uint64_t>(),
+                    .gradient_norm = record.at(1).get<std::uint64_t>(),
+                    .samples = record.at(2).get<std::uint64_t>(),
+                    .skipped = record.at(3).get<std::uint64_t>(),
+                    .counts = json.at("counts").get<std::uint64_t>(),
+                    .parameters = json.at("parameters").get<std::vector<std::string>>(),
+                    .kept = {},
+                    .files = {}};
+  for (const Json& bytes : json.at("kept")) plan.kept.push_back(kept_bytes_of(bytes));
+  for (const Json& set : json.at("files")) plan.files.push_back(set_of(set));
+  return plan;
 }
 
 }  // namespace
@@ -116,50 +155,19 @@ Contents contents_at(const StatePlan& plan, std::span<const std::byte> region, c
   return contents;
 }
 
-std::string format_plan(const StatePlan& plan) {
-  const Json json = {{"folder", plan.folder},
-                     {"retention", {plan.retention.keep, plan.retention.best, plan.retention.smaller_is_better}},
-                     {"region", plan.region},
-                     {"constant", format_state(plan.constant)},
-                     {"buffer_bytes", plan.buffer_bytes},
-                     {"frozen", {plan.frozen_areas, plan.frozen_bytes, plan.frozen_number}},
-                     {"record", {plan.loss, plan.gradient_norm, plan.samples, plan.skipped}},
-                     {"counts", plan.counts},
-                     {"parameters", plan.parameters},
-                     {"kept", list_of(plan.kept)},
-                     {"files", list_of(plan.files)}};
+std::string format_plans(const std::vector<StatePlan>& plans) {
   try {
-    return json.dump();
+    return list_of(plans).dump();
   } catch (const Json::type_error&) {
     throw UsageError("checkpoint: a name, or the path of the folder, is no UTF-8");
   }
 }
 
-StatePlan parse_plan(std::string_view text) {
+std::vector<StatePlan> parse_plans(std::string_view text) {
   try {
-    const Json json = Json::parse(text);
-    const Json &retention = json.at("retention"), &frozen = json.at("frozen"), &record = json.at("record");
-    StatePlan plan = {.folder = json.at("folder").get<std::string>(),
-                      .retention = {.keep = retention.at(0).get<int>(),
-                                    .best = retention.at(1).get<int>(),
-                                    .smaller_is_better = retention.at(2).get<bool>()},
-                      .region = json.at("region").get<int>(),
-                      .constant = parse_state(json.at("constant").get<std::string>(), "the plan of a state"),
-                      .buffer_bytes = json.at("buffer_bytes").get<std::uint64_t>(),
-                      .frozen_areas = frozen.at(0).get<std::uint64_t>(),
-                      .frozen_bytes = frozen.at(1).get<std::uint64_t>(),
-                      .frozen_number = frozen.at(2).get<std::uint64_t>(),
-                      .loss = record.at(0).get<std::uint64_t>(),
-                      .gradient_norm = record.at(1).get<std::uint64_t>(),
-                      .samples = record.at(2).get<std::uint64_t>(),
-                      .skipped = record.at(3).get<std::uint64_t>(),
-                      .counts = json.at("counts").get<std::uint64_t>(),
-                      .parameters = json.at("parameters").get<std::vector<std::string>>(),
-                      .kept = {},
-                      .files = {}};
-    for (const Json& bytes : json.at("kept")) plan.kept.push_back(kept_bytes_of(bytes));
-    for (const Json& set : json.at("files")) plan.files.push_back(set_of(set));
-    return plan;
+    std::vector<StatePlan> plans;
+    for (const Json& plan : Json::parse(text)) plans.push_back(state_plan_of(plan));
+    return plans;
   } catch (const Json::exception& error) {
     throw UsageError("checkpoint: no plan of a state: " + std::string(error.what()));
   }

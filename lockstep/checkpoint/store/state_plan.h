@@ -66,9 +66,10 @@ struct StatePlan {
 /// is shorter than the plan says, which is how a plan of another program shows.
 Contents contents_at(const StatePlan& plan, std::span<const std::byte> region, const base::Commit& commit);
 
-std::string format_plan(const StatePlan& plan);
+/// Of the models of a job.
+std::string format_plans(const std::vector<StatePlan>& plans);
 
-/// UsageError for what format_plan() has not written.
-StatePlan parse_plan(std::string_view text);
+/// UsageError for what format_plans() has not written.
+std::vector<StatePlan> parse_plans(std::string_view text);
 
 }  // namespace lockstep::checkpoint

@@ -174,6 +174,86 @@ TEST(Commit, EachRegionHasItsOwn) {
   EXPECT_EQ(p.page.regions[3].commit.load(), (Commit{13, 2}.pack(2)));
 }
 
+// Regions 0 and 2, of two ranks, at step 5 with the buffers 1 and 2 as targets.
+struct TwoTogether {
+  TwoTogether() {
+    for (const int region : {0, 2}) {
+      p.page.regions[region].together.store(0b101);
+      p.page.regions[region].target.store(Commit{5, 1 + std::uint32_t(region) / 2}.pack(1));
+    }
+  }
+  void vote(int rank, int region) { p.page.ranks[rank].votes[region].store(make_mark(1, 5)); }
+  std::vector<std::uint64_t> steps() const {
+    return {committed_word(p.page.regions[0]).step, committed_word(p.page.regions[2]).step};
+  }
+
+  Page p{2};
+};
+using Steps = std::vector<std::uint64_t>;
+
+TEST(Commit, TogetherIsAllOrNone) {
+  TwoTogether two;
+  for (const auto& [rank, region] : {std::pair(0, 0), std::pair(1, 0), std::pair(0, 2)}) {
+    two.vote(rank, region);
+    EXPECT_FALSE(try_commit(two.p.page, 0, 1, 5));
+    EXPECT_FALSE(try_commit(two.p.page, 2, 1, 5));
+    roll_forward(two.p.page);
+    EXPECT_EQ(two.steps(), (Steps{0, 0}));
+  }
+  EXPECT_TRUE(have_all_voted(two.p.page, 0, 1, 5));
+  EXPECT_FALSE(have_all_voted(two.p.page, 2, 1, 5));
+  two.vote(1, 2);
+  EXPECT_TRUE(try_commit(two.p.page, 0, 1, 5));
+  EXPECT_EQ(committed_word(two.p.page.regions[0]), (Commit{5, 1}));
+  EXPECT_EQ(committed_word(two.p.page.regions[2]), (Commit{5, 2}));
+  EXPECT_TRUE(try_commit(two.p.page, 2, 1, 5));
+}
+
+TEST(Commit, TogetherIsFinishedForWhoDiedInTheMiddle) {
+  for (const int moved : {0, 2}) {
+    TwoTogether two;
+    for (const int rank : {0, 1})
+      for (const int region : {0, 2}) two.vote(rank, region);
+    RegionWords& words = two.p.page.regions[moved];
+    words.commit.store(words.target.load());
+    EXPECT_TRUE(try_commit(two.p.page, moved, 1, 5)) << "not before the other one is moved";
+    EXPECT_EQ(two.steps(), (Steps{5, 5}));
+  }
+}
+
+TEST(Commit, TogetherWithoutAVoteTheNextGenerationLeavesAll) {
+  TwoTogether two;
+  two.vote(0, 0), two.vote(1, 0), two.vote(0, 2);
+  next_generation(two.p.page, 1);
+  EXPECT_EQ(two.steps(), (Steps{0, 0}));
+  EXPECT_EQ(two.p.page.regions[0].together.load(), 0u) << "the program says so again";
+  two.vote(1, 2);
+  EXPECT_FALSE(try_commit(two.p.page, 2, 1, 5));
+}
+
+// A process that was late has voted and moved one word behind the look at the votes, and before its right was taken.
+TEST(Commit, TogetherTheNextGenerationFollowsWhatALateProcessHasMoved) {
+  for (const int moved : {0, 2}) {
+    TwoTogether two;
+    RegionWords& words = two.p.page.regions[moved];
+    words.commit.store(words.target.load());
+    next_generation(two.p.page, 1);
+    EXPECT_EQ(two.steps(), (Steps{5, 5}));
+    EXPECT_EQ(two.p.page.regions[2].commit.load(), (Commit{5, 2}.pack(2)));
+  }
+}
+
+TEST(Region, IsItsModelsOrTheFirstFreeOne) {
+  Page p;
+  EXPECT_EQ(region_of(p.page, 7), 0);
+  p.page.regions[0].model.store(7);
+  EXPECT_EQ(region_of(p.page, 7), 0);
+  EXPECT_EQ(region_of(p.page, 8), 1);
+  for (int region = 1; region < kRegions; ++region) p.page.regions[region].model.store(10 + std::uint64_t(region));
+  EXPECT_EQ(region_of(p.page, 8), std::nullopt);
+  EXPECT_EQ(region_of(p.page, 13), 3);
+}
+
 TEST(Generation, TheNextOneStartsClean) {
   Page p;
   raise_abort(p.page, 1, {.rank = 0, .cause = "old"});

@@ -44,6 +44,21 @@ TEST(Layout, PlacesParametersOnCacheLines) {
   EXPECT_GE(layout.elements(), 100'038u);
 }
 
+// Numbers of elements and bytes that no 32 bits hold: nothing is cut off.
+TEST(Layout, HasRoomForMoreThanTwoToThe31Elements) {
+  const std::int64_t rows = std::int64_t(1) << 22;
+  const Layout layout({spec("table", {rows, 1024}), spec("behind", {3})}, {},
+                      {.shards = 2, .slots = 2, .optimizer_arrays = 2, .state_buffers = 2});
+  const std::size_t table = std::size_t(rows) * 1024;
+  EXPECT_EQ(layout.parameters()[0].elements, table);
+  EXPECT_EQ(layout.parameters()[1].offset, table);
+  EXPECT_EQ(layout.elements(), table + 16);
+  EXPECT_GE(layout.weights(1), layout.weights(0) + 3 * table * sizeof(float));
+  EXPECT_GE(layout.gradients(1), layout.gradients(0) + table * sizeof(float));
+  EXPECT_GE(layout.total_bytes(), layout.gradients(1) + table * sizeof(float));
+  EXPECT_EQ(layout.parts().back().range.end, table + 16);
+}
+
 TEST(Layout, RegionsDoNotOverlap) {
   const Layout layout = example();
   std::vector<std::pair<std::size_t, std::size_t>> regions;

@@ -95,7 +95,7 @@ TEST(SharedState, AGroupCarriesOneModel) {
       SharedState second(group->node(), tiny(), nothing);
       ADD_FAILURE() << "a second model took over the first one's state";
     } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("carries the state of a model already"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("the state of a model without a name already"), std::string::npos);
     }
   });
 }
@@ -257,36 +257,6 @@ TEST(SharedState, AFilledRegionThatNobodyHasSaidIsFilledAgain) {
   SharedState state(group.node(), tiny(), nothing);
   EXPECT_EQ(state.committed(), base::Commit{});
   EXPECT_EQ(state.read_as<float>(state.layout().weights(0))[3], 0.0f);
-}
-
-TEST(SharedState, TwoModelsHaveARegionEach) {
-  base::Segment segment = base::Segment::create(1);
-  {
-    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-    SharedState first(group.node(), tiny(2), nothing);
-    SharedState second(group.node(), tiny(5, 3), nothing, 1);
-    for (const std::uint64_t step : {1, 2, 3}) {
-      first.choose_target(step);
-      second.choose_target(step);
-      second.write_as<float>(second.layout().weights(second.target(step)))[3] = float(step);
-      second.vote(step);
-      EXPECT_EQ(first.committed().step, step - 1);
-      first.vote(step);
-    }
-    first.choose_target(4);
-    first.vote(4);
-  }
-  base::next_generation(segment.control(), 1);
-  comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-  SharedState first(group.node(), tiny(2), not_again);
-  SharedState second(group.node(), tiny(5), not_again, 1);
-  EXPECT_EQ(first.committed(), (base::Commit{4, 0}));
-  EXPECT_EQ(first.layout().options().state_buffers, 2);
-  EXPECT_EQ(second.committed(), (base::Commit{3, 0}));
-  EXPECT_EQ(second.layout().options().state_buffers, 3);
-  EXPECT_EQ(second.read_as<float>(second.layout().weights(0))[3], 3.0f);
-  EXPECT_EQ(first.read_as<float>(first.layout().weights(0))[3], 0.0f);
-  EXPECT_THROW(SharedState(group.node(), tiny(), nothing, base::kRegions), UsageError);
 }
 
 // Slots are no state: their number may change, as long as there is room.
