@@ -21,6 +21,7 @@
 #include "lockstep/parallel/engine.h"
 #include "lockstep/parallel/forward_scope.h"
 #include "lockstep/parallel/module_pointer.h"
+#include "lockstep/parallel/nested_tensors.h"
 
 namespace lockstep::parallel {
 
@@ -80,7 +81,8 @@ class Shards {
 };
 
 namespace detail {
-// What a forward pass gets and gives: the scope sees tensors, whatever else there is passes.
+// What a forward pass gets and gives: the scope sees tensors, of the result also those in standard containers; whatever
+// else there is passes.
 template <class T>
 decltype(auto) forward_input(const ForwardScope& scope, T&& input) {
   if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>)
@@ -89,11 +91,11 @@ decltype(auto) forward_input(const ForwardScope& scope, T&& input) {
     return std::forward<T>(input);
 }
 template <class T>
-decltype(auto) forward_output(const ForwardScope& scope, T&& output) {
-  if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>)
-    return scope.output(std::forward<T>(output));
-  else
-    return std::forward<T>(output);
+std::remove_cvref_t<T> forward_output(const ForwardScope& scope, T&& output) {
+  std::remove_cvref_t<T> result = std::forward<T>(output);
+  for (at::Tensor* const tensor : tensors_in(result))
+    if (tensor->defined()) *tensor = scope.output(std::move(*tensor));
+  return result;
 }
 }  // namespace detail
 
@@ -131,6 +133,7 @@ class DistributedDataParallel : public Engine {
 }  // namespace lockstep::parallel
 
 namespace lockstep {
+using parallel::commit_together;
 using parallel::DataParallelOptions;
 using parallel::DistributedDataParallel;
 using parallel::EmaOptions;

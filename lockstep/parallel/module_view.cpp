@@ -14,7 +14,7 @@
 namespace lockstep::parallel {
 
 ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOptions& options) : module_(module) {
-  refuse_writing_modules(module);
+  refuse_unfit_modules(module);
   if (options.channels_last) make_channels_last(module);
   parameters_ = parameters_of(module);
   trainable_ = parallel::trainable(parameters_);

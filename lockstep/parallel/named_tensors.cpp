@@ -60,17 +60,20 @@ NamedTensors frozen(const NamedTensors& parameters) {
   return named;
 }
 
-void refuse_writing_modules(const torch::nn::Module& module) {
-  const auto refuse = [](const std::string& name, const char* kind) {
-    throw UsageError("module '" + name + "': " + kind +
-                     " with max_norm edits its weights during forward, which weights shared by all ranks do not allow");
+void refuse_unfit_modules(const torch::nn::Module& module) {
+  const auto look = [](const std::string& name, const auto* table, const std::string& kind) {
+    if (table == nullptr) return;
+    const std::string which = "module '" + name + "': " + kind;
+    if (table->options.max_norm())
+      throw UsageError(
+          which + " with max_norm edits its weights during forward, which weights shared by all ranks do not allow");
+    if (table->options.sparse())
+      throw UsageError(which + " with sparse=true gives sparse gradients, and dense ones are averaged; leave it out");
   };
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
     const torch::nn::Module* child = item.value().get();
-    const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(child);
-    if (embedding != nullptr && embedding->options.max_norm()) refuse(item.key(), "Embedding");
-    const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(child);
-    if (bag != nullptr && bag->options.max_norm()) refuse(item.key(), "EmbeddingBag");
+    look(item.key(), dynamic_cast<const torch::nn::EmbeddingImpl*>(child), "Embedding");
+    look(item.key(), dynamic_cast<const torch::nn::EmbeddingBagImpl*>(child), "EmbeddingBag");
   }
 }
 

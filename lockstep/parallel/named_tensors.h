@@ -33,7 +33,7 @@ NamedTensors trainable(const NamedTensors& parameters);
 NamedTensors frozen(const NamedTensors& parameters);
 
 /// UsageError for modules that write to their parameters in forward, which shared weights do
-/// not allow: Embedding and EmbeddingBag with max_norm.
-void refuse_writing_modules(const torch::nn::Module& module);
+/// not allow, and for those that give sparse gradients: Embedding and EmbeddingBag with max_norm or sparse.
+void refuse_unfit_modules(const torch::nn::Module& module);
 
 }  // namespace lockstep::parallel
