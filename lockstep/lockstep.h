@@ -7,6 +7,8 @@
 #include "lockstep/amp/grad_scaler.h"
 #include "lockstep/amp/opt_level.h"
 #include "lockstep/base/stop_on.h"
+#include "lockstep/comm/async.h"
+#include "lockstep/comm/collectives.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/data.h"

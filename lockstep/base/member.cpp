@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/futex.h"
@@ -28,12 +29,13 @@ UniqueFd open_pid(int pid) { return UniqueFd(int(syscall(SYS_pidfd_open, pid, 0)
 
 }  // namespace
 
-Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, std::uint32_t generation)
+Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, std::uint32_t generation, Whole whole)
     : page_(page),
       rank_(rank),
       generation_(generation),
       size_(page.local_world),
       timeout_(timeout),
+      whole_(std::move(whole)),
       crowded_(size_ > 1) {  // as long as nothing is known of the others
   check_abort();             // the next generation may have begun since this one was looked up
   RankWords& mine = words();
@@ -129,7 +131,7 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
       for (int peer = 0; peer < size(); ++peer) {
         if (peer == rank_ || !owed(owed_object, peer)) continue;
         const RankWords& theirs = page_.ranks[peer];
-        late += (late.empty() ? "rank " : ", rank ") + std::to_string(peer) + " (step " +
+        late += (late.empty() ? "rank " : ", rank ") + std::to_string(name_of(peer)) + " (step " +
                 std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
                 std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))) + ")";
       }
@@ -149,7 +151,7 @@ void Member::check_peers(ReadyRef ready, OwedCall owed, void* owed_object) {
     raise({.rank = peer,
            .step = theirs.step.load(std::memory_order_relaxed),
            .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
-           .cause = gone ? "left the group while rank " + std::to_string(rank_) + " waited for it"
+           .cause = gone ? "left the group while rank " + std::to_string(name_of(rank_)) + " waited for it"
                          : "its process (pid " + std::to_string(theirs.pid.load(std::memory_order_relaxed)) +
                                ") ended without a word"});
     throw_aborted();
@@ -177,10 +179,15 @@ bool Member::fail(const std::string& cause, int exit_code) {
                 .exit_code = exit_code});
 }
 
-bool Member::raise(const Failure& failure) {
+bool Member::raise(Failure failure) {
   if (!is_this_process()) return false;
-  const bool first = raise_abort(page_, generation_, failure);
-  first_to_fail_ = first_to_fail_ || first;
+  failure.rank = name_of(failure.rank);
+  // Of a part and the whole, the whole decides what was first.
+  ControlPage* const whole = whole_.page.get();
+  const bool first =
+      whole == nullptr ? raise_abort(page_, generation_, failure) : raise_abort(*whole, whole_.generation, failure);
+  if (whole != nullptr) raise_abort(page_, generation_, read_failure(*whole, whole_.generation));
+  if (first) *whole_.first_to_fail = true;
   return first;
 }
 
@@ -188,6 +195,8 @@ void Member::check_abort() const {
   if (!is_this_process())
     throw UsageError("rank " + std::to_string(rank_) + " is process " + std::to_string(process_) +
                      "; a child that it forked takes no part in the group");
+  if (whole_.page != nullptr && is_aborted(*whole_.page, whole_.generation))
+    raise_abort(page_, generation_, read_failure(*whole_.page, whole_.generation));
   if (is_aborted(page_, generation_)) throw_aborted();
 }
 

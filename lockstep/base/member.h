@@ -7,8 +7,10 @@
 // rank, one process and one thread at a time: a child that the process forks has no part in the group;
 // its waits are a UsageError, its failures and its end are nobody's.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -45,13 +47,23 @@ struct Waiting {
   std::chrono::microseconds yield{2000};
 };
 
+/// The group that another one is a part of. A failure of the part is one of the whole, and what fails the whole ends
+/// the waits of the part. Failures name ranks as the whole does.
+struct Whole {
+  std::shared_ptr<ControlPage> page = nullptr;  ///< null: the group is no part of another
+  std::uint32_t generation = 0;
+  std::vector<int> ranks = {};  ///< by seat of the part
+  /// Whether this rank was the first to fail, in whichever of its groups.
+  std::shared_ptr<std::atomic<bool>> first_to_fail = std::make_shared<std::atomic<bool>>(false);
+};
+
 class Member {
  public:
   /// Takes seat `rank` and waits until all ranks of the page's generation have taken theirs.
   Member(ControlPage& page, int rank, std::chrono::milliseconds timeout = kDefaultTimeout)
       : Member(page, rank, timeout, page.generation.load(std::memory_order_acquire)) {}
-  /// The same in `generation`; GroupAborted when that is over.
-  Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, std::uint32_t generation);
+  /// The same in `generation`; GroupAborted when that is over, or `whole` has failed.
+  Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, std::uint32_t generation, Whole whole = {});
   /// Leaves the seat: peers that still wait for this rank get GroupAborted.
   ~Member();
   Member(const Member&) = delete;
@@ -61,6 +73,10 @@ class Member {
   int size() const { return size_; }
   std::uint32_t generation() const { return generation_; }
   ControlPage& page() const { return page_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  const Whole& whole() const { return whole_; }
+  /// What failures call a rank: its number in the outermost group.
+  int name_of(int rank) const { return whole_.page == nullptr ? rank : whole_.ranks[std::size_t(rank)]; }
   RankWords& words() const { return page_.ranks[rank_]; }
 
   /// Of this rank alone. For measurements: the default is for all machines.
@@ -103,11 +119,11 @@ class Member {
   }
 
   /// Writes down the failure (unless one was first), raises the abort word.
-  /// Returns true when this failure was the first.
+  /// Returns true when this failure was the first. Any thread may call it.
   bool fail(const std::string& cause, int exit_code = kExitFailure);
 
-  /// Whether the group's failure was written down by this rank: then it is the one to say so.
-  bool first_to_fail() const { return first_to_fail_; }
+  /// Whether the failure of the group, or of a part of it, was written down by this rank: then it is the one to say so.
+  bool first_to_fail() const { return *whole_.first_to_fail; }
 
   /// Throws GroupAborted when the group has failed, UsageError in a forked child.
   void check_abort() const;
@@ -117,7 +133,7 @@ class Member {
   bool spin(ReadyRef ready) const;
   bool yield(ReadyRef ready) const;
   void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const char* awaited);
-  bool raise(const Failure& failure);
+  bool raise(Failure failure);
   void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
   bool peer_is_dead(int rank) const;
   bool is_this_process() const { return process_ == process_id(); }
@@ -129,8 +145,8 @@ class Member {
   const int size_;
   const int process_ = process_id();
   const std::chrono::milliseconds timeout_;
+  const Whole whole_;
   std::uint64_t barriers_ = 0;
-  bool first_to_fail_ = false;
   Waiting waiting_;
   bool crowded_ = false;             ///< ranks exceed cores
   std::vector<UniqueFd> peer_pids_;  ///< pidfds; empty entries for self and thread ranks

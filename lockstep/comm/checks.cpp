@@ -43,14 +43,36 @@ void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, Red
                      std::to_string(size) + " times the " + std::to_string(output.numel()) + " of output");
 }
 
+void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int size) {
+  check_cpu(input, "all_to_all");
+  check_cpu(output, "all_to_all");
+  if (output.scalar_type() != input.scalar_type())
+    throw UsageError(std::string("all_to_all: output is ") + c10::toString(output.scalar_type()) + ", input is " +
+                     c10::toString(input.scalar_type()));
+  if (output.numel() != input.numel() || input.numel() % size != 0)
+    throw UsageError("all_to_all: input has " + std::to_string(input.numel()) + " elements, output " +
+                     std::to_string(output.numel()) + "; both need the same multiple of " + std::to_string(size));
+}
+
+void check_ranks(const std::vector<int>& ranks, int size) {
+  if (ranks.empty()) throw UsageError("new_group: no ranks");
+  int last = -1;
+  for (const int rank : ranks) {
+    if (rank <= last || rank >= size)
+      throw UsageError("new_group: rank " + std::to_string(rank) + " is out of place; needs rising ranks of 0 to " +
+                       std::to_string(size - 1));
+    last = rank;
+  }
+}
+
 void check_sizes(at::IntArrayRef sizes) {
   for (const std::int64_t extent : sizes)
     if (extent < 0) throw UsageError("shared_empty: size " + std::to_string(extent) + " is negative");
 }
 
-void check_root(int root, int size) {
+void check_root(int root, int size, const char* collective) {
   if (root < 0 || root >= size)
-    throw UsageError("broadcast: root " + std::to_string(root) + " is not one of the ranks 0 to " +
+    throw UsageError(std::string(collective) + ": root " + std::to_string(root) + " is not one of the ranks 0 to " +
                      std::to_string(size - 1));
 }
 

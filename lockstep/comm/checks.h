@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "lockstep/comm/group.h"
 
 namespace lockstep::comm {
@@ -17,10 +19,16 @@ void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collecti
 /// check_reducible, and UsageError unless `input` is `size` times `output`.
 void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int size);
 
+/// UsageError unless both are dense on the CPU, of one dtype and of as many elements, a multiple of `size`.
+void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int size);
+
+/// UsageError unless `ranks` are some of those below `size`, rising.
+void check_ranks(const std::vector<int>& ranks, int size);
+
 /// UsageError unless a tensor can have these sizes.
 void check_sizes(at::IntArrayRef sizes);
 
 /// UsageError unless 0 <= root < size.
-void check_root(int root, int size);
+void check_root(int root, int size, const char* collective = "broadcast");
 
 }  // namespace lockstep::comm

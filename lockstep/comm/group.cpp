@@ -1,11 +1,25 @@
 #include "lockstep/comm/group.h"
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/checks.h"
 
 namespace lockstep::comm {
+
+void Group::all_to_all(const at::Tensor& output, const at::Tensor& input) {
+  check_all_to_all(output, input, size());
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& theirs : all_gather(input))
+    parts.push_back(theirs.flatten().chunk(size())[std::size_t(rank())]);
+  output.detach().copy_(at::cat(parts).view(output.sizes()));
+}
+
+std::shared_ptr<Group> Group::new_group(const std::vector<int>&) {
+  throw UsageError("new_group: groups of this kind make no others");
+}
 
 at::Tensor Group::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   check_sizes(sizes);

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,18 @@ class Group : public Collectives {
   int rank() const { return topology_.rank; }
   int size() const { return topology_.world; }
 
+  /// Cuts `input` into one equal part for each rank, sends the r-th to rank r, and puts the parts received into
+  /// `output`, by rank; torch.distributed's all_to_all_single. Both have as many elements, a multiple of the ranks, and
+  /// one dtype, else UsageError. Any dtype; any strides; elements count in the order of a contiguous tensor. The
+  /// tensors may not overlap. Made of all_gather unless overridden. Uneven parts: comm/collectives.h.
+  virtual void all_to_all(const at::Tensor& output, const at::Tensor& input);
+
+  /// The group of these ranks, rising and without doubles, which are then called 0, 1, ... in it. A collective of all
+  /// ranks of this group, with the same list; null for those that are not in it. It takes part in this group's fate: a
+  /// failure in either ends the waits of both, and names ranks as this one does. It may outlive this one. The two may
+  /// be used at the same time, each by one thread. UsageError unless overridden.
+  [[nodiscard]] virtual std::shared_ptr<Group> new_group(const std::vector<int>& ranks);
+
   /// A new tensor, contiguous, its values zero at first, whose memory all ranks of the node have
   /// mapped: what torch calls symmetric memory, and NCCL registered buffers. Collectives on it, or on
   /// contiguous parts of it, copy nothing, when all ranks give a part of what the same call made;
@@ -88,7 +101,8 @@ class Group : public Collectives {
 
   /// Tells the group that this rank cannot go on; everybody's waits throw GroupAborted with
   /// this cause, unless another failure was first. Returns whether it was the first, as far as this rank knows. A
-  /// group without a node overrides it where its transport can tell the peers; else it does nothing there.
+  /// group without a node overrides it where its transport can tell the peers; else it does nothing there. Any thread
+  /// may call it.
   virtual bool abort(const std::string& cause, int exit_code = kExitFailure);
 
  protected:

@@ -53,6 +53,7 @@ class World {
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::sum) const {
     group_->reduce_scatter(output, input, op);
   }
+  void all_to_all(const at::Tensor& output, const at::Tensor& input) const { group_->all_to_all(output, input); }
   void broadcast(const at::Tensor& tensor, int root = 0) const { group_->broadcast(tensor, root); }
   [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) const {
     return group_->all_gather(tensor);

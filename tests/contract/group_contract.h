@@ -19,7 +19,7 @@ struct Ranks {
   int ranks;
 };
 
-class GroupContract : public testing::TestWithParam<Ranks> {
+class GroupContract : public ::testing::TestWithParam<Ranks> {
  protected:
   void run(const support::RankBody& body, support::RankOptions options = {}) {
     support::run_ranks(GetParam().kind, GetParam().ranks, body, options);

@@ -37,6 +37,8 @@ class WrappingGroup final : public BareGroup {
  public:
   using BareGroup::BareGroup;
   base::Node* shared_node() override { return inner().shared_node(); }
+  void all_to_all(const at::Tensor& output, const at::Tensor& input) override { inner().all_to_all(output, input); }
+  std::shared_ptr<comm::Group> new_group(const std::vector<int>& ranks) override { return inner().new_group(ranks); }
 };
 
 }  // namespace lockstep::support

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/reduce/reduce.h"
@@ -18,8 +17,8 @@ namespace {
 constexpr std::size_t kEdge = 64;
 
 std::string describe(const CollectiveNote& note) {
-  const char* names[] = {"nothing", "all_reduce",     "broadcast",   "all_gather",
-                         "barrier", "reduce_scatter", "shared_empty"};
+  const char* names[] = {"nothing", "all_reduce",     "broadcast",    "all_gather",
+                         "barrier", "reduce_scatter", "shared_empty", "all_to_all"};
   if (note.collective == Collective::barrier) return "barrier()";
   const char* detail = note.collective == Collective::broadcast ? ", root " : ", op ";
   return std::string(names[int(note.collective)]) + "(" + std::to_string(note.elements) + " x " +
@@ -56,9 +55,9 @@ std::size_t part_begin(std::size_t elements, std::size_t width, int rank, int si
 
 }  // namespace
 
-ShmGroup::ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds timeout)
+ShmGroup::ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds timeout, base::Whole whole)
     : Group(on_one_node(rank, segment.control().local_world)),
-      node_(std::move(segment), rank, timeout),
+      node_(std::move(segment), rank, timeout, std::move(whole)),
       staging_(node_),
       tensors_(rank),
       by_rank_(std::size_t(node_.member.size())) {}
@@ -82,8 +81,9 @@ void ShmGroup::check_notes(const CollectiveNote& mine, int which) {
   for (int peer = 0; peer < size(); ++peer) {
     const CollectiveNote& theirs = staging_.post(peer, which).note;
     if (theirs == mine) continue;
-    const std::string cause = "ranks disagree: rank " + std::to_string(rank()) + " calls " + describe(mine) +
-                              ", rank " + std::to_string(peer) + " calls " + describe(theirs);
+    const std::string cause = "ranks disagree: rank " + std::to_string(node_.member.name_of(rank())) + " calls " +
+                              describe(mine) + ", rank " + std::to_string(node_.member.name_of(peer)) + " calls " +
+                              describe(theirs);
     node_.member.fail(cause);
     throw Error(cause);
   }
@@ -273,6 +273,35 @@ void ShmGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
       });
 }
 
+void ShmGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) {
+  check_all_to_all(output, input, size());
+  if (!output.is_contiguous() || !input.is_contiguous()) {
+    const at::Tensor dense = at::empty(output.sizes(), output.options().requires_grad(false));
+    all_to_all(dense, input.detach().contiguous());
+    output.detach().copy_(dense);
+    return;
+  }
+  std::byte* out = bytes_of(output);
+  const std::byte* data = bytes_of(input);
+  const std::size_t width = input.element_size();
+  const std::size_t count = std::size_t(size());
+  const std::size_t elements = std::size_t(input.numel()) / count;
+  const std::size_t part = elements * width;  // bytes
+  // Takes from each rank's `stride` bytes for each rank what is this rank's.
+  const auto take = [&](const std::vector<std::byte*>& from, std::size_t stride, std::size_t first) {
+    for (std::size_t peer = 0; peer < count; ++peer)
+      std::memcpy(out + peer * part + first * width, from[peer] + std::size_t(rank()) * stride, stride);
+  };
+  exchange(
+      {make_note(Collective::all_to_all, 0, input), elements, width * count, data},
+      [&](std::byte* to, std::size_t first, std::size_t n) {
+        for (std::size_t peer = 0; peer < count; ++peer)
+          std::memcpy(to + peer * n * width, data + peer * part + first * width, n * width);
+      },
+      [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) { take(parts, n * width, first); },
+      [&](const std::vector<std::byte*>& tensors) { take(tensors, part, 0); });
+}
+
 void ShmGroup::broadcast(const at::Tensor& tensor, int root) {
   check_cpu(tensor, "broadcast");
   check_root(root, size());
@@ -316,39 +345,6 @@ std::vector<at::Tensor> ShmGroup::all_gather(const at::Tensor& tensor) {
 void ShmGroup::barrier() {
   InCollective in_collective(node_.member);
   meet({.collective = Collective::barrier}, [](std::byte*) {});
-}
-
-// Rank 0 makes the memory, a memfd of its own rather than more of the node's segment, which never shrinks; the
-// others open it by the path through rank 0's descriptors.
-Region ShmGroup::make_region(std::size_t bytes) {
-  Region region{.id = ++regions_, .mapping = {}, .stride = SharedTensors::stride_for(bytes)};
-  const std::size_t whole = region.stride * std::size_t(size());
-  struct Message {
-    std::int64_t pid = 0;
-    std::int64_t fd = -1;
-    std::uint64_t offset = 0;
-  } message;
-  const at::Tensor words = at::from_blob(&message, {std::int64_t(sizeof message)}, at::kByte);
-  std::optional<base::Segment> made;
-  if (rank() == 0) {
-    try {
-      made = base::Segment::create(size());
-      const std::size_t offset = made->grow(base::Area::tensors, whole);
-      message = {getpid(), made->fd(), offset};
-    } catch (const UsageError&) {
-      broadcast(words, 0);
-      throw;
-    }
-  }
-  broadcast(words, 0);
-  if (message.fd < 0)
-    throw UsageError("shared memory too small: rank 0 cannot have " + std::to_string(whole) + " bytes");
-  if (!made) {
-    made = base::Segment::open("/proc/" + std::to_string(message.pid) + "/fd/" + std::to_string(message.fd), size());
-  }
-  region.mapping = made->map(message.offset, whole, base::Access::read_write);
-  node_.member.barrier();  // rank 0's descriptor stays until all have opened it
-  return region;
 }
 
 at::Tensor ShmGroup::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {

@@ -3,6 +3,8 @@
 // The group of one node's ranks, processes or threads, over the shared segment. Its world is the
 // node: a rank is a seat.
 
+#include <optional>
+
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/shm/shared_tensors.h"
 #include "lockstep/comm/shm/staging.h"
@@ -22,13 +24,16 @@ class ShmGroup final : public Group {
  public:
   /// Takes seat `rank` of the segment. Threads of one process each open the segment for
   /// themselves (base::Segment::open(path)) and make their own group.
-  ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds timeout = base::kDefaultTimeout);
+  ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds timeout = base::kDefaultTimeout,
+           base::Whole whole = {});
 
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
   void broadcast(const at::Tensor& tensor, int root) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
+  void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
+  std::shared_ptr<Group> new_group(const std::vector<int>& ranks) override;
   at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   base::Node* shared_node() override { return &node_; }
 
@@ -77,6 +82,15 @@ class ShmGroup final : public Group {
   Place place_of(const Load& load) const;
   Place place_at(int peer) const;
   Region make_region(std::size_t bytes);
+  /// Gives all ranks the segment that rank `maker` has made for `world` ranks, and a place in it. UsageError on all
+  /// ranks when it has made none.
+  struct Handed {
+    base::Segment segment;
+    std::size_t offset = 0;
+  };
+  Handed hand_over(std::optional<Handed> made, int maker, int world, const std::string& what);
+  /// UsageError on all ranks unless all ask for the same ranks.
+  void agree_on(const std::vector<int>& ranks);
 
   base::Node node_;
   Staging staging_;

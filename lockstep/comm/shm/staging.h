@@ -14,7 +14,15 @@
 
 namespace lockstep::comm {
 
-enum class Collective : std::uint16_t { all_reduce = 1, broadcast, all_gather, barrier, reduce_scatter, shared_empty };
+enum class Collective : std::uint16_t {
+  all_reduce = 1,
+  broadcast,
+  all_gather,
+  barrier,
+  reduce_scatter,
+  shared_empty,
+  all_to_all
+};
 
 /// What a rank says it is calling, so that peers can tell a mismatch.
 struct CollectiveNote {

@@ -6,7 +6,9 @@
 
 namespace lockstep::comm {
 
-SingleGroup::SingleGroup() : Group(Topology{}), node_(base::Segment::create(1, base::Holders::this_process), 0) {}
+SingleGroup::SingleGroup(base::Whole whole)
+    : Group(Topology{}),
+      node_(base::Segment::create(1, base::Holders::this_process), 0, base::kDefaultTimeout, std::move(whole)) {}
 
 void SingleGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_reducible(tensor, op, "all_reduce");
@@ -32,6 +34,18 @@ std::vector<at::Tensor> SingleGroup::all_gather(const at::Tensor& tensor) {
 }
 
 void SingleGroup::barrier() { node_.member.check_abort(); }
+
+void SingleGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) {
+  check_all_to_all(output, input, 1);
+  node_.member.check_abort();
+  output.detach().copy_(input.detach().reshape(output.sizes()));
+}
+
+std::shared_ptr<Group> SingleGroup::new_group(const std::vector<int>& ranks) {
+  check_ranks(ranks, 1);
+  node_.member.check_abort();
+  return std::make_shared<SingleGroup>(node_.whole_of(ranks));
+}
 
 at::Tensor SingleGroup::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   check_sizes(sizes);

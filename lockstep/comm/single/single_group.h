@@ -9,13 +9,16 @@ namespace lockstep::comm {
 
 class SingleGroup final : public Group {
  public:
-  SingleGroup();
+  /// Of its own, or a part of another group.
+  explicit SingleGroup(base::Whole whole = {});
 
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
   void broadcast(const at::Tensor& tensor, int root) override;
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
+  void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
+  std::shared_ptr<Group> new_group(const std::vector<int>& ranks) override;
   at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   base::Node* shared_node() override { return &node_; }
 

@@ -1,0 +1,93 @@
+#pragma once
+
+// Collectives that return before they are done; torch.distributed's async_op=True.
+//
+//   comm::AsyncCollectives async(comm::duplicate(*world.group()));
+//   comm::Work work = async.all_reduce(tensor);
+//   ...                                       // anything that leaves the tensor alone
+//   work.wait();
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/group.h"
+
+namespace lockstep::comm {
+
+/// A collective under way. Copies mean the same one. May be used by any thread, and outlive what made it.
+class Work {
+ public:
+  /// Whether it has ended, well or not.
+  bool is_completed() const;
+  /// Returns when it has ended; throws what it threw, each time. The waits of a collective have the deadline of their
+  /// group, so this has, too: that of each collective before it in the queue and its own.
+  void wait() const;
+  /// The same with a deadline of its own: Error when it has not ended by then. The collective goes on.
+  void wait(std::chrono::milliseconds timeout) const;
+
+ private:
+  friend class AsyncCollectives;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool done = false;
+    std::exception_ptr error;
+  };
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+/// Runs the collectives of a group in a thread of its own, one after another in the order of the calls, which is to be
+/// the same on all ranks. The thread sleeps when there is nothing to do. Calls may come from any thread.
+///
+/// A tensor belongs to its collective until that has ended: neither read nor written, kept alive by it.
+///
+/// The destructor returns when all that was called has ended, each collective within its group's deadline. During the
+/// unwinding of an exception peers may never come: then it aborts the group unless all has ended.
+class AsyncCollectives {
+ public:
+  /// The group is for this object alone from now on: duplicate() (comm/collectives.h) or new_group() makes one.
+  explicit AsyncCollectives(std::shared_ptr<Group> group);
+  ~AsyncCollectives();
+  AsyncCollectives(const AsyncCollectives&) = delete;
+  AsyncCollectives& operator=(const AsyncCollectives&) = delete;
+
+  Work all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum);
+  Work reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::sum);
+  Work broadcast(const at::Tensor& tensor, int root = 0);
+  /// Copies the tensor of rank r into outputs[r]; UsageError from wait() unless there are as many as ranks.
+  Work all_gather(std::vector<at::Tensor> outputs, const at::Tensor& tensor);
+  Work all_to_all(const at::Tensor& output, const at::Tensor& input);
+  Work barrier();
+  /// Anything else, as one item of the queue: what it captures it keeps alive.
+  Work run(std::function<void(Group&)> collective);
+
+  /// Whether all that was called has ended.
+  bool is_idle() const;
+  int rank() const { return group_->rank(); }
+  int size() const { return group_->size(); }
+
+ private:
+  struct Item {
+    std::function<void(Group&)> collective;
+    std::shared_ptr<Work::State> state;
+  };
+  void run_queue();
+
+  std::shared_ptr<Group> group_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;  ///< the first is under way
+  bool closed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,93 @@
+// What one rank makes and the others open: the memory of shared tensors, and the segments of groups within the group.
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "lockstep/comm/checks.h"
+#include "lockstep/comm/shm/shm_group.h"
+
+namespace lockstep::comm {
+namespace {
+
+std::string list_of(const at::Tensor& members) {
+  std::string list;
+  for (std::int64_t rank = 0; rank < members.numel(); ++rank)
+    if (members.const_data_ptr<bool>()[rank]) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+  return list;
+}
+
+}  // namespace
+
+// The others open it by the path through the maker's descriptors.
+ShmGroup::Handed ShmGroup::hand_over(std::optional<Handed> made, int maker, int world, const std::string& what) {
+  struct Message {
+    std::int64_t pid = 0;
+    std::int64_t fd = -1;
+    std::uint64_t offset = 0;
+  } message;
+  if (made) message = {getpid(), made->segment.fd(), made->offset};
+  broadcast(at::from_blob(&message, {std::int64_t(sizeof message)}, at::kByte), maker);
+  if (message.fd < 0)
+    throw UsageError("shared memory too small: rank " + std::to_string(node_.member.name_of(maker)) + " cannot have " +
+                     what);
+  if (!made) {
+    const std::string path = "/proc/" + std::to_string(message.pid) + "/fd/" + std::to_string(message.fd);
+    made = Handed{base::Segment::open(path, world), message.offset};
+  }
+  return std::move(*made);
+}
+
+// A memfd of its own rather than more of the node's segment, which never shrinks.
+Region ShmGroup::make_region(std::size_t bytes) {
+  Region region{.id = ++regions_, .mapping = {}, .stride = SharedTensors::stride_for(bytes)};
+  const std::size_t whole = region.stride * std::size_t(size());
+  std::optional<Handed> made;
+  if (rank() == 0) {
+    try {
+      made = Handed{base::Segment::create(size())};
+      made->offset = made->segment.grow(base::Area::tensors, whole);
+    } catch (const UsageError&) {
+      made.reset();
+    }
+  }
+  const Handed handed = hand_over(std::move(made), 0, size(), std::to_string(whole) + " bytes");
+  region.mapping = handed.segment.map(handed.offset, whole, base::Access::read_write);
+  node_.member.barrier();  // rank 0's descriptor stays until all have opened it
+  return region;
+}
+
+void ShmGroup::agree_on(const std::vector<int>& ranks) {
+  const at::Tensor members = at::zeros({size()}, at::kBool);
+  for (const int member : ranks) members.mutable_data_ptr<bool>()[member] = true;
+  const std::vector<at::Tensor> all = all_gather(members);
+  for (std::size_t peer = 1; peer < all.size(); ++peer)
+    if (!all[peer].equal(all[0]))
+      throw UsageError("new_group: rank 0 asks for the ranks " + list_of(all[0]) + ", rank " + std::to_string(peer) +
+                       " for " + list_of(all[peer]));
+}
+
+std::shared_ptr<Group> ShmGroup::new_group(const std::vector<int>& ranks) {
+  check_ranks(ranks, size());
+  agree_on(ranks);
+  const int world = int(ranks.size());
+  try {
+    std::optional<Handed> made;
+    if (rank() == ranks[0]) made = Handed{base::Segment::create(world)};
+    Handed handed = hand_over(std::move(made), ranks[0], world, "a segment");
+    node_.member.barrier();  // the maker's descriptor stays until all have opened it
+    const auto mine = std::find(ranks.begin(), ranks.end(), rank());
+    if (mine == ranks.end()) return nullptr;
+    return std::make_shared<ShmGroup>(std::move(handed.segment), int(mine - ranks.begin()), node_.member.timeout(),
+                                      node_.whole_of(ranks));
+  } catch (const GroupAborted&) {
+    throw;
+  } catch (const std::exception& error) {
+    node_.member.fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace lockstep::comm
