@@ -58,6 +58,22 @@ TEST_F(Examples, OwnDataset) { expect_learns_and_outlives({EXAMPLES "own_dataset
 
 TEST_F(Examples, TableRegression) { expect_learns_and_outlives({EXAMPLES "table_regression"}, "^epoch 30  rmse 0\\."); }
 
+TEST_F(Examples, AllReduce) {
+  Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "4", EXAMPLES "03_all_reduce"});
+  ASSERT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()),
+              ::testing::ElementsAre(::testing::StartsWith("area 3.14"), "last rank 3", "rows 6", "even ranks 2"));
+}
+
+TEST_F(Examples, Horovod) {
+  Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", EXAMPLES "09_horovod"});
+  ASSERT_EQ(job.wait(), 0) << job.err();
+  const std::vector<std::string> lines = testing::lines(job.out());
+  ASSERT_EQ(lines.size(), 11u) << job.out();
+  EXPECT_THAT(lines[9], ::testing::ContainsRegex("^epoch 10  loss 0\\.[01]"));
+  EXPECT_THAT(lines[10], ::testing::ContainsRegex("^accuracy (1|0\\.9)"));
+}
+
 // Its weights are those of two processes, not of any number.
 TEST_F(Examples, SyncBatchNorm) {
   const Words command = {EXAMPLES "07_sync_batch_norm"};

@@ -14,12 +14,14 @@
 
 #include "lockstep/checkpoint.h"
 #include "lockstep/data.h"
+#include "lockstep/horovod.h"
 #include "lockstep/lockstep.h"
 
 #pragma GCC diagnostic ignored "-Wunused-variable"  // a snippet may end where its variable begins to be of use
 
 namespace checkpoint = lockstep::checkpoint;
 namespace data = lockstep::data;
+namespace hvd = lockstep::horovod;
 
 struct Net : torch::nn::Module {
   torch::nn::Linear fc1;
@@ -38,7 +40,7 @@ extern data::DataLoader loader;
 extern Batch batch;
 extern std::shared_ptr<const data::TensorBatches> test;
 extern lockstep::evaluation::Totals found;
-extern at::Tensor tensor, part;
+extern at::Tensor tensor, part, output;
 extern std::shared_ptr<const data::PictureSet> set;
 extern std::shared_ptr<const data::PictureBatches> batches;
 extern std::vector<std::int64_t> indices;

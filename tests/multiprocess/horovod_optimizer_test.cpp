@@ -1,0 +1,245 @@
+// Horovod's DistributedOptimizer does by several processes what one does with the whole batch.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+
+#include "tests/support/horovod_ranks.h"
+#include "tests/support/usage_error.h"
+#include "tests/support/what_of.h"
+#include "tests/unit/horovod/plain_adasum.h"
+
+namespace lockstep {
+namespace {
+
+using support::run_horovod;
+using ::testing::HasSubstr;
+namespace F = torch::nn::functional;
+
+constexpr int kRanks = 3;
+constexpr int kSteps = 6;
+constexpr int kBatch = 4;  // of a rank
+
+torch::nn::Sequential small_mlp() {
+  torch::manual_seed(0);
+  return torch::nn::Sequential(torch::nn::Linear(5, 16), torch::nn::Tanh(), torch::nn::Linear(16, 2));
+}
+
+// The batch of some ranks at a step.
+at::Tensor inputs_of(int step, int first, int ranks = 1) {
+  const auto generator = torch::make_generator<at::CPUGeneratorImpl>(std::uint64_t(step + 1));
+  return torch::rand({kRanks * kBatch, 5}, generator).narrow(0, first * kBatch, ranks * kBatch);
+}
+at::Tensor loss_of(torch::nn::Sequential& model, const at::Tensor& x) {
+  return F::mse_loss(model->forward(x), x.narrow(1, 0, 2).square());
+}
+
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(const std::vector<at::Tensor>&)>;
+
+std::unique_ptr<torch::optim::Optimizer> sgd(const std::vector<at::Tensor>& parameters) {
+  return std::make_unique<torch::optim::SGD>(parameters,
+                                             torch::optim::SGDOptions(0.3).momentum(0.9).weight_decay(1e-3));
+}
+std::unique_ptr<torch::optim::Optimizer> adam(const std::vector<at::Tensor>& parameters) {
+  return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(0.01));
+}
+
+// The weights of one process that sees the batches of all.
+std::vector<at::Tensor> whole_batch(const MakeOptimizer& make) {
+  torch::nn::Sequential model = small_mlp();
+  const auto optimizer = make(model->parameters());
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer->zero_grad();
+    loss_of(model, inputs_of(step, 0, kRanks)).backward();
+    optimizer->step();
+  }
+  return model->parameters();
+}
+
+void expect_near(const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& expected, double tolerance) {
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    EXPECT_TRUE(torch::allclose(weights[i], expected[i], tolerance, tolerance))
+        << i << ": " << (weights[i] - expected[i]).abs().max().item<double>();
+}
+
+void expect_whole_batch(const MakeOptimizer& make, const hvd::DistributedOptimizerOptions& options, double tolerance) {
+  torch::nn::Sequential model = small_mlp();
+  if (hvd::rank() > 0)
+    for (const at::Tensor& parameter : model->parameters()) parameter.detach().zero_();
+  hvd::broadcast_parameters(*model);
+  const auto inner = make(model->parameters());
+  hvd::DistributedOptimizer optimizer(*inner, options);
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    loss_of(model, inputs_of(step, hvd::rank())).backward();
+    optimizer.step();
+  }
+  expect_near(model->parameters(), whole_batch(make), tolerance);
+}
+
+TEST(HorovodOptimizer, IsTheWholeBatch) {
+  run_horovod(kRanks, [] {
+    for (const MakeOptimizer& make : {MakeOptimizer(sgd), MakeOptimizer(adam)}) {
+      expect_whole_batch(make, {}, 1e-6);
+      expect_whole_batch(make, {.gradient_predivide_factor = 2}, 1e-6);
+    }
+    // 11 and 8 bits of each gradient; steps of 0.3.
+    expect_whole_batch(sgd, {.compression = hvd::Compression::fp16}, 1e-3);
+    expect_whole_batch(sgd, {.compression = hvd::Compression::bf16}, 1e-2);
+  });
+}
+
+TEST(HorovodOptimizer, SumIsTheAverageOfASmallerRate) {
+  run_horovod(kRanks, [] {
+    const auto by_rate = [](double rate) {
+      return [rate](const std::vector<at::Tensor>& parameters) -> std::unique_ptr<torch::optim::Optimizer> {
+        return std::make_unique<torch::optim::SGD>(parameters, rate);
+      };
+    };
+    torch::nn::Sequential model = small_mlp();
+    const auto inner = by_rate(0.3 / kRanks)(model->parameters());
+    hvd::DistributedOptimizer optimizer(*inner, {.op = hvd::Sum});
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      loss_of(model, inputs_of(step, hvd::rank())).backward();
+      optimizer.step();
+    }
+    expect_near(model->parameters(), whole_batch(by_rate(0.3)), 1e-6);
+  });
+}
+
+TEST(HorovodOptimizer, BackwardPassesAddUpAndGradientsCanBeClipped) {
+  run_horovod(2, [] {
+    torch::nn::Linear model(2, 1);
+    hvd::broadcast_parameters(*model);
+    const at::Tensor before = model->weight.detach().clone();
+    torch::optim::SGD inner(model->parameters(), 1.0);
+    hvd::DistributedOptimizer optimizer(inner,
+                                        {.named_parameters = model->named_parameters(), .backward_passes_per_step = 2});
+    const auto backward = [&](double x) { model(torch::full({1, 2}, x)).sum().backward(); };
+    backward(1 + hvd::rank());
+    backward(10);
+    EXPECT_THAT(testing::usage_error([&] { backward(1); }),
+                HasSubstr("rank " + std::to_string(hvd::rank()) + " computes the gradient of "));
+    optimizer.synchronize();
+    EXPECT_TRUE(torch::equal(model->weight.grad(), torch::full({1, 2}, 11.5)));
+    model->weight.mutable_grad().clamp_max_(3);
+    {
+      const auto skip = optimizer.skip_synchronize();
+      optimizer.step();
+    }
+    EXPECT_TRUE(torch::allclose(model->weight, before - 3));
+  });
+}
+
+TEST(HorovodOptimizer, AParameterWithoutGradientsCountsAsZeros) {
+  run_horovod(2, [] {
+    torch::nn::Linear used(1, 1), sometimes(1, 1), never(1, 1);
+    std::vector<at::Tensor> parameters = {used->weight, sometimes->weight, never->weight};
+    for (const at::Tensor& parameter : parameters) parameter.detach().fill_(1);
+    torch::optim::SGD inner(parameters, 1.0);
+    hvd::DistributedOptimizer optimizer(inner);
+    at::Tensor y = used(torch::ones({1, 1}));
+    if (hvd::rank() == 1) y = y + sometimes(torch::ones({1, 1}));
+    y.sum().backward();
+    optimizer.step();
+    EXPECT_EQ(used->weight.item<float>(), 0);
+    EXPECT_EQ(sometimes->weight.item<float>(), 0.5);
+    EXPECT_EQ(never->weight.item<float>(), 1);
+  });
+}
+
+TEST(HorovodOptimizer, AdasumCombinesWhatTheRanksWouldChange) {
+  run_horovod(kRanks, [] {
+    torch::nn::Sequential model = small_mlp();
+    const auto inner = adam(model->parameters());
+    hvd::DistributedOptimizer optimizer(*inner, {.op = hvd::Adasum});
+    EXPECT_THAT(testing::usage_error([&] { (void)optimizer.skip_synchronize(); }), HasSubstr("Adasum"));
+    // The same by hand: each rank's step alone, from the same weights.
+    std::vector<torch::nn::Sequential> models;
+    std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      models.push_back(small_mlp());
+      optimizers.push_back(adam(models.back()->parameters()));
+    }
+    const at::NoGradGuard no_grad;
+    for (int step = 0; step < 3; ++step) {
+      const auto backward = [&](torch::nn::Sequential& net, int rank) {
+        const at::AutoGradMode grad(true);
+        loss_of(net, inputs_of(step, rank)).backward();
+      };
+      optimizer.zero_grad();
+      backward(model, hvd::rank());
+      optimizer.step();
+      const std::size_t count = model->parameters().size();
+      std::vector<std::vector<std::vector<double>>> changes(count);
+      std::vector<at::Tensor> before;
+      for (const at::Tensor& parameter : models[0]->parameters()) before.push_back(parameter.clone());
+      for (int rank = 0; rank < kRanks; ++rank) {
+        optimizers[std::size_t(rank)]->zero_grad();
+        backward(models[std::size_t(rank)], rank);
+        optimizers[std::size_t(rank)]->step();
+        for (std::size_t i = 0; i < count; ++i) {
+          const at::Tensor change =
+              (models[std::size_t(rank)]->parameters()[i] - before[i]).to(torch::kDouble).view({-1});
+          changes[i].emplace_back(change.data_ptr<double>(), change.data_ptr<double>() + change.numel());
+        }
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        const at::Tensor all = torch::tensor(hvd::plain_adasum(changes[i]), torch::kDouble).view(before[i].sizes());
+        for (auto& each : models) each->parameters()[i].copy_(before[i] + all);
+      }
+      expect_near(model->parameters(), models[0]->parameters(), 1e-6);
+    }
+  });
+}
+
+TEST(HorovodOptimizer, RanksWithFewerBatchesJoin) {
+  run_horovod(2, [] {
+    torch::nn::Linear model(1, 1);
+    model->weight.detach().fill_(0);
+    torch::optim::SGD inner(model->parameters(), 1.0);
+    hvd::DistributedOptimizer optimizer(inner);
+    for (int batch = 0; batch < (hvd::rank() == 0 ? 3 : 1); ++batch) {
+      optimizer.zero_grad();
+      model(torch::ones({1, 1})).sum().backward();
+      optimizer.step();
+    }
+    EXPECT_EQ(hvd::join(), 0);
+    // One step by both, two by half the gradient; a rank that has joined steps no more.
+    EXPECT_EQ(model->weight.item<float>(), hvd::rank() == 0 ? -2 : -1);
+    hvd::broadcast_parameters(*model);
+    EXPECT_EQ(model->weight.item<float>(), -2);
+  });
+}
+
+TEST(HorovodOptimizer, RanksOutsideOfTheSetStepByTheirOwnGradients) {
+  run_horovod(3, [] {
+    const hvd::ProcessSet ends = hvd::add_process_set({0, 2});
+    torch::nn::Linear model(1, 1);
+    model->weight.detach().fill_(0);
+    torch::optim::SGD inner(model->parameters(), 1.0);
+    hvd::DistributedOptimizer optimizer(inner, {.process_set = ends});
+    model(torch::full({1, 1}, double(hvd::rank() * hvd::rank()))).sum().backward();
+    optimizer.step();
+    EXPECT_EQ(model->weight.item<float>(), hvd::rank() == 1 ? -1 : -2);
+  });
+}
+
+TEST(HorovodOptimizer, ModelsThatDifferAreTold) {
+  run_horovod(2, [] {
+    torch::nn::Linear model(hvd::rank() + 1, 1);
+    torch::optim::SGD inner(model->parameters(), 1.0);
+    hvd::DistributedOptimizer optimizer(inner);
+    EXPECT_THAT(support::what_of([&] { optimizer.step(); }),
+                HasSubstr("rank 0 calls allreduce(2 x Float, mean), rank 1 calls allreduce(3 x Float, mean)"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
