@@ -10,8 +10,7 @@ int main() {
   at::Tensor darts = torch::rand({100'000, 2}, torch::kDouble) * 2 - 1;
   at::Tensor counts = torch::stack({(darts.norm(2, 1) < 1).sum(), torch::tensor(darts.size(0))});
   world.all_reduce(counts);  // the sum, with the same bits on all ranks
-  if (world.rank() == 0)
-    std::cout << "area " << 4 * counts[0].item<double>() / counts[1].item<double>() << std::endl;
+  if (world.rank() == 0) std::cout << "area " << 4 * counts[0].item<double>() / counts[1].item<double>() << std::endl;
 
   // While the collective is under way this process computes on.
   lockstep::comm::AsyncCollectives async(lockstep::comm::duplicate(*world.group()));

@@ -1,9 +1,11 @@
 #include "lockstep/horovod/session.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "lockstep/comm/collectives.h"
 #include "lockstep/horovod/agreement.h"
@@ -31,6 +33,14 @@ std::shared_ptr<Session> session() {
   return current_session;
 }
 
+std::shared_ptr<Session> take_session() {
+  const std::lock_guard lock(session_mutex);
+  return std::move(current_session);
+}
+
+// Ends the job of a program that did not, before what its thread uses is destroyed.
+void end_at_exit() { (void)take_session(); }
+
 const comm::Topology& place() { return session()->world.group()->topology(); }
 
 std::shared_ptr<ProcessSet::Members> members_of(std::vector<int> ranks, const std::shared_ptr<comm::Group>& group) {
@@ -48,17 +58,14 @@ void init(comm::InitOptions options) {
   std::vector<int> ranks(std::size_t(world.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   auto all = members_of(ranks, comm::duplicate(*world.group()));
+  static const int registered = std::atexit(end_at_exit);
+  if (registered != 0) throw Error("horovod: init() cannot have shutdown() called at exit");
   const std::lock_guard lock(session_mutex);
   current_session.reset(new Session{std::move(world), std::move(all)});
 }
 
 void shutdown() {
-  std::shared_ptr<Session> last;
-  {
-    const std::lock_guard lock(session_mutex);
-    last.swap(current_session);
-  }
-  if (last) last->all->queue.reset();
+  if (const std::shared_ptr<Session> last = take_session()) last->all->queue.reset();
 }
 
 bool is_initialized() {

@@ -14,7 +14,8 @@ namespace lockstep::horovod {
 
 /// Joins the job that the environment describes (comm/world.h). Once more does nothing, as with Horovod.
 void init(comm::InitOptions options = {});
-/// Returns when all operations called have ended; leaves the job. Without init() it does nothing.
+/// Returns when all operations called have ended; leaves the job. Without init() it does nothing. A program that ends
+/// without it, with operations under way, aborts the job: it may have failed, and its peers never come.
 void shutdown();
 bool is_initialized();
 

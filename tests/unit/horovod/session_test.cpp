@@ -31,6 +31,15 @@ TEST(Session, WithoutInitIsAnError) {
   shutdown();  // nothing to do
 }
 
+TEST(Session, EndsWithTheProgram) {
+  const auto program = [] {
+    init({.group = std::make_shared<comm::SingleGroup>(), .idle_cores_hint = false});
+    (void)allreduce(torch::ones({1}));
+    std::exit(3);
+  };
+  EXPECT_EXIT(program(), ::testing::ExitedWithCode(3), "^$");
+}
+
 TEST_F(Alone, KnowsItsPlaceAndMayComeAgain) {
   EXPECT_TRUE(is_initialized());
   init();  // is in the job already, and reads no environment
