@@ -19,6 +19,7 @@ int bench_command(const std::vector<std::string>& arguments);
 int completion_command(const std::vector<std::string>& arguments);
 int man_command(const std::vector<std::string>& arguments);
 int recipes_command(const std::vector<std::string>& arguments);
+int secret_command(const std::vector<std::string>& arguments);
 
 /// Executes lockstep-<name> from beside this program or from PATH; returns only (by throwing
 /// UsageError with the nearest command) when there is none.
@@ -30,6 +31,7 @@ flags::Table completion_table(std::string& output);
 flags::Table man_table(std::string& folder);
 
 flags::Table recipes_table();
+flags::Table secret_table();
 
 /// What can be measured; the flags are those of other programs.
 flags::Command bench_commands();

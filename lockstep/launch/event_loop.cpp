@@ -14,9 +14,9 @@ EventLoop::EventLoop(base::Outlet& console) : console_(console), epoll_(epoll_cr
   if (!epoll_) throw_errno("launcher: epoll_create1");
 }
 
-EventLoop::Handle EventLoop::watch(int fd, Handler handler) {
+EventLoop::Handle EventLoop::watch(int fd, Handler handler, bool also_room) {
   const std::uint64_t id = next_id_++;
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
+  epoll_event event{.events = also_room ? EPOLLIN | EPOLLOUT : EPOLLIN, .data = {.u64 = id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw_errno("launcher: epoll_ctl");
   watches_[id] = {.fd = fd, .handler = std::make_shared<const Handler>(std::move(handler))};
   return {*this, id};

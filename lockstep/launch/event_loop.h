@@ -56,9 +56,9 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  /// Calls `handler` in each turn in which `fd` can be read or has been hung up. One watch for a descriptor. Throws
-  /// Error, also for what is always readable (a file).
-  [[nodiscard]] Handle watch(int fd, Handler handler);
+  /// Calls `handler` in each turn in which `fd` can be read (with `also_room`: or written to) or has been hung up. One
+  /// watch for a descriptor. Throws Error, also for what is always readable (a file).
+  [[nodiscard]] Handle watch(int fd, Handler handler, bool also_room = false);
   /// Calls `handler` once, in the first turn that ends at `time` or later.
   [[nodiscard]] Handle at(Clock::time_point time, Handler handler);
 

@@ -92,6 +92,10 @@ Environment worker_environment(const Environment& inherited, const Plan& plan, c
       {"LOCKSTEP_SEGMENT", attempt.segment_path},
   };
   for (const auto& [name, value] : variables) set(environment, name, value);
+  // The agents' key is none of theirs.
+  std::erase_if(environment, [](const std::string& entry) {
+    return names(entry, "LOCKSTEP_SECRET_FILE") || names(entry, "PET_SECRET_FILE");
+  });
   if (plan.virtual_local_rank)
     set(environment, "CUDA_VISIBLE_DEVICES", visible_gpu(value_of(inherited, "CUDA_VISIBLE_DEVICES"), local_rank));
   if (value_of(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING").empty())

@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lockstep/launch/nodes/settings.h"
 #include "lockstep/launch/output/logs.h"
 
 namespace lockstep::launch {
@@ -35,6 +37,7 @@ struct Plan {
   LogOptions logs;                                             ///< where the output goes; logs.role is ROLE_NAME
   std::string report;                                          ///< the file for the report as JSON; empty: none
   NodePlace node;                                              ///< alone by default
+  std::optional<NodesSettings> nodes;                          ///< how several nodes meet; none: one node
   std::string state_saver;  ///< the program that saves what a job leaves (agent/state_saver.h); empty: nobody does
 };
 

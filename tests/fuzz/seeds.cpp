@@ -9,6 +9,7 @@
 
 #include "lockstep/checkpoint/store/manifest.h"
 #include "lockstep/checkpoint/store/state_json.h"
+#include "lockstep/rendezvous/messages.h"
 #include "tests/support/gzip.h"
 #include "tests/support/image_files.h"
 #include "tests/support/pt_files.h"
@@ -190,6 +191,28 @@ void add_states(Seeds& seeds) {
   seeds.add(bytes_of(lockstep::checkpoint::format_state(state)));
 }
 
+void add_messages(Seeds& seeds) {
+  using namespace lockstep::rendezvous;
+  const Message all[] = {Join{.version = "0.1.0", .nnodes = "2:4", .backend = "c10d", .host = "h"},
+                         Ready{},
+                         Ping{.sent = 1},
+                         Pong{.sent = 1, .wall = 2.5},
+                         Failed{.generation = 1, .text = "why"},
+                         Stopping{.signal = 15},
+                         Done{.code = 1, .joined = true},
+                         Waiting{"for h2"},
+                         Refused{"no"},
+                         Start{.nodes = 2, .master_addr = "h", .run_id = "job"},
+                         EndNow{1},
+                         Outcome{.again = true, .text = "why"}};
+  std::string together;
+  for (const Message& message : all) {
+    seeds.add(bytes_of(to_frame(message)));
+    together += to_frame(message);
+  }
+  seeds.add(bytes_of(together));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -200,7 +223,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   Seeds decode(folder / "decode"), cifar(folder / "cifar"), idx(folder / "idx"), csv(folder / "csv"),
       safetensors(folder / "safetensors"), manifest(folder / "manifest"), pt(folder / "pt"),
-      state_json(folder / "state_json");
+      state_json(folder / "state_json"), messages(folder / "messages");
   add_jpegs(decode);
   add_pngs(decode);
   add_idx(idx);
@@ -209,6 +232,7 @@ int main(int argc, char** argv) {
   add_manifests(manifest);
   add_pts(pt);
   add_states(state_json);
+  add_messages(messages);
   Bytes record(3073, 7);
   cifar.add(record);
   record.resize(2 * 3073, 11);

@@ -66,7 +66,7 @@ TEST(RunUsage, ProgramsThatCannotBeExecuted) {
 TEST(RunUsage, WrongFlags) {
   expect_refused({"run", "-n", "0", "true"}, 2, "--nproc-per-node '0' is not a number from 1 to 512");
   expect_refused({"run", "--nproc-per-nod", "2", "true"}, 2, "did you mean '--nproc-per-node'?");
-  expect_refused({"run", "--nnodes", "2", "true"}, 2, "not yet");
+  expect_refused({"run", "--nnodes", "3:2", "true"}, 2, "--nnodes '3:2' is not a range MIN:MAX");
   expect_refused({"run", "-n", "2"}, 2, "no program given");
   expect_refused({"run", "-n", "2", "-r", "9:3", "true"}, 2,
                  "--redirects: there is no local rank 9; the job has 0 to 1");

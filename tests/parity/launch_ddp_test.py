@@ -3,6 +3,7 @@
 Every start carries a mark in its environment, by which what it leaves behind is found.
 """
 import concurrent.futures
+import functools
 import os
 import pathlib
 import re
@@ -29,10 +30,10 @@ def setUpModule():
 class Run:
     """A script under one of the launchers; `ended` is there after the block."""
 
-    def __init__(self, side: str, script: str, *arguments, flags=()):
+    def __init__(self, side: str, script: str, *arguments, flags=(), place=STANDALONE):
         self.mark = f"LAUNCH_DDP_TEST={uuid.uuid4()}"
         name, value = self.mark.split("=")
-        command = [*launchers.COMMANDS[side]["run"], *STANDALONE, *flags, SCRIPTS / script, *arguments]
+        command = [*launchers.COMMANDS[side]["run"], *place, *flags, SCRIPTS / script, *arguments]
         environment = launchers.clean_environment(**RESTARTS_WORK, PYTHONUNBUFFERED="1", **{name: value})
         self.folder = tempfile.TemporaryDirectory()
         self.output = pathlib.Path(self.folder.name, "stdout")
@@ -55,8 +56,8 @@ class Run:
         return ended
 
 
-def run(side: str, script: str, *arguments, flags=()) -> launchers.Ended:
-    return Run(side, script, *arguments, flags=flags).end()
+def run(side: str, script: str, *arguments, flags=(), place=STANDALONE) -> launchers.Ended:
+    return Run(side, script, *arguments, flags=flags, place=place).end()
 
 
 def at_once(*runs) -> list:
@@ -73,6 +74,13 @@ class Ddp(unittest.TestCase):
         self.assertEqual((theirs.code, ours.code), (0, 0), theirs.err + ours.err)
         self.assertRegex(theirs.out, r"^final loss [0-9.e-]+ of 2 ranks\n$")
         self.assertEqual(ours.out, theirs.out)
+
+        # And on two nodes, which meet on loopback: the agent that comes second joins the first.
+        place = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{launchers.free_port()}")
+        node = functools.partial(run, "lockstep", "train.py", place=place)
+        nodes = at_once((node,), (node,))
+        self.assertEqual([ended.code for ended in nodes], [0, 0], [ended.err for ended in nodes])
+        self.assertEqual(sorted(ended.out for ended in nodes), ["", theirs.out])
 
     def test_a_failure_in_rank_1_is_told_as_such(self):
         for arguments in ((), ("record",)):

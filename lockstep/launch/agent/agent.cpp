@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "lockstep/launch/agent/state_saver.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/machine/machine.h"
+#include "lockstep/launch/nodes/make_nodes.h"
 #include "lockstep/launch/report/job_report.h"
 #include "lockstep/launch/report/verdict.h"
 #include "lockstep/launch/workers/orphans.h"
@@ -31,13 +33,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using Clock = EventLoop::Clock;
-
-// A port that the user named is not ours to change: better no start than ranks that wait for a stranger.
-void require_free(int port) {
-  if (port != 0 && port_is_taken(port))
-    throw UsageError("--master-port " + std::to_string(port) +
-                     " is in use by another program: name another, or none to get a free one");
-}
 
 // How long the console may take for what the workers have written: when all went well and when the
 // job failed (a signal ends the wait), before a restart, and when somebody does not want to wait.
@@ -65,6 +60,22 @@ rlimit raise_descriptor_limit() {
   return limit;
 }
 
+// What is known of an attempt whose workers have ended.
+AttemptFacts facts_of(const AttemptResult& result, const Plan& plan, const base::ControlPage& page) {
+  const std::uint32_t generation = page.generation.load();
+  const bool failed = result.code != 0;
+  return {.code = result.code,
+          .stopped = result.stop_signal != 0,
+          .never_ran = result.never_ran,
+          .left_behind = result.left_behind,
+          .bad_input = result.record.first && is_bad_input(*result.record.first),
+          .port_was_taken =
+              failed && plan.master_port == 0 && plan.node.rank == 0 && stranger_has_port(result.record.master_port),
+          .joined = std::any_of(page.ranks, page.ranks + plan.workers,
+                                [&](const base::RankWords& words) { return base::has_joined(words, generation); }),
+          .uptime = result.uptime};
+}
+
 class Agent {
  public:
   explicit Agent(const Plan& plan);
@@ -75,18 +86,17 @@ class Agent {
   void save_state();
   void make_folder();
   bool run_once();
-  AttemptResult run_attempt();
-  void finish_logs(AttemptLogs& logs, const AttemptResult& result);
-  void add_tails(const AttemptLogs& logs, AttemptRecord& record);
+  bool end_without_attempt(int code);
+  AttemptResult run_attempt(const Meeting& meeting);
+  void show_end(AttemptResult& result, Next next);
   void note_stop(int signal);
-  Decision after(const AttemptResult& result);
   void announce(const Decision& decision);
   int wait_for_signal(milliseconds at_most);
   void write_report();
   void on_signals();
   void on_reaper_end();
 
-  const Plan& plan_;
+  Plan plan_;  // its place among the nodes is that of the attempt
   base::Segment segment_;
   Signals signals_;
   base::Outlet console_ = base::Outlet::console(STDERR_FILENO);
@@ -95,7 +105,6 @@ class Agent {
   const rlimit worker_limit_ = raise_descriptor_limit();
   OutOfMemoryWatch out_of_memory_;
   std::string run_folder_;
-  History history_;
   JobRecord job_;
   int stop_signal_ = 0;  // came while there was no attempt to take it, and is not followed yet
   EventLoop loop_{console_};
@@ -103,10 +112,15 @@ class Agent {
   const EventLoop::Handle signal_watch_ = loop_.watch(signals_.fd(), [this] { on_signals(); });
   EventLoop::Handle reaper_watch_ = loop_.watch(reaper_.pidfd(), [this] { on_reaper_end(); });
   StateSaver state_saver_{loop_, console_};
+  const std::unique_ptr<Nodes> nodes_;
   std::optional<RunningAttempt> attempt_;  // until its last output is shown
 };
 
-Agent::Agent(const Plan& plan) : plan_(plan), segment_(base::Segment::create(plan.workers)), signals_(plan.signals) {
+Agent::Agent(const Plan& plan)
+    : plan_(plan),
+      segment_(base::Segment::create(plan.workers)),
+      signals_(plan.signals),
+      nodes_(make_nodes(plan_, loop_, console_, reaper_)) {
   // Orphans of the workers become children of the agent, which thus learns of their end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   require_own_proc();
@@ -165,8 +179,14 @@ void Agent::make_folder() {
 
 // One attempt and what follows from it. Returns whether there is to be another.
 bool Agent::run_once() {
-  AttemptResult result = run_attempt();
-  const Decision decision = after(result);
+  const Meeting meeting = nodes_->meet([this] { return stop_signal_; });
+  if (meeting.over) return end_without_attempt(*meeting.over);
+  plan_.node = meeting.place;
+  plan_.master_addr = meeting.master_addr;
+  AttemptResult result = run_attempt(meeting);
+  const Decision decision =
+      nodes_->agree(result, facts_of(result, plan_, segment_.control()), [this] { return stop_signal_; });
+  show_end(result, decision.next);
   job_.exit_code = result.code;
   job_.start_failure = result.start_failure;
   job_.outcome = result.code == kExitDone       ? "succeeded"
@@ -192,8 +212,15 @@ void Agent::note_stop(int signal) {
   job_.stop_signal = signal_name(signal);
 }
 
-AttemptResult Agent::run_attempt() {
-  require_free(plan_.master_port);
+// A signal came, or the others have ended it, while this node waited for its place.
+bool Agent::end_without_attempt(int code) {
+  job_.exit_code = code;
+  job_.outcome = code == kExitDone ? "succeeded" : code == kExitStopped ? "stopped" : "failed";
+  if (const int stop = std::exchange(stop_signal_, 0); stop != 0) note_stop(stop);
+  return false;
+}
+
+AttemptResult Agent::run_attempt(const Meeting& meeting) {
   attempt_.emplace(AttemptContext{.loop = loop_,
                                   .plan = plan_,
                                   .page = segment_.control(),
@@ -202,29 +229,28 @@ AttemptResult Agent::run_attempt() {
                                   .out_of_memory = out_of_memory_,
                                   .console = console_,
                                   .run_folder = run_folder_,
-                                  .descriptors = worker_limit_},
-                   Attempt{.run_id = job_.run_id,
-                           .restart_count = history_.restarts,
-                           .master_port = plan_.master_port != 0 ? plan_.master_port : free_port(),
+                                  .descriptors = worker_limit_,
+                                  .on_failure = [this](const Verdict& verdict,
+                                                       const std::string& text) { nodes_->on_failure(verdict, text); }},
+                   Attempt{.run_id = meeting.run_id.empty() ? job_.run_id : meeting.run_id,
+                           .restart_count = meeting.restart_count,
+                           .master_port = meeting.master_port,
                            .segment_path = segment_.invitation(),
                            .cores = base::usable_cores()});
+  nodes_->attend(&*attempt_);
   loop_.run_until([this] { return attempt_->over(); });
-  AttemptResult result = attempt_->take_result();
-  finish_logs(attempt_->logs(), result);
-  if (result.record.first) {
-    if (result.record.first->out_of_memory) out_of_memory_.reset();
-    add_tails(attempt_->logs(), result.record);
-  }
-  attempt_.reset();
-  return result;
+  nodes_->attend(nullptr);
+  return attempt_->take_result();
 }
 
-void Agent::finish_logs(AttemptLogs& logs, const AttemptResult& result) {
-  const bool may_restart = result.code != 0 && result.stop_signal == 0 && history_.restarts < plan_.max_restarts;
-  const milliseconds deadline = result.cut_short   ? kShowLogsInHaste
-                                : may_restart      ? kShowLogsBeforeRestart
-                                : result.code != 0 ? kShowLogsOfFailure
-                                                   : kShowLogs;
+// What the workers have written, to the end; and the end of what the failed worker printed: all of it for the report,
+// on the terminal what was not seen there.
+void Agent::show_end(AttemptResult& result, Next next) {
+  AttemptLogs& logs = attempt_->logs();
+  const milliseconds deadline = result.cut_short       ? kShowLogsInHaste
+                                : next != Next::finish ? kShowLogsBeforeRestart
+                                : result.code != 0     ? kShowLogsOfFailure
+                                                       : kShowLogs;
   if (result.cut_short) patience_ = kShowLogsInHaste;
   const bool complete = logs.finish(loop_, deadline, [this] { return stop_signal_ != 0; });
   if (!logs.filed())
@@ -232,36 +258,12 @@ void Agent::finish_logs(AttemptLogs& logs, const AttemptResult& result) {
                  " could not be finished\n");
   else if (!complete && logs.on_console())
     console_.say("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
-}
-
-// The end of what the failed worker printed: all of it for the report, on the terminal what was
-// not seen there.
-void Agent::add_tails(const AttemptLogs& logs, AttemptRecord& record) {
-  record.log = logs.tails(record.first->end.rank, /*unseen=*/false);
-  console_.say(report_followers(*record.first, record.ends) +
-               describe_tails(logs.tails(record.first->end.rank, /*unseen=*/true)));
-}
-
-// What comes after this attempt; counts it.
-Decision Agent::after(const AttemptResult& result) {
-  const base::ControlPage& page = segment_.control();
-  const std::uint32_t generation = page.generation.load();
-  const bool failed = result.code != 0;
-  const AttemptFacts facts{
-      .code = result.code,
-      .stopped = result.stop_signal != 0,
-      .never_ran = result.never_ran,
-      .left_behind = result.left_behind,
-      .bad_input = result.record.first && is_bad_input(*result.record.first),
-      .port_was_taken = failed && plan_.master_port == 0 && stranger_has_port(result.record.master_port),
-      .joined = std::any_of(page.ranks, page.ranks + plan_.workers,
-                            [&](const base::RankWords& words) { return base::has_joined(words, generation); }),
-      .uptime = result.uptime};
-  history_.failures_in_a_row = failed && result.uptime < kQuickFailure ? history_.failures_in_a_row + 1 : 0;
-  Decision decision = decide(facts, history_, plan_.max_restarts, plan_.no_restart_codes);
-  if (decision.next == Next::restart) ++history_.restarts;
-  if (decision.next == Next::new_port) ++history_.ports_lost;
-  return decision;
+  if (const std::optional<Verdict>& first = result.record.first) {
+    if (first->out_of_memory) out_of_memory_.reset();
+    result.record.log = logs.tails(first->end.rank, /*unseen=*/false);
+    console_.say(describe_tails(logs.tails(first->end.rank, /*unseen=*/true)));
+  }
+  attempt_.reset();
 }
 
 void Agent::announce(const Decision& decision) {
@@ -271,7 +273,7 @@ void Agent::announce(const Decision& decision) {
                  ": starting again with another\n");
   if (decision.next != Next::restart) return;
   std::string text =
-      "lockstep: restart " + std::to_string(history_.restarts) + " of " + std::to_string(plan_.max_restarts);
+      "lockstep: restart " + std::to_string(decision.restarts) + " of " + std::to_string(plan_.max_restarts);
   if (decision.delay.count() > 0) text += ", in " + std::to_string(decision.delay.count()) + " ms";
   console_.say(text + "\n");
 }
@@ -285,12 +287,14 @@ int Agent::wait_for_signal(milliseconds at_most) {
 void Agent::on_signals() {
   bool children_ended = false;
   while (const int signal = signals_.next()) {
-    if (signal == SIGCHLD)
+    if (signal == SIGCHLD) {
       children_ended = true;
-    else if (attempt_ && !attempt_->over())
+    } else if (attempt_ && !attempt_->over()) {
       attempt_->on_stop(signal);
-    else if (stop_signal_ == 0)
+      nodes_->on_stop(signal);
+    } else if (stop_signal_ == 0) {
       stop_signal_ = signal;
+    }
   }
   if (!children_ended) return;
   bury_orphans([this](pid_t pid) {

@@ -1,6 +1,7 @@
 #include "lockstep/launch/agent/policy.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 
 #include "lockstep/base/error.h"
@@ -8,7 +9,8 @@
 namespace lockstep::launch {
 
 std::string to_string(Next next) {
-  return next == Next::finish ? "finish" : next == Next::restart ? "restart" : "new_port";
+  constexpr std::array kNames{"finish", "restart", "new_port", "regroup"};
+  return kNames[std::size_t(next)];
 }
 
 Decision decide(const AttemptFacts& facts, const History& history, int max_restarts,
@@ -25,6 +27,16 @@ Decision decide(const AttemptFacts& facts, const History& history, int max_resta
   if (std::ranges::find(no_restart_codes, facts.code) != no_restart_codes.end())
     return no("exit code " + std::to_string(facts.code) + " is among --no-restart-codes");
   return {.next = Next::restart, .delay = back_off(history.failures_in_a_row)};
+}
+
+Decision decide_and_count(const AttemptFacts& facts, History& history, int max_restarts,
+                          const std::vector<int>& no_restart_codes) {
+  history.failures_in_a_row = facts.code != 0 && facts.uptime < kQuickFailure ? history.failures_in_a_row + 1 : 0;
+  Decision decision = decide(facts, history, max_restarts, no_restart_codes);
+  if (decision.next == Next::restart) ++history.restarts;
+  if (decision.next == Next::new_port) ++history.ports_lost;
+  decision.restarts = history.restarts;
+  return decision;
 }
 
 bool is_strangers(const std::vector<ino_t>& listeners, const OurSockets& ours) {

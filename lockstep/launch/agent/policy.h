@@ -34,15 +34,17 @@ enum class Next {
   finish,    ///< the job is over
   restart,   ///< start all workers again; one of max_restarts is used up
   new_port,  ///< the same attempt again, with another port
+  regroup,   ///< start all workers again with other nodes; no failure
 };
 
-/// "finish", "restart", "new_port".
+/// "finish", "restart", "new_port", "regroup".
 std::string to_string(Next next);
 
 struct Decision {
   Next next = Next::finish;
   std::chrono::milliseconds delay{0};  ///< before the start
   std::string why_not;                 ///< why restarts that are left are not used; empty: none are, or success
+  int restarts = 0;                    ///< done so far, this one included
 };
 
 /// A failure sooner than this after the start makes the next start wait.
@@ -53,6 +55,9 @@ inline constexpr int kMaxPortsLost = 5;
 
 Decision decide(const AttemptFacts& facts, const History& history, int max_restarts,
                 const std::vector<int>& no_restart_codes);
+/// The same, and `history` has this attempt afterwards.
+Decision decide_and_count(const AttemptFacts& facts, History& history, int max_restarts,
+                          const std::vector<int>& no_restart_codes);
 
 /// The sockets, by inode, of the processes that an attempt has left behind.
 struct OurSockets {

@@ -89,6 +89,11 @@ void RunningAttempt::on_stop(int signal) {
   follow(orders);
 }
 
+void RunningAttempt::end_for_others(bool at_once) {
+  if (at_once || stages_.stage() == Stage::running) result_.code = kExitFailure;
+  follow(at_once ? stages_.cut_off() : stages_.stop_running());
+}
+
 void RunningAttempt::on_worker_end(const End& end) {
   result_.record.ends.push_back(end);
   const Stage stage = stages_.stage();
@@ -150,7 +155,7 @@ void RunningAttempt::conclude(Verdict first) {
   result_.code = first.code;
   result_.uptime = uptime();
   result_.record.where = whereabouts(context_.page, first.end.rank);
-  context_.console.say(report(first, result_.record.where, host_name()));
+  context_.on_failure(first, report(first, result_.record.where, host_name(), context_.plan.node.first_rank));
   result_.record.first = std::move(first);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -38,6 +39,8 @@ struct AttemptContext {
   base::Outlet& console;          ///< where the agent speaks
   const std::string& run_folder;  ///< for log files; empty: none
   rlimit descriptors{};           ///< RLIMIT_NOFILE of the workers
+  /// Says who failed first on this node, in the words of report().
+  std::function<void(const Verdict& verdict, const std::string& report)> on_failure;
 };
 
 struct AttemptResult {
@@ -61,6 +64,9 @@ class RunningAttempt {
 
   /// Somebody wants the job to end. Not when it is over.
   void on_stop(int signal);
+  /// Another node has failed: the workers here are told to end; at once: they are killed, for it may go on without
+  /// them.
+  void end_for_others(bool at_once);
   /// Some child of the agent's has ended and is buried, or is a worker.
   void on_child_end() { workers_.look_for_gone(); }
 

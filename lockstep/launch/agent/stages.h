@@ -47,6 +47,8 @@ class Stages {
   /// Somebody wants the job to end. While it runs, the workers get the signal as it is; once they are told to end, by a
   /// signal or after a failure, another may kill them (ends_at_once()).
   Orders on_stop(int signal);
+  /// No grace is left: another node may go on without this one.
+  Orders cut_off() { return stage_ == Stage::killing ? Orders{} : kill(); }
   /// The time that the last deadline gave is up.
   Orders on_deadline();
 

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/flags/values.h"
+#include "lockstep/launch/flags/nodes.h"
 
 namespace lockstep::launch {
 namespace {
@@ -63,25 +64,10 @@ std::chrono::milliseconds seconds(const std::string& name, const std::string& te
   return std::chrono::milliseconds(std::lround(value * 1000));
 }
 
-// "1" and "1:1"; more nodes are another issue.
-void one_node(const std::string& name, const std::string& value) {
-  const std::size_t colon = value.find(':');
-  const int least = number(name, value.substr(0, colon), 1, kMany);
-  const int most = colon == std::string::npos ? least : number(name, value.substr(colon + 1), 1, kMany);
-  if (least > most) throw wrong(name, value, "a range MIN:MAX");
-  if (most > 1) throw UsageError(name + " " + value + ": several nodes: not yet; this command starts one");
-}
-
-void first_node(const std::string& name, const std::string& value) {
-  if (number(name, value, 0, kMany) > 0)
-    throw UsageError(name + " " + value + ": several nodes: not yet; the only node has rank 0");
-}
-
-void key_value_pairs(const std::string& name, const std::string& value) {
-  std::istringstream pairs(value);
-  for (std::string pair; std::getline(pairs, pair, ',');)
-    if (const std::size_t equals = pair.find('='); equals == 0 || equals == std::string::npos)
-      throw wrong(name, value, "a list of key=value");
+flags::Value of_nodes(NodeOptions& nodes, const std::string& word,
+                      void (*read)(NodeOptions&, const std::string& name, const std::string& value)) {
+  return {.word = word,
+          .read = [&nodes, read](const std::string& name, const std::string& value) { read(nodes, name, value); }};
 }
 
 void no_entry_point(const std::string& name, const std::string& value) {
@@ -162,24 +148,27 @@ flags::Group report_flags(Options& o) {
 
 flags::Group node_flags(Options& o) {
   return {"Nodes and their meeting place",
-          {{"--nnodes", {.word = "N", .read = one_node}, "nodes; only 1 (or 1:1) yet", "1"},
-           {"--node-rank", {.word = "N", .read = first_node}, "this node's rank; only 0 yet", "0"},
-           {"--standalone", on(o.standalone),
-            "one machine: always so yet; the --rdzv- flags are ignored, as torchrun does"},
-           {"--master-addr", as_typed(o.master_addr, "ADDRESS"), "MASTER_ADDR; must be this machine", "127.0.0.1"},
-           {"--master-port", whole(o.master_port, "PORT", 0, 65'535), "MASTER_PORT; must be free",
+          {{"--nnodes", of_nodes(o.nodes, "N|MIN:MAX", read_nnodes), "nodes; the same command on each", "1"},
+           {"--node-rank", whole(o.nodes.rank, "N", 0, kMany), "this node's rank, with --rdzv-backend static"},
+           {"--standalone", on(o.standalone), "one machine; the --rdzv- flags are ignored, as torchrun does"},
+           {"--master-addr", as_typed(o.master_addr, "ADDRESS"),
+            "one node: MASTER_ADDR, must be this machine; several, static: where they meet", "127.0.0.1"},
+           {"--master-port", whole(o.master_port, "PORT", 0, 65'535),
+            "one node: MASTER_PORT, must be free; several, static: where they meet",
             "a free one, another for each restart"},
            {"--local-addr", as_typed(o.local_addr, "ADDRESS"),
-            "this machine's address, MASTER_ADDR with --rdzv-backend c10d"},
+            "this node's address; MASTER_ADDR when it is that of the first with --rdzv-backend c10d"},
            {"--rdzv-backend",
             {.word = "NAME", .initial = o.rdzv_backend, .read = only({"static", "c10d"}, &o.rdzv_backend)},
-            "static or c10d; one node needs none"},
-           {"--rdzv-endpoint", as_typed(o.rdzv_endpoint, "HOST:PORT"),
-            "must be this machine; static: MASTER_ADDR and MASTER_PORT"},
+            "static: each node names its rank; c10d: ranks by arrival; one node needs none"},
+           {"--rdzv-endpoint", as_typed(o.rdzv_endpoint, "HOST[:PORT]"),
+            "where several nodes meet: the agent that has this address hosts; one node: this machine"},
            {"--rdzv-id", as_typed(o.rdzv_id, "ID"), "TORCHELASTIC_RUN_ID, and the name of log folders", "random"},
-           {"--rdzv-conf",
-            {.word = "LIST", .read = key_value_pairs},
-            "accepted, unused: one node has nothing to agree upon"},
+           {"--rdzv-conf", of_nodes(o.nodes, "LIST", read_rdzv_conf),
+            "of several nodes, as join_timeout=600,last_call_timeout=30,keep_alive_interval=1,is_host=1"},
+           {"--secret-file", as_typed(o.nodes.settings.secret_file, "FILE"),
+            "the key of agents that meet beyond this machine: lockstep secret new > FILE", "LOCKSTEP_SECRET_FILE"},
+           {"--insecure", on(o.nodes.settings.insecure), "they meet without a key: anybody in the network could join"},
            {"--monitor-interval", {.word = "SECONDS", .read = seconds}, "accepted, unused: nothing is polled"},
            {"--start-method",
             {.word = "METHOD", .read = only({"spawn", "fork", "forkserver"})},
@@ -230,19 +219,20 @@ std::vector<int> parse_codes(const std::string& name, const std::string& text) {
 
 flags::Table table_of(Dialect dialect, Options& options) {
   const std::string command = dialect == Dialect::run ? "run" : "launch";
-  flags::Table table{.usage = "lockstep " + command + " [options] program [arguments]",
-                     .about =
-                         "Runs the program as the workers of one job on this machine, in torchrun's environment.\n"
-                         "A program whose name ends in .py is run by the python3 in PATH.\n",
-                     .groups = {worker_flags(options), program_flags(options)},
-                     .after =
-                         "Each option is read from the environment too: PET_MAX_RESTARTS=3; the command line wins.\n"
-                         "The exit code is that of the first failure, 128 + n for signal n, 126 or 127 when the\n"
-                         "program cannot be executed, 2 for wrong use.\n",
-                     .prefix = "run: ",
-                     .variables = "PET_",
-                     .operands = flags::Operands::program,
-                     .repeats = true};
+  flags::Table table{
+      .usage = "lockstep " + command + " [options] program [arguments]",
+      .about =
+          "Runs the program as the workers of a job, on this machine or several, in torchrun's environment.\n"
+          "A program whose name ends in .py is run by the python3 in PATH.\n",
+      .groups = {worker_flags(options), program_flags(options)},
+      .after =
+          "Each option is read from the environment too: PET_MAX_RESTARTS=3; the command line wins.\n"
+          "The exit code is that of the first failure, 128 + n for signal n, 126 or 127 when the\n"
+          "program cannot be executed, 2 for wrong use.\n",
+      .prefix = "run: ",
+      .variables = "PET_",
+      .operands = flags::Operands::program,
+      .repeats = true};
   if (dialect == Dialect::launch) table.groups.push_back(local_rank_flags(options));
   for (const flags::Group& group : {log_flags(options.plan.logs), report_flags(options), node_flags(options)})
     table.groups.push_back(group);

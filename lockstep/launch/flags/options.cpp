@@ -1,11 +1,13 @@
 #include "lockstep/launch/flags/options.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/launch/flags/flags.h"
+#include "lockstep/launch/flags/nodes.h"
 #include "lockstep/launch/machine/machine.h"
 
 namespace lockstep::launch {
@@ -18,7 +20,7 @@ bool is_this_machine(const std::string& address, const Machine& machine) {
 void require_this_machine(const std::string& flag, const std::string& address, const Machine& machine) {
   if (!is_this_machine(address, machine))
     throw UsageError(flag + " " + address + " is not this machine (localhost, 127.0.0.1, " + machine.host +
-                     "); several nodes: not yet");
+                     "), and --nnodes is 1");
 }
 
 int worker_count(const std::string& text, const Machine& machine) {
@@ -41,16 +43,16 @@ int worker_count(const std::string& text, const Machine& machine) {
 // MASTER_ADDR and MASTER_PORT, and the run's id, by torchrun's rules for each backend.
 void settle_rendezvous(const Options& options, const Machine& machine, Plan& plan) {
   plan.master_addr = "127.0.0.1";
+  if (options.nodes.rank > 0)
+    throw UsageError("run: --node-rank " + std::to_string(options.nodes.rank) +
+                     ": the only node has rank 0; --nnodes is 1");
   if (!options.master_addr.empty()) require_this_machine("run: --master-addr", options.master_addr, machine);
   if (options.standalone) {
     plan.master_addr = options.local_addr.empty() ? "localhost" : options.local_addr;
     return;  // a fresh id and a free port
   }
   plan.run_id = options.rdzv_id;
-  const std::size_t colon = options.rdzv_endpoint.rfind(':');
-  const std::string host = options.rdzv_endpoint.substr(0, colon);
-  const std::string port_text = colon == std::string::npos ? "0" : options.rdzv_endpoint.substr(colon + 1);
-  const int port = number("run: --rdzv-endpoint", port_text, 0, 65'535);
+  const auto [host, port] = endpoint_of(options.rdzv_endpoint, 0);
   if (!options.rdzv_endpoint.empty()) require_this_machine("run: --rdzv-endpoint", host, machine);
   if (options.rdzv_backend == "c10d") {
     // The endpoint is the agents' meeting place; the workers get a port of their own.
@@ -62,6 +64,19 @@ void settle_rendezvous(const Options& options, const Machine& machine, Plan& pla
     if (!options.master_addr.empty()) plan.master_addr = options.master_addr;
     plan.master_port = options.master_port;
   }
+}
+
+// Several nodes: who is where is known when they have met. Until then, as if all had as many workers.
+void settle_nodes(const Options& options, Plan& plan) {
+  plan.nodes = nodes_settings(options);
+  plan.run_id = options.rdzv_id;
+  plan.master_addr = plan.nodes->host;
+  const int rank = std::max(0, plan.nodes->node_rank);
+  const int nodes = plan.nodes->limits.max_nodes;
+  plan.node = {.rank = rank,
+               .nodes = nodes,
+               .first_rank = rank * plan.workers,
+               .ranks_after = (nodes - rank - 1) * plan.workers};
 }
 
 Start start_of(const Options& options) {
@@ -79,6 +94,8 @@ Parsed parse_options(Dialect dialect, const std::vector<std::string>& arguments,
   const flags::Parsed parsed = flags::parse(table_of(dialect, options), arguments, get);
   if (!parsed.text.empty()) return {.options = {}, .text = parsed.text};
   if (const char* prefix = get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")) options.plan.logs.prefix_template = prefix;
+  std::string& secret = options.nodes.settings.secret_file;
+  if (const char* file = get("LOCKSTEP_SECRET_FILE"); file != nullptr && secret.empty()) secret = file;
   options.typed = parsed.operands;
   if (!options.typed.empty() && options.typed.front().empty()) throw UsageError("run: the program's name is empty");
   if (options.typed.empty()) throw UsageError("run: no program given: lockstep run [options] program [arguments]");
@@ -96,7 +113,10 @@ Plan make_plan(const Options& options, Dialect dialect, const Machine& machine) 
                      (machine.numa_nodes > 1 ? ": not yet" : ": this machine has one NUMA node: nothing to bind to"));
   if (plan.logs.dir == "/dev/null" && !(plan.logs.stdout_filters.empty() && plan.logs.stderr_filters.empty()))
     throw UsageError("run: --duplicate-std...-filters need a folder, but --log-dir is /dev/null");
-  settle_rendezvous(options, machine, plan);
+  if (options.nodes.settings.limits.max_nodes > 1)
+    settle_nodes(options, plan);
+  else
+    settle_rendezvous(options, machine, plan);
   const Start start = start_of(options);
   std::vector<std::string> typed = options.typed;
   if (dialect == Dialect::launch && !options.use_env) {

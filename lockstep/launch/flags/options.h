@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/flags/parse.h"
@@ -20,6 +21,14 @@ namespace lockstep::launch {
 /// --use-env is given.
 enum class Dialect { run, launch };
 
+/// What the flags say about the job's nodes.
+struct NodeOptions {
+  NodesSettings settings;  ///< number of nodes, key
+  int rank = 0;
+  std::vector<std::pair<std::string, std::string>> conf;  ///< --rdzv-conf, where `conf_name` says it
+  std::string conf_name;
+};
+
 /// The flags as typed, checked one by one.
 struct Options {
   std::string nproc_per_node = "1";  ///< a number, or auto, cpu, gpu
@@ -27,6 +36,7 @@ struct Options {
   std::string rdzv_endpoint;
   std::string rdzv_id;
   bool standalone = false;
+  NodeOptions nodes;
   std::string master_addr;
   int master_port = 0;
   std::string local_addr;
@@ -61,7 +71,7 @@ struct Parsed {
 Parsed parse_options(Dialect dialect, const std::vector<std::string>& arguments, const flags::GetEnv& get);
 
 /// The plan that the flags ask for on this machine. Pure. Throws UsageError for what cannot be
-/// done here: several nodes, other rendezvous backends, GPUs that are not there.
+/// done here: other rendezvous backends, a meeting place elsewhere for one node, GPUs that are not there.
 Plan make_plan(const Options& options, Dialect dialect, const Machine& machine);
 
 /// This machine.

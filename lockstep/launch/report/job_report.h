@@ -20,7 +20,8 @@ struct AttemptRecord {
   double started = 0;            ///< seconds since the epoch
   double seconds = 0;            ///< until all had ended
   std::vector<End> ends;         ///< in order of time
-  std::optional<Verdict> first;  ///< the first failure
+  std::optional<Verdict> first;  ///< the first failure, if it was on this node
+  std::string first_elsewhere;   ///< else what is said of it; empty: there was none
   std::optional<Whereabouts> where;
   std::vector<LogTail> log;      ///< of the worker that failed first
   std::string launcher_failure;  ///< what of the launcher's own failed and ended the attempt; empty: nothing

@@ -13,12 +13,6 @@ namespace {
 // Wrong use or bad input, which the worker itself prints; more lines would only bury it.
 bool told_all(const Verdict& verdict) { return is_bad_input(verdict) && !verdict.still_running; }
 
-// By somebody else: the kernel, or a person. A follower may well abort, and the agent sends the others.
-bool was_killed(const End& end) {
-  constexpr std::array kOwnOrAgents{0, SIGABRT, SIGTERM, SIGINT, SIGHUP};
-  return std::ranges::find(kOwnOrAgents, end.signal) == kOwnOrAgents.end();
-}
-
 void blame(Verdict& verdict, const End& end) {
   verdict.end = end;
   verdict.still_running = false;
@@ -76,6 +70,11 @@ std::optional<Whereabouts> whereabouts(const base::ControlPage& page, int rank) 
                      .phase = std::string(to_string(base::Phase(words.phase.load(std::memory_order_relaxed))))};
 }
 
+bool was_killed(const End& end) {
+  constexpr std::array kOwnOrAgents{0, SIGABRT, SIGTERM, SIGINT, SIGHUP};
+  return std::ranges::find(kOwnOrAgents, end.signal) == kOwnOrAgents.end();
+}
+
 Failure failure_of(const End& end, const std::optional<Whereabouts>& where) {
   Failure failure{.rank = end.rank, .cause = describe(end), .exit_code = exit_code(end)};
   if (where) {
@@ -114,9 +113,10 @@ bool is_bad_input(const Verdict& verdict) {
   return verdict.told && verdict.told->exit_code == kExitUsage && verdict.code == kExitUsage;
 }
 
-std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host) {
+std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host,
+                   int first_rank) {
   if (told_all(verdict)) return {};
-  std::string text = "lockstep: rank " + std::to_string(verdict.end.rank) + " failed: ";
+  std::string text = "lockstep: rank " + std::to_string(first_rank + verdict.end.rank) + " failed: ";
   text += verdict.still_running ? "an error, and it did not end by itself" : describe(verdict.end);
   text += " (host " + host;
   if (verdict.end.pid > 0) text += ", pid " + std::to_string(verdict.end.pid);
@@ -132,8 +132,11 @@ int count_followers(const Verdict& verdict, const std::vector<End>& ends) {
 }
 
 std::string report_followers(const Verdict& verdict, const std::vector<End>& ends) {
-  const int count = count_followers(verdict, ends);
-  if (count == 0 || told_all(verdict)) return {};
+  return told_all(verdict) ? "" : report_followers(count_followers(verdict, ends));
+}
+
+std::string report_followers(std::int64_t count) {
+  if (count == 0) return {};
   return "lockstep: " + std::to_string(count) + (count == 1 ? " more rank" : " more ranks") + " ended after it\n";
 }
 

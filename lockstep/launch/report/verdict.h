@@ -66,6 +66,9 @@ struct Verdict {
   std::optional<std::string> out_of_memory;  ///< why we believe that the kernel killed it for memory
 };
 
+/// By somebody else: the kernel, or a person. A follower may well abort, and the agent sends the others (SIGTERM ...).
+bool was_killed(const End& end);
+
 /// How long after a process was killed its end may be seen, in seconds: its memory is freed first.
 inline constexpr double kSlowDeath = 2.0;
 
@@ -86,12 +89,15 @@ std::string cause(const Verdict& verdict);
 bool is_bad_input(const Verdict& verdict);
 
 /// The agent's message, lines ending in newlines. Empty when the worker has said it all:
-/// wrong use or bad input (exit code 2), which it prints itself.
-std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host);
+/// wrong use or bad input (exit code 2), which it prints itself. `first_rank`: RANK of the node's first worker.
+std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host,
+                   int first_rank = 0);
 
 /// How many others of `ends` failed.
 int count_followers(const Verdict& verdict, const std::vector<End>& ends);
 
+/// "lockstep: 3 more ranks ended after it\n"; empty for none.
+std::string report_followers(std::int64_t count);
 /// "lockstep: 3 more ranks ended after it\n". Empty for none, and where report() is empty.
 std::string report_followers(const Verdict& verdict, const std::vector<End>& ends);
 

@@ -1,6 +1,7 @@
 #include "lockstep/launch/workers/reaper.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -10,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <optional>
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/error.h"
@@ -35,6 +38,11 @@ class Groups {
   std::size_t count_ = 0;
 };
 
+using Clock = std::chrono::steady_clock;
+
+// Words below this are times: so many milliseconds below it. All numbers of processes are nearer to 0.
+constexpr int kTimes = -(1 << 30);
+
 [[noreturn]] void reap(int pipe) {
   // A session of its own: signals to the agent's process group or terminal do not reach it.
   setsid();
@@ -44,9 +52,19 @@ class Groups {
   // Without it the pipe would never end, and neither would the reaper.
   if (syscall(SYS_close_range, 1U, ~0U, 0U) != 0) _exit(1);
   Groups groups;
+  std::optional<Clock::time_point> until;
   for (int word = 0;;) {
+    pollfd readable{.fd = 0, .events = POLLIN, .revents = 0};
+    const auto left = until ? std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count() : -1;
+    if (poll(&readable, 1, until ? int(std::max<std::int64_t>(0, left)) : -1) == 0) {
+      groups.kill_all();
+      until.reset();
+      continue;
+    }
     const ssize_t got = read(0, &word, sizeof word);
-    if (got == ssize_t(sizeof word))
+    if (got == ssize_t(sizeof word) && word < kTimes)
+      until = Clock::now() + std::chrono::milliseconds(kTimes - word);
+    else if (got == ssize_t(sizeof word))
       groups.hear(word);
     else if (got == 0 || errno != EINTR)
       break;
@@ -72,6 +90,12 @@ Reaper::Reaper() {
 Reaper::~Reaper() {
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
+}
+
+void Reaper::kill_after(std::chrono::milliseconds time) {
+  constexpr std::int64_t kMost = (1 << 30) - 1;
+  const int word = kTimes - int(std::clamp<std::int64_t>(time.count(), 1, kMost));
+  [[maybe_unused]] const ssize_t written = write(pipe_.get(), &word, sizeof word);
 }
 
 void Reaper::forget(pid_t group) {

@@ -11,6 +11,8 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep::launch {
@@ -27,8 +29,10 @@ class Reaper {
   pid_t pid() const { return pid_; }
   /// Readable when the process has ended: somebody has killed it, and nobody does its work any more.
   int pidfd() const { return pidfd_.get(); }
-  /// Where a worker writes its process group, a native int.
+  /// Where a worker writes its process group, a native int above 0.
   int pipe() const { return pipe_.get(); }
+  /// Kills all groups after this time, unless it is told another before: this process may be stopped then.
+  void kill_after(std::chrono::milliseconds time);
   /// Says that the group is gone: its number may belong to others from now on.
   void forget(pid_t group);
 

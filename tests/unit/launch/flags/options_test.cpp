@@ -106,18 +106,63 @@ TEST(RunOptions, WorkerCounts) {
   EXPECT_THAT(refusal({"-n", "99999999999999999999"}), HasSubstr("from 1 to 512"));
 }
 
-TEST(RunOptions, SeveralNodesAreRefused) {
-  EXPECT_EQ(plan_of({"--nnodes", "1"}).workers, 1);
-  EXPECT_EQ(plan_of({"--nnodes=1:1", "--node-rank", "0"}).workers, 1);
-  EXPECT_THAT(refusal({"--nnodes", "2"}), HasSubstr("not yet"));
-  EXPECT_THAT(refusal({"--nnodes", "1:4"}), HasSubstr("not yet"));
-  EXPECT_THAT(refusal({"--nnodes", "2:1"}), HasSubstr("MIN:MAX"));
-  EXPECT_THAT(refusal({"--nnodes", "x"}), HasSubstr("'x'"));
-  EXPECT_THAT(refusal({"--node-rank", "1"}), HasSubstr("not yet"));
+TEST(RunOptions, OneNodeMeetsNobody) {
+  EXPECT_FALSE(plan_of({"--nnodes", "1"}).nodes);
+  EXPECT_FALSE(plan_of({"--nnodes=1:1", "--node-rank", "0"}).nodes);
+  EXPECT_THAT(refusal({"--node-rank", "1"}), HasSubstr("--node-rank 1: the only node has rank 0; --nnodes is 1"));
   EXPECT_THAT(refusal({"--master-addr", "10.0.0.1"}), HasSubstr("--master-addr 10.0.0.1 is not this machine"));
   EXPECT_THAT(refusal({"--rdzv-endpoint", "other:29400"}), HasSubstr("--rdzv-endpoint other is not this machine"));
   EXPECT_THAT(refusal({"--rdzv-backend", "etcd"}), HasSubstr("one of static, c10d"));
   EXPECT_THAT(refusal({"--rdzv-conf", "timeout"}), HasSubstr("key=value"));
+}
+
+TEST(RunOptions, SeveralNodesByC10d) {
+  const Plan plan =
+      plan_of({"--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:4711", "--rdzv-id=job", "--rdzv-conf",
+               "join_timeout=60,last_call_timeout=0.5,keep_alive_interval=2,keep_alive_max_attempt=3,"
+               "is_host=true,close_timeout=9",
+               "--local-addr=node1", "--secret-file=key"});
+  ASSERT_TRUE(plan.nodes);
+  const NodesSettings& nodes = *plan.nodes;
+  EXPECT_EQ(to_string(nodes.limits), "2:4");
+  EXPECT_FALSE(nodes.limits.fixed_ranks);
+  EXPECT_EQ(nodes.limits.join_timeout, milliseconds(60'000));
+  EXPECT_EQ(nodes.limits.last_call_timeout, milliseconds(500));
+  EXPECT_EQ(nodes.silence(), milliseconds(6'000));
+  EXPECT_EQ(nodes.is_host, true);
+  EXPECT_EQ(nodes.host + " " + std::to_string(nodes.port), "node0 4711");
+  EXPECT_EQ(nodes.local_addr + " " + nodes.secret_file, "node1 key");
+  EXPECT_EQ(nodes.node_rank, -1);
+  EXPECT_EQ(plan.run_id, "job");
+}
+
+TEST(RunOptions, SeveralNodesByTheirRanks) {
+  const Plan plan = plan_of({"--nnodes=3", "--node-rank=1", "--master-addr=node0", "-n2"}, kMachine,
+                            {{"LOCKSTEP_SECRET_FILE", "/key"}});
+  ASSERT_TRUE(plan.nodes);
+  EXPECT_TRUE(plan.nodes->limits.fixed_ranks);
+  EXPECT_EQ(plan.nodes->node_rank, 1);
+  EXPECT_EQ(plan.nodes->host + " " + std::to_string(plan.nodes->port), "node0 29500");
+  EXPECT_EQ(plan.nodes->secret_file, "/key");
+  EXPECT_EQ(plan.node.first_rank, 2);
+  EXPECT_EQ(world_size(plan), 6);
+  EXPECT_EQ(plan_of({"--nnodes=2", "--rdzv-endpoint=node0:1234"}).nodes->port, 1234);
+  EXPECT_EQ(plan_of({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[::1]"}).nodes->port, 29400);
+}
+
+TEST(RunOptions, WrongNodes) {
+  EXPECT_THAT(refusal({"--nnodes", "2:1"}), HasSubstr("MIN:MAX"));
+  EXPECT_THAT(refusal({"--nnodes", "x"}), HasSubstr("'x'"));
+  EXPECT_THAT(refusal({"--nnodes", "0"}), HasSubstr("from 1 to 10000"));
+  EXPECT_THAT(refusal({"--nnodes", "1:2"}), HasSubstr("--nnodes 1:2: a range needs --rdzv-backend c10d"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--node-rank", "2"}),
+              HasSubstr("--node-rank 2 is not one of --nnodes 2: 0 to 1"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--standalone"}), HasSubstr("--standalone means one node"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-endpoint", "h:0"}), HasSubstr("'h:0' is not HOST or HOST:PORT"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-endpoint", "h:x"}), HasSubstr("'x'"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-conf", "join_timeout=0"}), HasSubstr("join_timeout=0 is not a number"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-conf", "is_host=maybe"}), HasSubstr("is not true or false"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-conf", "jointimeout=3"}), HasSubstr("jointimeout: no such setting"));
 }
 
 TEST(RunOptions, MasterAddressAndPort) {

@@ -1,0 +1,46 @@
+#pragma once
+
+// Bytes to and from one other agent, as they go over a connected socket that never waits: plainly, or enciphered
+// (tls.h).
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+
+namespace lockstep::launch {
+
+class Channel {
+ public:
+  enum class State { open, waits, closed };
+  struct Moved {
+    State state = State::open;  ///< waits: nothing can be moved now
+    std::size_t bytes = 0;
+    std::string why;  ///< closed: the reason, in words
+  };
+
+  Channel() = default;
+  virtual ~Channel() = default;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  virtual Moved read(char* into, std::size_t size) = 0;
+  virtual Moved write(const char* from, std::size_t size) = 0;
+  /// Whether what it waits for is room in the socket.
+  virtual bool waits_for_room() const = 0;
+};
+
+/// The bytes as they are.
+class PlainChannel : public Channel {
+ public:
+  explicit PlainChannel(int fd) : fd_(fd) {}
+  Moved read(char* into, std::size_t size) override;
+  Moved write(const char* from, std::size_t size) override;
+  bool waits_for_room() const override { return full_; }
+
+ private:
+  const int fd_;
+  bool full_ = false;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,62 @@
+#pragma once
+
+// One connection between two agents, on the event loop: messages in, messages out, nobody waits. What is sent and not
+// taken is kept, up to a limit; who does not read is dropped.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/nodes/channel.h"
+#include "lockstep/rendezvous/messages.h"
+
+namespace lockstep::launch {
+
+/// What may wait for a peer that does not read.
+inline constexpr std::size_t kMostUnsent = 256 * 1024;
+
+class Connection {
+ public:
+  struct Events {
+    std::function<void(const rendezvous::Message&)> message;
+    /// Once, and not because of close(). The connection must outlive the call.
+    std::function<void(const std::string& why)> closed;
+  };
+
+  /// A connected socket. `channel` uses it.
+  Connection(EventLoop& loop, base::UniqueFd fd, std::unique_ptr<Channel> channel, Events events);
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void send(const rendezvous::Message& message);
+  /// From now on long messages are read.
+  void trust() { longest_ = rendezvous::kLongestMessage; }
+  /// Whether all that was sent has been handed to the kernel, or never will be.
+  bool settled() const { return !open_ || unsent_.empty(); }
+  bool open() const { return open_; }
+  /// Ends it without a word to the owner.
+  void close();
+
+ private:
+  void on_event();
+  void read();
+  void take_messages();
+  void write();
+  void watch();
+  void fail(const std::string& why);
+
+  EventLoop& loop_;
+  const base::UniqueFd fd_;
+  const std::unique_ptr<Channel> channel_;
+  const Events events_;
+  std::string received_;
+  std::string unsent_;
+  std::size_t longest_ = rendezvous::kLongestFromStranger;
+  bool open_ = true;
+  bool watches_room_ = false;
+  EventLoop::Handle watch_;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,88 @@
+#pragma once
+
+// The hosting agent's part: who has come, when a generation starts, which failure was first, what follows. It answers
+// messages and timers and never waits; what is to be done it asks of pure functions (rendezvous/membership.h,
+// outcome.h).
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/agent/policy.h"
+#include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/nodes/outcome.h"
+#include "lockstep/launch/nodes/reception.h"
+#include "lockstep/launch/nodes/settings.h"
+#include "lockstep/rendezvous/membership.h"
+
+namespace lockstep::launch {
+
+/// The next generation starts this much later than the last moment of a cut-off node's workers.
+inline constexpr std::chrono::milliseconds kCutOffMargin{500};
+
+struct HostSettings {
+  NodesSettings nodes;
+  rendezvous::Application own;  ///< what all who come must agree with
+  std::string run_id;           ///< TORCHELASTIC_RUN_ID of all
+  std::string master_addr;
+  int max_restarts = 0;
+  std::vector<int> no_restart_codes;
+  std::function<std::unique_ptr<Channel>(int fd)> accept_channel;  ///< on an accepted socket
+};
+
+class Host {
+ public:
+  /// `listener` listens already. Throws Error.
+  Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener);
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+
+  /// The other end of the hosting agent's own seat, which is the first; a connected socket. Once.
+  base::UniqueFd own_seat();
+  /// Ends the job for everybody: the agent leaves before a generation has started.
+  void dismiss(int code, const std::string& text);
+  /// Whether everybody has been told how the job ended.
+  bool settled() const { return reception_.settled(); }
+
+ private:
+  using Clock = EventLoop::Clock;
+  struct Seat {
+    rendezvous::Node node;
+    std::optional<rendezvous::Done> done;
+    std::string told;  // the reason to wait that it knows
+  };
+
+  void on_message(std::uint64_t id, const rendezvous::Message& message);
+  void admit(std::uint64_t id, const rendezvous::Join& join);
+  void on(Seat& seat, const rendezvous::Ready& ready);
+  void on(Seat& seat, const rendezvous::Failed& failed);
+  void on(Seat& seat, const rendezvous::Stopping& stopping);
+  void on(Seat& seat, const rendezvous::Done& done);
+  void on_gone(std::uint64_t id, const std::string& why, bool silent, Clock::time_point heard);
+  void consider();
+  void start(const std::vector<std::uint64_t>& ranks);
+  void end_all();
+  void conclude_when_all_done();
+  rendezvous::Situation situation() const;
+
+  EventLoop& loop_;
+  const HostSettings settings_;
+  Reception reception_;
+  EventLoop::Handle again_;
+  std::map<std::uint64_t, Seat> seats_;        // of those who are admitted, by arrival
+  std::map<std::string, int> ranks_of_hosts_;  // in the last generation
+  const Clock::time_point origin_ = Clock::now();
+  rendezvous::Time since_{0}, not_before_{0};
+  std::int64_t generation_ = 0;
+  bool running_ = false, ending_ = false, finished_ = false;
+  std::string newcomer_;  // room is made for it
+  std::vector<Blame> blames_;
+  std::optional<Stop> stop_;  // the first that was asked to
+  History history_;
+};
+
+}  // namespace lockstep::launch

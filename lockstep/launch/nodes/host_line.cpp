@@ -1,0 +1,99 @@
+#include "lockstep/launch/nodes/host_line.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/launch/machine/machine.h"
+
+namespace lockstep::launch {
+namespace {
+
+// How often an endpoint is tried where nobody listens yet.
+constexpr std::chrono::milliseconds kTryAgain{200};
+
+}  // namespace
+
+HostLine::HostLine(EventLoop& loop, const NodesSettings& settings, rendezvous::Join join, Events events)
+    : loop_(loop), settings_(settings), join_(std::move(join)), events_(std::move(events)) {}
+
+void HostLine::connect(const SocketAddress& address, const SocketAddress& local,
+                       std::function<std::unique_ptr<Channel>(int fd)> channel) {
+  address_ = address;
+  local_ = local;
+  channel_ = std::move(channel);
+  try_connect();
+}
+
+void HostLine::try_connect() {
+  connecting_ = begin_connect(address_, local_);
+  if (!connecting_) return try_again(std::strerror(errno));
+  connecting_watch_ = loop_.watch(
+      connecting_.get(),
+      [this] {
+        connecting_watch_ = {};
+        if (const int error = connect_error(connecting_.get()); error != 0) return try_again(std::strerror(error));
+        const int fd = connecting_.get();
+        use(std::move(connecting_), channel_(fd));
+      },
+      /*also_room=*/true);
+}
+
+void HostLine::try_again(const std::string& why) {
+  if (Clock::now() - began_ > settings_.limits.join_timeout)
+    return events_.refused("the time is up (" + std::to_string((settings_.limits.join_timeout.count() + 999) / 1000) +
+                           " s): no agent hosts at " + endpoint() + ": " + why);
+  events_.waits("waiting for the agent that hosts at " + endpoint() + ": " + why);
+  timer_ = loop_.at(Clock::now() + kTryAgain, [this] { try_connect(); });
+}
+
+void HostLine::use(base::UniqueFd fd, std::unique_ptr<Channel> channel) {
+  connection_ = std::make_unique<Connection>(
+      loop_, std::move(fd), std::move(channel),
+      Connection::Events{.message = [this](const rendezvous::Message& message) { on_message(message); },
+                         .closed = [this](const std::string& why) { lose(why); }});
+  connection_->trust();
+  lease_ = Clock::now() + settings_.silence();
+  connection_->send(join_);
+  on_keep_alive();
+}
+
+void HostLine::send(const rendezvous::Message& message) {
+  if (connection_ != nullptr) connection_->send(message);
+}
+
+void HostLine::on_keep_alive() {
+  if (!connection_->open()) return;
+  if (Clock::now() >= lease_) {
+    connection_->close();
+    return lose("nothing was heard of it for " + std::to_string(settings_.silence().count()) + " ms");
+  }
+  timer_ = loop_.at(std::min(lease_, Clock::now() + settings_.keep_alive), [this] { on_keep_alive(); });
+  // The first comes with the second turn: before it is let in, only the question is read.
+  if (heard_)
+    connection_->send(rendezvous::Ping{.sent = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1)});
+}
+
+// The hosting agent counts from when it hears a ping, which is after it was sent.
+void HostLine::on_message(const rendezvous::Message& message) {
+  if (!std::exchange(heard_, true)) on_keep_alive();
+  const auto* pong = std::get_if<rendezvous::Pong>(&message);
+  if (pong == nullptr) return events_.message(message);
+  const Clock::time_point sent{std::chrono::nanoseconds(pong->sent)};
+  lease_ = std::max(lease_, sent + settings_.silence());
+  events_.leased(lease_);
+  const double way = std::chrono::duration<double>(Clock::now() - sent).count() / 2;
+  if (way > clock_error_) return;
+  clock_error_ = way;
+  clock_offset_ = pong->wall + way - wall_clock();
+}
+
+void HostLine::lose(const std::string& why) {
+  timer_ = {};
+  if (heard_) return events_.lost(why);
+  events_.refused("the agent at " + endpoint() + " does not let this one in: " + why +
+                  "; is --secret-file the same on all nodes, and the version of lockstep?");
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,70 @@
+#pragma once
+
+// A member's line to the hosting agent: connecting, asking for a place, keeping alive, and what the agents' clocks
+// differ by.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/nodes/connection.h"
+#include "lockstep/launch/nodes/settings.h"
+#include "lockstep/launch/nodes/socket.h"
+
+namespace lockstep::launch {
+
+class HostLine {
+ public:
+  using Clock = EventLoop::Clock;
+  struct Events {
+    std::function<void(const rendezvous::Message&)> message;
+    std::function<void(const std::string& why)> waits;    ///< nobody hosts yet
+    std::function<void(const std::string& why)> refused;  ///< no way to the hosting agent, for good
+    std::function<void(const std::string& why)> lost;     ///< it was there, and is no longer
+    std::function<void(Clock::time_point until)> leased;  ///< lease() is another
+  };
+
+  /// `join` is what is said first.
+  HostLine(EventLoop& loop, const NodesSettings& settings, rendezvous::Join join, Events events);
+  HostLine(const HostLine&) = delete;
+  HostLine& operator=(const HostLine&) = delete;
+
+  /// Tries until somebody listens there, or join_timeout is over. `channel` makes one on the connected socket.
+  void connect(const SocketAddress& address, const SocketAddress& local,
+               std::function<std::unique_ptr<Channel>(int fd)> channel);
+  /// The socket is connected already.
+  void use(base::UniqueFd fd, std::unique_ptr<Channel> channel);
+
+  void send(const rendezvous::Message& message);
+  /// Until then the hosting agent counts on this node.
+  Clock::time_point lease() const { return lease_; }
+  /// The hosting agent's clock for a time of ours, in seconds since the epoch; and its error.
+  double host_time(double own) const { return own + clock_offset_; }
+  double clock_error() const { return clock_error_; }
+  std::string endpoint() const { return settings_.host + ":" + std::to_string(settings_.port); }
+
+ private:
+  void try_connect();
+  void try_again(const std::string& why);
+  void on_message(const rendezvous::Message& message);
+  void on_keep_alive();
+  void lose(const std::string& why);
+
+  EventLoop& loop_;
+  const NodesSettings& settings_;
+  const rendezvous::Join join_;
+  const Events events_;
+  SocketAddress address_, local_;
+  std::function<std::unique_ptr<Channel>(int fd)> channel_;
+  const Clock::time_point began_ = Clock::now();
+  base::UniqueFd connecting_;
+  std::unique_ptr<Connection> connection_;
+  EventLoop::Handle connecting_watch_, timer_;
+  bool heard_ = false;  // a message of the hosting agent
+  Clock::time_point lease_ = Clock::time_point::max();
+  double clock_offset_ = 0;
+  double clock_error_ = 1e9;
+};
+
+}  // namespace lockstep::launch

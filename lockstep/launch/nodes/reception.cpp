@@ -1,0 +1,104 @@
+#include "lockstep/launch/nodes/reception.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "lockstep/launch/machine/machine.h"
+#include "lockstep/launch/nodes/socket.h"
+
+namespace lockstep::launch {
+
+Reception::Reception(EventLoop& loop, base::UniqueFd listener, Settings settings, Events events)
+    : loop_(loop), listener_(std::move(listener)), settings_(std::move(settings)), events_(std::move(events)) {
+  listener_watch_ = loop_.watch(listener_.get(), [this] { on_listener(); });
+  on_keep_alive();
+}
+
+void Reception::on_listener() {
+  while (base::UniqueFd fd = accept_at(listener_.get())) {
+    const auto stranger = [](const auto& entry) { return !entry.second.trusted; };
+    if (std::size_t(std::ranges::count_if(guests_, stranger)) >= kMostStrangers)
+      guests_.erase(std::ranges::find_if(guests_, stranger));
+    const int number = fd.get();
+    add(std::move(fd), settings_.accept_channel(number));
+  }
+}
+
+std::uint64_t Reception::add(base::UniqueFd fd, std::unique_ptr<Channel> channel) {
+  const std::uint64_t id = next_id_++;
+  Connection::Events events{.message = [this, id](const rendezvous::Message& message) { on_message(id, message); },
+                            .closed = [this, id](const std::string& why) { lose(id, why, false); }};
+  guests_[id].connection = std::make_unique<Connection>(loop_, std::move(fd), std::move(channel), std::move(events));
+  return id;
+}
+
+void Reception::on_message(std::uint64_t id, const rendezvous::Message& message) {
+  Guest& guest = guests_.at(id);
+  if (guest.gone) return;
+  if (guest.trusted) guest.heard = Clock::now();
+  const auto* ping = std::get_if<rendezvous::Ping>(&message);
+  if (ping == nullptr || !guest.trusted) return events_.message(id, message);
+  guest.connection->send(rendezvous::Pong{.sent = ping->sent, .wall = wall_clock()});
+}
+
+void Reception::send(std::uint64_t id, const rendezvous::Message& message) {
+  if (const auto found = guests_.find(id); found != guests_.end() && !found->second.gone)
+    found->second.connection->send(message);
+}
+
+void Reception::trust(std::uint64_t id) {
+  Guest& guest = guests_.at(id);
+  guest.trusted = true;
+  guest.heard = Clock::now();
+  guest.connection->trust();
+}
+
+bool Reception::trusts(std::uint64_t id) const {
+  const auto found = guests_.find(id);
+  return found != guests_.end() && found->second.trusted;
+}
+
+// The connection stays until no function uses it any more.
+void Reception::lose(std::uint64_t id, const std::string& why, bool silent) {
+  const auto found = guests_.find(id);
+  if (found == guests_.end() || found->second.gone) return;
+  found->second.gone = why;
+  found->second.silent = silent;
+  sweep_ = loop_.at(Clock::now(), [this] { sweep(); });
+}
+
+void Reception::sweep() {
+  struct Gone {
+    std::uint64_t id;
+    Guest guest;
+  };
+  std::vector<Gone> gone;
+  for (auto at = guests_.begin(); at != guests_.end();) {
+    const bool ready = at->second.gone && at->second.connection->settled();
+    if (ready) gone.push_back({at->first, std::move(at->second)});
+    at = ready ? guests_.erase(at) : std::next(at);
+  }
+  for (const auto& [id, guest] : gone)
+    if (guest.trusted) events_.gone(id, *guest.gone, guest.silent, guest.heard);
+}
+
+void Reception::on_keep_alive() {
+  keep_alive_ = loop_.at(Clock::now() + settings_.keep_alive / 2, [this] { on_keep_alive(); });
+  for (auto& [id, guest] : guests_) {
+    const auto limit = guest.trusted ? settings_.silence : kStrangersTime;
+    if (guest.gone) {  // he does not read why
+      guest.connection->close();
+      sweep_ = loop_.at(Clock::now(), [this] { sweep(); });
+    } else if (Clock::now() - guest.heard >= limit) {
+      guest.connection->close();
+      lose(id, "nothing was heard of it for " + std::to_string(limit.count()) + " ms", true);
+    }
+  }
+}
+
+bool Reception::settled() const {
+  return std::ranges::all_of(guests_, [](const auto& entry) { return entry.second.connection->settled(); });
+}
+
+}  // namespace lockstep::launch

@@ -1,0 +1,79 @@
+#pragma once
+
+// The hosting agent's door: who connects, who is a stranger still, who has gone. Strangers cost a bounded number of
+// descriptors and bytes, for a bounded time.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/nodes/connection.h"
+
+namespace lockstep::launch {
+
+/// How long somebody who connects may take to show that he is an agent of the job, and how many may do so at a time;
+/// one more, and the oldest of them is dropped.
+inline constexpr std::chrono::milliseconds kStrangersTime{5'000};
+inline constexpr std::size_t kMostStrangers = 64;
+
+class Reception {
+ public:
+  using Clock = EventLoop::Clock;
+  struct Settings {
+    std::chrono::milliseconds keep_alive{1'000};
+    std::chrono::milliseconds silence{5'000};                        ///< who says nothing for so long is lost
+    std::function<std::unique_ptr<Channel>(int fd)> accept_channel;  ///< on an accepted socket
+  };
+  /// None is called within another, nor within a call of this class.
+  struct Events {
+    std::function<void(std::uint64_t id, const rendezvous::Message&)> message;
+    /// Once for each who was trusted. `heard`: when he was heard last.
+    std::function<void(std::uint64_t id, const std::string& why, bool silent, Clock::time_point heard)> gone;
+  };
+
+  /// `listener` listens already.
+  Reception(EventLoop& loop, base::UniqueFd listener, Settings settings, Events events);
+  Reception(const Reception&) = delete;
+  Reception& operator=(const Reception&) = delete;
+
+  /// Takes a connected socket; returns its number, which counts up.
+  std::uint64_t add(base::UniqueFd fd, std::unique_ptr<Channel> channel);
+  /// To one who may have gone: then it is dropped.
+  void send(std::uint64_t id, const rendezvous::Message& message);
+  /// He belongs to the job.
+  void trust(std::uint64_t id);
+  bool trusts(std::uint64_t id) const;
+  /// Ends a connection when all that was sent is out.
+  void drop(std::uint64_t id, const std::string& why) { lose(id, why, false); }
+  /// Whether all that was sent is out, to everybody who is still there.
+  bool settled() const;
+
+ private:
+  struct Guest {
+    std::unique_ptr<Connection> connection;
+    bool trusted = false;
+    Clock::time_point heard = Clock::now();  // a stranger: when he came
+    std::optional<std::string> gone;         // why; swept soon
+    bool silent = false;
+  };
+
+  void on_listener();
+  void on_message(std::uint64_t id, const rendezvous::Message& message);
+  void lose(std::uint64_t id, const std::string& why, bool silent);
+  void sweep();
+  void on_keep_alive();
+
+  EventLoop& loop_;
+  const base::UniqueFd listener_;
+  const Settings settings_;
+  const Events events_;
+  std::map<std::uint64_t, Guest> guests_;
+  std::uint64_t next_id_ = 0;
+  EventLoop::Handle listener_watch_, keep_alive_, sweep_;
+};
+
+}  // namespace lockstep::launch

@@ -1,0 +1,45 @@
+#pragma once
+
+// TCP sockets of the agents: never on a wildcard address, never waiting.
+
+#include <sys/socket.h>
+
+#include <string>
+
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep::launch {
+
+/// Where a socket can be bound or connected.
+struct SocketAddress {
+  sockaddr_storage bytes{};
+  socklen_t length = 0;
+
+  bool is_loopback() const;
+  bool is_wildcard() const;
+};
+
+/// The address of a name ("node7", "10.0.0.3", "::1", "[::1]"); asks the system's resolver and waits for it. Throws
+/// UsageError that begins with `what`.
+SocketAddress resolve(const std::string& what, const std::string& host, int port);
+
+/// Why a listener could not be made: the address is another machine's, or somebody has the port.
+struct Listening {
+  base::UniqueFd fd;  ///< none: see `error`
+  int error = 0;      ///< EADDRNOTAVAIL, EADDRINUSE
+};
+
+/// Listens there, and nowhere else. Throws Error for what is neither of the two errors.
+Listening listen_at(const SocketAddress& address);
+
+/// Accepts one connection that waits; none when there is none.
+base::UniqueFd accept_at(int listener);
+
+/// Begins to connect, from `local` if it has a length. The socket can be written to when that has an end; see
+/// connect_error(). Throws Error.
+base::UniqueFd begin_connect(const SocketAddress& address, const SocketAddress& local);
+
+/// How connecting has ended: 0 or errno.
+int connect_error(int fd);
+
+}  // namespace lockstep::launch

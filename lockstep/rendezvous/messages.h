@@ -1,0 +1,142 @@
+#pragma once
+
+// What agents of one job say to each other, and how it is written: frames of a few bytes to 64 KiB. Pure; whatever
+// bytes come in, reading them takes bounded memory and ends in a message or in BadFrame.
+//
+//   frame    "LKr" and the protocol's version (1 byte), the length of what follows (4 bytes), the message
+//   message  its type (1 byte) and its fields in order
+//   field    a whole number or truth value: 8 bytes; a fraction: 8 bytes; a text: its length (4 bytes) and its bytes
+//
+// Numbers are little-endian.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::rendezvous {
+
+inline constexpr std::size_t kFrameHeader = 8;
+/// The longest message, and the longest from somebody who has not shown yet that he belongs to the job.
+inline constexpr std::size_t kLongestMessage = 64 * 1024;
+inline constexpr std::size_t kLongestFromStranger = 2 * 1024;
+/// Longer texts are cut by who writes them.
+inline constexpr std::size_t kLongestText = 8 * 1024;
+
+/// To the hosting agent: an agent asks for a place; the first message of a connection.
+struct Join {
+  std::string version;
+  std::string run_id;
+  std::string nnodes;
+  std::string backend;
+  std::string host;
+  std::int64_t workers = 1;
+  std::int64_t wanted_rank = -1;
+};
+
+/// To the hosting agent: no worker is left here, and a place in the next generation is wanted.
+struct Ready {};
+
+/// To the hosting agent, each keep-alive interval; and its answer. `sent` is the sender's monotonic clock, in
+/// nanoseconds, `wall` the hosting agent's clock, in seconds since the epoch.
+struct Ping {
+  std::int64_t sent = 0;
+};
+struct Pong {
+  std::int64_t sent = 0;
+  double wall = 0;
+};
+
+/// To the hosting agent: a worker has failed here; the first one in this generation.
+struct Failed {
+  std::int64_t generation = 0;
+  std::int64_t kind = 0;  ///< FailureKind
+  double when = 0;        ///< by the hosting agent's clock, seconds since the epoch
+  double error = 0;       ///< of `when`, in seconds
+  std::int64_t code = 1;  ///< the exit code that follows from it
+  std::string text;       ///< what is to be said of it, lines with their ends; empty: all has been said
+};
+
+/// To the hosting agent: a signal asks this agent to end the job.
+struct Stopping {
+  std::int64_t generation = 0;
+  std::int64_t signal = 0;
+};
+
+/// To the hosting agent: no worker is left of the generation.
+struct Done {
+  std::int64_t generation = 0;
+  std::int64_t code = 0;
+  std::int64_t signal = 0;  ///< that asked this agent to end the job
+  bool never_ran = false;
+  bool left_behind = false;
+  bool bad_input = false;
+  bool port_was_taken = false;
+  bool joined = false;
+  std::int64_t fallen = 0;  ///< workers here that failed, also those that were told to end
+  std::int64_t uptime = 0;  ///< milliseconds
+};
+
+/// From the hosting agent: why nothing happens yet.
+struct Waiting {
+  std::string reason;
+};
+
+/// From the hosting agent: no place, for good.
+struct Refused {
+  std::string reason;
+};
+
+/// From the hosting agent: a generation starts.
+struct Start {
+  std::int64_t generation = 0;
+  std::int64_t restart_count = 0;
+  std::int64_t rank = 0;  ///< of this node
+  std::int64_t nodes = 1;
+  std::int64_t first_rank = 0;
+  std::int64_t ranks_after = 0;
+  std::int64_t master_port = 0;
+  std::string master_addr;
+  std::string run_id;
+};
+
+/// From the hosting agent: the workers of the generation are to be ended.
+struct EndNow {
+  std::int64_t generation = 0;
+};
+
+/// From the hosting agent: how the generation has ended, when no worker of it is left on any node.
+struct Outcome {
+  std::int64_t generation = 0;
+  std::int64_t code = 0;
+  bool again = false;        ///< another generation follows
+  std::int64_t blamed = -1;  ///< whose failure it was, by the hosting agent's count
+  bool to_blame = false;     ///< it was this node's
+  std::int64_t signal = 0;   ///< that asked some agent to end the job
+  bool counts = false;       ///< a restart that is one of --max-restarts
+  bool new_port = false;
+  std::int64_t restarts = 0;  ///< so far, with this one
+  std::int64_t delay = 0;     ///< milliseconds
+  std::string text;           ///< the first failure, to be said; lines with their ends
+  std::string why_not;        ///< why restarts that are left are not used
+};
+
+using Message = std::variant<Join, Ready, Ping, Pong, Failed, Stopping, Done, Waiting, Refused, Start, EndNow, Outcome>;
+
+/// Bytes that are no frame of ours; what() says what is wrong.
+class BadFrame : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The frame of a message. Its texts are cut to kLongestText bytes.
+std::string to_frame(Message message);
+
+/// Takes the first frame from the front of `bytes`; nothing while it is not complete. Throws BadFrame as soon as the
+/// bytes cannot become one of at most `longest` bytes.
+std::optional<Message> take_message(std::string& bytes, std::size_t longest);
+
+}  // namespace lockstep::rendezvous

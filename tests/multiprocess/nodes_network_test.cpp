@@ -1,0 +1,147 @@
+// Two nodes in network namespaces of the test's own, and what happens to agents, workers and the wire between them.
+// Each cell is a shell script: node a hosts, node b comes over the wire; both write when they run.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "tests/support/job.h"
+#include "tests/support/scratch_folder.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Job;
+
+// Two namespaces and a wire, for whoever may make them; `$in_b` runs a command in the second.
+constexpr const char* kPrelude = R"sh(
+set -e
+ip link set lo up
+unshare -n sleep 100 & ns=$!
+while [ "$(readlink /proc/$ns/ns/net)" = "$(readlink /proc/self/ns/net)" ];
+do sleep 0.01; done
+in_b="nsenter -t $ns -n"
+ip link add va type veth peer name vb netns $ns
+ip addr add 10.77.0.1/24 dev va
+ip link set va up
+$in_b ip addr add 10.77.0.2/24 dev vb
+$in_b ip link set vb up
+set +e
+)sh";
+
+constexpr const char* kAgents = R"sh(
+$LOCKSTEP secret new > key
+agent() {
+  node=$1; shift
+  NODE=$node exec "$@" $LOCKSTEP run --nnodes 2 --rdzv-backend c10d --rdzv-endpoint 10.77.0.1 --secret-file key \
+    --rdzv-conf "$conf" $flags sh -c "$script" > $node.out 2> $node.err
+}
+agent a & a=$!
+agent b $in_b & b=$!
+until [ "$(cat a.out b.out | wc -l)" -ge 2 ];
+do sleep 0.01; done
+)sh";
+
+constexpr const char* kEnd = R"sh(
+wait $a; echo a $?
+wait $b; echo b $?
+kill $ns
+)sh";
+
+struct Cell {
+  const char* name;
+  const char* fault;
+  const char* ends;         // exit codes
+  const char* a_says = "";  // part of what the agents say
+  const char* b_says = "";
+  const char* flags = "";
+  const char* conf = "keep_alive_interval=0.2,keep_alive_max_attempt=5";  // silent for 1 s
+  const char* script = "echo $RANK $$; until [ -e go ]; do sleep 0.02; done";
+};
+
+constexpr const char* kDefault = "keep_alive_interval=1";
+constexpr const char* kUntilRestart = "echo $RANK $$; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000";
+
+const Cell kCells[] = {
+    {"start", "touch go", "a 0\nb 0\n"},
+    {"worker killed", "kill -9 $(cut -d' ' -f2 b.out)", "a 137\nb 137\n", "rank 1 failed: killed by SIGKILL",
+     "rank 1 failed: killed by SIGKILL"},
+    {"worker killed, started again", "kill -9 $(cut -d' ' -f2 b.out)", "a 0\nb 0\n", "restart 1 of 1", "restart 1 of 1",
+     "--max-restarts 1", kDefault, kUntilRestart},
+    {"agent killed", "kill -9 $b", "a 1\nb 137\n", "is lost: "},
+    {"hosting agent killed", "kill -9 $a", "a 137\nb 1\n", "", "the hosting agent (10.77.0.1:29400) is lost: "},
+    {"node gone", "kill -9 $b $(cat /proc/$b/task/*/children)", "a 1\nb 137\n", "is lost: "},
+    // The reaper ends the workers of an agent that cannot: before the job could go on elsewhere.
+    {"agent stopped",
+     "kill -STOP $b; while grep -q 'State:.[^Z]' /proc/$(cut -d' ' -f2 b.out)/status; do sleep 0.01; done; kill -CONT "
+     "$b",
+     "a 1\nb 1\n", "nothing was heard of it for 1000 ms", "the hosting agent"},
+    {"wire cut for a second", "ip link set va down; sleep 1; ip link set va up; touch go", "a 0\nb 0\n", "", "", "",
+     kDefault},
+    {"wire cut for good", "ip link set va down", "a 1\nb 1\n", "nothing was heard of it for 1000 ms",
+     "nothing was heard of it for 1000 ms"},
+    // To nobody's hardware address.
+    {"b is not heard", "$in_b ip neigh replace 10.77.0.1 lladdr 02:00:00:00:00:99 nud permanent dev vb", "a 1\nb 1\n",
+     "nothing was heard of it for 1000 ms", "the hosting agent"},
+    {"b hears nothing", "ip neigh replace 10.77.0.2 lladdr 02:00:00:00:00:99 nud permanent dev va", "a 1\nb 1\n",
+     "is lost: ", "the hosting agent"},
+};
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> in_namespace(const testing::ScratchFolder& folder, const std::string& script) {
+  return {"/usr/bin/unshare",
+          "--user",
+          "--map-root-user",
+          "--net",
+          "/bin/sh",
+          "-c",
+          "cd " + folder.path() + "; PATH=$PATH:/usr/sbin:/sbin; " + script};
+}
+
+// Why namespaces cannot be made here; empty: they can.
+std::string no_namespaces() {
+  const testing::ScratchFolder folder;
+  Job trial(in_namespace(folder, std::string(kPrelude) + "kill $ns"));
+  return trial.wait() == 0 ? "" : "no network namespaces here: " + trial.err();
+}
+
+TEST(NodesNetwork, WhatHappensIsWhatMustHappen) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  struct Running {
+    testing::ScratchFolder folder;
+    std::unique_ptr<Job> job;
+  };
+  // All at once: they spend their time with waiting.
+  std::vector<std::unique_ptr<Running>> running;
+  for (const Cell& cell : kCells) {
+    running.push_back(std::make_unique<Running>());
+    const auto quoted = [](const char* text) { return "'" + std::string(text) + "'\n"; };
+    const std::string settings = "LOCKSTEP=" LOCKSTEP_PROGRAM "\nconf=" + quoted(cell.conf) +
+                                 "flags=" + quoted(cell.flags) + "script=" + quoted(cell.script);
+    running.back()->job =
+        std::make_unique<Job>(in_namespace(running.back()->folder, settings + kPrelude + kAgents + cell.fault + kEnd));
+  }
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    const Cell& cell = kCells[i];
+    Running& run = *running[i];
+    const int code = run.job->wait();
+    const std::string a = text_of(run.folder.file("a.err")), b = text_of(run.folder.file("b.err"));
+    EXPECT_EQ(code, 0) << cell.name << run.job->err();
+    EXPECT_EQ(run.job->out(), cell.ends) << cell.name << "\n" << a << b << run.job->err();
+    EXPECT_THAT(a, HasSubstr(cell.a_says)) << cell.name;
+    EXPECT_THAT(b, HasSubstr(cell.b_says)) << cell.name;
+    EXPECT_TRUE(run.job->nothing_left()) << cell.name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,141 @@
+// Strangers at the door of the hosting agent.
+
+#include "lockstep/launch/nodes/reception.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/launch/nodes/socket.h"
+
+namespace lockstep::launch {
+namespace {
+
+using base::UniqueFd;
+using std::chrono::milliseconds;
+using Clock = EventLoop::Clock;
+
+class ReceptionTest : public ::testing::Test {
+ protected:
+  ReceptionTest() {
+    Listening listening = listen_at(resolve("test", "127.0.0.1", 0));
+    sockaddr_in bound{};
+    socklen_t size = sizeof bound;
+    getsockname(listening.fd.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+    address_ = resolve("test", "127.0.0.1", ntohs(bound.sin_port));
+    reception_.emplace(
+        loop_, std::move(listening.fd),
+        Reception::Settings{.keep_alive = milliseconds(20),
+                            .silence = milliseconds(100),
+                            .accept_channel = [](int fd) { return std::make_unique<PlainChannel>(fd); }},
+        Reception::Events{.message = [this](std::uint64_t id, const rendezvous::Message& message) { on(id, message); },
+                          .gone = [this](std::uint64_t id, const std::string& why, bool silent,
+                                         Clock::time_point) { gone_.push_back(silent ? "silent" : why); }});
+  }
+
+  void on(std::uint64_t id, const rendezvous::Message& message) {
+    ++messages_;
+    if (std::holds_alternative<rendezvous::Join>(message)) reception_->trust(id);
+  }
+
+  UniqueFd connect() {
+    UniqueFd fd = begin_connect(address_, {});
+    EXPECT_TRUE(fd);
+    return fd;
+  }
+
+  void say(const UniqueFd& fd, const std::string& bytes) {
+    EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
+
+  // Whether the other side has closed it, after what it has said.
+  bool closed(const UniqueFd& fd) {
+    return loop_.run_until(
+        [&] {
+          char bytes[4096];
+          ssize_t got = 1;
+          while (got > 0) got = recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+          return got == 0 || (errno != EAGAIN && errno != EINTR);
+        },
+        Clock::now() + milliseconds(3'000));
+  }
+
+  bool waits(const std::function<bool()>& done) { return loop_.run_until(done, Clock::now() + milliseconds(3'000)); }
+
+  base::Outlet console_ = base::Outlet::console(STDERR_FILENO);
+  EventLoop loop_{console_};
+  EventLoop::Handle tick_;
+  SocketAddress address_;
+  std::optional<Reception> reception_;
+  std::vector<std::string> gone_;
+  int messages_ = 0;
+};
+
+TEST_F(ReceptionTest, GarbageIsDroppedAndSaysNothingToTheJob) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(3, '\x16') + std::string(300, 'x'),
+        std::string("LKr\x01\xff\xff\xff\x7f", 8), std::string("LKr\x01\x01\0\0\0\x63", 9),
+        to_frame(rendezvous::Waiting{.reason = std::string(4'000, 'x')})}) {
+    const UniqueFd fd = connect();
+    say(fd, bytes);
+    EXPECT_TRUE(closed(fd)) << bytes.substr(0, 10);
+  }
+  EXPECT_EQ(messages_, 0);
+  EXPECT_TRUE(gone_.empty());
+}
+
+TEST_F(ReceptionTest, ManyHalfOpenOnesGiveWayAndARightOneComesIn) {
+  std::vector<UniqueFd> strangers;
+  for (std::size_t i = 0; i < kMostStrangers + 40; ++i) {
+    strangers.push_back(connect());
+    say(strangers.back(), "LK");
+    loop_.turn(Clock::now());
+  }
+  for (std::size_t i = 0; i < 20; ++i) EXPECT_TRUE(closed(strangers[i])) << i;
+  const UniqueFd right = connect();
+  say(right, to_frame(rendezvous::Join{.host = "h"}));
+  EXPECT_TRUE(waits([this] { return messages_ == 1; }));
+  for (std::size_t i = 0; i < 2 * kMostStrangers; ++i) strangers.push_back(connect());
+  loop_.turn(Clock::now());
+  say(right, to_frame(rendezvous::Ready{}));
+  EXPECT_TRUE(waits([this] { return messages_ == 2; })) << "strangers do not drive out who is in";
+}
+
+TEST_F(ReceptionTest, WhoSaysNothingIsLost) {
+  const UniqueFd fd = connect();
+  say(fd, to_frame(rendezvous::Join{.host = "h"}));
+  EXPECT_TRUE(waits([this] { return !gone_.empty(); }));
+  EXPECT_THAT(gone_, ::testing::ElementsAre("silent"));
+}
+
+TEST_F(ReceptionTest, WhoDoesNotReadIsDropped) {
+  const UniqueFd fd = connect();
+  say(fd, to_frame(rendezvous::Join{.host = "h"}));
+  EXPECT_TRUE(waits([this] { return messages_ == 1; }));
+  // What the kernel keeps for it is some megabytes.
+  for (int i = 0; i < 20'000 && gone_.empty(); ++i) {
+    reception_->send(0, rendezvous::Waiting{.reason = std::string(8'000, 'x')});
+    if (i % 64 == 0) {
+      say(fd, to_frame(rendezvous::Ready{}));
+      loop_.turn(Clock::now());
+    }
+  }
+  EXPECT_THAT(gone_, ::testing::ElementsAre("it does not read what it is sent"));
+}
+
+TEST_F(ReceptionTest, AClosedConnectionIsALossAtOnce) {
+  {
+    const UniqueFd fd = connect();
+    say(fd, to_frame(rendezvous::Join{.host = "h"}));
+    EXPECT_TRUE(waits([this] { return messages_ == 1; }));
+  }
+  EXPECT_TRUE(waits([this] { return !gone_.empty(); }));
+  EXPECT_THAT(gone_, ::testing::ElementsAre("connection closed"));
+}
+
+}  // namespace
+}  // namespace lockstep::launch
