@@ -80,7 +80,7 @@ const Cell kCells[] = {
     {"agent stopped",
      "kill -STOP $b; while grep -q 'State:.[^Z]' /proc/$(cut -d' ' -f2 b.out)/status; do sleep 0.01; done; kill -CONT "
      "$b",
-     "a 1\nb 1\n", "nothing was heard of it for 1000 ms", "the hosting agent"},
+     "a 1\nb 1\n", "is lost: ", "the hosting agent"},
     {"wire cut for a second", "ip link set va down; sleep 1; ip link set va up; touch go", "a 0\nb 0\n", "", "", "",
      kDefault},
     {"wire cut for good", "ip link set va down", "a 1\nb 1\n", "nothing was heard of it for 1000 ms",

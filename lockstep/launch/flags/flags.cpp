@@ -165,7 +165,7 @@ flags::Group node_flags(Options& o) {
             "where several nodes meet: the agent that has this address hosts; one node: this machine"},
            {"--rdzv-id", as_typed(o.rdzv_id, "ID"), "TORCHELASTIC_RUN_ID, and the name of log folders", "random"},
            {"--rdzv-conf", of_nodes(o.nodes, "LIST", read_rdzv_conf),
-            "of several nodes, as join_timeout=600,last_call_timeout=30,keep_alive_interval=1,is_host=1"},
+            "of several nodes, as join_timeout=600: also last_call_timeout, keep_alive_interval, is_host"},
            {"--secret-file", as_typed(o.nodes.settings.secret_file, "FILE"),
             "the key of agents that meet beyond this machine: lockstep secret new > FILE", "LOCKSTEP_SECRET_FILE"},
            {"--insecure", on(o.nodes.settings.insecure), "they meet without a key: anybody in the network could join"},

@@ -56,20 +56,20 @@ void HostLine::use(base::UniqueFd fd, std::unique_ptr<Channel> channel) {
   connection_->trust();
   lease_ = Clock::now() + settings_.silence();
   connection_->send(join_);
-  on_keep_alive();
+  keep_alive();
 }
 
 void HostLine::send(const rendezvous::Message& message) {
   if (connection_ != nullptr) connection_->send(message);
 }
 
-void HostLine::on_keep_alive() {
-  if (!connection_->open()) return;
+void HostLine::keep_alive() {
+  if (connection_ == nullptr || !connection_->open()) return;
   if (Clock::now() >= lease_) {
     connection_->close();
     return lose("nothing was heard of it for " + std::to_string(settings_.silence().count()) + " ms");
   }
-  timer_ = loop_.at(std::min(lease_, Clock::now() + settings_.keep_alive), [this] { on_keep_alive(); });
+  timer_ = loop_.at(std::min(lease_, Clock::now() + settings_.keep_alive), [this] { keep_alive(); });
   // The first comes with the second turn: before it is let in, only the question is read.
   if (heard_)
     connection_->send(rendezvous::Ping{.sent = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1)});
@@ -77,7 +77,7 @@ void HostLine::on_keep_alive() {
 
 // The hosting agent counts from when it hears a ping, which is after it was sent.
 void HostLine::on_message(const rendezvous::Message& message) {
-  if (!std::exchange(heard_, true)) on_keep_alive();
+  if (!std::exchange(heard_, true)) keep_alive();
   const auto* pong = std::get_if<rendezvous::Pong>(&message);
   if (pong == nullptr) return events_.message(message);
   const Clock::time_point sent{std::chrono::nanoseconds(pong->sent)};

@@ -37,6 +37,8 @@ class HostLine {
   void use(base::UniqueFd fd, std::unique_ptr<Channel> channel);
 
   void send(const rendezvous::Message& message);
+  /// Says that we live; where the lease is over, that the hosting agent is lost.
+  void keep_alive();
   /// Until then the hosting agent counts on this node.
   Clock::time_point lease() const { return lease_; }
   /// The hosting agent's clock for a time of ours, in seconds since the epoch; and its error.
@@ -48,7 +50,6 @@ class HostLine {
   void try_connect();
   void try_again(const std::string& why);
   void on_message(const rendezvous::Message& message);
-  void on_keep_alive();
   void lose(const std::string& why);
 
   EventLoop& loop_;

@@ -194,6 +194,7 @@ void NodeMember::on_stop(int signal) {
 }
 
 void NodeMember::on_failure(const Verdict& verdict, const std::string& report) {
+  line_.keep_alive();  // this agent may have been stopped, and its workers ended for that
   if (lost_ || std::exchange(blamed_, true)) return;
   const double end = verdict.still_running ? wall_clock() : verdict.end.when;
   line_.send(meet::Failed{.generation = generation_,
