@@ -9,6 +9,7 @@
 #include <csignal>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
@@ -89,15 +90,28 @@ TEST_F(NodesTest, StaticRanksAreThoseThatTheNodesName) {
 }
 
 TEST_F(NodesTest, TheFirstFailureIsToldOnEveryNodeAndEndsTheJobEverywhere) {
+  const testing::ScratchFolder folder;
   const std::string script = "if [ $RANK = 2 ]; then exit 7; fi; sleep 1000";
-  Job& a = agent({"--nnodes", "2", "-n", "2"}, script);
-  Job& b = agent({"--nnodes", "2", "-n", "2"}, script);
+  Job& a = agent({"--nnodes", "2", "-n", "2", "--report", folder.file("a")}, script);
+  Job& b = agent({"--nnodes", "2", "-n", "2", "--report", folder.file("b")}, script);
   for (Job* job : {&a, &b}) {
     EXPECT_EQ(job->wait(), 7);
     EXPECT_THAT(job->err(), AllOf(HasSubstr("lockstep: rank 2 failed: exit code 7"), HasSubstr("3 more ranks ended")));
     EXPECT_EQ(testing::lines(job->err()).size(), 2u) << job->err();
   }
   expect_nothing_left();
+  // Each node's report says whose failure it was.
+  int here = 0;
+  for (const char* name : {"a", "b"}) {
+    const nlohmann::json report = nlohmann::json::parse(std::ifstream(folder.file(name)));
+    const nlohmann::json& attempt = report["attempts"][0];
+    EXPECT_EQ(report["exit_code"], 7);
+    EXPECT_EQ(report["node"]["nodes"], 2);
+    EXPECT_EQ(attempt["first_failure"].is_null(), report["node"]["rank"] == 0);
+    EXPECT_EQ(attempt["first_failure_elsewhere"].is_null(), report["node"]["rank"] == 1);
+    here += attempt["first_failure"].is_null() ? 0 : 1;
+  }
+  EXPECT_EQ(here, 1);
 }
 
 TEST_F(NodesTest, AllStartAgainAndRanksStay) {

@@ -103,6 +103,11 @@ std::string to_json(const JobRecord& job, const Plan& plan) {
   json["start_failure"] = null_if_empty(job.start_failure);
   json["attempts"] = Json::array();
   for (const AttemptRecord& attempt : job.attempts) json["attempts"].push_back(attempt_to_json(attempt, job.host));
+  if (plan.nodes) {  // ranks are those on this node
+    json["node"] = {{"rank", plan.node.rank}, {"nodes", plan.node.nodes}, {"first_rank", plan.node.first_rank}};
+    for (std::size_t i = 0; i < job.attempts.size(); ++i)
+      json["attempts"][i]["first_failure_elsewhere"] = null_if_empty(job.attempts[i].first_elsewhere);
+  }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
