@@ -13,6 +13,7 @@
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/flags/options.h"
 #include "lockstep/launch/machine/machine.h"
+#include "lockstep/rendezvous/schedulers.h"
 #include "worker_place.h"
 
 namespace lockstep::app {
@@ -33,6 +34,13 @@ void refuse_to_nest() {
                    " has started already: start the program without lockstep run");
 }
 
+// --nnodes auto: what the scheduler says. Throws UsageError where that is nothing, or several nodes.
+void require_one_node() {
+  const rendezvous::AutoNodes told = rendezvous::resolve_auto_nodes(rendezvous::find_allocation());
+  if (told.nodes > 1)
+    throw UsageError("run: --nnodes auto: several nodes: not yet; this command starts one (" + told.because + ")");
+}
+
 int print(const std::string& text) {
   return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? kExitFailure : kExitDone;
 }
@@ -42,6 +50,7 @@ int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
   if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
   const launch::Options& options = parsed.options;
   refuse_to_nest();
+  if (options.nodes_by_scheduler) require_one_node();
   const launch::Machine machine = launch::this_machine();
   launch::Plan plan = launch::make_plan(options, dialect, machine);
   plan.state_saver = checkpoint_program();

@@ -3,55 +3,14 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
-#include <limits>
-#include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/rendezvous/variable_reader.h"
 
 namespace lockstep::rendezvous {
 namespace {
-
-// Reads the variables of one launcher; every message names it.
-class Reader {
- public:
-  Reader(const GetEnv& get, std::string launcher) : get_(get), launcher_(std::move(launcher)) {}
-
-  std::optional<std::string> text(const char* name) const {
-    const char* value = get_(name);
-    if (value == nullptr || *value == '\0') return std::nullopt;
-    return value;
-  }
-
-  bool has(const char* name) const { return text(name).has_value(); }
-
-  std::string required_text(const char* name) const {
-    if (auto value = text(name)) return *value;
-    throw UsageError("environment: " + std::string(name) + " is not set, although other variables of " + launcher_ +
-                     " are");
-  }
-
-  // A number in [low, high].
-  int number(const char* name, int low, int high = std::numeric_limits<int>::max()) const {
-    const std::string value = required_text(name);
-    int result = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    if (error != std::errc() || end != value.data() + value.size() || result < low || result > high)
-      throw UsageError("environment: " + std::string(name) + "=" + value + " is not " + range(low, high));
-    return result;
-  }
-
-  int number_or(const char* name, int otherwise) const { return has(name) ? number(name, 0) : otherwise; }
-
- private:
-  static std::string range(int low, int high) {
-    if (high == std::numeric_limits<int>::max()) return "a number from " + std::to_string(low);
-    return "a number from " + std::to_string(low) + " to " + std::to_string(high);
-  }
-
-  const GetEnv& get_;
-  std::string launcher_;
-};
 
 // The four variables by which each launcher tells the place.
 struct Names {
@@ -61,7 +20,7 @@ struct Names {
   const char* local_world_size;
 };
 
-Place read_place(const Reader& read, const Names& names) {
+Place read_place(const VariableReader& read, const Names& names) {
   Place place;
   place.world_size = read.number(names.world_size, 1);
   place.rank = read.number(names.rank, 0, place.world_size - 1);
@@ -71,7 +30,7 @@ Place read_place(const Reader& read, const Names& names) {
 }
 
 Place torchrun_place(const GetEnv& get) {
-  const Reader read(get, "torchrun or lockstep run");
+  const VariableReader read(get, "torchrun or lockstep run");
   Place place = read_place(read, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
   // With --virtual-local-rank every LOCAL_RANK is 0. On one node the ranks are the local ranks.
   if (place.local_world_size == place.world_size) place.local_rank = place.rank;
@@ -86,7 +45,7 @@ Place torchrun_place(const GetEnv& get) {
 }
 
 Place open_mpi_place(const GetEnv& get) {
-  const Reader read(get, "mpirun (Open MPI)");
+  const VariableReader read(get, "mpirun (Open MPI)");
   Place place = read_place(read, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                                   "OMPI_COMM_WORLD_LOCAL_SIZE"});
   place.launcher = "mpirun";
@@ -99,7 +58,7 @@ Place open_mpi_place(const GetEnv& get) {
 }
 
 Place mpich_place(const GetEnv& get) {
-  const Reader read(get, "mpiexec (MPICH)");
+  const VariableReader read(get, "mpiexec (MPICH)");
   Place place = read_place(read, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
   place.launcher = "mpirun";
   // MPICH names no job; place_from_environment() adds what the ranks of a node share.
@@ -108,7 +67,7 @@ Place mpich_place(const GetEnv& get) {
 }
 
 Place slurm_place(const GetEnv& get) {
-  const Reader read(get, "srun");
+  const VariableReader read(get, "srun");
   Place place;
   const char* tasks = read.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   place.world_size = read.number(tasks, 1);
@@ -127,7 +86,7 @@ Place slurm_place(const GetEnv& get) {
 
 // A half-set contract must not read as "alone": four processes would each train a model.
 void refuse_half_a_contract(const GetEnv& get) {
-  const Reader read(get, "torchrun");
+  const VariableReader read(get, "torchrun");
   for (const char* name : {"WORLD_SIZE", "LOCAL_RANK"})
     if (read.has(name))
       throw UsageError("environment: " + std::string(name) + "=" + *read.text(name) +
@@ -141,7 +100,7 @@ int slurm_tasks_on_node(std::string_view list, int node) {
     return UsageError("environment: SLURM_STEP_TASKS_PER_NODE=" + std::string(list) +
                       " has no number of tasks for node " + std::to_string(node) + " (expected for example 2(x3),1)");
   };
-  int first = 0;  // the node at which the entry begins
+  std::int64_t first = 0;  // the node at which the entry begins
   for (const char *at = list.data(), *end = at + list.size(); at != end;) {
     int tasks = 0;
     auto parsed = std::from_chars(at, end, tasks);
@@ -161,7 +120,7 @@ int slurm_tasks_on_node(std::string_view list, int node) {
 }
 
 Place place_from_environment(const GetEnv& get) {
-  const Reader read(get, "the launcher");
+  const VariableReader read(get, "the launcher");
   const bool in_slurm_step = read.has("SLURM_PROCID") && (read.has("SLURM_STEP_ID") || read.has("SLURM_STEPID"));
   Place place;
   if (read.has("RANK"))

@@ -213,6 +213,12 @@ void add_messages(Seeds& seeds) {
   seeds.add(bytes_of(together));
 }
 
+void add_node_lists(Seeds& seeds) {
+  for (const std::string text :
+       {"n1", "a[01-03,7],b-[1-2]c[4,5]", "r[1]n[8-11]-ib.x,y_1", "a[0-4000000000]", "a[1[2]]"})
+    seeds.add(bytes_of(text));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -223,7 +229,8 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   Seeds decode(folder / "decode"), cifar(folder / "cifar"), idx(folder / "idx"), csv(folder / "csv"),
       safetensors(folder / "safetensors"), manifest(folder / "manifest"), pt(folder / "pt"),
-      state_json(folder / "state_json"), messages(folder / "messages");
+      state_json(folder / "state_json"), messages(folder / "messages"),
+      node_list(folder / "node_list");
   add_jpegs(decode);
   add_pngs(decode);
   add_idx(idx);
@@ -233,6 +240,7 @@ int main(int argc, char** argv) {
   add_pts(pt);
   add_states(state_json);
   add_messages(messages);
+  add_node_lists(node_list);
   Bytes record(3073, 7);
   cifar.add(record);
   record.resize(2 * 3073, 11);

@@ -80,6 +80,30 @@ TEST(RunUsage, TheEnvironmentSpeaksToo) {
   EXPECT_EQ(job.out(), "3\n3\n3\n");
 }
 
+std::string host() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+TEST(RunUsage, AsManyNodesAsTheSchedulerSays) {
+  const std::vector<std::string> slurm = {"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[3]", "SLURM_JOB_NUM_NODES=1",
+                                          "SLURM_NODEID=0"};
+  Job job({LOCKSTEP_PROGRAM, "run", "--nnodes", "auto", "-n", "2", "sh", "-c", "echo $WORLD_SIZE"}, slurm);
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "2\n2\n");
+  expect_refused({"run", "--nnodes", "auto", "true"}, 2, "no scheduler has started this process");
+  expect_refused({"run", "--nnodes", "auto", "true"}, 2, "start the launcher by srun --ntasks-per-node=1",
+                 {"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[3-4]"});
+  expect_refused({"run", "--nnodes", "auto", "true"}, 2, "SLURM_JOB_NODELIST=n[3-: at character 5",
+                 {"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[3-"});
+  const Folder folder;
+  folder.write("program.py", "elsewhere\n" + host() + "\n", 0644);
+  expect_refused({"run", "--nnodes", "auto", "true"}, 2,
+                 "this command starts one (PBS: 2 nodes (PBS_NODEFILE), this is node 1",
+                 {"PBS_NODEFILE=" + folder.file("program.py")});
+}
+
 TEST(RunUsage, DryRunStartsNothing) {
   const std::string text = out_of({"run", "--dry-run", "-n", "2", "no-such-program", "a b"});
   EXPECT_THAT(text, HasSubstr("rank 1: no-such-program 'a b'"));
