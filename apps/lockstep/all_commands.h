@@ -6,6 +6,7 @@
 
 #include "apps/lockstep-checkpoint/checkpoint_commands.h"
 #include "apps/lockstep-data/data_commands.h"
+#include "commands.h"
 #include "lockstep/flags/command.h"
 #include "lockstep/launch/flags/options.h"
 #include "lockstep/train/options_predict.h"
@@ -21,6 +22,7 @@ struct AllOptions {
   DataOptions data_options;
   CheckpointCommandOptions checkpoint_options;
   bool env_json = false;
+  DoctorOptions doctor_options;
   std::string completion_output;
   std::string man_folder;
 };

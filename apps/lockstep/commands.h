@@ -15,6 +15,7 @@ int launch_command(const std::vector<std::string>& arguments);
 int train_command(const std::vector<std::string>& arguments);
 int predict_command(const std::vector<std::string>& arguments);
 int env_command(const std::vector<std::string>& arguments);
+int doctor_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);
 int completion_command(const std::vector<std::string>& arguments);
 int man_command(const std::vector<std::string>& arguments);
@@ -27,6 +28,11 @@ int external_command(const std::string& name, const std::vector<std::string>& ar
 
 /// The flags of those whose options are a word or two.
 flags::Table env_table(bool& json);
+struct DoctorOptions {
+  std::string endpoint;
+  bool json = false;
+};
+flags::Table doctor_table(DoctorOptions& options);
 flags::Table completion_table(std::string& output);
 flags::Table man_table(std::string& folder);
 

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <cstdio>
 
 #include "commands.h"
@@ -9,21 +7,9 @@
 #include "lockstep/flags/values.h"
 #include "lockstep/launch/machine/machine_report.h"
 #include "lockstep/launch/plan.h"
-#include "lockstep_commit.h"
+#include "own_build.h"
 
 namespace lockstep::app {
-namespace {
-
-constexpr std::chrono::milliseconds kProbeTime{5'000};
-
-launch::Section libtorch() {
-  const std::string trainer = own_folder() + "/lockstep-trainer";
-  if (access(trainer.c_str(), F_OK) != 0) return {"libtorch", {{"trainer", "not found beside lockstep"}}};
-  return launch::libtorch_section(trainer, launch::run_probe({trainer, "--libtorch"}, kProbeTime));
-}
-
-}  // namespace
-
 flags::Table env_table(bool& json) {
   return {.usage = "lockstep env [options]",
           .about =
@@ -40,9 +26,8 @@ int env_command(const std::vector<std::string>& arguments) {
   const flags::Parsed parsed = flags::parse(env_table(json), arguments);
   if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
   if (!parsed.operands.empty()) throw UsageError("env: takes no arguments: '" + parsed.operands.front() + "'");
-  std::vector<launch::Section> sections = launch::machine_report(
-      {LOCKSTEP_VERSION, LOCKSTEP_COMMIT, LOCKSTEP_COMPILER, LOCKSTEP_BUILD_TYPE}, launch::this_environment());
-  sections.push_back(libtorch());
+  std::vector<launch::Section> sections = launch::machine_report(own_build(), launch::this_environment());
+  sections.push_back(libtorch_of_trainer());
   const std::string text = json ? launch::facts_as_json(sections) : launch::facts_as_text(sections);
   const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   return written ? kExitDone : kExitFailure;

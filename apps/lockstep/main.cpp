@@ -34,6 +34,7 @@ int dispatch(const std::vector<std::string>& words) {
   if (name == "data") replace_by(own_folder() + "/lockstep-data", rest);
   if (name == "checkpoint") replace_by(checkpoint_program(), rest);
   if (name == "env") return env_command(rest);
+  if (name == "doctor") return doctor_command(rest);
   if (name == "bench") return bench_command(rest);
   if (name == "completion") return completion_command(rest);
   if (name == "man") return man_command(rest);
