@@ -30,6 +30,10 @@ int external_command(const std::string& name, const std::vector<std::string>& ar
 flags::Table env_table(bool& json);
 struct DoctorOptions {
   std::string endpoint;
+  std::string hosts;
+  std::string remote_shell = "ssh -o BatchMode=yes";
+  double timeout = 20;  ///< seconds
+  bool peer = false;
   bool json = false;
 };
 flags::Table doctor_table(DoctorOptions& options);

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/job.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lockstep {
 namespace {
@@ -68,7 +70,54 @@ TEST(DoctorCommand, TextSaysTheSame) {
   EXPECT_EQ(code, lines.back().starts_with("nothing wrong, ") ? 0 : 1) << lines.back();
 }
 
+// A remote shell that runs the command here, but on the host "unknown", and says something else first.
+class DoctorHosts : public ::testing::Test {
+ protected:
+  DoctorHosts() {
+    std::filesystem::permissions(folder_.write("shell",
+                                               "#!/bin/sh\n"
+                                               "[ $1 = unknown ] && { echo 'no such host' >&2; exit 255; }\n"
+                                               "shift; echo Welcome; exec sh -c \"$*\"\n"),
+                                 std::filesystem::perms::owner_all);
+  }
+  const testing::ScratchFolder folder_;
+};
+
+TEST_F(DoctorHosts, AreExaminedWithTheWaysBetweenThem) {
+  const Told told = doctor("--hosts 127.0.0.1,127.0.0.2,unknown --remote-shell " + folder_.file("shell"));
+  const json& all = told.report["examined"];
+  ASSERT_EQ(all.size(), 5U) << all.dump(1);
+  EXPECT_EQ(all[0]["title"], "127.0.0.1");
+  EXPECT_EQ(finding(all[0], "kernel")["level"], "good");
+  EXPECT_EQ(finding(all[1], "same as")["value"], "127.0.0.1: version, commit, libtorch, processor type");
+  EXPECT_EQ(finding(all[1], "clock offset")["level"], "good");
+  EXPECT_EQ(finding(all[2], "remote shell")["value"], "it ended: no such host");
+  EXPECT_EQ(told.code, 1);
+  EXPECT_EQ(all[3]["title"], "127.0.0.1 -> 127.0.0.2");
+  EXPECT_EQ(all[4]["title"], "127.0.0.2 -> 127.0.0.1");
+  for (const json& way : {all[3], all[4]}) {
+    EXPECT_THAT(finding(way, "round trip")["value"].get<std::string>(), HasSubstr(" ms"));
+    EXPECT_THAT(finding(way, "bandwidth")["value"].get<std::string>(), HasSubstr(" MB/s"));
+  }
+}
+
+// 198.51.100.1 is for documentation: nobody's.
+TEST_F(DoctorHosts, AnAddressThatIsNotThereIsNamed) {
+  folder_.write("hosts", "127.0.0.1 slots=2\n198.51.100.1\n");
+  const Told told = doctor("--hosts " + folder_.file("hosts") + " --remote-shell " + folder_.file("shell"));
+  const json& all = told.report["examined"];
+  ASSERT_EQ(all.size(), 4U) << all.dump(1);
+  EXPECT_EQ(finding(all[2], "connection")["level"], "wrong");
+  EXPECT_THAT(finding(all[2], "connection")["value"].get<std::string>(),
+              HasSubstr("'198.51.100.1' is 198.51.100.1 there, which cannot be listened at"));
+  EXPECT_THAT(finding(all[3], "round trip")["value"].get<std::string>(), HasSubstr("127.0.0.1, "));
+}
+
 TEST(DoctorCommand, Refusals) {
+  expect_doctor_refuses({"--hosts", "n1,n2,n1"}, "doctor: --hosts: 'n1' is there twice");
+  expect_doctor_refuses({"--hosts", "./no-such-file"}, "the file './no-such-file' cannot be read");
+  expect_doctor_refuses({"--hosts", "n1", "--remote-shell", " "}, "--remote-shell");
+  expect_doctor_refuses({"--hosts", "n1", "--timeout", "0"}, "--timeout");
   expect_doctor_refuses({"--endpoint", "node1:x"}, "doctor: --endpoint 'node1:x' is not HOST or HOST:PORT");
   expect_doctor_refuses({"--jsn"}, "did you mean '--json'?");
   expect_doctor_refuses({"node1"}, "takes no arguments: 'node1'");
