@@ -101,6 +101,44 @@ TEST_F(DoctorHosts, AreExaminedWithTheWaysBetweenThem) {
   }
 }
 
+// Two network namespaces with a cable between them: each host has an address that the other one does not have.
+constexpr const char* kTwoHosts = R"sh(set -e
+ip link set lo up
+unshare --net sleep 60 & other=$!
+trap "kill $other" EXIT
+until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do :; done
+there="nsenter --target $other --net"
+ip link add v0 type veth peer name v1
+ip link set v1 netns $other
+ip addr add 10.9.0.1/24 dev v0
+ip link set v0 up
+$there ip addr add 10.9.0.2/24 dev v1
+$there ip link set v1 up
+cat > "$1/enter" <<END
+#!/bin/sh
+host=\$1; shift
+[ \$host = 10.9.0.2 ] && exec $there sh -c "\$*"
+exec sh -c "\$*"
+END
+chmod +x "$1/enter"
+"$2" doctor --json --hosts 10.9.0.1,10.9.0.2 --remote-shell "$1/enter" || true
+)sh";
+
+TEST_F(DoctorHosts, HaveTheirOwnAddressesAndTheWayBetween) {
+  Job try_it({"/bin/sh", "-c", "unshare --net ip link set lo up && unshare --net ip link add v0 type veth"});
+  if (try_it.wait() != 0) GTEST_SKIP() << "network namespaces cannot be made here: " << try_it.err();
+  folder_.write("two_hosts", kTwoHosts);
+  Job job({"/usr/bin/unshare", "--net", "/bin/sh", folder_.file("two_hosts"), folder_.path(), LOCKSTEP_PROGRAM});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_TRUE(job.nothing_left());
+  const json all = json::parse(job.out())["examined"];
+  ASSERT_EQ(all.size(), 4U) << all.dump(1);
+  EXPECT_THAT(finding(all[0], "interfaces")["value"].get<std::string>(), HasSubstr("v0 10.9.0.1"));
+  EXPECT_THAT(finding(all[1], "interfaces")["value"].get<std::string>(), HasSubstr("v1 10.9.0.2"));
+  EXPECT_THAT(finding(all[2], "bandwidth")["value"].get<std::string>(), HasSubstr("10.9.0.2, "));
+  EXPECT_THAT(finding(all[3], "bandwidth")["value"].get<std::string>(), HasSubstr("10.9.0.1, "));
+}
+
 // 198.51.100.1 is for documentation: nobody's.
 TEST_F(DoctorHosts, AnAddressThatIsNotThereIsNamed) {
   folder_.write("hosts", "127.0.0.1 slots=2\n198.51.100.1\n");
