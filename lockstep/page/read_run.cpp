@@ -1,0 +1,125 @@
+#include "lockstep/page/read_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+
+namespace lockstep::page {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// Numbers that JSON does not know are words.
+bool is_number_word(const json& value) { return value == "nan" || value == "inf" || value == "-inf"; }
+
+// Of a number that is one, and no larger than a double counts exactly.
+std::int64_t whole(const json& value) {
+  constexpr double kMost = 9007199254740992.0;
+  return std::int64_t(std::clamp(value.get<double>(), -kMost, kMost));
+}
+
+std::int64_t whole_at(const json& event, const char* name, std::int64_t otherwise) {
+  return event.contains(name) ? whole(event.at(name)) : otherwise;
+}
+
+void add(Points& points, double step, double value) {
+  // What a restart tells once more stands where it stood.
+  while (!points.empty() && points.back().step >= step) points.pop_back();
+  points.push_back({step, value});
+}
+
+void add_numbers(std::map<std::string, Points>& all, const json& event) {
+  const double step = event.at("step");
+  for (const auto& [name, value] : event.items()) {
+    if (name == "step" || name == "time" || name == "epoch" || name == "event" || name == "samples") continue;
+    if (value.is_number()) add(all[name], step, value);
+    if (is_number_word(value)) add(all[name], step, kNone);
+  }
+}
+
+void add_start(RunRecord& run, const json& event) {
+  run.starts.push_back({.restart_count = whole_at(event, "restart_count", 0),
+                        .first_step = whole_at(event, "first_step", 1),
+                        .time = event.at("time")});
+  if (run.starts.size() > 1) return;
+  for (const auto& [name, value] : event.items())
+    if (name != "event" && name != "time")
+      run.facts.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+void add_event(RunRecord& run, const json& event) {
+  const std::string kind = event.at("event");
+  if (kind == "start") add_start(run, event);
+  if (kind == "fault") run.faults.push_back(event.at("cause"));
+  if (kind == "done") {
+    run.done = true;
+    run.weights_hash = event.value("weights_hash", "");
+    run.steps = whole(event.at("steps"));
+  } else {
+    run.done = false;  // another start went on
+  }
+  if (kind == "train" || (kind == "eval" && !event.contains("best_on"))) {
+    add_numbers(kind == "train" ? run.train : run.eval, event);
+    run.steps = whole(event.at("step"));
+  } else if (kind == "eval") {
+    for (const auto& [name, value] : event.items())
+      if (value.is_number() && name != "time") run.best_eval[name] = value;
+  }
+}
+
+std::string file_of(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored) ? (fs::path(path) / "metrics.jsonl").string() : path;
+}
+
+// "runs/a/" and "runs/a/metrics.jsonl" are a.
+std::string name_of(const std::string& file) {
+  const std::string folder = fs::weakly_canonical(file).parent_path().filename().string();
+  return fs::path(file).filename() == "metrics.jsonl" && !folder.empty() ? folder : fs::path(file).stem().string();
+}
+
+[[noreturn]] void refuse_line(const std::string& file, std::size_t line, const std::string& text) {
+  constexpr std::size_t kMost = 60;
+  throw UsageError(base::shown(file) + ":" + std::to_string(line) + ": '" + base::shown(text.substr(0, kMost)) +
+                   "' is no event of a run");
+}
+
+}  // namespace
+
+double RunRecord::last(const Points& points) { return points.empty() ? kNone : points.back().value; }
+
+RunRecord read_run(const std::string& path) {
+  const std::string file = file_of(path);
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream)
+    throw UsageError("'" + base::shown(file) + "': " + std::strerror(errno) + "; a run's directory expected");
+  RunRecord run{.name = name_of(file)};
+  double first = kNone, last = kNone;
+  std::size_t number = 0;
+  for (std::string line; std::getline(stream, line) && !stream.eof();) {
+    ++number;
+    try {
+      const json event = json::parse(line);
+      last = event.at("time");
+      if (std::isnan(first)) first = last;
+      add_event(run, event);
+    } catch (const json::exception&) {
+      refuse_line(file, number, line);
+    }
+  }
+  if (number == 0) throw UsageError("'" + base::shown(file) + "': no event in it");
+  run.seconds = std::max(0.0, last - first);
+  return run;
+}
+
+}  // namespace lockstep::page

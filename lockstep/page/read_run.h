@@ -1,0 +1,49 @@
+#pragma once
+
+// What a run has written, read back: metrics.jsonl of its directory (docs/design/metrics.md).
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::page {
+
+/// A number at a step; not a number where none was (NaN, infinities).
+struct Point {
+  double step = 0;
+  double value = 0;
+};
+
+using Points = std::vector<Point>;
+
+/// One start of the job.
+struct Start {
+  std::int64_t restart_count = 0;
+  std::int64_t first_step = 1;
+  double time = 0;  ///< seconds since 1970
+};
+
+struct RunRecord {
+  std::string name;                                        ///< the last part of its path
+  std::vector<std::pair<std::string, std::string>> facts;  ///< fields of its first start, in their order
+  std::map<std::string, Points> train, eval;               ///< by field, steps rising; of a step told twice the later
+  std::vector<Start> starts;
+  std::vector<std::string> faults;          ///< what failed, a line each
+  std::map<std::string, double> best_eval;  ///< of the best checkpoint, if it was evaluated at the end
+  bool done = false;                        ///< it came to its end
+  std::int64_t steps = 0;                   ///< the last one that was told of
+  double seconds = 0;                       ///< from its first event to its last
+  std::string weights_hash;                 ///< when done
+
+  /// The last value of a field; not a number when there is none.
+  static double last(const Points& points);
+};
+
+/// Reads a run directory, or its metrics.jsonl. A last line without its end is one that is being written: it is left
+/// out. UsageError, "file:line: ...", for a line that is no event; without a line when the file cannot be read, or has
+/// no event.
+RunRecord read_run(const std::string& path);
+
+}  // namespace lockstep::page
