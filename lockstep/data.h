@@ -14,6 +14,7 @@
 #include "lockstep/data/picture_set.h"
 #include "lockstep/data/pictures.h"
 #include "lockstep/data/presets.h"
+#include "lockstep/data/readers/annotated_pictures.h"
 #include "lockstep/data/readers/cifar.h"
 #include "lockstep/data/readers/idx.h"
 #include "lockstep/data/readers/image_folder.h"

@@ -25,6 +25,7 @@ struct AllOptions {
   DoctorOptions doctor_options;
   std::string completion_output;
   std::string man_folder;
+  std::string report_output = "report.html";
 };
 
 /// The root. Its tables belong to `options`, which outlives them.

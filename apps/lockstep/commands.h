@@ -21,6 +21,7 @@ int completion_command(const std::vector<std::string>& arguments);
 int man_command(const std::vector<std::string>& arguments);
 int recipes_command(const std::vector<std::string>& arguments);
 int secret_command(const std::vector<std::string>& arguments);
+int report_command(const std::vector<std::string>& arguments);
 
 /// Executes lockstep-<name> from beside this program or from PATH; returns only (by throwing
 /// UsageError with the nearest command) when there is none.
@@ -42,6 +43,7 @@ flags::Table man_table(std::string& folder);
 
 flags::Table recipes_table();
 flags::Table secret_table();
+flags::Table report_table(std::string& output);
 
 /// What can be measured; the flags are those of other programs.
 flags::Command bench_commands();

@@ -2,6 +2,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/flags/print.h"
 #include "lockstep/train/options.h"
+#include "recipe_runs.h"
 #include "worker_command.h"
 #include "worker_place.h"
 
@@ -20,6 +21,8 @@ int train_as(const rendezvous::Place& place, const std::vector<std::string>& arg
 
 int train_command(const std::vector<std::string>& arguments) {
   const rendezvous::Place place = rendezvous::place_from_environment();
+  if (place.launcher == "alone")
+    if (const train::Recipe* recipe = recipe_of_runs(arguments)) return run_recipe(*recipe, arguments);
   try {
     return train_as(place, arguments);
   } catch (const UsageError&) {

@@ -124,6 +124,17 @@ Value real(std::optional<double>& place, const Reals& reals, const std::string& 
           }};
 }
 
+Value reals(std::vector<double>& place, const Reals& reals) {
+  const auto read = [&place, reals](const std::string& name, const std::string& value) {
+    require_some(name, value);
+    std::vector<double> numbers;
+    std::istringstream stream(value);
+    for (std::string word; std::getline(stream, word, ',');) numbers.push_back(read_real(name, word, reals));
+    place = numbers;
+  };
+  return {.word = "X,X", .read = read, .json = [&place] { return nlohmann::json(place).dump(); }};
+}
+
 Value rising(std::vector<std::int64_t>& place, std::int64_t least, std::int64_t most) {
   const auto read = [&place, least, most](const std::string& name, const std::string& value) {
     require_some(name, value);

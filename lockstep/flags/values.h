@@ -42,6 +42,9 @@ Value real(std::optional<double>& place, const Reals& reals, const std::string& 
 /// Whole numbers from `least` to `most`, each above the one before, with commas between them.
 Value rising(std::vector<std::int64_t>& place, std::int64_t least, std::int64_t most);
 
+/// Real numbers with commas between them.
+Value reals(std::vector<double>& place, const Reals& reals);
+
 namespace detail {
 
 /// The whole number that `value` says. UsageError as Value::read throws.

@@ -10,13 +10,17 @@ std::string real_if_there(const Event& event, const char* name) { return event.f
 }  // namespace
 
 std::string csv_row(const Event& event) {
-  if (event.kind != Kind::train && event.kind != Kind::eval) return "";
+  if ((event.kind != Kind::train && event.kind != Kind::eval) || event.find("best_on") != nullptr) return "";
   const std::string start = std::string(to_string(event.kind)) + "," + shortest(event.time) + "," +
                             whole(event, "step") + "," + whole(event, "epoch") + ",";
   if (event.kind == Kind::train)
     return start + real(event, "loss") + "," + real(event, "lr") + "," + real_if_there(event, "samples_per_second") +
-           ",,";
-  return start + real_if_there(event, "loss") + ",,," + real_if_there(event, "top1") + "," + whole(event, "samples");
+           ",,,,,,,,";
+  std::string row =
+      start + real_if_there(event, "loss") + ",,," + real_if_there(event, "top1") + "," + whole(event, "samples");
+  for (const char* name : {"mae", "r2", "ema_loss", "ema_top1", "ema_mae", "ema_r2"})
+    row += "," + real_if_there(event, name);
+  return row;
 }
 
 Csv::Csv(std::string path) : file_(std::move(path)) {

@@ -59,6 +59,9 @@ std::string found_text(const Event& event) {
 }
 
 std::string eval_text(const Event& event, const RunLength& run) {
+  if (event.find("best_on") != nullptr)
+    return "best checkpoint, of step " + std::to_string(event.integer("step")) + ", on " + event.text("best_on") +
+           ": " + found_text(event);
   return "epoch " + of(event.integer("epoch"), run.epochs) + "  evaluation: " + found_text(event);
 }
 

@@ -86,6 +86,7 @@ std::string tensorboard_version_message(double time) {
 
 std::string tensorboard_message(const Event& event) {
   if (event.kind != Kind::train && event.kind != Kind::eval) return "";
+  if (event.find("best_on") != nullptr) return "";  // its step has a point
   const std::int64_t step = event.integer("step");
   return event_message(event.time, step, event.kind == Kind::train ? train_summary(event) : eval_summary(event));
 }

@@ -16,6 +16,13 @@ void add_rate(Fields& fields, std::int64_t samples, double seconds) {
   if (samples > 0) fields.emplace_back("samples_per_second", double(samples) / seconds);
 }
 
+void add_found(Fields& fields, const std::string& prefix, const Evaluation& found) {
+  fields.emplace_back(prefix + "loss", found.loss);
+  if (!found.errors) return void(fields.emplace_back(prefix + "top1", found.top1));
+  fields.emplace_back(prefix + "mae", found.errors->mae);
+  fields.emplace_back(prefix + "r2", found.errors->r2);
+}
+
 }  // namespace
 
 metrics::Event start_event(const Options& options, const RunSize& run) {
@@ -54,12 +61,11 @@ metrics::Event train_event(const TrainEvent& event) {
 }
 
 metrics::Event eval_event(const EvalEvent& event) {
-  Fields fields{{"step", event.step},
-                {"epoch", event.epoch},
-                {"loss", event.evaluation.loss},
-                {"top1", event.evaluation.top1},
-                {"samples", event.evaluation.samples}};
-  if (event.ema) fields.insert(fields.end(), {{"ema_loss", event.ema->loss}, {"ema_top1", event.ema->top1}});
+  Fields fields{{"step", event.step}, {"epoch", event.epoch}};
+  add_found(fields, "", event.evaluation);
+  fields.emplace_back("samples", event.evaluation.samples);
+  if (event.ema) add_found(fields, "ema_", *event.ema);
+  if (!event.part.empty()) fields.emplace_back("best_on", event.part);
   return {.kind = Kind::eval, .fields = std::move(fields)};
 }
 

@@ -10,7 +10,7 @@
 #include "lockstep/checkpoint/python_files.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/models/registry.h"
-#include "lockstep/train/recipe.h"
+#include "lockstep/train/make_model.h"
 
 namespace lockstep::train {
 namespace {
@@ -27,12 +27,24 @@ bool has_other_classes(const TensorMap& ours, const TensorMap& theirs, const std
   return is_layer && is_float && file_w.size(1) == w.size(1) && file_w.size(0) != w.size(0);
 }
 
+// --head has put layers in the place of one: fc.0, fc.2 and not the file's fc.
+std::string load_all_but_head(const std::string& file, models::ImageModel& model, TensorMap theirs) {
+  std::string place = models::last_layer(model);
+  place.resize(place.rfind('.'));
+  std::erase_if(theirs, [&](const auto& item) { return item.first.starts_with(place + "."); });
+  for (const auto& [name, tensor] : checkpoint::state_dict(model))
+    if (name.starts_with(place + ".")) theirs[name] = tensor;
+  checkpoint::load_into(model, theirs, "file " + file);
+  return place + " is not that of '" + base::shown(file) + "', but --head: it starts from the seed's weights";
+}
+
 // What the model was left with in place of the file's; empty: nothing.
-std::string load_all_but_other_classes(const std::string& file, models::ImageModel& model) {
+std::string load_all_but_other_classes(const std::string& file, models::ImageModel& model, const std::string& head) {
   const std::string source = "file " + file, layer = models::last_layer(model);
   const TensorMap ours = checkpoint::state_dict(model);
   TensorMap theirs = checkpoint::read_weights(file);
   checkpoint::add_missing_counts(ours, theirs);
+  if (!head.empty() && !theirs.contains(layer + ".weight")) return load_all_but_head(file, model, theirs);
   std::string note;
   if (has_other_classes(ours, theirs, layer)) {
     note = layer + ".weight in '" + base::shown(file) + "' is for " +
@@ -70,9 +82,12 @@ StartModel make_start_model(const Options& options, const models::ImageTask& tas
     Options drawn = options;
     drawn.weights.clear();
     start.model = make_model(drawn, task);
-    start.new_layer = load_all_but_other_classes(options.weights, *start.model);
+    start.new_layer = load_all_but_other_classes(options.weights, *start.model, options.head);
   }
   freeze(patterns_of(options.freeze), *start.model);
+  const std::string last = models::last_layer(*start.model) + ".weight";
+  if (!start.new_layer.empty() && !start.model->named_parameters()[last].requires_grad())
+    start.new_layer += ", and --freeze leaves it so";
   return start;
 }
 

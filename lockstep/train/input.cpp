@@ -8,15 +8,20 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/cached_pictures.h"
 #include "lockstep/data/presets.h"
+#include "lockstep/data/readers/annotated_pictures.h"
 #include "lockstep/data/readers/image_folder.h"
 #include "lockstep/data/readers/load_set.h"
-#include "lockstep/data/readers/paths.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
 #include "lockstep/data/synthetic.h"
 #include "lockstep/models/registry.h"
 #include "lockstep/train/batch_plan.h"
 #include "lockstep/train/evaluation.h"
+#include "lockstep/train/number_input.h"
+#include "lockstep/train/options_head.h"
+#include "lockstep/train/options_transforms.h"
+#include "lockstep/train/parts.h"
+#include "lockstep/train/transform_list.h"
 
 namespace lockstep::train {
 namespace {
@@ -26,14 +31,6 @@ using data::Split;
 using PictureSet = std::shared_ptr<const data::PictureSet>;
 
 constexpr int kPrefetchFactor = 2;  // as Python's DataLoader
-
-// torchvision's reference trainer calls the second half val, the CIFAR folders test.
-std::string test_folder(const std::string& path) {
-  const fs::path val = fs::path(path) / "val", test = fs::path(path) / "test";
-  if (data::is_folder(val)) return val.string();
-  if (data::is_folder(test)) return test.string();
-  throw UsageError("no folder 'val' or 'test' in '" + path + "': pictures to evaluate on, or --no-eval");
-}
 
 // Training and evaluation each may keep as much.
 PictureSet cached(PictureSet set, const Options& options) {
@@ -48,20 +45,28 @@ data::ImageFolderOptions index_of(const Options& options, Split split) {
 }
 
 PictureSet open_folders(const Options& options, Split split) {
-  const std::string& path = options.data_path;
-  const std::string folder = split == Split::train ? (fs::path(path) / "train").string() : test_folder(path);
+  const std::string folder = split == Split::train ? train_part(options) : val_part(options);
   return cached(std::make_shared<data::ImageFolder>(folder, index_of(options, split)), options);
 }
 
-// Noise in the shape of the set's pictures; folders have what ImageNet has.
+// What the labels of the other part mean is said by the one to train on.
+PictureSet open_annotated(const Options& options, Split split) {
+  auto train = std::make_shared<data::AnnotatedPictures>(train_part(options, ".csv"));
+  if (split == Split::train) return cached(std::move(train), options);
+  return cached(std::make_shared<data::AnnotatedPictures>(val_part(options, ".csv"), train->classes()), options);
+}
+
+// Noise in the shape of the set's pictures; those of files of their own have what ImageNet has.
 PictureSet made_up_set(const data::KnownSet& set, const Options& options, Split split) {
   constexpr std::int64_t kTrain = 10'000, kTest = 1'000, kFolderClasses = 1000, kFolderSide = 256;
+  // As many as the model of the options is made for.
+  const std::int64_t folder_classes = options.head.empty() ? kFolderClasses : head_layers(options.head).back().outputs;
   const data::SetTask& task = set.task;
-  const bool folders = set.files == data::SetFiles::class_folders;
+  const bool folders = data::has_named_parts(set);
   data::SyntheticOptions made{.size = split == Split::train ? kTrain : kTest,
                               .image_size = {folders ? kFolderSide : task.height, folders ? kFolderSide : task.width},
                               .channels = int(task.channels),
-                              .classes = int(folders ? kFolderClasses : task.classes)};
+                              .classes = int(folders ? folder_classes : task.classes)};
   made.seed = 2 * std::uint64_t(options.seed) + (split == Split::train ? 0 : 1);
   return std::make_shared<data::SyntheticPictures>(made);
 }
@@ -70,30 +75,14 @@ PictureSet open_set(const Options& options, Split split) {
   const data::KnownSet& set = data::find_set(options.dataset);
   if (options.synthetic) return made_up_set(set, options, split);
   if (set.files == data::SetFiles::class_folders) return open_folders(options, split);
+  if (set.files == data::SetFiles::annotated) return open_annotated(options, split);
   return std::make_shared<data::MemoryPictures>(data::load_set(set, options.data_path, split));
-}
-
-data::Interpolation interpolation_of(const Options& options) {
-  using data::Interpolation;
-  static const std::map<std::string, Interpolation> kinds = {
-      {"nearest", Interpolation::nearest}, {"bilinear", Interpolation::bilinear}, {"bicubic", Interpolation::bicubic}};
-  return kinds.at(options.interpolation);
-}
-
-data::AutoAugmentKind auto_augment_of(const Options& options) {
-  using Kind = data::AutoAugmentKind;
-  static const std::map<std::string, Kind> kinds = {{"none", Kind::none},
-                                                    {"imagenet", Kind::imagenet},
-                                                    {"cifar10", Kind::cifar10},
-                                                    {"ra", Kind::ra},
-                                                    {"ta_wide", Kind::ta_wide}};
-  return kinds.at(options.auto_augment);
 }
 
 data::TrainPresetOptions train_preset(const Options& options) {
   return {.crop_size = options.train_crop_size,
           .interpolation = interpolation_of(options),
-          .auto_augment = auto_augment_of(options),
+          .auto_augment = auto_augment_named(options.auto_augment),
           .random_erase = options.random_erase};
 }
 
@@ -109,7 +98,7 @@ struct NamedTransforms {
   data::Preparation (*test)(const Options& options);
 };
 
-const NamedTransforms& transforms_of(const Options& options) {
+const NamedTransforms& named_transforms(const Options& options) {
   constexpr auto kPlain = [](const Options&) { return data::to_tensor_preset(); };
   constexpr auto kMnist = [](const Options&) { return data::mnist_preset(); };
   static const std::map<std::string, NamedTransforms> all = {
@@ -125,15 +114,20 @@ const NamedTransforms& transforms_of(const Options& options) {
   return all.at(options.transforms);
 }
 
-std::shared_ptr<const data::PictureBatches> batches(PictureSet set, data::Preparation preparation,
-                                                    const Options& options) {
+data::Preparation preparation_of(const Options& options, Split split) {
+  if (is_transform_list(options.transforms)) return listed_transforms(options, split == Split::train);
+  const NamedTransforms& named = named_transforms(options);
+  return split == Split::train ? named.train(options) : named.test(options);
+}
+
+std::shared_ptr<const data::PictureBatches> batches(PictureSet set, const Options& options, Split split) {
+  data::Preparation preparation = preparation_of(options, split);
   preparation.batch.seed = std::uint64_t(options.seed);
   return std::make_shared<data::PictureBatches>(std::move(set), std::move(preparation.transforms), preparation.batch);
 }
 
 std::shared_ptr<const data::PictureBatches> train_batches(const Options& options) {
-  PictureSet set = open_set(options, Split::train);
-  return batches(std::move(set), transforms_of(options).train(options), options);
+  return batches(open_set(options, Split::train), options, Split::train);
 }
 
 // Of the sets whose pictures are known without reading them.
@@ -182,8 +176,7 @@ class FirstSamples final : public data::Batches {
 }  // namespace
 
 std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options) {
-  PictureSet set = open_set(options, Split::test);
-  return batches(std::move(set), transforms_of(options).test(options), options);
+  return batches(open_set(options, Split::test), options, Split::test);
 }
 
 models::ImageTask task_of(const data::PictureBatches& batches) {
@@ -192,10 +185,9 @@ models::ImageTask task_of(const data::PictureBatches& batches) {
   return {picture.size(1), picture.size(2), picture.size(3), std::int64_t(batches.set().classes().size())};
 }
 
-Input make_input(const Options& options) {
-  const bool folders = data::find_set(options.dataset).files == data::SetFiles::class_folders;
-  const bool evaluates = options.eval && (reads_data(options) || options.test_only);
-  if (!reads_data(options) && !evaluates && !folders) return {.task = known_task(options)};
+namespace {
+
+Input make_picture_input(const Options& options, bool evaluates) {
   const auto train = train_batches(options);
   Input input{.train = train,
               .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha),
@@ -205,9 +197,27 @@ Input make_input(const Options& options) {
   const auto test = make_test_batches(options);
   check_together(*train, *test, options);
   input.test = test;
-  if (options.limit_val_batches)
-    input.test = std::make_shared<FirstSamples>(test, *options.limit_val_batches * evaluation_chunk(input.task));
   input.test_set = test->set().fingerprint();
+  return input;
+}
+
+// Hours of training must not end at a part that is not there.
+void check_test_split(Options options, const data::KnownSet& set) {
+  options.val_split = options.test_split;
+  if (!options.synthetic) val_part(options, set.files == data::SetFiles::class_folders ? "" : ".csv");
+}
+
+}  // namespace
+
+Input make_input(const Options& options) {
+  const data::KnownSet& set = data::find_set(options.dataset);
+  const bool evaluates = options.eval && (reads_data(options) || options.test_only);
+  if (!reads_data(options) && !evaluates && !data::has_named_parts(set)) return {.task = known_task(options)};
+  Input input =
+      data::holds_numbers(set) ? make_number_input(options, evaluates) : make_picture_input(options, evaluates);
+  if (input.test && options.limit_val_batches)
+    input.test = std::make_shared<FirstSamples>(input.test, *options.limit_val_batches * evaluation_chunk(input.task));
+  if (!options.test_split.empty() && evaluates) check_test_split(options, set);
   return input;
 }
 

@@ -1,7 +1,5 @@
 #include "lockstep/train/loop.h"
 
-#include <torch/nn/functional/loss.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -11,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/parallel/sync_batch_norm.h"
+#include "lockstep/train/best.h"
 #include "lockstep/train/observers.h"
 #include "lockstep/train/rate_schedule.h"
 #include "lockstep/train/same_data.h"
@@ -112,7 +111,7 @@ Loop::Loop(const Options& options, const comm::World& world)
       checkpoints_(options, ddp_, run_, input_),
       optimizer_(make_optimizer(options, *model_, ddp_)),
       schedule_(make_schedule(options, run_.epoch_steps, run_.total_steps)),
-      loss_options_(torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(options.label_smoothing)) {
+      criterion_(options, input_.task.classes) {
   keep_with_state(input_, group_);
   if (group_.rank() == 0)
     for (const std::string& file : {options.save_weights, options.save_ema_weights})
@@ -143,6 +142,8 @@ int Loop::run() {
     checkpoint::write_safetensors(options_.save_weights, ddp_.state_dict(), {{"format", "pt"}});
   if (group_.rank() == 0 && !options_.save_ema_weights.empty())
     checkpoint::write_safetensors(options_.save_ema_weights, ddp_.ema().state_dict(), {{"format", "pt"}});
+  if (options_.eval_best)
+    if (const auto best = evaluate_best(options_, input_, group_)) observers_->evaluated(*best);
   const auto steps = std::int64_t(ddp_.steps());  // fewer than planned where --patience has ended it
   observers_->finished({.steps = steps,
                         .attempt_steps = steps - (run_.first_step - 1),
@@ -179,7 +180,7 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
   {
     const Timed timed(meter_.time.compute);
     for (auto& shard : ddp_.shards(batch)) {
-      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp_(shard.data), shard.target, loss_options_);
+      const at::Tensor loss = criterion_(ddp_(shard.data), shard.target);
       scaler_->scale(loss).backward();
       ddp_.record(loss.item<double>(), shard.target.size(0));
     }
@@ -221,9 +222,7 @@ void Loop::report(std::int64_t number, const StepPlace& place) {
 
 EvalEvent Loop::evaluate(std::int64_t number, const StepPlace& place) {
   const auto forward = [this](const at::Tensor& pictures) { return ddp_(pictures); };
-  const auto evaluated = [&] {
-    return train::evaluate(*model_, group_, input_.test, forward, pass_options(options_, input_.task));
-  };
+  const auto evaluated = [&] { return evaluate_task(options_, input_, *model_, group_, forward); };
   EvalEvent event{.step = number, .epoch = place.epoch + 1, .evaluation = evaluated()};
   if (options_.model_ema.on) {
     const auto average = ddp_.ema().use();

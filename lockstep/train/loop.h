@@ -2,8 +2,6 @@
 
 // The training loop.
 
-#include <torch/nn/options/loss.h>
-
 #include <memory>
 #include <optional>
 
@@ -13,13 +11,14 @@
 #include "lockstep/data/data_loader.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/checkpoints.h"
+#include "lockstep/train/criterion.h"
 #include "lockstep/train/fine_tuning.h"
 #include "lockstep/train/input.h"
 #include "lockstep/train/judge.h"
+#include "lockstep/train/make_model.h"
 #include "lockstep/train/meter.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/rate_schedule.h"
-#include "lockstep/train/recipe.h"
 
 namespace lockstep::train {
 
@@ -67,7 +66,7 @@ class Loop {
   Checkpoints checkpoints_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   Schedule schedule_;
-  torch::nn::functional::CrossEntropyFuncOptions loss_options_;
+  Criterion criterion_;
   std::unique_ptr<Observer> observers_;
   std::unique_ptr<data::DataLoader> batches_;  ///< while training
   Meter meter_;

@@ -1,4 +1,4 @@
-#include "lockstep/train/recipe.h"
+#include "lockstep/train/make_model.h"
 
 #include <ATen/Context.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -11,6 +11,7 @@
 
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/models/registry.h"
+#include "lockstep/train/head.h"
 #include "lockstep/train/options_optimizers.h"
 
 namespace lockstep::train {
@@ -33,6 +34,7 @@ bool normalises(const torch::nn::Module& module) {
 std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task) {
   at::manual_seed(std::uint64_t(options.seed));
   std::shared_ptr<models::ImageModel> model = models::make_model(options.model, task);
+  if (!options.head.empty()) replace_head(*model, options.head, task.classes);
   if (!options.weights.empty()) checkpoint::load_file_into(*model, options.weights);
   return model;
 }

@@ -14,8 +14,8 @@
 
 namespace lockstep::train {
 
-/// The model of options.model for `task` with the initial weights of options.seed, or those of the file
-/// options.weights. UsageError listing every difference when the file does not fit.
+/// The model of options.model for `task`, its last layer replaced by options.head, with the initial weights of
+/// options.seed, or those of the file options.weights. UsageError listing every difference when the file does not fit.
 std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task = {});
 
 /// options.amp.

@@ -58,6 +58,7 @@ struct EvalEvent {
   std::int64_t epoch = 1;  ///< from 1
   Evaluation evaluation;
   std::optional<Evaluation> ema = {};  ///< of the average of the weights
+  std::string part = {};               ///< of the best checkpoint, at the end: what it was evaluated on; else empty
 };
 
 struct RunEnd {

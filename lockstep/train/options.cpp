@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/sets/known_sets.h"
 #include "lockstep/flags/parse.h"
 #include "lockstep/train/options_checks.h"
 #include "lockstep/train/options_recipes.h"
@@ -53,9 +54,16 @@ const std::vector<std::string>& model_names() {
 }
 
 const std::vector<std::string>& transform_names() {
-  static const std::vector<std::string> names = {"none", "mnist", "cifar", "imagenet"};
+  static const std::vector<std::string> names = {"none", "mnist", "cifar", "imagenet", "standardize"};
   return names;
 }
+
+const std::vector<std::string>& loss_names() {
+  static const std::vector<std::string> names = {"cross_entropy", "mse", "l1", "smooth_l1"};
+  return names;
+}
+
+bool is_regression(const Options& options) { return data::holds_numbers(data::find_set(options.dataset)); }
 
 const std::vector<std::string>& interpolation_names() {
   static const std::vector<std::string> names = {"nearest", "bilinear", "bicubic"};

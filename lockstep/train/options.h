@@ -46,9 +46,15 @@ struct Options {
 
   int max_restarts = 0;  ///< how often our launcher starts all processes again after a failure
 
-  std::string model = "convnet";   ///< one of model_names()
-  std::string dataset = "digits";  ///< one of data::set_names()
-  std::string data_path;           ///< folder of the data set's files; empty for digits, which has none
+  std::string model = "convnet";      ///< one of model_names()
+  std::string dataset = "digits";     ///< one of data::set_names()
+  std::string data_path;              ///< folder of the data set's files, or a table's file; empty where there are none
+  std::string train_split = "train";  ///< the part of data_path to train on
+  std::string val_split;              ///< the part to evaluate on; empty: val, or test where there is no val
+  std::string test_split;             ///< the part that eval_best looks at; empty: that evaluated on
+  std::string target;                 ///< columns of a table with the targets; empty: the last one
+  std::string columns;                ///< those with the features; empty: all others
+  double val_fraction = 0.2;          ///< of the rows of a single file, to evaluate on; (0, 1)
 
   std::optional<std::int64_t> epochs;             ///< passes over the data, >= 0; default 1. See steps_in_run()
   std::optional<std::int64_t> max_steps;          ///< optimizer updates at most, >= 0; default no limit
@@ -64,6 +70,8 @@ struct Options {
   std::optional<double> norm_weight_decay;  ///< of the parameters of normalisation layers; default weight_decay
   std::optional<double> bias_weight_decay;  ///< of biases, those of normalisation layers too; default weight_decay
   std::optional<double> clip_grad_norm;     ///< the largest 2-norm of all gradients, > 0; default no limit
+  std::string loss = "cross_entropy";       ///< one of loss_names(); of numbers mse unless given
+  std::vector<double> class_weights;        ///< of the cross entropy to train by, one for each class; empty: all 1
   double label_smoothing = 0;               ///< [0, 1]; of the loss to train by
   LrOptions lr_schedule;
   ModelEmaOptions model_ema;
@@ -71,12 +79,13 @@ struct Options {
 
   std::int64_t seed = 0;         ///< >= 0; initial weights, sample order, dropout
   std::string weights;           ///< file to start from, safetensors or .pt; empty: initial weights of the seed
+  std::string head;              ///< layers in place of the last one, as "512,relu,3"; empty: it stays
   std::string freeze;            ///< patterns of parameters that are not trained, with commas between; empty: none
   std::string save_weights;      ///< safetensors file to write at the end; empty: none
   std::string save_ema_weights;  ///< the same for the average of the weights
 
   std::string index_cache;    ///< folder where the contents of picture folders are remembered; empty: none
-  std::string transforms;     ///< one of transform_names(); default: what the data set's tutorials do
+  std::string transforms;     ///< one of transform_names() or a list; default: what the data set's tutorials do
   int train_crop_size = 224;  ///< of the ImageNet transforms, as the two below
   int val_resize_size = 256;
   int val_crop_size = 224;
@@ -100,6 +109,7 @@ struct Options {
   bool overwrite = false;  ///< replace the run that output_dir holds
   bool eval = true;        ///< evaluate after each epoch (--no-eval: false)
   bool test_only = false;  ///< evaluate, and do not train
+  bool eval_best = false;  ///< evaluate the best checkpoint at the end
   bool synthetic = false;  ///< pictures made of nothing in the data set's place, in their shape
   std::optional<std::int64_t> limit_train_batches;  ///< steps of an epoch at most, >= 1
   std::optional<std::int64_t> limit_val_batches;    ///< chunks of the evaluation at most, >= 1
@@ -109,6 +119,12 @@ struct Options {
   /// Worker processes to start on this node: what was asked for, else 1.
   int processes() const { return nproc_per_node.value_or(1); }
 };
+
+/// Whether the targets are numbers, not classes.
+bool is_regression(const Options& options);
+
+/// Valid values of --loss.
+const std::vector<std::string>& loss_names();
 
 /// Valid values of --model, --opt, --lr-scheduler, --lr-warmup-method, --transforms, --interpolation, --auto-augment,
 /// --amp and --bind-to.

@@ -72,10 +72,13 @@ bool continues_its_directory(const CheckpointOptions& options) {
   return options.resume == "auto" || options.resume == "last" || options.resume == "best";
 }
 
-bool smaller_is_better(const CheckpointOptions& options) { return options.monitor.ends_with("loss"); }
+bool smaller_is_better(const CheckpointOptions& options) {
+  return options.monitor.ends_with("loss") || options.monitor.ends_with("mae");
+}
 
 const std::vector<std::string>& monitor_names() {
-  static const std::vector<std::string> names = {"top1", "loss", "ema_top1", "ema_loss"};
+  static const std::vector<std::string> names = {"top1",     "loss",     "mae",     "r2",
+                                                 "ema_top1", "ema_loss", "ema_mae", "ema_r2"};
   return names;
 }
 

@@ -1,5 +1,6 @@
 #include "lockstep/train/options_checks.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/train/options_optimizers.h"
+#include "lockstep/train/options_transforms.h"
 
 namespace lockstep::train {
 namespace {
@@ -32,13 +34,64 @@ void settle_momentum(Options& options, const flags::Parsed& parsed) {
     throw UsageError("--momentum 0 with --opt sgd_nesterov: Nesterov's method needs a momentum above 0");
 }
 
+// What is learned decides on the loss, and on what says that a model is good.
+void settle_task(Options& options, const flags::Parsed& parsed) {
+  const bool numbers = is_regression(options);
+  if (numbers && !given(parsed, "--loss")) options.loss = "mse";
+  if (numbers == (options.loss == "cross_entropy"))
+    throw UsageError("--loss " + options.loss + " with --dataset " + options.dataset + ", whose targets are " +
+                     (numbers ? "numbers: mse, l1 or smooth_l1" : "classes: cross_entropy"));
+  std::string& monitor = options.checkpoints.monitor;
+  if (numbers && !given(parsed, "--monitor")) monitor = "loss";
+  const bool of_numbers = monitor.ends_with("mae") || monitor.ends_with("r2");
+  if (!monitor.ends_with("loss") && of_numbers != numbers)
+    throw UsageError("--monitor " + monitor + " with --dataset " + options.dataset + ", whose targets are " +
+                     (numbers ? "numbers: loss, mae or r2" : "classes: loss or top1"));
+  if (!options.class_weights.empty() &&
+      std::ranges::all_of(options.class_weights, [](double weight) { return weight == 0; }))
+    throw UsageError("--class-weights of 0 alone: at least one above 0 expected");
+  if (!numbers) return;
+  for (const char* flag :
+       {"--label-smoothing", "--class-weights", "--mixup-alpha", "--cutmix-alpha", "--channels-last"})
+    if (given(parsed, flag))
+      throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
+                       ", which has neither classes nor pictures");
+  static const std::vector<std::string> models = {"linear", "mlp", "mlp_dropout"};
+  if (std::ranges::find(models, options.model) == models.end())
+    throw UsageError("--model " + options.model + " is for pictures, --dataset " + options.dataset +
+                     " has rows of numbers: " + base::join(models) + " take them");
+}
+
+void check_columns(const Options& options, const flags::Parsed& parsed) {
+  const data::KnownSet& set = data::find_set(options.dataset);
+  for (const char* flag : {"--target", "--columns", "--val-fraction"})
+    if (given(parsed, flag) && set.files != SetFiles::table)
+      throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset + ": it is for csv");
+  for (const char* flag : {"--train-split", "--val-split", "--test-split"})
+    if (given(parsed, flag) && !data::has_named_parts(set))
+      throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
+                       ": it is for imagefolder, csv-images and csv");
+  for (const char* flag : {"--val-split", "--val-fraction"})
+    if (given(parsed, flag) && !options.eval) throw UsageError(std::string(flag) + " has no meaning with --no-eval");
+}
+
+void settle_transforms_of_numbers(Options& options, const data::KnownSet& set) {
+  std::string& transforms = options.transforms;
+  if (transforms.empty()) transforms = set.transforms;
+  if (transforms != "none" && transforms != "standardize")
+    throw UsageError("--transforms " + transforms + " with --dataset " + options.dataset +
+                     ", which has rows of numbers: none or standardize");
+}
+
 // Pictures of one channel and of three need other numbers.
 void settle_transforms(Options& options) {
   const data::KnownSet& set = data::find_set(options.dataset);
+  if (data::holds_numbers(set)) return settle_transforms_of_numbers(options, set);
   const bool grey = set.task.channels == 1;
   std::string& transforms = options.transforms;
   if (transforms.empty()) transforms = set.transforms;
-  if (grey ? transforms == "cifar" || transforms == "imagenet" : transforms == "mnist")
+  if (is_transform_list(transforms)) return;
+  if (transforms == "standardize" || (grey ? transforms == "cifar" || transforms == "imagenet" : transforms == "mnist"))
     throw UsageError("--transforms " + transforms + " with --dataset " + options.dataset + ", whose pictures are " +
                      (grey ? "grey: none or mnist" : "in colour: none, cifar or imagenet"));
 }
@@ -46,7 +99,7 @@ void settle_transforms(Options& options) {
 void check_transforms(const Options& options, const flags::Parsed& parsed) {
   const std::string& transforms = options.transforms;
   const bool imagenet = transforms == "imagenet", cifar = transforms == "cifar";
-  const bool policy = options.auto_augment != "none";
+  const bool policy = options.auto_augment != "none", list = is_transform_list(transforms);
   const auto refuse_unless = [&](bool useful, const char* flag, const std::string& reason) {
     if (!useful && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning " + reason);
   };
@@ -54,16 +107,25 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
     refuse_unless(imagenet, flag, "for --transforms " + transforms + ": it is for imagenet");
   for (const char* flag : {"--val-resize-size", "--val-crop-size"}) refuse_unless(options.eval, flag, "with --no-eval");
   for (const char* flag : {"--auto-augment", "--random-erase", "--interpolation"})
-    refuse_unless(imagenet || cifar, flag, "for --transforms " + transforms + ": it is for cifar and imagenet");
-  refuse_unless(imagenet || policy, "--interpolation",
+    refuse_unless(imagenet || cifar || (list && std::string(flag) == "--interpolation"), flag,
+                  "for --transforms " + transforms + ": it is for cifar and imagenet");
+  refuse_unless(imagenet || policy || list, "--interpolation",
                 "for --transforms cifar without --auto-augment: nothing is resized or turned");
 }
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {
-  for (const char* flag : {"--cache-images", "--index-cache"})
-    if (given(parsed, flag) && data::find_set(options.dataset).files != SetFiles::class_folders)
+  const SetFiles files = data::find_set(options.dataset).files;
+  for (const char* flag : {"--cache-images", "--index-cache"}) {
+    if (!given(parsed, flag)) continue;
+    if (files == SetFiles::annotated && std::string(flag) == "--cache-images") continue;
+    if (files == SetFiles::annotated)
+      throw UsageError("--index-cache with --dataset csv-images, whose files are listed: it is for imagefolder");
+    if (files != SetFiles::class_folders)
       throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
                        ", which is held in memory: it is for imagefolder");
+    if (options.synthetic)
+      throw UsageError(std::string(flag) + " has no meaning with --synthetic, which reads no files");
+  }
 }
 
 // A flag beside another one without which it means nothing.
@@ -113,6 +175,11 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
     throw UsageError("--monitor has no meaning without --save-every or --patience");
   if (given(parsed, "--monitor") && !options.eval)
     throw UsageError("--monitor has no meaning with --no-eval: nothing is measured");
+  if (options.eval_best && (!saving || !options.eval))
+    throw UsageError(std::string("--eval-best has no meaning ") +
+                     (saving ? "with --no-eval: no checkpoint is the best" : "without --save-every and --output-dir"));
+  if (!options.test_split.empty() && !options.eval_best)
+    throw UsageError("--test-split has no meaning without --eval-best");
   if (c.monitor.starts_with("ema_") && !options.model_ema.on)
     throw UsageError("--monitor " + c.monitor + " has no meaning without --model-ema");
   if (continues_its_directory(c) && options.output_dir.empty())
@@ -124,7 +191,10 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
 }
 
 void check_places(const Options& options) {
-  const bool drawn = data::find_set(options.dataset).files == SetFiles::none;
+  const data::KnownSet& set = data::find_set(options.dataset);
+  const bool drawn = data::is_drawn(set);
+  if (options.synthetic && set.files == SetFiles::table)
+    throw UsageError("--synthetic with --dataset csv, whose columns only its file knows: --dataset line is drawn");
   if (options.synthetic && !options.data_path.empty())
     throw UsageError("--data-path '" + options.data_path + "' with --synthetic, which reads no files");
   if (options.synthetic && drawn)
@@ -133,7 +203,9 @@ void check_places(const Options& options) {
     throw UsageError("--data-path '" + options.data_path + "' with --dataset " + options.dataset +
                      ", which is drawn and reads no files: add --dataset mnist or leave it out");
   if (!drawn && options.data_path.empty() && !options.synthetic)
-    throw UsageError("--dataset " + options.dataset + " needs --data-path DIR, the folder with its files");
+    throw UsageError("--dataset " + options.dataset + " needs --data-path " +
+                     (set.files == SetFiles::table ? "FILE, or a folder with train.csv and val.csv"
+                                                   : "DIR, the folder with its files"));
   if (options.overwrite && options.output_dir.empty()) throw UsageError("--overwrite needs --output-dir DIR");
 }
 
@@ -141,7 +213,7 @@ void check_places(const Options& options) {
 void settle_fast_dev_run(Options& options) {
   options.max_steps = options.limit_val_batches = 1;
   options.output_dir = options.save_weights = options.save_ema_weights = "";
-  options.overwrite = false;
+  options.overwrite = options.eval_best = false;
   options.checkpoints = {};
 }
 
@@ -150,7 +222,9 @@ void settle_fast_dev_run(Options& options) {
 void settle(Options& options, const flags::Parsed& parsed) {
   if (options.fast_dev_run) settle_fast_dev_run(options);
   settle_momentum(options, parsed);
+  settle_task(options, parsed);
   settle_transforms(options);
+  check_columns(options, parsed);
   check_in_memory(options, parsed);
   check_transforms(options, parsed);
   check_company(options, parsed);

@@ -27,7 +27,7 @@ flags::Group picked(const flags::Table& all, const std::string& title, const std
 
 flags::Table predict_table_of(PredictOptions& options) {
   const flags::Table all = table_of(options.run);
-  flags::Group job = picked(all, "Job", {"--nproc-per-node", "--model", "--dataset", "--data-path"});
+  flags::Group job = picked(all, "Job", {"--nproc-per-node", "--model", "--head", "--dataset", "--data-path"});
   job.flags.push_back(
       {"--weights", flags::text(options.run.weights, "FILE"), "Weights of the trained model (safetensors, .pt)"});
   job.flags.push_back({"--output", flags::text(options.output, "FILE"), "Write the predictions here (CSV)"});
@@ -38,7 +38,7 @@ flags::Table predict_table_of(PredictOptions& options) {
           .groups = {std::move(job),
                      picked(all, "Input",
                             {"--transforms", "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache",
-                             "--workers"}),
+                             "--train-split", "--val-split", "--workers"}),
                      picked(all, "Arithmetic", {"--amp", "--channels-last", "--threads", "--bind-to", "--timeout"})},
           .version = all.version,
           .prefix = "predict: ",
@@ -50,6 +50,8 @@ ParsedPredict parse_predict_options(int argc, const char* const* argv) {
   const flags::Parsed parsed = flags::parse(predict_table_of(options), {argv + std::min(argc, 1), argv + argc});
   if (!parsed.text.empty()) return {.options = {}, .text = parsed.text};
   settle(options.run, parsed);
+  if (is_regression(options.run))
+    throw UsageError("predict: --dataset " + options.run.dataset + " holds numbers; this command looks at pictures");
   if (options.run.weights.empty())
     throw UsageError("predict: --weights FILE is missing, the weights of a trained model");
   if (options.output.empty()) throw UsageError("predict: --output FILE is missing, where the predictions go");

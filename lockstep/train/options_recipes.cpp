@@ -15,7 +15,10 @@ namespace lockstep::train {
 namespace {
 
 constexpr std::uintmax_t kLargestConfig = 1'000'000;
-constexpr const char* kAbout = "about";  // the one key that is no flag
+// The keys that are no flags.
+constexpr const char* kAbout = "about";
+constexpr const char* kRuns = "runs";
+constexpr const char* kMethod = "method";  // of a run
 
 std::vector<Recipe> all_recipes() {
   std::vector<Recipe> all;
@@ -40,7 +43,25 @@ const Recipe& find_recipe(const std::string& name) {
   throw UsageError(base::unknown_name("recipe", name, names));
 }
 
+std::vector<RecipeRun> runs_of(const Recipe& recipe) {
+  const nlohmann::json all = nlohmann::json::parse(recipe.text);
+  std::vector<RecipeRun> runs;
+  if (!all.contains(kRuns)) return runs;
+  for (const nlohmann::json& own : all.at(kRuns)) {
+    nlohmann::json flags = all;
+    flags.erase(kAbout);
+    flags.erase(kRuns);
+    for (const auto& [key, value] : own.items())
+      if (key != kMethod) flags[key] = value;
+    runs.push_back({.method = own.at(kMethod), .text = flags.dump()});
+  }
+  return runs;
+}
+
 flags::FlagFile flags_of(const Recipe& recipe) {
+  if (!runs_of(recipe).empty())
+    throw UsageError("--recipe " + recipe.name + " is several runs, one after the other: lockstep train starts them, " +
+                     "no other launcher");
   flags::FlagFile file = flags::read_flag_file(recipe.text, "recipe " + recipe.name);
   std::erase_if(file.values, [](const auto& value) { return value.first == kAbout; });
   return file;

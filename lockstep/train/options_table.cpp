@@ -7,7 +7,9 @@
 #include "lockstep/base/text.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/flags/values.h"
+#include "lockstep/train/options_head.h"
 #include "lockstep/train/options_recipes.h"
+#include "lockstep/train/options_transforms.h"
 
 namespace lockstep::train {
 namespace {
@@ -19,6 +21,7 @@ using flags::off;
 using flags::on;
 using flags::one_of;
 using flags::real;
+using flags::reals;
 using flags::rising;
 using flags::text;
 using flags::unrecorded;
@@ -35,7 +38,29 @@ constexpr std::int64_t kLargestSeed = std::numeric_limits<std::int64_t>::max();
 constexpr flags::Reals kProbability{"a number from 0 to 1", [](double x) { return x >= 0 && x <= 1; }};
 constexpr flags::Reals kFactor{"a number above 0, at most 1", [](double x) { return x > 0 && x <= 1; }};
 constexpr flags::Reals kMomentum{"a number from 0 to less than 1", [](double x) { return x >= 0 && x < 1; }};
+constexpr flags::Reals kShare{"a number above 0, below 1", [](double x) { return x > 0 && x < 1; }};
 constexpr flags::Reals kSeconds{"seconds, more than 0 and at most 1000000", [](double x) { return x > 0 && x <= 1e6; }};
+
+flags::Value transforms(std::string& place) {
+  flags::Value value = one_of(place, transform_names());
+  const auto read_name = value.read;
+  value.read = [&place, read_name](const std::string& name, const std::string& text) {
+    if (text.empty() || !is_transform_list(text)) return read_name(name, text);
+    transform_steps(text);
+    place = text;
+  };
+  return value;
+}
+
+flags::Value head(std::string& place) {
+  flags::Value value = text(place, "N,relu,N");
+  const auto read_text = value.read;
+  value.read = [read_text](const std::string& name, const std::string& text) {
+    read_text(name, text);
+    head_layers(text);
+  };
+  return value;
+}
 
 std::vector<std::string> recipe_names() {
   std::vector<std::string> names;
@@ -52,8 +77,13 @@ flags::Group job_flags(Options& o) {
            unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
                        "Go on after a failure, at most N times; only where lockstep starts the processes"}),
            {"--model", one_of(o.model, model_names())},
+           {"--head", head(o.head), "Layers in place of the last one: outputs, relu, gelu, tanh, dropout=P"},
            {"--dataset", one_of(o.dataset, data::set_names()), "digits is drawn, not read"},
            {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"},
+           {"--train-split", text(o.train_split, "NAME"),
+            "The part of --data-path to train on: folder NAME, or for csv and csv-images NAME.csv"},
+           {"--val-split", text(o.val_split, "NAME"), "The part to evaluate on", "val, or test where there is no val"},
+           {"--test-split", text(o.test_split, "NAME"), "The part that --eval-best looks at", "the one to evaluate on"},
            {"--synthetic", on(o.synthetic), "Pictures made of nothing, in the data set's shape"},
            {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},
            {"--max-steps", integer(o.max_steps, 0, kMostSteps),
@@ -67,7 +97,8 @@ flags::Group job_flags(Options& o) {
 
 flags::Group input_flags(Options& o) {
   return {"Input",
-          {{"--transforms", one_of(o.transforms, transform_names()), "", "what suits the data set"},
+          {{"--transforms", transforms(o.transforms), "or a list of steps, as auto_augment,resize=224x224,to_tensor",
+            "what suits the data set"},
            {"--train-crop-size", integer(o.train_crop_size, 1, kMostPixels),
             "Side of the pictures that the imagenet transforms cut out to train on"},
            {"--val-resize-size", integer(o.val_resize_size, 1, kMostPixels),
@@ -82,6 +113,11 @@ flags::Group input_flags(Options& o) {
             "0: do not"},
            {"--cutmix-alpha", real(o.cutmix_alpha, kNotNegative),
             "Paste parts of samples into others; with --mixup-alpha one of both per step", "0: do not"},
+           {"--target", text(o.target, "COLUMN,..."), "Columns of a csv that are learned, by names or numbers",
+            "the last one"},
+           {"--columns", text(o.columns, "COLUMN,..."), "Those that it is learned from", "all others"},
+           {"--val-fraction", real(o.val_fraction, kShare, "P"),
+            "Of the rows of a csv that is one file, to evaluate on; spread evenly over it"},
            {"--index-cache", text(o.index_cache, "DIR"), "Remember here what the folders of an imagefolder hold"},
            {"--cache-images", integer(o.cache_images, 0, kMostMebibytes),
             "MiB of decoded pictures that each process keeps of the training set, and as many to evaluate on"},
@@ -109,6 +145,9 @@ flags::Group optimizer_flags(Options& o) {
        {"--norm-weight-decay", real(o.norm_weight_decay, kNotNegative), "Of normalisation layers", "as --weight-decay"},
        {"--bias-weight-decay", real(o.bias_weight_decay, kNotNegative), "Of biases", "as --weight-decay"},
        {"--clip-grad-norm", real(o.clip_grad_norm, kPositive), "Largest norm of all gradients", "no limit"},
+       {"--loss", one_of(o.loss, loss_names()), "to train by", "cross_entropy; of rows of numbers: mse"},
+       {"--class-weights", reals(o.class_weights, kNotNegative), "Of the cross entropy to train by, one for each class",
+        "all 1"},
        {"--label-smoothing", real(o.label_smoothing, kProbability), "Of the cross entropy to train by"},
        {"--model-ema", on(o.model_ema.on), "Keep a running average of the weights, and evaluate it, too"},
        {"--model-ema-steps", integer(o.model_ema.steps, 1, kMostSteps), "Steps between its updates"},
@@ -157,6 +196,7 @@ flags::Group output_flags(Options& o) {
            unrecorded({"--overwrite", on(o.overwrite), "Replace the run that --output-dir holds"}),
            {"--no-eval", off(o.eval), "Do not evaluate"},
            {"--test-only", on(o.test_only), "Evaluate, and do not train"},
+           {"--eval-best", on(o.eval_best), "Evaluate the best checkpoint at the end; with --save-every"},
            {"--patience", integer(o.patience, 0, kMostSamples),
             "End after so many evaluations without a better --monitor", "0: do not"}}};
 }
@@ -190,7 +230,7 @@ std::string unknown_flag(const std::string& name, const std::vector<std::string>
 flags::Table table_of(Options& options) {
   return {.usage = "lockstep train [options]",
           .about =
-              "Trains a built-in model on image data, on one or more processes of this machine.\n"
+              "Trains a built-in model on pictures or numbers, on one or more processes of this machine.\n"
               "A dash and an underscore in a flag's name are alike.\n",
           .groups = {job_flags(options), input_flags(options), batch_flags(options), optimizer_flags(options),
                      rate_flags(options), arithmetic_flags(options), output_flags(options), checkpoint_flags(options)},

@@ -9,7 +9,7 @@
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/input.h"
-#include "lockstep/train/recipe.h"
+#include "lockstep/train/make_model.h"
 #include "lockstep/train/same_data.h"
 
 namespace lockstep::train {

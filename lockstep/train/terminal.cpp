@@ -14,12 +14,12 @@ void say_hint(const std::string& hint) {
   if (!hint.empty()) base::Outlet::console(STDERR_FILENO).offer(hint + "\n");
 }
 
-metrics::RunLength length_of(const RunSize& run) {
+metrics::RunLength length_of(const RunSize& run, const Options& options) {
   const std::int64_t epoch = run.epoch_steps;
   return {.steps = run.total_steps,
           .samples_per_step = run.plan.global_batch,
           .epochs = epoch > 0 ? (run.total_steps + epoch - 1) / epoch : 0,
-          .unit = "images"};
+          .unit = is_regression(options) ? "samples" : "images"};
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ void Terminal::started(const RunSize& run) {
     say_hint(idle_cores_hint(run.world_size, options().threads, base::usable_cores()));
     say_hint(channels_last_hint(run.convolutions, options().channels_last));
   }
-  progress_.emplace(STDOUT_FILENO, length_of(run));
+  progress_.emplace(STDOUT_FILENO, length_of(run, options()));
   steps_ = run.total_steps;
   EventObserver::started(run);
 }

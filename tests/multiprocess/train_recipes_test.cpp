@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/image_files.h"
 #include "tests/support/train_run.h"
 
 namespace lockstep {
@@ -25,6 +26,15 @@ class TrainRecipes : public ::testing::Test {
   }
   std::string metrics(const std::string& run) const { return testing::read_file(folder_.file(run + "/metrics.jsonl")); }
 
+  // y = a - 2 b.
+  std::string write_table() const {
+    std::string text = "a,b,y\n";
+    for (int row = 0; row < 200; ++row)
+      text += std::to_string(row % 7) + "," + std::to_string(row % 5) + "," + std::to_string(row % 7 - 2 * (row % 5)) +
+              "\n";
+    return folder_.write("table.csv", text);
+  }
+
   testing::ScratchFolder folder_;
 };
 
@@ -38,13 +48,36 @@ TEST_F(TrainRecipes, EachRunsAsItStands) {
   ASSERT_GE(names.size(), 7u);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
+    if (name == "resnet50-mock" || name == "cifar100-methods") continue;  // several runs: below
     const Words smaller = name.starts_with("imagenet")   ? Words{"--global-batch-size", "2", "--no-eval"}
                           : name.starts_with("cifar100") ? Words{"--batch-size", "2", "--no-eval"}
+                          : name.starts_with("finetune") ? Words{"--batch-size", "2", "--transforms", "resize=32x32"}
                                                          : Words{};
-    const std::string said = ended(Words{"--recipe", name, "--fast-dev-run", "--synthetic"} + smaller);
+    const Words set = name == "csv-regression"      ? Words{"--data-path", write_table()}
+                      : name == "linear-regression" ? Words{}
+                                                    : Words{"--synthetic"};
+    const std::string said = ended(Words{"--recipe", name, "--fast-dev-run"} + set + smaller);
     EXPECT_THAT(said, HasSubstr("recipe " + name + ": --"));
     EXPECT_THAT(said, HasSubstr("weights "));
   }
+}
+
+TEST_F(TrainRecipes, SeveralRunsMakeATable) {
+  const Words small = {"--model", "mlp", "--transforms", "resize=32x32", "--batch-size", "2", "--max-steps", "1"};
+  Job job(Words{LOCKSTEP_PROGRAM, "train", "--recipe=resnet50-mock", "--output-dir", folder_.file("runs")} + small);
+  ASSERT_EQ(job.wait(), 0) << job.err();
+  const std::vector<std::string> said = testing::lines(job.out());
+  ASSERT_GE(said.size(), 5u);
+  EXPECT_THAT(said.end()[-5], ::testing::MatchesRegex("method +processes +batch +ms/sample +ratio +s/epoch +top-1 %"));
+  EXPECT_THAT(said.end()[-4], ::testing::MatchesRegex("serial +1 +2 +[0-9.]+ +1.00 +[0-9.]+ +–"));
+  EXPECT_THAT(said.end()[-3], ::testing::MatchesRegex("ddp +2 +4 +[0-9.]+ +[0-9.]+ +[0-9.]+ +–"));
+  EXPECT_THAT(said.end()[-1], HasSubstr("ddp-amp"));
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("runs/ddp-amp/config.json")));
+  EXPECT_THAT(job.err(), HasSubstr("lockstep: recipe resnet50-mock, run 4 of 4: ddp-amp"));
+  // The first that fails ends it.
+  Job failing({LOCKSTEP_PROGRAM, "train", "--recipe", "cifar100-methods", "--data-path", "/nowhere"});
+  EXPECT_EQ(failing.wait(), 2);
+  EXPECT_THAT(failing.err(), ::testing::Not(HasSubstr("run 2 of")));
 }
 
 TEST_F(TrainRecipes, TheRecordOfARunRepeatsItsBits) {
@@ -86,6 +119,69 @@ TEST_F(TrainRecipes, LimitsCutEpochsAndEvaluations) {
   ended(flags + saving + Words{"--max-steps", "3"});
   ended(flags + saving);
   EXPECT_EQ(testing::weights_hash(metrics("again")), testing::weights_hash(metrics("run")));
+}
+
+// Rows belong to logical shards: who computes them changes no bit.
+TEST_F(TrainRecipes, ATableIsLearnedWithTheSameBitsOnAnyNumberOfProcesses) {
+  const std::string table = write_table();
+  for (const auto& [processes, batch] : {std::pair("1", "32"), std::pair("2", "16")})
+    ended({"--recipe", "csv-regression", "-n", processes, "--logical-shards", "2", "--data-path", table, "--model",
+           "linear", "--lr", "0.2", "--batch-size", batch, "--epochs", "30", "--output-dir",
+           folder_.file(std::string("run") + processes)});
+  EXPECT_EQ(testing::weights_hash(metrics("run1")), testing::weights_hash(metrics("run2")));
+  const auto last_eval = [&](const std::string& run) {
+    nlohmann::json last;
+    for (const std::string& line : testing::lines(metrics(run)))
+      if (const auto event = nlohmann::json::parse(line); event.at("event") == "eval") last = event;
+    return last;
+  };
+  const nlohmann::json found = last_eval("run1"), of_two = last_eval("run2");
+  EXPECT_GT(found.at("r2").get<double>(), 0.99);
+  EXPECT_LT(found.at("mae").get<double>(), 0.3);
+  EXPECT_EQ(found.at("samples"), 40);
+  for (const char* number : {"loss", "mae", "r2"}) EXPECT_EQ(found.at(number), of_two.at(number));
+  const Words command = {LOCKSTEP_PROGRAM, "train", "--recipe", "csv-regression", "--data-path", table};
+  Job missing(command + Words{"--target", "price"});
+  EXPECT_EQ(missing.wait(), 2);
+  EXPECT_THAT(missing.err(), HasSubstr("'" + table + "'"));
+}
+
+// The best of three epochs is looked at again when all are over, on a part of its own.
+TEST_F(TrainRecipes, AFineTuningEndsWithItsBestCheckpoint) {
+  for (const char* part : {"Train", "Validation", "Test"})
+    testing::write_pictures(folder_, part, {.classes = {"a", "b", "c"}, .per_class = 4, .size = {40, 32}});
+  const Words flags = {"--recipe",     "finetune-resnet34",
+                       "--data-path",  folder_.path(),
+                       "--transforms", "auto_augment,resize=32x32,to_tensor",
+                       "--model",      "convnet",
+                       "--batch-size", "6",
+                       "--epochs",     "3",
+                       "--output-dir", folder_.file("run")};
+  const std::string said = ended(flags + Words{"--test-split", "Test"});
+  EXPECT_THAT(said, HasSubstr(" on Test: loss "));
+  std::vector<nlohmann::json> found;
+  for (const std::string& line : testing::lines(metrics("run")))
+    if (auto event = nlohmann::json::parse(line); event.at("event") == "eval") found.push_back(std::move(event));
+  ASSERT_EQ(found.size(), 4u);
+  double best = 0;
+  std::int64_t step = 0;
+  for (const nlohmann::json& event : {found[0], found[1], found[2]})
+    if (const double top1 = event.at("top1"); top1 > best) {
+      best = top1;
+      step = event.at("step");
+    }
+  EXPECT_EQ(found[3].at("best_on"), "Test");
+  EXPECT_EQ(found[3].at("step"), step);
+  EXPECT_EQ(found[3].at("samples"), 12);
+  // Evaluated on what it was chosen by, it is as good as it was then.
+  ended(flags + Words{"--overwrite"});
+  nlohmann::json last;
+  for (const std::string& line : testing::lines(metrics("run")))
+    if (auto event = nlohmann::json::parse(line); event.value("best_on", "") != "") last = event;
+  EXPECT_EQ(last.at("top1"), best);
+  Job missing(Words{LOCKSTEP_PROGRAM, "train"} + flags + Words{"--overwrite", "--test-split", "Tset"});
+  EXPECT_EQ(missing.wait(), 2);
+  EXPECT_THAT(missing.err(), HasSubstr("no folder 'Tset' in '"));
 }
 
 TEST_F(TrainRecipes, AFastDevRunLeavesNothing) {

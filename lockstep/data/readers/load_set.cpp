@@ -20,9 +20,15 @@ MemoryPictures load_set(const KnownSet& set, const std::string& path, Split spli
     case SetFiles::cifar100_coarse:
       return load_cifar100(path, split, CifarLabels::coarse);
     case SetFiles::class_folders:
+    case SetFiles::annotated:
       break;
+    case SetFiles::line:
+    case SetFiles::table:
+      throw UsageError("'" + set.name + "' holds numbers, not pictures");
   }
-  throw UsageError("'" + set.name + "' is not read into memory: ImageFolder reads it picture by picture");
+  throw UsageError("'" + set.name + "' is not read into memory: " +
+                   (set.files == SetFiles::annotated ? "AnnotatedPictures" : "ImageFolder") +
+                   " reads it picture by picture");
 }
 
 MemoryPictures load_set(const std::string& name, const std::string& path, Split split) {
@@ -40,7 +46,10 @@ std::vector<std::string> file_names(SetFiles files, Split split) {
     case SetFiles::cifar100_coarse:
       return {train ? "train.bin" : "test.bin"};
     case SetFiles::none:
+    case SetFiles::line:
+    case SetFiles::table:
     case SetFiles::class_folders:
+    case SetFiles::annotated:
       break;
   }
   return {};

@@ -87,6 +87,12 @@ std::vector<KnownSet> rows() {
        .transforms = "cifar",
        .folder = "cifar-100-binary"},
       {.name = "imagefolder", .files = SetFiles::class_folders, .transforms = "imagenet"},
+      {.name = "csv-images", .files = SetFiles::annotated, .transforms = "imagenet"},
+      {.name = "csv", .files = SetFiles::table, .task = {.channels = 1}, .transforms = "standardize"},
+      {.name = "line",
+       .files = SetFiles::line,
+       .task = {.channels = 1, .height = 1, .width = 20, .classes = 1},
+       .transforms = "none"},
   };
 }
 
@@ -108,6 +114,14 @@ const KnownSet& find_set(const std::string& name) {
   const auto found = std::ranges::find(known_sets(), name, &KnownSet::name);
   if (found == known_sets().end()) throw UsageError(base::unknown_name("data set", name, set_names()));
   return *found;
+}
+
+bool holds_numbers(const KnownSet& set) { return set.files == SetFiles::line || set.files == SetFiles::table; }
+
+bool is_drawn(const KnownSet& set) { return set.files == SetFiles::none || set.files == SetFiles::line; }
+
+bool has_named_parts(const KnownSet& set) {
+  return set.files == SetFiles::class_folders || set.files == SetFiles::annotated || set.files == SetFiles::table;
 }
 
 Names set_names() {

@@ -14,11 +14,14 @@ namespace lockstep::data {
 /// What the files of a set are, which says who reads them (readers/load_set.h).
 enum class SetFiles {
   none,      ///< the set is drawn
+  line,      ///< so is this one: numbers, and a linear function of them (readers/number_sets.h)
+  table,     ///< a CSV file of numbers, or one for each part
   idx,       ///< the four files of MNIST
   cifar10,   ///< the binary version of CIFAR-10
   cifar100,  ///< that of CIFAR-100, by its fine labels
   cifar100_coarse,
   class_folders,  ///< pictures in a folder per class, in train and in val or test
+  annotated,      ///< pictures by a CSV file of paths and labels for each part
 };
 
 /// What a model for the set is made for. All 0 but the channels where only the pictures tell.
@@ -54,6 +57,15 @@ const std::vector<KnownSet>& known_sets();
 
 /// The row of that name. UsageError that names the nearest for another one.
 const KnownSet& find_set(const std::string& name);
+
+/// Whether a sample is a row of numbers and its target a number, not a picture and its class.
+bool holds_numbers(const KnownSet& set);
+
+/// Whether it is drawn: no files are read.
+bool is_drawn(const KnownSet& set);
+
+/// Whether its files are in parts that have names: train, and val or test.
+bool has_named_parts(const KnownSet& set);
 
 /// All names, and those of the sets that can be downloaded.
 std::vector<std::string> set_names();

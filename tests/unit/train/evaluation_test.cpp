@@ -4,14 +4,21 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/one_hot.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 
+#include <cmath>
 #include <mutex>
 #include <numeric>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/digits.h"
 #include "lockstep/data/pictures.h"
+#include "lockstep/data/tensor_batches.h"
 #include "lockstep/models/registry.h"
 #include "tests/support/ranks.h"
 
@@ -101,6 +108,73 @@ TEST(Evaluation, IsTheMeanOfPyTorchsLoss) {
   support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
     EXPECT_NEAR(evaluate(*model, *group, set, forward_of(*model)).loss, loss.item<double>(), 1e-5);
   });
+}
+
+// Twice the first number of a row, and its second.
+class Doubler : public torch::nn::Module {
+ public:
+  static at::Tensor forward(const at::Tensor& rows) {
+    const at::Tensor flat = rows.flatten(1);
+    return at::stack({flat.select(1, 0).mul(2), flat.select(1, 1)}, 1);
+  }
+};
+
+Set rows_of_numbers(const std::vector<float>& numbers, const at::Tensor& target) {
+  const auto count = std::int64_t(numbers.size() / 2);
+  return data::tensors(at::tensor(numbers).view({count, 1, 1, 2}), target);
+}
+
+TEST(EvaluationOfNumbers, ErrorsAndTheShareOfTheVariance) {
+  // Outputs 2, 4, 6 and 5, 5, 8.
+  const at::Tensor target = at::tensor({3.0F, 5.0F, 4.0F, 6.0F, 8.0F, 10.0F}).view({3, 2});
+  const Set set = rows_of_numbers({1, 5, 2, 5, 3, 8}, target);
+  Doubler model;
+  support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+    const Evaluation found = evaluate_errors(model, *group, set, Doubler::forward, "mse");
+    EXPECT_EQ(found.samples, 3);
+    EXPECT_DOUBLE_EQ(found.loss, (1 + 0 + 4 + 0 + 1 + 4) / 6.0);
+    ASSERT_TRUE(found.errors);
+    EXPECT_DOUBLE_EQ(found.errors->mae, (1 + 0 + 2 + 0 + 1 + 2) / 6.0);
+    EXPECT_DOUBLE_EQ(found.errors->r2, ((1 - 5 / 14.0) + (1 - 5 / 14.0)) / 2);
+    EXPECT_DOUBLE_EQ(evaluate_errors(model, *group, set, Doubler::forward, "l1").loss, 1);
+    EXPECT_DOUBLE_EQ(evaluate_errors(model, *group, set, Doubler::forward, "smooth_l1").loss,
+                     (0.5 + 0 + 1.5 + 0 + 0.5 + 1.5) / 6);
+  });
+}
+
+TEST(EvaluationOfNumbers, ALargeMeanCostsNoDigits) {
+  const at::Tensor target = at::tensor({1e6F, 1e6F + 1, 1e6F + 2, 1e6F + 3}).view({4, 1});
+  const Set set = data::tensors(target.sub(1).view({4, 1, 1, 1}), target);
+  Doubler model;
+  const Forward same = [](const at::Tensor& rows) { return rows.flatten(1); };
+  support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+    EXPECT_DOUBLE_EQ(evaluate_errors(model, *group, set, same, "mse").errors->r2, 1 - 4 / 5.0);
+    const Set equal = data::tensors(at::zeros({4, 1, 1, 1}), at::ones({4, 1}));
+    EXPECT_TRUE(std::isnan(evaluate_errors(model, *group, equal, same, "mse").errors->r2)) << "there is no variance";
+    const Forward wrong = [](const at::Tensor& rows) { return rows.flatten(); };
+    EXPECT_THROW(evaluate_errors(model, *group, set, wrong, "mse"), UsageError) << "[4] against [4, 1]";
+  });
+}
+
+TEST(EvaluationOfNumbers, TheSameForEveryWorldOnEveryRank) {
+  at::manual_seed(5);
+  const at::Tensor rows = at::randn({1250, 2});
+  const Set set = data::tensors(rows.view({1250, 1, 1, 2}), rows.add(at::randn({1250, 2}).mul(0.1)));
+  std::vector<Evaluation> found;
+  std::mutex mutex;
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    support::run_ranks(RankKind::threads, ranks, [&](const std::shared_ptr<comm::Group>& group) {
+      Doubler model;
+      const Evaluation mine = evaluate_errors(model, *group, set, Doubler::forward, "smooth_l1");
+      const std::lock_guard lock(mutex);
+      found.push_back(mine);
+    });
+  for (const Evaluation& other : found) {
+    EXPECT_EQ(other.loss, found[0].loss);
+    EXPECT_EQ(other.errors->mae, found[0].errors->mae);
+    EXPECT_EQ(other.errors->r2, found[0].errors->r2);
+    EXPECT_EQ(other.samples, 1250);
+  }
 }
 
 // Ranks take chunks in turn: three chunks, the last a short one, and a fourth rank with none.

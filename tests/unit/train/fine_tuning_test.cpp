@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/checkpoint/weights.h"
-#include "lockstep/train/recipe.h"
+#include "lockstep/train/make_model.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 
@@ -65,6 +65,45 @@ TEST_F(FineTuning, AnythingElseThatDiffersIsAnError) {
   tensors["fc.bias"] = at::zeros({8});
   checkpoint::write_safetensors(file_, tensors);
   EXPECT_THAT(refusal({.model = "convnet", .weights = file_}), HasSubstr(shape));
+}
+
+TEST_F(FineTuning, AHeadOfOnesOwnTakesTheLastLayersPlace) {
+  for (const auto& [name, place] : {std::pair("resnet18_cifar", "fc"), std::pair("vgg11", "classifier.6")}) {
+    const models::ImageTask task{.channels = 3, .height = 32, .width = 32, .classes = 3};
+    models::ImageTask thousand = task;
+    thousand.classes = 1000;
+    const Options options{
+        .model = name, .seed = 2, .weights = file_of(name, thousand), .head = "16,relu,dropout=0.5,3"};
+    const StartModel start = make_start_model(options, task);
+    const std::string layer = place;
+    EXPECT_EQ(start.new_layer,
+              layer + " is not that of '" + file_ + "', but --head: it starts from the seed's weights");
+    const auto given = checkpoint::read_safetensors(file_);
+    const auto got = checkpoint::state_dict(*start.model);
+    EXPECT_EQ(got.at(layer + ".0.weight").size(0), 16);
+    EXPECT_EQ(got.at(layer + ".3.weight").sizes(), (std::vector<std::int64_t>{3, 16}));
+    EXPECT_FALSE(got.contains(layer + ".weight"));
+    for (const auto& [key, tensor] : got)
+      if (!key.starts_with(layer + ".")) {
+        EXPECT_TRUE(at::equal(tensor, given.at(key))) << name << " " << key;
+      }
+    start.model->eval();
+    const at::NoGradGuard no_grad;
+    EXPECT_EQ(start.model->forward(at::zeros({2, 3, 32, 32})).sizes(), (std::vector<std::int64_t>{2, 3}));
+    // Its own weights are taken whole.
+    checkpoint::write_safetensors(file_, got);
+    EXPECT_EQ(make_start_model(options, task).new_layer, "");
+  }
+}
+
+TEST_F(FineTuning, AHeadEndsInTheClasses) {
+  EXPECT_EQ(testing::usage_error([] { make_start_model({.model = "mlp", .head = "16,relu,3"}); }),
+            "--head 16,relu,3 ends in 3, the data set has 10 classes");
+}
+
+TEST_F(FineTuning, AFrozenNewLayerIsTold) {
+  const Options options{.model = "mlp", .weights = file_of("mlp", {.classes = 7}), .freeze = "fc2.*"};
+  EXPECT_THAT(make_start_model(options).new_layer, HasSubstr("seed's weights, and --freeze leaves it so"));
 }
 
 std::vector<std::string> trained(const models::ImageModel& model) {

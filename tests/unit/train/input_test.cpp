@@ -125,6 +125,41 @@ TEST_F(FolderInput, BothHalvesMustFit) {
             "'" + folder_.path() + "': the classes to evaluate on are ant, wasp, those to train on ant, bee");
 }
 
+TEST_F(FolderInput, PartsMayHaveOtherNames) {
+  rename("train", "Train");
+  rename("val", "Validation");
+  Options named = options("none");
+  named.train_split = "Train";
+  named.val_split = "Validation";
+  EXPECT_EQ(make_input(named).test->size(), 4);
+  named.val_split = "val";
+  EXPECT_THAT(usage_error([&] { make_input(named); }), HasSubstr("no folder 'val' in '"));
+}
+
+TEST_F(FolderInput, PicturesByAList) {
+  folder_.write("train.csv", "path,label\ntrain/ant/0.jpg,2\ntrain/bee/1.jpg,10\n");
+  folder_.write("val.csv", "val/bee/0.jpg,10\n");
+  Options listed = options("none");
+  listed.dataset = "csv-images";
+  const Input input = make_input(listed);
+  EXPECT_EQ(input.task, (ImageTask{3, 40, 30, 2}));
+  const std::int64_t first[] = {0};
+  EXPECT_EQ(input.test->make(0, first).target.item<std::int64_t>(), 1) << "by the classes to train on";
+  EXPECT_TRUE(at::equal(input.train->make(0, first).data, make_input(options("none")).train->make(0, first).data));
+}
+
+TEST_F(FolderInput, AListOfTransforms) {
+  const Input input = make_input(options("rotation=90,resize=20x16,hflip=1,to_tensor,normalize=imagenet"));
+  EXPECT_EQ(input.task, (ImageTask{3, 20, 16, 2}));
+  const std::int64_t all[] = {0, 1, 2, 3};
+  EXPECT_FALSE(at::equal(input.train->make(0, all).data, input.train->make(1, all).data)) << "epochs differ";
+  const at::Tensor tested = input.test->make(0, all).data;
+  EXPECT_TRUE(at::equal(tested, make_input(options("resize=20x16,normalize=imagenet")).test->make(0, all).data))
+      << "an evaluation draws no random numbers";
+  EXPECT_LT(tested.min().item<float>(), 0) << "normalized";
+  EXPECT_GE(make_input(options("resize=20x16,to_tensor")).test->make(0, all).data.min().item<float>(), 0);
+}
+
 TEST(Input, IsNotReadForARunWithoutSteps) {
   Options options{.dataset = "cifar100", .data_path = "/nowhere", .max_steps = 0, .transforms = "cifar"};
   const Input input = make_input(options);
@@ -146,7 +181,7 @@ TEST_F(FolderInput, EveryInterpolationIsKnown) {
 
 TEST(Input, EveryNameIsKnown) {
   for (const data::KnownSet& set : data::known_sets()) {
-    if (set.files == data::SetFiles::class_folders) continue;  // only its pictures tell what they are
+    if (data::has_named_parts(set)) continue;  // only its pictures tell what they are
     const Input input = make_input({.dataset = set.name, .data_path = "/nowhere", .max_steps = 0});
     EXPECT_EQ(input.task.channels, set.task.channels) << set.name;
     EXPECT_EQ(input.task.height, set.task.height) << set.name;
@@ -160,7 +195,7 @@ TEST(Input, SetsByName) {
   EXPECT_EQ(digits.test->size(), 10000);
   EXPECT_EQ(digits.task, ImageTask());
   for (const data::KnownSet& set : data::known_sets()) {
-    if (set.files == data::SetFiles::none) continue;
+    if (data::is_drawn(set)) continue;
     const std::string place = set.folder.empty() ? "/nowhere/train" : "/nowhere/" + set.folder;
     EXPECT_THAT(usage_error([&] { make_input({.dataset = set.name, .data_path = "/nowhere"}); }), HasSubstr(place))
         << set.name;

@@ -1,4 +1,4 @@
-#include "lockstep/train/recipe.h"
+#include "lockstep/train/make_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ bool same_bits(const models::ImageModel& a, const models::ImageModel& b) {
          });
 }
 
-TEST(Recipe, ModelsFollowNameAndSeed) {
+TEST(MakeModel, ModelsFollowNameAndSeed) {
   for (const std::string name : {"mlp", "mlp_dropout", "convnet", "resnet18", "resnet50", "resnet18_cifar"}) {
     const auto model = make_model({.model = name, .seed = 4});
     EXPECT_TRUE(same_bits(*model, *make_model({.model = name, .seed = 4}))) << name;
@@ -35,9 +35,9 @@ TEST(Recipe, ModelsFollowNameAndSeed) {
   }
 }
 
-TEST(Recipe, EveryModelHasAName) { EXPECT_EQ(model_names(), models::model_names()); }
+TEST(MakeModel, EveryModelHasAName) { EXPECT_EQ(model_names(), models::model_names()); }
 
-TEST(Recipe, WeightsFilesReplaceTheSeedsWeights) {
+TEST(MakeModel, WeightsFilesReplaceTheSeedsWeights) {
   const testing::ScratchFolder folder;
   const std::string file = folder.file("w.safetensors");
   const auto model = make_model({.model = "convnet", .seed = 4});
@@ -64,7 +64,7 @@ checkpoint::TensorMap after_one_step(const Options& options) {
   return copies;
 }
 
-TEST(Recipe, EveryOptimizerTakesItsOptions) {
+TEST(MakeModel, EveryOptimizerTakesItsOptions) {
   const auto weight = [](Options options) {
     options.model = "mlp";
     options.lr = 0.01;
@@ -86,7 +86,7 @@ TEST(Recipe, EveryOptimizerTakesItsOptions) {
   }
 }
 
-TEST(Recipe, WeightDecaysAreThoseOfTorchvision) {
+TEST(MakeModel, WeightDecaysAreThoseOfTorchvision) {
   const auto model = make_model({.model = "convnet"});
   EXPECT_THAT(weight_decays({}, *model), IsEmpty());
   const auto both = weight_decays({.norm_weight_decay = 0, .bias_weight_decay = 0.5}, *model);
@@ -101,7 +101,7 @@ TEST(Recipe, WeightDecaysAreThoseOfTorchvision) {
   EXPECT_THAT(norms[0].names, ElementsAre("layer1.1.weight", "layer1.1.bias", "layer2.1.weight", "layer2.1.bias"));
 }
 
-TEST(Recipe, EveryOptimizerTakesWeightDecaysOfItsOwn) {
+TEST(MakeModel, EveryOptimizerTakesWeightDecaysOfItsOwn) {
   for (const std::string& name : optimizer_names()) {
     const Options plain{.model = "mlp", .opt = name, .lr = 0.01, .momentum = name == "sgd_nesterov" ? 0.9 : 0.0};
     Options biases = plain;
@@ -112,7 +112,7 @@ TEST(Recipe, EveryOptimizerTakesWeightDecaysOfItsOwn) {
   }
 }
 
-TEST(Recipe, SaysWhetherAModelHasConvolutions) {
+TEST(MakeModel, SaysWhetherAModelHasConvolutions) {
   EXPECT_TRUE(has_convolutions(*make_model({.model = "convnet"})));
   EXPECT_FALSE(has_convolutions(*make_model({.model = "mlp"})));
 }

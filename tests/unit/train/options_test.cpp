@@ -142,11 +142,11 @@ TEST(Options, HelpAndVersionComeBackAsText) {
 
 TEST(Options, DefaultsAreInTheHelp) {
   const std::string help = parse({"--help"}).text;
-  for (const char* line :
-       {"Learning rate [0.001]\n", "vit_b_16 [convnet]\n", "Passes over the data [1]\n",
-        "Samples per process and step [100]\n", "[batch size x processes x --grad-accum-steps]\n",
-        "none|mnist|cifar|imagenet [what suits the data set]\n", "For sgd, lars and rmsprop [0; sgd_nesterov: 0.9]\n",
-        "or for a batch [300]\n", "Write configuration and metrics here\n", "Do not evaluate\n"})
+  for (const char* line : {"Learning rate [0.001]\n", "vit_b_16 [convnet]\n", "Passes over the data [1]\n",
+                           "Samples per process and step [100]\n", "[batch size x processes x --grad-accum-steps]\n",
+                           "auto_augment,resize=224x224,to_tensor [what suits the data set]\n",
+                           "For sgd, lars and rmsprop [0; sgd_nesterov: 0.9]\n", "or for a batch [300]\n",
+                           "Write configuration and metrics here\n", "Do not evaluate\n"})
     EXPECT_THAT(help, HasSubstr(line));
 }
 
@@ -160,8 +160,9 @@ TEST(Options, TransformsFollowTheDataSet) {
   EXPECT_EQ(transforms("imagefolder"), "imagenet");
   for (const data::KnownSet& set : data::known_sets()) {
     EXPECT_THAT(transform_names(), Contains(set.transforms));
-    if (set.files == data::SetFiles::none) continue;  // takes no --data-path
-    EXPECT_EQ(transforms(set.name.c_str()), set.transforms);
+    if (data::is_drawn(set)) continue;  // takes no --data-path
+    EXPECT_EQ(options({"--dataset", set.name.c_str(), "--data-path", "x", "--model", "linear"}).transforms,
+              set.transforms);
   }
   EXPECT_EQ(parse({"--transforms", "mnist"}).options.transforms, "mnist");
 }

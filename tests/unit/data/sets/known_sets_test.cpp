@@ -14,15 +14,13 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsSubsetOf;
 
-bool in_folders(const KnownSet& set) { return set.files == SetFiles::class_folders; }
-
 TEST(KnownSets, HaveAllThatIsAskedOfThem) {
   std::set<std::string> names;
   for (const KnownSet& set : known_sets()) {
     EXPECT_TRUE(names.insert(set.name).second) << set.name << " twice";
     EXPECT_TRUE(set.task.channels == 1 || set.task.channels == 3) << set.name;
-    EXPECT_EQ(set.task.classes > 0 && set.task.height > 0 && set.task.width > 0, !in_folders(set)) << set.name;
-    EXPECT_EQ(set.folder.empty(), set.files == SetFiles::none || in_folders(set)) << set.name;
+    EXPECT_EQ(set.task.classes > 0 && set.task.height > 0 && set.task.width > 0, !has_named_parts(set)) << set.name;
+    EXPECT_EQ(set.folder.empty(), is_drawn(set) || has_named_parts(set)) << set.name;
     const auto names_given = std::int64_t(set.class_names.size());
     EXPECT_TRUE(names_given == set.task.classes || (names_given == 0 && set.files != SetFiles::idx)) << set.name;
     EXPECT_EQ(set.mirrors.empty(), set.downloads.empty()) << set.name;

@@ -1,0 +1,51 @@
+#include "lockstep/train/best.h"
+
+#include "lockstep/amp/autocast.h"
+#include "lockstep/base/error.h"
+#include "lockstep/checkpoint/store/step_folders.h"
+#include "lockstep/checkpoint/weights.h"
+#include "lockstep/train/make_model.h"
+
+namespace lockstep::train {
+
+Input with_test_split(const Options& options, const Input& input) {
+  if (options.test_split.empty()) return input;
+  Options other = options;
+  other.val_split = options.test_split;
+  other.index_cache.clear();  // it remembers another folder
+  Input changed = make_input(other);
+  if (changed.task != input.task)
+    throw UsageError("--test-split " + options.test_split + " holds samples of another shape than --train-split");
+  return changed;
+}
+
+Evaluation evaluate_task(const Options& options, const Input& input, torch::nn::Module& model, comm::Group& group,
+                         const Forward& forward) {
+  const evaluation::PassOptions pass = pass_options(options, input.task);
+  if (is_regression(options)) return evaluate_errors(model, group, input.test, forward, options.loss, pass);
+  return evaluate(model, group, input.test, forward, pass);
+}
+
+std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group) {
+  group.barrier();  // rank 0 has written the last one
+  const std::string folder = options.output_dir + "/checkpoints";
+  const auto step = checkpoint::linked_step(folder, checkpoint::kBestName);
+  if (!step) return {};
+  Options bare = options;
+  bare.weights.clear();
+  const auto model = make_model(bare, input.task);
+  // By --monitor ema_… the average is what was found good.
+  const bool average = options.checkpoints.monitor.starts_with("ema_");
+  const std::string file = folder + "/" + checkpoint::step_name(*step) + (average ? "/ema" : "/model") + ".safetensors";
+  checkpoint::load_file_into(*model, file);
+  const Forward forward = [&](const at::Tensor& data) {
+    const Autocast autocast(amp_of(options));
+    return model->forward(data);
+  };
+  const Input test = with_test_split(options, input);
+  EvalEvent event{.step = std::int64_t(*step), .evaluation = evaluate_task(options, test, *model, group, forward)};
+  event.part = options.test_split.empty() ? "val" : options.test_split;
+  return event;
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,24 @@
+#pragma once
+
+// The best checkpoint of a run, looked at again when the run is over (--eval-best).
+
+#include <optional>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/train/input.h"
+
+namespace lockstep::train {
+
+/// Collective, when all checkpoints are written. Evaluates the weights of the checkpoint that
+/// options.checkpoints.monitor has found the best, on options.test_split where there is one, else on what the run was
+/// evaluated on. Nothing when no checkpoint was called the best. UsageError as of make_input() for the part.
+std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group);
+
+/// The part of options.test_split in the place of what `input` is evaluated on; `input` itself where there is none.
+Input with_test_split(const Options& options, const Input& input);
+
+/// How `model` does on what the input is evaluated on, by the task of the options. `forward` runs it.
+Evaluation evaluate_task(const Options& options, const Input& input, torch::nn::Module& model, comm::Group& group,
+                         const Forward& forward);
+
+}  // namespace lockstep::train

@@ -1,0 +1,33 @@
+#include "lockstep/train/criterion.h"
+
+#include <ATen/Functions.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+
+Criterion::Criterion(const Options& options, std::int64_t classes)
+    : loss_(options.loss), label_smoothing_(options.label_smoothing) {
+  const auto weights = std::int64_t(options.class_weights.size());
+  if (weights == 0) return;
+  if (weights != classes)
+    throw UsageError("--class-weights has " + std::to_string(weights) + " numbers, the data set has " +
+                     std::to_string(classes) + " classes");
+  weight_ = at::tensor(options.class_weights, at::kFloat);
+}
+
+at::Tensor Criterion::operator()(const at::Tensor& output, const at::Tensor& target) const {
+  if (loss_ == "mse") return at::mse_loss(output.to(at::kFloat), target);
+  if (loss_ == "l1") return at::l1_loss(output.to(at::kFloat), target);
+  if (loss_ == "smooth_l1") return at::smooth_l1_loss(output.to(at::kFloat), target);
+  return at::cross_entropy_loss(output, target, weight_, at::Reduction::Mean, -100, label_smoothing_);
+}
+
+at::Tensor losses_of(const std::string& loss, const at::Tensor& difference) {
+  if (loss == "mse") return difference.square();
+  if (loss == "l1") return difference.abs();
+  const at::Tensor size = difference.abs();
+  return at::where(size.lt(1), difference.square().mul(0.5), size.sub(0.5));
+}
+
+}  // namespace lockstep::train

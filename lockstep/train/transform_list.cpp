@@ -1,0 +1,108 @@
+#include "lockstep/train/transform_list.h"
+
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "lockstep/data/transforms/augment.h"
+#include "lockstep/data/transforms/crop.h"
+#include "lockstep/data/transforms/geometry.h"
+#include "lockstep/train/options_transforms.h"
+
+namespace lockstep::train {
+namespace {
+
+using data::Compose;
+
+struct Made {
+  Compose transforms;
+  data::Interpolation interpolation;
+};
+
+data::Size size_of_step(const TransformStep& step) { return {step.height, step.width == 0 ? step.height : step.width}; }
+
+Compose with_policy(Compose all, const TransformStep& step, data::Interpolation interpolation) {
+  const data::WarpOptions warp{.interpolation = interpolation};
+  switch (auto_augment_named(step.word)) {
+    case data::AutoAugmentKind::cifar10:
+      return std::move(all).then(data::AutoAugment(data::AutoAugmentPolicy::cifar10, warp));
+    case data::AutoAugmentKind::ra:
+      return std::move(all).then(data::RandAugment({.warp = warp}));
+    case data::AutoAugmentKind::ta_wide:
+      return std::move(all).then(data::TrivialAugmentWide(31, warp));
+    case data::AutoAugmentKind::none:
+    case data::AutoAugmentKind::imagenet:
+      break;
+  }
+  return std::move(all).then(data::AutoAugment(data::AutoAugmentPolicy::imagenet, warp));
+}
+
+// One number is the smaller edge, as in torchvision.
+Compose with_resize(Compose all, const TransformStep& step, data::Interpolation interpolation) {
+  if (step.width == 0) return std::move(all).then(data::Resize(step.height, interpolation));
+  return std::move(all).then(data::Resize(size_of_step(step), interpolation));
+}
+
+using Then = std::function<Compose(Compose all, const TransformStep& step, data::Interpolation interpolation)>;
+
+// Of the steps that are pictures to pictures.
+const std::map<std::string, Then>& picture_steps() {
+  using Step = const TransformStep&;
+  using data::Interpolation;
+  static const std::map<std::string, Then> all = {
+      {"resize", with_resize},
+      {"auto_augment", with_policy},
+      {"center_crop",
+       [](Compose c, Step s, Interpolation) { return std::move(c).then(data::CenterCrop(size_of_step(s))); }},
+      {"random_crop",
+       [](Compose c, Step s, Interpolation) { return std::move(c).then(data::RandomCrop(size_of_step(s))); }},
+      {"random_resized_crop",
+       [](Compose c, Step s, Interpolation i) {
+         return std::move(c).then(data::RandomResizedCrop(size_of_step(s), {.interpolation = i}));
+       }},
+      {"hflip",
+       [](Compose c, Step s, Interpolation) { return std::move(c).then(data::RandomHorizontalFlip(s.number)); }},
+      {"vflip", [](Compose c, Step s, Interpolation) { return std::move(c).then(data::RandomVerticalFlip(s.number)); }},
+      {"rotation", [](Compose c, Step s, Interpolation i) {
+         return std::move(c).then(data::RandomRotation(s.number, {.interpolation = i}));
+       }}};
+  return all;
+}
+
+data::NormalizeOptions statistics_named(const std::string& name) {
+  if (name == "mnist") return data::mnist_preset().batch.normalize;
+  return name == "cifar10" ? data::cifar_eval_preset().batch.normalize : data::imagenet_eval_preset().batch.normalize;
+}
+
+}  // namespace
+
+data::Interpolation interpolation_of(const Options& options) {
+  using data::Interpolation;
+  static const std::map<std::string, Interpolation> kinds = {
+      {"nearest", Interpolation::nearest}, {"bilinear", Interpolation::bilinear}, {"bicubic", Interpolation::bicubic}};
+  return kinds.at(options.interpolation);
+}
+
+data::AutoAugmentKind auto_augment_named(const std::string& name) {
+  using Kind = data::AutoAugmentKind;
+  static const std::map<std::string, Kind> kinds = {{"none", Kind::none},
+                                                    {"imagenet", Kind::imagenet},
+                                                    {"cifar10", Kind::cifar10},
+                                                    {"ra", Kind::ra},
+                                                    {"ta_wide", Kind::ta_wide}};
+  return kinds.at(name);
+}
+
+data::Preparation listed_transforms(const Options& options, bool training) {
+  data::Preparation made;
+  for (const TransformStep& step : transform_steps(options.transforms)) {
+    if (step.kind->random && !training) continue;
+    if (const auto found = picture_steps().find(step.kind->name); found != picture_steps().end())
+      made.transforms = found->second(std::move(made.transforms), step, interpolation_of(options));
+    else if (step.kind->name == "normalize")
+      made.batch.normalize = statistics_named(step.word);
+  }
+  return made;
+}
+
+}  // namespace lockstep::train
