@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -191,6 +192,12 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
 }
 
 void check_places(const Options& options) {
+  for (const auto& [flag, file] :
+       {std::pair("--save-weights", options.save_weights), std::pair("--save-ema-weights", options.save_ema_weights)})
+    if (file.ends_with(".pt") || file.ends_with(".pth"))
+      throw UsageError(std::string(flag) + " '" + base::shown(file) +
+                       "': safetensors are written, so a name that ends in .safetensors; lockstep checkpoint export " +
+                       "makes a .pt of one");
   const data::KnownSet& set = data::find_set(options.dataset);
   const bool drawn = data::is_drawn(set);
   if (options.synthetic && set.files == SetFiles::table)
@@ -212,6 +219,8 @@ void check_places(const Options& options) {
 // A recipe may ask for ninety epochs and their checkpoints.
 void settle_fast_dev_run(Options& options) {
   options.max_steps = options.limit_val_batches = 1;
+  // One step there is, and an epoch behind the warm-up for the schedule.
+  options.epochs = std::max(options.epochs.value_or(1), options.lr_schedule.warmup_epochs + 1);
   options.output_dir = options.save_weights = options.save_ema_weights = "";
   options.overwrite = options.eval_best = false;
   options.checkpoints = {};

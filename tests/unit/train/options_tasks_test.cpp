@@ -4,6 +4,7 @@
 
 #include "lockstep/train/options_head.h"
 #include "lockstep/train/options_transforms.h"
+#include "lockstep/train/rate_schedule.h"
 #include "tests/unit/train/parsed_options.h"
 
 namespace lockstep::train {
@@ -77,6 +78,21 @@ TEST(Best, WantsCheckpointsAndEvaluations) {
   EXPECT_THAT(refusal({"--dataset", "imagefolder", "--data-path", "x", "--test-split", "test"}),
               HasSubstr("--test-split has no meaning without --eval-best"));
   EXPECT_FALSE(options({"--eval-best", "--save-every", "1", "--fast-dev-run"}).eval_best);
+}
+
+TEST(FastDevRun, TakesAStepWhateverIsAskedFor) {
+  EXPECT_EQ(options({"--fast-dev-run", "--epochs", "0"}).epochs, 1);
+  EXPECT_EQ(options({"--fast-dev-run"}).max_steps, 1);
+  const Options warm = options({"--fast-dev-run", "--lr-warmup-epochs", "5", "--lr-scheduler", "cosineannealinglr"});
+  EXPECT_NO_THROW(make_schedule(warm, 10, 1)) << "an epoch is left behind the warm-up";
+  EXPECT_EQ(options({"--fast-dev-run", "--epochs", "90"}).epochs, 90);
+}
+
+TEST(SavedWeights, AreNamedAfterWhatTheyAre) {
+  EXPECT_THAT(refusal({"--save-weights", "w.pt"}),
+              HasSubstr("--save-weights 'w.pt': safetensors are written, so a name that ends in .safetensors"));
+  EXPECT_THAT(refusal({"--model-ema", "--save-ema-weights", "w.pth"}), HasSubstr("--save-ema-weights 'w.pth'"));
+  EXPECT_EQ(options({"--save-weights", "w.safetensors"}).save_weights, "w.safetensors");
 }
 
 TEST(TransformLists, AreReadStepByStep) {
