@@ -11,6 +11,7 @@
 #include "lockstep/flags/print.h"
 #include "lockstep/launch/agent/agent.h"
 #include "lockstep/launch/dry_run.h"
+#include "lockstep/launch/flags/nodes.h"
 #include "lockstep/launch/flags/options.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/rendezvous/schedulers.h"
@@ -20,9 +21,11 @@ namespace lockstep::app {
 namespace {
 
 // A launcher inside a launcher would make a job of its own per worker. RANK and its like alone say
-// little: platforms set them for containers, and torchrun takes no notice of them either.
-void refuse_to_nest() {
+// little: platforms set them for containers, and torchrun takes no notice of them either. A task of a scheduler that is
+// to say the number of nodes is no worker: there is one for each node, or resolve_auto_nodes() refuses them.
+void refuse_to_nest(bool is_task) {
   const bool a_worker = std::getenv("LOCKSTEP_SEGMENT") != nullptr || std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
+  if (is_task && !a_worker) return;
   const rendezvous::Place place = rendezvous::place_from_environment([&](const char* name) -> const char* {
     const bool torch_contract =
         std::string_view(name).ends_with("RANK") || std::string_view(name).ends_with("WORLD_SIZE");
@@ -34,23 +37,17 @@ void refuse_to_nest() {
                    " has started already: start the program without lockstep run");
 }
 
-// --nnodes auto: what the scheduler says. Throws UsageError where that is nothing, or several nodes.
-void require_one_node() {
-  const rendezvous::AutoNodes told = rendezvous::resolve_auto_nodes(rendezvous::find_allocation());
-  if (told.nodes > 1)
-    throw UsageError("run: --nnodes auto: several nodes: not yet; this command starts one (" + told.because + ")");
-}
-
 int print(const std::string& text) {
   return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? kExitFailure : kExitDone;
 }
 
 int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
-  const launch::Parsed parsed = launch::parse_options(dialect, arguments, ::getenv);
+  launch::Parsed parsed = launch::parse_options(dialect, arguments, ::getenv);
   if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
-  const launch::Options& options = parsed.options;
-  refuse_to_nest();
-  if (options.nodes_by_scheduler) require_one_node();
+  launch::Options& options = parsed.options;
+  refuse_to_nest(options.nodes.by_scheduler);
+  if (options.nodes.by_scheduler)
+    launch::settle_nodes(options, rendezvous::resolve_auto_nodes(rendezvous::find_allocation()));
   const launch::Machine machine = launch::this_machine();
   launch::Plan plan = launch::make_plan(options, dialect, machine);
   plan.state_saver = checkpoint_program();

@@ -97,11 +97,10 @@ TEST(RunUsage, AsManyNodesAsTheSchedulerSays) {
                  {"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[3-4]"});
   expect_refused({"run", "--nnodes", "auto", "true"}, 2, "SLURM_JOB_NODELIST=n[3-: at character 5",
                  {"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[3-"});
-  const Folder folder;
-  folder.write("program.py", "elsewhere\n" + host() + "\n", 0644);
   expect_refused({"run", "--nnodes", "auto", "true"}, 2,
-                 "this command starts one (PBS: 2 nodes (PBS_NODEFILE), this is node 1",
-                 {"PBS_NODEFILE=" + folder.file("program.py")});
+                 "the scheduler does not say where the nodes can meet (Open MPI",
+                 {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=0",
+                  "OMPI_COMM_WORLD_LOCAL_SIZE=1"});
 }
 
 TEST(RunUsage, DryRunStartsNothing) {

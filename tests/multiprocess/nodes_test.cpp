@@ -89,6 +89,25 @@ TEST_F(NodesTest, StaticRanksAreThoseThatTheNodesName) {
   EXPECT_THAT(lines(), UnorderedElementsAre("0=0", "1=1", "2=2"));
 }
 
+TEST_F(NodesTest, AsManyAsTheSchedulerSays) {
+  for (const char* rank : {"1", "0"}) {
+    const std::vector<std::string> slurm{"SLURM_JOB_ID=7",
+                                         "SLURM_STEP_ID=0",
+                                         "SLURM_NTASKS=2",
+                                         "SLURM_STEP_NUM_NODES=2",
+                                         "SLURM_STEP_TASKS_PER_NODE=1(x2)",
+                                         "SLURM_STEP_NODELIST=" + address_ + ",127.250.1.1",
+                                         std::string("SLURM_PROCID=") + rank,
+                                         std::string("SLURM_NODEID=") + rank};
+    const std::vector<std::string> command{
+        LOCKSTEP_PROGRAM, "run", "--nnodes", "auto", "sh", "-c", "echo $GROUP_RANK/$WORLD_SIZE $MASTER_ADDR"};
+    jobs_.push_back(std::make_unique<Job>(command, slurm));
+  }
+  for (const auto& job : jobs_) EXPECT_EQ(job->wait(), 0) << job->err();
+  EXPECT_EQ(jobs_[0]->out(), "1/2 " + address_ + "\n");
+  EXPECT_EQ(jobs_[1]->out(), "0/2 " + address_ + "\n");
+}
+
 TEST_F(NodesTest, TheFirstFailureIsToldOnEveryNodeAndEndsTheJobEverywhere) {
   const testing::ScratchFolder folder;
   const std::string script = "if [ $RANK = 2 ]; then exit 7; fi; sleep 1000";

@@ -54,6 +54,8 @@ void read_setting(NodesSettings& settings, const std::string& flag, const std::s
 }  // namespace
 
 void read_nnodes(NodeOptions& options, const std::string& name, const std::string& value) {
+  options.by_scheduler = value == "auto";
+  if (options.by_scheduler) return;
   const std::size_t colon = value.find(':');
   const int least = number(name, value.substr(0, colon), 1, kMostNodes);
   const int most = colon == std::string::npos ? least : number(name, value.substr(colon + 1), 1, kMostNodes);
@@ -79,6 +81,17 @@ std::pair<std::string, int> endpoint_of(const std::string& text, int port) {
   const bool bare_six = colon != std::string::npos && (text.find(':') != colon && text.find(']') == std::string::npos);
   if (colon == std::string::npos || bare_six || text.back() == ']') return {text, port};
   return {text.substr(0, colon), number("run: --rdzv-endpoint", text.substr(colon + 1), 0, 65'535)};
+}
+
+void settle_nodes(Options& options, const rendezvous::AutoNodes& told) {
+  options.nodes.settings.limits.min_nodes = options.nodes.settings.limits.max_nodes = told.nodes;
+  if (told.nodes == 1) return;
+  if (options.rdzv_backend == "static") options.nodes.rank = told.node_rank;
+  if (!options.rdzv_endpoint.empty() || !options.master_addr.empty()) return;
+  if (told.host.empty())
+    throw UsageError("run: --nnodes auto: the scheduler does not say where the nodes can meet (" + told.because +
+                     "); give --rdzv-endpoint HOST[:PORT]");
+  options.rdzv_endpoint = told.host;
 }
 
 NodesSettings nodes_settings(const Options& options) {

@@ -23,7 +23,8 @@ enum class Dialect { run, launch };
 
 /// What the flags say about the job's nodes.
 struct NodeOptions {
-  NodesSettings settings;  ///< number of nodes, key
+  NodesSettings settings;     ///< number of nodes, key
+  bool by_scheduler = false;  ///< --nnodes auto: number, rank and meeting place are settled when it is asked
   int rank = 0;
   std::vector<std::pair<std::string, std::string>> conf;  ///< --rdzv-conf, where `conf_name` says it
   std::string conf_name;
