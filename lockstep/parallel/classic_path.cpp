@@ -4,21 +4,44 @@
 
 #include <utility>
 
+#include "lockstep/base/error.h"
+#include "lockstep/comm/or_abort.h"
+#include "lockstep/parallel/replica_check.h"
+
 namespace lockstep::parallel {
 
-ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group, bool find_unused_parameters)
-    : module_buffers_(module.buffers()),
+ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group,
+                         const DataParallelOptions& options)
+    : module_(module),
       group_(std::move(group)),
-      buckets_(std::make_shared<GradientBuckets>(module.trainable(), group_, find_unused_parameters)) {}
+      verify_every_(options.verify_replicas_every),
+      buckets_(std::make_shared<GradientBuckets>(module.trainable(), group_, options.find_unused_parameters)) {}
 
 void ClassicPath::begin_forward() {
   buckets_->begin_forward();
-  if (buckets_->enabled()) broadcast_buffers();
+  if (!buckets_->enabled()) return;
+  if (inputs_) inputs_->announce(UnevenInputs::Pass::forward);
+  verify();
+  broadcast_buffers();
+}
+
+void ClassicPath::begin_evaluation() {
+  verify();
+  broadcast_buffers();
 }
 
 void ClassicPath::broadcast_buffers() {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : module_buffers_) group_->broadcast(tensor);
+  const int root = inputs_ ? inputs_->source() : 0;
+  for (const auto& [name, tensor] : module_.buffers()) group_->broadcast(tensor, root);
+}
+
+// The weights of ranks without inputs stand still until join() ends.
+void ClassicPath::verify() {
+  const std::uint64_t step = buckets_->averaged();
+  if (verify_every_ == 0 || step == verified_ || step % verify_every_ != 0 || (inputs_ && !inputs_->complete())) return;
+  verified_ = step;
+  check_replicas(*group_, module_.trainable(), step);
 }
 
 std::shared_ptr<void> ClassicPath::no_sync() {
@@ -27,6 +50,49 @@ std::shared_ptr<void> ClassicPath::no_sync() {
   return {nullptr, [buckets = std::weak_ptr(buckets_), before](void*) {
             if (const auto still = buckets.lock()) still->set_enabled(before);
           }};
+}
+
+void ClassicPath::register_comm_hook(CommHook hook) {
+  if (!hook) throw UsageError("data parallel: register_comm_hook() without a hook");
+  if (has_hook()) throw UsageError("data parallel: a communication hook is registered already; a model has one");
+  buckets_->set_hook(std::move(hook));
+  has_hook_ = true;
+}
+
+void ClassicPath::join(const std::function<void()>& loop, const JoinOptions& options) {
+  if (inputs_) throw UsageError("data parallel: join() within join()");
+  if (has_hook() && !options.divide_by_initial_world_size)
+    throw UsageError(
+        "data parallel: join() with a communication hook, whose mean is over all ranks; leave "
+        "divide_by_initial_world_size true");
+  inputs_.emplace(group_, options);
+  buckets_->set_inputs(&*inputs_);
+  const std::shared_ptr<void> done(nullptr, [this](void*) {
+    buckets_->set_inputs(nullptr);
+    inputs_.reset();
+  });
+  run(loop);
+  follow_the_others();
+}
+
+void ClassicPath::run(const std::function<void()>& loop) {
+  try {
+    loop();
+  } catch (const std::exception& error) {
+    if (!inputs_->ended()) group_->abort(error.what(), exit_code(error));
+    throw;
+  }
+}
+
+void ClassicPath::follow_the_others() {
+  using Pass = UnevenInputs::Pass;
+  for (Pass pass; (pass = inputs_->announce(Pass::none)) != Pass::none;) {
+    if (pass == Pass::forward)
+      broadcast_buffers();
+    else
+      buckets_->backward_without_inputs();
+  }
+  module_.broadcast(*group_, inputs_->source());
 }
 
 }  // namespace lockstep::parallel

@@ -3,30 +3,49 @@
 // Training with an optimizer that is not ours: gradients are averaged over the ranks during backward, module buffers
 // are rank 0's before each forward, as with PyTorch's DistributedDataParallel. No shared state, no transaction.
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/parallel/gradient_buckets.h"
 #include "lockstep/parallel/module_view.h"
+#include "lockstep/parallel/uneven_inputs.h"
 
 namespace lockstep::parallel {
 
 class ClassicPath {
  public:
-  ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group, bool find_unused_parameters);
+  /// `module` must outlive this.
+  ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group, const DataParallelOptions& options);
 
-  /// Before each forward in training mode and with gradients.
+  /// Before each forward in training mode and with gradients. Error of DataParallelOptions::verify_replicas_every.
   void begin_forward();
 
-  /// Collective: module buffers become rank 0's.
-  void broadcast_buffers();
+  /// Collective: module buffers become rank 0's; replicas are verified where they would be in the next forward.
+  void begin_evaluation();
 
   /// While the returned object lives, gradients stay local and add up in .grad().
   [[nodiscard("the gradients stay local only while the returned object lives")]] std::shared_ptr<void> no_sync();
 
+  /// As Engine's.
+  void register_comm_hook(CommHook hook);
+  bool has_hook() const { return has_hook_; }
+  void join(const std::function<void()>& loop, const JoinOptions& options);
+
  private:
-  NamedTensors module_buffers_;
+  void broadcast_buffers();
+  void verify();
+  void run(const std::function<void()>& loop);
+  void follow_the_others();
+
+  const ModuleView& module_;
   std::shared_ptr<comm::Group> group_;
+  const std::uint64_t verify_every_;
+  std::uint64_t verified_ = 0;  ///< behind this backward pass
+  bool has_hook_ = false;
+  std::optional<UnevenInputs> inputs_;        ///< within join()
   std::shared_ptr<GradientBuckets> buckets_;  ///< guards of no_sync() may outlive this
 };
 

@@ -137,4 +137,5 @@ using parallel::commit_together;
 using parallel::DataParallelOptions;
 using parallel::DistributedDataParallel;
 using parallel::EmaOptions;
+using parallel::JoinOptions;
 }  // namespace lockstep

@@ -101,7 +101,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::
   const ModuleView& view = parts_->view;
   view.check_equal_on_all(*parts_->group, parts_->options);
   view.broadcast(*parts_->group);
-  parts_->classic = std::make_unique<ClassicPath>(view, parts_->group, parts_->options.find_unused_parameters);
+  parts_->classic = std::make_unique<ClassicPath>(view, parts_->group, parts_->options);
 }
 
 Engine::~Engine() = default;
@@ -125,6 +125,15 @@ void Engine::attach(const optim::Needs& needs) {
         "data parallel: the optimizers of lockstep::optim keep the weights in memory that the ranks of a node share, "
         "and this group has none (shared_node() is null); take one of torch::optim, or a group with a node");
   check_needs(needs);
+  if (parts_->classic->has_hook())
+    throw UsageError(
+        "data parallel: a communication hook is registered, and an optimizer of ours exchanges gradients in memory "
+        "that "
+        "the ranks share, without one; take an optimizer of torch::optim, or no hook");
+  if (options().verify_replicas_every > 0)
+    throw UsageError(
+        "data parallel: verify_replicas_every is for optimizers of torch::optim; with ours the ranks share one copy of "
+        "the weights");
   parts_->classic.reset();
   parts_->view.drop_gradients();  // of the classic path
   or_abort(group(), [&] {
@@ -141,6 +150,7 @@ void Engine::begin_shard(int shard) {
 
 void Engine::begin_forward() {
   if (!module().is_training() || !at::GradMode::is_enabled()) return;
+  comm::or_abort(group(), [&] { parts_->view.refuse_new_parameters(); });
   if (parts_->classic) return parts_->classic->begin_forward();
   FusedPath& path = parts_->attached("forward");
   path.hooks.hook_unfrozen();
@@ -148,7 +158,7 @@ void Engine::begin_forward() {
 }
 
 void Engine::begin_evaluation() {
-  if (parts_->classic) parts_->classic->broadcast_buffers();
+  if (parts_->classic) parts_->classic->begin_evaluation();
 }
 
 void Engine::record(double loss, std::int64_t samples) { parts_->attached("record()").session.record(loss, samples); }
@@ -197,6 +207,29 @@ void commit_together(std::span<Engine* const> models) {
   std::vector<state::SharedState*> states;
   for (Engine* const model : models) states.push_back(&model->parts_->attached("commit_together()").fused.state);
   state::SharedState::commit_together(states);
+}
+
+void Engine::register_comm_hook(CommHook hook) {
+  if (!parts_->classic)
+    throw UsageError(
+        "data parallel: register_comm_hook() is for optimizers of torch::optim; ours exchange gradients in memory that "
+        "the ranks share, without a hook");
+  parts_->classic->register_comm_hook(std::move(hook));
+}
+
+void Engine::join(const std::function<void()>& loop, const JoinOptions& options) {
+  if (!parts_->classic)
+    throw UsageError(
+        "data parallel: join() is for optimizers of torch::optim; with ours each rank makes every step, one without "
+        "samples with a loss of 0 and .denominator = 0 (optim::StepOptions)");
+  if (const std::string layer = synchronized_layer(module()); !layer.empty() && !options.throw_on_early_termination)
+    throw UsageError("data parallel: join() with SyncBatchNorm ('" + layer +
+                     "'), which needs all ranks in each forward; set throw_on_early_termination");
+  if (this->options().amp == Amp::fp16 && !options.throw_on_early_termination)
+    throw UsageError(
+        "data parallel: join() with Amp::fp16, where the loss scale of a rank without inputs would stand still; take "
+        "Amp::bf16, or set throw_on_early_termination");
+  parts_->classic->join(loop, options);
 }
 
 EngineEma Engine::ema() { return EngineEma(*parts_); }

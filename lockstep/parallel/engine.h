@@ -25,6 +25,7 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/hooks/grad_bucket.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/state/step_record.h"
@@ -202,6 +203,27 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// While the returned object lives, gradients stay local and add up in .grad(), as with
   /// PyTorch's no_sync. For optimizers that are not ours only: ours add up until step().
   [[nodiscard("the gradients stay local only while the returned object lives")]] std::shared_ptr<void> no_sync();
+
+  /// What happens to each bucket of gradients instead of their mean (hooks/grad_bucket.h). Collective, between steps,
+  /// once. For optimizers that are not ours only: UsageError with one of ours, before or after.
+  void register_comm_hook(CommHook hook);
+  /// The same for a hook of a state, as PyTorch's are: hook(*state, bucket).
+  template <class State, class Hook>
+  void register_comm_hook(std::shared_ptr<State> state, Hook hook) {
+    register_comm_hook(CommHook([state = std::move(state), hook = std::move(hook)](GradBucket& bucket) -> GradFuture {
+      return hook(*state, bucket);
+    }));
+  }
+
+  /// Runs loop(), training on inputs of which other ranks may have more or fewer: a rank whose loop is done takes part
+  /// in the others' forward and backward passes with gradients of 0, until all are done. Then all have the weights and
+  /// module buffers of a rank that ended last; the optimizer's state is each rank's own. In loop() no collectives but
+  /// those of forward and backward. What loop() throws ends the job.
+  ///
+  /// For optimizers that are not ours only. UsageError with a SyncBatchNorm, whose collectives lie within forward,
+  /// unless throw_on_early_termination, and with Amp::fp16, where the loss scale of a rank that is done would stand
+  /// still: so also a GradScaler of your own goes on from the state of a rank that ended last, or not at all.
+  void join(const std::function<void()>& loop, const JoinOptions& options = {});
 
   // optim::Target
   std::vector<optim::Parameter> parameters() const override;

@@ -4,8 +4,10 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/hooked_exchange.h"
 
 namespace lockstep::parallel {
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<std::size_t>& bytes, std::size_t capacity) {
@@ -22,6 +24,21 @@ std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<std::size_t
   return buckets;
 }
 
+std::vector<std::vector<std::size_t>> cut_by_dtype(const std::vector<std::vector<std::size_t>>& buckets,
+                                                   const std::vector<at::ScalarType>& dtypes) {
+  std::vector<std::vector<std::size_t>> cut;
+  for (const auto& bucket : buckets) {
+    std::vector<std::size_t> rest = bucket;
+    while (!rest.empty()) {
+      const auto others = std::stable_partition(
+          rest.begin(), rest.end(), [&, dtype = dtypes[rest.front()]](std::size_t i) { return dtypes[i] == dtype; });
+      cut.emplace_back(rest.begin(), others);
+      rest.erase(rest.begin(), others);
+    }
+  }
+  return cut;
+}
+
 GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group, bool find_unused,
                                  std::size_t capacity)
     : parameters_(parameters),
@@ -32,23 +49,36 @@ GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr
       used_(parameters.size()),
       hooks_(tensors_of(parameters), [this](std::size_t i) { on_gradient(i); }) {
   std::vector<std::size_t> bytes;
-  for (const auto& [name, tensor] : parameters_) bytes.push_back(tensor.nbytes());
-  for (auto& indices : plan_buckets(bytes, capacity)) {
-    std::size_t filled = 0;
-    for (std::size_t i : indices) {
-      bucket_of_[i] = buckets_.size();
-      filled += bytes[i];
-    }
-    largest_ = std::max(largest_, filled);
+  std::vector<at::ScalarType> dtypes;
+  for (const auto& [name, tensor] : parameters_) {
+    bytes.push_back(tensor.nbytes());
+    dtypes.push_back(tensor.scalar_type());
+  }
+  for (auto& indices : cut_by_dtype(plan_buckets(bytes, capacity), dtypes)) {
+    for (std::size_t i : indices) bucket_of_[i] = buckets_.size();
     buckets_.push_back({std::move(indices)});
   }
+  for (const Bucket& bucket : buckets_) {
+    tensors_.emplace_back();
+    for (std::size_t i : bucket.parameters) tensors_.back().push_back(parameters_[i].second);
+  }
+  exchange_ = std::make_unique<MeanExchange>(tensors_, group_);
+}
+
+void GradientBuckets::set_hook(CommHook hook) {
+  exchange_ = std::make_unique<HookedExchange>(tensors_, group_, std::move(hook));
+}
+
+void GradientBuckets::expect_all() {
+  next_ = 0;
+  ready_.assign(parameters_.size(), false);
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
 }
 
 void GradientBuckets::begin_backward() {
   in_backward_ = true;
-  next_ = 0;
-  ready_.assign(parameters_.size(), false);
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
+  if (inputs_ != nullptr) inputs_->announce(UnevenInputs::Pass::backward);
+  expect_all();
   torch::autograd::Engine::get_default_engine().queue_callback([this] { finish_backward(); });
 }
 
@@ -68,42 +98,30 @@ void GradientBuckets::set_ready(std::size_t parameter) {
 }
 
 void GradientBuckets::send_ready() {
-  for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) send(buckets_[next_]);
-}
-
-void GradientBuckets::send(const Bucket& bucket) {
-  const torch::NoGradGuard no_grad;
-  const auto gradient = [&](std::size_t i) { return parameters_[i].second.grad(); };
-  const at::ScalarType dtype = gradient(bucket.parameters.front()).scalar_type();
-  // Gradients of one bucket may differ in dtype; they are rare enough to travel one by one.
-  const bool uniform = std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
-                                   [&](std::size_t i) { return gradient(i).scalar_type() == dtype; });
-  if (!uniform) {
-    for (std::size_t i : bucket.parameters) group_->all_reduce(gradient(i), comm::ReduceOp::mean);
-    return;
-  }
-  std::int64_t elements = 0;
-  for (std::size_t i : bucket.parameters) elements += gradient(i).numel();
-  if (!together_.defined()) together_ = group_->shared_empty({std::int64_t(largest_)}, at::kByte);
-  const at::Tensor together = together_.narrow(0, 0, elements * std::int64_t(c10::elementSize(dtype))).view(dtype);
-  const auto each = [&](auto&& body) {
-    std::int64_t offset = 0;
-    for (std::size_t i : bucket.parameters) {
-      const at::Tensor grad = gradient(i);
-      body(grad, together.narrow(0, offset, grad.numel()).view(grad.sizes()));
-      offset += grad.numel();
-    }
-  };
-  each([](const at::Tensor& grad, const at::Tensor& place) { place.copy_(grad); });
-  group_->all_reduce(together, comm::ReduceOp::mean);
-  each([](const at::Tensor& grad, const at::Tensor& place) { grad.copy_(place); });
+  const double correction = inputs_ != nullptr ? inputs_->correction() : 1;
+  for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) exchange_->send(next_, correction);
 }
 
 void GradientBuckets::finish_backward() {
   in_backward_ = false;
+  ++averaged_;
   if (find_unused_) return add_unused();
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (!ready_[i]) refuse_unused(i);
+  exchange_->finish();
+}
+
+void GradientBuckets::backward_without_inputs() {
+  const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> kept;
+  for (const auto& [name, parameter] : parameters_)
+    kept.push_back(std::exchange(parameter.mutable_grad(), at::zeros_like(parameter)));
+  expect_all();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) set_ready(i);
+  send_ready();
+  exchange_->finish();
+  if (find_unused_) group_->all_reduce(at::zeros({std::int64_t(parameters_.size())}, at::kFloat), comm::ReduceOp::sum);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.mutable_grad() = kept[i];
 }
 
 // All ranks are told which parameters any of them used, for nobody may keep zeros for a gradient that nobody has.
@@ -123,6 +141,7 @@ void GradientBuckets::add_unused() {
     set_ready(i);
   }
   send_ready();
+  exchange_->finish();
   group_->all_reduce(used, comm::ReduceOp::sum);
   for (std::size_t i : filled)
     if (is_used[i] == 0) parameters_[i].second.mutable_grad().reset();

@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <string>
 
 #include "lockstep/amp/bf16_parameters.h"
@@ -17,6 +18,7 @@ ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOption
   refuse_unfit_modules(module);
   if (options.channels_last) make_channels_last(module);
   parameters_ = parameters_of(module);
+  print_ = print_of_parameters(module);
   trainable_ = parallel::trainable(parameters_);
   frozen_ = parallel::frozen(parameters_);
   buffers_ = buffers_of(module);
@@ -52,6 +54,7 @@ void ModuleView::check_equal_on_all(comm::Group& group, const DataParallelOption
   for (const auto& [name, tensor] : parameters_)
     compare(tensor.requires_grad(), "'" + name + "' is trained on one of them and frozen on the other");
   compare(options.shards, "another number of shards");
+  compare(std::int64_t(options.verify_replicas_every), "another verify_replicas_every");
   compare(options.find_unused_parameters, "another find_unused_parameters");
   compare(std::int64_t(options.amp), "another mixed precision (amp)");
 
@@ -77,10 +80,21 @@ void ModuleView::check_equal_on_all(comm::Group& group, const DataParallelOption
         differ(rank, differences[i]);
 }
 
-void ModuleView::broadcast(comm::Collectives& group) const {
+void ModuleView::broadcast(comm::Collectives& group, int root) const {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : parameters_) group.broadcast(tensor);
-  for (const auto& [name, tensor] : buffers_) group.broadcast(tensor);
+  for (const auto& [name, tensor] : parameters_) group.broadcast(tensor, root);
+  for (const auto& [name, tensor] : buffers_) group.broadcast(tensor, root);
+}
+
+void ModuleView::refuse_new_parameters() const {
+  if (print_of_parameters(module_) == print_) return;
+  for (const auto& item : module_.named_parameters()) {
+    const auto is_it = [&](const auto& known) { return known.second.is_same(item.value()); };
+    if (item.value().defined() && std::none_of(parameters_.begin(), parameters_.end(), is_it))
+      throw UsageError("data parallel: parameter '" + item.key() +
+                       "' was registered after the model was wrapped, so the ranks do not share it; register it before "
+                       "DistributedDataParallel(...)");
+  }
 }
 
 void ModuleView::drop_gradients() const {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ class ModuleView {
   /// parameters of them, or have other `options`.
   void check_equal_on_all(comm::Group& group, const DataParallelOptions& options) const;
 
-  /// Collective: parameters and buffers become rank 0's.
-  void broadcast(comm::Collectives& group) const;
+  /// Collective: parameters and buffers become those of rank `root`.
+  void broadcast(comm::Collectives& group, int root = 0) const;
+
+  /// UsageError naming a parameter that the module has got since construction. Cheap where there is none.
+  void refuse_new_parameters() const;
 
   /// No trainable parameter has a .grad any more.
   void drop_gradients() const;
@@ -51,7 +55,8 @@ class ModuleView {
   NamedTensors trainable_;
   NamedTensors frozen_;
   NamedTensors buffers_;
-  std::vector<bool> bf16_;  ///< by trainable parameter: whether forward reads a copy
+  std::uint64_t print_ = 0;  ///< of all parameters
+  std::vector<bool> bf16_;   ///< by trainable parameter: whether forward reads a copy
 };
 
 }  // namespace lockstep::parallel

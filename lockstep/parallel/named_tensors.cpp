@@ -9,6 +9,16 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::parallel {
+namespace {
+
+// A module's own parameters as they lie there: the public functions make a new dictionary.
+struct OwnParameters : torch::nn::Module {
+  static torch::OrderedDict<std::string, at::Tensor> torch::nn::Module::*pointer() {
+    return &OwnParameters::parameters_;
+  }
+};
+
+}  // namespace
 
 std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   std::vector<at::Tensor> tensors;
@@ -32,6 +42,15 @@ NamedTensors parameters_of(const torch::nn::Module& module) {
     named.emplace_back(item.key(), tensor);
   }
   return named;
+}
+
+std::uint64_t print_of_parameters(const torch::nn::Module& module) {
+  std::uint64_t print = 0;
+  module.apply([&print](const torch::nn::Module& one) {
+    for (const auto& item : one.*OwnParameters::pointer())
+      print = (print ^ reinterpret_cast<std::uintptr_t>(item.value().unsafeGetTensorImpl())) * 0x9E3779B97F4A7C15u;
+  });
+  return print;
 }
 
 NamedTensors buffers_of(const torch::nn::Module& module) {

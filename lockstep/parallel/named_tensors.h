@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,10 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 /// The module's parameters in registration order, PyTorch's names, each tensor once (a tied
 /// one under its first name). UsageError when two different ones share memory.
 NamedTensors parameters_of(const torch::nn::Module& module);
+
+/// Another number as soon as the module has other parameters than before, as tensors, not values. Takes some
+/// ten nanoseconds a module; libtorch makes their full names meanwhile, of which long ones take memory.
+std::uint64_t print_of_parameters(const torch::nn::Module& module);
 
 /// The module's buffers (BatchNorm statistics), each once. UsageError when not contiguous.
 NamedTensors buffers_of(const torch::nn::Module& module);

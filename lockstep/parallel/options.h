@@ -31,6 +31,19 @@ struct DataParallelOptions {
   std::optional<EmaOptions> ema = {};
   /// Pictures and convolution weights in channels-last memory format.
   bool channels_last = false;
+  /// With an optimizer of torch::optim each rank has weights of its own. Behind every so many averaged backward passes
+  /// the next forward compares them over the ranks, bit for bit, and throws an Error on all that names rank, parameter
+  /// and step where one has others. 0: never. With an optimizer of ours there is one copy, and this a UsageError.
+  std::uint64_t verify_replicas_every = 0;
+};
+
+/// As PyTorch's DistributedDataParallel.join(); of Engine::join().
+struct JoinOptions {
+  /// Gradients are divided by the number of ranks, as always; false: by the number of those that still have inputs, so
+  /// that the last batches weigh as much as the first.
+  bool divide_by_initial_world_size = true;
+  /// The first rank without inputs ends the loop of all: Error on all ranks, after which the group can be used.
+  bool throw_on_early_termination = false;
 };
 
 }  // namespace lockstep::parallel

@@ -96,6 +96,20 @@ TEST_F(Examples, Gan) {
   EXPECT_EQ(weights_with_a_kill(command), lines[10]);
 }
 
+TEST_F(Examples, CommHook) {
+  std::vector<std::string> lines;
+  for (int run = 0; run < 2; ++run) {
+    Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", EXAMPLES "05_comm_hook"});
+    ASSERT_EQ(job.wait(), 0) << job.err();
+    const std::vector<std::string> found = testing::lines(job.out());
+    EXPECT_TRUE(run == 0 || found == lines) << "the same numbers in every run";
+    lines = found;
+  }
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_EQ(lines[5].substr(0, 30), "gradients 896400, compressed 6") << lines[5];
+  EXPECT_THAT(lines[6], ::testing::ContainsRegex("^accuracy 0\\.9"));
+}
+
 TEST_F(Examples, DataParallel) {
   std::vector<std::string> lines;
   for (int run = 0; run < 2; ++run) {

@@ -1,0 +1,46 @@
+#pragma once
+
+// How the ranks make one gradient of theirs, a bucket at a time.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/group.h"
+
+namespace lockstep::parallel {
+
+/// The parameters of each bucket, of one dtype.
+using Buckets = std::vector<std::vector<at::Tensor>>;
+
+class BucketExchange {
+ public:
+  virtual ~BucketExchange() = default;
+
+  /// Collective, in the order of the buckets: the .grad() of its parameters become those of all ranks, now or in
+  /// finish(). A mean over the ranks is multiplied by `correction`.
+  virtual void send(std::size_t bucket, double correction) = 0;
+  /// At the end of a backward.
+  virtual void finish() {}
+  /// What a backward that ended by an exception has left.
+  virtual void forget() {}
+};
+
+/// By their mean, in memory that the ranks share, where the all-reduce copies nothing.
+class MeanExchange final : public BucketExchange {
+ public:
+  MeanExchange(Buckets buckets, std::shared_ptr<comm::Group> group)
+      : buckets_(std::move(buckets)), group_(std::move(group)) {}
+
+  void send(std::size_t bucket, double correction) override;
+
+ private:
+  Buckets buckets_;
+  std::shared_ptr<comm::Group> group_;
+  at::Tensor together_;  ///< through which one bucket after the other goes; from the first on
+};
+
+}  // namespace lockstep::parallel

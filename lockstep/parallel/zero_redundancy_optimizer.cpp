@@ -1,0 +1,146 @@
+#include "lockstep/parallel/zero_redundancy_optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <torch/serialize/archive.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::int64_t kPlace = 16;  // bytes: where any dtype may begin
+
+}  // namespace
+
+std::vector<std::vector<int>> partition_parameters(const std::vector<std::vector<std::int64_t>>& elements, int ranks) {
+  std::vector<std::int64_t> filled(std::size_t(ranks), 0);
+  std::vector<std::vector<int>> owners;
+  for (const std::vector<std::int64_t>& group : elements) {
+    std::vector<std::size_t> order(group.size());
+    std::iota(order.begin(), order.end(), std::size_t(0));
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return group[a] > group[b]; });
+    owners.emplace_back(group.size());
+    for (std::size_t i : order) {
+      const auto emptiest = std::min_element(filled.begin(), filled.end());
+      owners.back()[i] = int(emptiest - filled.begin());
+      *emptiest += group[i];
+    }
+  }
+  return owners;
+}
+
+ZeroParts::ZeroParts(const ParamGroups& groups, std::shared_ptr<comm::Group> group)
+    : group_(std::move(group)), placed_(std::size_t(group_->size())), bytes_(std::size_t(group_->size())) {
+  std::vector<std::vector<std::int64_t>> elements;
+  for (const auto& one : groups) {
+    elements.emplace_back();
+    for (const at::Tensor& parameter : one.params()) {
+      if (parameter.layout() != at::kStrided || !parameter.device().is_cpu())
+        throw UsageError("ZeroRedundancyOptimizer: parameter " + std::to_string(elements.back().size()) + " of group " +
+                         std::to_string(elements.size() - 1) + " is not a dense tensor of the CPU");
+      elements.back().push_back(parameter.numel());
+    }
+  }
+  owner_ = partition_parameters(elements, group_->size());
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
+      const at::Tensor& parameter = groups[g].params()[i];
+      const auto rank = std::size_t(owner_[g][i]);
+      placed_[rank].push_back({parameter, bytes_[rank]});
+      bytes_[rank] += (std::int64_t(parameter.nbytes()) + kPlace - 1) / kPlace * kPlace;
+    }
+  memory_ = group_->shared_empty({*std::max_element(bytes_.begin(), bytes_.end())}, at::kByte);
+}
+
+ZeroParts::ParamGroups ZeroParts::of(const ParamGroups& groups, int rank) const {
+  ParamGroups some;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::vector<at::Tensor> parameters;
+    for (std::size_t i = 0; i < groups[g].params().size(); ++i)
+      if (owner_[g][i] == rank) parameters.push_back(groups[g].params()[i]);
+    some.emplace_back(std::move(parameters), groups[g].options().clone());
+  }
+  return some;
+}
+
+void ZeroParts::exchange() const {
+  const at::NoGradGuard no_grad;
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    const auto& placed = placed_[std::size_t(rank)];
+    if (placed.empty()) continue;
+    const auto place = [&](const Placed& one) {
+      return memory_.narrow(0, one.offset, std::int64_t(one.parameter.nbytes()))
+          .view(one.parameter.scalar_type())
+          .view(one.parameter.sizes());
+    };
+    if (rank == group_->rank())
+      for (const Placed& one : placed) place(one).copy_(one.parameter);
+    group_->broadcast(memory_.narrow(0, 0, bytes_[std::size_t(rank)]), rank);
+    if (rank != group_->rank())
+      for (const Placed& one : placed) at::Tensor(one.parameter).copy_(place(one));
+  }
+}
+
+std::string ZeroParts::broadcast(const std::string& mine, int source) const {
+  const at::Tensor size = at::full({1}, std::int64_t(mine.size()), at::kLong);
+  group_->broadcast(size, source);
+  const at::Tensor bytes = at::full({size.item<std::int64_t>()}, 0, at::kByte);
+  if (source == group_->rank()) std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
+  group_->broadcast(bytes, source);
+  return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+}
+
+std::string ZeroParts::describe() const {
+  std::size_t parameters = 0;
+  std::int64_t elements = 0, mine = 0;
+  for (std::size_t rank = 0; rank < placed_.size(); ++rank) {
+    parameters += placed_[rank].size();
+    for (const Placed& one : placed_[rank]) {
+      elements += one.parameter.numel();
+      if (int(rank) == group_->rank()) mine += one.parameter.numel();
+    }
+  }
+  return "rank " + std::to_string(group_->rank()) + " of " + std::to_string(group_->size()) +
+         " keeps the optimizer state of " + std::to_string(placed_[std::size_t(group_->rank())].size()) + " of " +
+         std::to_string(parameters) + " parameters, " + std::to_string(mine) + " of " + std::to_string(elements) +
+         " elements";
+}
+
+namespace detail {
+
+std::string saved_state(const torch::optim::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::ostringstream bytes;
+  archive.save_to(bytes);
+  return bytes.str();
+}
+
+void restore_state(torch::optim::Optimizer& optimizer, const std::string& saved) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(saved.data(), saved.size());
+  optimizer.load(archive);
+}
+
+void copy_state(const torch::optim::Optimizer& from, torch::optim::Optimizer& to) {
+  for (const auto& group : std::as_const(to).param_groups())
+    for (const at::Tensor& parameter : group.params()) {
+      const auto found = from.state().find(parameter.unsafeGetTensorImpl());
+      if (found != from.state().end()) to.state()[parameter.unsafeGetTensorImpl()] = found->second->clone();
+    }
+}
+
+void refuse_partial_save() {
+  throw UsageError(
+      "ZeroRedundancyOptimizer: each rank has a part of the state; call consolidate_state_dict() on all ranks, then "
+      "save state_dict()");
+}
+
+}  // namespace detail
+}  // namespace lockstep::parallel

@@ -1,0 +1,175 @@
+#pragma once
+
+// The state of an optimizer, shared out among the ranks (ZeRO stage 1), as
+// torch.distributed.optim.ZeroRedundancyOptimizer: each rank updates its part of the parameters and sends it to the
+// others.
+//
+//   lockstep::DistributedDataParallel ddp(model, world.group());
+//   lockstep::ZeroRedundancyOptimizer<torch::optim::Adam> optimizer(model->parameters(), world.group(),
+//                                                                   torch::optim::AdamOptions(1e-3));
+//
+// With an optimizer of ours the state lies in memory that the ranks of a node share, once, and each rank updates its
+// slice: there is nothing left to share out, and ZeroRedundancyOptimizer<lockstep::optim::Adam>(ddp, {.lr = 1e-3}) is
+// that optimizer, and says so.
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/optim/optimizer.h"
+
+namespace torch::optim {
+class LBFGS;
+}
+
+namespace lockstep::parallel {
+
+/// Which rank keeps the state of each parameter, by group, by parameter: those of a group from the largest to the
+/// smallest, each to the rank that has the fewest elements so far, as PyTorch does. Pure.
+std::vector<std::vector<int>> partition_parameters(const std::vector<std::vector<std::int64_t>>& elements, int ranks);
+
+/// What of the above does not depend on the kind of optimizer.
+class ZeroParts {
+ public:
+  using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
+
+  /// Collective: takes memory that the ranks of a node share. UsageError for a parameter that is not dense.
+  ZeroParts(const ParamGroups& groups, std::shared_ptr<comm::Group> group);
+
+  comm::Group& group() const { return *group_; }
+  /// The groups with the parameters of `rank` only.
+  ParamGroups of(const ParamGroups& groups, int rank) const;
+  /// Collective: each parameter becomes what it is on the rank that keeps its state.
+  void exchange() const;
+  /// Collective: the state of rank `source`, where it is `mine`, to all.
+  std::string broadcast(const std::string& mine, int source) const;
+  std::string describe() const;
+
+ private:
+  struct Placed {
+    at::Tensor parameter;
+    std::int64_t offset;  ///< bytes
+  };
+  std::shared_ptr<comm::Group> group_;
+  std::vector<std::vector<int>> owner_;      ///< by group, by parameter
+  std::vector<std::vector<Placed>> placed_;  ///< by rank
+  std::vector<std::int64_t> bytes_;          ///< by rank
+  at::Tensor memory_;                        ///< through which one rank's parameters go after the other
+};
+
+namespace detail {
+std::string saved_state(const torch::optim::Optimizer& optimizer);
+void restore_state(torch::optim::Optimizer& optimizer, const std::string& saved);
+/// Copies the state of those parameters of `to` that `from` has one of.
+void copy_state(const torch::optim::Optimizer& from, torch::optim::Optimizer& to);
+[[noreturn]] void refuse_partial_save();
+}  // namespace detail
+
+/// Around an optimizer of torch::optim. Its param_groups() are those of all parameters, the same on all ranks, and
+/// count for every rank: set rates there, or by a scheduler. Collective: construction, step(),
+/// consolidate_state_dict(). The weights are those of `Wrapped` on all parameters: each is updated by the same rule,
+/// once.
+template <class Wrapped>
+class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
+  static_assert(!std::is_same_v<Wrapped, torch::optim::LBFGS>,
+                "LBFGS needs all parameters at once, and cannot be shared out");
+
+ public:
+  template <class Options>
+  ZeroRedundancyOptimizer(std::vector<at::Tensor> parameters, std::shared_ptr<comm::Group> process_group,
+                          const Options& defaults)
+      : ZeroRedundancyOptimizer(one_group(std::move(parameters)), std::move(process_group), defaults) {}
+  /// Groups without options have the defaults.
+  template <class Options>
+  ZeroRedundancyOptimizer(const ZeroParts::ParamGroups& groups, std::shared_ptr<comm::Group> process_group,
+                          const Options& defaults)
+      : torch::optim::Optimizer(groups, std::make_unique<Options>(defaults)),
+        parts_(param_groups(), std::move(process_group)),
+        make_([defaults](const ZeroParts::ParamGroups& some) { return std::make_unique<Wrapped>(some, defaults); }),
+        local_(make_(parts_.of(param_groups(), parts_.group().rank()))) {}
+
+  /// Updates this rank's parameters, and makes all ranks have all.
+  at::Tensor step(LossClosure closure = nullptr) override {
+    for (std::size_t i = 0; i < param_groups().size(); ++i)
+      local_->param_groups()[i].set_options(std::as_const(param_groups()[i]).options().clone());
+    at::Tensor loss = local_->step(std::move(closure));
+    parts_.exchange();
+    return loss;
+  }
+
+  /// This rank's part.
+  Wrapped& optim() { return *local_; }
+  /// "rank 1 of 2 keeps the optimizer state of 3 of 7 parameters, 5000 of 10010 elements".
+  std::string describe() const { return parts_.describe(); }
+
+  /// Rank `to` gets the state of all parameters, for state_dict(); the others keep their own part there.
+  void consolidate_state_dict(int to = 0) {
+    const int rank = parts_.group().rank();
+    full_ = make_(param_groups());
+    detail::copy_state(*local_, *full_);
+    const std::string mine = detail::saved_state(*local_);
+    for (int source = 0; source < parts_.group().size(); ++source) {
+      const std::string theirs = parts_.broadcast(mine, source);
+      if (rank != to || source == rank) continue;
+      const auto part = make_(parts_.of(param_groups(), source));
+      detail::restore_state(*part, theirs);
+      detail::copy_state(*part, *full_);
+    }
+  }
+  /// The optimizer of all parameters, as of the last consolidate_state_dict(): whole on the rank that it named. To be
+  /// saved: torch::save, or checkpoint::save on all ranks. UsageError before.
+  const Wrapped& state_dict() const {
+    if (!full_) detail::refuse_partial_save();
+    return *full_;
+  }
+  /// This rank takes its part of the state of an optimizer of the same parameters, as torch::load or checkpoint::resume
+  /// has filled it.
+  void load_state_dict(const Wrapped& whole) { detail::copy_state(whole, *local_); }
+
+  /// UsageError: this would be a part only; save state_dict().
+  void save(torch::serialize::OutputArchive&) const override { detail::refuse_partial_save(); }
+  void load(torch::serialize::InputArchive&) override { detail::refuse_partial_save(); }
+
+ private:
+  static ZeroParts::ParamGroups one_group(std::vector<at::Tensor> parameters) {
+    ZeroParts::ParamGroups groups;
+    groups.emplace_back(std::move(parameters));
+    return groups;
+  }
+
+  ZeroParts parts_;
+  std::function<std::unique_ptr<Wrapped>(const ZeroParts::ParamGroups&)> make_;
+  std::unique_ptr<Wrapped> local_, full_;
+};
+
+/// Of an optimizer of ours, which it is: its state is shared out already.
+template <class Options>
+class ZeroRedundancyOptimizer<optim::FusedOptimizer<Options>> {
+ public:
+  explicit ZeroRedundancyOptimizer(optim::Target& target, const Options& options = {}) : optimizer_(target, options) {}
+
+  void step(const optim::StepOptions& options = {}) { optimizer_.step(options); }
+  void zero_grad() { optimizer_.zero_grad(); }
+  optim::FusedOptimizer<Options>& optim() { return optimizer_; }
+  /// Nothing to do: it is whole, on every rank, and checkpoints have it.
+  void consolidate_state_dict(int = 0) {}
+  std::string describe() const {
+    return "the optimizer state is there once for all ranks of the node, in shared memory; each updates its slice";
+  }
+
+ private:
+  optim::FusedOptimizer<Options> optimizer_;
+};
+
+}  // namespace lockstep::parallel
+
+namespace lockstep {
+using parallel::ZeroRedundancyOptimizer;
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+// Hooks with a state: with enough of everything they are exact, and what they leave out is not lost.
+
+#include "tests/unit/parallel/hook_job.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using support::RankKind;
+using support::run_ranks;
+
+TEST(PowerSGD, OfFullRankIsTheMean) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    const auto plain = gradients_with(group, kNoHook);
+    for (const bool same_shape : {false, true})
+      for (const bool warm : {false, true}) {
+        const PowerSGDOptions options{.matrix_approximation_rank = 4,
+                                      .start_powerSGD_iter = 1,
+                                      .min_compression_rate = 0.01,
+                                      .warm_start = warm,
+                                      .orthogonalization_epsilon = 1e-12,
+                                      .batch_tensors_with_same_shape = same_shape};
+        const auto state = std::make_shared<PowerSGDState>(group, options);
+        expect_close(gradients_with(group, [&](Engine& ddp) { ddp.register_comm_hook(state, powerSGD_hook); }), plain,
+                     1e-5);
+        EXPECT_EQ(state->iter(), 3);
+        EXPECT_EQ(state->compression_stats().numel_before, 2 * 43);
+      }
+  });
+}
+
+TEST(PowerSGD, TheErrorIsWhatWasLeftOutAndComesNext) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    const PowerSGDOptions options{.start_powerSGD_iter = 0, .min_compression_rate = 0.5};
+    const auto state = std::make_shared<PowerSGDState>(group, options);
+    const auto own = gradients_with(
+        group, [&](Engine& ddp) { ddp.register_comm_hook(group, noop_hook); }, 1, 0);
+    const auto got = gradients_with(
+        group, [&](Engine& ddp) { ddp.register_comm_hook(state, powerSGD_hook); }, 1, 0);
+    const at::Tensor error = state->state_dict().at("error_dict.0");
+    const at::Tensor of_the_first_weight = error.narrow(0, 19, 24).view({4, 6});
+    EXPECT_TRUE(torch::allclose(of_the_first_weight, own[0] - got[0], 1e-5, 1e-6));
+    EXPECT_GT(of_the_first_weight.abs().max().item<float>(), 1e-3) << "rank 1 is not all of it";
+  });
+}
+
+TEST(PowerSGD, DrawsWhatNumpyAndTorchDraw) {
+  // numpy.random.RandomState(0).randint(1_000_000_000), twice, read off the engine that the state restores.
+  std::mt19937 rng(0);
+  const auto draw = [&] {
+    std::uint32_t value = 1'000'000'000;
+    while (value >= 1'000'000'000) value = std::uint32_t(rng()) & ((1u << 30) - 1);
+    return value;
+  };
+  EXPECT_EQ(draw(), 209652396u);
+  EXPECT_EQ(draw(), 398764591u);
+}
+
+using Saved = std::map<std::string, at::Tensor>;
+
+// Steps 0 to 2 and 3 to 5, in one go and with a state that was saved in between.
+template <class State, class Options, class Hook>
+void expect_goes_on(const Groups& group, const Options& options, Hook hook) {
+  const auto whole = std::make_shared<State>(group, options);
+  const auto all = gradients_with(
+      group, [&](Engine& ddp) { ddp.register_comm_hook(whole, hook); }, 6);
+  const auto first = std::make_shared<State>(group, options);
+  gradients_with(
+      group, [&](Engine& ddp) { ddp.register_comm_hook(first, hook); }, 3);
+  const Saved saved = first->state_dict();
+  const auto second = std::make_shared<State>(group, options);
+  second->load_state_dict(saved);
+  const auto rest = gradients_with(
+      group, [&](Engine& ddp) { ddp.register_comm_hook(second, hook); }, 3, 3);
+  expect_close(rest, {all.begin() + 12, all.end()}, 0);
+  EXPECT_EQ(second->iter(), whole->iter());
+  Saved damaged = saved;
+  damaged.erase("iter");
+  EXPECT_NE(error_of([&] { second->load_state_dict(damaged); }).find("the state has no 'iter'"), std::string::npos);
+  damaged = saved;
+  damaged["error_dict.x"] = torch::ones({1});
+  EXPECT_NE(error_of([&] { second->load_state_dict(damaged); }).find("'error_dict.x', which is unknown here"),
+            std::string::npos);
+  damaged = saved;
+  damaged["iter"] = torch::ones({1});
+  EXPECT_NE(error_of([&] { second->load_state_dict(damaged); }).find("'iter' of the state is not a list of int64"),
+            std::string::npos);
+}
+
+TEST(HookState, IsSavedAndRestored) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    PowerSGDOptions options{.start_powerSGD_iter = 1, .min_compression_rate = 0.5};
+    expect_goes_on<PowerSGDState>(group, options, powerSGD_hook);
+    expect_goes_on<PowerSGDState>(group, options, batched_powerSGD_hook);
+    options.warm_start = false;  // random numbers in each step
+    expect_goes_on<PowerSGDState>(group, options, powerSGD_hook);
+    expect_goes_on<TopKState>(group, TopKOptions{.ratio = 0.1}, topk_hook);
+  });
+}
+
+TEST(HookState, OfAnotherModelIsRefused) {
+  const auto with_error = [](const Groups& group, auto state, auto hook) {
+    Saved saved = state->state_dict();
+    saved["error_dict.0"] = torch::ones({7});
+    state->load_state_dict(saved);
+    return error_of([&] { gradients_with(group, [&](Engine& ddp) { ddp.register_comm_hook(state, hook); }); });
+  };
+  const Groups one = std::make_shared<comm::SingleGroup>(), two = std::make_shared<comm::SingleGroup>();
+  const auto power = std::make_shared<PowerSGDState>(one, PowerSGDOptions{.start_powerSGD_iter = 0});
+  EXPECT_EQ(with_error(one, power, powerSGD_hook),
+            "PowerSGD: the state has an error of 7 elements for bucket 0, which has 43; it is of another model");
+  EXPECT_EQ(with_error(two, std::make_shared<TopKState>(two), topk_hook),
+            "top-k: the state has an error of 7 elements for bucket 0, which has 43; it is of another model");
+}
+
+TEST(HookState, OptionsOutOfRangeAreNamed) {
+  const auto group = std::make_shared<comm::SingleGroup>();
+  const auto power = [&](PowerSGDOptions options) { return error_of([&] { PowerSGDState(group, options); }); };
+  EXPECT_EQ(power({.matrix_approximation_rank = 0}), "PowerSGD: matrix_approximation_rank is 0; at least 1");
+  EXPECT_EQ(power({.start_powerSGD_iter = -1}), "PowerSGD: start_powerSGD_iter is -1; at least 0");
+  EXPECT_NE(power({.min_compression_rate = 0}).find("min_compression_rate"), std::string::npos);
+  EXPECT_NE(power({.orthogonalization_epsilon = -1}).find("orthogonalization_epsilon"), std::string::npos);
+  EXPECT_NE(error_of([&] { TopKState(group, {.ratio = 0}); }).find("ratio"), std::string::npos);
+  EXPECT_NE(error_of([&] { TopKState(group, {.ratio = 1.5}); }).find("ratio"), std::string::npos);
+  EXPECT_NE(error_of([&] { PostLocalSGDState(group, nullptr, {.start_localSGD_iter = -1}); }).find("-1"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { PeriodicModelAverager(group, {.period = 0}); }).find("period is 0"), std::string::npos);
+}
+
+TEST(TopK, OfAllIsTheMean) {
+  run_ranks(RankKind::threads, 3, [](Groups group) {
+    const auto plain = gradients_with(group, kNoHook);
+    const auto state = std::make_shared<TopKState>(group, TopKOptions{.ratio = 1});
+    expect_close(gradients_with(group, [&](Engine& ddp) { ddp.register_comm_hook(state, topk_hook); }), plain, 1e-6);
+  });
+}
+
+TEST(TopK, SendsTheLargestAndKeepsTheRest) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    const auto state = std::make_shared<TopKState>(group, TopKOptions{.ratio = 0.25});
+    const at::Tensor mine =
+        group->rank() == 0 ? torch::tensor({1.0f, -8.0f, 2.0f, 3.0f}) : torch::tensor({4.0f, 1.0f, 2.0f, 0.0f});
+    GradBucket bucket(0, mine.clone(), {}, true);
+    EXPECT_TRUE(torch::equal(topk_hook(*state, bucket).value(), torch::tensor({2.0f, -4.0f, 0.0f, 0.0f})));
+    const at::Tensor left = state->state_dict().at("error_dict.0");
+    EXPECT_TRUE(torch::equal(
+        left, group->rank() == 0 ? torch::tensor({1.0f, 0.0f, 2.0f, 3.0f}) : torch::tensor({0.0f, 1.0f, 2.0f, 0.0f})));
+    GradBucket next(0, torch::zeros({4}), {}, true);
+    EXPECT_TRUE(torch::equal(topk_hook(*state, next).value(), torch::tensor({0.0f, 0.0f, 1.0f, 1.5f})))
+        << "what was left came next";
+  });
+}
+
+// ---- post-local SGD
+
+TEST(PostLocalSGD, AveragesGradientsAtFirstAndWeightsLater) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    const PostLocalSGDOptions options{.start_localSGD_iter = 1, .post_local_gradient_allreduce = false};
+    const auto state = std::make_shared<PostLocalSGDState>(group, nullptr, options);
+    const auto plain = gradients_with(group, kNoHook, 2);
+    const auto own = gradients_with(
+        group, [&](Engine& ddp) { ddp.register_comm_hook(group, noop_hook); }, 2);
+    const auto found = gradients_with(
+        group, [&](Engine& ddp) { ddp.register_comm_hook(state, post_localSGD_hook); }, 2);
+    expect_close({found.begin(), found.begin() + 4}, {plain.begin(), plain.begin() + 4}, 0);
+    expect_close({found.begin() + 4, found.end()}, {own.begin() + 4, own.end()}, 0);
+    EXPECT_EQ(state->iter(), 1);
+
+    PeriodicModelAverager averager(group, {.period = 2, .warmup_steps = 1});
+    std::vector<float> seen;
+    at::Tensor weight = torch::full({1}, float(group->rank()), at::TensorOptions().requires_grad(true));
+    for (int step = 0; step < 4; ++step) {
+      averager.average_parameters({weight});
+      seen.push_back(weight.item<float>());
+      const torch::NoGradGuard no_grad;
+      weight += float(group->rank());
+    }
+    const float rank = float(group->rank());
+    EXPECT_EQ(seen, (std::vector{rank, 1.0f, 1 + rank, 2.0f}));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::parallel

@@ -1,0 +1,165 @@
+// ZeroRedundancyOptimizer: the weights of the optimizer that it shares out, and a state that comes together again.
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/comm/single/single_group.h"
+#include "lockstep/lockstep.h"
+#include "lockstep/parallel/zero_redundancy_optimizer.h"
+#include "tests/support/ranks.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using support::RankKind;
+using support::run_ranks;
+using Adam = torch::optim::Adam;
+using Options = torch::optim::AdamOptions;
+
+torch::nn::Sequential net_of(std::uint64_t seed) {
+  torch::nn::Sequential net(torch::nn::Linear(6, 8), torch::nn::Tanh(), torch::nn::Linear(8, 3));
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  const torch::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : net->parameters()) parameter.copy_(at::randn(parameter.sizes(), generator));
+  return net;
+}
+
+at::Tensor samples(int rank, int step) {
+  return at::randn({5, 6}, at::detail::createCPUGenerator(std::uint64_t(100 * step + rank)));
+}
+
+template <class Model>
+void train(Model& ddp, torch::optim::Optimizer& optimizer, int first, int last) {
+  for (int step = first; step < last; ++step) {
+    optimizer.zero_grad();
+    ddp(samples(ddp.group().rank(), step)).square().mean().backward();
+    optimizer.param_groups()[0].options().set_lr(0.05 / (1 + step));
+    optimizer.step();
+  }
+}
+
+void expect_same_weights(const torch::nn::Sequential& a, const torch::nn::Sequential& b) {
+  for (std::size_t i = 0; i < a->parameters().size(); ++i)
+    EXPECT_TRUE(torch::equal(a->parameters()[i], b->parameters()[i])) << i;
+}
+
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Zero, TheLargestGoesToTheRankWithTheLeast) {
+  using Owners = std::vector<std::vector<int>>;
+  EXPECT_EQ(partition_parameters({{4, 10, 3, 3}}, 2), (Owners{{1, 0, 1, 1}}));
+  EXPECT_EQ(partition_parameters({{5}, {5}, {1, 2}}, 2), (Owners{{0}, {1}, {1, 0}})) << "earlier groups count";
+  EXPECT_EQ(partition_parameters({{1, 1, 1}}, 3), (Owners{{0, 1, 2}}));
+  EXPECT_EQ(partition_parameters({{}}, 2), (Owners{{}}));
+}
+
+TEST(Zero, GivesTheWeightsOfTheWholeOptimizer) {
+  for (int ranks : {1, 2, 3})
+    run_ranks(RankKind::threads, ranks, [](auto group) {
+      torch::nn::Sequential whole = net_of(3), shared = net_of(3);
+      DistributedDataParallel first(whole, group), second(shared, group);
+      Adam plain(whole->parameters(), Options(0.05));
+      ZeroRedundancyOptimizer<Adam> zero(shared->parameters(), group, Options(0.05));
+      train(first, plain, 0, 5);
+      train(second, zero, 0, 5);
+      expect_same_weights(shared, whole);
+      EXPECT_LE(zero.optim().state().size(), std::size_t(group->size() == 1 ? 4 : 3));
+    });
+}
+
+TEST(Zero, GroupsKeepTheirOptionsAndRanksMayHaveNothing) {
+  run_ranks(RankKind::threads, 3, [](auto group) {
+    torch::nn::Sequential whole(torch::nn::Linear(6, 2)), shared(torch::nn::Linear(6, 2));
+    DistributedDataParallel first(whole, group), second(shared, group);
+    {
+      const torch::NoGradGuard no_grad;
+      for (std::size_t i = 0; i < 2; ++i) shared->parameters()[i].copy_(whole->parameters()[i]);
+    }
+    const auto groups = [](const torch::nn::Sequential& net) {
+      std::vector<torch::optim::OptimizerParamGroup> made;
+      made.emplace_back(std::vector{net->parameters()[0]});
+      made.emplace_back(std::vector{net->parameters()[1]}, std::make_unique<Options>(0.5));
+      return made;
+    };
+    Adam plain(groups(whole), Options(0.05));
+    ZeroRedundancyOptimizer<Adam> zero(groups(shared), group, Options(0.05));
+    train(first, plain, 0, 3);
+    train(second, zero, 0, 3);
+    expect_same_weights(shared, whole);
+    const std::vector<std::string> kept{"1 of 2 parameters, 12", "1 of 2 parameters, 2", "0 of 2 parameters, 0"};
+    const int rank = group->rank();
+    EXPECT_EQ(zero.describe(), "rank " + std::to_string(rank) + " of 3 keeps the optimizer state of " +
+                                   kept[std::size_t(rank)] + " of 14 elements");
+  });
+}
+
+TEST(Zero, TheStateComesTogetherAndGoesOn) {
+  run_ranks(RankKind::threads, 2, [](auto group) {
+    torch::nn::Sequential undisturbed = net_of(4), net = net_of(4);
+    DistributedDataParallel first(undisturbed, group), second(net, group);
+    ZeroRedundancyOptimizer<Adam> all(undisturbed->parameters(), group, Options(0.05));
+    train(first, all, 0, 6);
+    ZeroRedundancyOptimizer<Adam> before(net->parameters(), group, Options(0.05));
+    EXPECT_NE(refusal([&] { before.state_dict(); }).find("call consolidate_state_dict()"), std::string::npos);
+    train(second, before, 0, 3);
+    before.consolidate_state_dict(1);
+    EXPECT_EQ(before.state_dict().state().size(), group->rank() == 1 ? 4u : before.optim().state().size());
+    before.consolidate_state_dict();
+    std::ostringstream file;
+    torch::save(before.state_dict(), file);
+    EXPECT_NE(refusal([&] { torch::save(before, file); }).find("each rank has a part"), std::string::npos);
+
+    // Everybody reads what rank 0 has written.
+    const auto text = std::make_shared<std::string>(file.str());
+    const at::Tensor size = torch::full({1}, std::int64_t(text->size()), at::kLong);
+    group->broadcast(size);
+    text->resize(std::size_t(size.item<std::int64_t>()));
+    group->broadcast(torch::from_blob(text->data(), {std::int64_t(text->size())}, at::kByte));
+    std::istringstream in(*text);
+    Adam whole(net->parameters(), Options(0.05));
+    torch::load(whole, in);
+    EXPECT_EQ(whole.state().size(), 4u);
+    ZeroRedundancyOptimizer<Adam> after(net->parameters(), group, Options(0.05));
+    after.load_state_dict(whole);
+    train(second, after, 3, 6);
+    expect_same_weights(net, undisturbed);
+  });
+}
+
+TEST(Zero, MixedDtypesAndStrides) {
+  run_ranks(RankKind::threads, 2, [](auto group) {
+    std::vector<at::Tensor> parameters{torch::ones({3}, at::kDouble), torch::ones({2, 3}).t(), torch::ones({}),
+                                       torch::ones({0})};
+    for (at::Tensor& parameter : parameters) parameter.requires_grad_().mutable_grad() = torch::ones_like(parameter);
+    ZeroRedundancyOptimizer<torch::optim::SGD> zero(parameters, group, torch::optim::SGDOptions(0.5));
+    zero.step();
+    for (const at::Tensor& parameter : parameters)
+      EXPECT_TRUE(torch::equal(parameter, torch::full_like(parameter, 0.5)));
+  });
+}
+
+TEST(Zero, OfOneOfOursIsThatOptimizer) {
+  torch::nn::Sequential plain = net_of(3), named = net_of(3);
+  DistributedDataParallel first(plain, std::make_shared<comm::SingleGroup>());
+  DistributedDataParallel second(named, std::make_shared<comm::SingleGroup>());
+  optim::Adam adam(first, {.lr = 0.05});
+  ZeroRedundancyOptimizer<optim::Adam> zero(second, {.lr = 0.05});
+  first(samples(0, 0)).square().mean().backward();
+  adam.step();
+  second(samples(0, 0)).square().mean().backward();
+  zero.step();
+  zero.consolidate_state_dict();
+  EXPECT_EQ(first.weights_hash(), second.weights_hash());
+  EXPECT_EQ(zero.describe(),
+            "the optimizer state is there once for all ranks of the node, in shared memory; each updates its slice");
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
