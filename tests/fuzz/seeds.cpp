@@ -229,8 +229,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   Seeds decode(folder / "decode"), cifar(folder / "cifar"), idx(folder / "idx"), csv(folder / "csv"),
       safetensors(folder / "safetensors"), manifest(folder / "manifest"), pt(folder / "pt"),
-      state_json(folder / "state_json"), messages(folder / "messages"),
-      node_list(folder / "node_list");
+      state_json(folder / "state_json"), messages(folder / "messages"), node_list(folder / "node_list");
   add_jpegs(decode);
   add_pngs(decode);
   add_idx(idx);
