@@ -166,7 +166,7 @@ std::string format_plans(const std::vector<StatePlan>& plans) {
 std::vector<StatePlan> parse_plans(std::string_view text) {
   try {
     std::vector<StatePlan> plans;
-    for (const Json& plan : Json::parse(text)) plans.push_back(state_plan_of(plan));
+    for (const Json& plan : Json::parse(text).get<std::vector<Json>>()) plans.push_back(state_plan_of(plan));
     return plans;
   } catch (const Json::exception& error) {
     throw UsageError("checkpoint: no plan of a state: " + std::string(error.what()));

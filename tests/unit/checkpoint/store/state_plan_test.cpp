@@ -74,7 +74,14 @@ float value_of(const TensorBytes& tensor, std::size_t index) {
   return value;
 }
 
-TEST(StatePlan, ComesBackFromItsText) { EXPECT_EQ(parse_plan(format_plan(a_plan())), a_plan()); }
+TEST(StatePlan, ComesBackFromItsText) {
+  StatePlan other = a_plan();
+  other.region = 1;
+  other.folder = "/elsewhere";
+  const std::vector<StatePlan> plans{a_plan(), other};
+  EXPECT_EQ(parse_plans(format_plans(plans)), plans);
+  EXPECT_EQ(parse_plans(format_plans({})), std::vector<StatePlan>());
+}
 
 TEST(StatePlan, FindsWhatIsCommitted) {
   const ARegion region;
@@ -125,8 +132,8 @@ TEST(StatePlan, NeverReadsBeyondTheRegion) {
 }
 
 TEST(StatePlan, AnotherTextIsRefused) {
-  for (const char* text : {"", "{", "[]", R"({"folder":7})"})
-    EXPECT_THAT(usage_error([&] { parse_plan(text); }), HasSubstr("checkpoint: no plan of a state: ")) << text;
+  for (const char* text : {"", "{", "{}", "[7]", "[{}]", R"([{"folder":7}])"})
+    EXPECT_THAT(usage_error([&] { parse_plans(text); }), HasSubstr("checkpoint: no plan of a state: ")) << text;
 }
 
 }  // namespace
