@@ -20,7 +20,7 @@
 #include "lockstep/flags/values.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/input.h"
-#include "lockstep/train/recipe.h"
+#include "lockstep/train/make_model.h"
 
 namespace {
 
