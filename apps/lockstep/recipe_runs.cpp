@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -69,7 +70,20 @@ std::optional<std::string> taken(Words& words, const std::string& flag) {
   return {};
 }
 
-// Ctrl-C goes to the child as well, and its end says what became of it.
+// As the flags read it: LOCKSTEP_OUTPUT_DIR for --output-dir. Empty where there is none.
+std::string from_environment(const std::string& flag) {
+  std::string name = "LOCKSTEP_" + flag.substr(2);
+  for (char& letter : name) letter = letter == '-' ? '_' : char(std::toupper(static_cast<unsigned char>(letter)));
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+volatile pid_t running_child = 0;
+void pass_on(int signal) {
+  if (running_child > 0) ::kill(running_child, signal);
+}
+
+// Ctrl-C goes to the child as well; signals that ask for an end are passed on, and the child's says what became of it.
 int ran(const Words& arguments) {
   const std::string program = own_folder() + "/lockstep";
   std::vector<char*> argv = {const_cast<char*>(program.c_str()), const_cast<char*>("train")};
@@ -84,10 +98,14 @@ int ran(const Words& arguments) {
     ::execv(program.c_str(), argv.data());
     ::_exit(127);
   }
+  running_child = child;
   const auto before = std::signal(SIGINT, SIG_IGN);
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, pass_on);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  running_child = 0;
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
   std::signal(SIGINT, before);
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -145,8 +163,8 @@ std::string comparison(const std::vector<MethodResult>& results) {
     if (rows.size() == 1) first = rate;
     const double samples = std::strtod(fact_of(record, "train_samples").c_str(), nullptr);
     rows.push_back({method, fact_of(record, "world_size"), fact_of(record, "global_batch_size"),
-                    number_text("%.4g", 1000 / rate), number_text("%.2f", rate / first),
-                    number_text("%.4g", samples / rate), number_text("%.2f", 100 * last_of(record.eval, "top1"))});
+                    number_text("%.3f", 1000 / rate), number_text("%.2f", rate / first),
+                    number_text("%.1f", samples / rate), number_text("%.2f", 100 * last_of(record.eval, "top1"))});
   }
   return aligned(rows);
 }
@@ -164,11 +182,15 @@ const train::Recipe* recipe_of_runs(const std::vector<std::string>& arguments) {
 int run_recipe(const train::Recipe& recipe, const std::vector<std::string>& arguments) {
   Words words = arguments;
   taken(words, "--recipe");
-  if (has_flag(words, "--config"))
-    throw UsageError("--config with --recipe " + recipe.name + ", which is several runs with flags of their own");
-  const bool keeps_files = !has_flag(words, "--fast-dev-run");
+  for (const char* flag : {"--config", "--save-weights", "--save-ema-weights"})
+    if (has_flag(words, flag) || !from_environment(flag).empty())
+      throw UsageError(std::string(flag) + " with --recipe " + recipe.name +
+                       ", which is several runs with flags and files of their own");
+  const std::string fast = from_environment("--fast-dev-run");
+  const bool keeps_files = !has_flag(words, "--fast-dev-run") && (fast.empty() || fast == "0" || fast == "false");
   const Scratch scratch;
-  const std::string folder = taken(words, "--output-dir").value_or(scratch.path());
+  const std::string wanted = taken(words, "--output-dir").value_or(from_environment("--output-dir"));
+  const std::string folder = wanted.empty() ? scratch.path() : wanted;
   const std::vector<train::RecipeRun> runs = train::runs_of(recipe);
   std::vector<MethodResult> results;
   for (const train::RecipeRun& run : runs) {

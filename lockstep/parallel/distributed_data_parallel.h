@@ -92,10 +92,14 @@ decltype(auto) forward_input(const ForwardScope& scope, T&& input) {
 }
 template <class T>
 std::remove_cvref_t<T> forward_output(const ForwardScope& scope, T&& output) {
-  std::remove_cvref_t<T> result = std::forward<T>(output);
-  for (at::Tensor* const tensor : tensors_in(result))
-    if (tensor->defined()) *tensor = scope.output(std::move(*tensor));
-  return result;
+  if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>) {
+    return scope.output(std::forward<T>(output));  // without the list, which allocates
+  } else {
+    std::remove_cvref_t<T> result = std::forward<T>(output);
+    for (at::Tensor* const tensor : tensors_in(result))
+      if (tensor->defined()) *tensor = scope.output(std::move(*tensor));
+    return result;
+  }
 }
 }  // namespace detail
 

@@ -37,8 +37,8 @@ void check_equal_on_all(const state::Layout& layout, const std::string& name, co
     if (all[rank].item<std::int64_t>() == all[0].item<std::int64_t>()) continue;
     const std::string cause =
         "rank " + std::to_string(rank) +
-        " trains other parameters, attaches another optimizer, keeps other bytes, saves in another "
-        "way or gives the model another name than rank 0";
+        " trains other parameters, attaches another optimizer, gives the model another name, keeps other "
+        "bytes or saves in another way than rank 0";
     group.abort(cause);
     throw Error(cause);
   }

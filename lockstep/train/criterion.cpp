@@ -20,6 +20,9 @@ at::Tensor Criterion::operator()(const at::Tensor& output, const at::Tensor& tar
   if (loss_ == "mse") return at::mse_loss(output.to(at::kFloat), target);
   if (loss_ == "l1") return at::l1_loss(output.to(at::kFloat), target);
   if (loss_ == "smooth_l1") return at::smooth_l1_loss(output.to(at::kFloat), target);
+  // Samples of classes without weight alone have no mean: 0 / 0 would make all weights NaN.
+  if (weight_.defined() && target.dim() == 1 && weight_.index_select(0, target).sum().item<float>() == 0)
+    return output.sum() * 0;
   return at::cross_entropy_loss(output, target, weight_, at::Reduction::Mean, -100, label_smoothing_);
 }
 

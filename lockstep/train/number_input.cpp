@@ -91,9 +91,15 @@ Tables split_rows(const Table& all, const Options& options) {
 
 Tables read_tables(const Options& options, bool evaluates) {
   if (is_one_file(options)) {
+    if (options.train_split != Options().train_split || !options.val_split.empty())
+      throw UsageError("--train-split and --val-split have no meaning for a single file, '" + options.data_path +
+                       "': --val-fraction says how many rows are held out");
     Table all = read_part(options, options.data_path);
     return evaluates ? split_rows(all, options) : Tables{std::move(all), {}};
   }
+  if (options.val_fraction != Options().val_fraction)
+    throw UsageError("--val-fraction has no meaning for '" + options.data_path +
+                     "', whose parts are files of their own: it is for a single file");
   Tables tables{read_part(options, train_part(options, ".csv")), {}};
   if (!evaluates) return tables;
   const std::string file = val_part(options, ".csv");
@@ -111,9 +117,10 @@ Tables tables_of(const Options& options, bool evaluates) {
   return {draw_line(options.seed, kTrain, kTrainDomain), draw_line(options.seed, kTest, kTestDomain)};
 }
 
-void check_targets(const at::Tensor& target, const Options& options) {
-  if (!target.isfinite().all().item<bool>())
-    throw UsageError("'" + options.data_path + "': a target that is not finite (nan, inf) cannot be trained on");
+void check_finite(const Table& table, const Options& options) {
+  for (const auto& [numbers, what] : {std::pair(table.target, "a target"), std::pair(table.data, "an input")})
+    if (!numbers.isfinite().all().item<bool>())
+      throw UsageError("'" + options.data_path + "': " + what + " that is not finite (nan, inf) cannot be trained on");
 }
 
 std::string_view bytes_of(const at::Tensor& tensor) {
@@ -138,7 +145,8 @@ bool is_held_out(std::int64_t row, double fraction) {
 
 Input make_number_input(const Options& options, bool evaluates) {
   Tables tables = tables_of(options, evaluates);
-  check_targets(tables.train.target, options);
+  check_finite(tables.train, options);
+  if (evaluates) check_finite(*tables.test, options);
   Input input{
       .task = {.channels = 1, .height = 1, .width = tables.train.data.size(1), .classes = tables.train.target.size(1)},
       .train_set = print_of(tables.train)};
@@ -150,7 +158,6 @@ Input make_number_input(const Options& options, bool evaluates) {
   }
   input.train = batches_of(tables.train);
   if (!evaluates) return input;
-  check_targets(tables.test->target, options);
   input.test = batches_of(*tables.test);
   return input;
 }

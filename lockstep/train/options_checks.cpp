@@ -118,14 +118,14 @@ void check_in_memory(const Options& options, const flags::Parsed& parsed) {
   const SetFiles files = data::find_set(options.dataset).files;
   for (const char* flag : {"--cache-images", "--index-cache"}) {
     if (!given(parsed, flag)) continue;
+    if (options.synthetic)
+      throw UsageError(std::string(flag) + " has no meaning with --synthetic, which reads no files");
     if (files == SetFiles::annotated && std::string(flag) == "--cache-images") continue;
     if (files == SetFiles::annotated)
       throw UsageError("--index-cache with --dataset csv-images, whose files are listed: it is for imagefolder");
     if (files != SetFiles::class_folders)
       throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
                        ", which is held in memory: it is for imagefolder");
-    if (options.synthetic)
-      throw UsageError(std::string(flag) + " has no meaning with --synthetic, which reads no files");
   }
 }
 
@@ -172,10 +172,11 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
   const bool saving = saves(c, options.output_dir);
   for (const char* flag : {"--checkpoint-hist", "--stop-on"})
     if (!saving && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without --save-every");
-  if (!saving && options.patience == 0 && given(parsed, "--monitor"))
+  // The record of a regression tells its monitor, which is another than where classes are learned.
+  const bool monitor = given(parsed, "--monitor") && !(is_regression(options) && c.monitor == "loss");
+  if (!saving && options.patience == 0 && monitor)
     throw UsageError("--monitor has no meaning without --save-every or --patience");
-  if (given(parsed, "--monitor") && !options.eval)
-    throw UsageError("--monitor has no meaning with --no-eval: nothing is measured");
+  if (monitor && !options.eval) throw UsageError("--monitor has no meaning with --no-eval: nothing is measured");
   if (options.eval_best && (!saving || !options.eval))
     throw UsageError(std::string("--eval-best has no meaning ") +
                      (saving ? "with --no-eval: no checkpoint is the best" : "without --save-every and --output-dir"));
@@ -223,7 +224,7 @@ void settle_fast_dev_run(Options& options) {
   options.epochs = std::max(options.epochs.value_or(1), options.lr_schedule.warmup_epochs + 1);
   options.output_dir = options.save_weights = options.save_ema_weights = "";
   options.overwrite = options.eval_best = false;
-  options.checkpoints = {};
+  options.checkpoints = {.monitor = options.checkpoints.monitor};
 }
 
 }  // namespace

@@ -77,7 +77,10 @@ flags::FlagFile read_config(const std::string& path) {
                      std::to_string(kLargestConfig));
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw UsageError(name + ": " + std::strerror(errno));
-  return flags::read_flag_file(std::string(std::istreambuf_iterator<char>(stream), {}), name);
+  flags::FlagFile file = flags::read_flag_file(std::string(std::istreambuf_iterator<char>(stream), {}), name);
+  // What `lockstep recipes NAME` prints may be the beginning of one's own.
+  std::erase_if(file.values, [](const auto& value) { return value.first == kAbout; });
+  return file;
 }
 
 }  // namespace lockstep::train

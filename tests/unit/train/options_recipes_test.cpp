@@ -83,6 +83,8 @@ TEST_F(Recipes, TheRecordOfARunIsAConfigThatRepeatsIt) {
   const std::vector<std::vector<const char*>> runs = {
       {"--recipe", "cifar100-resnet18", "--synthetic"},
       {"--opt", "adam", "--lr", "0.01", "--no-eval", "--max-steps", "3"},
+      {"--dataset", "line", "--model", "linear"},
+      {"--dataset", "line", "--model", "linear", "--no-eval", "--loss", "l1"},
       {"--model-ema", "--global-batch-size", "64", "--logical-shards", "4", "--mixup-alpha", "0.2"}};
   for (const auto& flags : runs) {
     const Options o = options(flags);
