@@ -79,8 +79,11 @@ void read_rdzv_conf(NodeOptions& options, const std::string& name, const std::st
 std::pair<std::string, int> endpoint_of(const std::string& text, int port) {
   const std::size_t colon = text.rfind(':');
   const bool bare_six = colon != std::string::npos && (text.find(':') != colon && text.find(']') == std::string::npos);
-  if (colon == std::string::npos || bare_six || text.back() == ']') return {text, port};
-  return {text.substr(0, colon), number("run: --rdzv-endpoint", text.substr(colon + 1), 0, 65'535)};
+  const auto bare = [](std::string host) {  // an IPv6 address has brackets in an endpoint only
+    return host.size() > 2 && host.front() == '[' && host.back() == ']' ? host.substr(1, host.size() - 2) : host;
+  };
+  if (colon == std::string::npos || bare_six || text.back() == ']') return {bare(text), port};
+  return {bare(text.substr(0, colon)), number("run: --rdzv-endpoint", text.substr(colon + 1), 0, 65'535)};
 }
 
 void settle_nodes(Options& options, const rendezvous::AutoNodes& told) {

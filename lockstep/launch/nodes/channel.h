@@ -10,6 +10,9 @@
 
 namespace lockstep::launch {
 
+/// Why a channel that asks for a key is closed to a peer that has not shown it.
+inline constexpr const char* kNoKey = "the other side has not the same key";
+
 class Channel {
  public:
   enum class State { open, waits, closed };

@@ -1,11 +1,22 @@
 #include "lockstep/launch/nodes/connection.h"
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <utility>
 
 namespace lockstep::launch {
+namespace {
+
+// Behind a reset the socket is closed altogether. One of another kind (AF_UNIX) knows no resets.
+bool is_closed_by_peer(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_state == TCP_CLOSE_WAIT;
+}
+
+}  // namespace
 
 Connection::Connection(EventLoop& loop, base::UniqueFd fd, std::unique_ptr<Channel> channel, Events events)
     : loop_(loop), fd_(std::move(fd)), channel_(std::move(channel)), events_(std::move(events)) {
@@ -26,8 +37,9 @@ void Connection::close() {
 
 void Connection::fail(const std::string& why) {
   if (!open_) return;
+  const Parting how = is_closed_by_peer(fd_.get()) ? Parting::closed : Parting::cut;
   close();
-  events_.closed(why);
+  events_.closed(why, how);
 }
 
 void Connection::on_event() {

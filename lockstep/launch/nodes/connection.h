@@ -14,6 +14,13 @@
 
 namespace lockstep::launch {
 
+/// What the end of a connection says of whoever was at the other side.
+enum class Parting {
+  closed,  ///< he closed it, or died: the kernel's word
+  cut,     ///< a reset, or we would not go on: he may live
+  silent,  ///< nothing was heard for too long: he may live
+};
+
 /// What may wait for a peer that does not read.
 inline constexpr std::size_t kMostUnsent = 256 * 1024;
 
@@ -22,7 +29,7 @@ class Connection {
   struct Events {
     std::function<void(const rendezvous::Message&)> message;
     /// Once, and not because of close(). The connection must outlive the call.
-    std::function<void(const std::string& why)> closed;
+    std::function<void(const std::string& why, Parting how)> closed;
   };
 
   /// A connected socket. `channel` uses it.

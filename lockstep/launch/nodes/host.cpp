@@ -24,15 +24,15 @@ Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener)
                   .silence = settings_.nodes.silence(),
                   .accept_channel = settings_.accept_channel},
                  {.message = [this](std::uint64_t id, const meet::Message& message) { on_message(id, message); },
-                  .gone = [this](std::uint64_t id, const std::string& why, bool silent,
-                                 Clock::time_point heard) { on_gone(id, why, silent, heard); }}) {}
+                  .gone = [this](std::uint64_t id, const std::string& why, Parting how,
+                                 Clock::time_point heard) { on_gone(id, why, how, heard); }}) {}
 
 base::UniqueFd Host::own_seat() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     throw_errno("launcher: socketpair");
   base::UniqueFd other(ends[1]);
-  reception_.add(base::UniqueFd(ends[0]), std::make_unique<PlainChannel>(ends[0]));
+  reception_.add(base::UniqueFd(ends[0]), std::make_unique<PlainChannel>(ends[0]), /*own=*/true);
   return other;
 }
 
@@ -104,13 +104,17 @@ void Host::on(Seat& seat, const meet::Done& done) {
   conclude_when_all_done();
 }
 
-void Host::on_gone(std::uint64_t id, const std::string& why, bool silent, Clock::time_point heard) {
+void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard) {
   const auto found = seats_.find(id);
   if (found == seats_.end()) return;
   const Seat seat = std::move(found->second);
   seats_.erase(found);
-  // Its own limit ends when ours does or before: it counts from when it sent what we heard last.
-  if (silent && seat.node.member) not_before_ = std::max(not_before_, situation().now + kCutOffMargin);
+  // Its own limit counts from when it sent what we heard last. Where the kernel says that it has closed the connection
+  // it has seen that end, too, and kills its workers within kClosedGrace, if it lives.
+  if (seat.node.member) {
+    const auto limit = how == Parting::cut ? heard + settings_.nodes.silence() : Clock::now();
+    not_before_ = std::max(not_before_, std::chrono::ceil<milliseconds>(limit - origin_) + kCutOffMargin);
+  }
   if (running_ && seat.node.member && !(seat.done && seat.done->code == kExitDone)) {
     // As with a worker that was killed: its peers see their connections break before we see the node's.
     const double last = wall_clock() - std::chrono::duration<double>(Clock::now() - heard).count() - kSlowDeath;
@@ -232,6 +236,7 @@ void Host::conclude_when_all_done() {
 
 void Host::dismiss(int code, const std::string& text) {
   finished_ = true;
+  if (running_) end_all();
   for (const auto& [id, seat] : seats_)
     reception_.send(id, meet::Outcome{.generation = generation_, .code = code, .text = text});
 }

@@ -62,7 +62,7 @@ class Host {
   void on(Seat& seat, const rendezvous::Failed& failed);
   void on(Seat& seat, const rendezvous::Stopping& stopping);
   void on(Seat& seat, const rendezvous::Done& done);
-  void on_gone(std::uint64_t id, const std::string& why, bool silent, Clock::time_point heard);
+  void on_gone(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard);
   void consider();
   void start(const std::vector<std::uint64_t>& ranks);
   void end_all();

@@ -12,6 +12,12 @@ namespace {
 
 // How often an endpoint is tried where nobody listens yet.
 constexpr std::chrono::milliseconds kTryAgain{200};
+// How long one connection may take to be made: a packet may be lost, and somebody may begin to host meanwhile.
+constexpr std::chrono::milliseconds kConnect{2'000};
+// How often a hosting agent may close the door before a word: it does so to the oldest of too many.
+constexpr int kTurnedAway = 10;
+// By how much two clocks drift apart in a second.
+constexpr double kDrift = 1e-4;
 
 }  // namespace
 
@@ -29,6 +35,11 @@ void HostLine::connect(const SocketAddress& address, const SocketAddress& local,
 void HostLine::try_connect() {
   connecting_ = begin_connect(address_, local_);
   if (!connecting_) return try_again(std::strerror(errno));
+  timer_ = loop_.at(Clock::now() + std::min(kConnect, settings_.limits.join_timeout), [this] {
+    connecting_watch_ = {};
+    connecting_ = {};
+    try_again("it does not answer");
+  });
   connecting_watch_ = loop_.watch(
       connecting_.get(),
       [this] {
@@ -52,7 +63,7 @@ void HostLine::use(base::UniqueFd fd, std::unique_ptr<Channel> channel) {
   connection_ = std::make_unique<Connection>(
       loop_, std::move(fd), std::move(channel),
       Connection::Events{.message = [this](const rendezvous::Message& message) { on_message(message); },
-                         .closed = [this](const std::string& why) { lose(why); }});
+                         .closed = [this](const std::string& why, Parting how) { lose(why, how); }});
   connection_->trust();
   lease_ = Clock::now() + settings_.silence();
   connection_->send(join_);
@@ -67,7 +78,7 @@ void HostLine::keep_alive() {
   if (connection_ == nullptr || !connection_->open()) return;
   if (Clock::now() >= lease_) {
     connection_->close();
-    return lose("nothing was heard of it for " + std::to_string(settings_.silence().count()) + " ms");
+    return lose("nothing was heard of it for " + std::to_string(settings_.silence().count()) + " ms", Parting::silent);
   }
   timer_ = loop_.at(std::min(lease_, Clock::now() + settings_.keep_alive), [this] { keep_alive(); });
   // The first comes with the second turn: before it is let in, only the question is read.
@@ -77,21 +88,36 @@ void HostLine::keep_alive() {
 
 // The hosting agent counts from when it hears a ping, which is after it was sent.
 void HostLine::on_message(const rendezvous::Message& message) {
-  if (!std::exchange(heard_, true)) keep_alive();
+  if (!std::exchange(heard_, true)) {
+    events_.leased(lease_);
+    keep_alive();
+  }
   const auto* pong = std::get_if<rendezvous::Pong>(&message);
   if (pong == nullptr) return events_.message(message);
   const Clock::time_point sent{std::chrono::nanoseconds(pong->sent)};
   lease_ = std::max(lease_, sent + settings_.silence());
   events_.leased(lease_);
   const double way = std::chrono::duration<double>(Clock::now() - sent).count() / 2;
-  if (way > clock_error_) return;
+  if (way > clock_error()) return;
   clock_error_ = way;
+  clock_measured_ = Clock::now();
   clock_offset_ = pong->wall + way - wall_clock();
 }
 
-void HostLine::lose(const std::string& why) {
+std::string HostLine::endpoint() const {
+  const bool six = settings_.host.find(':') != std::string::npos;
+  return (six ? "[" + settings_.host + "]" : settings_.host) + ":" + std::to_string(settings_.port);
+}
+
+double HostLine::clock_error() const {
+  return clock_error_ + kDrift * std::chrono::duration<double>(Clock::now() - clock_measured_).count();
+}
+
+void HostLine::lose(const std::string& why, Parting how) {
   timer_ = {};
-  if (heard_) return events_.lost(why);
+  if (heard_) return events_.lost(why, how);
+  if (how != Parting::silent && why != kNoKey && ++turned_away_ < kTurnedAway)
+    return try_again("it closes the connection: " + why);
   events_.refused("the agent at " + endpoint() + " does not let this one in: " + why +
                   "; is --secret-file the same on all nodes, and the version of lockstep?");
 }

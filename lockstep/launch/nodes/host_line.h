@@ -19,10 +19,10 @@ class HostLine {
   using Clock = EventLoop::Clock;
   struct Events {
     std::function<void(const rendezvous::Message&)> message;
-    std::function<void(const std::string& why)> waits;    ///< nobody hosts yet
-    std::function<void(const std::string& why)> refused;  ///< no way to the hosting agent, for good
-    std::function<void(const std::string& why)> lost;     ///< it was there, and is no longer
-    std::function<void(Clock::time_point until)> leased;  ///< lease() is another
+    std::function<void(const std::string& why)> waits;              ///< nobody hosts yet
+    std::function<void(const std::string& why)> refused;            ///< no way to the hosting agent, for good
+    std::function<void(const std::string& why, Parting how)> lost;  ///< it was there, and is no longer
+    std::function<void(Clock::time_point until)> leased;            ///< lease() is another
   };
 
   /// `join` is what is said first.
@@ -43,14 +43,14 @@ class HostLine {
   Clock::time_point lease() const { return lease_; }
   /// The hosting agent's clock for a time of ours, in seconds since the epoch; and its error.
   double host_time(double own) const { return own + clock_offset_; }
-  double clock_error() const { return clock_error_; }
-  std::string endpoint() const { return settings_.host + ":" + std::to_string(settings_.port); }
+  double clock_error() const;
+  std::string endpoint() const;
 
  private:
   void try_connect();
   void try_again(const std::string& why);
   void on_message(const rendezvous::Message& message);
-  void lose(const std::string& why);
+  void lose(const std::string& why, Parting how);
 
   EventLoop& loop_;
   const NodesSettings& settings_;
@@ -62,10 +62,12 @@ class HostLine {
   base::UniqueFd connecting_;
   std::unique_ptr<Connection> connection_;
   EventLoop::Handle connecting_watch_, timer_;
-  bool heard_ = false;  // a message of the hosting agent
+  bool heard_ = false;   // a message of the hosting agent
+  int turned_away_ = 0;  // connections that were closed before a word
   Clock::time_point lease_ = Clock::time_point::max();
   double clock_offset_ = 0;
-  double clock_error_ = 1e9;
+  double clock_error_ = 1e9;  // when it was measured
+  Clock::time_point clock_measured_ = Clock::now();
 };
 
 }  // namespace lockstep::launch

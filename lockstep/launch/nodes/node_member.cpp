@@ -19,6 +19,8 @@ namespace {
 constexpr milliseconds kPatienceWithReasons{1'000};
 // How long the hosting agent's word is waited for, when this one was asked to end.
 constexpr milliseconds kFarewell{2'000};
+// How long workers may take to end when the connection to the hosting agent was closed: less than kCutOffMargin.
+constexpr milliseconds kClosedGrace{250};
 
 meet::FailureKind kind_of(const Verdict& verdict) {
   if (was_killed(verdict.end)) return meet::FailureKind::killed;
@@ -51,7 +53,7 @@ NodeMember::NodeMember(const Plan& plan, EventLoop& loop, base::Outlet& console,
             {.message = [this](const meet::Message& message) { on_message(message); },
              .waits = [this](const std::string& why) { say_reason(why); },
              .refused = [this](const std::string& why) { refused_ = why; },
-             .lost = [this](const std::string& why) { lose(why); },
+             .lost = [this](const std::string& why, Parting how) { lose(why, how); },
              .leased =
                  [this](Clock::time_point until) {
                    reaper_.kill_after(std::chrono::ceil<milliseconds>(until - Clock::now()));
@@ -125,17 +127,25 @@ void NodeMember::on_message(const meet::Message& message) {
   if (const auto* waiting = std::get_if<meet::Waiting>(&message)) return say_reason(waiting->reason);
   saying_ = {};
   if (const auto* refused = std::get_if<meet::Refused>(&message)) refused_ = refused->reason;
-  if (const auto* start = std::get_if<meet::Start>(&message)) start_ = *start;
-  if (const auto* outcome = std::get_if<meet::Outcome>(&message)) outcome_ = *outcome;
+  if (const auto* start = std::get_if<meet::Start>(&message)) {
+    start_ = *start;
+    end_now_ = blamed_ = false;  // here, for what ends that generation may come in the same breath
+  }
+  if (const auto* outcome = std::get_if<meet::Outcome>(&message)) {
+    outcome_ = *outcome;
+    end_now_ = end_now_ || attempt_ != nullptr;  // the hosting agent was asked to end in the middle of it
+    end_attempt();
+  }
   const auto* end = std::get_if<meet::EndNow>(&message);
   if (end == nullptr || end->generation != (start_ ? start_->generation : generation_)) return;
   end_now_ = true;
   end_attempt();
 }
 
-void NodeMember::lose(const std::string& why) {
-  if (refused_ || lost_ || (outcome_ && !outcome_->again)) return;  // it has said all
+void NodeMember::lose(const std::string& why, Parting how) {
+  if (refused_ || lost_ || over_ || (outcome_ && !outcome_->again)) return;  // it has said all
   lost_ = why;
+  kill_at_ = how == Parting::closed ? std::min(line_.lease(), Clock::now() + kClosedGrace) : line_.lease();
   console_.say("lockstep: the hosting agent (" + line_.endpoint() + ") is lost: " + one_line(why) +
                "; all nodes end their workers: start the same command again on each of them\n");
   end_now_ = true;
@@ -145,8 +155,8 @@ void NodeMember::lose(const std::string& why) {
 // Told to end; killed when another generation might start elsewhere.
 void NodeMember::end_attempt() {
   if (attempt_ == nullptr || !end_now_) return;
-  const bool at_once = lost_ && Clock::now() >= line_.lease();
-  if (lost_ && !at_once) lease_end_ = loop_.at(line_.lease(), [this] { end_attempt(); });
+  const bool at_once = lost_ && Clock::now() >= kill_at_;
+  if (lost_ && !at_once) lease_end_ = loop_.at(kill_at_, [this] { end_attempt(); });
   attempt_->end_for_others(at_once);
 }
 
@@ -171,7 +181,6 @@ Meeting NodeMember::meet(const std::function<int()>& stop_signal) {
   }
   const meet::Start start = *std::exchange(start_, std::nullopt);
   generation_ = start.generation;
-  end_now_ = blamed_ = false;
   return {.place = {.rank = int(start.rank),
                     .nodes = int(start.nodes),
                     .first_rank = int(start.first_rank),
@@ -206,8 +215,8 @@ void NodeMember::on_failure(const Verdict& verdict, const std::string& report) {
 }
 
 Decision NodeMember::agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) {
-  outcome_.reset();
-  if (!lost_) {
+  if (outcome_ && outcome_->generation != generation_) outcome_.reset();
+  if (!lost_ && !outcome_) {
     const bool failed = facts.code != kExitDone && facts.code != kExitStopped;
     if (failed && !blamed_ && !end_now_) {  // what kept an attempt from running or going on was no worker's failure
       const std::string& why = result.start_failure.empty() ? result.record.launcher_failure : result.start_failure;
@@ -241,6 +250,7 @@ Decision NodeMember::agree(AttemptResult& result, const AttemptFacts& facts, con
     return {};
   }
   const meet::Outcome outcome = *std::exchange(outcome_, std::nullopt);
+  over_ = !outcome.again;
   adopt(outcome, result);
   return {.next = !outcome.again     ? Next::finish
                   : outcome.new_port ? Next::new_port

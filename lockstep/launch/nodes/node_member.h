@@ -36,7 +36,7 @@ class NodeMember : public Nodes {
   void listen();
   void say_reason(const std::string& reason);
   void on_message(const rendezvous::Message& message);
-  void lose(const std::string& why);
+  void lose(const std::string& why, Parting how);
   void end_attempt();
   void adopt(const rendezvous::Outcome& outcome, AttemptResult& result);
 
@@ -55,10 +55,12 @@ class NodeMember : public Nodes {
   EventLoop::Handle saying_, lease_end_;
   std::optional<std::string> refused_;
   std::optional<std::string> lost_;  // why the hosting agent is no longer there
+  Clock::time_point kill_at_;        // then workers must not be there either
   std::optional<rendezvous::Start> start_;
   std::optional<rendezvous::Outcome> outcome_;
   std::int64_t generation_ = 0;
   RunningAttempt* attempt_ = nullptr;
+  bool over_ = false;     // the job's outcome is known
   bool end_now_ = false;  // the attempt is to be ended
   bool blamed_ = false;   // this node has told of a failure, or of a signal
 };

@@ -16,8 +16,10 @@ Reception::Reception(EventLoop& loop, base::UniqueFd listener, Settings settings
 }
 
 void Reception::on_listener() {
-  while (base::UniqueFd fd = accept_at(listener_.get())) {
-    const auto stranger = [](const auto& entry) { return !entry.second.trusted; };
+  for (int i = 0; i < kGuestsAtATime; ++i) {
+    base::UniqueFd fd = accept_at(listener_.get());
+    if (!fd) return;
+    const auto stranger = [](const auto& entry) { return !entry.second.trusted && !entry.second.own; };
     if (std::size_t(std::ranges::count_if(guests_, stranger)) >= kMostStrangers)
       guests_.erase(std::ranges::find_if(guests_, stranger));
     const int number = fd.get();
@@ -25,10 +27,11 @@ void Reception::on_listener() {
   }
 }
 
-std::uint64_t Reception::add(base::UniqueFd fd, std::unique_ptr<Channel> channel) {
+std::uint64_t Reception::add(base::UniqueFd fd, std::unique_ptr<Channel> channel, bool own) {
   const std::uint64_t id = next_id_++;
   Connection::Events events{.message = [this, id](const rendezvous::Message& message) { on_message(id, message); },
-                            .closed = [this, id](const std::string& why) { lose(id, why, false); }};
+                            .closed = [this, id](const std::string& why, Parting how) { lose(id, why, how); }};
+  guests_[id].own = own;
   guests_[id].connection = std::make_unique<Connection>(loop_, std::move(fd), std::move(channel), std::move(events));
   return id;
 }
@@ -60,11 +63,11 @@ bool Reception::trusts(std::uint64_t id) const {
 }
 
 // The connection stays until no function uses it any more.
-void Reception::lose(std::uint64_t id, const std::string& why, bool silent) {
+void Reception::lose(std::uint64_t id, const std::string& why, Parting how) {
   const auto found = guests_.find(id);
   if (found == guests_.end() || found->second.gone) return;
   found->second.gone = why;
-  found->second.silent = silent;
+  found->second.how = how;
   sweep_ = loop_.at(Clock::now(), [this] { sweep(); });
 }
 
@@ -80,7 +83,7 @@ void Reception::sweep() {
     at = ready ? guests_.erase(at) : std::next(at);
   }
   for (const auto& [id, guest] : gone)
-    if (guest.trusted) events_.gone(id, *guest.gone, guest.silent, guest.heard);
+    if (guest.trusted) events_.gone(id, *guest.gone, guest.how, guest.heard);
 }
 
 void Reception::on_keep_alive() {
@@ -92,7 +95,7 @@ void Reception::on_keep_alive() {
       sweep_ = loop_.at(Clock::now(), [this] { sweep(); });
     } else if (Clock::now() - guest.heard >= limit) {
       guest.connection->close();
-      lose(id, "nothing was heard of it for " + std::to_string(limit.count()) + " ms", true);
+      lose(id, "nothing was heard of it for " + std::to_string(limit.count()) + " ms", Parting::silent);
     }
   }
 }

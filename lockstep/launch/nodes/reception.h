@@ -19,6 +19,8 @@ namespace lockstep::launch {
 /// one more, and the oldest of them is dropped.
 inline constexpr std::chrono::milliseconds kStrangersTime{5'000};
 inline constexpr std::size_t kMostStrangers = 64;
+/// How many are let to the door in a turn of the loop: those before them are listened to first.
+inline constexpr int kGuestsAtATime = 8;
 
 class Reception {
  public:
@@ -32,7 +34,7 @@ class Reception {
   struct Events {
     std::function<void(std::uint64_t id, const rendezvous::Message&)> message;
     /// Once for each who was trusted. `heard`: when he was heard last.
-    std::function<void(std::uint64_t id, const std::string& why, bool silent, Clock::time_point heard)> gone;
+    std::function<void(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard)> gone;
   };
 
   /// `listener` listens already.
@@ -40,15 +42,16 @@ class Reception {
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
 
-  /// Takes a connected socket; returns its number, which counts up.
-  std::uint64_t add(base::UniqueFd fd, std::unique_ptr<Channel> channel);
+  /// Takes a connected socket; returns its number, which counts up. `own`: the hosting agent's, which gives way to no
+  /// stranger.
+  std::uint64_t add(base::UniqueFd fd, std::unique_ptr<Channel> channel, bool own = false);
   /// To one who may have gone: then it is dropped.
   void send(std::uint64_t id, const rendezvous::Message& message);
   /// He belongs to the job.
   void trust(std::uint64_t id);
   bool trusts(std::uint64_t id) const;
   /// Ends a connection when all that was sent is out.
-  void drop(std::uint64_t id, const std::string& why) { lose(id, why, false); }
+  void drop(std::uint64_t id, const std::string& why) { lose(id, why, Parting::cut); }
   /// Whether all that was sent is out, to everybody who is still there.
   bool settled() const;
 
@@ -56,14 +59,15 @@ class Reception {
   struct Guest {
     std::unique_ptr<Connection> connection;
     bool trusted = false;
+    bool own = false;
     Clock::time_point heard = Clock::now();  // a stranger: when he came
     std::optional<std::string> gone;         // why; swept soon
-    bool silent = false;
+    Parting how = Parting::closed;
   };
 
   void on_listener();
   void on_message(std::uint64_t id, const rendezvous::Message& message);
-  void lose(std::uint64_t id, const std::string& why, bool silent);
+  void lose(std::uint64_t id, const std::string& why, Parting how);
   void sweep();
   void on_keep_alive();
 

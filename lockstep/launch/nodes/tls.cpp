@@ -117,7 +117,6 @@ class TlsChannel : public Channel {
     return {.state = State::closed, .why = met_ ? "connection closed" : kNoKey};
   }
 
-  static constexpr const char* kNoKey = "the other side has not the same key";
   SSL* const connection_;
   bool waits_for_room_ = false;
   bool met_ = false;  // both have shown that they have the key

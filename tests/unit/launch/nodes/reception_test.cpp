@@ -21,7 +21,8 @@ using Clock = EventLoop::Clock;
 
 class ReceptionTest : public ::testing::Test {
  protected:
-  ReceptionTest() {
+  // Nobody is silent by chance, on however slow a machine.
+  explicit ReceptionTest(milliseconds silence = milliseconds(60'000)) {
     Listening listening = listen_at(resolve("test", "127.0.0.1", 0));
     sockaddr_in bound{};
     socklen_t size = sizeof bound;
@@ -30,16 +31,20 @@ class ReceptionTest : public ::testing::Test {
     reception_.emplace(
         loop_, std::move(listening.fd),
         Reception::Settings{.keep_alive = milliseconds(20),
-                            .silence = milliseconds(100),
+                            .silence = silence,
                             .accept_channel = [](int fd) { return std::make_unique<PlainChannel>(fd); }},
         Reception::Events{.message = [this](std::uint64_t id, const rendezvous::Message& message) { on(id, message); },
-                          .gone = [this](std::uint64_t id, const std::string& why, bool silent,
-                                         Clock::time_point) { gone_.push_back(silent ? "silent" : why); }});
+                          .gone = [this](std::uint64_t id, const std::string& why, Parting how,
+                                         Clock::time_point) { gone_.push_back(told(why, how)); }});
   }
 
   void on(std::uint64_t id, const rendezvous::Message& message) {
     ++messages_;
     if (std::holds_alternative<rendezvous::Join>(message)) reception_->trust(id);
+  }
+
+  static std::string told(const std::string& why, Parting how) {
+    return how == Parting::silent ? "silent" : how == Parting::cut ? "cut: " + why : why;
   }
 
   UniqueFd connect() {
@@ -105,7 +110,11 @@ TEST_F(ReceptionTest, ManyHalfOpenOnesGiveWayAndARightOneComesIn) {
   EXPECT_TRUE(waits([this] { return messages_ == 2; })) << "strangers do not drive out who is in";
 }
 
-TEST_F(ReceptionTest, WhoSaysNothingIsLost) {
+struct ImpatientReceptionTest : ReceptionTest {
+  ImpatientReceptionTest() : ReceptionTest(milliseconds(100)) {}
+};
+
+TEST_F(ImpatientReceptionTest, WhoSaysNothingIsLost) {
   const UniqueFd fd = connect();
   say(fd, to_frame(rendezvous::Join{.host = "h"}));
   EXPECT_TRUE(waits([this] { return !gone_.empty(); }));
@@ -124,7 +133,7 @@ TEST_F(ReceptionTest, WhoDoesNotReadIsDropped) {
       loop_.turn(Clock::now());
     }
   }
-  EXPECT_THAT(gone_, ::testing::ElementsAre("it does not read what it is sent"));
+  EXPECT_THAT(gone_, ::testing::ElementsAre("cut: it does not read what it is sent"));
 }
 
 TEST_F(ReceptionTest, AClosedConnectionIsALossAtOnce) {
@@ -135,6 +144,29 @@ TEST_F(ReceptionTest, AClosedConnectionIsALossAtOnce) {
   }
   EXPECT_TRUE(waits([this] { return !gone_.empty(); }));
   EXPECT_THAT(gone_, ::testing::ElementsAre("connection closed"));
+}
+
+// Who resets a connection may live: a firewall does it for him.
+TEST_F(ReceptionTest, AResetIsNoWordOfADeath) {
+  UniqueFd fd = connect();
+  say(fd, to_frame(rendezvous::Join{.host = "h"}));
+  EXPECT_TRUE(waits([this] { return messages_ == 1; }));
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  fd = {};
+  EXPECT_TRUE(waits([this] { return !gone_.empty(); }));
+  EXPECT_THAT(gone_, ::testing::ElementsAre(::testing::StartsWith("cut: ")));
+}
+
+// As many as come at once are let in, one after the other: they were there before any of them was too old.
+TEST_F(ReceptionTest, ACrowdOfRightOnesComesIn) {
+  std::vector<UniqueFd> agents;
+  for (std::size_t i = 0; i < 100; ++i) {
+    agents.push_back(connect());
+    say(agents.back(), to_frame(rendezvous::Join{.host = "h"}));
+  }
+  EXPECT_TRUE(waits([this] { return messages_ == 100; })) << messages_;
+  EXPECT_TRUE(gone_.empty());
 }
 
 }  // namespace
