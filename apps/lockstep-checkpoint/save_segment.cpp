@@ -30,21 +30,21 @@ std::optional<checkpoint::SavedState> saved_itself(const std::string& folder, ch
   return {};
 }
 
-// Whether there was nothing to save, or it is saved.
+// Whether there was nothing to save, or it is saved. One model's trouble is not the others'.
 bool is_saved(const base::Segment& segment, const checkpoint::StatePlan& plan) {
   const std::optional<base::Commit> commit = base::committed(base::region_words(segment.control(), plan.region));
   if (!commit || commit->step == 0) return true;
   const std::string step = "step " + std::to_string(commit->step);
-  const base::Extent place = segment.extent(base::state_area(plan.region));
-  const base::Mapping region = segment.map(place.offset, place.bytes, base::Access::read_only);
-  checkpoint::Contents contents = checkpoint::contents_at(plan, {region.data(), place.bytes}, *commit);
-  if (const auto there = saved_itself(plan.folder, contents.state)) {
-    // A job that went back to it and made no step has nothing to save; those behind it are to stay.
-    if (checkpoint::linked_step(plan.folder, checkpoint::kLastName) != commit->step) return true;
-    contents.state.metric = there->metric;
-    contents.state.extra = there->extra;
-  }
   try {
+    const base::Extent place = segment.extent(base::state_area(plan.region));
+    const base::Mapping region = segment.map(place.offset, place.bytes, base::Access::read_only);
+    checkpoint::Contents contents = checkpoint::contents_at(plan, {region.data(), place.bytes}, *commit);
+    if (const auto there = saved_itself(plan.folder, contents.state)) {
+      // A job that went back to it and made no step has nothing to save; those behind it are to stay.
+      if (checkpoint::linked_step(plan.folder, checkpoint::kLastName) != commit->step) return true;
+      contents.state.metric = there->metric;
+      contents.state.extra = there->extra;
+    }
     const std::string written = checkpoint::write_checkpoint(plan.folder, contents, plan.retention);
     tell(step + ", the last one that was committed, is saved in '" + base::shown(written) + "'");
     return true;

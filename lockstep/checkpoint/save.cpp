@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/member.h"
 #include "lockstep/base/published_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/agree.h"
@@ -60,7 +61,9 @@ Saved written(const std::string& folder, const Contents& contents, const Retenti
 
 bool save_on_failure(const std::string& folder, parallel::Engine& engine, const SaveOptions& options) {
   checked_state(engine, options);
-  if (std::getenv("LOCKSTEP_SEGMENT") == nullptr) return false;  // the segment is no agent's
+  const base::Member& member = engine.group().node().member;
+  // The segment is no agent's, or the group has one of its own (Group::new_group), which ends with the ranks.
+  if (std::getenv("LOCKSTEP_SEGMENT") == nullptr || member.whole().page != nullptr) return false;
   if (engine.group().rank() != 0) return true;
   StatePlan plan = plan_of(engine, options);
   plan.folder = std::filesystem::absolute(folder).string();

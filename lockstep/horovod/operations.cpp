@@ -34,6 +34,12 @@ ReduceOp reduce_op(Op op) {
 }
 
 // What can be said before the others are asked.
+// For the queue: one that held the set it belongs to would end it in its own thread.
+AllreduceOptions without_set(AllreduceOptions options) {
+  options.process_set = {};
+  return options;
+}
+
 void check_allreduce(const at::Tensor& tensor, const AllreduceOptions& options, const char* name) {
   comm::check_reducible(tensor, reduce_op(options.op), name);
   const bool scaled = options.prescale_factor != 1 || options.postscale_factor != 1;
@@ -152,10 +158,11 @@ at::Tensor gather_rows(comm::Group& group, const Members& members, const at::Ten
 
 Handle<Tensors> grouped_allreduce_async_(const Tensors& tensors, const AllreduceOptions& options) {
   for (const at::Tensor& tensor : tensors) check_allreduce(tensor, options, "allreduce");
-  return enqueue<Tensors>(options.process_set, [tensors, options](comm::Group& group, const Members& members) {
-    reduce_in_place(group, members, tensors, options);
-    return tensors;
-  });
+  return enqueue<Tensors>(options.process_set,
+                          [tensors, own = without_set(options)](comm::Group& group, const Members& members) {
+                            reduce_in_place(group, members, tensors, own);
+                            return tensors;
+                          });
 }
 Handle<Tensors> grouped_allreduce_async(const Tensors& tensors, const AllreduceOptions& options) {
   return grouped_allreduce_async_(copies_of(tensors), options);
@@ -245,25 +252,26 @@ Handle<Tensors> grouped_reducescatter_async(const Tensors& tensors, const Allred
     check_rows(tensor, "reducescatter");
     check_allreduce(tensor, options, "reducescatter");
   }
-  return enqueue<Tensors>(options.process_set, [tensors, options](comm::Group& group, const Members& members) {
-    Tensors results;
-    for (const at::Tensor& tensor : tensors) {
-      const ReduceOp op = reduce_op(options.op);
-      at::Tensor wire = tensor.detach().clone(at::MemoryFormat::Contiguous);
-      if (options.prescale_factor != 1) wire.mul_(options.prescale_factor);
-      wire = wire.to(wire_dtype(tensor.scalar_type(), options.compression));
-      agree(group, members.ranks, call_of(Kind::reducescatter, std::int64_t(op), wire));
-      at::Tensor rows = rows_for(wire, group.rank(), group.size());
-      if (tensor.size(0) % group.size() == 0)
-        group.reduce_scatter(rows, wire, op);
-      else
-        group.all_reduce(wire, op);
-      rows = rows.to(tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
-      if (options.postscale_factor != 1) rows.mul_(options.postscale_factor);
-      results.push_back(rows);
-    }
-    return results;
-  });
+  return enqueue<Tensors>(options.process_set,
+                          [tensors, options = without_set(options)](comm::Group& group, const Members& members) {
+                            Tensors results;
+                            for (const at::Tensor& tensor : tensors) {
+                              const ReduceOp op = reduce_op(options.op);
+                              at::Tensor wire = tensor.detach().clone(at::MemoryFormat::Contiguous);
+                              if (options.prescale_factor != 1) wire.mul_(options.prescale_factor);
+                              wire = wire.to(wire_dtype(tensor.scalar_type(), options.compression));
+                              agree(group, members.ranks, call_of(Kind::reducescatter, std::int64_t(op), wire));
+                              at::Tensor rows = rows_for(wire, group.rank(), group.size());
+                              if (tensor.size(0) % group.size() == 0)
+                                group.reduce_scatter(rows, wire, op);
+                              else
+                                group.all_reduce(wire, op);
+                              rows = rows.to(tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+                              if (options.postscale_factor != 1) rows.mul_(options.postscale_factor);
+                              results.push_back(rows);
+                            }
+                            return results;
+                          });
 }
 Tensors grouped_reducescatter(const Tensors& tensors, const AllreduceOptions& options) {
   return synchronize(grouped_reducescatter_async(tensors, options));

@@ -112,6 +112,7 @@ void GradientBuckets::finish_backward() {
 }
 
 void GradientBuckets::backward_without_inputs() {
+  ++averaged_;  // as the ranks that have inputs count
   const torch::NoGradGuard no_grad;
   std::vector<at::Tensor> kept;
   for (const auto& [name, parameter] : parameters_)

@@ -82,14 +82,14 @@ NamedTensors frozen(const NamedTensors& parameters) {
 void refuse_unfit_modules(const torch::nn::Module& module) {
   const auto look = [](const std::string& name, const auto* table, const std::string& kind) {
     if (table == nullptr) return;
-    const std::string which = "module '" + name + "': " + kind;
+    const std::string which = (name.empty() ? "the model: " : "module '" + name + "': ") + kind;
     if (table->options.max_norm())
       throw UsageError(
           which + " with max_norm edits its weights during forward, which weights shared by all ranks do not allow");
     if (table->options.sparse())
       throw UsageError(which + " with sparse=true gives sparse gradients, and dense ones are averaged; leave it out");
   };
-  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+  for (const auto& item : module.named_modules()) {
     const torch::nn::Module* child = item.value().get();
     look(item.key(), dynamic_cast<const torch::nn::EmbeddingImpl*>(child), "Embedding");
     look(item.key(), dynamic_cast<const torch::nn::EmbeddingBagImpl*>(child), "EmbeddingBag");

@@ -69,6 +69,13 @@ ZeroParts::ParamGroups ZeroParts::of(const ParamGroups& groups, int rank) const 
   return some;
 }
 
+bool ZeroParts::are_of(const ParamGroups& groups) const {
+  if (groups.size() != owner_.size()) return false;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (groups[g].params().size() != owner_[g].size()) return false;
+  return true;
+}
+
 void ZeroParts::exchange() const {
   const at::NoGradGuard no_grad;
   for (int rank = 0; rank < group_->size(); ++rank) {
@@ -134,6 +141,14 @@ void copy_state(const torch::optim::Optimizer& from, torch::optim::Optimizer& to
       const auto found = from.state().find(parameter.unsafeGetTensorImpl());
       if (found != from.state().end()) to.state()[parameter.unsafeGetTensorImpl()] = found->second->clone();
     }
+  // What was cloned shares its tensors; what is read back does not.
+  restore_state(to, saved_state(to));
+}
+
+void refuse_more_parameters() {
+  throw UsageError(
+      "ZeroRedundancyOptimizer: parameters were added, but who keeps whose state is settled; make it anew with all of "
+      "them");
 }
 
 void refuse_partial_save() {

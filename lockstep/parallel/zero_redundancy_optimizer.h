@@ -46,6 +46,8 @@ class ZeroParts {
   comm::Group& group() const { return *group_; }
   /// The groups with the parameters of `rank` only.
   ParamGroups of(const ParamGroups& groups, int rank) const;
+  /// Whether these have the parameters that the parts were made of.
+  bool are_of(const ParamGroups& groups) const;
   /// Collective: each parameter becomes what it is on the rank that keeps its state.
   void exchange() const;
   /// Collective: the state of rank `source`, where it is `mine`, to all.
@@ -67,9 +69,10 @@ class ZeroParts {
 namespace detail {
 std::string saved_state(const torch::optim::Optimizer& optimizer);
 void restore_state(torch::optim::Optimizer& optimizer, const std::string& saved);
-/// Copies the state of those parameters of `to` that `from` has one of.
+/// Copies the state, tensors included, of those parameters of `to` that `from` has one of.
 void copy_state(const torch::optim::Optimizer& from, torch::optim::Optimizer& to);
 [[noreturn]] void refuse_partial_save();
+[[noreturn]] void refuse_more_parameters();
 }  // namespace detail
 
 /// Around an optimizer of torch::optim. Its param_groups() are those of all parameters, the same on all ranks, and
@@ -97,12 +100,16 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
 
   /// Updates this rank's parameters, and makes all ranks have all.
   at::Tensor step(LossClosure closure = nullptr) override {
+    if (!parts_.are_of(param_groups())) detail::refuse_more_parameters();
     for (std::size_t i = 0; i < param_groups().size(); ++i)
       local_->param_groups()[i].set_options(std::as_const(param_groups()[i]).options().clone());
     at::Tensor loss = local_->step(std::move(closure));
     parts_.exchange();
     return loss;
   }
+
+  /// UsageError: who keeps which state is settled. Make the optimizer anew.
+  void add_param_group(const torch::optim::OptimizerParamGroup&) { detail::refuse_more_parameters(); }
 
   /// This rank's part.
   Wrapped& optim() { return *local_; }

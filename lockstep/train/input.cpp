@@ -212,7 +212,8 @@ void check_test_split(Options options, const data::KnownSet& set) {
 Input make_input(const Options& options) {
   const data::KnownSet& set = data::find_set(options.dataset);
   const bool evaluates = options.eval && (reads_data(options) || options.test_only);
-  const bool is_known = !data::has_named_parts(set) && !is_transform_list(options.transforms);
+  const bool has_list = !options.transforms.empty() && is_transform_list(options.transforms);
+  const bool is_known = !data::has_named_parts(set) && !has_list;
   if (!reads_data(options) && !evaluates && is_known) return {.task = known_task(options)};
   Input input =
       data::holds_numbers(set) ? make_number_input(options, evaluates) : make_picture_input(options, evaluates);

@@ -91,6 +91,19 @@ TEST(Horovod, AllgatherAlltoallAndReducescatterOfUnevenRows) {
   });
 }
 
+// The set is gone before its operation is over: the queue ends with the last handle's work, in nobody's own thread.
+TEST(Horovod, AProcessSetMayGoBeforeItsOperationsEnd) {
+  run_horovod(2, [] {
+    for (int i = 0; i < 20; ++i) {
+      const at::Tensor mine = full(1'000, hvd::rank() + i);
+      const auto handle = hvd::allreduce_async(mine, {.op = hvd::Sum, .process_set = hvd::add_process_set({0, 1})});
+      const auto part = hvd::reducescatter_async(mine, {.op = hvd::Sum, .process_set = hvd::add_process_set({0, 1})});
+      EXPECT_EQ(hvd::synchronize(handle)[0].item<float>(), float(2 * i + 1));
+      EXPECT_EQ(hvd::synchronize(part)[0].item<float>(), float(2 * i + 1));
+    }
+  });
+}
+
 TEST(Horovod, AProcessSetIsForItsRanks) {
   run_horovod(3, [] {
     const hvd::ProcessSet ends = hvd::add_process_set({0, 2});

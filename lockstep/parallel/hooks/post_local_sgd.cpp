@@ -57,7 +57,8 @@ void PeriodicModelAverager::average_parameters(const std::vector<at::Tensor>& pa
   const at::NoGradGuard no_grad;
   const std::int64_t now = step++;
   if (now < options_.warmup_steps || (now - options_.warmup_steps) % options_.period != 0) return;
-  for (const at::Tensor& parameter : parameters) group_->all_reduce(parameter, comm::ReduceOp::mean);
+  for (const at::Tensor& parameter : parameters)
+    if (parameter.requires_grad()) group_->all_reduce(parameter, comm::ReduceOp::mean);
 }
 
 }  // namespace lockstep::parallel

@@ -246,7 +246,7 @@ GradFuture batched_powerSGD_hook(PowerSGDState& state, GradBucket& bucket) {
   const std::int64_t length = bucket.buffer().numel();
   auto side = std::int64_t(std::sqrt(double(length)));
   while (side * side < length) ++side;
-  const int rank = options.matrix_approximation_rank;
+  const int rank = int(std::min<std::int64_t>(options.matrix_approximation_rank, side));  // no matrix has more
   state.stats_.numel_before += length;
   state.stats_.numel_after += side * rank * 2;
   const at::Tensor input = at::zeros({side * side}, bucket.buffer().options());

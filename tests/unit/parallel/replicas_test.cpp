@@ -190,6 +190,23 @@ TEST(Join, IsRefusedWhereItCannotWork) {
   EXPECT_NE(answer(ours).find("join() is for optimizers of torch::optim"), std::string::npos);
 }
 
+// Ranks have had different numbers of inputs, and look at their replicas at the same steps all the same.
+TEST(Join, CountsForTheCheckOfReplicas) {
+  run_ranks(RankKind::threads, 2, [](GroupPointer group) {
+    torch::nn::Linear model = line();
+    DistributedDataParallel ddp(model, group, {.verify_replicas_every = 2});
+    const auto step = [&](int number) {
+      model->zero_grad();
+      ddp(input_of(group->rank(), number)).sum().backward();
+    };
+    ddp.join([&] {
+      for (int number = 0; number < 3 + group->rank(); ++number) step(number);
+    });
+    for (int number = 0; number < 4; ++number) step(number);
+    EXPECT_EQ(model->weight.grad()[0][0].item<double>(), 9);
+  });
+}
+
 // ---- without join
 
 TEST(UnevenRanks, ARankThatLeftIsNamed) {

@@ -133,6 +133,31 @@ TEST(Zero, TheStateComesTogetherAndGoesOn) {
   });
 }
 
+// A step behind it changes nothing of what is to be saved.
+TEST(Zero, WhatWasConsolidatedStays) {
+  run_ranks(RankKind::threads, 2, [](auto group) {
+    torch::nn::Sequential net = net_of(4);
+    DistributedDataParallel ddp(net, group);
+    ZeroRedundancyOptimizer<Adam> zero(net->parameters(), group, Options(0.05));
+    train(ddp, zero, 0, 2);
+    zero.consolidate_state_dict();
+    const std::string before = detail::saved_state(zero.state_dict());
+    train(ddp, zero, 2, 4);
+    EXPECT_EQ(detail::saved_state(zero.state_dict()), before);
+  });
+}
+
+TEST(Zero, ParametersThatAreAddedAreRefused) {
+  run_ranks(RankKind::threads, 2, [](auto group) {
+    torch::nn::Sequential net = net_of(4);
+    ZeroRedundancyOptimizer<Adam> zero({net->parameters()[0]}, group, Options(0.05));
+    torch::optim::Optimizer& base = zero;
+    base.add_param_group(torch::optim::OptimizerParamGroup({net->parameters()[1]}));
+    EXPECT_NE(refusal([&] { zero.step(); }).find("make it anew with all of them"), std::string::npos);
+    EXPECT_NE(refusal([&] { zero.add_param_group(zero.param_groups()[0]); }).find("make it anew"), std::string::npos);
+  });
+}
+
 TEST(Zero, MixedDtypesAndStrides) {
   run_ranks(RankKind::threads, 2, [](auto group) {
     std::vector<at::Tensor> parameters{torch::ones({3}, at::kDouble), torch::ones({2, 3}).t(), torch::ones({}),
