@@ -201,12 +201,6 @@ Input make_picture_input(const Options& options, bool evaluates) {
   return input;
 }
 
-// Hours of training must not end at a part that is not there.
-void check_test_split(Options options, const data::KnownSet& set) {
-  options.val_split = options.test_split;
-  if (!options.synthetic) val_part(options, set.files == data::SetFiles::class_folders ? "" : ".csv");
-}
-
 }  // namespace
 
 Input make_input(const Options& options) {
@@ -219,7 +213,6 @@ Input make_input(const Options& options) {
       data::holds_numbers(set) ? make_number_input(options, evaluates) : make_picture_input(options, evaluates);
   if (input.test && options.limit_val_batches)
     input.test = std::make_shared<FirstSamples>(input.test, *options.limit_val_batches * evaluation_chunk(input.task));
-  if (!options.test_split.empty() && evaluates) check_test_split(options, set);
   return input;
 }
 

@@ -93,6 +93,13 @@ void check_target(const std::string& file, const std::string& output_dir) {
   if (folder_of(file) != run || std::filesystem::exists(run, ignored)) base::AtomicFile{file};
 }
 
+// Hours of training must not end at a part that cannot be read.
+Input whole_input(const Options& options, comm::Group& group) {
+  Input input = checked_input(make_input(options), group);
+  with_test_split(options, input);
+  return input;
+}
+
 }  // namespace
 
 // What can be wrong is looked at before anything is written: the data, then the batch flags,
@@ -101,7 +108,7 @@ Loop::Loop(const Options& options, const comm::World& world)
     : options_(options),
       stop_on_(stop_on(options)),
       group_(*world.group()),
-      input_(checked_input(make_input(options), group_)),
+      input_(whole_input(options, group_)),
       run_(size_of(options, world, input_)),
       start_(make_start_model(options, input_.task)),
       model_(joined(start_.model, options, world.group())),

@@ -182,6 +182,11 @@ TEST_F(TrainRecipes, AFineTuningEndsWithItsBestCheckpoint) {
   Job missing(Words{LOCKSTEP_PROGRAM, "train"} + flags + Words{"--overwrite", "--test-split", "Tset"});
   EXPECT_EQ(missing.wait(), 2);
   EXPECT_THAT(missing.err(), HasSubstr("no folder 'Tset' in '"));
+  // One that is there and cannot be read ends nothing later, either.
+  std::filesystem::create_directories(folder_.file("Empty"));
+  Job empty(Words{LOCKSTEP_PROGRAM, "train"} + flags + Words{"--overwrite", "--test-split", "Empty"});
+  EXPECT_EQ(empty.wait(), 2);
+  EXPECT_THAT(empty.out(), ::testing::Not(HasSubstr("epoch")));
 }
 
 TEST_F(TrainRecipes, AFastDevRunLeavesNothing) {

@@ -94,6 +94,7 @@ void Host::on(Seat& seat, const meet::Failed& failed) {
 
 void Host::on(Seat& seat, const meet::Stopping& stopping) {
   if (!running_ || stopping.generation != generation_ || !seat.node.member) return;
+  seat.stops = true;
   if (!stop_) stop_ = Stop{.signal = int(stopping.signal), .host = seat.node.host};
   end_all();
 }
@@ -166,7 +167,7 @@ void Host::consider() {
 
 void Host::start(const std::vector<std::uint64_t>& ranks) {
   for (auto& [id, seat] : seats_) {
-    seat.node.member = false;
+    seat.node.member = seat.stops = false;
     seat.done.reset();
     seat.told.clear();
   }
@@ -215,7 +216,7 @@ void Host::conclude_when_all_done() {
       blames_ = std::move(ended.blames);
       return;
     }
-    const bool stops = seat.done && seat.done->signal != 0;
+    const bool stops = seat.stops || (seat.done && seat.done->signal != 0);
     if (id == seats_.begin()->first) ended.host_stops = stops;
     if (!stops) ++ended.others;
     if (seat.node.member) ended.nodes.push_back({.id = id, .done = *seat.done});
@@ -229,7 +230,7 @@ void Host::conclude_when_all_done() {
   for (const auto& [id, seat] : seats_) {
     meet::Outcome own = outcome;
     own.to_blame = outcome.blamed == std::int64_t(id);
-    if (seat.done && seat.done->signal != 0) own.again = false;
+    if (seat.stops || (seat.done && seat.done->signal != 0)) own.again = false;
     if (seat.node.member || finished_) reception_.send(id, own);
   }
 }

@@ -53,7 +53,8 @@ class Host {
   struct Seat {
     rendezvous::Node node;
     std::optional<rendezvous::Done> done;
-    std::string told;  // the reason to wait that it knows
+    std::string told;    // the reason to wait that it knows
+    bool stops = false;  // it was asked to end
   };
 
   void on_message(std::uint64_t id, const rendezvous::Message& message);

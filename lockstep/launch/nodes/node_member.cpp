@@ -29,6 +29,17 @@ meet::FailureKind kind_of(const Verdict& verdict) {
   return meet::speaks_of_connection(why) ? meet::FailureKind::connection : meet::FailureKind::told;
 }
 
+// Debian's /etc/hosts gives a machine's own name an address that no other machine reaches.
+SocketAddress reachable(const SocketAddress& address, const NodesSettings& settings) {
+  const std::string& name = settings.host;
+  const bool means_here = name == "localhost" || name == "::1" || name.starts_with("127.");
+  if (!address.is_loopback() || means_here) return address;
+  if (!settings.local_addr.empty()) return resolve("run: --local-addr", settings.local_addr, settings.port);
+  throw UsageError("run: --rdzv-endpoint " + name +
+                   " is an address of this machine alone here (see /etc/hosts), which no other node reaches: give this "
+                   "node --local-addr ADDRESS, or localhost where all agents are on one machine");
+}
+
 meet::Join application(const Plan& plan, const std::string& host) {
   return {.version = LOCKSTEP_VERSION,
           .run_id = plan.run_id,
@@ -60,7 +71,8 @@ NodeMember::NodeMember(const Plan& plan, EventLoop& loop, base::Outlet& console,
                  }}) {
   SocketAddress local;
   if (!settings_.local_addr.empty()) local = resolve("run: --local-addr", settings_.local_addr, 0);
-  if (!address_.is_loopback() && settings_.secret_file.empty() && !settings_.insecure)
+  const bool beyond = !address_.is_loopback() || (local.length > 0 && !local.is_loopback());
+  if (beyond && settings_.secret_file.empty() && !settings_.insecure)
     throw UsageError(
         "run: --rdzv-endpoint " + settings_.host +
         " is beyond this machine, and anybody could join: --secret-file FILE (lockstep secret new > FILE), "
@@ -86,7 +98,7 @@ NodeMember::~NodeMember() {
 
 void NodeMember::listen() {
   if (!settings_.is_host.value_or(!settings_.limits.fixed_ranks || settings_.node_rank == 0)) return;
-  Listening listening = listen_at(address_);
+  Listening listening = listen_at(reachable(address_, settings_));
   if (!listening.fd) {
     const bool must = settings_.is_host.value_or(settings_.limits.fixed_ranks);
     if (!must) return;  // another agent's: this one joins it
