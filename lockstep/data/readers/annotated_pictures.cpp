@@ -55,7 +55,7 @@ std::optional<std::int64_t> whole_number(const std::string& text) {
 
 std::vector<std::string> classes_of(std::vector<std::string> labels) {
   std::ranges::sort(labels);
-  labels.erase(std::ranges::unique(labels).begin(), labels.end());
+  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
   if (std::ranges::all_of(labels, [](const std::string& label) { return whole_number(label).has_value(); }))
     std::ranges::stable_sort(labels, {}, [](const std::string& label) { return *whole_number(label); });
   return labels;
