@@ -238,7 +238,12 @@ AttemptResult Agent::run_attempt(const Meeting& meeting) {
                            .segment_path = segment_.invitation(),
                            .cores = base::usable_cores()});
   nodes_->attend(&*attempt_);
-  loop_.run_until([this] { return attempt_->over(); });
+  try {
+    loop_.run_until([this] { return attempt_->over(); });
+  } catch (...) {  // the loop turns again, and the attempt is gone by then
+    nodes_->attend(nullptr);
+    throw;
+  }
   nodes_->attend(nullptr);
   return attempt_->take_result();
 }
