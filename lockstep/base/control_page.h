@@ -22,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 6;
+inline constexpr std::uint32_t kControlVersion = 7;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -125,6 +125,7 @@ struct RegionWords {
   std::atomic<std::uint64_t> model;        ///< whose state it is: a hash of the model's name; 0: nobody's
   std::atomic<std::uint32_t> together;     ///< bits of the regions whose steps are committed with its own, in this
                                            ///< generation; 0: its own alone
+  std::atomic<std::uint32_t> spread;       ///< 1: sums of other nodes have lain where slots of this one may come to lie
 };
 
 /// The first failure of a generation: its slot is free, then claimed by one, who fills the rest and says

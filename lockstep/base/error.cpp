@@ -6,6 +6,7 @@
 namespace lockstep {
 
 std::string Failure::to_string() const {
+  if (rank == kOnAnotherNode) return cause;
   std::string text = rank >= 0 ? "rank " + std::to_string(rank) : std::string("agent");
   if (step > 0) text += ", step " + std::to_string(step);
   if (!phase.empty()) text += ", " + phase;

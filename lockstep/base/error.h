@@ -26,9 +26,12 @@ class UsageError : public Error {
   using Error::Error;
 };
 
+/// A failure's rank, where it is another node's and `cause` names it.
+inline constexpr int kOnAnotherNode = -2;
+
 /// What went wrong in a group, as the first rank that noticed wrote it down.
 struct Failure {
-  int rank = -1;           ///< the rank that failed; -1: the agent, or unknown
+  int rank = -1;           ///< the rank that failed; -1: the agent, or unknown; kOnAnotherNode
   std::uint64_t step = 0;  ///< the step it was in; 0: before the first
   std::string phase;       ///< what it was doing, in words ("forward", "update")
   std::string cause;       ///< why, one line

@@ -23,6 +23,7 @@ void copy_region(const Segment& from, Segment& to, int region) {
   words.generation.store(old_words.generation.load());
   words.buffers.store(old_words.buffers.load());
   words.model.store(old_words.model.load());
+  words.spread.store(old_words.spread.load());
   words.fingerprint.store(fingerprint);
 }
 

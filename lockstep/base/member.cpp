@@ -131,7 +131,7 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
       for (int peer = 0; peer < size(); ++peer) {
         if (peer == rank_ || !owed(owed_object, peer)) continue;
         const RankWords& theirs = page_.ranks[peer];
-        late += (late.empty() ? "rank " : ", rank ") + std::to_string(name_of(peer)) + " (step " +
+        late += (late.empty() ? "rank " : ", rank ") + shown(peer) + " (step " +
                 std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
                 std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))) + ")";
       }
@@ -151,7 +151,7 @@ void Member::check_peers(ReadyRef ready, OwedCall owed, void* owed_object) {
     raise({.rank = peer,
            .step = theirs.step.load(std::memory_order_relaxed),
            .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
-           .cause = gone ? "left the group while rank " + std::to_string(name_of(rank_)) + " waited for it"
+           .cause = gone ? "left the group while rank " + shown(rank_) + " waited for it"
                          : "its process (pid " + std::to_string(theirs.pid.load(std::memory_order_relaxed)) +
                                ") ended without a word"});
     throw_aborted();
@@ -181,7 +181,7 @@ bool Member::fail(const std::string& cause, int exit_code) {
 
 bool Member::raise(Failure failure) {
   if (!is_this_process()) return false;
-  failure.rank = name_of(failure.rank);
+  if (failure.rank >= 0) failure.rank = name_of(failure.rank);
   // Of a part and the whole, the whole decides what was first.
   ControlPage* const whole = whole_.page.get();
   const bool first =
@@ -200,6 +200,18 @@ void Member::check_abort() const {
   if (is_aborted(page_, generation_)) throw_aborted();
 }
 
-void Member::throw_aborted() const { throw GroupAborted(read_failure(page_, generation_)); }
+// The page counts seats; what is on other nodes has none there.
+bool Member::report(const Failure& failure) {
+  const bool first = raise({.rank = kOnAnotherNode, .cause = failure.to_string(), .exit_code = failure.exit_code});
+  if (first) elsewhere_ = failure;
+  return first;
+}
+
+void Member::throw_aborted() const {
+  if (elsewhere_) throw GroupAborted(*elsewhere_);
+  Failure failure = read_failure(page_, generation_);
+  if (failure.rank >= 0) failure.rank += first_rank_;
+  throw GroupAborted(std::move(failure));
+}
 
 }  // namespace lockstep::base

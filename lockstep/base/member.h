@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -122,6 +123,13 @@ class Member {
   /// Returns true when this failure was the first. Any thread may call it.
   bool fail(const std::string& cause, int exit_code = kExitFailure);
 
+  /// The same for a failure that this rank has heard of, of a rank on another node: its number in the world.
+  bool report(const Failure& failure);
+
+  /// In a job of several nodes: the number in the world of the node's first rank, which failures then name ranks by.
+  /// Before the group is used.
+  void set_first_rank(int first) { first_rank_ = first; }
+
   /// Whether the failure of the group, or of a part of it, was written down by this rank: then it is the one to say so.
   bool first_to_fail() const { return *whole_.first_to_fail; }
 
@@ -138,6 +146,7 @@ class Member {
   bool peer_is_dead(int rank) const;
   bool is_this_process() const { return process_ == process_id(); }
   [[noreturn]] void throw_aborted() const;
+  std::string shown(int rank) const { return std::to_string(name_of(rank) + first_rank_); }
 
   ControlPage& page_;
   const int rank_;
@@ -148,8 +157,10 @@ class Member {
   const Whole whole_;
   std::uint64_t barriers_ = 0;
   Waiting waiting_;
-  bool crowded_ = false;             ///< ranks exceed cores
-  std::vector<UniqueFd> peer_pids_;  ///< pidfds; empty entries for self and thread ranks
+  bool crowded_ = false;  ///< ranks exceed cores
+  int first_rank_ = 0;
+  std::optional<Failure> elsewhere_;  ///< on another node, as this rank has heard of it
+  std::vector<UniqueFd> peer_pids_;   ///< pidfds; empty entries for self and thread ranks
 };
 
 }  // namespace lockstep::base

@@ -3,12 +3,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/comm/collectives.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::checkpoint {
@@ -44,8 +47,12 @@ json looked_for(const std::string& folder, const std::string& which) {
 }  // namespace
 
 bool has_living_state(parallel::Engine& engine) {
-  base::Node* const node = engine.group().shared_node();
-  return node != nullptr && state::is_committed_in(node->segment, engine.options().name);
+  comm::Group& group = engine.group();
+  base::Node* const node = group.shared_node();
+  const bool here = node != nullptr && state::is_committed_in(node->segment, engine.options().name);
+  if (group.wire() == nullptr) return here;
+  const std::vector<std::string> all = comm::all_gather_bytes(group, here ? "1" : "");
+  return std::ranges::any_of(all, [](const std::string& node) { return !node.empty(); });
 }
 
 Resumed found_by_all(comm::Group& group, const std::string& folder, const std::string& which) {

@@ -10,7 +10,7 @@
 
 namespace lockstep::checkpoint {
 
-/// Whether the ranks' node holds the model's committed state of an earlier attempt. The same on all ranks.
+/// Whether a node holds the model's committed state of an earlier attempt. The same on all ranks. Collective.
 bool has_living_state(parallel::Engine& engine);
 
 /// What find() says on rank 0, on all ranks; what it throws too. Collective.

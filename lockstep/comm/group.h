@@ -20,6 +20,8 @@
 
 namespace lockstep::comm {
 
+class Wire;
+
 /// As torch.distributed's SUM, AVG, MIN, MAX and PRODUCT.
 enum class ReduceOp { sum, mean, min, max, product };
 
@@ -98,6 +100,9 @@ class Group : public Collectives {
   virtual base::Node* shared_node() { return nullptr; }
   /// The same for those who cannot do without: UsageError when there is none.
   base::Node& node();
+
+  /// What carries bytes between the nodes (network/wire.h); null where all ranks are on one.
+  virtual Wire* wire() { return nullptr; }
 
   /// Tells the group that this rank cannot go on; everybody's waits throw GroupAborted with
   /// this cause, unless another failure was first. Returns whether it was the first, as far as this rank knows. A

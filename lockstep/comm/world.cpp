@@ -11,6 +11,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/comm/last_words.h"
+#include "lockstep/comm/network/network_group.h"
+#include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/memory/caching_allocator.h"
@@ -32,11 +34,24 @@ rendezvous::Place place_in(const Topology& topology) {
           .local_world_size = topology.local_world};
 }
 
+std::shared_ptr<Group> join_node(const rendezvous::Place& place, std::chrono::milliseconds timeout) {
+  if (place.local_world_size == 1 && place.segment_path.empty()) return std::make_shared<SingleGroup>();
+  return std::make_shared<ShmGroup>(rendezvous::share_segment(place, timeout), place.local_rank, timeout);
+}
+
 std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& options) {
   if (options.group) return options.group;
-  if (place.world_size == 1 && place.segment_path.empty()) return std::make_shared<SingleGroup>();
-  return std::make_shared<ShmGroup>(rendezvous::share_segment(place, options.timeout), place.local_rank,
-                                    options.timeout);
+  const std::shared_ptr<Group> node = join_node(place, options.timeout);
+  if (place.local_world_size == place.world_size) return node;
+  return join_network({.rank = place.rank,
+                       .world = place.world_size,
+                       .local_rank = place.local_rank,
+                       .local_world = place.local_world_size,
+                       .host = place.master_addr,
+                       .port = place.master_port,
+                       .key = place.meeting_key,
+                       .timeout = options.timeout},
+                      node);
 }
 
 // A launcher may have bound each rank to cores of its own: what all have together counts.

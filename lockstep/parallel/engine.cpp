@@ -205,7 +205,11 @@ std::shared_ptr<void> Engine::no_sync() {
 
 void commit_together(std::span<Engine* const> models) {
   std::vector<state::SharedState*> states;
-  for (Engine* const model : models) states.push_back(&model->parts_->attached("commit_together()").fused.state);
+  for (Engine* const model : models) {
+    states.push_back(&model->parts_->attached("commit_together()").fused.state);
+    if (model->group().wire() != nullptr)
+      throw UsageError("commit_together: the job has several nodes, each of which commits by itself; on one node only");
+  }
   state::SharedState::commit_together(states);
 }
 

@@ -70,7 +70,9 @@ state::Layout make_layout(const ModuleView& module, const Beginning& beginning, 
   set_groups(parameters, needs);
   state::LayoutOptions places;
   places.shards = options.shards;
-  places.slots = shards_on_node(group.topology(), options.shards).count();
+  const ShardSpan here = shards_on_node(group.topology(), options.shards);
+  places.slots = here.count();
+  places.first_shard = here.first;
   places.optimizer = needs.kind;
   places.optimizer_arrays = needs.arrays;
   places.average = options.ema.has_value();
@@ -104,12 +106,14 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
           [&](state::SharedState& fresh) {
             const at::NoGradGuard no_grad;
             fresh.set_frozen_area(0, 0);
-            if (!beginning.restore) fill(module, beginning.kept, fresh);
-            const std::uint64_t step = beginning.restore ? beginning.restore(fresh) : 0;
+            const bool restores = beginning.restore && group.topology().node == 0;  // the others get it from there
+            if (!restores) fill(module, beginning.kept, fresh);
+            const std::uint64_t step = restores ? beginning.restore(fresh) : 0;
             write_copies(fresh, 0);
             return step;
           },
           options.name),
+      nodes(group.wire() == nullptr ? nullptr : std::make_unique<BetweenNodes>(state, group)),
       guard(state.read(0), state.layout()),
       kept(beginning.kept),
       buffers(tensors_of(module.buffers()), state.layout()),
@@ -117,9 +121,15 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
                  committed_weights()),
       frozen(tensors_of(module.frozen()), state::frozen_places(state.layout()), state.memory(), committed_frozen()) {
   const state::Layout& placed = state.layout();
-  for (const state::Part& part : placed.parts())
+  for (const state::Part& part : placed.parts()) {
+    gradients[part.range.begin] = {.type = part.gradients};
+    std::vector<const void*>& summands = gradients[part.range.begin].summands;
     for (int slot = 0; slot < placed.options().slots; ++slot)
-      slots[part.range.begin].push_back(state.read(placed.gradients(slot) + part.offset));
+      summands.push_back(state.read(placed.gradients(slot) + part.offset));
+    if (nodes)
+      gradients[part.range.begin] = {{state.read(placed.gradient_sums() + part.range.begin * sizeof(float))},
+                                     at::kFloat};
+  }
   kept.load(state);
 }
 

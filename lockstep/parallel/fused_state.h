@@ -3,11 +3,13 @@
 // The node's shared state and everything that ties the module to it.
 
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/beginning.h"
+#include "lockstep/parallel/between_nodes.h"
 #include "lockstep/parallel/module_buffers.h"
 #include "lockstep/parallel/module_view.h"
 #include "lockstep/parallel/options.h"
@@ -52,13 +54,19 @@ struct FusedState {
   void average_buffers(int to, const EmaOptions& options) const;
 
   state::SharedState state;
+  std::unique_ptr<BetweenNodes> nodes;  ///< null: there is one node
   state::WriteGuard guard;
   const KeptBytes& kept;
   ModuleBuffers buffers;
   state::Binding parameters;  ///< the trainable ones
   state::Binding frozen;
-  bool shows_average = false;                             ///< the module does, instead of its weights
-  std::map<std::size_t, std::vector<const void*>> slots;  ///< the gradients of all slots, by where their part begins
+  bool shows_average = false;  ///< the module does, instead of its weights
+  /// What the update adds up: the gradients of all slots, or what all nodes' came to.
+  struct Gradients {
+    std::vector<const void*> summands;
+    at::ScalarType type = at::kFloat;
+  };
+  std::map<std::size_t, Gradients> gradients;  ///< by where their part begins
 
  private:
   const std::byte* committed_weights() const;

@@ -33,19 +33,19 @@ struct MeanWeight {
   std::string why_not;  ///< empty, or why there is none
 };
 
-/// One over what the denominators of the `slots` shards add up to; one over `shards` where none is given.
+/// One over what the denominators of the shards add up to; one over `shards` where none is given.
 template <class RecordOf>
-MeanWeight mean_weight(int slots, int shards, RecordOf&& record_of) {
+MeanWeight mean_weight(int shards, RecordOf&& record_of) {
   double sum = 0;
   int without = 0;
-  for (int slot = 0; slot < slots; ++slot) {
-    const double share = record_of(slot).denominator;
+  for (int shard = 0; shard < shards; ++shard) {
+    const double share = record_of(shard).denominator;
     if (std::isnan(share))
       ++without;
     else
       sum += share;
   }
-  if (without == slots) return {.value = 1.0 / shards};
+  if (without == shards) return {.value = 1.0 / shards};
   if (without > 0) return {.why_not = "some ranks gave a denominator and some gave none"};
   if (sum == 0) return {.why_not = "the denominators of all ranks add up to 0"};
   if (const float value = float(1 / sum); value == 0 || !std::isfinite(value))

@@ -77,7 +77,7 @@ void GradientSlots::check_complete(const std::vector<at::Tensor>& parameters) co
 void GradientSlots::finish(const std::vector<at::Tensor>& parameters, bool may_be_unused) {
   if (!may_be_unused) check_complete(parameters);
   for (std::size_t local = 0; local < slots_.size(); ++local) {
-    auto* uses = state_.write_as<state::ParameterUse>(layout_.uses(first_slot_ + int(local)));
+    auto* uses = state_.write_as<state::ParameterUse>(layout_.uses(first_ + int(local)));
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       Slot& slot = slots_[local][i];
       uses[i] = slot.written                    ? state::ParameterUse::gradient
@@ -221,7 +221,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
     record.options = options;
     record.stop = base::StopOn::requested() ? 1 : 0;
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
-    *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(first_slot_ + int(i))) = record;
+    *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(mine_.first + int(i))) = record;
   }
   refuse_set_gradients();
   fused_.check_bound();

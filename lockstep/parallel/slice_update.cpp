@@ -110,9 +110,10 @@ optim::Arrays SliceUpdate::arrays_of(const state::Part& part) const {
   };
   const auto target = [&](std::size_t offset) { return state.write_as<float>(offset) + first; };
   optim::Arrays arrays;
-  arrays.gradients = fused_.slots.at(first).data();
-  arrays.gradient_type = part.gradients == at::kBFloat16 ? optim::GradientType::bfloat16 : optim::GradientType::float32;
-  arrays.slots = layout.options().slots;
+  const FusedState::Gradients& gradients = fused_.gradients.at(first);
+  arrays.gradients = gradients.summands.data();
+  arrays.gradient_type = gradients.type == at::kBFloat16 ? optim::GradientType::bfloat16 : optim::GradientType::float32;
+  arrays.slots = int(gradients.summands.size());
   arrays.mean = mean_;
   arrays.gradient_scale = gradient_scale_;
   arrays.max_value = max_value_;

@@ -22,8 +22,9 @@ void StateEditor::modify(const std::function<void()>& fn) {
   // What passes have left is no state, and rank 0's shard depends on the number of ranks.
   if (session_.begun()) session_.restart();
   member.barrier();
-  if (group_.topology().local_rank == 0) or_abort(group_, [&] { edit(fn); });
+  if (group_.rank() == 0) or_abort(group_, [&] { edit(fn); });
   member.barrier();
+  if (fused_.nodes) or_abort(group_, [&] { fused_.nodes->spread_edit(); });
   fused_.flip();
   session_.restart();
 }

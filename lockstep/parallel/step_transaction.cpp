@@ -15,13 +15,13 @@ namespace {
 
 using base::Phase;
 
-state::ShardRecord record_of(const FusedState& fused, int slot) {
-  return *fused.state.read_as<state::ShardRecord>(fused.state.layout().shard_record(slot));
+state::ShardRecord record_of(const FusedState& fused, int shard) {
+  return *fused.state.read_as<state::ShardRecord>(fused.state.layout().shard_record(shard));
 }
 
 bool any_asked_to_stop(const FusedState& fused) {
   bool any = false;
-  for (int slot = 0; slot < fused.state.layout().options().slots; ++slot) any |= record_of(fused, slot).stop != 0;
+  for (int shard = 0; shard < fused.state.layout().options().shards; ++shard) any |= record_of(fused, shard).stop != 0;
   return any;
 }
 
@@ -99,20 +99,23 @@ void StepTransaction::gather(const optim::StepOptions& options) {
   if (group_.topology().local_rank == 0) fused_.state.choose_target(fused_.next_step());
 }
 
-// Behind it, every rank can read the gradients of all shards. On one node they lie in memory that all ranks share, so
-// nothing has to be sent: what is left of the exchange is to wait for everybody. A network would enter here. For its
-// slice a rank would get what the slots of other nodes add up to, for the record what their shards tell, and shard 0's
-// module buffers.
-void StepTransaction::exchange() { member_.barrier(); }
+// Behind it, every rank can read what is to be added up of the gradients of all shards, and what all shards tell. On
+// one node all of it lies in memory that the ranks share, so nothing has to be sent: what is left of the exchange is to
+// wait for everybody.
+void StepTransaction::exchange() {
+  member_.barrier();
+  if (!fused_.nodes) return;
+  fused_.nodes->exchange(fused_.next_step());
+  member_.barrier();
+}
 
 // All read the same records.
 double StepTransaction::agreed_mean() {
-  const state::LayoutOptions& places = fused_.state.layout().options();
-  for (int slot = 1; slot < places.slots; ++slot)
-    if (record_of(fused_, slot).options != record_of(fused_, 0).options)
+  const int shards = fused_.state.layout().options().shards;
+  for (int shard = 1; shard < shards; ++shard)
+    if (record_of(fused_, shard).options != record_of(fused_, 0).options)
       refuse("the ranks gave step() different max_norm, norm_type, max_value, error_if_nonfinite or loss scales");
-  const MeanWeight mean =
-      mean_weight(places.slots, places.shards, [this](int slot) { return record_of(fused_, slot); });
+  const MeanWeight mean = mean_weight(shards, [this](int shard) { return record_of(fused_, shard); });
   if (!mean.why_not.empty()) refuse(mean.why_not);
   return mean.value;
 }
@@ -120,15 +123,15 @@ double StepTransaction::agreed_mean() {
 // By what all have read. A parameter that no shard has a gradient of keeps its weights, state and count of updates.
 void StepTransaction::set_used() {
   const state::Layout& layout = fused_.state.layout();
-  const int slots = layout.options().slots;
+  const int shards = layout.options().shards;
   for (std::size_t i = 0; i < used_.size(); ++i) {
     int gradients = 0, frozen = 0;
-    for (int slot = 0; slot < slots; ++slot) {
-      const auto use = fused_.state.read_as<state::ParameterUse>(layout.uses(slot))[i];
+    for (int shard = 0; shard < shards; ++shard) {
+      const auto use = fused_.state.read_as<state::ParameterUse>(layout.uses(shard))[i];
       gradients += use == state::ParameterUse::gradient;
       frozen += use == state::ParameterUse::frozen;
     }
-    if (frozen > 0 && frozen < slots)
+    if (frozen > 0 && frozen < shards)
       refuse("parameter '" + layout.parameters()[i].spec.name + "' is frozen on some ranks and not on others");
     used_[i] = gradients > 0;
   }
@@ -160,20 +163,23 @@ void StepTransaction::write_record(double gradient_norm) {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
   const int to = state.target(fused_.next_step());
-  const int slots = layout.options().slots;
-  const auto of_slot = [this](int slot) { return record_of(fused_, slot); };
+  const int shards = layout.options().shards;
+  const auto of_shard = [this](int shard) { return record_of(fused_, shard); };
   state::StepRecord record{.step = fused_.next_step(), .gradient_norm = gradient_norm, .skipped = skipped_ ? 1u : 0u};
-  record.loss = mean_loss(slots, of_slot);
-  for (int slot = 0; slot < slots; ++slot) record.samples += of_slot(slot).samples;
+  record.loss = mean_loss(shards, of_shard);
+  for (int shard = 0; shard < shards; ++shard) record.samples += of_shard(shard).samples;
   if (record.samples == 0) record.loss = std::numeric_limits<double>::quiet_NaN();
   record.loss = one_nan(record.loss);
   record.gradient_norm = one_nan(record.gradient_norm);
   *state.write_as<state::StepRecord>(layout.step_record(to)) = record;
   std::uint64_t* const counts = state.write_as<std::uint64_t>(layout.step_counts(to));
   for (std::size_t i = 0; i < used_.size(); ++i) counts[i] = fused_.step_counts()[i] + (used_[i] ? 1 : 0);
-  session_.write_module_buffers(state.write(layout.module_buffers(to)));
+  if (group_.rank() == 0) {
+    session_.write_module_buffers(state.write(layout.module_buffers(to)));
+    fused_.kept.store(state, to);
+  }
+  if (fused_.nodes) fused_.nodes->share_rank_zeros(fused_.next_step(), to);
   if (ema_) fused_.average_buffers(to, *ema_);
-  fused_.kept.store(state, to);
   state.set_frozen_area(to, state.frozen_area(int(state.committed().buffer)));
 }
 

@@ -41,6 +41,12 @@ Place torchrun_place(const GetEnv& get) {
   if (place.world_size > 1 || read.has("MASTER_PORT"))
     place.job_key = "torchrun " + read.text("MASTER_ADDR").value_or("") + ":" + read.required_text("MASTER_PORT") +
                     " " + read.text("TORCHELASTIC_RUN_ID").value_or("none") + " " + std::to_string(place.restart_count);
+  if (place.local_world_size < place.world_size) {
+    place.master_addr = read.required_text("MASTER_ADDR");
+    place.master_port = read.number("MASTER_PORT", 1, 65535);
+    place.meeting_key = place.job_key;
+    place.job_key += " node " + read.text("GROUP_RANK").value_or("");  // two may be on one machine
+  }
   return place;
 }
 
@@ -133,9 +139,10 @@ Place place_from_environment(const GetEnv& get) {
     place = slurm_place(get);
   else
     refuse_half_a_contract(get);
-  if (place.local_world_size != place.world_size)
+  if (place.local_world_size != place.world_size && place.master_addr.empty())
     throw UsageError("environment: " + std::to_string(place.local_world_size) + " of " +
-                     std::to_string(place.world_size) + " ranks are on this node; several nodes: not yet");
+                     std::to_string(place.world_size) + " ranks are on this node, and " + place.launcher +
+                     " does not say where those of several nodes meet; start them by lockstep run or torchrun");
   return place;
 }
 

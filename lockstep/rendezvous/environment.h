@@ -24,6 +24,9 @@ struct Place {
   std::string launcher = "alone";  ///< "lockstep", "torchrun", "mpirun", "srun" or "alone"
   std::string job_key;             ///< names this run and attempt on this node; empty when alone
   std::string segment_path;        ///< LOCKSTEP_SEGMENT; empty when no agent of ours made one
+  std::string master_addr;         ///< MASTER_ADDR: where ranks of several nodes meet; rank 0's machine
+  int master_port = 0;             ///< MASTER_PORT, free there
+  std::string meeting_key;         ///< names this run and attempt on all nodes; empty on one
   int restart_count = 0;           ///< how often the launcher has restarted the job
 };
 
@@ -31,7 +34,8 @@ struct Place {
 using GetEnv = std::function<const char*(const char*)>;
 
 /// Pure. Throws UsageError, naming variable and value, when a launcher's variables are
-/// incomplete, no numbers, out of range, or speak of several nodes.
+/// incomplete, no numbers, or out of range. Of several nodes only the torchrun
+/// contract tells where their ranks meet: UsageError where another one speaks of several.
 Place place_from_environment(const GetEnv& get);
 
 /// The same from this process's environment.

@@ -82,7 +82,7 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
   buffer_bytes_ = content_bytes_ + kCacheLine;
   static_assert(sizeof(ShardRecord) <= kRecordBytes && kRecordBytes % kCacheLine == 0);
   // Whole pages of uses: the next slot is to begin where in a page it would without any (kStagger).
-  slot_bytes_ = array_bytes(last.offset + gradient_bytes(last)) + round_up(parameters_.size(), kPage) + kRecordBytes;
+  slot_bytes_ = array_bytes(last.offset + gradient_bytes(last)) + use_bytes() + kRecordBytes;
 }
 
 // The parameters stay in their order, their places do not: those of one kind come together, up to a block edge.
@@ -117,9 +117,11 @@ void Layout::place(std::vector<TensorSpec> specs) {
 }
 
 // A parameter without elements may lie behind the last part of its kind: then any will do.
-const Part& Layout::part_of(std::size_t parameter) const {
+const Part& Layout::part_of(std::size_t parameter) const { return part_at(parameters_[parameter].offset); }
+
+const Part& Layout::part_at(std::size_t element) const {
   std::size_t part = parts_.size() - 1;
-  while (part > 0 && parameters_[parameter].offset < parts_[part].range.begin) --part;
+  while (part > 0 && element < parts_[part].range.begin) --part;
   return parts_[part];
 }
 
@@ -163,7 +165,19 @@ std::size_t Layout::gradient(int slot, std::size_t parameter) const {
          (parameters_[parameter].offset - part.range.begin) * c10::elementSize(part.gradients);
 }
 
-std::size_t Layout::uses(int slot) const { return shard_record(slot) - round_up(parameters_.size(), kPage); }
+std::size_t Layout::use_bytes() const { return round_up(parameters_.size(), kPage); }
+
+// Of a shard of this node in its slot; the others' lie one after the other, and so would those of this node.
+std::size_t Layout::shard_record(int shard) const {
+  const int slot = shard - options_.first_shard;
+  if (0 <= slot && slot < options_.slots) return gradients(slot) + slot_bytes_ - kRecordBytes;
+  return guests() + std::size_t(shard + 1) * (use_bytes() + kRecordBytes) - kRecordBytes;
+}
+
+std::size_t Layout::total_bytes() const {
+  if (!is_spread()) return gradients(options_.slots);
+  return guests() + std::size_t(options_.shards) * (use_bytes() + kRecordBytes);
+}
 
 Slice Layout::slice(int rank, int ranks) const {
   const auto edge = [&](int r) { return std::min(elements_, blocks() * std::size_t(r) / std::size_t(ranks) * kBlock); };

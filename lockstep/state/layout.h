@@ -9,7 +9,9 @@
 // Behind the state buffers lie the frozen areas: parameters that no step writes. There are as many as state buffers,
 // but a step leaves them alone: each state buffer says which one belongs to it. At the end, for they are no state, one
 // gradient slot per logical shard of the node, with what the shard used and its shard record, and in front of them the
-// block sums of norms: of the gradients, and of each parameter where the optimizer asks for them.
+// block sums of norms: of the gradients, and of each parameter where the optimizer asks for them. Where other nodes
+// compute some of the shards, there is room behind the slots for what comes from them: the sums of the gradients of all
+// shards, and what each of their shards used, with its record.
 // Weights, optimizer arrays and slots share one flat range: element i of each belongs to the
 // same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
 // The flat range is cut into parts: parameters of one kind, by what their gradients are kept as, whether forward reads
@@ -58,7 +60,8 @@ struct NamedBytes {
 
 struct LayoutOptions {
   int shards = 1;         ///< logical shards S of the job
-  int slots = 1;          ///< gradient slots: the shards that this node computes
+  int slots = 1;          ///< gradient slots: the shards that this node computes,
+  int first_shard = 0;    ///< from this one on
   std::string optimizer;  ///< which one, so that another's arrays are not taken for its own
   int optimizer_arrays = 0;
   bool average = false;          ///< whether there is a running average of weights and module buffers
@@ -110,6 +113,8 @@ class Layout {
   /// then those with bfloat16 gradients, then by group. None is empty but that of an empty range.
   const std::vector<Part>& parts() const { return parts_; }
   const Part& part_of(std::size_t parameter) const;
+  /// That of an element of the flat range.
+  const Part& part_at(std::size_t element) const;
 
   /// The slice that local rank `rank` of `ranks` updates; the slices cover the range.
   Slice slice(int rank, int ranks) const;
@@ -143,9 +148,15 @@ class Layout {
   /// The gradient of one parameter in a slot, of the parameter's gradient_type().
   std::size_t gradient(int slot, std::size_t parameter) const;
   c10::ScalarType gradient_type(std::size_t parameter) const { return parameters_[parameter].spec.gradients; }
-  /// What a slot's shard did with each parameter, a ParameterUse.
-  std::size_t uses(int slot) const;
-  std::size_t shard_record(int slot) const { return gradients(slot) + slot_bytes_ - kRecordBytes; }
+  /// Whether other nodes compute some of the job's shards.
+  bool is_spread() const { return options_.slots < options_.shards; }
+  /// The sums of the gradients of all shards, float32, where the layout is spread.
+  std::size_t gradient_sums() const { return gradients(options_.slots); }
+  /// What a shard of the job did with each parameter, a ParameterUse; behind it:
+  std::size_t uses(int shard) const { return shard_record(shard) - use_bytes(); }
+  std::size_t shard_record(int shard) const;
+  /// Bytes of a shard's uses.
+  std::size_t use_bytes() const;
   std::size_t module_buffer_bytes() const { return module_buffer_bytes_; }
   /// Bytes of one state buffer.
   std::size_t buffer_bytes() const { return buffer_bytes_; }
@@ -160,7 +171,7 @@ class Layout {
   /// The blocks that a parameter lies in, as a range.
   Slice blocks_of(std::size_t parameter) const;
   std::size_t frozen_bytes() const { return frozen_bytes_; }
-  std::size_t total_bytes() const { return gradients(options_.slots); }
+  std::size_t total_bytes() const;
 
   /// Names, dtypes, shapes, strides, groups, shards, the optimizer, its arrays and named bytes in one number: equal
   /// where one state can be taken over by the other's job, whatever the number of ranks, slots or buffers.
@@ -168,6 +179,7 @@ class Layout {
 
  private:
   static constexpr std::size_t kRecordBytes = 64;
+  std::size_t guests() const { return gradient_sums() + array_bytes_; }
   void place(std::vector<TensorSpec> specs);
 
   std::vector<PlacedParameter> parameters_;

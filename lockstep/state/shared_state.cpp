@@ -1,5 +1,7 @@
 #include "lockstep/state/shared_state.h"
 
+#include <cstring>
+
 #include "lockstep/base/pin.h"
 #include "lockstep/base/text.h"
 #include "lockstep/state/hash.h"
@@ -69,6 +71,7 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, cons
   const bool leader = node_.member.rank() == 0;
   // The fingerprint is stored last: a region without one was never filled.
   const bool found = words_.fingerprint.load(std::memory_order_acquire) != 0;
+  taken_over_ = found;
   if (found) layout_.set_state_buffers(int(words_.buffers.load()));
   const auto map = [&] {
     const std::size_t offset = node_.segment.extent(base::state_area(region_)).offset;
@@ -82,11 +85,15 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, cons
     if (leader) {
       if (!found) make_region(node_, region_, layout_, name_);
       map();
+      // Slots must hold zeros between the parameters.
+      if (found && words_.spread.load() != 0)
+        std::memset(writable_.data() + layout_.block_sums(), 0, layout_.total_bytes() - layout_.block_sums());
       if (!found) {
         const Commit first{.step = fill(*this), .buffer = 0};
         if (!base::replace(words_.commit, first.pack(generation))) throw_over("the first state was committed");
         words_.fingerprint.store(layout_.fingerprint(), std::memory_order_release);
       }
+      if (layout_.is_spread()) words_.spread.store(1);
       words_.generation.store(generation);
     }
     node_.member.barrier();
@@ -210,6 +217,10 @@ void SharedState::recommit() {
   const base::Mark target = target_word(Commit::unpack(word).step);
   if (!words_.commit.compare_exchange_strong(word, target, std::memory_order_seq_cst))
     throw_over("modify() was committed");
+}
+
+void SharedState::set_committed(const Commit& commit) {
+  if (!base::replace(words_.commit, commit.pack(node_.member.generation()))) throw_over("a state was committed");
 }
 
 std::string SharedState::buffer_hash(int buffer) const {

@@ -40,6 +40,8 @@ class SharedState {
   const Layout& layout() const { return layout_; }
   /// Which of the segment's regions it is.
   int region() const { return region_; }
+  /// Whether it is the state of an earlier generation.
+  bool taken_over() const { return taken_over_; }
   /// The committed step and buffer; or the step that this state is ahead by, see commit_together().
   base::Commit committed() const;
   /// UsageError naming `what` when this state is ahead of what is committed.
@@ -88,6 +90,10 @@ class SharedState {
   /// rank, between two barriers. As target(): GroupAborted, Error.
   void recommit();
 
+  /// Makes another buffer the committed one, whose step is `commit.step`. Called by one rank, between two barriers.
+  /// GroupAborted when the next generation has begun.
+  void set_committed(const base::Commit& commit);
+
   /// Holds the committed state while training goes on (state/pin.h).
   Pin pin() const { return Pin(node_.segment, region_); }
 
@@ -106,6 +112,7 @@ class SharedState {
   base::Node& node_;
   const std::string name_;
   const int region_;
+  bool taken_over_ = false;
   base::RegionWords& words_;
   Layout layout_;
   std::shared_ptr<const base::Mapping> readable_;

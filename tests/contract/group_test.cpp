@@ -13,17 +13,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-INSTANTIATE_TEST_SUITE_P(Worlds, GroupContract,
-                         ::testing::Values(Ranks{RankKind::single, 1}, Ranks{RankKind::threads, 1},
-                                           Ranks{RankKind::threads, 2}, Ranks{RankKind::threads, 3},
-                                           Ranks{RankKind::threads, 7}, Ranks{RankKind::threads, 8},
-                                           Ranks{RankKind::processes, 1}, Ranks{RankKind::processes, 2},
-                                           Ranks{RankKind::processes, 3}, Ranks{RankKind::processes, 4},
-                                           Ranks{RankKind::processes, 5}, Ranks{RankKind::processes, 6},
-                                           Ranks{RankKind::processes, 8}),
-                         [](const ::testing::TestParamInfo<Ranks>& info) {
-                           return std::string(support::to_string(info.param.kind)) + std::to_string(info.param.ranks);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, GroupContract,
+    ::testing::Values(Ranks{RankKind::single, 1}, Ranks{RankKind::threads, 1}, Ranks{RankKind::threads, 2},
+                      Ranks{RankKind::threads, 3}, Ranks{RankKind::threads, 7}, Ranks{RankKind::threads, 8},
+                      Ranks{RankKind::processes, 1}, Ranks{RankKind::processes, 2}, Ranks{RankKind::processes, 3},
+                      Ranks{RankKind::processes, 4}, Ranks{RankKind::processes, 5}, Ranks{RankKind::processes, 6},
+                      Ranks{RankKind::processes, 8}, Ranks{RankKind::nodes, 2}, Ranks{RankKind::nodes, 3}),
+    [](const ::testing::TestParamInfo<Ranks>& info) {
+      return std::string(support::to_string(info.param.kind)) + std::to_string(info.param.ranks);
+    });
 
 // Empty, one, what travels in one cache line and a little more, odd, one chunk exactly, and over several chunks with a
 // rest.

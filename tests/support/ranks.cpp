@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <numeric>
 #include <thread>
 
+#include "lockstep/comm/network/network_group.h"
+#include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
+#include "tests/support/listener.h"
 
 namespace lockstep::support {
 namespace {
@@ -29,9 +33,9 @@ void run_threads(int ranks, const RankBody& body, RankOptions options) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void run_processes(int ranks, const RankBody& body, RankOptions options) {
-  const base::Segment segment = base::Segment::create(ranks);
-  const std::string path = segment.path();
+// Forks them, all of which end with this process; returns when they have.
+void run_forked(int ranks, const std::function<std::shared_ptr<comm::Group>(int rank)>& join, const RankBody& body,
+                RankOptions options) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
@@ -39,12 +43,12 @@ void run_processes(int ranks, const RankBody& body, RankOptions options) {
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       try {
-        body(std::make_shared<comm::ShmGroup>(base::Segment::open(path, ranks), rank, options.timeout));
+        body(join(rank));
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << ": " << error.what();
       }
       fflush(nullptr);
-      _exit(testing::Test::HasFailure() ? 1 : 0);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
     }
     children.push_back(child);
   }
@@ -56,10 +60,59 @@ void run_processes(int ranks, const RankBody& body, RankOptions options) {
   }
 }
 
+void run_processes(int ranks, const RankBody& body, RankOptions options) {
+  const base::Segment segment = base::Segment::create(ranks);
+  const std::string path = segment.path();
+  run_forked(
+      ranks,
+      [&](int rank) {
+        return std::make_shared<comm::ShmGroup>(base::Segment::open(path, ranks), rank, options.timeout);
+      },
+      body, options);
+}
+
 }  // namespace
 
 const char* to_string(RankKind kind) {
-  return kind == RankKind::single ? "single" : kind == RankKind::threads ? "threads" : "processes";
+  const char* names[] = {"single", "threads", "processes", "nodes"};
+  return names[int(kind)];
+}
+
+int free_port() { return lockstep::testing::Listener().port(); }
+
+std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector<int>& ranks_per_node, int node,
+                                        int local_rank, int port, std::chrono::milliseconds timeout) {
+  const auto begin = ranks_per_node.begin();
+  const int first = std::accumulate(begin, begin + node, 0);
+  auto group = std::make_shared<comm::ShmGroup>(std::move(segment), local_rank, timeout);
+  return comm::join_network({.rank = first + local_rank,
+                             .world = std::accumulate(begin, ranks_per_node.end(), 0),
+                             .local_rank = local_rank,
+                             .local_world = ranks_per_node[std::size_t(node)],
+                             .host = "127.0.0.1",
+                             .port = port,
+                             .key = "test",
+                             .timeout = timeout},
+                            std::move(group));
+}
+
+void run_nodes(const std::vector<int>& ranks_per_node, const RankBody& body, RankOptions options) {
+  std::vector<base::Segment> segments;
+  std::vector<std::pair<int, int>> places;  // node and local rank
+  for (std::size_t node = 0; node < ranks_per_node.size(); ++node) {
+    segments.push_back(base::Segment::create(ranks_per_node[node]));
+    for (int local = 0; local < ranks_per_node[node]; ++local) places.emplace_back(node, local);
+  }
+  const int port = free_port();
+  run_forked(
+      int(places.size()),
+      [&](int rank) {
+        const auto [node, local] = places[std::size_t(rank)];
+        const base::Segment& segment = segments[std::size_t(node)];
+        return join_nodes(base::Segment::open(segment.path(), segment.control().local_world), ranks_per_node, node,
+                          local, port, options.timeout);
+      },
+      body, options);
 }
 
 void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions options) {
@@ -70,6 +123,8 @@ void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions optio
       return run_threads(ranks, body, options);
     case RankKind::processes:
       return run_processes(ranks, body, options);
+    case RankKind::nodes:
+      return run_nodes(std::vector<int>(std::size_t(ranks), 1), body, options);
   }
 }
 

@@ -8,12 +8,19 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <vector>
 
+#include "lockstep/base/segment.h"
 #include "lockstep/comm/group.h"
 
 namespace lockstep::support {
 
-enum class RankKind { single, threads, processes };
+enum class RankKind {
+  single,
+  threads,
+  processes,
+  nodes  ///< processes, each a node of its own, which the others reach over TCP only
+};
 const char* to_string(RankKind kind);
 
 using RankBody = std::function<void(std::shared_ptr<comm::Group>)>;
@@ -23,6 +30,16 @@ struct RankOptions {
   /// A rank that ends by the signal with this number is no failure (kill tests).
   int allowed_signal = 0;
 };
+
+/// A place on a node of a job of several, which all meet at `port` of 127.0.0.1. The group of what shares the node's
+/// `segment`.
+std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector<int>& ranks_per_node, int node,
+                                        int local_rank, int port, std::chrono::milliseconds timeout);
+/// A port that is free now.
+int free_port();
+
+/// Processes on so many nodes, with so many ranks each.
+void run_nodes(const std::vector<int>& ranks_per_node, const RankBody& body, RankOptions options = {});
 
 /// Returns when all ranks are done.
 void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions options = {});

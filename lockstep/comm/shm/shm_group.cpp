@@ -16,22 +16,6 @@ namespace {
 // The parts that the ranks reduce for all begin on such edges: whole cache lines.
 constexpr std::size_t kEdge = 64;
 
-std::string describe(const CollectiveNote& note) {
-  const char* names[] = {"nothing", "all_reduce",     "broadcast",    "all_gather",
-                         "barrier", "reduce_scatter", "shared_empty", "all_to_all"};
-  if (note.collective == Collective::barrier) return "barrier()";
-  const char* detail = note.collective == Collective::broadcast ? ", root " : ", op ";
-  return std::string(names[int(note.collective)]) + "(" + std::to_string(note.elements) + " x " +
-         c10::toString(c10::ScalarType(note.dtype)) + detail + std::to_string(note.detail) + ")";
-}
-
-CollectiveNote make_note(Collective collective, int detail, const at::Tensor& tensor) {
-  return {.collective = collective,
-          .detail = std::uint16_t(detail),
-          .dtype = std::int32_t(tensor.scalar_type()),
-          .elements = tensor.numel()};
-}
-
 // Marks the rank as inside a collective for the length of a scope.
 class InCollective {
  public:
@@ -81,9 +65,7 @@ void ShmGroup::check_notes(const CollectiveNote& mine, int which) {
   for (int peer = 0; peer < size(); ++peer) {
     const CollectiveNote& theirs = staging_.post(peer, which).note;
     if (theirs == mine) continue;
-    const std::string cause = "ranks disagree: rank " + std::to_string(node_.member.name_of(rank())) + " calls " +
-                              describe(mine) + ", rank " + std::to_string(node_.member.name_of(peer)) + " calls " +
-                              describe(theirs);
+    const std::string cause = disagreement(node_.member.name_of(rank()), mine, node_.member.name_of(peer), theirs);
     node_.member.fail(cause);
     throw Error(cause);
   }

@@ -11,27 +11,9 @@
 #include <cstdint>
 
 #include "lockstep/base/node.h"
+#include "lockstep/comm/collective_note.h"
 
 namespace lockstep::comm {
-
-enum class Collective : std::uint16_t {
-  all_reduce = 1,
-  broadcast,
-  all_gather,
-  barrier,
-  reduce_scatter,
-  shared_empty,
-  all_to_all
-};
-
-/// What a rank says it is calling, so that peers can tell a mismatch.
-struct CollectiveNote {
-  Collective collective{};
-  std::uint16_t detail = 0;  ///< reduce op, or root
-  std::int32_t dtype = 0;    ///< c10::ScalarType
-  std::int64_t elements = 0;
-  bool operator==(const CollectiveNote&) const = default;
-};
 
 /// Where a rank's tensor lies, see SharedTensors. region 0: not in shared memory.
 struct Place {

@@ -24,7 +24,7 @@ constexpr double kDrift = 1e-4;
 HostLine::HostLine(EventLoop& loop, const NodesSettings& settings, rendezvous::Join join, Events events)
     : loop_(loop), settings_(settings), join_(std::move(join)), events_(std::move(events)) {}
 
-void HostLine::connect(const SocketAddress& address, const SocketAddress& local,
+void HostLine::connect(const rendezvous::SocketAddress& address, const rendezvous::SocketAddress& local,
                        std::function<std::unique_ptr<Channel>(int fd)> channel) {
   address_ = address;
   local_ = local;
@@ -33,7 +33,7 @@ void HostLine::connect(const SocketAddress& address, const SocketAddress& local,
 }
 
 void HostLine::try_connect() {
-  connecting_ = begin_connect(address_, local_);
+  connecting_ = rendezvous::begin_connect(address_, local_);
   if (!connecting_) return try_again(std::strerror(errno));
   timer_ = loop_.at(Clock::now() + std::min(kConnect, settings_.limits.join_timeout), [this] {
     connecting_watch_ = {};
@@ -44,7 +44,8 @@ void HostLine::try_connect() {
       connecting_.get(),
       [this] {
         connecting_watch_ = {};
-        if (const int error = connect_error(connecting_.get()); error != 0) return try_again(std::strerror(error));
+        if (const int error = rendezvous::connect_error(connecting_.get()); error != 0)
+          return try_again(std::strerror(error));
         const int fd = connecting_.get();
         use(std::move(connecting_), channel_(fd));
       },

@@ -10,7 +10,7 @@
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/connection.h"
 #include "lockstep/launch/nodes/settings.h"
-#include "lockstep/launch/nodes/socket.h"
+#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::launch {
 
@@ -31,7 +31,7 @@ class HostLine {
   HostLine& operator=(const HostLine&) = delete;
 
   /// Tries until somebody listens there, or join_timeout is over. `channel` makes one on the connected socket.
-  void connect(const SocketAddress& address, const SocketAddress& local,
+  void connect(const rendezvous::SocketAddress& address, const rendezvous::SocketAddress& local,
                std::function<std::unique_ptr<Channel>(int fd)> channel);
   /// The socket is connected already.
   void use(base::UniqueFd fd, std::unique_ptr<Channel> channel);
@@ -56,7 +56,7 @@ class HostLine {
   const NodesSettings& settings_;
   const rendezvous::Join join_;
   const Events events_;
-  SocketAddress address_, local_;
+  rendezvous::SocketAddress address_, local_;
   std::function<std::unique_ptr<Channel>(int fd)> channel_;
   const Clock::time_point began_ = Clock::now();
   base::UniqueFd connecting_;

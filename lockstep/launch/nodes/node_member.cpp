@@ -30,11 +30,11 @@ meet::FailureKind kind_of(const Verdict& verdict) {
 }
 
 // Debian's /etc/hosts gives a machine's own name an address that no other machine reaches.
-SocketAddress reachable(const SocketAddress& address, const NodesSettings& settings) {
+rendezvous::SocketAddress reachable(const rendezvous::SocketAddress& address, const NodesSettings& settings) {
   const std::string& name = settings.host;
   const bool means_here = name == "localhost" || name == "::1" || name.starts_with("127.");
   if (!address.is_loopback() || means_here) return address;
-  if (!settings.local_addr.empty()) return resolve("run: --local-addr", settings.local_addr, settings.port);
+  if (!settings.local_addr.empty()) return rendezvous::resolve("run: --local-addr", settings.local_addr, settings.port);
   throw UsageError("run: --rdzv-endpoint " + name +
                    " is an address of this machine alone here (see /etc/hosts), which no other node reaches: give this "
                    "node --local-addr ADDRESS, or localhost where all agents are on one machine");
@@ -59,7 +59,7 @@ NodeMember::NodeMember(const Plan& plan, EventLoop& loop, base::Outlet& console,
       console_(console),
       reaper_(reaper),
       own_host_(host_name()),
-      address_(resolve("run: --rdzv-endpoint", settings_.host, settings_.port)),
+      address_(rendezvous::resolve("run: --rdzv-endpoint", settings_.host, settings_.port)),
       line_(loop, settings_, application(plan, own_host_),
             {.message = [this](const meet::Message& message) { on_message(message); },
              .waits = [this](const std::string& why) { say_reason(why); },
@@ -69,8 +69,8 @@ NodeMember::NodeMember(const Plan& plan, EventLoop& loop, base::Outlet& console,
                  [this](Clock::time_point until) {
                    reaper_.kill_after(std::chrono::ceil<milliseconds>(until - Clock::now()));
                  }}) {
-  SocketAddress local;
-  if (!settings_.local_addr.empty()) local = resolve("run: --local-addr", settings_.local_addr, 0);
+  rendezvous::SocketAddress local;
+  if (!settings_.local_addr.empty()) local = rendezvous::resolve("run: --local-addr", settings_.local_addr, 0);
   const bool beyond = !address_.is_loopback() || (local.length > 0 && !local.is_loopback());
   if (beyond && settings_.secret_file.empty() && !settings_.insecure)
     throw UsageError(
@@ -98,7 +98,7 @@ NodeMember::~NodeMember() {
 
 void NodeMember::listen() {
   if (!settings_.is_host.value_or(!settings_.limits.fixed_ranks || settings_.node_rank == 0)) return;
-  Listening listening = listen_at(reachable(address_, settings_));
+  rendezvous::Listening listening = rendezvous::listen_at(reachable(address_, settings_));
   if (!listening.fd) {
     const bool must = settings_.is_host.value_or(settings_.limits.fixed_ranks);
     if (!must) return;  // another agent's: this one joins it

@@ -11,9 +11,9 @@
 #include "lockstep/launch/nodes/host.h"
 #include "lockstep/launch/nodes/host_line.h"
 #include "lockstep/launch/nodes/nodes.h"
-#include "lockstep/launch/nodes/socket.h"
 #include "lockstep/launch/nodes/tls.h"
 #include "lockstep/launch/workers/reaper.h"
+#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::launch {
 
@@ -46,7 +46,7 @@ class NodeMember : public Nodes {
   base::Outlet& console_;
   Reaper& reaper_;
   const std::string own_host_;
-  const SocketAddress address_;
+  const rendezvous::SocketAddress address_;
   std::unique_ptr<Tls> tls_;    // before all that uses it
   std::unique_ptr<Host> host_;  // where this agent hosts
   HostLine line_;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/launch/machine/machine.h"
-#include "lockstep/launch/nodes/socket.h"
+#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::launch {
 
@@ -17,7 +17,7 @@ Reception::Reception(EventLoop& loop, base::UniqueFd listener, Settings settings
 
 void Reception::on_listener() {
   for (int i = 0; i < kGuestsAtATime; ++i) {
-    base::UniqueFd fd = accept_at(listener_.get());
+    base::UniqueFd fd = rendezvous::accept_at(listener_.get());
     if (!fd) return;
     const auto stranger = [](const auto& entry) { return !entry.second.trusted && !entry.second.own; };
     if (std::size_t(std::ranges::count_if(guests_, stranger)) >= kMostStrangers)

@@ -45,19 +45,19 @@ TEST(MeanLoss, OfOthersCountsEverySampleOnce) {
   EXPECT_DOUBLE_EQ(mean_of({{1, 6}, {2, 2}, {4, 0}}), (6 * 1 + 2 * 2) / 8.0);
 }
 
-MeanWeight weight_of(const std::vector<double>& denominators, int shards) {
-  return mean_weight(int(denominators.size()), shards,
-                     [&](int slot) { return state::ShardRecord{.denominator = denominators[std::size_t(slot)]}; });
+MeanWeight weight_of(const std::vector<double>& denominators) {
+  return mean_weight(int(denominators.size()),
+                     [&](int shard) { return state::ShardRecord{.denominator = denominators[std::size_t(shard)]}; });
 }
 
 TEST(MeanWeight, IsOneOverTheShardsOfTheJobOrOverWhatTheirRanksCount) {
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(weight_of({none, none}, 4).value, 0.25) << "two of them on another node";
-  EXPECT_EQ(weight_of({3, 0, 5}, 3).value, 0.125);
-  EXPECT_EQ(weight_of({3, none}, 2).why_not, "some ranks gave a denominator and some gave none");
-  EXPECT_EQ(weight_of({0, 0}, 2).why_not, "the denominators of all ranks add up to 0");
-  EXPECT_EQ(weight_of({8}, 1).why_not, "");
-  EXPECT_NE(weight_of({1e-300}, 1).why_not, "");
+  EXPECT_EQ(weight_of({none, none, none, none}).value, 0.25);
+  EXPECT_EQ(weight_of({3, 0, 5}).value, 0.125);
+  EXPECT_EQ(weight_of({3, none}).why_not, "some ranks gave a denominator and some gave none");
+  EXPECT_EQ(weight_of({0, 0}).why_not, "the denominators of all ranks add up to 0");
+  EXPECT_EQ(weight_of({8}).why_not, "");
+  EXPECT_NE(weight_of({1e-300}).why_not, "");
 }
 
 }  // namespace

@@ -135,10 +135,18 @@ TEST(Environment, ValuesThatAreNoNumbersOrOutOfRangeAreNamed) {
   EXPECT_THAT(refusal(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "5"}})), HasSubstr("LOCAL_WORLD_SIZE=5"));
 }
 
-TEST(Environment, SeveralNodesAreRefused) {
-  EXPECT_THAT(refusal(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}})), HasSubstr("several nodes: not yet"));
+TEST(Environment, OfSeveralNodesTellsWhereTheyMeet) {
+  const Place place = place_of(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"GROUP_RANK", "1"}}));
+  EXPECT_EQ(place.master_addr, "127.0.0.1");
+  EXPECT_EQ(place.master_port, 29500);
+  EXPECT_EQ(place.job_key, place.meeting_key + " node 1") << "two nodes may be on one machine";
+  EXPECT_THAT(refusal(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}})),
+              HasSubstr("MASTER_PORT=70000"));
+}
+
+TEST(Environment, SeveralNodesThatMeetNowhereAreRefused) {
   EXPECT_THAT(refusal(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "2,1"}, {"SLURM_LOCALID", "0"}})),
-              HasSubstr("several nodes: not yet"));
+              HasSubstr("srun does not say where those of several nodes meet"));
 }
 
 TEST(SlurmTasks, OnNode) {

@@ -10,12 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/launch/nodes/socket.h"
+#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::launch {
 namespace {
 
 using base::UniqueFd;
+using rendezvous::resolve;
 using std::chrono::milliseconds;
 using Clock = EventLoop::Clock;
 
@@ -23,7 +24,7 @@ class ReceptionTest : public ::testing::Test {
  protected:
   // Nobody is silent by chance, on however slow a machine.
   explicit ReceptionTest(milliseconds silence = milliseconds(60'000)) {
-    Listening listening = listen_at(resolve("test", "127.0.0.1", 0));
+    rendezvous::Listening listening = rendezvous::listen_at(resolve("test", "127.0.0.1", 0));
     sockaddr_in bound{};
     socklen_t size = sizeof bound;
     getsockname(listening.fd.get(), reinterpret_cast<sockaddr*>(&bound), &size);
@@ -48,7 +49,7 @@ class ReceptionTest : public ::testing::Test {
   }
 
   UniqueFd connect() {
-    UniqueFd fd = begin_connect(address_, {});
+    UniqueFd fd = rendezvous::begin_connect(address_, {});
     EXPECT_TRUE(fd);
     return fd;
   }
@@ -74,7 +75,7 @@ class ReceptionTest : public ::testing::Test {
   base::Outlet console_ = base::Outlet::console(STDERR_FILENO);
   EventLoop loop_{console_};
   EventLoop::Handle tick_;
-  SocketAddress address_;
+  rendezvous::SocketAddress address_;
   std::optional<Reception> reception_;
   std::vector<std::string> gone_;
   int messages_ = 0;

@@ -1,6 +1,6 @@
 #pragma once
 
-// TCP sockets of the agents: never on a wildcard address, never waiting.
+// TCP sockets of agents and ranks: never on a wildcard address, never waiting.
 
 #include <sys/socket.h>
 
@@ -8,7 +8,7 @@
 
 #include "lockstep/base/unique_fd.h"
 
-namespace lockstep::launch {
+namespace lockstep::rendezvous {
 
 /// Where a socket can be bound or connected.
 struct SocketAddress {
@@ -17,6 +17,7 @@ struct SocketAddress {
 
   bool is_loopback() const;
   bool is_wildcard() const;
+  void set_port(int port);
 };
 
 /// The address of a name ("node7", "10.0.0.3", "::1", "[::1]"); asks the system's resolver and waits for it. Throws
@@ -42,4 +43,4 @@ base::UniqueFd begin_connect(const SocketAddress& address, const SocketAddress& 
 /// How connecting has ended: 0 or errno.
 int connect_error(int fd);
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::rendezvous

@@ -1,4 +1,4 @@
-#include "lockstep/launch/nodes/socket.h"
+#include "lockstep/rendezvous/socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -9,14 +9,14 @@
 
 #include "lockstep/base/error.h"
 
-namespace lockstep::launch {
+namespace lockstep::rendezvous {
 namespace {
 
 const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.bytes); }
 
 base::UniqueFd tcp_socket(int family) {
   base::UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) throw_errno("launcher: socket");
+  if (!fd) throw_errno("sockets: socket");
   return fd;
 }
 
@@ -43,6 +43,13 @@ bool SocketAddress::is_wildcard() const {
   return reinterpret_cast<const sockaddr_in&>(bytes).sin_addr.s_addr == INADDR_ANY;
 }
 
+void SocketAddress::set_port(int port) {
+  if (bytes.ss_family == AF_INET6)
+    reinterpret_cast<sockaddr_in6&>(bytes).sin6_port = htons(std::uint16_t(port));
+  else
+    reinterpret_cast<sockaddr_in&>(bytes).sin_port = htons(std::uint16_t(port));
+}
+
 SocketAddress resolve(const std::string& what, const std::string& host, int port) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   const std::string bare = bracketed ? host.substr(1, host.size() - 2) : host;
@@ -65,7 +72,7 @@ Listening listen_at(const SocketAddress& address) {
   setsockopt(listening.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(listening.fd.get(), generic(address), address.length) == 0 && listen(listening.fd.get(), 128) == 0)
     return listening;
-  if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) throw_errno("launcher: cannot listen for other agents");
+  if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) throw_errno("cannot listen for other nodes");
   return {.fd = {}, .error = errno};
 }
 
@@ -79,7 +86,7 @@ base::UniqueFd begin_connect(const SocketAddress& address, const SocketAddress& 
   base::UniqueFd fd = tcp_socket(address.bytes.ss_family);
   send_at_once(fd.get());
   if (local.length != 0 && bind(fd.get(), generic(local), local.length) != 0)
-    throw_errno("launcher: cannot use --local-addr for connections");
+    throw_errno("cannot connect from this address");
   if (connect(fd.get(), generic(address), address.length) != 0 && errno != EINPROGRESS) return {};
   return fd;
 }
@@ -90,4 +97,4 @@ int connect_error(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
-}  // namespace lockstep::launch
+}  // namespace lockstep::rendezvous

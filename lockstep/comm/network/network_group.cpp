@@ -1,0 +1,203 @@
+#include "lockstep/comm/network/network_group.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/comm/checks.h"
+#include "lockstep/comm/network/tcp_mesh.h"
+#include "lockstep/comm/network/tcp_wire.h"
+#include "lockstep/comm/reduce/reduce.h"
+#include "lockstep/comm/shm/reduction_of.h"
+
+namespace lockstep::comm {
+namespace {
+
+// So much each rank sends to all others at once: one trip. More is cut into a part for each rank: two trips, and the
+// fewest bytes.
+constexpr std::size_t kAtOnce = std::size_t(16) << 10;
+
+std::byte* data_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
+
+// Where rank `rank`'s part of `elements` begins.
+std::size_t cut(std::size_t elements, int rank, int size) { return elements * std::size_t(rank) / std::size_t(size); }
+
+}  // namespace
+
+NetworkGroup::NetworkGroup(const Topology& topology, std::unique_ptr<Wire> wire, std::shared_ptr<Group> node)
+    : Group(topology), node_(std::move(node)), wire_(std::move(wire)) {}
+
+// Gives each peer bytes_for(peer), and puts the `size` bytes that each has for this rank where `from` says.
+template <class Bytes>
+void NetworkGroup::swap(const CollectiveNote& note, Bytes&& bytes_for, const std::vector<std::byte*>& from,
+                        std::size_t size) {
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (int step = 1; step < this->size(); ++step) {  // nobody is everybody's first
+    const int to = (rank() + step) % this->size();
+    out.push_back({.peer = to, .bytes = bytes_for(to)});
+    in.push_back({.peer = to, .bytes = {from[std::size_t(to)], size}});
+  }
+  wire_->exchange(note, out, in);
+}
+
+void NetworkGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  check_reducible(tensor, op, "all_reduce");
+  if (!tensor.is_contiguous()) {
+    const at::Tensor dense = tensor.detach().contiguous();
+    all_reduce(dense, op);
+    tensor.detach().copy_(dense);
+    return;
+  }
+  const CollectiveNote note = make_note(Collective::all_reduce, int(op), tensor);
+  const Reduction reduction = reduction_of(tensor.scalar_type(), op, size());
+  std::byte* const data = data_of(tensor);
+  const std::size_t width = tensor.element_size();
+  const auto elements = std::size_t(tensor.numel());
+  const bool at_once = elements * width <= kAtOnce;
+  const auto part_of = [&](int rank) {
+    const std::size_t begin = at_once ? 0 : cut(elements, rank, size());
+    const std::size_t end = at_once ? elements : cut(elements, rank + 1, size());
+    return std::span<std::byte>(data + begin * width, (end - begin) * width);
+  };
+  const std::span<std::byte> mine = part_of(rank());
+  std::vector<std::byte> scratch(mine.size() * std::size_t(size()));
+  std::vector<std::byte*> parts;
+  for (int peer = 0; peer < size(); ++peer)
+    parts.push_back(peer == rank() ? mine.data() : scratch.data() + std::size_t(peer) * mine.size());
+  swap(
+      note, [&](int peer) { return part_of(peer); }, parts, mine.size());
+  std::byte* to = mine.data();
+  if (!mine.empty()) tree_reduce(reduction, {parts.data(), size(), &to, 1}, 0, mine.size() / width);
+  if (at_once) return;
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    out.push_back({.peer = peer, .bytes = mine});
+    in.push_back({.peer = peer, .bytes = part_of(peer)});
+  }
+  wire_->exchange(note, out, in);
+}
+
+void NetworkGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  check_reduce_scatter(output, input, op, size());
+  const at::Tensor from = input.detach().contiguous();
+  const at::Tensor to = at::empty(output.sizes(), output.options().requires_grad(false));
+  const std::size_t part = std::size_t(output.numel()) * output.element_size();
+  const auto part_of = [&](int rank) { return std::span(data_of(from) + std::size_t(rank) * part, part); };
+  std::vector<std::byte> scratch(part * std::size_t(size()));
+  std::vector<std::byte*> parts;
+  for (int peer = 0; peer < size(); ++peer)
+    parts.push_back(peer == rank() ? part_of(peer).data() : scratch.data() + std::size_t(peer) * part);
+  swap(make_note(Collective::reduce_scatter, int(op), output), part_of, parts, part);
+  std::byte* result = data_of(to);
+  if (part > 0)
+    tree_reduce(reduction_of(output.scalar_type(), op, size()), {parts.data(), size(), &result, 1}, 0,
+                std::size_t(output.numel()));
+  output.detach().copy_(to);
+}
+
+// The root sends each rank a part, and all ranks send theirs to each other: nobody sends all to all.
+void NetworkGroup::broadcast(const at::Tensor& tensor, int root) {
+  check_cpu(tensor, "broadcast");
+  check_root(root, size());
+  const at::Tensor dense = tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
+  const CollectiveNote note = make_note(Collective::broadcast, root, dense);
+  const std::size_t bytes = std::size_t(dense.numel()) * dense.element_size();
+  const bool at_once = bytes <= kAtOnce;
+  const auto part_of = [&](int rank) {
+    const std::size_t begin = at_once ? 0 : cut(bytes, rank, size());
+    return std::span(data_of(dense) + begin, (at_once ? bytes : cut(bytes, rank + 1, size())) - begin);
+  };
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (int peer = 0; peer < size(); ++peer) {
+    // Of the others a message of nothing, so that all learn who calls something else.
+    if (peer == rank()) continue;
+    out.push_back({.peer = peer, .bytes = rank() == root ? part_of(peer) : std::span<std::byte>()});
+    in.push_back({.peer = peer, .bytes = peer == root ? part_of(rank()) : std::span<std::byte>()});
+  }
+  wire_->exchange(note, out, in);
+  if (!at_once) {
+    out.clear();
+    in.clear();
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      // The root has all of it.
+      out.push_back({.peer = peer, .bytes = peer == root ? std::span<std::byte>() : part_of(rank())});
+      in.push_back({.peer = peer, .bytes = rank() == root ? std::span<std::byte>() : part_of(peer)});
+    }
+    wire_->exchange(note, out, in);
+  }
+  if (rank() != root && !dense.is_same(tensor)) tensor.detach().copy_(dense);
+}
+
+std::vector<at::Tensor> NetworkGroup::all_gather(const at::Tensor& tensor) {
+  check_cpu(tensor, "all_gather");
+  const at::Tensor dense = tensor.detach().contiguous();
+  const std::size_t bytes = std::size_t(dense.numel()) * dense.element_size();
+  std::vector<at::Tensor> gathered;
+  std::vector<std::byte*> parts;
+  for (int peer = 0; peer < size(); ++peer) {
+    gathered.push_back(at::empty(dense.sizes(), dense.options()));
+    parts.push_back(data_of(gathered.back()));
+  }
+  if (bytes > 0) std::memcpy(parts[std::size_t(rank())], data_of(dense), bytes);
+  swap(
+      make_note(Collective::all_gather, 0, dense), [&](int) { return std::span(data_of(dense), bytes); }, parts, bytes);
+  return gathered;
+}
+
+void NetworkGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) {
+  check_all_to_all(output, input, size());
+  const at::Tensor from = input.detach().contiguous();
+  const at::Tensor to = at::empty(output.sizes(), output.options().requires_grad(false));
+  const std::size_t part = std::size_t(input.numel()) / std::size_t(size()) * input.element_size();
+  std::vector<std::byte*> parts;
+  for (int peer = 0; peer < size(); ++peer) parts.push_back(data_of(to) + std::size_t(peer) * part);
+  const auto part_of = [&](int rank) { return std::span(data_of(from) + std::size_t(rank) * part, part); };
+  if (part > 0) std::memcpy(parts[std::size_t(rank())], part_of(rank()).data(), part);
+  swap(make_note(Collective::all_to_all, 0, input), part_of, parts, part);
+  output.detach().copy_(to);
+}
+
+void NetworkGroup::barrier() {
+  swap(
+      {.collective = Collective::barrier}, [](int) { return std::span<std::byte>(); },
+      std::vector<std::byte*>(std::size_t(size())), 0);
+}
+
+bool NetworkGroup::abort(const std::string& cause, int exit_code) {
+  const bool first = node_->abort(cause, exit_code);
+  wire_->abort({.rank = rank(), .cause = cause, .exit_code = exit_code});
+  return first;
+}
+
+std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Group> node) {
+  Mesh mesh = make_mesh(place);
+  const Topology topology{.rank = place.rank,
+                          .world = place.world,
+                          .node = mesh.node,
+                          .nodes = mesh.nodes,
+                          .local_rank = place.local_rank,
+                          .local_world = place.local_world};
+  base::Member& member = node->node().member;
+  member.set_first_rank(place.rank - place.local_rank);
+  auto wire = std::make_unique<TcpWire>(std::move(mesh),
+                                        TcpWire::Settings{.rank = place.rank,
+                                                          .timeout = place.timeout,
+                                                          .check = [&member] { member.check_abort(); },
+                                                          .failed =
+                                                              [&member, rank = place.rank](const Failure& failure) {
+                                                                if (failure.rank == rank)
+                                                                  member.fail(failure.cause, failure.exit_code);
+                                                                else
+                                                                  member.report(failure);
+                                                              }});
+  return std::make_shared<NetworkGroup>(topology, std::move(wire), std::move(node));
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,41 @@
+#pragma once
+
+// The group of ranks on several nodes. Collectives are made of messages over a Wire and our own reduce kernels, so they
+// have the bits, the deadlines and the words of those on one node, whatever carries the bytes. Within the node it has
+// what its ranks share.
+
+#include <memory>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/comm/network/wire.h"
+
+namespace lockstep::comm {
+
+class NetworkGroup final : public Group {
+ public:
+  /// `node`: the group of this node's ranks (ShmGroup, SingleGroup).
+  NetworkGroup(const Topology& topology, std::unique_ptr<Wire> wire, std::shared_ptr<Group> node);
+
+  void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
+  void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
+  void broadcast(const at::Tensor& tensor, int root) override;
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
+  void barrier() override;
+  void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
+  base::Node* shared_node() override { return node_->shared_node(); }
+  Wire* wire() override { return wire_.get(); }
+  bool abort(const std::string& cause, int exit_code = kExitFailure) override;
+
+ private:
+  template <class Bytes>
+  void swap(const CollectiveNote& note, Bytes&& bytes_for, const std::vector<std::byte*>& from, std::size_t size);
+
+  std::shared_ptr<Group> node_;
+  std::unique_ptr<Wire> wire_;  // ends before the node's group
+};
+
+/// Joins the ranks of all nodes at MASTER_ADDR:MASTER_PORT (tcp_mesh.h), when those of this node have met in `node`.
+struct MeshPlace;
+std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Group> node);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,46 @@
+#pragma once
+
+// How ranks that share no memory find each other, and the connections that they make: two between each pair, one for
+// payload and one for news. Torch-free.
+//
+// Rank 0 listens at MASTER_ADDR and MASTER_PORT until all have come, tells each where the others listen, and closes
+// that door again. Each rank listens on the one address by which it reaches rank 0, until the mesh is there.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep::comm {
+
+/// Which rank this is, and where they meet.
+struct MeshPlace {
+  int rank = 0;
+  int world = 1;
+  int local_rank = 0;
+  int local_world = 1;
+  std::string host;  ///< of rank 0: MASTER_ADDR
+  int port = 0;
+  std::string key;  ///< of the job; who brings another one is a stranger
+  std::chrono::milliseconds timeout{};
+};
+
+struct MeshPeer {
+  base::UniqueFd data, news;  ///< connected, never waiting; none to this rank itself
+  std::string host;           ///< its machine's name
+  int node = 0;
+};
+
+struct Mesh {
+  std::vector<MeshPeer> peers;  ///< by rank
+  int node = 0;                 ///< of this rank
+  int nodes = 1;
+};
+
+/// Called by every rank. Error naming the ranks that did not come in time; UsageError when the ranks were started for
+/// different jobs, or when MASTER_ADDR is no address of rank 0's machine.
+Mesh make_mesh(const MeshPlace& place);
+
+}  // namespace lockstep::comm

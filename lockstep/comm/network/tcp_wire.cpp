@@ -1,0 +1,246 @@
+#include "lockstep/comm/network/tcp_wire.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "lockstep/base/text.h"
+
+namespace lockstep::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kMagic = 0x4c4b776972653031;  // "LKwire01"
+
+// Each slice of a wait ends with a look at this rank's node and at the deadline.
+constexpr milliseconds kSlice{10};
+
+// How long the news of a failure may come behind the end of the connection that it explains.
+constexpr milliseconds kNewsTime{300};
+
+void tell(int fd, const void* news, std::size_t size) {
+  [[maybe_unused]] const ssize_t sent = send(fd, news, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+// What a rank says last.
+struct TcpWire::News {
+  std::uint64_t magic = kMagic;
+  std::int32_t rank = -1;  // who failed; of one that leaves itself
+  std::int32_t exit_code = 0;
+  std::uint64_t step = 0;
+  std::uint32_t left = 0;  // 1: no failure
+  std::uint32_t length = 0;
+  char phase[32] = {};
+  char cause[1024] = {};
+};
+
+// The traffic with one peer: messages wait in the order in which they were named.
+struct TcpWire::Link {
+  struct Out {
+    Header header;
+    std::span<const std::byte> bytes;
+  };
+  std::deque<Out> out;
+  std::deque<std::span<std::byte>> in;
+  std::size_t sent = 0;      // of the first one, header included
+  std::size_t received = 0;  // of the first one, header included
+  std::uint64_t messages_out = 0, messages_in = 0;
+  Header incoming;
+  bool has_left = false;
+};
+
+TcpWire::TcpWire(Mesh mesh, Settings settings)
+    : mesh_(std::move(mesh)), settings_(std::move(settings)), links_(mesh_.peers.size()) {}
+
+TcpWire::~TcpWire() { tell_all({.rank = settings_.rank, .left = 1}); }
+
+// Once, and of what happened first.
+void TcpWire::tell_all(const News& news) {
+  const std::lock_guard lock(news_mutex_);
+  if (std::exchange(told_, true)) return;
+  for (const MeshPeer& peer : mesh_.peers)
+    if (peer.news) tell(peer.news.get(), &news, sizeof news);
+}
+
+void TcpWire::abort(const Failure& failure) {
+  News news{.rank = failure.rank, .exit_code = failure.exit_code, .step = failure.step};
+  failure.phase.copy(news.phase, sizeof news.phase - 1);
+  news.length = std::uint32_t(failure.cause.copy(news.cause, sizeof news.cause));
+  tell_all(news);
+}
+
+void TcpWire::exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) {
+  settings_.check();
+  if (over_) throw GroupAborted(*over_);
+  note_ = note;
+  for (const Outgoing& message : out) {
+    Link& link = links_[std::size_t(message.peer)];
+    link.out.push_back(
+        {.header = {.magic = kMagic, .number = ++link.messages_out, .bytes = message.bytes.size(), .note = note},
+         .bytes = message.bytes});
+  }
+  for (const Incoming& message : in) links_[std::size_t(message.peer)].in.push_back(message.bytes);
+  Clock::time_point moved = Clock::now();
+  for (;;) {
+    bool any_moved = false, any_left = false;
+    for (Link& link : links_) {
+      while (!link.out.empty() && move_out(link)) any_moved = true;
+      while (!link.in.empty() && move_in(link)) any_moved = true;
+      any_left = any_left || !link.out.empty() || !link.in.empty();
+    }
+    if (!any_left) return;
+    if (any_moved) moved = Clock::now();
+    wait_for(moved);
+  }
+}
+
+// Whether anything was moved.
+bool TcpWire::move_out(Link& link) {
+  const int peer = int(&link - links_.data());
+  Link::Out& message = link.out.front();
+  const std::size_t head = std::min(link.sent, sizeof(Header));
+  iovec pieces[] = {
+      {.iov_base = reinterpret_cast<std::byte*>(&message.header) + head, .iov_len = sizeof(Header) - head},
+      {.iov_base = const_cast<std::byte*>(message.bytes.data()) + (link.sent - head),
+       .iov_len = message.bytes.size() - (link.sent - head)}};
+  const msghdr what{.msg_name = nullptr,
+                    .msg_namelen = 0,
+                    .msg_iov = pieces,
+                    .msg_iovlen = 2,
+                    .msg_control = nullptr,
+                    .msg_controllen = 0,
+                    .msg_flags = 0};
+  const ssize_t sent = sendmsg(mesh_.peers[std::size_t(peer)].data.get(), &what, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0) {
+    if (would_wait(errno)) return false;
+    lost(peer, std::strerror(errno));
+  }
+  link.sent += std::size_t(sent);
+  if (link.sent == sizeof(Header) + message.bytes.size()) {
+    link.out.pop_front();
+    link.sent = 0;
+  }
+  return true;
+}
+
+bool TcpWire::move_in(Link& link) {
+  const int peer = int(&link - links_.data());
+  const std::span<std::byte> bytes = link.in.front();
+  const int fd = mesh_.peers[std::size_t(peer)].data.get();
+  const bool in_header = link.received < sizeof(Header);
+  const std::size_t at = in_header ? link.received : link.received - sizeof(Header);
+  std::byte* const to = (in_header ? reinterpret_cast<std::byte*>(&link.incoming) : bytes.data()) + at;
+  const std::size_t room = (in_header ? sizeof(Header) : bytes.size()) - at;
+  const ssize_t got = recv(fd, to, room, MSG_DONTWAIT);
+  if (got == 0) lost(peer, "");
+  if (got < 0) {
+    if (would_wait(errno)) return false;
+    lost(peer, std::strerror(errno));
+  }
+  link.received += std::size_t(got);
+  if (in_header && link.received == sizeof(Header)) check_header(link);
+  if (link.received == sizeof(Header) + bytes.size()) {
+    link.in.pop_front();
+    link.received = 0;
+  }
+  return true;
+}
+
+void TcpWire::check_header(Link& link) {
+  const int peer = int(&link - links_.data());
+  const Header& header = link.incoming;
+  const std::uint64_t number = ++link.messages_in;
+  if (header.magic == kMagic && header.number == number && header.note == note_ &&
+      header.bytes == link.in.front().size())
+    return;
+  const Failure failure{.rank = settings_.rank,
+                        .cause = header.magic != kMagic || header.number != number
+                                     ? name_of(peer) + " sent what is no message of this group"
+                                 : header.note != note_
+                                     ? disagreement(settings_.rank, note_, peer, header.note)
+                                     : name_of(peer) + " sent " + std::to_string(header.bytes) + " bytes where " +
+                                           std::to_string(link.in.front().size()) + " were expected"};
+  over_ = failure;
+  abort(failure);
+  settings_.failed(failure);
+  throw Error(failure.cause);
+}
+
+void TcpWire::wait_for(Clock::time_point moved) {
+  std::vector<pollfd> polled;
+  for (std::size_t peer = 0; peer < links_.size(); ++peer) {
+    const short events = short((links_[peer].in.empty() ? 0 : POLLIN) | (links_[peer].out.empty() ? 0 : POLLOUT));
+    polled.push_back({.fd = events == 0 ? -1 : mesh_.peers[peer].data.get(), .events = events, .revents = 0});
+    polled.push_back({.fd = mesh_.peers[peer].news.get(), .events = POLLIN, .revents = 0});
+  }
+  if (poll(polled.data(), polled.size(), int(kSlice.count())) < 0 && errno != EINTR) throw_errno("wire: poll");
+  for (std::size_t peer = 0; peer < links_.size(); ++peer)
+    if (polled[2 * peer + 1].revents != 0) read_news(int(peer));
+  settings_.check();
+  if (Clock::now() - moved < settings_.timeout) return;
+  std::string late;
+  for (std::size_t peer = 0; peer < links_.size(); ++peer)
+    if (!links_[peer].in.empty() || !links_[peer].out.empty()) late += (late.empty() ? "" : ", ") + name_of(int(peer));
+  fail({.rank = settings_.rank,
+        .cause = "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late + " in " + describe(note_)});
+}
+
+// Who has left, or ended without a word, is missed by those only whom it owes something: what it has sent may still be
+// on its way, and the end of that connection tells.
+void TcpWire::read_news(int peer) {
+  Link& link = links_[std::size_t(peer)];
+  base::UniqueFd& fd = mesh_.peers[std::size_t(peer)].news;
+  News news;
+  const ssize_t got = recv(fd.get(), &news, sizeof news, MSG_DONTWAIT);
+  if (got < 0 && would_wait(errno)) return;
+  {
+    const std::lock_guard lock(news_mutex_);
+    fd = {};
+  }
+  if (got == ssize_t(sizeof news) && news.magic == kMagic && news.left == 0)
+    fail({.rank = news.rank,
+          .step = news.step,
+          .phase = std::string(news.phase, strnlen(news.phase, sizeof news.phase)),
+          .cause = base::shown(std::string(news.cause, std::min<std::size_t>(news.length, sizeof news.cause))),
+          .exit_code = news.exit_code});
+  link.has_left = got == ssize_t(sizeof news) && news.magic == kMagic;
+}
+
+// The news may explain it.
+void TcpWire::lost(int peer, const std::string& how) {
+  std::vector<pollfd> polled;
+  for (const MeshPeer& other : mesh_.peers) polled.push_back({.fd = other.news.get(), .events = POLLIN, .revents = 0});
+  const bool explained = links_[std::size_t(peer)].has_left || !mesh_.peers[std::size_t(peer)].news;
+  if (!explained && poll(polled.data(), polled.size(), int(kNewsTime.count())) > 0)
+    for (std::size_t other = 0; other < polled.size(); ++other)
+      if (polled[other].revents != 0) read_news(int(other));
+  settings_.check();
+  const std::string me = "rank " + std::to_string(settings_.rank);
+  fail({.rank = peer,
+        .cause = links_[std::size_t(peer)].has_left ? "left the group while " + me + " waited for it"
+                 : how.empty() ? "its connection was closed: " + name_of(peer) + " ended without a word"
+                               : "its connection broke: " + name_of(peer) + ": " + how});
+}
+
+void TcpWire::fail(Failure failure) {
+  over_ = failure;
+  abort(failure);
+  settings_.failed(failure);
+  throw GroupAborted(std::move(failure));
+}
+
+std::string TcpWire::name_of(int peer) const {
+  return "rank " + std::to_string(peer) + " (" + mesh_.peers[std::size_t(peer)].host + ")";
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,68 @@
+#pragma once
+
+// A Wire of TCP connections (tcp_mesh.h): no thread of its own, one wait for all that moves.
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/network/tcp_mesh.h"
+#include "lockstep/comm/network/wire.h"
+
+namespace lockstep::comm {
+
+class TcpWire final : public Wire {
+ public:
+  struct Settings {
+    int rank = 0;
+    std::chrono::milliseconds timeout{};
+    /// Throws when this rank's node has failed; called in every wait.
+    std::function<void()> check = [] {};
+    /// Tells this rank's node of a failure that came over the wire or was met there.
+    std::function<void(const Failure&)> failed = [](const Failure&) {};
+  };
+
+  TcpWire(Mesh mesh, Settings settings);
+  /// Tells the peers that this rank has left.
+  ~TcpWire() override;
+
+  void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) override;
+  void abort(const Failure& failure) override;
+
+ private:
+  /// What goes before each message.
+  struct Header {
+    std::uint64_t magic = 0;
+    std::uint64_t number = 0;  ///< of messages to this peer so far
+    std::uint64_t bytes = 0;
+    CollectiveNote note;
+  };
+  struct Link;
+  struct News;
+  using Clock = std::chrono::steady_clock;
+
+  bool move_out(Link& link);
+  bool move_in(Link& link);
+  void check_header(Link& link);
+  void wait_for(Clock::time_point moved);
+  void read_news(int peer);
+  void tell_all(const News& news);
+  [[noreturn]] void lost(int peer, const std::string& how);
+  [[noreturn]] void fail(Failure failure);
+  std::string name_of(int peer) const;
+
+  Mesh mesh_;
+  const Settings settings_;
+  CollectiveNote note_;
+  std::vector<Link> links_;      ///< by rank
+  std::optional<Failure> over_;  ///< why the wire is of no use any more
+  std::mutex news_mutex_;        ///< of the peers' news connections, and:
+  bool told_ = false;            ///< the peers, how this rank ended
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,42 @@
+#pragma once
+
+// What carries bytes between ranks that share no memory. Collectives over a network (network_group.h) and the exchange
+// of a training step are written once over it.
+
+#include <cstddef>
+#include <span>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/collective_note.h"
+
+namespace lockstep::comm {
+
+/// Bytes for a peer, named by its rank in the world.
+struct Outgoing {
+  int peer = 0;
+  std::span<const std::byte> bytes;
+};
+
+/// Room for those of a peer: exactly as many as it sends.
+struct Incoming {
+  int peer = 0;
+  std::span<std::byte> bytes;
+};
+
+/// Belongs to one rank and is used by one thread at a time, but for abort().
+class Wire {
+ public:
+  virtual ~Wire() = default;
+
+  /// Moves all of them at the same time, in whatever order they can be moved; between two ranks, in the order in which
+  /// they are named here. Returns when everything is received, and sent as far as the caller is concerned. A message
+  /// of no bytes is one, too. Error on both sides, and the end of the group, when a peer's note or number of bytes is
+  /// another. GroupAborted when a peer has failed, died or left, when this rank's node has failed, or when nothing
+  /// has moved for the group's timeout.
+  virtual void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
+
+  /// Tells all peers that this rank cannot go on, and why: their waits end. Waits for nobody. Any thread.
+  virtual void abort(const Failure& failure) = 0;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,74 @@
+#pragma once
+
+// What the nodes of a job do for their states to be one: they begin with the same, exchange the gradients of each step,
+// and take over rank 0's edits. The commit of a step is each node's own: nodes differ by one step at most, and none
+// overwrites a step before all have the next one, for the gradients of a step come from those that have committed the
+// one before. docs/design/nodes.md.
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/comm/network/wire.h"
+#include "lockstep/parallel/exchange_plan.h"
+#include "lockstep/state/shared_state.h"
+
+namespace lockstep::parallel {
+
+class BetweenNodes {
+ public:
+  /// Collective over all ranks, and so is everything here. Makes the states of all nodes one: the oldest step that a
+  /// node has from an earlier generation; who has another state gets that of the first node that has it. Error when
+  /// they do not fit each other.
+  BetweenNodes(state::SharedState& state, comm::Group& group);
+
+  /// When all ranks of the node have their gradients, uses and records in their places: brings those of all nodes'
+  /// shards to theirs, and the sums of all gradients. Behind it the node's ranks wait for each other.
+  void exchange(std::uint64_t step);
+
+  /// By each local rank 0, behind the exchange: rank 0's module buffers and kept bytes, as they are in its state buffer
+  /// `to`, for everybody's.
+  void share_rank_zeros(std::uint64_t step, int to);
+
+  /// Behind an edit of the state by rank 0, committed on its node: makes it that of every node.
+  void spread_edit();
+
+ private:
+  /// The sum of a subtree of shards over a piece, as it travels.
+  struct Operand {
+    ShardSpan shards;
+    const void* data = nullptr;
+    c10::ScalarType type = c10::ScalarType::Float;
+  };
+  struct Piece {
+    ExchangePiece place;
+    std::vector<Operand> all;                      ///< this node's slots, and what it receives where it owns the piece
+    std::vector<std::vector<std::byte>> received;  ///< by subtree of the other nodes
+    std::vector<Operand> own;                      ///< what this node sends where another one owns it
+    std::vector<std::vector<float>> sums;          ///< of those of several shards
+  };
+
+  bool leads() const { return group_.topology().local_rank == 0; }
+  int leader_of(int node) const { return ranks_.first(node); }
+  void agree();
+  void roll_back(std::uint64_t step);
+  void fill_from(int node, const std::vector<bool>& wants);
+  void plan();
+  float* sums_at(std::size_t element) const;
+  void pack(std::vector<std::byte>& to) const;
+  void unpack(int node) const;
+  std::size_t bytes_of_shard() const;
+  std::size_t bytes_told_by(int node) const;
+
+  state::SharedState& state_;
+  comm::Group& group_;
+  comm::Wire& wire_;
+  NodeRanks ranks_;
+  std::vector<Piece> pieces_;
+  std::vector<std::byte> packed_;                 ///< what this node's shards tell
+  std::vector<std::vector<std::byte>> unpacked_;  ///< by node
+};
+
+}  // namespace lockstep::parallel

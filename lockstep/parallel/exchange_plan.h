@@ -1,0 +1,46 @@
+#pragma once
+
+// What the nodes of a job send each other in a step for all to have the sums of all shards' gradients. Pure functions.
+//
+// Sums are made along the fixed tree over the shards (base/tree.h), so a node can send what its shards add up to only
+// where they are a whole subtree of it: the maximal ones among its shards. They go to the node that owns a piece of
+// the flat range, whose rank adds them up in tree order and sends the sum to all others. Where each node has one
+// aligned run of 2^k shards, these are the bytes of a ring.
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/parallel/shards.h"
+#include "lockstep/state/layout.h"
+
+namespace lockstep::parallel {
+
+/// The nodes of a job: what each has of its ranks, which follow one another.
+struct NodeRanks {
+  std::vector<int> counts;  ///< by node
+
+  int first(int node) const;
+  int world() const { return first(int(counts.size())); }
+  int nodes() const { return int(counts.size()); }
+  /// The shards that a node computes.
+  ShardSpan shards_of(int node, int shards) const;
+};
+
+/// A part of the flat range, of one kind of gradients, that one rank of each node has in its slice.
+struct ExchangePiece {
+  state::Slice range;
+  int owner = 0;             ///< node
+  std::vector<int> holders;  ///< by node: the rank in the world
+};
+
+/// The pieces of the slice of local rank `local` of `node`, in rising order. Every rank that has a piece in its slice
+/// gets the same one.
+std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const NodeRanks& ranks, int node, int local);
+
+/// The maximal subtrees of the tree over `shards` shards that lie within `held`, in order; they cover it.
+std::vector<ShardSpan> whole_subtrees(int shards, ShardSpan held);
+
+/// The payload bytes of gradients that all ranks of `node` send in a step.
+std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node);
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,181 @@
+// Training on several nodes: the bits of one, whatever the nodes have of its ranks, and after whichever of them has
+// died.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "lockstep/base/generation.h"
+#include "tests/support/ambush.h"
+#include "tests/support/disturbed_job.h"
+#include "tests/support/ranks.h"
+#include "tests/support/what_of.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Phase;
+using support::disturbed_job;
+using support::hash_of;
+using support::History;
+using support::run_nodes;
+using support::SharedText;
+using support::SmallJob;
+using ::testing::HasSubstr;
+
+std::string nodes_hash(const std::vector<int>& ranks_per_node, const SmallJob& job) {
+  SharedText hash;
+  run_nodes(ranks_per_node, [&](auto group) {
+    const std::string mine = run_small_job(group, job);
+    if (group->rank() == 0) hash.set(mine);
+    for (const std::string& theirs : comm::all_gather_bytes(*group, mine)) EXPECT_EQ(theirs, mine);
+  });
+  return hash.get();
+}
+
+TEST(Nodes, HaveTheBitsOfOne) {
+  const SmallJob job{.shards = 4, .steps = 4};
+  const std::string one = hash_of(1, job);
+  for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1, 1}, {3, 1}, {1, 2}})
+    EXPECT_EQ(nodes_hash(nodes, job), one) << ::testing::PrintToString(nodes);
+}
+
+TEST(Nodes, HaveTheBitsOfOneWithManyShards) {
+  const SmallJob job{.shards = 9, .steps = 2, .optimizer = support::small_adam()};
+  EXPECT_EQ(nodes_hash({1, 1, 1}, job), hash_of(1, job));
+}
+
+// Groups, averages, scaled losses that overflow, clipping, unused parameters, several passes, kept bytes; gradients of
+// two kinds.
+TEST(Nodes, HaveTheBitsOfOneWithAllOptions) {
+  for (const Amp amp : {Amp::none, Amp::bf16}) {
+    const SmallJob job = disturbed_job(amp, 6);
+    EXPECT_EQ(nodes_hash({2, 1}, job), hash_of(1, job)) << int(amp);
+  }
+}
+
+TEST(Nodes, TakeOverAnEdit) {
+  SmallJob job{.shards = 2, .steps = 3};
+  job.after_step = [](Engine& engine) {
+    engine.modify([&] {
+      for (at::Tensor& parameter : engine.module().parameters()) parameter.mul_(0.5);
+    });
+  };
+  EXPECT_EQ(nodes_hash({1, 1}, job), hash_of(1, job));
+}
+
+TEST(Nodes, CommitNoModelsTogether) {
+  run_nodes({1, 1}, [](auto group) {
+    torch::nn::Linear a(2, 2), b(2, 2);
+    DistributedDataParallel one(a, group, {.name = "a"}), other(b, group, {.name = "b"});
+    optim::SGD first(one, {.lr = 0.1}), second(other, {.lr = 0.1});
+    EXPECT_THAT(support::what_of([&] { commit_together(one, other); }), HasSubstr("the job has several nodes"));
+  });
+}
+
+// Nodes of a job that outlive the processes on them.
+class Machines {
+ public:
+  explicit Machines(std::vector<int> ranks_per_node) : ranks_(std::move(ranks_per_node)) {
+    for (const int ranks : ranks_) segments_.push_back(base::Segment::create(ranks));
+  }
+
+  // One attempt of all ranks; their exit codes, -1 for who was killed.
+  std::vector<int> run(const support::RankMain& body) {
+    const int port = support::free_port();
+    std::vector<pid_t> pids;
+    for (std::size_t node = 0; node < ranks_.size(); ++node)
+      for (int local = 0; local < ranks_[node]; ++local) {
+        pids.push_back(fork());
+        if (pids.back() != 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        int code = 1;
+        try {
+          code = body(support::join_nodes(base::Segment::open(segments_[node].invitation(), ranks_[node]), ranks_,
+                                          int(node), local, port, 20s));
+        } catch (const GroupAborted&) {
+          code = support::kAbortedCode;
+        } catch (const std::exception& error) {
+          std::cerr << "node " << node << ", local rank " << local << ": " << error.what() << '\n';
+        }
+        _exit(code);
+      }
+    std::vector<int> codes;
+    for (const pid_t pid : pids) {
+      int status = 0;
+      waitpid(pid, &status, 0);
+      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    }
+    for (std::size_t node = 0; node < ranks_.size(); ++node)
+      segments_[node] = base::next_generation(std::move(segments_[node]), ranks_[node]);
+    return codes;
+  }
+
+  void lose(std::size_t node) { segments_[node] = base::Segment::create(ranks_[node]); }
+
+ private:
+  std::vector<int> ranks_;
+  std::vector<base::Segment> segments_;
+};
+
+// Goes on from what is committed to `until`; every state on the way must be the history's. Rank `victim` is ambushed
+// behind its step `at`.
+int go_on(const std::shared_ptr<comm::Group>& group, const History& history, std::uint64_t until, int victim = -1,
+          std::uint64_t at = 0, const support::Ambush& ambush = {}) {
+  SmallJob job = disturbed_job(Amp::none, until);
+  bool same = true;
+  job.after_step = [&](Engine& engine) {
+    same = same && engine.state().hash() == history.at(engine.steps());
+    if (group->rank() == victim && engine.steps() == at) lay(ambush, group->node().member.words());
+  };
+  run_small_job(group, job);
+  return same ? 0 : 3;
+}
+
+// In each phase of a step, on each node; those that are left go on with the bits of a run that nobody disturbed.
+TEST(Nodes, LoseNothingWhenARankIsKilled) {
+  constexpr std::uint64_t kSteps = 4;
+  const History history(Amp::none, kSteps);
+  unsigned instructions = 7;
+  for (const Phase phase : {Phase::forward, Phase::gather, Phase::update, Phase::vote, Phase::flip})
+    for (const int victim : {0, 2}) {
+      Machines machines({2, 1});
+      instructions = instructions * 5 % 4093;
+      const support::Ambush ambush{.phase = phase, .instructions = instructions, .signal = SIGKILL};
+      const std::vector<int> codes =
+          machines.run([&](auto group) { return go_on(group, history, kSteps, victim, 1, ambush); });
+      for (int rank = 0; rank < 3; ++rank)
+        EXPECT_EQ(codes[std::size_t(rank)], rank == victim ? -1 : support::kAbortedCode)
+            << "rank " << rank << ", " << to_string(phase) << " of rank " << victim;
+      EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, kSteps); }), ::testing::Each(0))
+          << to_string(phase) << " of rank " << victim;
+    }
+}
+
+// A machine that comes back empty, or another in its place, gets the state from one that has it.
+TEST(Nodes, LoseNothingWhenANodeIsLost) {
+  const History history(Amp::none, 4);
+  for (const std::size_t lost : {0, 1}) {
+    Machines machines({1, 2});
+    EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 2); }), ::testing::Each(0));
+    machines.lose(lost);
+    EXPECT_THAT(machines.run([&](auto group) {
+      SmallJob job = disturbed_job(Amp::none, 4);
+      std::uint64_t first = 0;
+      job.after_step = [&](Engine& engine) { first = first == 0 ? engine.steps() : first; };
+      return run_small_job(group, job).empty() || first != 2 ? 4 : 0;
+    }),
+                ::testing::Each(0))
+        << lost;
+    EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0)) << lost;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
