@@ -50,6 +50,7 @@ struct Attempt {
   int restart_count = 0;     ///< attempts before this one
   int master_port = 0;       ///< free on this machine when the attempt began
   std::string segment_path;  ///< the agent's segment
+  std::string store;         ///< where the workers reach the job's store; see rendezvous/agent_store.h
   int cores = 1;             ///< cores the job may use
 };
 

@@ -153,6 +153,23 @@ TEST_F(NodesTest, AllStartAgainAndRanksStay) {
                                             second + " 1 try 1 of 2"));
 }
 
+// Before and after a restart: what the ranks before it have left is not there any more.
+TEST_F(NodesTest, WorkersMeetInTheAgentsStore) {
+  const testing::ScratchFolder folder;
+  Job make({"/bin/sh", "-c", LOCKSTEP_PROGRAM " secret new > " + folder.file("key")});
+  EXPECT_EQ(make.wait(), 0) << make.err();
+  const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "1", "--secret-file", folder.file("key")};
+  for (const char* workers : {"2", "1"}) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), {"-n", workers});
+    agent(all, "exec " TOY_WORKER " store");
+  }
+  for (const auto& job : jobs_) EXPECT_EQ(job->wait(), 0) << job->err();
+  const std::string rest = ": 012, new, sum 6";
+  EXPECT_THAT(lines(), UnorderedElementsAre("0" + rest, "1" + rest, "2" + rest, "0" + rest, "1" + rest, "2" + rest));
+  expect_nothing_left();
+}
+
 TEST_F(NodesTest, ANodeIsLostAndAnotherTakesItsPlace) {
   const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "1", "--rdzv-conf", "is_host=0"};
   const std::string script =

@@ -236,6 +236,7 @@ AttemptResult Agent::run_attempt(const Meeting& meeting) {
                            .restart_count = meeting.restart_count,
                            .master_port = meeting.master_port,
                            .segment_path = segment_.invitation(),
+                           .store = meeting.store,
                            .cores = base::usable_cores()});
   nodes_->attend(&*attempt_);
   try {

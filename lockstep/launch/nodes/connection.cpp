@@ -75,7 +75,7 @@ void Connection::write() {
     if (moved.state == Channel::State::closed) return fail(moved.why);
     if (moved.state == Channel::State::waits) break;
   }
-  if (unsent_.size() > kMostUnsent) return fail("it does not read what it is sent");
+  if (unsent_.size() > most_unsent_) return fail("it does not read what it is sent");
   watch();
 }
 
