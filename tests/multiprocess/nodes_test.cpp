@@ -258,7 +258,8 @@ TEST_F(NodesTest, WhoDoesNotFitIsRefusedInOneLine) {
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "192.0.2.1", "--insecure", "--rdzv-conf", "is_host=1"}),
               HasSubstr("192.0.2.1:29400 (is_host): the address is not one of this machine's"));
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "192.0.2.1"}), HasSubstr("--secret-file FILE"));
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "0.0.0.0"}), HasSubstr("every address of a machine"));
+  for (const char* any : {"0.0.0.0", "::", "[::ffff:0.0.0.0]:29400"})
+    EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", any}), HasSubstr("every address of a machine"));
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "no.such.host.invalid"}), HasSubstr("no such host"));
   Job& right = agent({"--nnodes", "2", "--rdzv-id", "right", "--rdzv-conf", no_host}, "true");
   EXPECT_EQ(right.wait(), 0) << right.err();
