@@ -38,6 +38,7 @@ struct Plan {
   std::string report;                                          ///< the file for the report as JSON; empty: none
   NodePlace node;                                              ///< alone by default
   std::optional<NodesSettings> nodes;                          ///< how several nodes meet; none: one node
+  int leash = -1;                                              ///< from which signals come, too (agent/leash.h)
   std::string state_saver;  ///< the program that saves what a job leaves (agent/state_saver.h); empty: nobody does
 };
 

@@ -1,5 +1,6 @@
 #include "lockstep/launch/nodes/connection.h"
 
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
