@@ -153,7 +153,7 @@ void Host::consider() {
   if (decision.step == meet::Step::end) {
     finished_ = true;
     for (const auto& [id, seat] : seats_) reception_.send(id, meet::Refused{decision.reason});
-    return;
+    return reception_.shut();
   }
   if (decision.step == meet::Step::restart) {
     newcomer_ = decision.reason;
@@ -237,6 +237,7 @@ void Host::conclude_when_all_done() {
     if (seat.stops || (seat.done && seat.done->signal != 0)) own.again = false;
     if (seat.node.member || finished_) reception_.send(id, own);
   }
+  if (finished_) reception_.shut();  // the agent may show logs for long, and the next job meets at the same port
 }
 
 void Host::dismiss(int code, const std::string& text) {
