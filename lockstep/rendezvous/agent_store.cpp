@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/rendezvous/local_socket.h"
 #include "lockstep/rendezvous/variable_reader.h"
 
@@ -60,11 +61,8 @@ void require_short(const char* what, const std::string& text, std::size_t longes
 }
 
 // A key as it can be printed.
-std::string shown(const std::string& key) {
-  std::string text = key.substr(0, 100);
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
-  return "'" + text + "'" + (key.size() > 100 ? "..." : "");
+std::string quoted(const std::string& key) {
+  return "'" + base::shown(key.substr(0, 100)) + "'" + (key.size() > 100 ? "..." : "");
 }
 
 std::string seconds(milliseconds time) {
@@ -127,9 +125,9 @@ StoreAnswer AgentStore::ask(StoreAsk ask, Clock::time_point deadline) {
   } while (receive(deadline));
   send(StoreForget{.id = ask.id}, Clock::now() + kForgetWithin);
   const std::string what = ask.keys.empty()       ? "there was no answer"
-                           : ask.keys.size() == 1 ? shown(ask.keys[0]) + " did not come"
+                           : ask.keys.size() == 1 ? quoted(ask.keys[0]) + " did not come"
                                                   : "one of " + std::to_string(ask.keys.size()) + " keys from " +
-                                                        shown(ask.keys[0]) + " on did not come";
+                                                        quoted(ask.keys[0]) + " on did not come";
   throw Error("agent store: " + what + " within " +
               seconds(std::chrono::duration_cast<milliseconds>(Clock::now() - began)));
 }

@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "lockstep/base/text.h"
+
 namespace lockstep::rendezvous {
 namespace {
 
@@ -131,9 +133,9 @@ StoreAnswer Store::change(const StoreAsk& ask) {
 void Store::add(const StoreAsk& ask, StoreAnswer& answer) {
   const auto found = values_.find(ask.keys[0]);
   const std::optional<std::int64_t> before = found == values_.end() ? 0 : whole_number(found->second);
-  if (!before) return refuse(answer, "add: the value of '" + ask.keys[0] + "' is no whole number");
+  if (!before) return refuse(answer, "add: the value of '" + base::shown(ask.keys[0]) + "' is no whole number");
   if (__builtin_add_overflow(*before, ask.number, &answer.number))
-    return refuse(answer, "add: the sum at '" + ask.keys[0] + "' is beyond 64 bits");
+    return refuse(answer, "add: the sum at '" + base::shown(ask.keys[0]) + "' is beyond 64 bits");
   put(ask.keys[0], std::to_string(answer.number), answer);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -107,6 +108,15 @@ TEST_F(HostsTest, ASecondCtrlCWaitsForNobody) {
   job.signal(SIGINT);  // may be one signal with the first
   for (int i = 0; i < 100 && !job.nothing_left(std::chrono::milliseconds(100)); ++i) job.signal(SIGINT);
   EXPECT_EQ(job.wait(), 128 + SIGINT) << job.err();
+}
+
+TEST_F(HostsTest, LongOutputComesWhole) {
+  Job job(command(a_ + "," + b_, {}, {"sh", "-c", "seq 100000; printf end"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  const std::vector<std::string> lines = testing::lines(job.out());
+  EXPECT_EQ(lines.size(), 200'002u);
+  EXPECT_EQ(std::ranges::count(lines, a_ + ": 100000"), 1);
+  EXPECT_EQ(std::ranges::count(lines, b_ + ": end"), 1);
 }
 
 // Nobody is left who could say anything: the end of its input ends the agent, the grace period its workers.

@@ -26,6 +26,8 @@ constexpr milliseconds kEndTogether{2'000};
 // Beyond the workers' grace: for the agent to end, and for the remote shell then.
 constexpr milliseconds kEndAlone{10'000};
 constexpr milliseconds kShellEnd{5'000};
+// For a terminal that stands still, per portion of output (64 KiB): what is kept for it grows no faster.
+constexpr milliseconds kStandstill{1'000};
 
 std::string with_prefix(const std::string& prefix, const std::string& lines) {
   std::string text;
@@ -54,6 +56,8 @@ class Starter {
     const auto output = [this, index](int stream, const std::string& lines) {
       base::Outlet& outlet = stream == 1 ? out_ : errors_;
       outlet.say(with_prefix(job_.hosts[index].name + ": ", lines));
+      // Who writes more than the terminal takes waits with it, over there.
+      if (outlet.pending()) outlet.flush(Clock::now() + kStandstill, signals_.stop_fd());
       if (stream == 1) write_out();
     };
     agents_.push_back(std::make_unique<RemoteAgent>(
