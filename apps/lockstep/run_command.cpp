@@ -1,19 +1,31 @@
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/unique_fd.h"
 #include "lockstep/flags/print.h"
 #include "lockstep/launch/agent/agent.h"
+#include "lockstep/launch/agent/leash.h"
+#include "lockstep/launch/agent/port.h"
 #include "lockstep/launch/dry_run.h"
 #include "lockstep/launch/flags/nodes.h"
 #include "lockstep/launch/flags/options.h"
+#include "lockstep/launch/hosts/starter.h"
 #include "lockstep/launch/machine/machine.h"
+#include "lockstep/launch/nodes/secret.h"
 #include "lockstep/rendezvous/schedulers.h"
 #include "worker_place.h"
 
@@ -41,16 +53,55 @@ int print(const std::string& text) {
   return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? kExitFailure : kExitDone;
 }
 
+std::optional<std::string> content_of(const std::string& path) {
+  std::ifstream file(path);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  return file.is_open() ? std::optional(text) : std::nullopt;
+}
+
+// The agents' key is this job's own, and the file is one that nobody else can name.
+std::string in_memory(const std::string& key, base::UniqueFd& file) {
+  file = base::UniqueFd(memfd_create("lockstep-key", MFD_CLOEXEC));
+  if (!file || fchmod(file.get(), 0600) != 0 || write(file.get(), key.data(), key.size()) != ssize_t(key.size()))
+    throw_errno("launcher: the key");
+  return "/proc/self/fd/" + std::to_string(file.get());
+}
+
+int start_on_hosts(launch::Dialect dialect, const std::vector<std::string>& arguments, const launch::Options& options) {
+  launch::HostsJob job = launch::hosts_job(dialect == launch::Dialect::run ? "run" : "launch", arguments, options,
+                                           launch::this_environment(), content_of);
+  job.folder = std::filesystem::current_path();
+  job.program = own_folder() + "/lockstep";
+  if (job.endpoint.empty()) job.endpoint = launch::endpoint_on(job.hosts, launch::free_port());
+  if (job.run_id.empty()) job.run_id = launch::random_id();
+  if (options.dry_run) {
+    std::string text;
+    for (std::size_t i = 0; i < job.hosts.size(); ++i) text += base::join(launch::agent_command(job, i), " ") + "\n";
+    return print(text);
+  }
+  const bool keyed = job.hosts.size() > 1 && !options.nodes.settings.insecure;
+  const std::string key = keyed ? launch::new_secret_text() : "\n";
+  return launch::run_on_hosts(job, options.plan, key);
+}
+
 int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
   launch::Parsed parsed = launch::parse_options(dialect, arguments, ::getenv);
   if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
   launch::Options& options = parsed.options;
+  base::UniqueFd key;
+  launch::LeashStart started;
+  if (options.by_starter) {
+    started = launch::take_leash();
+    options.nodes.settings.secret_file = started.first_line.empty() ? "" : in_memory(started.first_line, key);
+  }
   refuse_to_nest(options.nodes.by_scheduler);
+  if (!options.hosts.empty() && !options.by_starter) return start_on_hosts(dialect, arguments, options);
   if (options.nodes.by_scheduler)
     launch::settle_nodes(options, rendezvous::resolve_auto_nodes(rendezvous::find_allocation()));
   const launch::Machine machine = launch::this_machine();
   launch::Plan plan = launch::make_plan(options, dialect, machine);
   plan.state_saver = checkpoint_program();
+  plan.leash = started.leash.get();
   const launch::Environment inherited = launch::this_environment();
   if (options.dry_run) return print(launch::describe_plan(plan, inherited, machine.cores));
   std::signal(SIGPIPE, SIG_IGN);  // the job is not over when nobody reads what the launcher says

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/rendezvous/agent_store.h"
 
 namespace lockstep::launch {
 namespace {
@@ -90,6 +91,7 @@ Environment worker_environment(const Environment& inherited, const Plan& plan, c
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", signals},
       {"LOCKSTEP_SEGMENT", attempt.segment_path},
+      {rendezvous::kAgentStoreVariable, attempt.store},
   };
   for (const auto& [name, value] : variables) set(environment, name, value);
   // The agents' key is none of theirs.

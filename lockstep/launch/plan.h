@@ -38,6 +38,7 @@ struct Plan {
   std::string report;                                          ///< the file for the report as JSON; empty: none
   NodePlace node;                                              ///< alone by default
   std::optional<NodesSettings> nodes;                          ///< how several nodes meet; none: one node
+  int leash = -1;                                              ///< from which signals come, too (agent/leash.h)
   std::string state_saver;  ///< the program that saves what a job leaves (agent/state_saver.h); empty: nobody does
 };
 
@@ -50,6 +51,7 @@ struct Attempt {
   int restart_count = 0;     ///< attempts before this one
   int master_port = 0;       ///< free on this machine when the attempt began
   std::string segment_path;  ///< the agent's segment
+  std::string store;         ///< where the workers reach the job's store; see rendezvous/agent_store.h
   int cores = 1;             ///< cores the job may use
 };
 

@@ -46,7 +46,10 @@ Address address_of(const std::string& name) {
   return address;
 }
 
-UniqueFd make_socket(int flags) { return UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0)); }
+UniqueFd make_socket(Carries what, int flags) {
+  const int type = what == Carries::bytes ? SOCK_STREAM : SOCK_SEQPACKET;
+  return UniqueFd(socket(AF_UNIX, type | SOCK_CLOEXEC | flags, 0));
+}
 
 // FNV-1a: the same in every build, unlike std::hash.
 std::uint64_t hash(const std::string& text) {
@@ -124,8 +127,8 @@ std::string others_elsewhere(const std::string& job_key) {
                "share theirs";
 }
 
-UniqueFd listen_at(const std::string& name) {
-  UniqueFd listener = make_socket(0);
+UniqueFd listen_at(const std::string& name, Carries what) {
+  UniqueFd listener = make_socket(what, 0);
   const Address address = address_of(name);
   if (!listener || bind(listener.get(), address.generic(), address.length) != 0 ||
       listen(listener.get(), base::kMaxLocalRanks) != 0)
@@ -133,8 +136,8 @@ UniqueFd listen_at(const std::string& name) {
   return listener;
 }
 
-UniqueFd connect_to(const std::string& name) {
-  UniqueFd connected = make_socket(SOCK_NONBLOCK);
+UniqueFd connect_to(const std::string& name, Carries what) {
+  UniqueFd connected = make_socket(what, SOCK_NONBLOCK);
   if (!connected) throw_errno("segment exchange: socket");
   const Address address = address_of(name);
   if (connect(connected.get(), address.generic(), address.length) != 0) return UniqueFd();

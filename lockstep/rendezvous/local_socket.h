@@ -35,11 +35,15 @@ std::vector<std::string> names_of_job(const std::string& job_key);
 /// "; ..." for a message where a job of this user and key is in another PID namespace, else empty.
 std::string others_elsewhere(const std::string& job_key);
 
-/// A socket that listens at `name` (SOCK_SEQPACKET). Throws Error.
-base::UniqueFd listen_at(const std::string& name);
+/// What goes over a socket: messages (SOCK_SEQPACKET), or bytes (SOCK_STREAM).
+enum class Carries { messages, bytes };
 
-/// A socket that is connected to `name`, non-blocking; invalid when nobody takes the connection at once.
-base::UniqueFd connect_to(const std::string& name);
+/// A socket that listens at `name`. Throws Error.
+base::UniqueFd listen_at(const std::string& name, Carries what = Carries::messages);
+
+/// A socket that is connected to `name`, non-blocking; invalid, and errno says why, when nobody takes the connection at
+/// once.
+base::UniqueFd connect_to(const std::string& name, Carries what = Carries::messages);
 
 /// Who is at the other end, by the kernel.
 struct Peer {

@@ -58,6 +58,18 @@ void fields(A& a, Outcome& m) {
   a(m.generation, m.code, m.again, m.blamed, m.to_blame, m.signal, m.counts, m.new_port, m.restarts, m.delay, m.text,
     m.why_not);
 }
+template <class A>
+void fields(A& a, StoreAsk& m) {
+  a(m.generation, m.id, m.what, m.keys, m.values, m.number);
+}
+template <class A>
+void fields(A& a, StoreForget& m) {
+  a(m.id);
+}
+template <class A>
+void fields(A& a, StoreAnswer& m) {
+  a(m.id, m.done, m.number, m.values, m.why);
+}
 
 class FrameWriter {
  public:
@@ -79,6 +91,13 @@ class FrameWriter {
     const std::string_view cut = std::string_view(text).substr(0, kLongestText);
     put(cut.size(), 4);
     bytes += cut;
+  }
+  void put(const std::vector<std::string>& list) {
+    put(list.size(), 4);
+    for (const std::string& entry : list) {
+      put(entry.size(), 4);
+      bytes += entry;
+    }
   }
 };
 
@@ -116,6 +135,10 @@ class FrameReader {
     const std::uint64_t size = number(4);
     if (size > kLongestText) throw BadFrame("a text of " + std::to_string(size) + " bytes");
     text = take(std::size_t(size));
+  }
+  // Grows with what is there, whatever the count says.
+  void get(std::vector<std::string>& list) {
+    for (std::uint64_t left = number(4); left > 0; --left) list.emplace_back(take(std::size_t(number(4))));
   }
 
   std::string_view bytes_;

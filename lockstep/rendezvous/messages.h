@@ -5,7 +5,8 @@
 //
 //   frame    "LKr" and the protocol's version (1 byte), the length of what follows (4 bytes), the message
 //   message  its type (1 byte) and its fields in order
-//   field    a whole number or truth value: 8 bytes; a fraction: 8 bytes; a text: its length (4 bytes) and its bytes
+//   field    a whole number or truth value: 8 bytes; a fraction: 8 bytes; a text: its length (4 bytes) and its bytes;
+//            a list of byte strings: how many (4 bytes), and each as a text
 //
 // Numbers are little-endian.
 
@@ -14,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
@@ -124,7 +126,33 @@ struct Outcome {
   std::string why_not;        ///< why restarts that are left are not used
 };
 
-using Message = std::variant<Join, Ready, Ping, Pong, Failed, Stopping, Done, Waiting, Refused, Start, EndNow, Outcome>;
+/// From a worker to its agent, and from an agent to the hosting one: something is asked of the store (store.h). `id` is
+/// the sender's, and no other ask of his that waits has it.
+struct StoreAsk {
+  std::int64_t generation = 0;  ///< set by the agent
+  std::int64_t id = 0;
+  std::int64_t what = 0;  ///< StoreCall
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  std::int64_t number = 0;
+};
+
+/// The same way: nobody waits for the answer any more.
+struct StoreForget {
+  std::int64_t id = 0;
+};
+
+/// Back to who has asked.
+struct StoreAnswer {
+  std::int64_t id = 0;
+  bool done = true;
+  std::int64_t number = 0;
+  std::vector<std::string> values;
+  std::string why;  ///< not done: the reason, in words
+};
+
+using Message = std::variant<Join, Ready, Ping, Pong, Failed, Stopping, Done, Waiting, Refused, Start, EndNow, Outcome,
+                             StoreAsk, StoreForget, StoreAnswer>;
 
 /// Bytes that are no frame of ours; what() says what is wrong.
 class BadFrame : public Error {
@@ -132,7 +160,8 @@ class BadFrame : public Error {
   using Error::Error;
 };
 
-/// The frame of a message. Its texts are cut to kLongestText bytes.
+/// The frame of a message. Its texts are cut to kLongestText bytes; byte strings of a list are not, and who makes them
+/// keeps the message within kLongestMessage.
 std::string to_frame(Message message);
 
 /// Takes the first frame from the front of `bytes`; nothing while it is not complete. Throws BadFrame as soon as the

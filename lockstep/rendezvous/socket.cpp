@@ -4,8 +4,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include "lockstep/base/error.h"
 
@@ -38,7 +40,9 @@ bool SocketAddress::is_loopback() const {
 bool SocketAddress::is_wildcard() const {
   if (bytes.ss_family == AF_INET6) {
     const in6_addr& six = reinterpret_cast<const sockaddr_in6&>(bytes).sin6_addr;
-    return IN6_IS_ADDR_UNSPECIFIED(&six) != 0;
+    const bool four = IN6_IS_ADDR_V4MAPPED(&six);  // ::ffff:0.0.0.0
+    return IN6_IS_ADDR_UNSPECIFIED(&six) ||
+           (four && std::all_of(six.s6_addr + 12, six.s6_addr + 16, std::logical_not<>()));
   }
   return reinterpret_cast<const sockaddr_in&>(bytes).sin_addr.s_addr == INADDR_ANY;
 }

@@ -204,7 +204,10 @@ void add_messages(Seeds& seeds) {
                          Refused{"no"},
                          Start{.nodes = 2, .master_addr = "h", .run_id = "job"},
                          EndNow{1},
-                         Outcome{.again = true, .text = "why"}};
+                         Outcome{.again = true, .text = "why"},
+                         StoreAsk{.id = 1, .keys = {"a", "b"}, .values = {"1", ""}},
+                         StoreForget{.id = 1},
+                         StoreAnswer{.id = 1, .values = {"x"}, .why = "full"}};
   std::string together;
   for (const Message& message : all) {
     seeds.add(bytes_of(to_frame(message)));

@@ -208,6 +208,12 @@ TEST(Launch, SixtyFourWorkers) {
   EXPECT_TRUE(job.nothing_left());
 }
 
+TEST(Launch, WorkersMeetInTheAgentsStore) {
+  Job job(toy("2", {"store"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()), ::testing::UnorderedElementsAre("0: 01, new, sum 3", "1: 01, new, sum 3"));
+}
+
 TEST(Launch, MpirunStartsTheSameWorkers) {
   if (access("/usr/bin/mpirun", X_OK) != 0) GTEST_SKIP() << "no mpirun on this machine";
   std::vector<std::string> command = testing::mpirun(3);

@@ -153,6 +153,23 @@ TEST_F(NodesTest, AllStartAgainAndRanksStay) {
                                             second + " 1 try 1 of 2"));
 }
 
+// Before and after a restart: what the ranks before it have left is not there any more.
+TEST_F(NodesTest, WorkersMeetInTheAgentsStore) {
+  const testing::ScratchFolder folder;
+  Job make({"/bin/sh", "-c", LOCKSTEP_PROGRAM " secret new > " + folder.file("key")});
+  EXPECT_EQ(make.wait(), 0) << make.err();
+  const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "1", "--secret-file", folder.file("key")};
+  for (const char* workers : {"2", "1"}) {
+    std::vector<std::string> all = flags;
+    all.insert(all.end(), {"-n", workers});
+    agent(all, "exec " TOY_WORKER " store");
+  }
+  for (const auto& job : jobs_) EXPECT_EQ(job->wait(), 0) << job->err();
+  const std::string rest = ": 012, new, sum 6";
+  EXPECT_THAT(lines(), UnorderedElementsAre("0" + rest, "1" + rest, "2" + rest, "0" + rest, "1" + rest, "2" + rest));
+  expect_nothing_left();
+}
+
 TEST_F(NodesTest, ANodeIsLostAndAnotherTakesItsPlace) {
   const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "1", "--rdzv-conf", "is_host=0"};
   const std::string script =
@@ -241,7 +258,8 @@ TEST_F(NodesTest, WhoDoesNotFitIsRefusedInOneLine) {
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "192.0.2.1", "--insecure", "--rdzv-conf", "is_host=1"}),
               HasSubstr("192.0.2.1:29400 (is_host): the address is not one of this machine's"));
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "192.0.2.1"}), HasSubstr("--secret-file FILE"));
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "0.0.0.0"}), HasSubstr("every address of a machine"));
+  for (const char* any : {"0.0.0.0", "::", "[::ffff:0.0.0.0]:29400"})
+    EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", any}), HasSubstr("every address of a machine"));
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "no.such.host.invalid"}), HasSubstr("no such host"));
   Job& right = agent({"--nnodes", "2", "--rdzv-id", "right", "--rdzv-conf", no_host}, "true");
   EXPECT_EQ(right.wait(), 0) << right.err();

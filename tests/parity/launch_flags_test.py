@@ -123,6 +123,7 @@ ALWAYS = {
     "OMP_NUM_THREADS": lambda job, theirs, ours: ours == str(max(1, CORES // len(job.ours.workers))),
     "TORCHELASTIC_ERROR_FILE": lambda job, theirs, ours: theirs and ours,
     "LOCKSTEP_SEGMENT": lambda job, theirs, ours: theirs is None and ours,
+    "LOCKSTEP_AGENT_STORE": lambda job, theirs, ours: theirs is None and ours,
 }
 # Its own variables, those of shells, and of a Python that is found through one.
 THIS_TEST = re.compile(r"(TOY_FOLDER|PET_MASTER_PORT|_|PWD|OLDPWD|SHLVL|PYENV_.*)\Z")

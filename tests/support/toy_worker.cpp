@@ -8,6 +8,8 @@
 //   outlive           in the first attempt says "joined", stays until the next has begun, and says how its next barrier
 //                     went; in the next says its attempt
 //   fail CODE         rank 1 fails with that exit code and tells it slowly, as under load
+//   store             joins nothing: the ranks of all nodes meet in the agents' store, each says what it got; in the
+//                     first attempt with TORCHELASTIC_MAX_RESTARTS the last one fails then
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,6 +23,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/node.h"
+#include "lockstep/rendezvous/agent_store.h"
 #include "lockstep/rendezvous/segment_exchange.h"
 
 namespace {
@@ -74,11 +77,34 @@ int work(base::Member& member, const std::string& task, int code) {
   return kExitDone;
 }
 
+int meet_in_store() {
+  const auto number = [](const char* name) { return std::atoi(std::getenv(name)); };
+  const int rank = number("RANK"), size = number("WORLD_SIZE");
+  rendezvous::AgentStore store(std::chrono::seconds(20));
+  const std::string mine = std::to_string(rank);
+  // A rank that waits already, large values, all at once.
+  const std::string large(rendezvous::kLongestValue - mine.size(), 'x');
+  store.set("large/" + mine, large + mine);
+  std::string got;
+  for (int peer = 0; peer < size; ++peer) got += store.get("large/" + std::to_string(peer)).substr(large.size());
+  const char* before = store.check({"added"}) ? "not new" : "new";
+  store.barrier("all have got it", size);
+  const std::int64_t sum = store.add("sum", rank + 1);
+  if (sum == size * (size + 1) / 2) store.set("added", "");
+  store.wait({"added"});
+  std::printf("%d: %s, %s, sum %s\n", rank, got.c_str(), before, store.get("sum").c_str());
+  std::fflush(stdout);
+  store.barrier("all have said it", size);
+  const bool last_attempt = number("TORCHELASTIC_RESTART_COUNT") == number("TORCHELASTIC_MAX_RESTARTS");
+  return !last_attempt && rank == size - 1 ? kExitFailure : kExitDone;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string task = argc > 1 ? argv[1] : "meet";
   try {
+    if (task == "store") return meet_in_store();
     const rendezvous::Place place = rendezvous::place_from_environment();
     base::Node node(rendezvous::share_segment(place, std::chrono::seconds(20)), place.local_rank,
                     std::chrono::seconds(20));

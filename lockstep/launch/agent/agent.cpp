@@ -15,6 +15,7 @@
 #include "lockstep/base/generation.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/segment.h"
+#include "lockstep/launch/agent/leash.h"
 #include "lockstep/launch/agent/policy.h"
 #include "lockstep/launch/agent/port.h"
 #include "lockstep/launch/agent/running_attempt.h"
@@ -94,6 +95,7 @@ class Agent {
   int wait_for_signal(milliseconds at_most);
   void write_report();
   void on_signals();
+  void on_stop(int signal);
   void on_reaper_end();
 
   Plan plan_;  // its place among the nodes is that of the attempt
@@ -111,6 +113,7 @@ class Agent {
   // What the agent attends to all the time. What comes is a line here: an object that registers with the loop.
   const EventLoop::Handle signal_watch_ = loop_.watch(signals_.fd(), [this] { on_signals(); });
   EventLoop::Handle reaper_watch_ = loop_.watch(reaper_.pidfd(), [this] { on_reaper_end(); });
+  std::optional<Leash> leash_;
   StateSaver state_saver_{loop_, console_};
   const std::unique_ptr<Nodes> nodes_;
   std::optional<RunningAttempt> attempt_;  // until its last output is shown
@@ -124,6 +127,7 @@ Agent::Agent(const Plan& plan)
   // Orphans of the workers become children of the agent, which thus learns of their end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   require_own_proc();
+  if (plan.leash >= 0) leash_.emplace(loop_, plan.leash, [this](int signal) { on_stop(signal); });
   if (!plan.report.empty()) check_report_file(plan.report);
   job_.version = LOCKSTEP_VERSION;
   job_.run_id = plan.run_id.empty() ? random_id() : plan.run_id;
@@ -236,6 +240,7 @@ AttemptResult Agent::run_attempt(const Meeting& meeting) {
                            .restart_count = meeting.restart_count,
                            .master_port = meeting.master_port,
                            .segment_path = segment_.invitation(),
+                           .store = meeting.store,
                            .cores = base::usable_cores()});
   nodes_->attend(&*attempt_);
   try {
@@ -294,11 +299,8 @@ void Agent::on_signals() {
   while (const int signal = signals_.next()) {
     if (signal == SIGCHLD) {
       children_ended = true;
-    } else if (attempt_ && !attempt_->over()) {
-      attempt_->on_stop(signal);
-      nodes_->on_stop(signal);
-    } else if (stop_signal_ == 0) {
-      stop_signal_ = signal;
+    } else {
+      on_stop(signal);
     }
   }
   if (!children_ended) return;
@@ -306,6 +308,15 @@ void Agent::on_signals() {
     return pid == reaper_.pid() || state_saver_.awaits(pid) || (attempt_ && attempt_->awaits(pid));
   });
   if (attempt_) attempt_->on_child_end();
+}
+
+void Agent::on_stop(int signal) {
+  if (attempt_ && !attempt_->over()) {
+    attempt_->on_stop(signal);
+    nodes_->on_stop(signal);
+  } else if (stop_signal_ == 0) {
+    stop_signal_ = signal;
+  }
 }
 
 // No reason to stop the job.

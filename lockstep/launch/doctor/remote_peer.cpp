@@ -63,8 +63,8 @@ std::vector<std::string> remote_shell_words(const std::string& text) {
 }
 
 std::vector<std::string> remote_command(std::vector<std::string> shell, const std::string& host,
-                                        const std::vector<std::string>& program) {
-  std::string line = "exec";
+                                        const std::vector<std::string>& program, const std::string& folder) {
+  std::string line = folder.empty() ? "exec" : "cd " + quoted_for_shell(folder) + " && exec";
   for (const std::string& word : program) line += " " + quoted_for_shell(word);
   shell.push_back(host);
   shell.push_back(line);

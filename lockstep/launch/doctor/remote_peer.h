@@ -17,9 +17,10 @@ namespace lockstep::launch {
 /// The words of --remote-shell, "ssh -p 2222"; without quotes or variables. Pure. Throws UsageError for none.
 std::vector<std::string> remote_shell_words(const std::string& text);
 
-/// What the remote shell is given: `shell` HOST "exec 'program' 'argument' ...", quoted for the shell there. Pure.
+/// What the remote shell is given: `shell` HOST "exec 'program' 'argument' ...", quoted for the shell there, and with
+/// "cd 'folder' &&" before it where one is named. Pure.
 std::vector<std::string> remote_command(std::vector<std::string> shell, const std::string& host,
-                                        const std::vector<std::string>& program);
+                                        const std::vector<std::string>& program, const std::string& folder = "");
 
 class RemotePeer {
  public:

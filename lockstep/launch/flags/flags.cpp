@@ -48,6 +48,11 @@ flags::Value parsed(T& place, const std::string& word, T (*parse)(const std::str
           .read = [&place, parse](const std::string& name, const std::string& value) { place = parse(name, value); }};
 }
 
+// Each time.
+flags::Value added(std::vector<std::string>& place, const std::string& word) {
+  return {.word = word, .read = [&place](const std::string&, const std::string& value) { place.push_back(value); }};
+}
+
 // Checked, and of no consequence where there is no place for it.
 Read only(const std::vector<std::string>& valid, std::string* place = nullptr) {
   return [valid, place](const std::string& name, const std::string& value) {
@@ -148,7 +153,14 @@ flags::Group report_flags(Options& o) {
 
 flags::Group node_flags(Options& o) {
   return {"Nodes and their meeting place",
-          {{"--nnodes", of_nodes(o.nodes, "N|MIN:MAX", read_nnodes), "nodes; the same command on each", "1"},
+          {{"--hosts", as_typed(o.hosts, "LIST"),
+            "start the agents from here, on h1:4,h2:4 with so many workers each, or those of a file ('/' in its name)"},
+           {"--remote-shell", as_typed(o.remote_shell, "COMMAND"),
+            "how a command is run on another host: COMMAND HOST 'command'"},
+           {"-x, --export", added(o.exports, "NAME[=VALUE]"),
+            "a variable that the workers on all hosts get; again and again"},
+           {"--by-starter", on(o.by_starter), "for an agent that --hosts has started: it ends with its standard input"},
+           {"--nnodes", of_nodes(o.nodes, "N|MIN:MAX", read_nnodes), "nodes; the same command on each", "1"},
            {"--node-rank", whole(o.nodes.rank, "N", 0, kMany), "this node's rank, with --rdzv-backend static"},
            {"--standalone", on(o.standalone), "one machine; the --rdzv- flags are ignored, as torchrun does"},
            {"--master-addr", as_typed(o.master_addr, "ADDRESS"),

@@ -1,5 +1,6 @@
 #include "lockstep/launch/nodes/connection.h"
 
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
@@ -75,7 +76,7 @@ void Connection::write() {
     if (moved.state == Channel::State::closed) return fail(moved.why);
     if (moved.state == Channel::State::waits) break;
   }
-  if (unsent_.size() > kMostUnsent) return fail("it does not read what it is sent");
+  if (unsent_.size() > most_unsent_) return fail("it does not read what it is sent");
   watch();
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/channel.h"
 #include "lockstep/rendezvous/messages.h"
+#include "lockstep/rendezvous/store.h"
 
 namespace lockstep::launch {
 
@@ -21,8 +22,10 @@ enum class Parting {
   silent,  ///< nothing was heard for too long: he may live
 };
 
-/// What may wait for a peer that does not read.
+/// What may wait for a peer that does not read; for one who is trusted also the answers that his workers may wait for.
 inline constexpr std::size_t kMostUnsent = 256 * 1024;
+inline constexpr std::size_t kMostUnsentToTrusted =
+    kMostUnsent + rendezvous::kMostWaiting * rendezvous::kLongestMessage;
 
 class Connection {
  public:
@@ -38,8 +41,11 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   void send(const rendezvous::Message& message);
-  /// From now on long messages are read.
-  void trust() { longest_ = rendezvous::kLongestMessage; }
+  /// From now on long messages are read, and more may wait to be.
+  void trust() {
+    longest_ = rendezvous::kLongestMessage;
+    most_unsent_ = kMostUnsentToTrusted;
+  }
   /// Whether all that was sent has been handed to the kernel, or never will be.
   bool settled() const { return !open_ || unsent_.empty(); }
   bool open() const { return open_; }
@@ -61,6 +67,7 @@ class Connection {
   std::string received_;
   std::string unsent_;
   std::size_t longest_ = rendezvous::kLongestFromStranger;
+  std::size_t most_unsent_ = kMostUnsent;
   bool open_ = true;
   bool watches_room_ = false;
   EventLoop::Handle watch_;

@@ -25,7 +25,8 @@ Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener)
                   .accept_channel = settings_.accept_channel},
                  {.message = [this](std::uint64_t id, const meet::Message& message) { on_message(id, message); },
                   .gone = [this](std::uint64_t id, const std::string& why, Parting how,
-                                 Clock::time_point heard) { on_gone(id, why, how, heard); }}) {}
+                                 Clock::time_point heard) { on_gone(id, why, how, heard); }}),
+      store_([this](std::uint64_t id, const meet::StoreAnswer& answer) { reception_.send(id, answer); }) {}
 
 base::UniqueFd Host::own_seat() {
   int ends[2];
@@ -40,6 +41,7 @@ void Host::on_message(std::uint64_t id, const meet::Message& message) {
   const auto seat = seats_.find(id);
   const auto* join = std::get_if<meet::Join>(&message);
   if (seat == seats_.end() && join != nullptr) return admit(id, *join);
+  if (seat != seats_.end() && store_.take(id, message)) return;
   std::visit(
       [&](const auto& typed) {
         if constexpr (requires { on(seat->second, typed); })
@@ -110,6 +112,7 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
   if (found == seats_.end()) return;
   const Seat seat = std::move(found->second);
   seats_.erase(found);
+  store_.leave(id);
   // Its own limit counts from when it sent what we heard last. Where the kernel says that it has closed the connection
   // it has seen that end, too, and kills its workers within kClosedGrace, if it lives.
   if (seat.node.member) {
@@ -150,7 +153,7 @@ void Host::consider() {
   if (decision.step == meet::Step::end) {
     finished_ = true;
     for (const auto& [id, seat] : seats_) reception_.send(id, meet::Refused{decision.reason});
-    return;
+    return reception_.shut();
   }
   if (decision.step == meet::Step::restart) {
     newcomer_ = decision.reason;
@@ -173,6 +176,7 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
   }
   ++generation_;
   running_ = true;
+  store_.begin(generation_);
   again_ = {};
   ranks_of_hosts_.clear();
   int world = 0;
@@ -233,6 +237,7 @@ void Host::conclude_when_all_done() {
     if (seat.stops || (seat.done && seat.done->signal != 0)) own.again = false;
     if (seat.node.member || finished_) reception_.send(id, own);
   }
+  if (finished_) reception_.shut();  // the agent may show logs for long, and the next job meets at the same port
 }
 
 void Host::dismiss(int code, const std::string& text) {

@@ -17,6 +17,7 @@
 #include "lockstep/launch/nodes/outcome.h"
 #include "lockstep/launch/nodes/reception.h"
 #include "lockstep/launch/nodes/settings.h"
+#include "lockstep/launch/nodes/store_keeper.h"
 #include "lockstep/rendezvous/membership.h"
 
 namespace lockstep::launch {
@@ -80,6 +81,7 @@ class Host {
   rendezvous::Time since_{0}, not_before_{0};
   std::int64_t generation_ = 0;
   bool running_ = false, ending_ = false, finished_ = false;
+  StoreKeeper store_;     // of the workers
   std::string newcomer_;  // room is made for it
   std::vector<Blame> blames_;
   std::optional<Stop> stop_;  // the first that was asked to

@@ -5,7 +5,7 @@
 namespace lockstep::launch {
 
 std::unique_ptr<Nodes> make_nodes(const Plan& plan, EventLoop& loop, base::Outlet& console, Reaper& reaper) {
-  if (!plan.nodes) return std::make_unique<OneNode>(plan, console);
+  if (!plan.nodes) return std::make_unique<OneNode>(plan, loop, console);
   return std::make_unique<NodeMember>(plan, loop, console, reaper);
 }
 

@@ -136,6 +136,10 @@ void NodeMember::say_reason(const std::string& reason) {
 }
 
 void NodeMember::on_message(const meet::Message& message) {
+  if (const auto* answer = std::get_if<meet::StoreAnswer>(&message)) {
+    if (desk_ != nullptr) desk_->answer(*answer);
+    return;
+  }
   if (const auto* waiting = std::get_if<meet::Waiting>(&message)) return say_reason(waiting->reason);
   saying_ = {};
   if (const auto* refused = std::get_if<meet::Refused>(&message)) refused_ = refused->reason;
@@ -193,6 +197,7 @@ Meeting NodeMember::meet(const std::function<int()>& stop_signal) {
   }
   const meet::Start start = *std::exchange(start_, std::nullopt);
   generation_ = start.generation;
+  open_desk();
   return {.place = {.rank = int(start.rank),
                     .nodes = int(start.nodes),
                     .first_rank = int(start.first_rank),
@@ -201,7 +206,19 @@ Meeting NodeMember::meet(const std::function<int()>& stop_signal) {
           .master_port = int(start.master_port),
           .restart_count = int(start.restart_count),
           .run_id = start.run_id,
+          .store = desk_->name(),
           .over = {}};
+}
+
+// The store is the hosting agent's.
+void NodeMember::open_desk() {
+  const auto ask = [this](const meet::StoreAsk& ask) {
+    meet::StoreAsk dated = ask;
+    dated.generation = generation_;
+    line_.send(dated);
+  };
+  desk_ = std::make_unique<StoreDesk>(
+      loop_, StoreDesk::Events{.ask = ask, .forget = [this](const meet::StoreForget& forget) { line_.send(forget); }});
 }
 
 void NodeMember::attend(RunningAttempt* attempt) {
@@ -227,6 +244,7 @@ void NodeMember::on_failure(const Verdict& verdict, const std::string& report) {
 }
 
 Decision NodeMember::agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) {
+  desk_.reset();
   if (outcome_ && outcome_->generation != generation_) outcome_.reset();
   if (!lost_ && !outcome_) {
     const bool failed = facts.code != kExitDone && facts.code != kExitStopped;

@@ -11,6 +11,7 @@
 #include "lockstep/launch/nodes/host.h"
 #include "lockstep/launch/nodes/host_line.h"
 #include "lockstep/launch/nodes/nodes.h"
+#include "lockstep/launch/nodes/store_desk.h"
 #include "lockstep/launch/nodes/tls.h"
 #include "lockstep/launch/workers/reaper.h"
 #include "lockstep/rendezvous/socket.h"
@@ -39,6 +40,7 @@ class NodeMember : public Nodes {
   void lose(const std::string& why, Parting how);
   void end_attempt();
   void adopt(const rendezvous::Outcome& outcome, AttemptResult& result);
+  void open_desk();
 
   const Plan& plan_;
   const NodesSettings settings_;
@@ -50,6 +52,7 @@ class NodeMember : public Nodes {
   std::unique_ptr<Tls> tls_;    // before all that uses it
   std::unique_ptr<Host> host_;  // where this agent hosts
   HostLine line_;
+  std::unique_ptr<StoreDesk> desk_;  // for the workers of an attempt
   Clock::time_point waits_since_ = Clock::now();
   std::string reason_;  // to wait, as said last
   EventLoop::Handle saying_, lease_end_;

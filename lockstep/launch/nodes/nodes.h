@@ -5,11 +5,15 @@
 // (node_member.h).
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "lockstep/launch/agent/policy.h"
 #include "lockstep/launch/agent/running_attempt.h"
+#include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/nodes/store_desk.h"
+#include "lockstep/launch/nodes/store_keeper.h"
 #include "lockstep/launch/plan.h"
 #include "lockstep/launch/report/verdict.h"
 
@@ -22,6 +26,7 @@ struct Meeting {
   int master_port = 0;
   int restart_count = 0;
   std::string run_id;       ///< TORCHELASTIC_RUN_ID; empty: the agent's own
+  std::string store;        ///< where the workers reach the store: rendezvous::kAgentStoreVariable
   std::optional<int> over;  ///< there is no attempt: the job is over, with this exit code
 };
 
@@ -47,10 +52,10 @@ class Nodes {
   virtual Decision agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) = 0;
 };
 
-/// No others.
+/// No others: the store of an attempt is here.
 class OneNode : public Nodes {
  public:
-  OneNode(const Plan& plan, base::Outlet& console) : plan_(plan), console_(console) {}
+  OneNode(const Plan& plan, EventLoop& loop, base::Outlet& console);
 
   /// Throws UsageError when the port that the user named is taken.
   Meeting meet(const std::function<int()>& stop_signal) override;
@@ -61,8 +66,11 @@ class OneNode : public Nodes {
 
  private:
   const Plan& plan_;
+  EventLoop& loop_;
   base::Outlet& console_;
   History history_;
+  StoreKeeper store_;
+  std::unique_ptr<StoreDesk> desk_;
 };
 
 }  // namespace lockstep::launch

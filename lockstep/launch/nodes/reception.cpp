@@ -100,6 +100,11 @@ void Reception::on_keep_alive() {
   }
 }
 
+void Reception::shut() {
+  listener_watch_ = {};
+  listener_ = {};
+}
+
 bool Reception::settled() const {
   return std::ranges::all_of(guests_, [](const auto& entry) { return entry.second.connection->settled(); });
 }

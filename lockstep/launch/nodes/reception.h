@@ -52,6 +52,8 @@ class Reception {
   bool trusts(std::uint64_t id) const;
   /// Ends a connection when all that was sent is out.
   void drop(std::uint64_t id, const std::string& why) { lose(id, why, Parting::cut); }
+  /// Nobody else is let in, and the port is free for others; who is in stays.
+  void shut();
   /// Whether all that was sent is out, to everybody who is still there.
   bool settled() const;
 
@@ -72,7 +74,7 @@ class Reception {
   void on_keep_alive();
 
   EventLoop& loop_;
-  const base::UniqueFd listener_;
+  base::UniqueFd listener_;
   const Settings settings_;
   const Events events_;
   std::map<std::uint64_t, Guest> guests_;

@@ -15,8 +15,12 @@ using testing::Not;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
-const Attempt kAttempt{
-    .run_id = "abc", .restart_count = 2, .master_port = 4711, .segment_path = "/proc/9/fd/3", .cores = 8};
+const Attempt kAttempt{.run_id = "abc",
+                       .restart_count = 2,
+                       .master_port = 4711,
+                       .segment_path = "/proc/9/fd/3",
+                       .store = "here",
+                       .cores = 8};
 
 Environment environment_of(const Environment& inherited, const Plan& plan, int local_rank = 0) {
   return worker_environment(inherited, plan, kAttempt, local_rank, "/e.json");
@@ -31,7 +35,7 @@ TEST(WorkerEnvironment, IsTorchruns) {
                   "MASTER_PORT=4711", "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=4",
                   "TORCHELASTIC_RUN_ID=abc", "TORCHELASTIC_ERROR_FILE=/e.json", "TORCHELASTIC_USE_AGENT_STORE=False",
                   "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
-                  "OMP_NUM_THREADS=2", "LOCKSTEP_SEGMENT=/proc/9/fd/3"));
+                  "OMP_NUM_THREADS=2", "LOCKSTEP_SEGMENT=/proc/9/fd/3", "LOCKSTEP_AGENT_STORE=here"));
 }
 
 TEST(WorkerEnvironment, RanksAreCountedThroughTheNodes) {

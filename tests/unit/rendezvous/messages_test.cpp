@@ -42,6 +42,15 @@ TEST(Messages, WhatIsWrittenIsRead) {
   EXPECT_EQ(take_message(bytes, kLongestMessage), std::nullopt);
 }
 
+TEST(Messages, ListsOfBytesAreNotCut) {
+  const std::string bytes("\0\xff", 2);
+  std::string frame = to_frame(StoreAsk{.id = 4, .what = 2, .keys = {bytes, ""}, .values = {std::string(30'000, 'x')}});
+  const auto ask = std::get<StoreAsk>(take_message(frame, kLongestMessage).value());
+  EXPECT_EQ(ask.id, 4);
+  EXPECT_EQ(ask.keys, (std::vector<std::string>{bytes, ""}));
+  EXPECT_EQ(ask.values, (std::vector<std::string>{std::string(30'000, 'x')}));
+}
+
 TEST(Messages, APartIsNotRead) {
   const std::string whole = to_frame(Outcome{.generation = 1, .text = "why"});
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -83,6 +92,9 @@ TEST(Messages, DamagedOnes) {
   std::string text = to_frame(Waiting{.reason = "abc"});
   text[10] = char(0xff);
   EXPECT_THAT(wrong(text), HasSubstr("a text of"));
+  std::string list = to_frame(StoreAsk{.keys = {"abc"}, .values = {}});
+  list[36] = char(0xff);  // so many keys
+  EXPECT_THAT(wrong(list), HasSubstr("ends within a field"));
 }
 
 }  // namespace

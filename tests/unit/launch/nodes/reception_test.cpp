@@ -157,6 +157,23 @@ TEST_F(ReceptionTest, AResetIsNoWordOfADeath) {
   EXPECT_THAT(gone_, ::testing::ElementsAre(::testing::StartsWith("cut: ")));
 }
 
+// Of a job that has ended: the port is the next one's, and who is in still hears how it has ended.
+TEST_F(ReceptionTest, AShutDoorFreesThePort) {
+  const UniqueFd in = connect();
+  say(in, to_frame(rendezvous::Join{.host = "h"}));
+  EXPECT_TRUE(waits([this] { return messages_ == 1; }));
+  reception_->shut();
+  reception_->shut();
+  const Listening next = listen_at(address_);
+  EXPECT_TRUE(next.fd);
+  say(in, to_frame(rendezvous::Ready{}));
+  EXPECT_TRUE(waits([this] { return messages_ == 2; }));
+  reception_->send(0, rendezvous::Waiting{.reason = "here still"});
+  char bytes[100];
+  EXPECT_GT(recv(in.get(), bytes, sizeof bytes, 0), 0);
+  EXPECT_TRUE(gone_.empty());
+}
+
 // As many as come at once are let in, one after the other: they were there before any of them was too old.
 TEST_F(ReceptionTest, ACrowdOfRightOnesComesIn) {
   std::vector<UniqueFd> agents;

@@ -1,0 +1,85 @@
+#include "lockstep/launch/hosts/agent_line.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/launch/doctor/remote_peer.h"
+
+namespace lockstep::launch {
+namespace {
+
+// What the starter alone reads: its own flags go with the others, and are of no meaning there.
+constexpr const char* kStays[] = {"PET_HOSTS", "PET_SECRET_FILE", "PET_NNODES", "PET_NODE_RANK", "PET_EXPORT"};
+
+std::string name_of_variable(const std::string& entry) { return entry.substr(0, entry.find('=')); }
+
+// "NAME=value", or NAME with its value here.
+std::string exported(const std::string& word, const Environment& environment) {
+  const std::string name = name_of_variable(word);
+  const bool right = !name.empty() && name.find_first_not_of(
+                                          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+                                          "0123456789") == std::string::npos;
+  if (!right) throw UsageError("run: -x '" + base::shown(word) + "' is not NAME or NAME=VALUE");
+  if (word.size() > name.size()) return word;
+  const auto found = std::ranges::find(environment, name, name_of_variable);
+  if (found == environment.end()) throw UsageError("run: -x " + name + ": there is no such variable here");
+  return *found;
+}
+
+void refuse_contradictions(const Options& options) {
+  const auto says = [](const std::string& flag, const std::string& why) {
+    throw UsageError("run: --hosts and " + flag + ": " + why);
+  };
+  if (options.nodes.by_scheduler || options.nodes.settings.limits.max_nodes > 1)
+    says("--nnodes", "the number of nodes is that of the hosts");
+  if (options.nodes.rank > 0) says("--node-rank", "ranks are in the order of the hosts");
+  if (options.rdzv_backend != "static") says("--rdzv-backend " + options.rdzv_backend, "the hosts meet by static");
+  if (options.standalone) says("--standalone", "it means one machine");
+  if (!options.local_addr.empty()) says("--local-addr", "each host has its own: name addresses as hosts");
+  if (!options.master_addr.empty()) says("--master-addr", "the first host is where they meet");
+}
+
+}  // namespace
+
+HostsJob hosts_job(const std::string& command, const std::vector<std::string>& arguments, const Options& options,
+                   const Environment& environment, const ReadFile& read) {
+  refuse_contradictions(options);
+  HostsJob job{.hosts = parse_hosts("run: --hosts", options.hosts, read),
+               .shell = remote_shell_words(options.remote_shell),
+               .options = {command},
+               .typed = options.typed,
+               .endpoint = options.rdzv_endpoint,
+               .run_id = options.rdzv_id};
+  // The program and its arguments are the last words, and "--" may be before them.
+  auto end = arguments.end() - std::ptrdiff_t(options.typed.size());
+  if (end != arguments.begin() && *(end - 1) == "--") --end;
+  job.options.insert(job.options.end(), arguments.begin(), end);
+  // Flags come from PET_ variables, too.
+  for (const std::string& entry : environment)
+    if (entry.starts_with("PET_") && std::ranges::find(kStays, name_of_variable(entry)) == std::end(kStays))
+      job.variables.push_back(entry);
+  for (const std::string& word : options.exports) job.variables.push_back(exported(word, environment));
+  return job;
+}
+
+std::string endpoint_on(const std::vector<HostSlots>& hosts, int port) {
+  const std::string& name = hosts.front().name;
+  return (name.find(':') == std::string::npos ? name : "[" + name + "]") + ":" + std::to_string(port);
+}
+
+std::vector<std::string> agent_command(const HostsJob& job, std::size_t index) {
+  std::vector<std::string> words{"env"};
+  words.insert(words.end(), job.variables.begin(), job.variables.end());
+  words.push_back(job.program);
+  words.insert(words.end(), job.options.begin(), job.options.end());
+  words.insert(words.end(), {"--by-starter", "--nnodes", std::to_string(job.hosts.size()), "--rdzv-id", job.run_id});
+  if (job.hosts.size() > 1)
+    words.insert(words.end(), {"--rdzv-endpoint", job.endpoint, "--node-rank", std::to_string(index)});
+  if (const auto slots = job.hosts[index].slots) words.insert(words.end(), {"-n", std::to_string(*slots)});
+  words.push_back("--");
+  words.insert(words.end(), job.typed.begin(), job.typed.end());
+  return remote_command(job.shell, job.hosts[index].name, words, job.folder);
+}
+
+}  // namespace lockstep::launch

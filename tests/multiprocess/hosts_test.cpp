@@ -1,0 +1,235 @@
+// `lockstep run --hosts`: agents that are started from one place. The remote shell is a script that runs the command
+// here, as a child of its own; a host is an address of the loopback.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/job.h"
+#include "tests/support/scratch_folder.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using testing::Job;
+using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+
+class HostsTest : public ::testing::Test {
+ protected:
+  HostsTest() {
+    std::filesystem::permissions(folder_.write("shell",
+                                               "#!/bin/sh\n"
+                                               "[ $1 = unknown ] && { echo 'no such host' >&2; exit 255; }\n"
+                                               "export HERE=$1; shift; cd /; sh -c \"$*\"; exit $?\n"),
+                                 std::filesystem::perms::owner_all);
+  }
+
+  std::vector<std::string> command(const std::string& hosts, std::vector<std::string> flags,
+                                   std::vector<std::string> program) const {
+    std::vector<std::string> all{LOCKSTEP_PROGRAM, "run", "--hosts", hosts, "--remote-shell", folder_.file("shell")};
+    all.insert(all.end(), flags.begin(), flags.end());
+    all.insert(all.end(), program.begin(), program.end());
+    return all;
+  }
+
+  const testing::ScratchFolder folder_;
+  // Addresses of this test's own.
+  const std::string a_ = "127.210." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
+  const std::string b_ = "127.211.0.1";
+};
+
+TEST_F(HostsTest, TheJobIsTheSameOnAll) {
+  folder_.write("hosts", a_ + " slots=2 # the first\n" + b_ + ":1\n");
+  const std::string script = "echo \"$HERE $RANK/$WORLD_SIZE $VALUE $OTHER $1 $#\"; pwd >&2; cat; env | grep -i secret";
+  Job job(command(folder_.file("hosts"), {"-x", "VALUE", "-x", "OTHER=it's \"$HOME\" ; x", "--"},
+                  {"sh", "-c", script, "x", "a  b", ""}),
+          {"VALUE=1  2", "PET_ROLE=trainer"});
+  job.wait();
+  const std::string rest = " 1  2 it's \"$HOME\" ; x a  b 2";
+  EXPECT_THAT(testing::lines(job.out()),
+              UnorderedElementsAre(a_ + ": " + a_ + " 0/3" + rest, a_ + ": " + a_ + " 1/3" + rest,
+                                   b_ + ": " + b_ + " 2/3" + rest));
+  const std::string here = std::filesystem::current_path();
+  EXPECT_THAT(job.err(), AllOf(HasSubstr(a_ + ": " + here + "\n"), HasSubstr(b_ + ": " + here + "\n")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(HostsTest, OneHostHasNobodyToMeet) {
+  Job job(command("localhost:2", {}, {"sh", "-c", "echo $RANK; exit 75"}));
+  EXPECT_EQ(job.wait(), 75) << job.err();
+  EXPECT_THAT(testing::lines(job.out()), UnorderedElementsAre("localhost: 0", "localhost: 1"));
+}
+
+TEST_F(HostsTest, TheFirstFailureDecides) {
+  Job job(command(a_ + "," + b_, {"-n", "2"}, {"sh", "-c", "[ $RANK = 3 ] && exit 7; sleep 1000"}));
+  EXPECT_EQ(job.wait(), 7);
+  EXPECT_THAT(job.err(), AllOf(HasSubstr(a_ + ": lockstep: rank 3 failed: exit code 7"),
+                               HasSubstr(b_ + ": lockstep: rank 3 failed: exit code 7")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(HostsTest, AHostThatCannotBeReachedEndsTheJob) {
+  Job job(command(a_ + ",unknown", {}, {"echo"}));
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(),
+              AllOf(HasSubstr("unknown: no such host\n"), HasSubstr("lockstep: unknown: the remote shell has failed")));
+  EXPECT_EQ(job.out(), "");
+  EXPECT_TRUE(job.nothing_left());
+  Job none(command(a_, {"--remote-shell", "/no/such/shell"}, {"echo"}));
+  EXPECT_EQ(none.wait(), 127);
+  EXPECT_THAT(none.err(), HasSubstr(a_ + ": /no/such/shell: No such file or directory"));
+}
+
+TEST_F(HostsTest, CtrlCEndsAll) {
+  Job job(command(a_ + "," + b_, {}, {"sh", "-c", "trap 'echo bye; exit 3' INT; echo; while :; do sleep 0.01; done"}));
+  job.wait_for_lines(2);
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 128 + SIGINT) << job.err();
+  EXPECT_THAT(testing::lines(job.out()), ::testing::Contains(HasSubstr("bye")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(HostsTest, ASecondCtrlCWaitsForNobody) {
+  Job job(command(a_ + "," + b_, {}, {"sh", "-c", "trap '' INT TERM; echo; while :; do sleep 0.01; done"}));
+  job.wait_for_lines(2);
+  job.signal(SIGINT);
+  job.signal(SIGINT);  // may be one signal with the first
+  for (int i = 0; i < 100 && !job.nothing_left(std::chrono::milliseconds(100)); ++i) job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 128 + SIGINT) << job.err();
+}
+
+TEST_F(HostsTest, LongOutputComesWhole) {
+  Job job(command(a_ + "," + b_, {}, {"sh", "-c", "seq 100000; printf end"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  const std::vector<std::string> lines = testing::lines(job.out());
+  EXPECT_EQ(lines.size(), 200'002u);
+  EXPECT_EQ(std::ranges::count(lines, a_ + ": 100000"), 1);
+  EXPECT_EQ(std::ranges::count(lines, b_ + ": end"), 1);
+}
+
+// Nobody is left who could say anything: the end of its input ends the agent, the grace period its workers.
+TEST_F(HostsTest, NothingIsLeftWhereTheStarterIsKilled) {
+  Job job(command(a_ + "," + b_, {"--grace-period", "0.1"},
+                  {"sh", "-c", "trap '' TERM; echo; while :; do sleep 0.01; done"}));
+  job.wait_for_lines(2);
+  job.signal(SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(job.nothing_left(std::chrono::seconds(20)));
+}
+
+TEST_F(HostsTest, TheKeyIsInNoCommandLineAndNoEnvironment) {
+  Job job(command(a_ + "," + b_, {}, {"sh", "-c", "tr '\\0' ' ' < /proc/$PPID/cmdline; cat /proc/$PPID/environ; env"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.out(), HasSubstr(" --by-starter --nnodes 2 "));
+  EXPECT_THAT(job.out(), Not(::testing::ContainsRegex("[0-9a-f]{64}")));
+  Job tied({"/bin/sh", "-c", "exec " LOCKSTEP_PROGRAM " run --by-starter echo < /dev/null"});
+  EXPECT_EQ(tied.wait(), 2);
+  EXPECT_THAT(tied.err(), HasSubstr("--by-starter: no key has come on standard input"));
+}
+
+TEST_F(HostsTest, ADryRunPrintsTheCommands) {
+  Job job(command(a_ + "," + b_, {"--dry-run"}, {"echo"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()), Each(StartsWith(folder_.file("shell") + " 127.21")));
+}
+
+TEST_F(HostsTest, WhatSaysOtherwiseIsRefusedInOneLine) {
+  const auto refused = [&](const std::string& hosts, const std::vector<std::string>& flags) {
+    Job job(command(hosts, flags, {"echo"}));
+    EXPECT_EQ(job.wait(), 2) << job.err();
+    EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
+    return job.err();
+  };
+  EXPECT_THAT(refused("a,a", {}), HasSubstr("run: --hosts: 'a' is there twice"));
+  EXPECT_THAT(refused("/no/such/file", {}), HasSubstr("run: --hosts: the file '/no/such/file' cannot be read"));
+  EXPECT_THAT(refused("a", {"--nnodes", "2"}), HasSubstr("run: --hosts and --nnodes: the number of nodes is"));
+  EXPECT_THAT(refused("a", {"--node-rank", "1"}), HasSubstr("--hosts and --node-rank"));
+  EXPECT_THAT(refused("a", {"--standalone"}), HasSubstr("--hosts and --standalone"));
+  EXPECT_THAT(refused("a", {"--rdzv-backend", "c10d"}), HasSubstr("--hosts and --rdzv-backend c10d"));
+  EXPECT_THAT(refused("a", {"-x", "NO_SUCH_VARIABLE"}), HasSubstr("-x NO_SUCH_VARIABLE: there is no such variable"));
+  EXPECT_THAT(refused("a", {"-x", "A;B=1"}), HasSubstr("-x 'A;B=1' is not NAME or NAME=VALUE"));
+  EXPECT_THAT(refused("a", {"--remote-shell", " "}), HasSubstr("--remote-shell"));
+}
+
+// A mount namespace, for sshd wants a user of its own; keys that are made here; no port, as ssh talks to an sshd that
+// it starts itself for each host. What sshd starts has none of this environment: the mark by which it is found travels.
+constexpr const char* kSshd = R"sh(set -e
+cd "$1"
+for key in host user; do [ -f $key ] || ssh-keygen -q -t ed25519 -N '' -f $key; done
+{ cat /etc/passwd; getent passwd sshd > /dev/null || echo "sshd:x:65500:65534::/run/sshd:/usr/sbin/nologin"; } > passwd
+mount --bind passwd /etc/passwd
+mkdir -p /run/sshd
+cat > sshd_config <<END
+HostKey $1/host
+AuthorizedKeysFile $1/user.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PidFile none
+END
+cat > ssh_config <<END
+IdentityFile $1/user
+IdentitiesOnly yes
+UserKnownHostsFile $1/known
+StrictHostKeyChecking accept-new
+LogLevel ERROR
+BatchMode yes
+ProxyCommand $SSHD -i -e -f $1/sshd_config 2> $1/sshd_log
+END
+shift
+exec "$@"
+)sh";
+
+TEST_F(HostsTest, ThroughAnSshdOfItsOwn) {
+  const char* named = std::getenv("LOCKSTEP_TEST_SSHD");
+  const std::string sshd = named != nullptr ? named : "/usr/sbin/sshd";
+  Job may({"/bin/sh", "-c", "test -x " + sshd.substr(sshd.rfind(' ') + 1) + " && unshare -m true && ssh -V"});
+  if (may.wait() != 0) GTEST_SKIP() << "no sshd (openssh-server), or no mount namespace: " << may.err();
+  const std::string script = folder_.write("sshd", kSshd);
+  const auto on_hosts = [&](const std::vector<std::string>& flags, const std::string& program) {
+    std::vector<std::string> all{"/usr/bin/unshare",
+                                 "-m",
+                                 "sh",
+                                 script,
+                                 folder_.path(),
+                                 LOCKSTEP_PROGRAM,
+                                 "run",
+                                 "-x",
+                                 "TEST_JOB_MARK",
+                                 "--hosts",
+                                 a_ + "," + b_,
+                                 "--remote-shell",
+                                 "ssh -F " + folder_.file("ssh_config")};
+    all.insert(all.end(), flags.begin(), flags.end());
+    all.insert(all.end(), {"sh", "-c", program, "x", "it's \"$HOME\""});
+    return all;
+  };
+  Job job(on_hosts({}, "echo $RANK/$WORLD_SIZE \"$1\"; [ $RANK = 0 ] || exit 7"), {"SSHD=" + sshd});
+  EXPECT_EQ(job.wait(), 7) << job.err();
+  EXPECT_THAT(testing::lines(job.out()),
+              UnorderedElementsAre(a_ + ": 0/2 it's \"$HOME\"", b_ + ": 1/2 it's \"$HOME\""));
+  EXPECT_TRUE(job.nothing_left());
+
+  Job killed(on_hosts({"--grace-period", "0.1"}, "trap '' TERM; echo; while :; do sleep 0.01; done"), {"SSHD=" + sshd});
+  killed.wait_for_lines(2);
+  const pid_t worker = testing::pid_of_rank(killed, 1);
+  killed.signal(SIGKILL);
+  killed.wait();
+  EXPECT_TRUE(killed.nothing_left(std::chrono::seconds(20)));
+  EXPECT_EQ(testing::process_state(worker), 0);
+}
+
+}  // namespace
+}  // namespace lockstep
