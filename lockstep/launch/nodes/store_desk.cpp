@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/launch/nodes/socket.h"
+#include "lockstep/rendezvous/socket.h"
 #include "lockstep/rendezvous/local_socket.h"
 
 namespace lockstep::launch {
@@ -23,7 +23,7 @@ StoreDesk::StoreDesk(EventLoop& loop, Events events)
 }
 
 void StoreDesk::on_listener() {
-  while (base::UniqueFd fd = accept_at(listener_.get())) {
+  while (base::UniqueFd fd = rendezvous::accept_at(listener_.get())) {
     const std::optional<meet::Peer> peer = meet::peer_of(fd.get());
     if (!peer || peer->user != geteuid() || clients_.size() >= kMostStoreClients) continue;
     const std::uint64_t number = next_client_++;

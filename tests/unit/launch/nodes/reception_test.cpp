@@ -164,7 +164,7 @@ TEST_F(ReceptionTest, AShutDoorFreesThePort) {
   EXPECT_TRUE(waits([this] { return messages_ == 1; }));
   reception_->shut();
   reception_->shut();
-  const Listening next = listen_at(address_);
+  const rendezvous::Listening next = rendezvous::listen_at(address_);
   EXPECT_TRUE(next.fd);
   say(in, to_frame(rendezvous::Ready{}));
   EXPECT_TRUE(waits([this] { return messages_ == 2; }));
