@@ -26,6 +26,7 @@
 #include "lockstep/parallel/hooks/default_hooks.h"
 #include "lockstep/parallel/hooks/post_local_sgd.h"
 #include "lockstep/parallel/hooks/power_sgd.h"
+#include "lockstep/parallel/hooks/quantization.h"
 #include "lockstep/parallel/hooks/top_k.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/parallel/zero_redundancy_optimizer.h"

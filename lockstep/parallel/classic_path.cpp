@@ -11,11 +11,12 @@
 namespace lockstep::parallel {
 
 ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group,
-                         const DataParallelOptions& options)
+                         const DataParallelOptions& options, StepClock& clock)
     : module_(module),
       group_(std::move(group)),
       verify_every_(options.verify_replicas_every),
-      buckets_(std::make_shared<GradientBuckets>(module.trainable(), group_, options.find_unused_parameters)) {}
+      broadcasts_buffers_(options.broadcast_buffers),
+      buckets_(std::make_shared<GradientBuckets>(module.trainable(), group_, options, clock)) {}
 
 void ClassicPath::begin_forward() {
   buckets_->begin_forward();
@@ -31,6 +32,7 @@ void ClassicPath::begin_evaluation() {
 }
 
 void ClassicPath::broadcast_buffers() {
+  if (!broadcasts_buffers_) return;
   const at::NoGradGuard no_grad;
   const int root = inputs_ ? inputs_->source() : 0;
   for (const auto& [name, tensor] : module_.buffers()) group_->broadcast(tensor, root);
@@ -92,7 +94,7 @@ void ClassicPath::follow_the_others() {
     else
       buckets_->backward_without_inputs();
   }
-  module_.broadcast(*group_, inputs_->source());
+  module_.broadcast(*group_, inputs_->source(), broadcasts_buffers_);
 }
 
 }  // namespace lockstep::parallel

@@ -7,18 +7,21 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/parallel/gradient_buckets.h"
 #include "lockstep/parallel/module_view.h"
+#include "lockstep/parallel/step_clock.h"
 #include "lockstep/parallel/uneven_inputs.h"
 
 namespace lockstep::parallel {
 
 class ClassicPath {
  public:
-  /// `module` must outlive this.
-  ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group, const DataParallelOptions& options);
+  /// `module` and `clock` must outlive this.
+  ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group, const DataParallelOptions& options,
+              StepClock& clock);
 
   /// Before each forward in training mode and with gradients. Error of DataParallelOptions::verify_replicas_every.
   void begin_forward();
@@ -32,6 +35,7 @@ class ClassicPath {
   /// As Engine's.
   void register_comm_hook(CommHook hook);
   bool has_hook() const { return has_hook_; }
+  std::vector<std::size_t> bucket_bytes() const { return buckets_->bucket_bytes(); }
   void join(const std::function<void()>& loop, const JoinOptions& options);
 
  private:
@@ -43,6 +47,7 @@ class ClassicPath {
   const ModuleView& module_;
   std::shared_ptr<comm::Group> group_;
   const std::uint64_t verify_every_;
+  const bool broadcasts_buffers_;
   std::uint64_t verified_ = 0;  ///< behind this backward pass
   bool has_hook_ = false;
   std::optional<UnevenInputs> inputs_;        ///< within join()

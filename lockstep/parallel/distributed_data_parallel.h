@@ -114,13 +114,18 @@ class DistributedDataParallel : public Engine {
  public:
   DistributedDataParallel(Module module, std::shared_ptr<comm::Group> group, DataParallelOptions options = {})
       : Engine(detail::module_pointer(module), std::move(group), options), wrapped_(std::move(module)) {}
+  /// The group is options.process_group.
+  DistributedDataParallel(Module module, DataParallelOptions options)
+      : DistributedDataParallel(std::move(module), options.process_group, options) {}
 
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     begin_forward();
     const ForwardScope scope(options());
-    return detail::forward_output(scope,
-                                  wrapped_->forward(detail::forward_input(scope, std::forward<Inputs>(inputs))...));
+    auto output =
+        detail::forward_output(scope, wrapped_->forward(detail::forward_input(scope, std::forward<Inputs>(inputs))...));
+    end_forward();
+    return output;
   }
 
   /// Batch: anything with tensor members `data` and `target`.
@@ -137,9 +142,11 @@ class DistributedDataParallel : public Engine {
 }  // namespace lockstep::parallel
 
 namespace lockstep {
+using parallel::BucketOptions;
 using parallel::commit_together;
 using parallel::DataParallelOptions;
 using parallel::DistributedDataParallel;
 using parallel::EmaOptions;
 using parallel::JoinOptions;
+using parallel::MixedPrecision;
 }  // namespace lockstep

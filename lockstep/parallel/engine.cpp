@@ -3,45 +3,34 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <torch/nn/module.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/stop_on.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/average_scope.h"
 #include "lockstep/parallel/beginning.h"
 #include "lockstep/parallel/classic_path.h"
 #include "lockstep/parallel/fused_state.h"
+#include "lockstep/parallel/ignored_options.h"
 #include "lockstep/parallel/module_view.h"
+#include "lockstep/parallel/option_checks.h"
 #include "lockstep/parallel/shard_session.h"
 #include "lockstep/parallel/state_editor.h"
+#include "lockstep/parallel/step_clock.h"
 #include "lockstep/parallel/step_transaction.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/state/hash.h"
 
 namespace lockstep::parallel {
 namespace {
-
-DataParallelOptions for_group(DataParallelOptions options, const comm::Group& group) {
-  if (options.shards == 0) options.shards = group.size();
-  if (options.shards < group.size())
-    throw UsageError("data parallel: " + std::to_string(options.shards) + " shards for " +
-                     std::to_string(group.size()) + " ranks; every rank needs at least one shard");
-  if (options.ema) check(*options.ema);
-  return options;
-}
-
-void check_needs(const optim::Needs& needs) {
-  if (needs.arrays < 0 || needs.arrays > optim::kMaxStateArrays)
-    throw UsageError("data parallel: an optimizer with " + std::to_string(needs.arrays) +
-                     " numbers of state for each weight; 0 to " + std::to_string(optim::kMaxStateArrays) +
-                     " are possible");
-  if (needs.groups < 1)
-    throw UsageError("data parallel: an optimizer with " + std::to_string(needs.groups) + " groups of parameters");
-}
 
 // Layers that normalise over the ranks would take one shard after the other, each with those that peers happen to run.
 void require_one_shard_each(const torch::nn::Module& module, int shards, int ranks) {
@@ -58,10 +47,10 @@ void require_one_shard_each(const torch::nn::Module& module, int shards, int ran
 // What there is with an optimizer of ours, in the order in which the parts depend on each other.
 struct FusedPath {
   FusedPath(const ModuleView& module, const Beginning& beginning, comm::Group& group,
-            const DataParallelOptions& options, const optim::Needs& needs)
+            const DataParallelOptions& options, const optim::Needs& needs, StepClock& clock)
       : fused(module, beginning, group, options, needs),
         session(fused, module, group, options),
-        hooks(gradient_hooks(fused, session)),
+        hooks(gradient_hooks(fused, session, clock)),
         step(fused, session, group, options.ema),
         editor(fused, session, hooks, group) {}
 
@@ -76,7 +65,7 @@ struct EngineParts {
   EngineParts(std::shared_ptr<torch::nn::Module> the_module, std::shared_ptr<comm::Group> the_group,
               DataParallelOptions wanted)
       : module(std::move(the_module)),
-        group(std::move(the_group)),
+        group(group_of(std::move(the_group), wanted)),
         options(for_group(wanted, *group)),
         view(*module, options) {}
 
@@ -85,13 +74,29 @@ struct EngineParts {
     return *path;
   }
 
+  GradientPath gradient_path() const {
+    if (path) return GradientPath::shared;
+    return classic->has_hook() ? GradientPath::hooked : GradientPath::buckets;
+  }
+
+  // Rank 0 says so once, as soon as it is known who exchanges gradients.
+  void tell_ignored_options() {
+    if (std::exchange(told_ignored, gradient_path()) == gradient_path() || group->rank() != 0) return;
+    for (const std::string& one : ignored_options(options, gradient_path()))
+      base::Outlet::console(STDERR_FILENO)
+          .offer("lockstep: hint: DistributedDataParallel without effect: " + one + "\n");
+  }
+
   std::shared_ptr<torch::nn::Module> module;
   std::shared_ptr<comm::Group> group;
   DataParallelOptions options;
   ModuleView view;
   Beginning beginning;
+  StepClock clock;
   std::unique_ptr<ClassicPath> classic;  ///< until attach()
   std::unique_ptr<FusedPath> path;       ///< from attach() on
+  std::optional<GradientPath> told_ignored;
+  std::string timeline_path;
 };
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::Group> group,
@@ -99,9 +104,12 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::
     : parts_(std::make_unique<EngineParts>(std::move(module), std::move(group), options)) {
   require_one_shard_each(this->module(), shards(), this->group().size());
   const ModuleView& view = parts_->view;
-  view.check_equal_on_all(*parts_->group, parts_->options);
-  view.broadcast(*parts_->group);
-  parts_->classic = std::make_unique<ClassicPath>(view, parts_->group, parts_->options);
+  const DataParallelOptions& options_now = this->options();
+  if (options_now.init_sync) {
+    view.check_equal_on_all(*parts_->group, options_now);
+    view.broadcast(*parts_->group);
+  }
+  parts_->classic = std::make_unique<ClassicPath>(view, parts_->group, parts_->options, parts_->clock);
 }
 
 Engine::~Engine() = default;
@@ -134,11 +142,14 @@ void Engine::attach(const optim::Needs& needs) {
     throw UsageError(
         "data parallel: verify_replicas_every is for optimizers of torch::optim; with ours the ranks share one copy of "
         "the weights");
+  if (!options().init_sync) parts_->view.check_equal_on_all(group(), options());  // the state is of one model
   parts_->classic.reset();
   parts_->view.drop_gradients();  // of the classic path
   or_abort(group(), [&] {
-    parts_->path = std::make_unique<FusedPath>(parts_->view, parts_->beginning, group(), options(), needs);
+    parts_->path =
+        std::make_unique<FusedPath>(parts_->view, parts_->beginning, group(), options(), needs, parts_->clock);
   });
+  parts_->tell_ignored_options();
 }
 
 void Engine::begin_shard(int shard) {
@@ -151,10 +162,18 @@ void Engine::begin_shard(int shard) {
 void Engine::begin_forward() {
   if (!module().is_training() || !at::GradMode::is_enabled()) return;
   comm::or_abort(group(), [&] { parts_->view.refuse_new_parameters(); });
-  if (parts_->classic) return parts_->classic->begin_forward();
+  parts_->clock.begin_forward();
+  if (parts_->classic) {
+    parts_->tell_ignored_options();
+    return parts_->classic->begin_forward();
+  }
   FusedPath& path = parts_->attached("forward");
   path.hooks.hook_unfrozen();
   path.session.begin_forward();
+}
+
+void Engine::end_forward() {
+  if (module().is_training() && at::GradMode::is_enabled()) parts_->clock.end_forward();
 }
 
 void Engine::begin_evaluation() {
@@ -164,7 +183,10 @@ void Engine::begin_evaluation() {
 void Engine::record(double loss, std::int64_t samples) { parts_->attached("record()").session.record(loss, samples); }
 
 void Engine::apply(const optim::Rules& rules, const optim::StepOptions& options) {
-  parts_->attached("step()").step.run(rules, options);
+  FusedPath& path = parts_->attached("step()");
+  parts_->clock.begin_update();
+  path.step.run(rules, options);
+  parts_->clock.end_step(steps(), /*updated=*/true);
 }
 
 void Engine::discard_gradients() {
@@ -233,6 +255,10 @@ void Engine::join(const std::function<void()>& loop, const JoinOptions& options)
     throw UsageError(
         "data parallel: join() with Amp::fp16, where the loss scale of a rank without inputs would stand still; take "
         "Amp::bf16, or set throw_on_early_termination");
+  if (this->options().skip_all_reduce_unused_params)
+    throw UsageError(
+        "data parallel: join() with skip_all_reduce_unused_params, where a rank without inputs cannot know which "
+        "buckets the others send; leave it out");
   parts_->classic->join(loop, options);
 }
 
@@ -301,6 +327,46 @@ std::string EngineDebug::page_size() const {
 std::string EngineDebug::stores() const {
   const auto stores = parts_.path ? parts_.path->step.stores() : std::nullopt;
   return stores ? optim::to_string(*stores) : "";
+}
+
+LoggingData EngineDebug::logging_data() const {
+  const StepClock& clock = parts_.clock;
+  LoggingData data{.steps = clock.steps(), .last = clock.last(), .all = clock.all()};
+  for (std::size_t parameter : clock.ready_order())
+    data.ready_order.push_back(parts_.view.trainable()[parameter].first);
+  if (parts_.classic) data.buckets = parts_.classic->bucket_bytes();
+  return data;
+}
+
+// The ranks wait for each other where one goes on by what another has done to the file, and tell whether it did.
+void Engine::start_timeline(const std::string& path) {
+  stop_timeline();
+  const comm::Topology& place = group().topology();
+  or_abort(group(), [&] {
+    if (group().rank() == 0) Timeline::begin(path);
+    group().barrier();
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    const std::int64_t count = std::chrono::nanoseconds(now).count();
+    const auto clocks = group().all_gather(at::full({1}, count, at::kLong));
+    const std::chrono::nanoseconds shift(place.node == 0 ? 0 : clocks[0].item<std::int64_t>() - count);
+    parts_->clock.set_timeline(std::make_unique<Timeline>(path, group().rank(), shift));
+    parts_->timeline_path = path;
+    group().barrier();
+  });
+}
+
+void Engine::stop_timeline() {
+  if (parts_->clock.timeline() == nullptr) return;
+  parts_->clock.set_timeline(nullptr);
+  or_abort(group(), [&] {
+    group().barrier();
+    if (group().rank() == 0) Timeline::end(parts_->timeline_path);
+    group().barrier();
+  });
+}
+
+std::vector<std::string> EngineDebug::ignored_options() const {
+  return parallel::ignored_options(parts_.options, parts_.gradient_path());
 }
 
 }  // namespace lockstep::parallel

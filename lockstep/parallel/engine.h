@@ -26,6 +26,7 @@
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/hooks/grad_bucket.h"
+#include "lockstep/parallel/logging_data.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/state/step_record.h"
@@ -139,6 +140,12 @@ class EngineDebug {
   /// (optim/store_choice.h). Empty when this process has made no step.
   std::string stores() const;
 
+  /// Where this rank's time goes, and in which order gradients come.
+  LoggingData logging_data() const;
+
+  /// "NAME: why" for each of DataParallelOptions that has nothing to do with the optimizer and hook there are.
+  std::vector<std::string> ignored_options() const;
+
  private:
   const EngineParts& parts_;
 };
@@ -146,8 +153,8 @@ class EngineDebug {
 class Engine : public optim::Target {  // facade: delegates to its parts
  public:
   /// UsageError when the module cannot be shared (see named_tensors.h), when there are fewer
-  /// shards than ranks, or more and a SyncBatchNorm in the module; Error naming the rank and the tensor when ranks hold
-  /// different modules.
+  /// shards than ranks, or more and a SyncBatchNorm in the module, or an option is out of range; Error naming the rank
+  /// and the tensor when ranks hold different modules.
   Engine(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<comm::Group> group, DataParallelOptions options);
   ~Engine() override;
 
@@ -168,9 +175,19 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// Called before each forward: in training mode and with gradients, each is a pass of the only shard of a rank,
   /// unless begin_shard() started one in this step.
   void begin_forward();
-  /// Between steps, before all ranks evaluate: every rank has the same module buffers, rank 0's. With an optimizer of
-  /// ours they have them anyway. Collective.
+  /// Between steps, before all ranks evaluate: every rank has the same module buffers, rank 0's, unless
+  /// broadcast_buffers is off. With an optimizer of ours they have them anyway. Collective.
   void begin_evaluation();
+  /// Called behind each forward. What lies between, and until the next one, is in debug().logging_data().
+  void end_forward();
+
+  /// From now on the file `path`, which is made anew, has what each rank does when (timeline.h), until
+  /// stop_timeline(). One file per job, by the same path on all ranks. Collective, between steps. Error naming the
+  /// file, or the rank that cannot write it, on all ranks.
+  void start_timeline(const std::string& path);
+  /// Collective. Without a timeline it does nothing.
+  void stop_timeline();
+
   /// Adds a mean loss over `samples` samples, of the active pass, to the step's record.
   void record(double loss, std::int64_t samples);
 
@@ -220,7 +237,8 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// module buffers of a rank that ended last; the optimizer's state is each rank's own. In loop() no collectives but
   /// those of forward and backward. What loop() throws ends the job.
   ///
-  /// For optimizers that are not ours only. UsageError with a SyncBatchNorm, whose collectives lie within forward,
+  /// For optimizers that are not ours only. UsageError with skip_all_reduce_unused_params, for what a rank without
+  /// inputs would use is unknown, with a SyncBatchNorm, whose collectives lie within forward,
   /// unless throw_on_early_termination, and with Amp::fp16, where the loss scale of a rank that is done would stand
   /// still: so also a GradScaler of your own goes on from the state of a rank that ended last, or not at all.
   void join(const std::function<void()>& loop, const JoinOptions& options = {});

@@ -19,8 +19,8 @@ class Hook final : public torch::autograd::FunctionPostHook {
   bool calls(const std::shared_ptr<GradientHooks::Callback>& callback) const { return callback_ == callback; }
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    if (*callback_) (*callback_)(index_);
+                                            const torch::autograd::variable_list& inputs) override {
+    if (*callback_) (*callback_)(index_, !inputs.empty() && inputs.front().defined());
     return outputs;
   }
 

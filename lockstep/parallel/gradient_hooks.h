@@ -17,8 +17,9 @@ namespace lockstep::parallel {
 class GradientHooks {
  public:
   /// Called on the thread that runs backward, with the parameter's index; its .grad() holds the
-  /// gradient just accumulated and may be taken away. What it throws comes out of backward().
-  using Callback = std::function<void(std::size_t)>;
+  /// gradient just accumulated and may be taken away. `added`: false where the backward of a function gave none. What
+  /// it throws comes out of backward().
+  using Callback = std::function<void(std::size_t parameter, bool added)>;
 
   GradientHooks(std::vector<at::Tensor> parameters, Callback callback);
   /// Silences the hooks; autograd has no way to take one off a node.

@@ -14,27 +14,13 @@ std::int64_t elements_of(const std::vector<at::Tensor>& tensors) {
   return elements;
 }
 
-constexpr std::int64_t kAlignment = 64;  // bytes
-
-std::int64_t aligned_bytes(const std::vector<at::Tensor>& bucket) {
-  const std::int64_t bytes = elements_of(bucket) * std::int64_t(bucket.front().element_size());
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 }  // namespace
 
 HookedExchange::HookedExchange(Buckets buckets, std::shared_ptr<comm::Group> group, CommHook hook)
-    : buckets_(std::move(buckets)), group_(std::move(group)), hook_(std::move(hook)) {
-  std::int64_t bytes = 0;
-  for (const auto& bucket : buckets_) bytes += aligned_bytes(bucket);
-  const at::Tensor all = group_->shared_empty({bytes}, at::kByte);
-  std::int64_t offset = 0;
-  for (const auto& bucket : buckets_) {
-    const std::int64_t used = elements_of(bucket) * std::int64_t(bucket.front().element_size());
-    memory_.push_back(all.narrow(0, offset, used).view(bucket.front().scalar_type()));
-    offset += aligned_bytes(bucket);
-  }
-}
+    : buckets_(std::move(buckets)),
+      group_(std::move(group)),
+      hook_(std::move(hook)),
+      memory_(memory_for(buckets_, *group_)) {}
 
 void HookedExchange::send(std::size_t bucket, double) {
   const torch::NoGradGuard no_grad;
@@ -53,12 +39,14 @@ void HookedExchange::send(std::size_t bucket, double) {
   });
 }
 
-void HookedExchange::finish() {
+bool HookedExchange::finish() {
+  if (pending_.empty()) return false;
   const torch::NoGradGuard no_grad;
   comm::or_abort(*group_, [&] {
     for (auto& pending : pending_) take(pending->bucket, pending->future.value());
   });
   pending_.clear();
+  return true;
 }
 
 void HookedExchange::take(const GradBucket& bucket, const at::Tensor& reduced) {

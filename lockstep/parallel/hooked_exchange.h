@@ -20,7 +20,7 @@ class HookedExchange final : public BucketExchange {
 
   /// What a hook makes of a bucket is not corrected.
   void send(std::size_t bucket, double correction) override;
-  void finish() override;
+  bool finish() override;
   void forget() override { pending_.clear(); }
 
  private:

@@ -5,12 +5,15 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "lockstep/amp/bf16_parameters.h"
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/bucket_plan.h"
 #include "lockstep/parallel/memory_format.h"
 #include "lockstep/state/binding.h"
+#include "lockstep/state/hash.h"
 
 namespace lockstep::parallel {
 
@@ -57,6 +60,16 @@ void ModuleView::check_equal_on_all(comm::Group& group, const DataParallelOption
   compare(std::int64_t(options.verify_replicas_every), "another verify_replicas_every");
   compare(options.find_unused_parameters, "another find_unused_parameters");
   compare(std::int64_t(options.amp), "another mixed precision (amp)");
+  compare(options.broadcast_buffers, "another broadcast_buffers");
+  compare(options.static_graph, "another static_graph");
+  compare(options.skip_all_reduce_unused_params, "another skip_all_reduce_unused_params");
+  compare(std::int64_t(options.mixed_precision.reduce_dtype.value_or(at::kFloat)),
+          "another mixed_precision.reduce_dtype");
+  compare(options.gradient_as_bucket_view, "another gradient_as_bucket_view");
+  const std::vector<std::size_t> capacities = bucket_capacities(options.buckets);
+  const auto bytes = std::as_bytes(std::span(capacities));
+  compare(std::int64_t(state::hash64({reinterpret_cast<const char*>(bytes.data()), bytes.size()})),
+          "other sizes of buckets");
 
   const auto differ = [&](int rank, const std::string& what) {
     const std::string cause = "rank " + std::to_string(rank) + " has another model than rank 0: " + what;
@@ -80,9 +93,10 @@ void ModuleView::check_equal_on_all(comm::Group& group, const DataParallelOption
         differ(rank, differences[i]);
 }
 
-void ModuleView::broadcast(comm::Collectives& group, int root) const {
+void ModuleView::broadcast(comm::Collectives& group, int root, bool with_buffers) const {
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : parameters_) group.broadcast(tensor, root);
+  if (!with_buffers) return;
   for (const auto& [name, tensor] : buffers_) group.broadcast(tensor, root);
 }
 

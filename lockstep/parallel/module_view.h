@@ -37,8 +37,8 @@ class ModuleView {
   /// parameters of them, or have other `options`.
   void check_equal_on_all(comm::Group& group, const DataParallelOptions& options) const;
 
-  /// Collective: parameters and buffers become those of rank `root`.
-  void broadcast(comm::Collectives& group, int root = 0) const;
+  /// Collective: parameters, and where wanted module buffers, become those of rank `root`.
+  void broadcast(comm::Collectives& group, int root = 0, bool with_buffers = true) const;
 
   /// UsageError naming a parameter that the module has got since construction. Cheap where there is none.
   void refuse_new_parameters() const;

@@ -2,14 +2,41 @@
 
 // What a user may tell the data-parallel engine.
 
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/amp/autocast.h"
 #include "lockstep/parallel/ema.h"
 
+namespace lockstep::comm {
+class Group;
+}
+
 namespace lockstep::parallel {
+
+/// How gradients are put together to be sent, with an optimizer of torch::optim. In units of 2^20 bytes, each more than
+/// 0. Buckets are filled from the last parameter on, each until it holds so much.
+struct BucketOptions {
+  /// Of each bucket; 25 without a value.
+  std::optional<double> bucket_cap_mb = {};
+  /// Of the first bucket, which is sent first. Without a value as PyTorch: 1, or bucket_cap_mb where that is given.
+  std::optional<double> first_bucket_mb = {};
+  /// Of one bucket after the other; the last number is that of all further ones. Instead of the two above.
+  std::vector<double> bucket_cap_mb_list = {};
+};
+
+/// As PyTorch's of DistributedDataParallel; of its three dtypes this one.
+struct MixedPrecision {
+  /// float16 or bfloat16, in which gradients are exchanged, as by fp16_compress_hook and bf16_compress_hook. For passes
+  /// in bfloat16 or float16 see DataParallelOptions::amp.
+  std::optional<at::ScalarType> reduce_dtype = {};
+};
 
 struct DataParallelOptions {
   /// Of the model, where a program trains several on one group with optimizers of ours: each has a name of its own, by
@@ -35,6 +62,29 @@ struct DataParallelOptions {
   /// the next forward compares them over the ranks, bit for bit, and throws an Error on all that names rank, parameter
   /// and step where one has others. 0: never. With an optimizer of ours there is one copy, and this a UsageError.
   std::uint64_t verify_replicas_every = 0;
+
+  // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, because of the optimizer or of each
+  // other, are told once by rank 0 on standard error, and by EngineDebug::ignored_options().
+
+  /// The group, where the constructor is given no other.
+  std::shared_ptr<comm::Group> process_group = {};
+  /// None, or the CPU: there is one replica per process. UsageError else.
+  std::vector<at::Device> device_ids = {};
+  /// Before each forward module buffers become rank 0's. False: each rank has its own, in evaluation too.
+  bool broadcast_buffers = true;
+  /// At construction the models of all ranks are compared, and parameters and module buffers become rank 0's. False:
+  /// the ranks have equal ones already.
+  bool init_sync = true;
+  /// Each backward has the same graph as the first one: gradients come to the same parameters as often. A parameter may
+  /// stay without one, or get several in backwards within backward. Error naming the one where that is not so.
+  bool static_graph = false;
+  /// .grad() are parts of the buckets, which are kept: less is copied, most where zero_grad(false) leaves them.
+  bool gradient_as_bucket_view = false;
+  /// With find_unused_parameters: buckets without any gradient are not sent. The same ones on all ranks, in each step;
+  /// Error naming a parameter where they are not.
+  bool skip_all_reduce_unused_params = false;
+  MixedPrecision mixed_precision = {};
+  BucketOptions buckets = {};
 };
 
 /// As PyTorch's DistributedDataParallel.join(); of Engine::join().

@@ -111,7 +111,7 @@ ShardSession::ShardSession(FusedState& fused, const ModuleView& module, comm::Gr
       mine_(shards_of(group.topology(), options.shards)),
       first_slot_(mine_.first - shards_on_node(group.topology(), options.shards).first),
       seed_(options.seed),
-      may_be_unused_(options.find_unused_parameters),
+      may_be_unused_(options.find_unused_parameters || options.static_graph),
       slots_(fused.state, mine_, first_slot_),
       shards_(std::size_t(mine_.count())) {
   for (Shard& shard : shards_) shard.module_buffers.resize(fused_.state.layout().module_buffer_bytes());
@@ -252,8 +252,11 @@ void ShardSession::restart() {
   fused_.buffers.remember();
 }
 
-GradientHooks gradient_hooks(const FusedState& fused, ShardSession& session) {
-  return {fused.parameters.tensors(), [&session](std::size_t parameter) { session.take_gradient(parameter); }};
+GradientHooks gradient_hooks(const FusedState& fused, ShardSession& session, StepClock& clock) {
+  return {fused.parameters.tensors(), [&session, &clock](std::size_t parameter, bool) {
+            session.take_gradient(parameter);
+            clock.gradient(parameter);
+          }};
 }
 
 }  // namespace lockstep::parallel

@@ -17,6 +17,7 @@
 #include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
+#include "lockstep/parallel/step_clock.h"
 
 namespace lockstep::parallel {
 
@@ -123,7 +124,8 @@ class ShardSession {
   state::ShardRecord pass_record_;  ///< of the active pass
 };
 
-/// Hooks by which `session`, which must outlive them, takes the gradients of all trainable parameters.
-GradientHooks gradient_hooks(const FusedState& fused, ShardSession& session);
+/// Hooks by which `session` takes the gradients of all trainable parameters and `clock` sees them; both must outlive
+/// the hooks.
+GradientHooks gradient_hooks(const FusedState& fused, ShardSession& session, StepClock& clock);
 
 }  // namespace lockstep::parallel

@@ -90,13 +90,5 @@ TEST(ClassicPath, EveryForwardStartsFromRankZerosBuffers) {
   });
 }
 
-TEST(ClassicPath, BucketsAreFilledFromTheLastParameter) {
-  using Buckets = std::vector<std::vector<std::size_t>>;
-  EXPECT_EQ(plan_buckets({}, 10), Buckets{});
-  EXPECT_EQ(plan_buckets({4, 4, 4}, 8), (Buckets{{2, 1}, {0}}));
-  EXPECT_EQ(plan_buckets({100, 1}, 8), (Buckets{{1, 0}}));
-  EXPECT_EQ(plan_buckets({1, 100}, 8), (Buckets{{1}, {0}}));
-}
-
 }  // namespace
 }  // namespace lockstep::parallel

@@ -65,6 +65,26 @@ TEST_F(Examples, AllReduce) {
               ::testing::ElementsAre(::testing::StartsWith("area 3.14"), "last rank 3", "rows 6", "even ranks 2"));
 }
 
+TEST_F(Examples, GradientAccumulation) {
+  Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", EXAMPLES "04_gradient_accumulation"});
+  ASSERT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()),
+              ::testing::ElementsAre(::testing::StartsWith("parts of 16  accuracy 0.9"),
+                                     ::testing::StartsWith("parts of 256  accuracy 0.9"),
+                                     ::testing::ContainsRegex("^largest difference ([0-9.]+e-0[5-9]|0\\.000[0-9]*)$")));
+}
+
+TEST_F(Examples, MixedPrecision) {
+  Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", EXAMPLES "06_mixed_precision"});
+  ASSERT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()),
+              ::testing::ElementsAre(
+                  ::testing::ContainsRegex("^float32  accuracy 0\\.9[0-9]*  skipped 0  scale 1$"),
+                  ::testing::ContainsRegex("^bfloat16  accuracy 0\\.9[0-9]*  skipped 0  scale 1$"),
+                  ::testing::ContainsRegex("^float16  accuracy 0\\.9[0-9]*  skipped [1-9][0-9]*  scale [0-9.e+]+$"),
+                  "rounded otherwise"));
+}
+
 TEST_F(Examples, Horovod) {
   Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", EXAMPLES "09_horovod"});
   ASSERT_EQ(job.wait(), 0) << job.err();

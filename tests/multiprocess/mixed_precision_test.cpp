@@ -17,7 +17,7 @@ using support::small_batch;
 using support::SmallJob;
 using support::SmallNet;
 
-constexpr DataParallelOptions kBf16{.amp = Amp::bf16};
+const DataParallelOptions kBf16{.amp = Amp::bf16};
 
 class Bf16 : public testing::TestWithParam<support::OptimizerMaker> {};
 INSTANTIATE_TEST_SUITE_P(Optimizers, Bf16, testing::Values(support::small_sgd(), support::small_adam()));

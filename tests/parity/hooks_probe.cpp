@@ -45,6 +45,8 @@ void register_hook(parallel::Engine& ddp, const std::shared_ptr<comm::Group>& gr
   if (what == "allreduce") ddp.register_comm_hook(group, allreduce_hook);
   if (what == "fp16_compress") ddp.register_comm_hook(group, fp16_compress_hook);
   if (what == "bf16_compress") ddp.register_comm_hook(group, bf16_compress_hook);
+  if (what == "quantization_pertensor") ddp.register_comm_hook(group, quantization_pertensor_hook);
+  if (what == "quantization_perchannel") ddp.register_comm_hook(group, quantization_perchannel_hook);
   if (what == "powerSGD") ddp.register_comm_hook(power(), powerSGD_hook);
   if (what == "batched_powerSGD") ddp.register_comm_hook(power(), batched_powerSGD_hook);
   if (what == "fp16_powerSGD") ddp.register_comm_hook(power(), fp16_compress_wrapper(powerSGD_hook));

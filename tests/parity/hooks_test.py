@@ -6,12 +6,14 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import types
 import unittest
 import unittest.mock
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import (default_hooks, post_localSGD_hook, powerSGD_hook,
+                                                           quantization_hooks)
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -33,7 +35,8 @@ def network() -> torch.nn.Module:
 
 
 def make_cases() -> list[dict]:
-    wanted = [(name, {}) for name in ("allreduce", "fp16_compress", "bf16_compress", "post_localSGD", "zero")]
+    wanted = [(name, {}) for name in ("allreduce", "fp16_compress", "bf16_compress", "post_localSGD", "zero",
+                                       "quantization_pertensor", "quantization_perchannel")]
     wanted += [("powerSGD", options) for options in (
         {}, {"matrix_approximation_rank": 2, "random_seed": 7}, {"matrix_approximation_rank": 4, "min_compression_rate": 0.5},
         {"warm_start": False}, {"use_error_feedback": False, "orthogonalization_epsilon": 1e-8},
@@ -60,6 +63,31 @@ def orthogonalize_2d(original):
     return fixed
 
 
+class GlooGather:
+    """The quantization hooks of torch 2.11 want what the future of NCCL's all_gather holds, all in one tensor; Gloo's
+    holds one for each rank."""
+    def __getattr__(self, name: str):
+        return getattr(dist, name)
+
+    def all_gather(self, gathered, tensor, group, async_op):
+        dist.all_gather(gathered, tensor, group=group)
+        future = torch.futures.Future()
+        future.set_result([torch.stack(gathered)])
+        return types.SimpleNamespace(get_future=lambda: future)
+
+
+def perchannel_hook(group, bucket):
+    """The first bucket of Python's DDP holds its parameters from the first on, later ones as their gradients come, from
+    the last on, as ours always. By that it is cut into rows."""
+    gradients = bucket.gradients()
+    if gradients[0].shape != (20, 12):
+        return quantization_hooks.quantization_perchannel_hook(group, bucket)
+    turned = torch.cat([one.flatten() for one in reversed(gradients)])
+    future = quantization_hooks.quantization_perchannel_hook(group, types.SimpleNamespace(buffer=lambda: turned))
+    sizes = [one.numel() for one in reversed(gradients)]
+    return future.then(lambda done: torch.cat(list(reversed(done.value().split(sizes)))))
+
+
 def register(ddp: DistributedDataParallel, what: str, options: dict) -> None:
     def power():
         return powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=10, **options)
@@ -71,6 +99,8 @@ def register(ddp: DistributedDataParallel, what: str, options: dict) -> None:
         "batched_powerSGD": lambda: (power(), powerSGD_hook.batched_powerSGD_hook),
         "fp16_powerSGD": lambda: (power(), default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook)),
         "bf16_powerSGD": lambda: (power(), default_hooks.bf16_compress_wrapper(powerSGD_hook.powerSGD_hook)),
+        "quantization_pertensor": lambda: (dist.group.WORLD, quantization_hooks.quantization_pertensor_hook),
+        "quantization_perchannel": lambda: (dist.group.WORLD, perchannel_hook),
         "post_localSGD": lambda: (post_localSGD_hook.PostLocalSGDState(None, None, 10, False),
                                   post_localSGD_hook.post_localSGD_hook),
     }
@@ -105,7 +135,8 @@ def worker(rank: int, port: int, cases: list[dict], output: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS,
                             timeout=datetime.timedelta(seconds=60))
-    with unittest.mock.patch.object(powerSGD_hook, "_orthogonalize", orthogonalize_2d(powerSGD_hook._orthogonalize)):
+    with (unittest.mock.patch.object(powerSGD_hook, "_orthogonalize", orthogonalize_2d(powerSGD_hook._orthogonalize)),
+          unittest.mock.patch.object(quantization_hooks, "dist", GlooGather())):
         results = [python_run(case, rank) for case in cases]
     if rank == 0:
         pathlib.Path(output).write_text(json.dumps(results))

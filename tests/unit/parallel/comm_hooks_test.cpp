@@ -1,6 +1,6 @@
 // Communication hooks of the classic path, against the mean that there is without one.
 
-#include "lockstep/parallel/gradient_buckets.h"
+#include "lockstep/parallel/bucket_plan.h"
 #include "tests/unit/parallel/hook_job.h"
 
 namespace lockstep::parallel {
@@ -67,6 +67,48 @@ TEST(CommHook, HalfPrecisionRoundsAndTheWrapperDoesTheSame) {
     EXPECT_FALSE(torch::equal(brain[0], half[0]));
     expect_close(with(bf16_compress_wrapper(allreduce_hook)), plain, 0x1p-7);
   });
+}
+
+TEST(Quantization, RoundsToStepsOfTheRange) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    const auto plain = gradients_with(group, kNoHook, 1);
+    const auto with = [&](auto hook) {
+      return gradients_with(
+          group, [&](Engine& ddp) { ddp.register_comm_hook(group, hook); }, 1);
+    };
+    double largest = 0;
+    for (const at::Tensor& one : plain) largest = std::max(largest, one.abs().max().item<double>());
+    const auto whole = with(quantization_pertensor_hook);
+    const auto parts =
+        with([](comm::Group& all, GradBucket& bucket) { return quantization_perchannel(all, bucket, 8); });
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_LE((whole[i] - plain[i]).abs().max().item<double>(), 4 * largest / 255) << i;
+      EXPECT_LE((parts[i] - plain[i]).abs().max().item<double>(), 4 * largest / 255) << i;
+    }
+    EXPECT_FALSE(torch::equal(whole[0], plain[0])) << "nothing was rounded";
+    EXPECT_FALSE(torch::equal(whole[0], parts[0])) << "each part has steps of its own";
+    expect_close(with(quantization_perchannel_hook), whole, 0);  // a bucket of fewer than 512
+  });
+}
+
+TEST(Quantization, KeepsZeroAndEmptyAndRefusesWhatIsNotFinite) {
+  comm::SingleGroup group;
+  const auto mean = [&](const at::Tensor& flat, std::int64_t size) {
+    GradBucket bucket(3, flat.clone(), {flat}, true);
+    return quantization_perchannel(group, bucket, size).value();
+  };
+  EXPECT_TRUE(torch::equal(mean(torch::zeros({5}), 2), torch::zeros({5})));
+  EXPECT_EQ(mean(torch::zeros({0}), 2).numel(), 0);
+  const at::Tensor whole = torch::tensor({0.0f, 255.0f, 0.0f, -255.0f});
+  EXPECT_TRUE(torch::equal(mean(whole, 2), whole)) << "each pair has steps of 1";
+  const at::Tensor positive = torch::tensor({5.0f, 10.0f});
+  EXPECT_LE((mean(positive, 2) - positive).abs().max().item<double>(), 10 / 255.0) << "0 is in the range";
+  for (const double bad : {double(INFINITY), double(NAN)})
+    EXPECT_EQ(error_of([&] {
+                mean(torch::tensor({1.0, bad}), 2);
+              }),
+              "quantization: the gradients of bucket 3 are not finite, and have no range to be cut into steps");
+  EXPECT_EQ(error_of([&] { mean(torch::ones({4}), 0); }), "quantization: bucket_size is 0; more than 0");
 }
 
 TEST(CommHook, AFutureIsWaitedForAtTheEndOfBackward) {

@@ -1,0 +1,44 @@
+#include "lockstep/parallel/ignored_options.h"
+
+namespace lockstep::parallel {
+
+std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path) {
+  std::vector<std::string> ignored;
+  const auto tell = [&](bool given, const char* what) {
+    if (given) ignored.emplace_back(what);
+  };
+  const bool sized =
+      options.buckets.bucket_cap_mb || options.buckets.first_bucket_mb || !options.buckets.bucket_cap_mb_list.empty();
+  const bool reduced = options.mixed_precision.reduce_dtype.has_value();
+  if (path == GradientPath::shared) {
+    tell(!options.broadcast_buffers,
+         "broadcast_buffers: with an optimizer of lockstep::optim module buffers are committed with each step");
+    tell(
+        !options.init_sync,
+        "init_sync: with an optimizer of lockstep::optim the ranks share one copy of the weights, which begins as rank "
+        "0's");
+    tell(options.static_graph,
+         "static_graph: with an optimizer of lockstep::optim nothing is sent during backward; parameters may be unused "
+         "all the same");
+    tell(options.gradient_as_bucket_view,
+         "gradient_as_bucket_view: with an optimizer of lockstep::optim gradients go into shared memory, and .grad() "
+         "stays undefined");
+    tell(options.skip_all_reduce_unused_params,
+         "skip_all_reduce_unused_params: with an optimizer of lockstep::optim no gradient is sent");
+    tell(reduced, "mixed_precision.reduce_dtype: with an optimizer of lockstep::optim no gradient is sent");
+    tell(sized, "buckets: with an optimizer of lockstep::optim there are none");
+    return ignored;
+  }
+  tell(options.skip_all_reduce_unused_params && !options.find_unused_parameters,
+       "skip_all_reduce_unused_params: without find_unused_parameters each parameter gets a gradient");
+  tell(options.skip_all_reduce_unused_params && options.find_unused_parameters && options.static_graph,
+       "skip_all_reduce_unused_params: with static_graph all buckets are sent");
+  const bool hooked = path == GradientPath::hooked;
+  tell(reduced && hooked, "mixed_precision.reduce_dtype: a communication hook decides what is sent");
+  tell(options.gradient_as_bucket_view && (hooked || reduced),
+       hooked ? "gradient_as_bucket_view: a communication hook may answer with another tensor"
+              : "gradient_as_bucket_view: with mixed_precision.reduce_dtype what was exchanged has another dtype");
+  return ignored;
+}
+
+}  // namespace lockstep::parallel

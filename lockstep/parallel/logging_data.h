@@ -1,0 +1,39 @@
+#pragma once
+
+// What Engine::debug() tells of a rank's steps.
+//
+// A step ends with the update of an optimizer of ours, and with the backward pass in which gradients are averaged where
+// the optimizer is one of torch::optim, whose update then counts as `between` of the next step.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::parallel {
+
+/// Seconds.
+struct StepTimes {
+  double between = 0;   ///< from the end of the step before to forward: the loader, and an update of torch::optim
+  double forward = 0;   ///< in the module, with the exchange of its buffers
+  double backward = 0;  ///< from there to the last gradient, the loss included and the exchange not
+  double exchange = 0;  ///< in which backward stood still, because buckets of gradients were exchanged
+  double update = 0;    ///< of an optimizer of ours: waiting for the other ranks, reduction, update, commit
+  double total() const { return between + forward + backward + exchange + update; }
+};
+
+/// Of this rank, as PyTorch's DistributedDataParallel has in _get_ddp_logging_data().
+struct LoggingData {
+  std::uint64_t steps = 0;  ///< that were timed
+  StepTimes last;
+  StepTimes all;                         ///< added up
+  std::vector<std::string> ready_order;  ///< parameters, as their gradients came in the last step
+  std::vector<std::size_t> buckets;      ///< bytes of each, as they are sent; empty with an optimizer of ours
+};
+
+}  // namespace lockstep::parallel
+
+namespace lockstep {
+using parallel::LoggingData;
+using parallel::StepTimes;
+}  // namespace lockstep

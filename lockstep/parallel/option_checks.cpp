@@ -1,0 +1,60 @@
+#include "lockstep/parallel/option_checks.h"
+
+#include <string>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::parallel {
+namespace {
+
+void check_only_cpu(const std::vector<at::Device>& devices) {
+  if (devices.size() > 1)
+    throw UsageError("data parallel: device_ids names " + std::to_string(devices.size()) +
+                     " devices; a process has one replica, lockstep::DataParallel several");
+  for (const at::Device& device : devices)
+    if (!device.is_cpu())
+      throw UsageError("data parallel: device_ids names '" + device.str() + "'; there is no device but 'cpu'");
+}
+
+void check_reduction(const MixedPrecision& wanted) {
+  const auto dtype = wanted.reduce_dtype;
+  if (dtype && *dtype != at::kHalf && *dtype != at::kBFloat16)
+    throw UsageError("data parallel: mixed_precision.reduce_dtype is " + std::string(c10::toString(*dtype)) +
+                     "; Half and BFloat16 are possible");
+}
+
+}  // namespace
+
+std::shared_ptr<comm::Group> group_of(std::shared_ptr<comm::Group> group, const DataParallelOptions& options) {
+  if (!group) group = options.process_group;
+  if (!group)
+    throw UsageError(
+        "data parallel: no group; give world.group(), of lockstep::init(), as second argument or as "
+        "process_group");
+  if (options.process_group && options.process_group != group)
+    throw UsageError("data parallel: process_group is another group than the second argument; give one of them");
+  return group;
+}
+
+DataParallelOptions for_group(DataParallelOptions options, const comm::Group& group) {
+  check_only_cpu(options.device_ids);
+  check_reduction(options.mixed_precision);
+  if (options.shards == 0) options.shards = group.size();
+  if (options.shards < group.size())
+    throw UsageError("data parallel: " + std::to_string(options.shards) + " shards for " +
+                     std::to_string(group.size()) + " ranks; every rank needs at least one shard");
+  if (options.ema) check(*options.ema);
+  return options;
+}
+
+void check_needs(const optim::Needs& needs) {
+  if (needs.arrays < 0 || needs.arrays > optim::kMaxStateArrays)
+    throw UsageError("data parallel: an optimizer with " + std::to_string(needs.arrays) +
+                     " numbers of state for each weight; 0 to " + std::to_string(optim::kMaxStateArrays) +
+                     " are possible");
+  if (needs.groups < 1)
+    throw UsageError("data parallel: an optimizer with " + std::to_string(needs.groups) + " groups of parameters");
+}
+
+}  // namespace lockstep::parallel

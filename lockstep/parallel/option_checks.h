@@ -1,0 +1,22 @@
+#pragma once
+
+// What DataParallelOptions may be. Each throws a UsageError naming the option.
+
+#include <memory>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/options.h"
+
+namespace lockstep::parallel {
+
+/// The group that is given, as second argument (which may be null) or by process_group.
+std::shared_ptr<comm::Group> group_of(std::shared_ptr<comm::Group> group, const DataParallelOptions& options);
+
+/// The options, with the number of shards that they mean.
+DataParallelOptions for_group(DataParallelOptions options, const comm::Group& group);
+
+/// What an optimizer of ours wants.
+void check_needs(const optim::Needs& needs);
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,144 @@
+// What is told of a rank's steps: times, the order of gradients, the file of all ranks.
+
+#include "lockstep/parallel/timeline.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/unit/parallel/hook_job.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using support::RankKind;
+using support::run_ranks;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string file_of(const char* name) {
+  return std::filesystem::path(::testing::TempDir()) / (std::to_string(getpid()) + name);
+}
+
+void train_two_steps(Engine& ddp, auto&& forward, auto& optimizer, const Groups& group) {
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    forward(batch_of(group->rank(), step)).square().mean().backward();
+    optimizer.step();
+  }
+  const LoggingData data = ddp.debug().logging_data();
+  EXPECT_EQ(data.steps, 2u);
+  for (const StepTimes& times : {data.last, data.all}) {
+    EXPECT_GT(times.forward, 0);
+    EXPECT_GT(times.backward, 0);
+    EXPECT_GE(times.between, 0);
+  }
+  EXPECT_GE(data.all.total(), data.last.total());
+  EXPECT_EQ(std::set<std::string>(data.ready_order.begin(), data.ready_order.end()),
+            (std::set<std::string>{"0.weight", "0.bias", "2.weight", "2.bias"}));
+  EXPECT_EQ(data.ready_order.size(), 4u);
+  EXPECT_EQ(data.ready_order[0][0], '2') << "the last layer first";
+}
+
+TEST(LoggingData, OnBothPaths) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    torch::nn::Sequential net = two_layers();
+    DistributedDataParallel ddp(net, group, {.buckets = {.bucket_cap_mb_list = {1e-5, 1}}});
+    torch::optim::SGD classic(net->parameters(), torch::optim::SGDOptions(0.1));
+    train_two_steps(ddp, ddp, classic, group);
+    EXPECT_THAT(ddp.debug().logging_data().buckets, ElementsAre(12, 4 * (12 + 4 + 24)));
+    EXPECT_GT(ddp.debug().logging_data().last.exchange, 0);
+    EXPECT_EQ(ddp.debug().logging_data().all.update, 0) << "torch's is not seen";
+
+    DistributedDataParallel fused(two_layers(), group);
+    optim::SGD ours(fused, {.lr = 0.1});
+    train_two_steps(fused, fused, ours, group);
+    EXPECT_TRUE(fused.debug().logging_data().buckets.empty());
+    EXPECT_EQ(fused.debug().logging_data().all.exchange, 0);
+    EXPECT_GT(fused.debug().logging_data().last.update, 0);
+  });
+}
+
+// What the phases of a rank may not do: overlap, but for an exchange within backward.
+void check_row(const std::vector<nlohmann::json>& phases) {
+  double end = 0;
+  for (const auto& phase : phases) {
+    if (phase["name"].get<std::string>().starts_with("exchange")) continue;
+    EXPECT_GE(phase["ts"].get<double>() + 0.01, end) << phase;
+    EXPECT_GE(phase["dur"].get<double>(), 0);
+    end = phase["ts"].get<double>() + phase["dur"].get<double>();
+  }
+}
+
+TEST(Timeline, IsOneFileOfAllRanks) {
+  const std::string path = file_of("timeline.json");
+  run_ranks(RankKind::processes, 3, [&](Groups group) {
+    torch::nn::Sequential net = two_layers();
+    DistributedDataParallel ddp(net, group);
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+    ddp.start_timeline(path);
+    train_two_steps(ddp, ddp, optimizer, group);
+    ddp.stop_timeline();
+    ddp.stop_timeline();  // there is none
+    ddp(batch_of(0, 0)).sum().backward();
+  });
+  std::ifstream file(path);
+  const auto events = nlohmann::json::parse(file);
+  std::set<int> named;
+  for (int rank = 0; rank < 3; ++rank) {
+    std::vector<nlohmann::json> row;
+    std::vector<std::string> names;
+    for (const auto& event : events) {
+      if (event["pid"] != rank) continue;
+      if (event["ph"] == "M") {
+        named.insert(rank);
+        EXPECT_EQ(event["args"]["name"], "rank " + std::to_string(rank));
+      } else {
+        row.push_back(event);
+        names.push_back(event["name"].get<std::string>() + " " + event["args"]["step"].dump());
+      }
+    }
+    EXPECT_THAT(names, ElementsAre("between 1", "forward 1", "exchange bucket 0 1", "backward 1", "between 2",
+                                   "forward 2", "exchange bucket 0 2", "backward 2"));
+    check_row(row);
+  }
+  EXPECT_EQ(named.size(), 3u);
+  std::filesystem::remove(path);
+}
+
+TEST(Timeline, OfAnOptimizerOfOursHasUpdates) {
+  const std::string path = file_of("fused.json");
+  run_ranks(RankKind::single, 1, [&](Groups group) {
+    DistributedDataParallel ddp(two_layers(), group);
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    ddp.start_timeline(path);
+    train_two_steps(ddp, ddp, optimizer, group);
+  });  // a program that does not end it
+  std::ifstream file(path);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_THAT(text, HasSubstr("\"update\""));
+  ASSERT_THAT(text, ::testing::EndsWith(",\n"));
+  EXPECT_EQ(nlohmann::json::parse(text.substr(0, text.size() - 2) + "]").size(), 1u + 2 * 4);
+  std::filesystem::remove(path);
+}
+
+TEST(Timeline, AFileThatCannotBeWrittenIsNamed) {
+  run_ranks(RankKind::single, 1, [&](Groups group) {
+    DistributedDataParallel ddp(two_layers(), group);
+    EXPECT_EQ(error_of([&] { ddp.start_timeline("/nowhere/timeline.json"); }),
+              "timeline '/nowhere/timeline.json': cannot open it: No such file or directory");
+  });
+  if (access("/dev/full", W_OK) != 0) return;
+  testing::internal::CaptureStderr();
+  Timeline full("/dev/full", 0, {});
+  full.end_step(1);
+  full.end_step(2);  // it has said so, and is silent
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "lockstep: warning: timeline '/dev/full' ends here: No space left on device\n");
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
