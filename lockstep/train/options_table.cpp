@@ -68,6 +68,20 @@ std::vector<std::string> recipe_names() {
   return names;
 }
 
+// Those that the program adds, then the built-in ones.
+std::vector<std::string> model_words(const Options& options) {
+  std::vector<std::string> names = options.own.models;
+  names.insert(names.end(), model_names().begin(), model_names().end());
+  return names;
+}
+
+std::vector<std::string> set_words(const Options& options) {
+  std::vector<std::string> names = data::set_names(), own;
+  for (const data::KnownSet& set : options.own.sets) own.push_back(set.name);
+  names.insert(names.begin(), own.begin(), own.end());
+  return names;
+}
+
 flags::Group job_flags(Options& o) {
   return {"Job",
           {unrecorded({"--recipe", one_of(o.recipe, recipe_names()), "Flags of a known job: lockstep recipes"}),
@@ -76,9 +90,9 @@ flags::Group job_flags(Options& o) {
                        "Processes on this machine", "1"}),
            unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
                        "Go on after a failure, at most N times; only where lockstep starts the processes"}),
-           {"--model", one_of(o.model, model_names())},
+           {"--model", one_of(o.model, model_words(o))},
            {"--head", head(o.head), "Layers in place of the last one: outputs, relu, gelu, tanh, dropout=P"},
-           {"--dataset", one_of(o.dataset, data::set_names()), "digits is drawn, not read"},
+           {"--dataset", one_of(o.dataset, set_words(o)), "digits is drawn, not read"},
            {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"},
            {"--train-split", text(o.train_split, "NAME"),
             "The part of --data-path to train on: folder NAME, or for csv and csv-images NAME.csv"},
@@ -228,10 +242,14 @@ std::string unknown_flag(const std::string& name, const std::vector<std::string>
 }  // namespace
 
 flags::Table table_of(Options& options) {
-  return {.usage = "lockstep train [options]",
-          .about =
-              "Trains a built-in model on pictures or numbers, on one or more processes of this machine.\n"
-              "A dash and an underscore in a flag's name are alike.\n",
+  const std::string& program = options.own.program;
+  const std::string what = program.empty()
+                               ? "Trains a built-in model on pictures or numbers, on one or more processes of this "
+                                 "machine.\n"
+                               : "Trains a model of its own or a built-in one. lockstep run -n N " + program +
+                                     " starts it on N processes.\n";
+  return {.usage = (program.empty() ? "lockstep train" : program) + " [options]",
+          .about = what + "A dash and an underscore in a flag's name are alike.\n",
           .groups = {job_flags(options), input_flags(options), batch_flags(options), optimizer_flags(options),
                      rate_flags(options), arithmetic_flags(options), output_flags(options), checkpoint_flags(options)},
           .version = "lockstep " LOCKSTEP_VERSION "\n",
