@@ -2,9 +2,9 @@
 
 #include <cstdio>
 
-#include "../lockstep-trainer/worker.h"
 #include "lockstep/train/options_predict.h"
 #include "lockstep/train/predictions.h"
+#include "lockstep/train/worker.h"
 
 namespace lockstep::app {
 namespace {
@@ -22,7 +22,7 @@ int predict(const train::PredictOptions& options, const World& world) {
 
 int main(int argc, char** argv) {
   using namespace lockstep;
-  return app::run_worker([&]() -> app::Task {
+  return train::run_worker([&]() -> train::Task {
     const train::ParsedPredict parsed = train::parse_predict_options(argc, argv);
     const auto work = [options = parsed.options](const World& world) { return app::predict(options, world); };
     return {.text = parsed.text, .options = parsed.options.run, .work = work};

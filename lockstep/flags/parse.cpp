@@ -48,7 +48,8 @@ Word take_apart(const std::string& word) {
 }
 
 bool goes_by(const Flag& flag, const std::string& name) {
-  return name == name_of(flag) || (name.size() == 2 && flag.names.starts_with(name + ","));
+  const bool is_other = std::ranges::find(flag.also, name) != flag.also.end();
+  return is_other || name == name_of(flag) || (name.size() == 2 && flag.names.starts_with(name + ","));
 }
 
 const Flag& find_flag(const Table& table, const Word& word, const std::string& typed) {

@@ -1,6 +1,7 @@
 #include "lockstep/flags/table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/text.h"
 
@@ -34,9 +35,15 @@ std::string text_of(const Flag& flag) {
   std::string text = value.choices;
   if (!text.empty() && !flag.help.empty()) text += ": ";
   text += flag.help;
+  if (!flag.also.empty()) text += (text.empty() ? "(also " : " (also ") + base::join(flag.also) + ")";
   const std::string& otherwise = flag.otherwise.empty() ? value.initial : flag.otherwise;
   if (!otherwise.empty()) text += (text.empty() ? "[" : " [") + otherwise + "]";
   return text;
+}
+
+Flag also_called(std::vector<std::string> names, Flag flag) {
+  flag.also = std::move(names);
+  return flag;
 }
 
 Flag unrecorded(Flag flag) {

@@ -35,10 +35,12 @@ struct Value {
 
 /// A row.
 struct Flag {
-  std::string names;           ///< "-b, --batch-size", or the long one alone; dashes and underscores are alike
-  Value value;                 ///< how it is read, where it goes, how it is written
-  std::string help = {};       ///< one line
-  std::string otherwise = {};  ///< what holds when it is not given, where the default does not say it
+  std::string names;                   ///< "-b, --batch-size", or the long one alone; dashes and underscores are alike
+  Value value;                         ///< how it is read, where it goes, how it is written
+  std::string help = {};               ///< one line
+  std::string otherwise = {};          ///< what holds when it is not given, where the default does not say it
+  std::vector<std::string> also = {};  ///< what other programs call it, "--wd" or "-p": taken on a command line, and
+                                       ///< told in the help; messages, record and environment have the name above
 };
 
 /// The long name, "--batch-size": by it messages and programs call the flag.
@@ -49,6 +51,9 @@ std::string key_of(const Flag& flag);
 
 /// What the help says of it: "mlp|convnet: what is trained [mlp]", the choices, the text, the default.
 std::string text_of(const Flag& flag);
+
+/// The same flag, to which these names lead, too.
+Flag also_called(std::vector<std::string> names, Flag flag);
 
 /// The same flag, left out of the record: it says where and how a program runs, not what comes out.
 Flag unrecorded(Flag flag);

@@ -26,14 +26,15 @@ Evaluation evaluate_task(const Options& options, const Input& input, torch::nn::
   return evaluate(model, group, input.test, forward, pass);
 }
 
-std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group) {
+std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group,
+                                       const Additions& additions) {
   group.barrier();  // rank 0 has written the last one
   const std::string folder = options.output_dir + "/checkpoints";
   const auto step = checkpoint::linked_step(folder, checkpoint::kBestName);
   if (!step) return {};
   Options bare = options;
   bare.weights.clear();
-  const auto model = make_model(bare, input.task);
+  const auto model = make_model(bare, input.task, additions);
   // By --monitor ema_… the average is what was found good.
   const bool average = options.checkpoints.monitor.starts_with("ema_");
   const std::string file = folder + "/" + checkpoint::step_name(*step) + (average ? "/ema" : "/model") + ".safetensors";

@@ -19,10 +19,14 @@ class Criterion {
   Criterion(const Options& options, std::int64_t classes);
 
   /// output [B, classes] and target: of a classification [B] or, mixed, [B, classes]; of a regression [B, classes].
+  /// UsageError that names the model for an output of another shape.
   at::Tensor operator()(const at::Tensor& output, const at::Tensor& target) const;
 
  private:
-  std::string loss_;
+  void check_shape(const at::Tensor& output, const at::Tensor& target) const;
+
+  std::string model_, loss_;
+  std::int64_t classes_;
   at::Tensor weight_;  // undefined: all 1
   double label_smoothing_;
 };

@@ -74,14 +74,14 @@ std::string nothing_fits(const std::string& pattern, const std::vector<std::stri
 
 }  // namespace
 
-StartModel make_start_model(const Options& options, const models::ImageTask& task) {
+StartModel make_start_model(const Options& options, const models::ImageTask& task, const Additions& additions) {
   StartModel start;
   if (options.weights.empty() || options.test_only) {
-    start.model = make_model(options, task);
+    start.model = make_model(options, task, additions);
   } else {
     Options drawn = options;
     drawn.weights.clear();
-    start.model = make_model(drawn, task);
+    start.model = make_model(drawn, task, additions);
     start.new_layer = load_all_but_other_classes(options.weights, *start.model, options.head);
   }
   freeze(patterns_of(options.freeze), *start.model);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/models/image_model.h"
+#include "lockstep/train/additions.h"
 #include "lockstep/train/options.h"
 
 namespace lockstep::train {
@@ -20,7 +21,8 @@ struct StartModel {
 /// make_model() with the parameters of options.freeze frozen. Where options.weights holds a last layer that differs
 /// from the model's in the number of classes only, the model keeps its own, unless it is not trained
 /// (options.test_only).
-StartModel make_start_model(const Options& options, const models::ImageTask& task = {});
+StartModel make_start_model(const Options& options, const models::ImageTask& task = {},
+                            const Additions& additions = {});
 
 /// The patterns in "a.*,b.weight".
 std::vector<std::string> patterns_of(const std::string& text);

@@ -20,6 +20,8 @@
 #include "lockstep/train/number_input.h"
 #include "lockstep/train/options_head.h"
 #include "lockstep/train/options_transforms.h"
+#include "lockstep/train/own_input.h"
+#include "lockstep/train/own_names.h"
 #include "lockstep/train/parts.h"
 #include "lockstep/train/transform_list.h"
 
@@ -71,8 +73,17 @@ PictureSet made_up_set(const data::KnownSet& set, const Options& options, Split 
   return std::make_shared<data::SyntheticPictures>(made);
 }
 
-PictureSet open_set(const Options& options, Split split) {
-  const data::KnownSet& set = data::find_set(options.dataset);
+PictureSet open_own(const Options& options, const OwnSet& own, Split split) {
+  PictureSet set = own.pictures(opening_of(options, split));
+  if (!set || set->size() < 1 || set->classes().empty())
+    throw UsageError("--dataset " + own.name + ": the part to " + (split == Split::train ? "train" : "evaluate") +
+                     " on has no " + (!set || set->size() < 1 ? "pictures" : "classes"));
+  return set;
+}
+
+PictureSet open_set(const Options& options, Split split, const Additions& additions) {
+  if (const OwnSet* own = find_own_set(additions, options.dataset)) return open_own(options, *own, split);
+  const data::KnownSet& set = set_of(options);
   if (options.synthetic) return made_up_set(set, options, split);
   if (set.files == data::SetFiles::class_folders) return open_folders(options, split);
   if (set.files == data::SetFiles::annotated) return open_annotated(options, split);
@@ -126,13 +137,9 @@ std::shared_ptr<const data::PictureBatches> batches(PictureSet set, const Option
   return std::make_shared<data::PictureBatches>(std::move(set), std::move(preparation.transforms), preparation.batch);
 }
 
-std::shared_ptr<const data::PictureBatches> train_batches(const Options& options) {
-  return batches(open_set(options, Split::train), options, Split::train);
-}
-
 // Of the sets whose pictures are known without reading them.
 models::ImageTask known_task(const Options& options) {
-  const auto [channels, height, width, classes] = data::find_set(options.dataset).task;
+  const auto [channels, height, width, classes] = set_of(options).task;
   models::ImageTask task{.channels = channels, .height = height, .width = width, .classes = classes};
   if (options.transforms == "imagenet") task.height = task.width = options.train_crop_size;
   return task;
@@ -148,6 +155,7 @@ void check_together(const data::PictureBatches& train, const data::PictureBatche
     throw UsageError("'" + options.data_path + "': the classes to evaluate on are " + base::join(test.set().classes()) +
                      ", those to train on " + base::join(train.set().classes()));
   models::ImageTask train_task = task_of(train), test_task = task_of(test);
+  if (is_own_model(options)) return;
   models::check_pictures(options.model, train_task);
   models::check_pictures(options.model, test_task);
   if (!models::picture_sizes(options.model).one_size)
@@ -175,8 +183,8 @@ class FirstSamples final : public data::Batches {
 
 }  // namespace
 
-std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options) {
-  return batches(open_set(options, Split::test), options, Split::test);
+std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options, const Additions& additions) {
+  return batches(open_set(options, Split::test, additions), options, Split::test);
 }
 
 models::ImageTask task_of(const data::PictureBatches& batches) {
@@ -187,30 +195,37 @@ models::ImageTask task_of(const data::PictureBatches& batches) {
 
 namespace {
 
-Input make_picture_input(const Options& options, bool evaluates) {
-  const auto train = train_batches(options);
+Input make_picture_input(const Options& options, const Additions& additions, bool evaluates) {
+  const auto train = batches(open_set(options, Split::train, additions), options, Split::train);
   Input input{.train = train,
               .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha),
               .task = task_of(*train),
               .train_set = train->set().fingerprint()};
   if (!evaluates) return input;
-  const auto test = make_test_batches(options);
+  const auto test = make_test_batches(options, additions);
   check_together(*train, *test, options);
   input.test = test;
   input.test_set = test->set().fingerprint();
   return input;
 }
 
+Input make_whole_input(const Options& options, const Additions& additions, bool evaluates) {
+  const data::KnownSet& set = set_of(options);
+  if (const OwnSet* own = find_own_set(additions, options.dataset); own != nullptr && own->samples)
+    return make_own_input(options, *own, evaluates);
+  if (data::holds_numbers(set)) return make_number_input(options, evaluates);
+  return make_picture_input(options, additions, evaluates);
+}
+
 }  // namespace
 
-Input make_input(const Options& options) {
-  const data::KnownSet& set = data::find_set(options.dataset);
+Input make_input(const Options& options, const Additions& additions) {
+  const data::KnownSet& set = set_of(options);
   const bool evaluates = options.eval && (reads_data(options) || options.test_only);
   const bool has_list = !options.transforms.empty() && is_transform_list(options.transforms);
-  const bool is_known = !data::has_named_parts(set) && !has_list;
+  const bool is_known = !data::has_named_parts(set) && !data::is_own(set) && !has_list;
   if (!reads_data(options) && !evaluates && is_known) return {.task = known_task(options)};
-  Input input =
-      data::holds_numbers(set) ? make_number_input(options, evaluates) : make_picture_input(options, evaluates);
+  Input input = make_whole_input(options, additions, evaluates);
   if (input.test && options.limit_val_batches)
     input.test = std::make_shared<FirstSamples>(input.test, *options.limit_val_batches * evaluation_chunk(input.task));
   return input;

@@ -11,6 +11,7 @@
 #include "lockstep/data/transforms/mixup.h"
 #include "lockstep/evaluation/pass.h"
 #include "lockstep/models/image_model.h"
+#include "lockstep/train/additions.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/options.h"
 
@@ -26,11 +27,11 @@ struct Input {
 
 /// The pictures of options.dataset, prepared as options.transforms says. Reads what is held in memory, and
 /// the folders and one picture of a set that is not. UsageError when something is missing or damaged, or when
-/// training and test pictures have other classes or another shape.
-Input make_input(const Options& options);
+/// training and test pictures have other classes or another shape. `additions` has the sets that are the program's own.
+Input make_input(const Options& options, const Additions& additions = {});
 
 /// Of these the ones to evaluate on. UsageError when something is missing or damaged.
-std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options);
+std::shared_ptr<const data::PictureBatches> make_test_batches(const Options& options, const Additions& additions = {});
 
 /// What the batches' pictures are: the first one tells what all must be like.
 models::ImageTask task_of(const data::PictureBatches& batches);

@@ -6,14 +6,16 @@ namespace lockstep::train {
 
 void require_no_launcher_flags(const Options& options, const std::string& launcher, int world_size) {
   const bool alone = launcher == "alone";
+  const std::string& program = options.own.program;
+  const std::string starts = program.empty() ? "this worker was started without one: use lockstep train"
+                                             : "this program was started without one: use lockstep run -n N " + program;
   if (options.max_restarts > 0)
     throw UsageError("--max-restarts " + std::to_string(options.max_restarts) + " is the launcher's, and " +
-                     (alone ? "this worker was started without one: use lockstep train"
-                            : launcher + " has started this job: give it to " + launcher));
+                     (alone ? starts : launcher + " has started this job: give it to " + launcher));
   if (options.nproc_per_node)
     throw UsageError(
         "--nproc-per-node " + std::to_string(*options.nproc_per_node) + " is the launcher's, and " +
-        (alone ? "this worker was started without one: use lockstep train"
+        (alone ? starts
                : launcher + " has started " + std::to_string(world_size) + " processes already: leave it out"));
 }
 

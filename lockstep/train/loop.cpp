@@ -94,8 +94,8 @@ void check_target(const std::string& file, const std::string& output_dir) {
 }
 
 // Hours of training must not end at a part that cannot be read.
-Input whole_input(const Options& options, comm::Group& group) {
-  Input input = checked_input(make_input(options), group);
+Input whole_input(const Options& options, const Additions& additions, comm::Group& group) {
+  Input input = checked_input(make_input(options, additions), group);
   with_test_split(options, input);
   return input;
 }
@@ -104,13 +104,14 @@ Input whole_input(const Options& options, comm::Group& group) {
 
 // What can be wrong is looked at before anything is written: the data, then the batch flags,
 // then the weights, the file for the new ones, and only then the run directory.
-Loop::Loop(const Options& options, const comm::World& world)
+Loop::Loop(const Options& options, const comm::World& world, const Additions& additions)
     : options_(options),
+      additions_(additions),
       stop_on_(stop_on(options)),
       group_(*world.group()),
-      input_(whole_input(options, group_)),
+      input_(whole_input(options, additions, group_)),
       run_(size_of(options, world, input_)),
-      start_(make_start_model(options, input_.task)),
+      start_(make_start_model(options, input_.task, additions)),
       model_(joined(start_.model, options, world.group())),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
@@ -150,7 +151,7 @@ int Loop::run() {
   if (group_.rank() == 0 && !options_.save_ema_weights.empty())
     checkpoint::write_safetensors(options_.save_ema_weights, ddp_.ema().state_dict(), {{"format", "pt"}});
   if (options_.eval_best)
-    if (const auto best = evaluate_best(options_, input_, group_)) observers_->evaluated(*best);
+    if (const auto best = evaluate_best(options_, input_, group_, additions_)) observers_->evaluated(*best);
   const auto steps = std::int64_t(ddp_.steps());  // fewer than planned where --patience has ended it
   observers_->finished({.steps = steps,
                         .attempt_steps = steps - (run_.first_step - 1),

@@ -10,6 +10,7 @@
 #include "lockstep/comm/world.h"
 #include "lockstep/data/data_loader.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
+#include "lockstep/train/additions.h"
 #include "lockstep/train/checkpoints.h"
 #include "lockstep/train/criterion.h"
 #include "lockstep/train/fine_tuning.h"
@@ -34,8 +35,8 @@ namespace lockstep::train {
 class Loop {
  public:
   /// Reads the data, makes the model and joins it into the group's shared state. UsageError
-  /// for everything in the options that does not fit the data or the world.
-  Loop(const Options& options, const comm::World& world);
+  /// for everything in the options that does not fit the data or the world. The arguments outlive it.
+  Loop(const Options& options, const comm::World& world, const Additions& additions);
 
   /// Trains, evaluates, reports, saves. Throws what a step throws. Returns the exit code: kExitDone, or kExitStopped
   /// when a signal asked for the end before the last step and everything is saved; kExitFailure where it could not be.
@@ -53,6 +54,7 @@ class Loop {
   EvalEvent evaluate(std::int64_t number, const StepPlace& place);
 
   const Options& options_;
+  const Additions& additions_;
   std::unique_ptr<StopOn> stop_on_;  ///< where there are checkpoints; first, for reading the data may take long
   comm::Group& group_;
   Input input_;

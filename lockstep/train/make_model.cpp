@@ -13,6 +13,7 @@
 #include "lockstep/models/registry.h"
 #include "lockstep/train/head.h"
 #include "lockstep/train/options_optimizers.h"
+#include "lockstep/train/own_names.h"
 
 namespace lockstep::train {
 namespace {
@@ -31,9 +32,12 @@ bool normalises(const torch::nn::Module& module) {
 
 }  // namespace
 
-std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task) {
+std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task,
+                                               const Additions& additions) {
   at::manual_seed(std::uint64_t(options.seed));
-  std::shared_ptr<models::ImageModel> model = models::make_model(options.model, task);
+  const OwnModel* own = find_own_model(additions, options.model);
+  const std::shared_ptr<models::ImageModel> model =
+      own != nullptr ? own->make(task).model() : models::make_model(options.model, task);
   if (!options.head.empty()) replace_head(*model, options.head, task.classes);
   if (!options.weights.empty()) checkpoint::load_file_into(*model, options.weights);
   return model;

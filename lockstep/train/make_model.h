@@ -9,14 +9,17 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/models/image_model.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/train/additions.h"
 #include "lockstep/train/options.h"
 #include "lockstep/train/options_optimizers.h"
 
 namespace lockstep::train {
 
 /// The model of options.model for `task`, its last layer replaced by options.head, with the initial weights of
-/// options.seed, or those of the file options.weights. UsageError listing every difference when the file does not fit.
-std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task = {});
+/// options.seed, or those of the file options.weights; one of `additions` before a built-in one. UsageError listing
+/// every difference when the file does not fit.
+std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task = {},
+                                               const Additions& additions = {});
 
 /// options.amp.
 Amp amp_of(const Options& options);

@@ -113,7 +113,7 @@ Tables read_tables(const Options& options, bool evaluates) {
 Tables tables_of(const Options& options, bool evaluates) {
   constexpr std::int64_t kTrain = 2048, kTest = 512;
   constexpr std::uint32_t kTrainDomain = 0x12, kTestDomain = 0x13;
-  if (data::find_set(options.dataset).files == data::SetFiles::table) return read_tables(options, evaluates);
+  if (set_of(options).files == data::SetFiles::table) return read_tables(options, evaluates);
   return {draw_line(options.seed, kTrain, kTrainDomain), draw_line(options.seed, kTest, kTestDomain)};
 }
 

@@ -33,6 +33,14 @@ std::vector<flags::FlagFile> files_of(const Options& options) {
   return files;
 }
 
+// Before any flag is read.
+Options usual(const OwnNames& own) {
+  Options options{.own = own};
+  if (!own.models.empty()) options.model = own.models.front();
+  if (!own.sets.empty()) options.dataset = own.sets.front().name;
+  return options;
+}
+
 }  // namespace
 
 const std::vector<std::string>& model_names() {
@@ -63,7 +71,16 @@ const std::vector<std::string>& loss_names() {
   return names;
 }
 
-bool is_regression(const Options& options) { return data::holds_numbers(data::find_set(options.dataset)); }
+const data::KnownSet& set_of(const Options& options) {
+  const auto own = std::ranges::find(options.own.sets, options.dataset, &data::KnownSet::name);
+  return own != options.own.sets.end() ? *own : data::find_set(options.dataset);
+}
+
+bool is_own_model(const Options& options) {
+  return std::ranges::find(options.own.models, options.model) != options.own.models.end();
+}
+
+bool is_regression(const Options& options) { return data::holds_numbers(set_of(options)); }
 
 const std::vector<std::string>& interpolation_names() {
   static const std::vector<std::string> names = {"nearest", "bilinear", "bicubic"};
@@ -96,13 +113,13 @@ const std::vector<std::string>& bind_to_names() {
   return names;
 }
 
-Parsed parse_options(int argc, const char* const* argv) {
+Parsed parse_options(int argc, const char* const* argv, const OwnNames& own) {
   const std::vector<std::string> words = {argv + std::min(argc, 1), argv + argc};
-  Options options;
+  Options options = usual(own);
   flags::Parsed parsed = flags::parse(table_of(options), words, ::getenv);
   if (!parsed.text.empty()) return {.options = {}, .text = parsed.text};
   if (const std::vector<flags::FlagFile> files = files_of(options); !files.empty()) {
-    options = {};
+    options = usual(own);
     parsed = flags::parse(table_of(options), words, ::getenv, files);
   }
   settle(options, parsed);
@@ -110,8 +127,8 @@ Parsed parse_options(int argc, const char* const* argv) {
 }
 
 std::string options_as_flags(Options options) {
-  Options usual;
-  const flags::Table table = table_of(options), defaults = table_of(usual);
+  Options unchanged = usual(options.own);
+  const flags::Table table = table_of(options), defaults = table_of(unchanged);
   std::string text;
   for (std::size_t group = 0; group < table.groups.size(); ++group)
     for (std::size_t i = 0; i < table.groups[group].flags.size(); ++i) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/sets/known_sets.h"
 #include "lockstep/train/options_checkpoints.h"
 
 namespace lockstep::train {
@@ -37,17 +38,25 @@ struct ModelEmaOptions {
   double decay = 0.99998;   ///< [0, 1], of one sample and epoch: see ema_of()
 };
 
+/// The names that a program adds to the built-in ones (additions.h).
+struct OwnNames {
+  std::string program;               ///< what --help calls it; empty: it is `lockstep train`
+  std::vector<std::string> models;   ///< what --model takes besides; the first is its default
+  std::vector<data::KnownSet> sets;  ///< the same of --dataset
+};
+
 /// What `lockstep train` was asked to do. An optional without a value: the flag was not
 /// given, which for these flags differs from giving the default.
 struct Options {
+  OwnNames own;        ///< what the program that is run knows besides; no flag
   std::string recipe;  ///< a known job whose flags hold where nobody gives others (options_recipes.h); empty: none
   std::string config;  ///< a file of flags that goes before the recipe; empty: none
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
 
   int max_restarts = 0;  ///< how often our launcher starts all processes again after a failure
 
-  std::string model = "convnet";      ///< one of model_names()
-  std::string dataset = "digits";     ///< one of data::set_names()
+  std::string model = "convnet";      ///< one of model_names(), or of own.models
+  std::string dataset = "digits";     ///< one of data::set_names(), or of own.sets
   std::string data_path;              ///< folder of the data set's files, or a table's file; empty where there are none
   std::string train_split = "train";  ///< the part of data_path to train on
   std::string val_split;              ///< the part to evaluate on; empty: val, or test where there is no val
@@ -120,6 +129,12 @@ struct Options {
   int processes() const { return nproc_per_node.value_or(1); }
 };
 
+/// The row of options.dataset. UsageError that names the nearest for a name that there is not.
+const data::KnownSet& set_of(const Options& options);
+
+/// Whether options.model is the program's own.
+bool is_own_model(const Options& options);
+
 /// Whether the targets are numbers, not classes.
 bool is_regression(const Options& options);
 
@@ -146,10 +161,10 @@ struct Parsed {
 
 /// Parses the flags argv[1] … argv[argc - 1]; argv[0] is skipped. A dash and an underscore
 /// within a flag's name are alike, `--flag value` and `--flag=value` too. What they leave open, the environment says
-/// (LOCKSTEP_MODEL for --model), then the file of --config, then --recipe.
+/// (LOCKSTEP_MODEL for --model), then the file of --config, then --recipe. `own`: what the program adds.
 /// Throws UsageError for the first thing that is wrong: one line with the flag, the value
 /// found and what would be right.
-Parsed parse_options(int argc, const char* const* argv);
+Parsed parse_options(int argc, const char* const* argv, const OwnNames& own = {});
 
 /// What config.json says of a run's options: a JSON object, the flags' names with underscores, values as given or by
 /// default (null: there is none). Where and by how many processes the run takes place is left out.

@@ -58,13 +58,13 @@ void settle_task(Options& options, const flags::Parsed& parsed) {
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
                        ", which has neither classes nor pictures");
   static const std::vector<std::string> models = {"linear", "mlp", "mlp_dropout"};
-  if (std::ranges::find(models, options.model) == models.end())
+  if (!is_own_model(options) && std::ranges::find(models, options.model) == models.end())
     throw UsageError("--model " + options.model + " is for pictures, --dataset " + options.dataset +
                      " has rows of numbers: " + base::join(models) + " take them");
 }
 
 void check_columns(const Options& options, const flags::Parsed& parsed) {
-  const data::KnownSet& set = data::find_set(options.dataset);
+  const data::KnownSet& set = set_of(options);
   for (const char* flag : {"--target", "--columns", "--val-fraction"})
     if (given(parsed, flag) && set.files != SetFiles::table)
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset + ": it is for csv");
@@ -76,6 +76,15 @@ void check_columns(const Options& options, const flags::Parsed& parsed) {
     if (given(parsed, flag) && !options.eval) throw UsageError(std::string(flag) + " has no meaning with --no-eval");
 }
 
+// Tensors of a program's own are taken as they are.
+void settle_own_tensors(Options& options, const flags::Parsed& parsed) {
+  for (const char* flag : {"--transforms", "--mixup-alpha", "--cutmix-alpha"})
+    if (given(parsed, flag))
+      throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
+                       ", whose samples are the program's own tensors");
+  options.transforms = "none";
+}
+
 void settle_transforms_of_numbers(Options& options, const data::KnownSet& set) {
   std::string& transforms = options.transforms;
   if (transforms.empty()) transforms = set.transforms;
@@ -85,13 +94,15 @@ void settle_transforms_of_numbers(Options& options, const data::KnownSet& set) {
 }
 
 // Pictures of one channel and of three need other numbers.
-void settle_transforms(Options& options) {
-  const data::KnownSet& set = data::find_set(options.dataset);
+void settle_transforms(Options& options, const flags::Parsed& parsed) {
+  const data::KnownSet& set = set_of(options);
+  if (set.files == SetFiles::own_samples || set.files == SetFiles::own_numbers)
+    return settle_own_tensors(options, parsed);
   if (data::holds_numbers(set)) return settle_transforms_of_numbers(options, set);
   const bool grey = set.task.channels == 1;
   std::string& transforms = options.transforms;
   if (transforms.empty()) transforms = set.transforms;
-  if (is_transform_list(transforms)) return;
+  if (is_transform_list(transforms) || (data::is_own(set) && transforms != "standardize")) return;
   if (transforms == "standardize" || (grey ? transforms == "cifar" || transforms == "imagenet" : transforms == "mnist"))
     throw UsageError("--transforms " + transforms + " with --dataset " + options.dataset + ", whose pictures are " +
                      (grey ? "grey: none or mnist" : "in colour: none, cifar or imagenet"));
@@ -115,11 +126,14 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
 }
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {
-  const SetFiles files = data::find_set(options.dataset).files;
+  const SetFiles files = set_of(options).files;
   for (const char* flag : {"--cache-images", "--index-cache"}) {
     if (!given(parsed, flag)) continue;
     if (options.synthetic)
       throw UsageError(std::string(flag) + " has no meaning with --synthetic, which reads no files");
+    if (data::is_own(set_of(options)))
+      throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
+                       ", which is the program's own: it is for imagefolder");
     if (files == SetFiles::annotated && std::string(flag) == "--cache-images") continue;
     if (files == SetFiles::annotated)
       throw UsageError("--index-cache with --dataset csv-images, whose files are listed: it is for imagefolder");
@@ -192,6 +206,13 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
     throw UsageError("--resume has no meaning with --test-only: give the checkpoint's model.safetensors by --weights");
 }
 
+// Layers of one's own may be members that do not follow a replaced one.
+void check_own_model(const Options& options) {
+  if (is_own_model(options) && !options.head.empty())
+    throw UsageError("--head " + options.head + " is for built-in models: --model " + options.model +
+                     " is the program's own");
+}
+
 void check_places(const Options& options) {
   for (const auto& [flag, file] :
        {std::pair("--save-weights", options.save_weights), std::pair("--save-ema-weights", options.save_ema_weights)})
@@ -199,8 +220,10 @@ void check_places(const Options& options) {
       throw UsageError(std::string(flag) + " '" + base::shown(file) +
                        "': safetensors are written, so a name that ends in .safetensors; lockstep checkpoint export " +
                        "makes a .pt of one");
-  const data::KnownSet& set = data::find_set(options.dataset);
-  const bool drawn = data::is_drawn(set);
+  const data::KnownSet& set = set_of(options);
+  const bool drawn = data::is_drawn(set), own = data::is_own(set);
+  if (options.synthetic && own)
+    throw UsageError("--synthetic with --dataset " + options.dataset + ", whose shape only the program knows");
   if (options.synthetic && set.files == SetFiles::table)
     throw UsageError("--synthetic with --dataset csv, whose columns only its file knows: --dataset line is drawn");
   if (options.synthetic && !options.data_path.empty())
@@ -210,7 +233,7 @@ void check_places(const Options& options) {
   if (drawn && !options.data_path.empty())
     throw UsageError("--data-path '" + options.data_path + "' with --dataset " + options.dataset +
                      ", which is drawn and reads no files: add --dataset mnist or leave it out");
-  if (!drawn && options.data_path.empty() && !options.synthetic)
+  if (!drawn && !own && options.data_path.empty() && !options.synthetic)
     throw UsageError("--dataset " + options.dataset + " needs --data-path " +
                      (set.files == SetFiles::table ? "FILE, or a folder with train.csv and val.csv"
                                                    : "DIR, the folder with its files"));
@@ -233,13 +256,14 @@ void settle(Options& options, const flags::Parsed& parsed) {
   if (options.fast_dev_run) settle_fast_dev_run(options);
   settle_momentum(options, parsed);
   settle_task(options, parsed);
-  settle_transforms(options);
+  settle_transforms(options, parsed);
   check_columns(options, parsed);
   check_in_memory(options, parsed);
   check_transforms(options, parsed);
   check_company(options, parsed);
   if (!options.fast_dev_run) check_checkpoints(options, parsed);
   check_places(options);
+  check_own_model(options);
 }
 
 }  // namespace lockstep::train

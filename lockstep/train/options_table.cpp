@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lockstep/base/control_page.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/flags/values.h"
@@ -14,6 +15,7 @@
 namespace lockstep::train {
 namespace {
 
+using flags::also_called;
 using flags::integer;
 using flags::kNotNegative;
 using flags::kPositive;
@@ -62,37 +64,65 @@ flags::Value head(std::string& place) {
   return value;
 }
 
+// A flag of PyTorch's scripts of which one value says what holds here anyway.
+flags::Value only(const std::string& wanted, const std::string& reason) {
+  return {.word = wanted, .read = [wanted, reason](const std::string& name, const std::string& value) {
+            if (value != wanted)
+              throw UsageError(name + " '" + base::shown(value) + "': " + reason + "; " + wanted + " is taken");
+          }};
+}
+
+// A switch that is on anyway.
+flags::Value always() {
+  return {.read = [](const std::string&, const std::string&) {}};
+}
+
 std::vector<std::string> recipe_names() {
   std::vector<std::string> names;
   for (const Recipe& recipe : recipes()) names.push_back(recipe.name);
   return names;
 }
 
+// Those that the program adds, then the built-in ones.
+std::vector<std::string> model_words(const Options& options) {
+  std::vector<std::string> names = options.own.models;
+  names.insert(names.end(), model_names().begin(), model_names().end());
+  return names;
+}
+
+std::vector<std::string> set_words(const Options& options) {
+  std::vector<std::string> names = data::set_names(), own;
+  for (const data::KnownSet& set : options.own.sets) own.push_back(set.name);
+  names.insert(names.begin(), own.begin(), own.end());
+  return names;
+}
+
 flags::Group job_flags(Options& o) {
-  return {"Job",
-          {unrecorded({"--recipe", one_of(o.recipe, recipe_names()), "Flags of a known job: lockstep recipes"}),
-           unrecorded({"--config", text(o.config, "FILE"), "Flags from a file, as the config.json of a run"}),
-           unrecorded({"-n, --nproc-per-node", integer(o.nproc_per_node, 1, base::kMaxLocalRanks),
-                       "Processes on this machine", "1"}),
-           unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
-                       "Go on after a failure, at most N times; only where lockstep starts the processes"}),
-           {"--model", one_of(o.model, model_names())},
-           {"--head", head(o.head), "Layers in place of the last one: outputs, relu, gelu, tanh, dropout=P"},
-           {"--dataset", one_of(o.dataset, data::set_names()), "digits is drawn, not read"},
-           {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"},
-           {"--train-split", text(o.train_split, "NAME"),
-            "The part of --data-path to train on: folder NAME, or for csv and csv-images NAME.csv"},
-           {"--val-split", text(o.val_split, "NAME"), "The part to evaluate on", "val, or test where there is no val"},
-           {"--test-split", text(o.test_split, "NAME"), "The part that --eval-best looks at", "the one to evaluate on"},
-           {"--synthetic", on(o.synthetic), "Pictures made of nothing, in the data set's shape"},
-           {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},
-           {"--max-steps", integer(o.max_steps, 0, kMostSteps),
-            "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run"},
-           {"--limit-train-batches", integer(o.limit_train_batches, 1, kMostSteps), "Steps of an epoch at most", "all"},
-           {"--limit-val-batches", integer(o.limit_val_batches, 1, kMostSteps),
-            "Chunks of an evaluation at most, of 500 small pictures each", "all"},
-           {"--fast-dev-run", on(o.fast_dev_run),
-            "Whatever other flags say: one step, an evaluation of one chunk, nothing saved"}}};
+  return {
+      "Job",
+      {unrecorded({"--recipe", one_of(o.recipe, recipe_names()), "Flags of a known job: lockstep recipes"}),
+       unrecorded({"--config", text(o.config, "FILE"), "Flags from a file, as the config.json of a run"}),
+       unrecorded({"-n, --nproc-per-node", integer(o.nproc_per_node, 1, base::kMaxLocalRanks),
+                   "Processes on this machine", "1"}),
+       unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
+                   "Go on after a failure, at most N times; only where lockstep starts the processes"}),
+       also_called({"-a", "--arch"}, {"--model", one_of(o.model, model_words(o))}),
+       {"--head", head(o.head), "Layers in place of the last one: outputs, relu, gelu, tanh, dropout=P"},
+       {"--dataset", one_of(o.dataset, set_words(o)), "digits is drawn, not read"},
+       also_called({"--data-dir"}, {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"}),
+       {"--train-split", text(o.train_split, "NAME"),
+        "The part of --data-path to train on: folder NAME, or for csv and csv-images NAME.csv"},
+       {"--val-split", text(o.val_split, "NAME"), "The part to evaluate on", "val, or test where there is no val"},
+       {"--test-split", text(o.test_split, "NAME"), "The part that --eval-best looks at", "the one to evaluate on"},
+       also_called({"--dummy"}, {"--synthetic", on(o.synthetic), "Pictures made of nothing, in the data set's shape"}),
+       {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},
+       {"--max-steps", integer(o.max_steps, 0, kMostSteps),
+        "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run"},
+       {"--limit-train-batches", integer(o.limit_train_batches, 1, kMostSteps), "Steps of an epoch at most", "all"},
+       {"--limit-val-batches", integer(o.limit_val_batches, 1, kMostSteps),
+        "Chunks of an evaluation at most, of 500 small pictures each", "all"},
+       {"--fast-dev-run", on(o.fast_dev_run),
+        "Whatever other flags say: one step, an evaluation of one chunk, nothing saved"}}};
 }
 
 flags::Group input_flags(Options& o) {
@@ -105,14 +135,15 @@ flags::Group input_flags(Options& o) {
             "Smaller edge to which the imagenet transforms resize for evaluation"},
            {"--val-crop-size", integer(o.val_crop_size, 1, kMostPixels),
             "Side of the middle on which the imagenet transforms evaluate"},
-           {"--interpolation", one_of(o.interpolation, interpolation_names())},
+           also_called({"--train-interpolation"}, {"--interpolation", one_of(o.interpolation, interpolation_names())}),
            {"--auto-augment", one_of(o.auto_augment, auto_augment_names()), "with cifar and imagenet transforms"},
-           {"--random-erase", real(o.random_erase, kProbability, "P"),
-            "Probability that a part is erased, with cifar and imagenet transforms"},
-           {"--mixup-alpha", real(o.mixup_alpha, kNotNegative), "Mix pairs of samples, alpha of the Beta distribution",
-            "0: do not"},
-           {"--cutmix-alpha", real(o.cutmix_alpha, kNotNegative),
-            "Paste parts of samples into others; with --mixup-alpha one of both per step", "0: do not"},
+           also_called({"--reprob"}, {"--random-erase", real(o.random_erase, kProbability, "P"),
+                                      "Probability that a part is erased, with cifar and imagenet transforms"}),
+           also_called({"--mixup"}, {"--mixup-alpha", real(o.mixup_alpha, kNotNegative),
+                                     "Mix pairs of samples, alpha of the Beta distribution", "0: do not"}),
+           also_called({"--cutmix"},
+                       {"--cutmix-alpha", real(o.cutmix_alpha, kNotNegative),
+                        "Paste parts of samples into others; with --mixup-alpha one of both per step", "0: do not"}),
            {"--target", text(o.target, "COLUMN,..."), "Columns of a csv that are learned, by names or numbers",
             "the last one"},
            {"--columns", text(o.columns, "COLUMN,..."), "Those that it is learned from", "all others"},
@@ -139,16 +170,18 @@ flags::Group optimizer_flags(Options& o) {
   return {
       "Optimizer",
       {{"--opt", one_of(o.opt, optimizer_names())},
-       {"--lr", real(o.lr, kNotNegative), "Learning rate"},
+       also_called({"--learning-rate"}, {"--lr", real(o.lr, kNotNegative), "Learning rate"}),
        {"--momentum", real(o.momentum, kMomentum), "For sgd, lars and rmsprop", "0; sgd_nesterov: 0.9"},
-       {"--weight-decay", real(o.weight_decay, kNotNegative), "Weight decay"},
+       also_called({"--wd"}, {"--weight-decay", real(o.weight_decay, kNotNegative), "Weight decay"}),
        {"--norm-weight-decay", real(o.norm_weight_decay, kNotNegative), "Of normalisation layers", "as --weight-decay"},
        {"--bias-weight-decay", real(o.bias_weight_decay, kNotNegative), "Of biases", "as --weight-decay"},
-       {"--clip-grad-norm", real(o.clip_grad_norm, kPositive), "Largest norm of all gradients", "no limit"},
+       also_called({"--clip-grad"}, {"--clip-grad-norm", real(o.clip_grad_norm, kPositive),
+                                     "Largest norm of all gradients", "no limit"}),
        {"--loss", one_of(o.loss, loss_names()), "to train by", "cross_entropy; of rows of numbers: mse"},
        {"--class-weights", reals(o.class_weights, kNotNegative), "Of the cross entropy to train by, one for each class",
         "all 1"},
-       {"--label-smoothing", real(o.label_smoothing, kProbability), "Of the cross entropy to train by"},
+       also_called({"--smoothing"},
+                   {"--label-smoothing", real(o.label_smoothing, kProbability), "Of the cross entropy to train by"}),
        {"--model-ema", on(o.model_ema.on), "Keep a running average of the weights, and evaluate it, too"},
        {"--model-ema-steps", integer(o.model_ema.steps, 1, kMostSteps), "Steps between its updates"},
        {"--model-ema-decay", real(o.model_ema.decay, kProbability, "P"),
@@ -159,14 +192,18 @@ flags::Group rate_flags(Options& o) {
   LrOptions& lr = o.lr_schedule;
   return {"Learning rate",
           {{"--lr-scheduler", one_of(lr.scheduler, lr_scheduler_names()), "Changes the rate from epoch to epoch"},
-           {"--lr-step-size", integer(lr.step_size, 1, kMostSamples), "Epochs between the steps of steplr"},
-           {"--lr-milestones", rising(lr.milestones, 1, kMostSamples), "Epochs before which multisteplr steps"},
-           {"--lr-gamma", real(lr.gamma, kNotNegative),
-            "What steplr, multisteplr, exponentiallr and reducelronplateau multiply by"},
-           {"--lr-min", real(lr.min, kNotNegative), "Where cosineannealinglr ends; least rate of reducelronplateau"},
-           {"--lr-patience", integer(lr.patience, 0, kMostSamples),
-            "Evaluations without a smaller loss that reducelronplateau bears"},
-           {"--lr-warmup-epochs", integer(lr.warmup_epochs, 0, kMostSamples), "Epochs before --lr-scheduler begins"},
+           also_called({"--decay-epochs"}, {"--lr-step-size", integer(lr.step_size, 1, kMostSamples),
+                                            "Epochs between the steps of steplr"}),
+           also_called({"--decay-milestones"}, {"--lr-milestones", rising(lr.milestones, 1, kMostSamples),
+                                                "Epochs before which multisteplr steps"}),
+           also_called({"--decay-rate"}, {"--lr-gamma", real(lr.gamma, kNotNegative),
+                                          "What steplr, multisteplr, exponentiallr and reducelronplateau multiply by"}),
+           also_called({"--min-lr"}, {"--lr-min", real(lr.min, kNotNegative),
+                                      "Where cosineannealinglr ends; least rate of reducelronplateau"}),
+           also_called({"--patience-epochs"}, {"--lr-patience", integer(lr.patience, 0, kMostSamples),
+                                               "Evaluations without a smaller loss that reducelronplateau bears"}),
+           also_called({"--warmup-epochs"}, {"--lr-warmup-epochs", integer(lr.warmup_epochs, 0, kMostSamples),
+                                             "Epochs before --lr-scheduler begins"}),
            {"--lr-warmup-method", one_of(lr.warmup_method, lr_warmup_names())},
            {"--lr-warmup-decay", real(lr.warmup_decay, kFactor), "Factor of --lr that the warm-up begins with"}}};
 }
@@ -174,7 +211,8 @@ flags::Group rate_flags(Options& o) {
 flags::Group arithmetic_flags(Options& o) {
   return {"State and arithmetic",
           {{"--seed", integer(o.seed, 0, kLargestSeed), "Of initial weights, sample order and dropout"},
-           {"--weights", text(o.weights, "FILE"), "Start from these weights (safetensors, .pt)"},
+           also_called({"--initial-checkpoint"},
+                       {"--weights", text(o.weights, "FILE"), "Start from these weights (safetensors, .pt)"}),
            {"--freeze", text(o.freeze, "PATTERN,..."), "Do not train the parameters of these names, as 'layer1.*'"},
            {"--save-weights", text(o.save_weights, "FILE"), "Write the final weights (safetensors)"},
            {"--save-ema-weights", text(o.save_ema_weights, "FILE"), "Write the average that --model-ema keeps"},
@@ -186,16 +224,21 @@ flags::Group arithmetic_flags(Options& o) {
            {"--threads", integer(o.threads, 1, kMostThreads),
             "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored"},
            {"--bind-to", one_of(o.bind_to, bind_to_names()), "keep each process to cores of its own"},
-           {"--timeout", real(o.timeout, kSeconds, "SECONDS"), "Longest wait for another process, or for a batch"}}};
+           {"--timeout", real(o.timeout, kSeconds, "SECONDS"), "Longest wait for another process, or for a batch"},
+           {"--use-deterministic-algorithms", always(), "They are used in any case"},
+           {"--dist-url", only("env://", "the launcher says where processes meet"), "Where processes meet"},
+           {"--dist-backend", only("gloo", "processes share this machine's memory, and compute on its CPU"),
+            "How processes talk"}}};
 }
 
 flags::Group output_flags(Options& o) {
   return {"Output",
-          {{"--print-freq", integer(o.print_freq, 1, kMostSteps), "Steps from one report to the next"},
+          {also_called({"-p", "--log-interval"},
+                       {"--print-freq", integer(o.print_freq, 1, kMostSteps), "Steps from one report to the next"}),
            unrecorded({"--output-dir", text(o.output_dir, "DIR"), "Write configuration and metrics here"}),
            unrecorded({"--overwrite", on(o.overwrite), "Replace the run that --output-dir holds"}),
            {"--no-eval", off(o.eval), "Do not evaluate"},
-           {"--test-only", on(o.test_only), "Evaluate, and do not train"},
+           also_called({"-e", "--evaluate"}, {"--test-only", on(o.test_only), "Evaluate, and do not train"}),
            {"--eval-best", on(o.eval_best), "Evaluate the best checkpoint at the end; with --save-every"},
            {"--patience", integer(o.patience, 0, kMostSamples),
             "End after so many evaluations without a better --monitor", "0: do not"}}};
@@ -207,7 +250,7 @@ flags::Group checkpoint_flags(Options& o) {
           {{"--save-every", save_every(c.save_every),
             "Steps, seconds or epochs from one checkpoint in --output-dir to the next; one at the end, too; 0: none"},
            {"--checkpoint-hist", integer(c.hist, 1, kMostRestarts), "How many stay, the best one besides"},
-           {"--monitor", one_of(c.monitor, monitor_names()), "What makes one the best"},
+           also_called({"--eval-metric"}, {"--monitor", one_of(c.monitor, monitor_names()), "What makes one the best"}),
            {"--stop-on", signals(c.stop_on),
             "Signals to a process or the launcher at which the run saves and ends with exit code 75"},
            unrecorded({"--resume", text(c.resume, "NAME|PATH"),
@@ -228,10 +271,14 @@ std::string unknown_flag(const std::string& name, const std::vector<std::string>
 }  // namespace
 
 flags::Table table_of(Options& options) {
-  return {.usage = "lockstep train [options]",
-          .about =
-              "Trains a built-in model on pictures or numbers, on one or more processes of this machine.\n"
-              "A dash and an underscore in a flag's name are alike.\n",
+  const std::string& program = options.own.program;
+  const std::string what = program.empty()
+                               ? "Trains a built-in model on pictures or numbers, on one or more processes of this "
+                                 "machine.\n"
+                               : "Trains a model of its own or a built-in one. lockstep run -n N " + program +
+                                     " starts it on N processes.\n";
+  return {.usage = (program.empty() ? "lockstep train" : program) + " [options]",
+          .about = what + "A dash and an underscore in a flag's name are alike.\n",
           .groups = {job_flags(options), input_flags(options), batch_flags(options), optimizer_flags(options),
                      rate_flags(options), arithmetic_flags(options), output_flags(options), checkpoint_flags(options)},
           .version = "lockstep " LOCKSTEP_VERSION "\n",

@@ -58,6 +58,30 @@ TEST_F(Examples, OwnDataset) { expect_learns_and_outlives({EXAMPLES "own_dataset
 
 TEST_F(Examples, TableRegression) { expect_learns_and_outlives({EXAMPLES "table_regression"}, "^epoch 30  rmse 0\\."); }
 
+// The whole trainer: the same bits on any number of processes, in its own way through a kill and from a checkpoint.
+TEST_F(Examples, OwnModel) {
+  const Words flags = {"--epochs", "2", "--opt", "adam", "--logical-shards", "2", "--global-batch-size", "256"};
+  const Words command = Words{EXAMPLES "11_own_model"} + flags;
+  Job alone(command);
+  ASSERT_EQ(alone.wait(), 0) << alone.err();
+  EXPECT_THAT(alone.out(), ::testing::ContainsRegex("epoch 2/2  evaluation: loss 0\\.[0-9]+, accuracy 9"));
+  const auto hash = [](const Job& job) { return job.out().substr(job.out().rfind("weights ")); };
+  const Words saving = {"--save-every", "1ep", "--output-dir", folder_.file("run")};
+  const Words on_two = Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command + saving;
+  Job first(on_two + Words{"--max-steps", "40"});
+  ASSERT_EQ(first.wait(), 0) << first.err();
+  Job second(on_two + Words{"--resume", "last"});
+  ASSERT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(second.out(), ::testing::HasSubstr("epoch 2/2"));
+  EXPECT_EQ(hash(second), hash(alone));
+  EXPECT_THAT(testing::read_file(folder_.file("run/config.json")), ::testing::HasSubstr("\"model\": \"net\""));
+  const std::string killed = weights_with_a_kill(command);
+  EXPECT_EQ(killed.substr(killed.rfind("weights ")) + "\n", hash(alone));
+  Job wrong(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command + Words{"--head", "2"});
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.err(), ::testing::HasSubstr("--head 2 is for built-in models: --model net is the program's own"));
+}
+
 TEST_F(Examples, AllReduce) {
   Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "4", EXAMPLES "03_all_reduce"});
   ASSERT_EQ(job.wait(), 0) << job.err();

@@ -16,6 +16,7 @@
 #include "lockstep/data.h"
 #include "lockstep/horovod.h"
 #include "lockstep/lockstep.h"
+#include "lockstep/train.h"
 
 #pragma GCC diagnostic ignored "-Wunused-variable"  // a snippet may end where its variable begins to be of use
 
@@ -28,7 +29,14 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 };
 
+struct Classifier : Net {
+  explicit Classifier(std::int64_t classes);
+};
+
 using data::Batch;
+
+extern int argc;
+extern char** argv;
 
 extern lockstep::World world;
 extern std::shared_ptr<lockstep::comm::Group> group;
@@ -40,7 +48,7 @@ extern data::DataLoader loader;
 extern Batch batch;
 extern std::shared_ptr<const data::TensorBatches> test;
 extern lockstep::evaluation::Totals found;
-extern at::Tensor tensor, part, output;
+extern at::Tensor tensor, part, output, x, labels;
 extern std::shared_ptr<const data::PictureSet> set;
 extern std::shared_ptr<const data::PictureBatches> batches;
 extern std::vector<std::int64_t> indices;

@@ -22,6 +22,10 @@ MemoryPictures load_set(const KnownSet& set, const std::string& path, Split spli
     case SetFiles::class_folders:
     case SetFiles::annotated:
       break;
+    case SetFiles::own_pictures:
+    case SetFiles::own_samples:
+    case SetFiles::own_numbers:
+      throw UsageError("'" + set.name + "' is a program's own set");
     case SetFiles::line:
     case SetFiles::table:
       throw UsageError("'" + set.name + "' holds numbers, not pictures");
@@ -50,6 +54,9 @@ std::vector<std::string> file_names(SetFiles files, Split split) {
     case SetFiles::table:
     case SetFiles::class_folders:
     case SetFiles::annotated:
+    case SetFiles::own_pictures:
+    case SetFiles::own_samples:
+    case SetFiles::own_numbers:
       break;
   }
   return {};

@@ -116,9 +116,16 @@ const KnownSet& find_set(const std::string& name) {
   return *found;
 }
 
-bool holds_numbers(const KnownSet& set) { return set.files == SetFiles::line || set.files == SetFiles::table; }
+bool holds_numbers(const KnownSet& set) {
+  return set.files == SetFiles::line || set.files == SetFiles::table || set.files == SetFiles::own_numbers;
+}
 
 bool is_drawn(const KnownSet& set) { return set.files == SetFiles::none || set.files == SetFiles::line; }
+
+bool is_own(const KnownSet& set) {
+  return set.files == SetFiles::own_pictures || set.files == SetFiles::own_samples ||
+         set.files == SetFiles::own_numbers;
+}
 
 bool has_named_parts(const KnownSet& set) {
   return set.files == SetFiles::class_folders || set.files == SetFiles::annotated || set.files == SetFiles::table;

@@ -22,6 +22,9 @@ enum class SetFiles {
   cifar100_coarse,
   class_folders,  ///< pictures in a folder per class, in train and in val or test
   annotated,      ///< pictures by a CSV file of paths and labels for each part
+  own_pictures,   ///< pictures that a program makes or reads itself (train/additions.h)
+  own_samples,    ///< its tensors, with a class for each sample
+  own_numbers,    ///< its tensors, with numbers to be regressed
 };
 
 /// What a model for the set is made for. All 0 but the channels where only the pictures tell.
@@ -63,6 +66,9 @@ bool holds_numbers(const KnownSet& set);
 
 /// Whether it is drawn: no files are read.
 bool is_drawn(const KnownSet& set);
+
+/// Whether it is a program's own.
+bool is_own(const KnownSet& set);
 
 /// Whether its files are in parts that have names: train, and val or test.
 bool has_named_parts(const KnownSet& set);

@@ -90,6 +90,21 @@ TEST(Parse, EverySpelling) {
   EXPECT_FALSE(settings.eval);
 }
 
+TEST(Parse, NamesThatOtherProgramsHave) {
+  const auto others = [](Table& table) { table.groups[0].flags[0].also = {"--times", "-r"}; };
+  for (const Words& spelling : std::vector<Words>{{"--times", "3"}, {"--times=3"}, {"-r3"}, {"-n", "3"}}) {
+    const Outcome outcome = read(spelling, others);
+    EXPECT_EQ(outcome.settings.count, 3) << spelling.front();
+    EXPECT_TRUE(outcome.parsed.given("--repeat-count"));
+  }
+  EXPECT_EQ(refusal_of({"--times", "x"}, others), refusal_of({"-n", "x"}, others)) << "by its own name";
+  EXPECT_THAT(refusal_of({"--times", "3", "-n", "3"}, others), HasSubstr("--repeat-count is given 2 times"));
+  Settings settings;
+  Table table = table_of(settings);
+  others(table);
+  EXPECT_THAT(help(table), HasSubstr("How often (also --times, -r) [1]"));
+}
+
 TEST(Parse, NothingGivenNothingChanged) {
   const Outcome outcome = read({});
   EXPECT_EQ(outcome.settings.count, 1);

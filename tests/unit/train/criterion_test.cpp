@@ -21,6 +21,23 @@ TEST(Criterion, WeighsClassesAsPyTorch) {
             "--class-weights has 3 numbers, the data set has 2 classes");
 }
 
+// PyTorch's mse_loss would broadcast.
+TEST(Criterion, NamesTheModelOfAnotherShape) {
+  const Criterion mse({.model = "net", .loss = "mse"}, 1), classes({.model = "net"}, 3);
+  EXPECT_EQ(testing::usage_error([&] {
+              mse(at::ones({4}), at::ones({4, 1}));
+            }),
+            "--model net makes [4] of 4 samples: [4, 1] expected");
+  EXPECT_EQ(testing::usage_error([&] {
+              classes(at::ones({4, 2}), at::zeros({4}, at::kLong));
+            }),
+            "--model net makes [4, 2] of 4 samples: [4, 3] expected");
+  EXPECT_EQ(testing::usage_error([&] {
+              classes(at::ones({2, 3}), at::zeros({4}, at::kLong));
+            }),
+            "--model net makes [2, 3] of 4 samples: [4, 3] expected");
+}
+
 // What is evaluated is what is trained by.
 TEST(Criterion, LossesOfARegression) {
   const at::Tensor output = at::tensor({1.0F, 2.0F, 5.0F, -3.0F}).view({4, 1}), target = at::full({4, 1}, 1.5F);

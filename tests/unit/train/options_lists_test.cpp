@@ -64,6 +64,68 @@ TEST(Options, FlagsOfTorchvisionsTrainerArrive) {
   EXPECT_EQ(options({"--freeze", "a.*,b"}).freeze, "a.*,b");
 }
 
+// As PyTorch's ImageNet example and timm spell them.
+TEST(Options, OtherSpellingsArrive) {
+  const Options o = options({"-a",
+                             "resnet18",
+                             "--data-dir",
+                             "d",
+                             "--dataset",
+                             "imagefolder",
+                             "--learning-rate",
+                             "0.5",
+                             "--wd",
+                             "0.1",
+                             "-p",
+                             "7",
+                             "--clip-grad",
+                             "2",
+                             "--smoothing",
+                             "0.1",
+                             "--reprob",
+                             "0.25",
+                             "--mixup",
+                             "0.2",
+                             "--cutmix",
+                             "1",
+                             "--warmup-epochs",
+                             "3",
+                             "--initial-checkpoint",
+                             "w.pt",
+                             "--train-interpolation",
+                             "bicubic"});
+  EXPECT_EQ(o.model, "resnet18");
+  EXPECT_EQ(o.data_path, "d");
+  EXPECT_EQ(o.lr, 0.5);
+  EXPECT_EQ(o.weight_decay, 0.1);
+  EXPECT_EQ(o.print_freq, 7);
+  EXPECT_EQ(o.clip_grad_norm, 2);
+  EXPECT_EQ(o.label_smoothing, 0.1);
+  EXPECT_EQ(o.random_erase, 0.25);
+  EXPECT_EQ(o.mixup_alpha, 0.2);
+  EXPECT_EQ(o.cutmix_alpha, 1);
+  EXPECT_EQ(o.lr_schedule.warmup_epochs, 3);
+  EXPECT_EQ(o.weights, "w.pt");
+  EXPECT_EQ(o.interpolation, "bicubic");
+  const Options steps = options({"--lr-scheduler", "steplr", "--decay-epochs", "4", "--decay-rate", "0.5"});
+  EXPECT_EQ(steps.lr_schedule.step_size, 4);
+  EXPECT_EQ(steps.lr_schedule.gamma, 0.5);
+  EXPECT_TRUE(options({"-e"}).test_only);
+  EXPECT_TRUE(options({"--arch=resnet18", "--dataset", "mnist", "--dummy"}).synthetic);
+  EXPECT_EQ(options({"--log-interval", "9"}).print_freq, 9);
+  EXPECT_EQ(refusal({"--wd", "-1"}), refusal({"--weight-decay", "-1"}));
+}
+
+// Of PyTorch's scripts: what they ask for holds, or one line says what does.
+TEST(Options, ScriptsOfPyTorchMayKeepTheirFlags) {
+  EXPECT_EQ(options_json(options({"--use-deterministic-algorithms", "--dist-url", "env://", "--dist-backend", "gloo"})),
+            options_json(options({})));
+  EXPECT_EQ(refusal({"--dist-url", "tcp://10.0.0.1:23456"}),
+            "--dist-url 'tcp://10.0.0.1:23456': the launcher says where processes meet; env:// is taken");
+  EXPECT_EQ(refusal({"--dist-backend", "nccl"}),
+            "--dist-backend 'nccl': processes share this machine's memory, and compute on its CPU; gloo is taken");
+}
+
 TEST(Options, AFlagThatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--lr-gamma", "0.5"}), HasSubstr("--lr-gamma has no meaning without --lr-scheduler steplr"));
   EXPECT_THAT(refusal({"--lr-scheduler", "steplr", "--lr-min", "0"}), HasSubstr("--lr-min has no meaning without"));
@@ -160,6 +222,9 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--mixup-alpha",
                                            "--cutmix-alpha",
                                            "--cache-images",
+                                           "--use-deterministic-algorithms",
+                                           "--dist-url",
+                                           "--dist-backend",
                                            "--workers"};
   const std::string help = parse({"--help"}).text;
   std::vector<std::string> found;

@@ -142,8 +142,9 @@ TEST(Options, HelpAndVersionComeBackAsText) {
 
 TEST(Options, DefaultsAreInTheHelp) {
   const std::string help = parse({"--help"}).text;
-  for (const char* line : {"Learning rate [0.001]\n", "vit_b_16 [convnet]\n", "Passes over the data [1]\n",
-                           "Samples per process and step [100]\n", "[batch size x processes x --grad-accum-steps]\n",
+  for (const char* line : {"Learning rate (also --learning-rate) [0.001]\n", "vit_b_16 (also -a, --arch) [convnet]\n",
+                           "Passes over the data [1]\n", "Samples per process and step [100]\n",
+                           "[batch size x processes x --grad-accum-steps]\n",
                            "auto_augment,resize=224x224,to_tensor [what suits the data set]\n",
                            "For sgd, lars and rmsprop [0; sgd_nesterov: 0.9]\n", "or for a batch [300]\n",
                            "Write configuration and metrics here\n", "Do not evaluate\n"})

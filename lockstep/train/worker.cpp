@@ -1,4 +1,4 @@
-#include "worker.h"
+#include "lockstep/train/worker.h"
 
 #include <malloc.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "lockstep/rendezvous/error_file.h"
 #include "lockstep/train/launcher_flags.h"
 
-namespace lockstep::app {
+namespace lockstep::train {
 namespace {
 
 void say(const std::string& text) { base::tell(STDERR_FILENO, "lockstep: error: " + text + "\n"); }
@@ -64,7 +64,7 @@ int run(const Task& task, const comm::World& world) {
   }
 }
 
-comm::World join(const train::Options& options) {
+comm::World join(const Options& options) {
   const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
   const auto bind_to = options.bind_to == "core" ? comm::BindTo::core : comm::BindTo::none;
   // The terminal gives the hint at idle cores in terms of our flags.
@@ -86,7 +86,10 @@ int run_worker(const std::function<Task()>& parse) {
       if (speaks && !flags::print_help(task.text)) return kExitFailure;
       return kExitDone;
     }
-    if (place.launcher != "lockstep") train::require_no_launcher_flags(task.options, place.launcher, place.world_size);
+    // `lockstep train` gives its workers its own command line; `lockstep run` has one of its own.
+    const bool is_ours = task.options.own.program.empty();
+    if (place.launcher != "lockstep" || !is_ours)
+      require_no_launcher_flags(task.options, place.launcher, place.world_size);
     speaks = true;  // the flags are every rank's; what comes now may be wrong on this one alone
     keep_freed_memory();
     std::signal(SIGPIPE, SIG_IGN);  // nobody watching the progress any more is no failure of the run
@@ -105,4 +108,4 @@ int run_worker(const std::function<Task()>& parse) {
   }
 }
 
-}  // namespace lockstep::app
+}  // namespace lockstep::train

@@ -1,0 +1,5 @@
+#pragma once
+
+// The whole trainer in a program of one's own.
+
+#include "lockstep/train/main.h"

@@ -1,0 +1,21 @@
+#include "lockstep/train/main.h"
+
+#include "lockstep/train/loop.h"
+#include "lockstep/train/options.h"
+#include "lockstep/train/own_names.h"
+#include "lockstep/train/worker.h"
+
+namespace lockstep::train {
+
+int main(int argc, char** argv, const Additions& additions) {
+  const bool is_own = !additions.models.empty() || !additions.datasets.empty();
+  return run_worker([&]() -> Task {
+    const Parsed parsed = parse_options(argc, argv, is_own && argc > 0 ? names_of(additions, argv[0]) : OwnNames{});
+    const auto work = [&additions, options = parsed.options](const comm::World& world) {
+      return Loop(options, world, additions).run();
+    };
+    return {.text = parsed.text, .options = parsed.options, .work = work};
+  });
+}
+
+}  // namespace lockstep::train
