@@ -11,8 +11,10 @@ import ctypes
 import os
 import signal
 import statistics
+import sys
 import tempfile
 import time
+import traceback
 
 import torch
 import torch.distributed as dist
@@ -37,6 +39,7 @@ def turn(tensor, group, calls) -> float:
 
 
 def measure(rank, ranks, turns, store) -> dict:
+    os.setsid()  # as workers of a launcher, which Linux then schedules as groups of their own
     dist.init_process_group("lockstep", init_method=f"file://{store}", rank=rank, world_size=ranks)
     groups = {"gloo": dist.new_group(backend="gloo"), "fake": dist.new_group(backend="fake"),
               "lockstep": None, "lockstep, shared_empty": None}
@@ -76,18 +79,22 @@ def main():
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         children = []
-        for rank in range(1, options.ranks):
+        for rank in range(options.ranks):
             children.append(os.fork())
             if children[-1] == 0:
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                 try:
-                    measure(rank, options.ranks, options.turns, f"{folder}/store")
+                    found = measure(rank, options.ranks, options.turns, f"{folder}/store")
+                    if rank == 0:
+                        report(found)
+                        sys.stdout.flush()
                     os._exit(0)
+                except Exception:
+                    traceback.print_exc()
                 finally:
                     os._exit(1)
-        found = measure(0, options.ranks, options.turns, f"{folder}/store")
-        assert not any(os.waitpid(child, 0)[1] for child in children)
-    report(found)
+        if any([os.waitpid(child, 0)[1] for child in children]):
+            raise SystemExit("python_backend.py: a rank has failed")
 
 
 if __name__ == "__main__":
