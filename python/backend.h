@@ -15,7 +15,7 @@ namespace lockstep::python {
 /// What each collective takes, and does, is written in torch.distributed and lockstep/comm/group.h. What a tensor or an
 /// operation is refused for (UsageError there) is a ValueError here, of the call or of its Work. Options' own timeouts
 /// are not looked at: the group's holds for each wait.
-class Backend final : public c10d::Backend {
+class Backend : public c10d::Backend {
  public:
   /// `suffix` ends the messages of failures: what its ranks are called elsewhere, when that differs.
   Backend(std::shared_ptr<comm::Group> group, std::string suffix);
@@ -63,6 +63,8 @@ class Backend final : public c10d::Backend {
   void abort() override;
   /// Ends what is under way, and leaves.
   void shutdown() override { turns_.close(); }
+  /// The same when nobody waits for the rest (turns.h).
+  void leave() { turns_.leave(); }
 
  private:
   Result add(c10d::OpType type, const char* name, Tensors outputs, bool is_async, Work::Collective collective);

@@ -2,6 +2,9 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <mutex>
+#include <optional>
+#include <set>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "lockstep/base/error.h"
@@ -22,6 +25,35 @@ std::string suffix_of(comm::Group& group, const std::vector<std::int64_t>& globa
   return " (numbers in the group of the ranks " + list + ")";
 }
 
+// Those that this process has.
+std::mutex all_mutex;
+std::set<Backend*> all;
+
+// Whoever lets go of the last reference holds Python's lock, which callbacks in the group's thread may want.
+class OwnedByPython final : public Backend {
+ public:
+  OwnedByPython(std::shared_ptr<comm::Group> group, std::string suffix) : Backend(std::move(group), std::move(suffix)) {
+    const std::lock_guard lock(all_mutex);
+    all.insert(this);
+  }
+  ~OwnedByPython() override {
+    {
+      const std::lock_guard lock(all_mutex);
+      all.erase(this);
+    }
+    std::optional<py::gil_scoped_release> released;
+    if (PyGILState_Check() == 1) released.emplace();
+    leave();
+  }
+};
+
+// At the end of Python, whose objects no thread may touch afterwards.
+void leave_all() {
+  const py::gil_scoped_release released;
+  const std::lock_guard lock(all_mutex);
+  for (Backend* const backend : all) backend->leave();
+}
+
 c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& options) {
   const py::gil_scoped_release released;
   const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
@@ -29,7 +61,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
     std::shared_ptr<comm::Group> group =
         join(*options.store, {options.group_rank, options.group_size, timeout, options.global_ranks_in_group});
     std::string suffix = suffix_of(*group, options.global_ranks_in_group);
-    return c10::make_intrusive<Backend>(std::move(group), std::move(suffix));
+    return c10::make_intrusive<OwnedByPython>(std::move(group), std::move(suffix));
   } catch (...) {
     std::rethrow_exception(for_python(std::current_exception()));
   }
@@ -65,4 +97,5 @@ PYBIND11_MODULE(_backend, module) {
   });
   module.def("create", &create);
   module.def("shared_empty", &shared_empty);
+  module.def("leave_all", &leave_all);
 }

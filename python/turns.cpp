@@ -10,22 +10,21 @@
 namespace lockstep::python {
 
 Turns::Turns(std::shared_ptr<comm::Group> group, std::string suffix)
-    : group_(std::move(group)), suffix_(std::move(suffix)), process_(getpid()) {}
+    : group_(std::move(group)), suffix_(std::move(suffix)), rank_(group_->rank()), process_(getpid()) {}
 
 bool Turns::is_this_process() const { return process_ == getpid(); }
 
-Turns::~Turns() {
+bool Turns::is_unfinished() {
+  const std::lock_guard lock(mutex_);
+  return busy_ || !queue_.empty();
+}
+
+void Turns::leave() {
   if (!is_this_process()) {
     [[maybe_unused]] const auto* lost = thread_.release();  // it runs in the parent
     return;
   }
-  bool unfinished = false;
-  {
-    const std::lock_guard lock(mutex_);
-    unfinished = busy_ || !queue_.empty();
-  }
-  if (unfinished)
-    group_->abort("rank " + std::to_string(group_->rank()) + " ends with collectives under way" + suffix_);
+  if (is_unfinished()) abort("rank " + std::to_string(rank_) + " ends with collectives under way");
   close();
 }
 

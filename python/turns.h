@@ -25,8 +25,7 @@ class Turns {
  public:
   /// `suffix` ends the messages of the group's failures.
   Turns(std::shared_ptr<comm::Group> group, std::string suffix);
-  /// close(), after the group is aborted where work is left: peers may never come to it.
-  ~Turns();
+  ~Turns() { leave(); }
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
@@ -36,15 +35,19 @@ class Turns {
   /// added: ValueError. In a forked child it does nothing: the group is the parent's.
   void close();
 
+  /// The same when nobody waits for the rest: peers may never come to it, so where work is left the group is aborted.
+  void leave();
   /// Fails the group, whoever waits; comm::Group::abort.
   void abort(const std::string& cause);
 
  private:
   void run_queue();
   bool is_this_process() const;
+  bool is_unfinished();
 
   std::shared_ptr<comm::Group> group_;
   const std::string suffix_;
+  const int rank_;
   const int process_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -5,6 +5,8 @@
 
 For the CPU tensors of ranks that are all on one node. The guide has the rest: docs/guide/python.md.
 """
+import atexit
+
 import torch
 import torch.distributed as dist
 
@@ -40,3 +42,4 @@ def shared_empty(*sizes, dtype=None, group=None):
 
 
 dist.Backend.register_backend("lockstep", _create, extended_api=True, devices=["cpu"])
+atexit.register(_backend.leave_all)  # of those that were not destroyed
