@@ -2,6 +2,7 @@
 
 The ranks of most tests are forked from this process: importing torch costs seconds.
 """
+import ctypes
 import datetime
 import os
 import pathlib
@@ -17,6 +18,7 @@ import launchers
 
 PACKAGE = launchers.BIN.parent / "python"
 sys.path.insert(0, str(PACKAGE))
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 GUIDE = launchers.HERE.parents[1] / "docs/guide/python.md"
 
 
@@ -134,6 +136,19 @@ def late(rank):
     launchers.wait_until(pathlib.Path(os.environ["BACKEND_RANKS"] + "done").exists, "rank 0 has given up")
 
 
+def missing(rank):
+    if rank == 0:
+        refused(RuntimeError, "lockstep: rank 1 did not come to the process group within 1 s", backend_ranks.init,
+                timeout=datetime.timedelta(seconds=1))
+
+
+def elsewhere(rank):
+    if rank == 1 and ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+        raise OSError("unshare: this test needs namespaces of users and networks")
+    refused(ValueError, "in another namespace; all ranks of a lockstep process group need to be on one node",
+            backend_ranks.init, timeout=datetime.timedelta(seconds=20))
+
+
 def disagree(rank):
     backend_ranks.init()
     refused(RuntimeError, "ranks disagree: rank", dist.all_reduce, torch.ones(1 + rank))
@@ -154,6 +169,12 @@ class Failures(unittest.TestCase):
 
     def test_a_late_rank_is_named(self):
         backend_ranks.run(2, late)
+
+    def test_a_rank_that_does_not_come_is_named(self):
+        backend_ranks.run(2, missing)
+
+    def test_a_rank_on_another_node_is_refused(self):
+        backend_ranks.run(2, elsewhere)
 
     def test_ranks_that_disagree_hear_both_sides(self):
         backend_ranks.run(2, disagree)
