@@ -28,7 +28,7 @@ tsan_skip = */processes* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* Me
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
 
-.PHONY: all demo docs test tidy bench bench-programs parity-long sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
+.PHONY: all demo docs test python wheel tidy bench bench-programs parity-long sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -40,7 +40,17 @@ demo: build/build.ninja
 
 test: all
 	@scripts/bootstrap --tests
+	$(BUILD) default -j $(JOBS) --target tests_python
 	LOCKSTEP_REQUIRE_LAUNCHERS=1 $(CTEST) --test-dir build
+
+# The Python package lockstep_torch.
+python: build/build.ninja
+	@scripts/bootstrap --tests
+	$(BUILD) default -j $(JOBS) --target python
+
+# The same as a file for pip.
+wheel: python
+	$(BUILD) default -j $(JOBS) --target wheel
 
 bench: build/build.ninja
 	@scripts/bootstrap --tests --bench
@@ -115,6 +125,8 @@ help:
 	@echo 'make            build everything into build/, programs into build/bin/'
 	@echo 'make demo       build, train a ConvNet on two processes, then again with a worker killed: the same weights'
 	@echo 'make test       build, then run every test'
+	@echo 'make python     build the Python package lockstep_torch into build/python/'
+	@echo 'make wheel      the same as a file for pip, which brings `lockstep run` along, into build/wheel/'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
 	@echo '                (ONLY=step, job, reduce-update, rules, comm, launch, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'

@@ -1,0 +1,234 @@
+"""torch.distributed's backend "lockstep" (python/) does what gloo does, in Python's own words.
+
+The ranks of most tests are forked from this process: importing torch costs seconds.
+"""
+import ctypes
+import datetime
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import launchers
+
+PACKAGE = launchers.BIN.parent / "python"
+sys.path.insert(0, str(PACKAGE))
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+GUIDE = launchers.HERE.parents[1] / "docs/guide/python.md"
+
+
+def setUpModule():
+    launchers.require_torch()
+    if not (PACKAGE / "lockstep_torch" / "__init__.py").exists():
+        raise unittest.SkipTest("lockstep_torch is not built: `cmake --build build --target python` does it or says why")
+    global backend_collectives, backend_ranks, checkpoint, dist, fully_shard, torch, DDP, refused, same
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    import backend_collectives
+    import backend_ranks
+    from backend_collectives import refused, same
+
+
+class Collectives(unittest.TestCase):
+    def test_two_ranks(self):
+        backend_ranks.run(2, backend_collectives.collectives)
+
+    def test_three_ranks(self):
+        backend_ranks.run(3, backend_collectives.collectives)
+
+
+def trained(steps=4):
+    """The weights after some steps of DDP, in several buckets, with buffers and a gradient hook of Python's."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 300), torch.nn.BatchNorm1d(300), torch.nn.ReLU(), torch.nn.Linear(300, 1))
+    ddp = DDP(model, bucket_cap_mb=0.002, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(steps):
+        x = torch.randn(16, 8, generator=generator)
+        optimizer.zero_grad()
+        ddp(x).square().mean().backward()
+        optimizer.step()
+    return torch.cat([value.reshape(-1).double() for value in model.state_dict().values()])
+
+
+def trainings(_rank):
+    backend_ranks.init("gloo", store="gloo")
+    theirs = trained()
+    dist.destroy_process_group()
+    for backend in ("lockstep", "cpu:lockstep", "lockstep"):  # the last by the same store again
+        backend_ranks.init(backend, store=backend)
+        same(trained(), theirs)
+        dist.destroy_process_group()
+
+
+class Training(unittest.TestCase):
+    def test_ddp_has_the_bits_of_gloo(self):
+        backend_ranks.run(2, trainings)
+
+    def test_fsdp_and_checkpoints_are_unchanged(self):
+        with tempfile.TemporaryDirectory() as folder:
+            backend_ranks.run(2, sharded, folder)
+
+
+def sharded(rank, folder):
+    """FSDP on the CPU, saved and loaded by torch.distributed.checkpoint."""
+    backend_ranks.init()
+
+    def model():
+        torch.manual_seed(0)
+        return fully_shard(torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 1)))
+
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    plain = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 1))
+    torch.manual_seed(0)
+    for module in plain:
+        module.reset_parameters()
+    same_optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for step in range(3):
+        x = torch.ones(4, 6) * (rank + 1 + step)
+        for each, its in ((net, optimizer), (plain, same_optimizer)):
+            its.zero_grad()
+            each(x).square().mean().backward()
+            if each is plain:
+                for parameter in plain.parameters():
+                    dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
+            its.step()
+    for mine, other in zip(net.parameters(), plain.parameters()):
+        torch.testing.assert_close(mine.full_tensor(), other)
+    checkpoint.save({"net": net.state_dict()}, checkpoint_id=folder)
+    again = model()
+    state = {"net": again.state_dict()}
+    checkpoint.load(state, checkpoint_id=folder)
+    for mine, other in zip(net.parameters(), again.parameters()):
+        same(mine.full_tensor(), other.full_tensor())
+
+
+def killed(rank):
+    backend_ranks.init()
+    group = dist.new_group([1, 2])
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    refused(dist.DistBackendError, "rank 1, ", dist.all_reduce, torch.ones(1))
+    refused(dist.DistBackendError, "rank 1, ", lambda: dist.all_reduce(torch.ones(70_000), async_op=True))
+    if rank == 2:  # a group within the job tells by the job's numbers
+        refused(dist.DistBackendError, "rank 1, ", dist.all_reduce, torch.ones(1), group=group)
+
+
+def late(rank):
+    backend_ranks.init(timeout=datetime.timedelta(seconds=1))
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        refused(dist.DistBackendError, "the collective has not ended within 10 ms",
+                lambda: work.wait(datetime.timedelta(milliseconds=10)))
+        refused(dist.DistBackendError, "rank 1", work.wait)
+        pathlib.Path(os.environ["BACKEND_RANKS"] + "done").touch()
+    launchers.wait_until(pathlib.Path(os.environ["BACKEND_RANKS"] + "done").exists, "rank 0 has given up")
+
+
+def missing(rank):
+    if rank == 0:
+        refused(RuntimeError, "lockstep: rank 1 did not come to the process group within 1 s", backend_ranks.init,
+                timeout=datetime.timedelta(seconds=1))
+
+
+def elsewhere(rank):
+    if rank == 1 and ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+        raise OSError("unshare: this test needs namespaces of users and networks")
+    refused(ValueError, "in another namespace; all ranks of a lockstep process group need to be on one node",
+            backend_ranks.init, timeout=datetime.timedelta(seconds=20))
+
+
+def disagree(rank):
+    backend_ranks.init()
+    refused(RuntimeError, "ranks disagree: rank", dist.all_reduce, torch.ones(1 + rank))
+
+
+def leave(rank):
+    backend_ranks.init()
+    if rank == 1:
+        dist.destroy_process_group()
+        refused(ValueError, "Default process group has not been initialized", dist.barrier)
+    else:
+        refused(dist.DistBackendError, "rank 1", dist.barrier)
+
+
+class Failures(unittest.TestCase):
+    def test_a_killed_rank_is_named(self):
+        backend_ranks.run(3, killed, expect=[1])
+
+    def test_a_late_rank_is_named(self):
+        backend_ranks.run(2, late)
+
+    def test_a_rank_that_does_not_come_is_named(self):
+        backend_ranks.run(2, missing)
+
+    def test_a_rank_on_another_node_is_refused(self):
+        backend_ranks.run(2, elsewhere)
+
+    def test_ranks_that_disagree_hear_both_sides(self):
+        backend_ranks.run(2, disagree)
+
+    def test_a_rank_that_leaves_is_named(self):
+        backend_ranks.run(2, leave)
+
+
+class Guide(unittest.TestCase):
+    """What docs/guide/python.md shows, from the wheel that it makes."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.folder = pathlib.Path(cls.scratch.name)
+        text = GUIDE.read_text()
+        cls.commands = re.findall(r"^(?:pip|lockstep|torchrun) .*$", text, re.M)
+        cls.train, cls.spawn, _ = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+        cls.site = cls.folder / "site"
+        cls.environment = launchers.clean_environment(
+            PYTHONPATH=f"{cls.site}:{os.environ.get('PYTHONPATH', '')}", PATH=f"{cls.site}/bin:{os.environ['PATH']}",
+            TMPDIR=str(cls.folder))
+        cls.install()
+
+    @classmethod
+    def install(cls):
+        words = shlex.split(cls.commands.pop(0))
+        wheels = list((launchers.BIN.parent / "wheel").glob(pathlib.Path(words[-1]).name))
+        assert words[:2] == ["pip", "install"] and len(wheels) == 1, (words, wheels)
+        subprocess.run([sys.executable, "-m", *words[:2], "--quiet", "--no-deps", "--no-index", "--target", cls.site, wheels[0]],
+                       check=True, timeout=100, env=cls.environment)
+
+    def run_script(self, words, text):
+        script = self.folder / "train.py"
+        script.write_text(text)
+        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_scripts_run_under_both_launchers(self):
+        self.assertEqual([shlex.split(command)[0] for command in self.commands], ["lockstep", "torchrun"])
+        for command in self.commands:
+            with self.subTest(command):
+                words = shlex.split(command)
+                if words[0] == "torchrun":
+                    words[:1] = launchers.COMMANDS["torchrun"]["run"]
+                self.assertRegex(self.run_script(words, self.train), r"^loss 0\.\d{4} on 2 ranks\n$")
+
+    def test_scripts_run_under_spawn(self):
+        text = self.spawn.replace(":29500", f":{launchers.free_port()}")
+        self.assertNotEqual(text, self.spawn)
+        self.assertEqual(self.run_script([sys.executable, "train.py"], text), "done\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
