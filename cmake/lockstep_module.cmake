@@ -37,10 +37,13 @@ function(lockstep_private_link target library)
   target_link_libraries(${target} PRIVATE ${library})
 endfunction()
 
-# Gives a target libtorch and the precompiled header that all such targets share.
+# The precompiled header that all targets with libtorch share; tests/ sets its own.
+set(LOCKSTEP_PCH lockstep_pch)
+
+# Gives a target libtorch and that header.
 function(lockstep_use_torch target)
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
-  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  target_precompile_headers(${target} REUSE_FROM ${LOCKSTEP_PCH})
 endfunction()
 
 # lockstep_program(<name> SOURCES ... [TORCH] [LINK ...])
@@ -59,6 +62,6 @@ endfunction()
 # in the source tree, as .deps/ does.
 function(lockstep_use_torch_program target)
   target_link_libraries(${target} PRIVATE Libtorch::Libtorch)
-  target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  target_precompile_headers(${target} REUSE_FROM ${LOCKSTEP_PCH})
   set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${Libtorch_ROOT}/lib)
 endfunction()
