@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "lockstep/rendezvous/socket.h"
 #include "lockstep/rendezvous/local_socket.h"
+#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::launch {
 
