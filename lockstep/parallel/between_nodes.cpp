@@ -138,8 +138,7 @@ void BetweenNodes::fill_from(int node, const std::vector<bool>& wants) {
   } head{now.step};
   std::vector<comm::Outgoing> out;
   std::vector<comm::Incoming> in;
-  const int to = (int(now.buffer) + 1) % layout.options().state_buffers;
-  const int area = state::spare_frozen_area(state_, to);
+  int to = 0, area = 0;
   if (leads() && here == node) {
     const int buffer = int(now.buffer);
     for (int other = 0; other < ranks_.nodes(); ++other) {
@@ -150,6 +149,9 @@ void BetweenNodes::fill_from(int node, const std::vector<bool>& wants) {
           {leader_of(other), {state_.read(layout.frozen_area(state_.frozen_area(buffer))), layout.frozen_bytes()}});
     }
   } else if (leads() && wants[std::size_t(here)]) {
+    state_.choose_target(now.step);
+    to = state_.target(now.step);
+    area = state::spare_frozen_area(state_, to);
     in.push_back({leader_of(node), {reinterpret_cast<std::byte*>(&head), sizeof head}});
     in.push_back({leader_of(node), {state_.write(layout.weights(to)), layout.content_bytes()}});
     in.push_back({leader_of(node), {state_.write(layout.frozen_area(area)), layout.frozen_bytes()}});
