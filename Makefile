@@ -22,7 +22,7 @@ tsan_labels = contract threads
 # start and to kill a job whose programs are those of their neighbours.
 asan_skip = */processes5* */processes6* */processes7* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* \
   WriteDisturbed.* TrainBits.By* *KilledAsAWhole*
-tsan_skip = */processes* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* Member.AsManyRanks* \
+tsan_skip = */processes* */nodes* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* Member.AsManyRanks* \
   CachingAllocatorAtStart.*
 
 # The folder of MNIST's files, for parity-long.

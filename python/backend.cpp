@@ -103,13 +103,20 @@ void put_rows(const at::Tensor& output, const comm::Received& received, const st
 }  // namespace
 
 Backend::Backend(std::shared_ptr<Group> group, std::string suffix)
-    : c10d::Backend(group->rank(), group->size()), turns_(std::move(group), std::move(suffix)) {}
+    : c10d::Backend(group->rank(), group->size()),
+      turns_(std::make_unique<Turns>(std::move(group), std::move(suffix))) {}
+
+// A child's copy of the condition waits for a thread that is the parent's.
+Backend::~Backend() {
+  if (turns_->is_this_process()) return;
+  [[maybe_unused]] const auto* lost = turns_.release();
+}
 
 Backend::Result Backend::add(OpType type, const char* name, Tensors outputs, bool is_async,
                              Work::Collective collective) {
   ++called_;
   auto work = c10::make_intrusive<Work>(rank_, type, name, std::move(outputs), std::move(collective));
-  turns_.add(work, /*caller_waits=*/!is_async);
+  turns_->add(work, /*caller_waits=*/!is_async);
   return work;
 }
 
@@ -283,6 +290,6 @@ at::Tensor Backend::shared_empty(const std::vector<std::int64_t>& sizes, at::Sca
   return made;
 }
 
-void Backend::abort() { turns_.abort("rank " + std::to_string(rank_) + " has aborted the process group"); }
+void Backend::abort() { turns_->abort("rank " + std::to_string(rank_) + " has aborted the process group"); }
 
 }  // namespace lockstep::python

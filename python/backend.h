@@ -59,17 +59,19 @@ class Backend : public c10d::Backend {
   /// comm::Group::shared_empty. Collective.
   at::Tensor shared_empty(const std::vector<std::int64_t>& sizes, at::ScalarType dtype);
 
+  ~Backend() override;
+
   /// All ranks' waits end, with an error that names this rank.
   void abort() override;
   /// Ends what is under way, and leaves.
-  void shutdown() override { turns_.close(); }
+  void shutdown() override { turns_->close(); }
   /// The same when nobody waits for the rest (turns.h).
-  void leave() { turns_.leave(); }
+  void leave() { turns_->leave(); }
 
  private:
   Result add(c10d::OpType type, const char* name, Tensors outputs, bool is_async, Work::Collective collective);
 
-  Turns turns_;
+  std::unique_ptr<Turns> turns_;
   std::atomic<std::uint64_t> called_ = 0;
 };
 

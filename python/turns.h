@@ -29,6 +29,9 @@ class Turns {
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
+  /// Not so in a child that it has forked, where the thread is not.
+  bool is_this_process() const;
+
   /// Any thread may call it. Afterwards `work` may be under way still.
   void add(const c10::intrusive_ptr<Work>& work, bool caller_waits);
   /// Ends all that was added, each collective within the group's deadline, and leaves the group. Then nothing can be
@@ -42,7 +45,6 @@ class Turns {
 
  private:
   void run_queue();
-  bool is_this_process() const;
   bool is_unfinished();
 
   std::shared_ptr<comm::Group> group_;

@@ -163,7 +163,23 @@ def leave(rank):
         refused(dist.DistBackendError, "rank 1", dist.barrier)
 
 
+def forks(rank):
+    backend_ranks.init()
+    dist.all_reduce(torch.ones(70_000), async_op=True).wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        dist.destroy_process_group()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, f"a child that leaves the parent's group ended with {status}"
+    dist.barrier()
+
+
 class Failures(unittest.TestCase):
+    def test_a_forked_child_ends(self):
+        backend_ranks.run(2, forks)
+
     def test_a_killed_rank_is_named(self):
         backend_ranks.run(3, killed, expect=[1])
 

@@ -1,0 +1,129 @@
+// Ranks that meet over TCP, and who else comes to their door.
+
+#include "lockstep/comm/network/tcp_mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/network/tcp_wire.h"
+#include "lockstep/rendezvous/socket.h"
+#include "tests/support/listener.h"
+
+namespace lockstep::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+MeshPlace place_of(int rank, int world, int port, std::chrono::milliseconds timeout = 20'000ms) {
+  return {.rank = rank, .world = world, .host = "127.0.0.1", .port = port, .key = "job", .timeout = timeout};
+}
+
+std::string said_by(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// All ranks at once, in threads; what each throws.
+std::vector<std::string> meet(
+    const std::vector<MeshPlace>& places, const std::function<void(int, Mesh)>& then = [](int, Mesh) {}) {
+  std::vector<std::string> errors(places.size());
+  std::vector<std::thread> ranks;
+  for (std::size_t i = 0; i < places.size(); ++i)
+    ranks.emplace_back([&, i] { errors[i] = said_by([&] { then(int(i), make_mesh(places[i])); }); });
+  for (std::thread& rank : ranks) rank.join();
+  return errors;
+}
+
+TEST(TcpMesh, StrangersAtTheDoorChangeNothing) {
+  const int port = testing::Listener().port();
+  std::vector<base::UniqueFd> strangers;
+  std::thread crowd([&] {
+    for (int i = 0; i < 200; ++i) {
+      strangers.push_back(rendezvous::begin_connect(rendezvous::resolve("test", "127.0.0.1", port), {}));
+      const std::string noise(std::size_t(i * 7), '\xff');
+      if (strangers.back()) send(strangers.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+  });
+  const std::vector<MeshPlace> places{place_of(0, 3, port), place_of(1, 3, port), place_of(2, 3, port)};
+  const auto errors = meet(places, [](int rank, Mesh mesh) {
+    EXPECT_EQ(mesh.nodes, 3);
+    EXPECT_EQ(mesh.node, rank);
+    for (int peer = 0; peer < 3; ++peer) EXPECT_EQ(bool(mesh.peers[std::size_t(peer)].data), peer != rank);
+  });
+  crowd.join();
+  EXPECT_THAT(errors, ::testing::Each(""));
+}
+
+TEST(TcpMesh, WhoWasStartedForAnotherJobIsTold) {
+  const int port = testing::Listener().port();
+  const auto errors = meet({place_of(0, 2, port), place_of(1, 3, port)});
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("was started for 3 ranks, rank 0 for 2"));
+}
+
+TEST(TcpMesh, NamesWhoDidNotCome) {
+  const int port = testing::Listener().port();
+  EXPECT_THAT(said_by([&] { make_mesh(place_of(0, 3, port, 1'000ms)); }), HasSubstr("within 1 s: 1, 2"));
+  EXPECT_THAT(said_by([&] { make_mesh(place_of(1, 3, port, 1'000ms)); }),
+              HasSubstr("rank 0 was not to be reached at MASTER_ADDR 127.0.0.1"));
+}
+
+TEST(TcpMesh, RefusesAnAddressThatIsNotItsOwn) {
+  MeshPlace place = place_of(0, 2, 29'500);
+  place.host = "192.0.2.1";  // of nobody (RFC 5737)
+  EXPECT_THAT(said_by([&] { make_mesh(place); }), HasSubstr("rank 0 cannot listen at MASTER_ADDR 192.0.2.1"));
+}
+
+TEST(TcpWire, NamesBothSidesOfAMismatch) {
+  const int port = testing::Listener().port();
+  const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
+    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 20'000ms});
+    std::byte mine[8] = {}, theirs[8];
+    const Outgoing out{1 - rank, mine};
+    const Incoming in{1 - rank, theirs};
+    wire.exchange({.collective = Collective::step, .elements = 1}, {&out, 1}, {&in, 1});
+    wire.exchange({.collective = Collective::step, .elements = 2 + rank}, {&out, 1}, {&in, 1});
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("ranks disagree: "));
+}
+
+TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
+  const int port = testing::Listener().port();
+  const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
+    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 200ms});
+    std::byte theirs[8];
+    const Incoming in{1 - rank, theirs};
+    if (rank == 0) wire.exchange({.collective = Collective::step, .elements = 1}, {}, {&in, 1});
+    std::this_thread::sleep_for(600ms);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("waited 200 ms for rank 1"));
+}
+
+// What was sent before a rank left still arrives; who wants more learns that it has left.
+TEST(TcpWire, WhoLeavesOwesNothingThatItHasSent) {
+  const int port = testing::Listener().port();
+  const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
+    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 20'000ms});
+    std::vector<std::byte> bytes(100'000, std::byte(7));
+    const Outgoing out{0, bytes};
+    if (rank == 1) return wire.exchange({.collective = Collective::step}, {&out, 1}, {});
+    std::this_thread::sleep_for(50ms);
+    std::vector<std::byte> got(bytes.size());
+    const Incoming in{1, got};
+    wire.exchange({.collective = Collective::step}, {}, {&in, 1});
+    EXPECT_EQ(got, bytes);
+    wire.exchange({.collective = Collective::step}, {}, {&in, 1});
+  });
+  EXPECT_THAT(errors, ::testing::ElementsAre(HasSubstr("rank 1: left the group while rank 0 waited for it"), ""));
+}
+
+}  // namespace
+}  // namespace lockstep::comm
