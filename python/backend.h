@@ -3,6 +3,7 @@
 // torch.distributed's backend "lockstep": collectives of CPU tensors through a group of ours.
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
