@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/member.h"
@@ -13,6 +14,8 @@
 #include "lockstep/checkpoint/restore.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::checkpoint {
@@ -79,7 +82,12 @@ Resumed resume(const std::string& folder, parallel::Engine& engine, const std::s
   if (has_living_state(engine)) return {.in_memory = true};
   Resumed resumed = found_by_all(engine.group(), folder, which);
   if (resumed.path.empty()) return resumed;
-  resumed.extra = read_state(resumed.path).extra;
+  comm::Group& group = engine.group();
+  std::string extra;  // the file is rank 0's, on its machine perhaps alone
+  comm::or_abort(group, [&] {
+    if (group.rank() == 0) extra = read_state(resumed.path).extra.dump();
+  });
+  resumed.extra = nlohmann::json::parse(comm::broadcast_bytes(group, extra));
   engine.state().start_from(
       [path = resumed.path, &engine](state::SharedState& fresh) { return restore(path, engine, fresh); });
   return resumed;

@@ -1,5 +1,8 @@
 #include "lockstep/comm/collective_note.h"
 
+#include <cstddef>
+#include <iterator>
+
 namespace lockstep::comm {
 
 CollectiveNote make_note(Collective collective, int detail, const at::Tensor& tensor) {
@@ -14,6 +17,7 @@ std::string describe(const CollectiveNote& note) {
                          "reduce_scatter", "shared_empty", "all_to_all", "step"};
   if (note.collective == Collective::barrier) return "barrier()";
   if (note.collective == Collective::step) return "step(" + std::to_string(note.elements) + ")";
+  if (std::size_t(note.collective) >= std::size(names)) return "an unknown collective";
   const char* detail = note.collective == Collective::broadcast ? ", root " : ", op ";
   return std::string(names[int(note.collective)]) + "(" + std::to_string(note.elements) + " x " +
          c10::toString(c10::ScalarType(note.dtype)) + detail + std::to_string(note.detail) + ")";

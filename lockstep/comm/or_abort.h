@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/network/wire.h"
 
 namespace lockstep::comm {
 
@@ -14,7 +15,8 @@ template <class Body>
 void or_abort(comm::Group& group, Body&& body) {
   try {
     body();
-  } catch (const GroupAborted&) {
+  } catch (const GroupAborted& aborted) {
+    if (comm::Wire* const wire = group.wire()) wire->abort(aborted.failure());  // of this node: the others wait on
     throw;
   } catch (const std::exception& error) {
     group.abort(error.what(), exit_code(error));

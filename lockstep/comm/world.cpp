@@ -50,7 +50,8 @@ std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& o
                        .host = place.master_addr,
                        .port = place.master_port,
                        .key = place.meeting_key,
-                       .timeout = options.timeout},
+                       .timeout = options.timeout,
+                       .check = [node] { node->node().member.check_abort(); }},
                       node);
 }
 

@@ -92,40 +92,38 @@ void BetweenNodes::agree() {
   std::uint64_t step = UINT64_MAX;
   for (const NodeNote& node : nodes)
     if (counts(node)) step = std::min(step, node.step);
+  int from = 0;
+  while (!counts(nodes[std::size_t(from)]) || nodes[std::size_t(from)].step != step) ++from;
   for (const NodeNote& node : nodes)
     if (counts(node) && node.step > step + 1)
       throw Error("the nodes have states that are " + std::to_string(node.step - step) +
                   " steps apart, where one is the most: node " + std::to_string(node.node) + " has step " +
-                  std::to_string(node.step) + ", another one step " + std::to_string(step) +
+                  std::to_string(node.step) + ", node " + std::to_string(from) + " step " + std::to_string(step) +
                   "; start again from a checkpoint");
-  base::Member& member = group_.node().member;
-  if (leads() && counts(nodes[std::size_t(place.node)])) roll_back(step);
-  member.barrier();
-  const std::string hash = state_.buffer_hash(int(state_.committed().buffer));
-  const std::vector<std::string> hashes = comm::all_gather_bytes(group_, hash);
-  int from = 0;
-  while (!counts(nodes[std::size_t(from)])) ++from;
-  const std::string& wanted = hashes[std::size_t(leader_of(from))];
+  const auto hash = [&] { return state_.buffer_hash(int(state_.committed().buffer)); };
+  const std::string wanted = comm::broadcast_bytes(group_, hash(), leader_of(from));
+  if (leads()) go_back_to(wanted);
+  group_.node().member.barrier();
   std::vector<bool> wants(nodes.size());
+  const std::vector<std::string> have = comm::all_gather_bytes(group_, hash());
   for (std::size_t node = 0; node < nodes.size(); ++node)
-    wants[node] = hashes[std::size_t(leader_of(int(node)))] != wanted || nodes[node].step < step;
+    wants[node] = have[std::size_t(leader_of(int(node)))] != wanted;
   fill_from(from, wants);
-  if (state_.buffer_hash(int(state_.committed().buffer)) != wanted)
+  if (hash() != wanted)
     throw Error("node " + std::to_string(place.node) + " has got another state from node " + std::to_string(from) +
                 " than that has");
+  if (leads()) state_.publish();
 }
 
-void BetweenNodes::roll_back(std::uint64_t step) {
-  const base::Commit now = state_.committed();
-  if (now.step == step) return;
+// A node that is ahead has the state in another buffer, mostly; who has it nowhere gets it from a peer.
+void BetweenNodes::go_back_to(const std::string& wanted) {
+  const int now = int(state_.committed().buffer);
   const state::Layout& layout = state_.layout();
-  for (int buffer = 0; buffer < layout.options().state_buffers; ++buffer) {
-    if (buffer == int(now.buffer)) continue;
-    if (state_.read_as<state::StepRecord>(layout.step_record(buffer))->step != step) continue;
-    return state_.set_committed({.step = step, .buffer = std::uint32_t(buffer)});
-  }
-  throw Error("node " + std::to_string(group_.topology().node) + " has committed step " + std::to_string(now.step) +
-              " and no longer has step " + std::to_string(step) + ", the last one of another node");
+  if (state_.buffer_hash(now) == wanted) return;
+  for (int buffer = 0; state_.taken_over() && buffer < layout.options().state_buffers; ++buffer)
+    if (buffer != now && state_.buffer_hash(buffer) == wanted)
+      return state_.set_committed({.step = state_.read_as<state::StepRecord>(layout.step_record(buffer))->step,
+                                   .buffer = std::uint32_t(buffer)});
 }
 
 // From the committed state of a node to those that want it, where it becomes the committed one.

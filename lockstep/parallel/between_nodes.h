@@ -53,7 +53,7 @@ class BetweenNodes {
   bool leads() const { return group_.topology().local_rank == 0; }
   int leader_of(int node) const { return ranks_.first(node); }
   void agree();
-  void roll_back(std::uint64_t step);
+  void go_back_to(const std::string& wanted);
   void fill_from(int node, const std::vector<bool>& wants);
   void plan();
   float* sums_at(std::size_t element) const;

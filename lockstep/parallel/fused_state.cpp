@@ -78,7 +78,7 @@ state::Layout make_layout(const ModuleView& module, const Beginning& beginning, 
   places.average = options.ema.has_value();
   places.parameter_norms = needs.norms;
   // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
-  const bool dies_with_us = group.node().segment.holders() == base::Holders::this_process;
+  const bool dies_with_us = group.wire() == nullptr && group.node().segment.holders() == base::Holders::this_process;
   places.state_buffers = beginning.hold ? 3 : dies_with_us ? 1 : 2;
   places.bytes = beginning.kept.specs();
   state::Layout layout(std::move(parameters), state::specs_of(module.buffers(), false), std::move(places),

@@ -44,7 +44,8 @@ Place torchrun_place(const GetEnv& get) {
   if (place.local_world_size < place.world_size) {
     place.master_addr = read.required_text("MASTER_ADDR");
     place.master_port = read.number("MASTER_PORT", 1, 65535);
-    place.meeting_key = place.job_key;
+    // What is the same on all nodes: with torchrun each counts its own restarts.
+    place.meeting_key = read.text("TORCHELASTIC_RUN_ID").value_or("none") + " " + std::to_string(place.master_port);
     place.job_key += " node " + read.text("GROUP_RANK").value_or("");  // two may be on one machine
   }
   return place;

@@ -26,7 +26,7 @@ struct Place {
   std::string segment_path;        ///< LOCKSTEP_SEGMENT; empty when no agent of ours made one
   std::string master_addr;         ///< MASTER_ADDR: where ranks of several nodes meet; rank 0's machine
   int master_port = 0;             ///< MASTER_PORT, free there
-  std::string meeting_key;         ///< names this run and attempt on all nodes; empty on one
+  std::string meeting_key;         ///< names this run on all nodes; empty on one
   int restart_count = 0;           ///< how often the launcher has restarted the job
 };
 

@@ -91,7 +91,7 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, cons
       if (!found) {
         const Commit first{.step = fill(*this), .buffer = 0};
         if (!base::replace(words_.commit, first.pack(generation))) throw_over("the first state was committed");
-        words_.fingerprint.store(layout_.fingerprint(), std::memory_order_release);
+        if (!layout_.is_spread()) publish();
       }
       if (layout_.is_spread()) words_.spread.store(1);
       words_.generation.store(generation);

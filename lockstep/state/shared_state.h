@@ -90,6 +90,10 @@ class SharedState {
   /// rank, between two barriers. As target(): GroupAborted, Error.
   void recommit();
 
+  /// A state that several nodes make together is one only when they have agreed on it: until local rank 0 says so, it
+  /// is found by no later generation.
+  void publish() { words_.fingerprint.store(layout_.fingerprint(), std::memory_order_release); }
+
   /// Makes another buffer the committed one, whose step is `commit.step`. Called by one rank, between two barriers.
   /// GroupAborted when the next generation has begun.
   void set_committed(const base::Commit& commit);

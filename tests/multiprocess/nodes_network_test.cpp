@@ -130,8 +130,8 @@ TEST(NodesGuide, ItsCommandsRun) {
               : std::vector<std::string>{"/bin/sh", "-c", "cd " + folder.path() + "; " + script});
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(testing::lines(job.out()),
-              ::testing::IsSupersetOf({::testing::StrEq("rank 0 of 2"), ::testing::StrEq("rank 1 of 2"),
-                                       ::testing::HasSubstr("weights_hash")}));
+              ::testing::AllOf(::testing::Contains("rank 0 of 2"), ::testing::Contains("rank 1 of 2"),
+                               ::testing::Contains(::testing::HasSubstr("weights"))));
   EXPECT_EQ(text_of(folder.file("job.key")).size(), 65u);
 }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -25,13 +26,13 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 using Token = std::array<unsigned char, 16>;
 
-constexpr std::uint64_t kMagic = 0x4c4b6d6573683031;  // "LKmesh01"
+constexpr std::uint64_t kMeshMagic = 0x4c4b6d6573683031;  // "LKmesh01"
 constexpr milliseconds kRetry{20};
 constexpr std::size_t kMostWorld = 4096;
 
 // What a rank says of itself to rank 0.
 struct Hello {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = kMeshMagic;
   std::int32_t rank = 0, world = 0, local_rank = 0, local_world = 0;
   SocketAddress address;  // where it listens
   char host[64] = {};
@@ -40,14 +41,14 @@ struct Hello {
 
 // What rank 0 says to each; the Hello of each rank follows.
 struct Welcome {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = kMeshMagic;
   Token token{};
   char refusal[256] = {};
 };
 
 // What a rank says to one of a lower number.
 struct Greeting {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = kMeshMagic;
   Token token{};
   std::int32_t rank = 0;
   std::int32_t news = 0;
@@ -65,31 +66,43 @@ std::string text_of(const char (&from)[n]) {
 
 std::string seconds(milliseconds timeout) { return std::to_string(timeout.count() / 1000) + " s"; }
 
-int poll_time(Clock::time_point deadline) {
+int poll_time(const Patience& patience) {
   return int(std::clamp<long long>(std::chrono::ceil<milliseconds>(deadline - Clock::now()).count(), 0, 3'600'000));
 }
 
+// Until when something is waited for, and who says that there is no sense in it any more.
+struct Patience {
+  Clock::time_point deadline;
+  const std::function<void()>& check;  // throws
+
+  bool is_over() const {
+    check();
+    return Clock::now() >= deadline;
+  }
+  int slice() const { return std::min(poll_time(deadline), 100); }
+};
+
 // Whether all of it was moved: not when the other side went away, or the deadline came.
-bool write_all(int fd, const void* bytes, std::size_t size, Clock::time_point deadline) {
+bool write_all(int fd, const void* bytes, std::size_t size, const Patience& patience) {
   for (std::size_t at = 0; at < size;) {
     const ssize_t sent = send(fd, static_cast<const char*>(bytes) + at, size - at, MSG_NOSIGNAL);
     if (sent > 0) at += std::size_t(sent);
     if (sent >= 0 || errno == EINTR) continue;
     if (errno != EAGAIN) return false;
     pollfd waits{.fd = fd, .events = POLLOUT, .revents = 0};
-    if (poll(&waits, 1, poll_time(deadline)) <= 0 && Clock::now() >= deadline) return false;
+    if (poll(&waits, 1, patience.slice()) <= 0 && patience.is_over()) return false;
   }
   return true;
 }
 
-bool read_all(int fd, void* bytes, std::size_t size, Clock::time_point deadline) {
+bool read_all(int fd, void* bytes, std::size_t size, const Patience& patience) {
   for (std::size_t at = 0; at < size;) {
     const ssize_t got = recv(fd, static_cast<char*>(bytes) + at, size - at, 0);
     if (got > 0) at += std::size_t(got);
     if (got > 0 || (got < 0 && errno == EINTR)) continue;
     if (got == 0 || errno != EAGAIN) return false;
     pollfd waits{.fd = fd, .events = POLLIN, .revents = 0};
-    if (poll(&waits, 1, poll_time(deadline)) <= 0 && Clock::now() >= deadline) return false;
+    if (poll(&waits, 1, patience.slice()) <= 0 && patience.is_over()) return false;
   }
   return true;
 }
@@ -103,12 +116,12 @@ SocketAddress bound_to(int fd) {
 }
 
 // Connected, or nothing.
-UniqueFd connect_by(const SocketAddress& address, Clock::time_point deadline) {
+UniqueFd connect_by(const SocketAddress& address, const Patience& patience) {
   UniqueFd fd = rendezvous::begin_connect(address, {});
   if (!fd) return {};
   pollfd waits{.fd = fd.get(), .events = POLLOUT, .revents = 0};
-  while (poll(&waits, 1, poll_time(deadline)) <= 0)
-    if (Clock::now() >= deadline) return {};
+  while (poll(&waits, 1, patience.slice()) <= 0)
+    if (patience.is_over()) return {};
   if (rendezvous::connect_error(fd.get()) != 0) return {};
   return fd;
 }
@@ -121,13 +134,13 @@ class Door {
   explicit Door(int listener) : listener_(listener) {}
 
   // The next that has spoken; nothing when the deadline has come.
-  std::optional<std::pair<UniqueFd, T>> next(Clock::time_point deadline) {
-    for (;;) {
+  std::optional<std::pair<UniqueFd, T>> next(const Patience& patience) {
+    while (!patience.is_over()) {
       std::vector<pollfd> polled{{.fd = listener_, .events = POLLIN, .revents = 0}};
       for (const Guest& guest : guests_) polled.push_back({.fd = guest.fd.get(), .events = POLLIN, .revents = 0});
-      const int ready = poll(polled.data(), polled.size(), poll_time(deadline));
+      const int ready = poll(polled.data(), polled.size(), patience.slice());
       if (ready < 0 && errno != EINTR) throw_errno("group: poll");
-      if (ready <= 0 && Clock::now() >= deadline) return {};
+      if (ready <= 0) continue;
       for (std::size_t i = 0; i < guests_.size(); ++i) {
         if (polled[1 + i].revents == 0) continue;
         Guest& guest = guests_[i];
@@ -139,7 +152,7 @@ class Door {
         guests_.erase(guests_.begin() + std::ptrdiff_t(i));
         T said;
         std::memcpy(&said, done.bytes.data(), sizeof said);
-        if (got > 0 && said.magic == kMagic) return std::pair(std::move(done.fd), said);
+        if (got > 0 && said.magic == kMeshMagic) return std::pair(std::move(done.fd), said);
         break;  // a stranger; the list is another now
       }
       if (polled[0].revents != 0)
@@ -148,6 +161,7 @@ class Door {
           guests_.push_back({.fd = std::move(fd)});
         }
     }
+    return {};
   }
 
  private:
@@ -207,7 +221,7 @@ UniqueFd listener_at(const MeshPlace& place, const SocketAddress& address, const
                    std::strerror(listening.error));
 }
 
-Table gather_table(const MeshPlace& place, const SocketAddress& meeting, const Hello& own, Clock::time_point deadline) {
+Table gather_table(const MeshPlace& place, const SocketAddress& meeting, const Hello& own, const Patience& patience) {
   const UniqueFd listener =
       listener_at(place, meeting, "MASTER_ADDR " + place.host + ", MASTER_PORT " + std::to_string(place.port));
   Table table{.ranks = std::vector<Hello>(std::size_t(place.world))};
@@ -217,16 +231,21 @@ Table gather_table(const MeshPlace& place, const SocketAddress& meeting, const H
   std::vector<UniqueFd> ranks(std::size_t(place.world));
   Door<Hello> door(listener.get());
   for (int here = 1; here < place.world;) {
-    auto came = door.next(deadline);
+    auto came = door.next(patience);
     if (!came)
       throw Error("group: these ranks did not come to " + place.host + ":" + std::to_string(place.port) + " within " +
                   seconds(place.timeout) + ": " + missing(table.ranks));
     auto& [fd, hello] = *came;
-    if (text_of(hello.key) != place.key.substr(0, sizeof hello.key - 1)) continue;  // of another job
+    if (text_of(hello.key) != place.key.substr(0, sizeof hello.key - 1)) {
+      Welcome refused;
+      copy_text(refused.refusal, "rank 0 at this port is of another job, '" + place.key + "'");
+      write_all(fd.get(), &refused, sizeof refused, patience);
+      continue;
+    }
     if (const std::string why = refusal_of(place, hello, table.ranks); !why.empty()) {
       Welcome refused;
       copy_text(refused.refusal, why);
-      write_all(fd.get(), &refused, sizeof refused, deadline);
+      write_all(fd.get(), &refused, sizeof refused, patience);
       throw UsageError("group: " + why);
     }
     table.ranks[std::size_t(hello.rank)] = hello;
@@ -236,36 +255,36 @@ Table gather_table(const MeshPlace& place, const SocketAddress& meeting, const H
   const Welcome welcome{.token = table.token};
   for (int rank = 1; rank < place.world; ++rank) {
     const int fd = ranks[std::size_t(rank)].get();
-    if (!write_all(fd, &welcome, sizeof welcome, deadline) ||
-        !write_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), deadline))
+    if (!write_all(fd, &welcome, sizeof welcome, patience) ||
+        !write_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), patience))
       throw Error("group: rank " + std::to_string(rank) + " went away while the group was forming");
   }
   return table;
 }
 
-UniqueFd reach_rank_zero(const MeshPlace& place, const SocketAddress& meeting, Clock::time_point deadline) {
+UniqueFd reach_rank_zero(const MeshPlace& place, const SocketAddress& meeting, const Patience& patience) {
   for (;;) {
-    if (UniqueFd fd = connect_by(meeting, deadline)) return fd;
-    if (Clock::now() >= deadline)
+    if (UniqueFd fd = connect_by(meeting, patience)) return fd;
+    if (patience.is_over())
       throw Error("group: rank 0 was not to be reached at MASTER_ADDR " + place.host + ", MASTER_PORT " +
                   std::to_string(place.port) + " within " + seconds(place.timeout));
     std::this_thread::sleep_for(kRetry);
   }
 }
 
-Table ask_for_table(const MeshPlace& place, int fd, const Hello& own, Clock::time_point deadline) {
+Table ask_for_table(const MeshPlace& place, int fd, const Hello& own, const Patience& patience) {
   Table table{.ranks = std::vector<Hello>(std::size_t(place.world))};
   Welcome welcome;
   const auto lost = [&] {
     return Error("group: rank 0 went away while the group was forming, or " + seconds(place.timeout) +
                  " were not enough");
   };
-  if (!write_all(fd, &own, sizeof own, deadline) || !read_all(fd, &welcome, sizeof welcome, deadline)) throw lost();
-  if (welcome.magic != kMagic)
+  if (!write_all(fd, &own, sizeof own, patience) || !read_all(fd, &welcome, sizeof welcome, patience)) throw lost();
+  if (welcome.magic != kMeshMagic)
     throw UsageError("group: at MASTER_ADDR " + place.host + ", MASTER_PORT " + std::to_string(place.port) +
                      " somebody else listens than rank 0 of this job");
   if (welcome.refusal[0] != 0) throw UsageError("group: " + text_of(welcome.refusal));
-  if (!read_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), deadline)) throw lost();
+  if (!read_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), patience)) throw lost();
   table.token = welcome.token;
   return table;
 }
@@ -278,7 +297,8 @@ int number_nodes(const std::vector<Hello>& ranks, std::vector<MeshPeer>& peers) 
     node += hello.local_rank == 0 ? 1 : 0;
     const bool follows = hello.local_rank == 0 || (rank > 0 && hello.local_rank == ranks[rank - 1].local_rank + 1 &&
                                                    hello.local_world == ranks[rank - 1].local_world);
-    const bool ends_well = hello.local_rank + 1 == hello.local_world || rank + 1 < ranks.size();
+    const bool ends_well = hello.local_rank + 1 == hello.local_world ||
+                           (rank + 1 < ranks.size() && ranks[rank + 1].local_rank == hello.local_rank + 1);
     if (!follows || !ends_well)
       throw UsageError("group: rank " + std::to_string(rank) + " (" + text_of(hello.host) + ") is local rank " +
                        std::to_string(hello.local_rank) + " of " + std::to_string(hello.local_world) +
@@ -289,13 +309,12 @@ int number_nodes(const std::vector<Hello>& ranks, std::vector<MeshPeer>& peers) 
   return node + 1;
 }
 
-void connect_lower(const MeshPlace& place, const Table& table, std::vector<MeshPeer>& peers,
-                   Clock::time_point deadline) {
+void connect_lower(const MeshPlace& place, const Table& table, std::vector<MeshPeer>& peers, const Patience& patience) {
   for (int peer = 0; peer < place.rank; ++peer)
     for (const bool news : {false, true}) {
-      UniqueFd fd = connect_by(table.ranks[std::size_t(peer)].address, deadline);
+      UniqueFd fd = connect_by(table.ranks[std::size_t(peer)].address, patience);
       const Greeting greeting{.token = table.token, .rank = place.rank, .news = news};
-      if (!fd || !write_all(fd.get(), &greeting, sizeof greeting, deadline))
+      if (!fd || !write_all(fd.get(), &greeting, sizeof greeting, patience))
         throw Error("group: rank " + std::to_string(place.rank) + " cannot reach rank " + std::to_string(peer) + " (" +
                     peers[std::size_t(peer)].host + "), whose ports may be closed to it");
       (news ? peers[std::size_t(peer)].news : peers[std::size_t(peer)].data) = std::move(fd);
@@ -303,10 +322,10 @@ void connect_lower(const MeshPlace& place, const Table& table, std::vector<MeshP
 }
 
 void await_higher(const MeshPlace& place, int listener, const Table& table, std::vector<MeshPeer>& peers,
-                  Clock::time_point deadline) {
+                  const Patience& patience) {
   Door<Greeting> door(listener);
   for (int left = 2 * (place.world - 1 - place.rank); left > 0;) {
-    auto came = door.next(deadline);
+    auto came = door.next(patience);
     if (!came) {
       std::string late;
       for (std::size_t peer = std::size_t(place.rank) + 1; peer < peers.size(); ++peer)
@@ -330,27 +349,27 @@ Mesh make_mesh(const MeshPlace& place) {
   if (place.world > int(kMostWorld))
     throw UsageError("group: " + std::to_string(place.world) + " ranks over a network; at most " +
                      std::to_string(kMostWorld) + " are possible");
-  const Clock::time_point deadline = Clock::now() + place.timeout;
+  const Patience patience{Clock::now() + place.timeout, place.check};
   SocketAddress meeting = rendezvous::resolve("group: MASTER_ADDR", place.host, place.port);
   UniqueFd to_zero;
   SocketAddress own;
   if (place.rank == 0) {
     own = rendezvous::resolve("group: MASTER_ADDR", place.host, 0);
   } else {
-    to_zero = reach_rank_zero(place, meeting, deadline);
+    to_zero = reach_rank_zero(place, meeting, patience);
     own = bound_to(to_zero.get());
     own.set_port(0);
   }
   const UniqueFd listener = listener_at(place, own, place.rank == 0 ? "MASTER_ADDR " + place.host : "its own address");
   const Hello hello = hello_of(place, bound_to(listener.get()));
-  const Table table = place.rank == 0 ? gather_table(place, meeting, hello, deadline)
-                                      : ask_for_table(place, to_zero.get(), hello, deadline);
+  const Table table = place.rank == 0 ? gather_table(place, meeting, hello, patience)
+                                      : ask_for_table(place, to_zero.get(), hello, patience);
   Mesh mesh;
   mesh.peers.resize(std::size_t(place.world));
   mesh.nodes = number_nodes(table.ranks, mesh.peers);
   mesh.node = mesh.peers[std::size_t(place.rank)].node;
-  connect_lower(place, table, mesh.peers, deadline);
-  await_higher(place, listener.get(), table, mesh.peers, deadline);
+  connect_lower(place, table, mesh.peers, patience);
+  await_higher(place, listener.get(), table, mesh.peers, patience);
   return mesh;
 }
 

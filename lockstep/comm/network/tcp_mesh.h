@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct MeshPlace {
   int port = 0;
   std::string key;  ///< of the job; who brings another one is a stranger
   std::chrono::milliseconds timeout{};
+  /// Throws when this rank's node has failed; called in every wait.
+  std::function<void()> check = [] {};
 };
 
 struct MeshPeer {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/process_id.h"
 #include "lockstep/base/text.h"
 
 namespace lockstep::comm {
@@ -16,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t kMagic = 0x4c4b776972653031;  // "LKwire01"
+constexpr std::uint64_t kWireMagic = 0x4c4b776972653031;  // "LKwire01"
 
 // Each slice of a wait ends with a look at this rank's node and at the deadline.
 constexpr milliseconds kSlice{10};
@@ -34,7 +35,7 @@ bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 
 // What a rank says last.
 struct TcpWire::News {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = kWireMagic;
   std::int32_t rank = -1;  // who failed; of one that leaves itself
   std::int32_t exit_code = 0;
   std::uint64_t step = 0;
@@ -67,7 +68,7 @@ TcpWire::~TcpWire() { tell_all({.rank = settings_.rank, .left = 1}); }
 // Once, and of what happened first.
 void TcpWire::tell_all(const News& news) {
   const std::lock_guard lock(news_mutex_);
-  if (std::exchange(told_, true)) return;
+  if (process_ != base::process_id() || std::exchange(told_, true)) return;  // a forked child is nobody
   for (const MeshPeer& peer : mesh_.peers)
     if (peer.news) tell(peer.news.get(), &news, sizeof news);
 }
@@ -79,14 +80,36 @@ void TcpWire::abort(const Failure& failure) {
   tell_all(news);
 }
 
+// However it ends early, the wire is of no use any more: what is under way belongs to the caller.
 void TcpWire::exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) {
-  settings_.check();
   if (over_) throw GroupAborted(*over_);
+  try {
+    move_all(note, out, in);
+  } catch (const GroupAborted& aborted) {  // of this node perhaps, which the others wait for
+    end(aborted.failure());
+    throw;
+  } catch (const std::exception& error) {
+    end({.rank = settings_.rank, .cause = error.what()});
+    throw;
+  }
+}
+
+void TcpWire::end(const Failure& failure) {
+  if (!over_) over_ = failure;
+  for (Link& link : links_) {
+    link.out.clear();
+    link.in.clear();
+  }
+  abort(failure);
+}
+
+void TcpWire::move_all(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) {
+  settings_.check();
   note_ = note;
   for (const Outgoing& message : out) {
     Link& link = links_[std::size_t(message.peer)];
     link.out.push_back(
-        {.header = {.magic = kMagic, .number = ++link.messages_out, .bytes = message.bytes.size(), .note = note},
+        {.header = {.magic = kWireMagic, .number = ++link.messages_out, .bytes = message.bytes.size(), .note = note},
          .bytes = message.bytes});
   }
   for (const Incoming& message : in) links_[std::size_t(message.peer)].in.push_back(message.bytes);
@@ -160,18 +183,16 @@ void TcpWire::check_header(Link& link) {
   const int peer = int(&link - links_.data());
   const Header& header = link.incoming;
   const std::uint64_t number = ++link.messages_in;
-  if (header.magic == kMagic && header.number == number && header.note == note_ &&
+  if (header.magic == kWireMagic && header.number == number && header.note == note_ &&
       header.bytes == link.in.front().size())
     return;
   const Failure failure{.rank = settings_.rank,
-                        .cause = header.magic != kMagic || header.number != number
+                        .cause = header.magic != kWireMagic || header.number != number
                                      ? name_of(peer) + " sent what is no message of this group"
                                  : header.note != note_
                                      ? disagreement(settings_.rank, note_, peer, header.note)
                                      : name_of(peer) + " sent " + std::to_string(header.bytes) + " bytes where " +
                                            std::to_string(link.in.front().size()) + " were expected"};
-  over_ = failure;
-  abort(failure);
   settings_.failed(failure);
   throw Error(failure.cause);
 }
@@ -207,23 +228,28 @@ void TcpWire::read_news(int peer) {
     const std::lock_guard lock(news_mutex_);
     fd = {};
   }
-  if (got == ssize_t(sizeof news) && news.magic == kMagic && news.left == 0)
+  if (got == ssize_t(sizeof news) && news.magic == kWireMagic && news.left == 0)
     fail({.rank = news.rank,
           .step = news.step,
           .phase = std::string(news.phase, strnlen(news.phase, sizeof news.phase)),
           .cause = base::shown(std::string(news.cause, std::min<std::size_t>(news.length, sizeof news.cause))),
           .exit_code = news.exit_code});
-  link.has_left = got == ssize_t(sizeof news) && news.magic == kMagic;
+  link.has_left = got == ssize_t(sizeof news) && news.magic == kWireMagic;
 }
 
 // The news may explain it.
 void TcpWire::lost(int peer, const std::string& how) {
+  const Clock::time_point deadline = Clock::now() + kNewsTime;
+  const auto is_explained = [&] { return links_[std::size_t(peer)].has_left || !mesh_.peers[std::size_t(peer)].news; };
   std::vector<pollfd> polled;
-  for (const MeshPeer& other : mesh_.peers) polled.push_back({.fd = other.news.get(), .events = POLLIN, .revents = 0});
-  const bool explained = links_[std::size_t(peer)].has_left || !mesh_.peers[std::size_t(peer)].news;
-  if (!explained && poll(polled.data(), polled.size(), int(kNewsTime.count())) > 0)
-    for (std::size_t other = 0; other < polled.size(); ++other)
-      if (polled[other].revents != 0) read_news(int(other));
+  while (!is_explained() && Clock::now() < deadline) {
+    polled.clear();
+    for (const MeshPeer& other : mesh_.peers)
+      polled.push_back({.fd = other.news.get(), .events = POLLIN, .revents = 0});
+    if (poll(polled.data(), polled.size(), int(kSlice.count())) > 0)
+      for (std::size_t other = 0; other < polled.size(); ++other)
+        if (polled[other].revents != 0) read_news(int(other));
+  }
   settings_.check();
   const std::string me = "rank " + std::to_string(settings_.rank);
   fail({.rank = peer,
@@ -233,8 +259,6 @@ void TcpWire::lost(int peer, const std::string& how) {
 }
 
 void TcpWire::fail(Failure failure) {
-  over_ = failure;
-  abort(failure);
   settings_.failed(failure);
   throw GroupAborted(std::move(failure));
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/process_id.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/network/wire.h"
 
@@ -46,6 +47,8 @@ class TcpWire final : public Wire {
   struct News;
   using Clock = std::chrono::steady_clock;
 
+  void move_all(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in);
+  void end(const Failure& failure);
   bool move_out(Link& link);
   bool move_in(Link& link);
   void check_header(Link& link);
@@ -58,6 +61,7 @@ class TcpWire final : public Wire {
 
   Mesh mesh_;
   const Settings settings_;
+  const int process_ = base::process_id();
   CollectiveNote note_;
   std::vector<Link> links_;      ///< by rank
   std::optional<Failure> over_;  ///< why the wire is of no use any more
