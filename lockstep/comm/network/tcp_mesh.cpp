@@ -66,10 +66,6 @@ std::string text_of(const char (&from)[n]) {
 
 std::string seconds(milliseconds timeout) { return std::to_string(timeout.count() / 1000) + " s"; }
 
-int poll_time(const Patience& patience) {
-  return int(std::clamp<long long>(std::chrono::ceil<milliseconds>(deadline - Clock::now()).count(), 0, 3'600'000));
-}
-
 // Until when something is waited for, and who says that there is no sense in it any more.
 struct Patience {
   Clock::time_point deadline;
@@ -79,7 +75,11 @@ struct Patience {
     check();
     return Clock::now() >= deadline;
   }
-  int slice() const { return std::min(poll_time(deadline), 100); }
+  // For poll(): so long, then is_over() is asked again.
+  int slice() const {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+    return int(std::clamp<long long>(left, 0, 100));
+  }
 };
 
 // Whether all of it was moved: not when the other side went away, or the deadline came.
