@@ -38,14 +38,17 @@ demo: build/build.ninja
 	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-trainer
 	scripts/demo
 
+# Configured again: what bootstrap has installed is there now.
 test: all
 	@scripts/bootstrap --tests
+	@cmake --preset default --log-level=WARNING >/dev/null
 	$(BUILD) default -j $(JOBS) --target tests_python
 	LOCKSTEP_REQUIRE_LAUNCHERS=1 $(CTEST) --test-dir build
 
 # The Python package lockstep_torch.
 python: build/build.ninja
 	@scripts/bootstrap --tests
+	@cmake --preset default --log-level=WARNING >/dev/null
 	$(BUILD) default -j $(JOBS) --target python
 
 # The same as a file for pip.

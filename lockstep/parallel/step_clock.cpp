@@ -19,6 +19,7 @@ void StepClock::phase(const char* name, double& counter, Time until, double exch
 
 void StepClock::begin_forward() {
   end_backward();  // of an earlier pass of the step
+  new_order_ = true;
   phase("between", now_.between, std::chrono::steady_clock::now());
 }
 

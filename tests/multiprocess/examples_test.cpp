@@ -95,7 +95,7 @@ TEST_F(Examples, GradientAccumulation) {
   EXPECT_THAT(testing::lines(job.out()),
               ::testing::ElementsAre(::testing::StartsWith("parts of 16  accuracy 0.9"),
                                      ::testing::StartsWith("parts of 256  accuracy 0.9"),
-                                     ::testing::ContainsRegex("^largest difference ([0-9.]+e-0[5-9]|0\\.000[0-9]*)$")));
+                                     ::testing::ContainsRegex("^largest difference ([0-9.]+e-(0[5-9]|[1-9][0-9])|0(\\.000[0-9]*)?)$")));
 }
 
 TEST_F(Examples, MixedPrecision) {
