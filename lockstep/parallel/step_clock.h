@@ -47,7 +47,7 @@ class StepClock {
   Time mark_ = std::chrono::steady_clock::now();  ///< the end of the last phase
   Time last_gradient_{};
   bool gradients_ = false;  ///< came since the last forward
-  bool new_order_ = true;   ///< the next gradient is the first of a step
+  bool new_order_ = true;   ///< the next gradient is the first of a pass
   double exchanged_ = 0;    ///< since the last forward
   StepTimes now_, last_, all_;
   std::uint64_t steps_ = 0;

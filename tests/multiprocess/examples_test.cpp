@@ -92,10 +92,11 @@ TEST_F(Examples, AllReduce) {
 TEST_F(Examples, GradientAccumulation) {
   Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", EXAMPLES "04_gradient_accumulation"});
   ASSERT_EQ(job.wait(), 0) << job.err();
-  EXPECT_THAT(testing::lines(job.out()),
-              ::testing::ElementsAre(::testing::StartsWith("parts of 16  accuracy 0.9"),
-                                     ::testing::StartsWith("parts of 256  accuracy 0.9"),
-                                     ::testing::ContainsRegex("^largest difference ([0-9.]+e-(0[5-9]|[1-9][0-9])|0(\\.000[0-9]*)?)$")));
+  EXPECT_THAT(
+      testing::lines(job.out()),
+      ::testing::ElementsAre(
+          ::testing::StartsWith("parts of 16  accuracy 0.9"), ::testing::StartsWith("parts of 256  accuracy 0.9"),
+          ::testing::ContainsRegex("^largest difference ([0-9.]+e-(0[5-9]|[1-9][0-9])|0(\\.000[0-9]*)?)$")));
 }
 
 TEST_F(Examples, MixedPrecision) {
