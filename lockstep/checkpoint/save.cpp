@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/member.h"
@@ -85,9 +84,9 @@ Resumed resume(const std::string& folder, parallel::Engine& engine, const std::s
   comm::Group& group = engine.group();
   std::string extra;  // the file is rank 0's, on its machine perhaps alone
   comm::or_abort(group, [&] {
-    if (group.rank() == 0) extra = read_state(resumed.path).extra.dump();
+    if (group.rank() == 0) extra = read_state(resumed.path).extra;
   });
-  resumed.extra = nlohmann::json::parse(comm::broadcast_bytes(group, extra));
+  resumed.extra = comm::broadcast_bytes(group, extra);
   engine.state().start_from(
       [path = resumed.path, &engine](state::SharedState& fresh) { return restore(path, engine, fresh); });
   return resumed;
