@@ -268,7 +268,8 @@ TEST(SharedState, TakesOverAStateWithMoreSlotsThanItNeeds) {
   base::Segment segment = base::Segment::create(1);
   const auto adopt = [&](int slots, const SharedState::Fill& fill) {
     comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-    const SharedState state(group.node(), layout(slots), fill);
+    SharedState state(group.node(), layout(slots), fill);
+    state.publish();
     EXPECT_EQ(state.read_as<float>(state.layout().frozen_area(1))[3], 5.0f) << slots;
     base::next_generation(segment.control(), 1);
   };
@@ -294,6 +295,7 @@ TEST(SharedState, MoreSlotsThanBeforeFindNothingInThem) {
   const auto with = [&](int slots, const SharedState::Fill& fill, const std::function<void(SharedState&)>& body) {
     comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
     SharedState state(group.node(), layout(slots), fill);
+    state.publish();
     body(state);
     base::next_generation(segment.control(), 1);
   };
@@ -303,6 +305,26 @@ TEST(SharedState, MoreSlotsThanBeforeFindNothingInThem) {
     const std::size_t bytes = state.layout().total_bytes() - state.layout().gradients(0);
     EXPECT_TRUE(std::all_of(slots, slots + bytes, [](char byte) { return byte == 0; }));
   });
+}
+
+// A death while several nodes agree on a state leaves none that the next generation would take for one.
+TEST(SharedState, OfSeveralNodesIsNoneUntilTheyAgree) {
+  const Layout layout({{"w", c10::ScalarType::Float, {40}, {1}}}, {}, {.shards = 4, .slots = 2});
+  base::Segment segment = base::Segment::create(1);
+  int fills = 0;
+  const auto fill = [&](SharedState&) {
+    ++fills;
+    return 0;
+  };
+  for (int generation = 0; generation < 3; ++generation) {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    SharedState state(group.node(), layout, fill);
+    EXPECT_EQ(state.taken_over(), generation == 2);
+    EXPECT_EQ(is_committed_in(segment, ""), generation == 2);
+    if (generation == 1) state.publish();
+    base::next_generation(segment.control(), 1);
+  }
+  EXPECT_EQ(fills, 2);
 }
 
 TEST(SharedState, AStaleRankCommitsNothing) {
