@@ -71,6 +71,13 @@ void run_processes(int ranks, const RankBody& body, RankOptions options) {
       body, options);
 }
 
+// An address that no other process uses, so no connection of another test takes the port between the choice and the
+// meeting.
+std::string own_address(pid_t test) {
+  return "127." + std::to_string(2 + test / 62'500 % 250) + "." + std::to_string(test / 250 % 250) + "." +
+         std::to_string(1 + test % 250);
+}
+
 }  // namespace
 
 const char* to_string(RankKind kind) {
@@ -89,7 +96,7 @@ std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector
                              .world = std::accumulate(begin, ranks_per_node.end(), 0),
                              .local_rank = local_rank,
                              .local_world = ranks_per_node[std::size_t(node)],
-                             .host = "127.0.0.1",
+                             .host = own_address(getppid()),
                              .port = port,
                              .key = "test",
                              .timeout = timeout},

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <functional>
 #include <thread>
@@ -11,7 +12,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/network/tcp_wire.h"
 #include "lockstep/rendezvous/socket.h"
-#include "tests/support/listener.h"
 
 namespace lockstep::comm {
 namespace {
@@ -19,8 +19,18 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
+// An address of this process alone, and a port of each test's own.
+std::string own_host() {
+  return "127." + std::to_string(2 + getpid() / 62'500 % 250) + "." + std::to_string(getpid() / 250 % 250) + "." +
+         std::to_string(1 + getpid() % 250);
+}
+int next_port() {
+  static int port = 29'500;
+  return port++;
+}
+
 MeshPlace place_of(int rank, int world, int port, std::chrono::milliseconds timeout = 20'000ms) {
-  return {.rank = rank, .world = world, .host = "127.0.0.1", .port = port, .key = "job", .timeout = timeout};
+  return {.rank = rank, .world = world, .host = own_host(), .port = port, .key = "job", .timeout = timeout};
 }
 
 std::string said_by(const std::function<void()>& body) {
@@ -44,11 +54,11 @@ std::vector<std::string> meet(
 }
 
 TEST(TcpMesh, StrangersAtTheDoorChangeNothing) {
-  const int port = testing::Listener().port();
+  const int port = next_port();
   std::vector<base::UniqueFd> strangers;
   std::thread crowd([&] {
     for (int i = 0; i < 200; ++i) {
-      strangers.push_back(rendezvous::begin_connect(rendezvous::resolve("test", "127.0.0.1", port), {}));
+      strangers.push_back(rendezvous::begin_connect(rendezvous::resolve("test", own_host(), port), {}));
       const std::string noise(std::size_t(i * 7), '\xff');
       if (strangers.back()) send(strangers.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
@@ -64,16 +74,16 @@ TEST(TcpMesh, StrangersAtTheDoorChangeNothing) {
 }
 
 TEST(TcpMesh, WhoWasStartedForAnotherJobIsTold) {
-  const int port = testing::Listener().port();
+  const int port = next_port();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 3, port)});
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("was started for 3 ranks, rank 0 for 2"));
 }
 
 TEST(TcpMesh, NamesWhoDidNotCome) {
-  const int port = testing::Listener().port();
+  const int port = next_port();
   EXPECT_THAT(said_by([&] { make_mesh(place_of(0, 3, port, 1'000ms)); }), HasSubstr("within 1 s: 1, 2"));
   EXPECT_THAT(said_by([&] { make_mesh(place_of(1, 3, port, 1'000ms)); }),
-              HasSubstr("rank 0 was not to be reached at MASTER_ADDR 127.0.0.1"));
+              HasSubstr("rank 0 was not to be reached at MASTER_ADDR 127."));
 }
 
 TEST(TcpMesh, RefusesAnAddressThatIsNotItsOwn) {
@@ -83,7 +93,7 @@ TEST(TcpMesh, RefusesAnAddressThatIsNotItsOwn) {
 }
 
 TEST(TcpWire, NamesBothSidesOfAMismatch) {
-  const int port = testing::Listener().port();
+  const int port = next_port();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
     TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 20'000ms});
     std::byte mine[8] = {}, theirs[8];
@@ -96,7 +106,7 @@ TEST(TcpWire, NamesBothSidesOfAMismatch) {
 }
 
 TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
-  const int port = testing::Listener().port();
+  const int port = next_port();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
     TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 200ms});
     std::byte theirs[8];
@@ -109,7 +119,7 @@ TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
 
 // What was sent before a rank left still arrives; who wants more learns that it has left.
 TEST(TcpWire, WhoLeavesOwesNothingThatItHasSent) {
-  const int port = testing::Listener().port();
+  const int port = next_port();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
     TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 20'000ms});
     std::vector<std::byte> bytes(100'000, std::byte(7));
