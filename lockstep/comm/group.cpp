@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/message.h"
 #include "lockstep/comm/checks.h"
 
 namespace lockstep::comm {
@@ -23,7 +24,11 @@ std::shared_ptr<Group> Group::new_group(const std::vector<int>&) {
 
 at::Tensor Group::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   check_sizes(sizes);
-  return at::zeros(sizes, dtype);
+  try {
+    return at::zeros(sizes, dtype);
+  } catch (const std::exception& error) {
+    throw UsageError("shared_empty: " + base::line_of(error.what()));
+  }
 }
 
 bool Group::abort(const std::string& cause, int exit_code) {

@@ -33,7 +33,10 @@ TEST_P(GroupContract, KnowsRankAndSize) {
     EXPECT_EQ(group->size(), GetParam().ranks);
     EXPECT_GE(group->rank(), 0);
     EXPECT_LT(group->rank(), group->size());
-    EXPECT_EQ(group->topology(), on_one_node(group->rank(), group->size()));
+    if (GetParam().kind == RankKind::nodes)
+      EXPECT_EQ(group->topology(), (Topology{group->rank(), group->size(), group->rank(), group->size(), 0, 1}));
+    else
+      EXPECT_EQ(group->topology(), on_one_node(group->rank(), group->size()));
     EXPECT_EQ(group->topology().local_rank, group->node().member.rank()) << "the seat";
   });
 }
@@ -223,7 +226,8 @@ TEST_P(GroupContract, ALateRankBeyondTheTimeoutIsNamed) {
         if (group->rank() == 0) {
           // Late until the others have given up.
           const auto& page = group->node().member.page();
-          for (int i = 0; i < 10'000 && !base::is_aborted(page, 1); ++i) std::this_thread::sleep_for(1ms);
+          const int most = GetParam().kind == RankKind::nodes ? 2'000 : 10'000;  // who computes hears no news
+          for (int i = 0; i < most && !base::is_aborted(page, 1); ++i) std::this_thread::sleep_for(1ms);
           EXPECT_THROW(group->barrier(), GroupAborted);
           return;
         }
@@ -249,7 +253,8 @@ TEST_P(GroupContract, ARankThatIsGoneAbortsAllOthers) {
 
 TEST_P(GroupContract, AbortTellsEveryoneTheCause) {
   run([](auto group) {
-    group->barrier();
+    // Between nodes the news may come before what another rank owes this one.
+    if (GetParam().kind != RankKind::nodes) group->barrier();
     if (group->rank() == 0) {
       EXPECT_TRUE(group->abort("no more data"));
       EXPECT_FALSE(group->abort("second"));

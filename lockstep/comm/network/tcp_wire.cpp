@@ -15,6 +15,7 @@
 namespace lockstep::comm {
 namespace {
 
+using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 constexpr std::uint64_t kWireMagic = 0x4c4b776972653031;  // "LKwire01"
@@ -105,6 +106,8 @@ void TcpWire::end(const Failure& failure) {
 
 void TcpWire::move_all(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) {
   settings_.check();
+  hear_news(0ms);
+  if (heard_) fail(*heard_);
   note_ = note;
   for (const Outgoing& message : out) {
     Link& link = links_[std::size_t(message.peer)];
@@ -123,7 +126,9 @@ void TcpWire::move_all(const CollectiveNote& note, std::span<const Outgoing> out
     }
     if (!any_left) return;
     if (any_moved) moved = Clock::now();
-    wait_for(moved);
+    // Who fails behind this exchange has sent what it owes it.
+    if (heard_ && !any_moved) fail(*heard_);
+    if (!heard_) wait_for(moved);
   }
 }
 
@@ -216,6 +221,15 @@ void TcpWire::wait_for(Clock::time_point moved) {
         .cause = "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late + " in " + describe(note_)});
 }
 
+// Waits so long for news, unless there are some, and reads them.
+void TcpWire::hear_news(milliseconds time) {
+  std::vector<pollfd> polled;
+  for (const MeshPeer& peer : mesh_.peers) polled.push_back({.fd = peer.news.get(), .events = POLLIN, .revents = 0});
+  if (poll(polled.data(), polled.size(), int(time.count())) <= 0) return;
+  for (std::size_t peer = 0; peer < polled.size(); ++peer)
+    if (polled[peer].revents != 0) read_news(int(peer));
+}
+
 // Who has left, or ended without a word, is missed by those only whom it owes something: what it has sent may still be
 // on its way, and the end of that connection tells.
 void TcpWire::read_news(int peer) {
@@ -229,11 +243,11 @@ void TcpWire::read_news(int peer) {
     fd = {};
   }
   if (got == ssize_t(sizeof news) && news.magic == kWireMagic && news.left == 0)
-    fail({.rank = news.rank,
-          .step = news.step,
-          .phase = std::string(news.phase, strnlen(news.phase, sizeof news.phase)),
-          .cause = base::shown(std::string(news.cause, std::min<std::size_t>(news.length, sizeof news.cause))),
-          .exit_code = news.exit_code});
+    heard_ = {.rank = news.rank,
+              .step = news.step,
+              .phase = std::string(news.phase, strnlen(news.phase, sizeof news.phase)),
+              .cause = base::shown(std::string(news.cause, std::min<std::size_t>(news.length, sizeof news.cause))),
+              .exit_code = news.exit_code};
   link.has_left = got == ssize_t(sizeof news) && news.magic == kWireMagic;
 }
 
@@ -241,15 +255,8 @@ void TcpWire::read_news(int peer) {
 void TcpWire::lost(int peer, const std::string& how) {
   const Clock::time_point deadline = Clock::now() + kNewsTime;
   const auto is_explained = [&] { return links_[std::size_t(peer)].has_left || !mesh_.peers[std::size_t(peer)].news; };
-  std::vector<pollfd> polled;
-  while (!is_explained() && Clock::now() < deadline) {
-    polled.clear();
-    for (const MeshPeer& other : mesh_.peers)
-      polled.push_back({.fd = other.news.get(), .events = POLLIN, .revents = 0});
-    if (poll(polled.data(), polled.size(), int(kSlice.count())) > 0)
-      for (std::size_t other = 0; other < polled.size(); ++other)
-        if (polled[other].revents != 0) read_news(int(other));
-  }
+  while (!is_explained() && !heard_ && Clock::now() < deadline) hear_news(kSlice);
+  if (heard_) fail(*heard_);
   settings_.check();
   const std::string me = "rank " + std::to_string(settings_.rank);
   fail({.rank = peer,

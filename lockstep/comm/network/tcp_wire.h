@@ -53,6 +53,7 @@ class TcpWire final : public Wire {
   bool move_in(Link& link);
   void check_header(Link& link);
   void wait_for(Clock::time_point moved);
+  void hear_news(std::chrono::milliseconds time);
   void read_news(int peer);
   void tell_all(const News& news);
   [[noreturn]] void lost(int peer, const std::string& how);
@@ -63,10 +64,11 @@ class TcpWire final : public Wire {
   const Settings settings_;
   const int process_ = base::process_id();
   CollectiveNote note_;
-  std::vector<Link> links_;      ///< by rank
-  std::optional<Failure> over_;  ///< why the wire is of no use any more
-  std::mutex news_mutex_;        ///< of the peers' news connections, and:
-  bool told_ = false;            ///< the peers, how this rank ended
+  std::vector<Link> links_;       ///< by rank
+  std::optional<Failure> heard_;  ///< of a peer's failure, by its news
+  std::optional<Failure> over_;   ///< why the wire is of no use any more
+  std::mutex news_mutex_;         ///< of the peers' news connections, and:
+  bool told_ = false;             ///< the peers, how this rank ended
 };
 
 }  // namespace lockstep::comm
