@@ -1,10 +1,10 @@
 // The real trainer killed in the middle of training: who is blamed, what is left.
 
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -16,6 +16,7 @@
 namespace lockstep {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::By;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
@@ -25,14 +26,13 @@ using testing::wait_until;
 
 constexpr const char* kWhere = "step [0-9]+, (outside|forward|gather|update|vote|flip|collective)";
 
-// Shared memory with a name would stay: there must be none of ours.
+// Shared memory with a name would stay: there must be none of ours. Folders are those of tests and fuzzers, which keep
+// their files in memory beside us and leave them there when they are killed.
 std::set<std::string> named_shared_memory() {
   std::set<std::string> names;
-  if (DIR* folder = opendir("/dev/shm")) {
-    while (const dirent* entry = readdir(folder))
-      if (std::string(entry->d_name).find("lockstep") != std::string::npos) names.insert(entry->d_name);
-    closedir(folder);
-  }
+  for (const fs::directory_entry& entry : fs::directory_iterator("/dev/shm"))
+    if (const std::string name = entry.path().filename(); name.find("lockstep") != name.npos && !entry.is_directory())
+      names.insert(name);
   return names;
 }
 
