@@ -49,6 +49,7 @@ std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& o
                        .local_world = place.local_world_size,
                        .host = place.master_addr,
                        .port = place.master_port,
+                       .interface = place.socket_interface,
                        .key = place.meeting_key,
                        .timeout = options.timeout,
                        .check = [node] { node->node().member.check_abort(); }},

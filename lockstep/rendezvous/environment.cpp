@@ -42,10 +42,8 @@ Place torchrun_place(const GetEnv& get) {
     place.job_key = "torchrun " + read.text("MASTER_ADDR").value_or("") + ":" + read.required_text("MASTER_PORT") +
                     " " + read.text("TORCHELASTIC_RUN_ID").value_or("none") + " " + std::to_string(place.restart_count);
   if (place.local_world_size < place.world_size) {
-    place.master_addr = read.required_text("MASTER_ADDR");
-    place.master_port = read.number("MASTER_PORT", 1, 65535);
     // What is the same on all nodes: with torchrun each counts its own restarts.
-    place.meeting_key = read.text("TORCHELASTIC_RUN_ID").value_or("none") + " " + std::to_string(place.master_port);
+    place.meeting_key = read.text("TORCHELASTIC_RUN_ID").value_or("none");
     place.job_key += " node " + read.text("GROUP_RANK").value_or("");  // two may be on one machine
   }
   return place;
@@ -60,7 +58,7 @@ Place open_mpi_place(const GetEnv& get) {
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"})
     if (job.empty()) job = read.text(name).value_or("");
   if (job.empty()) job = read.required_text("PMIX_NAMESPACE");
-  place.job_key = "openmpi " + job;
+  place.job_key = place.meeting_key = "openmpi " + job;
   return place;
 }
 
@@ -69,7 +67,7 @@ Place mpich_place(const GetEnv& get) {
   Place place = read_place(read, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
   place.launcher = "mpirun";
   // MPICH names no job; place_from_environment() adds what the ranks of a node share.
-  place.job_key = "mpich";
+  place.job_key = place.meeting_key = "mpich";
   return place;
 }
 
@@ -86,9 +84,23 @@ Place slurm_place(const GetEnv& get) {
   place.restart_count = read.number_or("SLURM_RESTART_COUNT", 0);
   place.launcher = "srun";
   const std::string step = read.text("SLURM_STEP_ID").value_or(read.text("SLURM_STEPID").value_or(""));
-  place.job_key =
+  place.job_key = place.meeting_key =
       "slurm " + read.required_text("SLURM_JOB_ID") + "." + step + " " + std::to_string(place.restart_count);
   return place;
+}
+
+// mpirun and srun tell no port, so whoever starts them over several nodes says where the ranks meet, as torch's env://.
+void read_meeting(const VariableReader& read, Place& place) {
+  if (!read.has("MASTER_ADDR") || !read.has("MASTER_PORT"))
+    throw UsageError("environment: " + std::to_string(place.local_world_size) + " of " +
+                     std::to_string(place.world_size) + " ranks are on this node, and " + place.launcher +
+                     " does not say where those of several nodes meet: give all ranks MASTER_ADDR, rank 0's machine, "
+                     "and MASTER_PORT, free there; or start them by lockstep run");
+  place.master_addr = read.required_text("MASTER_ADDR");
+  place.master_port = read.number("MASTER_PORT", 1, 65535);
+  place.meeting_key += " " + std::to_string(place.master_port);
+  if (const auto gloo = read.text("GLOO_SOCKET_IFNAME")) place.socket_interface = gloo->substr(0, gloo->find(','));
+  if (const auto ours = read.text("LOCKSTEP_SOCKET_IFNAME")) place.socket_interface = *ours;
 }
 
 // A half-set contract must not read as "alone": four processes would each train a model.
@@ -140,10 +152,10 @@ Place place_from_environment(const GetEnv& get) {
     place = slurm_place(get);
   else
     refuse_half_a_contract(get);
-  if (place.local_world_size != place.world_size && place.master_addr.empty())
-    throw UsageError("environment: " + std::to_string(place.local_world_size) + " of " +
-                     std::to_string(place.world_size) + " ranks are on this node, and " + place.launcher +
-                     " does not say where those of several nodes meet; start them by lockstep run or torchrun");
+  if (place.local_world_size != place.world_size)
+    read_meeting(read, place);
+  else
+    place.meeting_key.clear();
   return place;
 }
 

@@ -26,6 +26,7 @@ struct Place {
   std::string segment_path;        ///< LOCKSTEP_SEGMENT; empty when no agent of ours made one
   std::string master_addr;         ///< MASTER_ADDR: where ranks of several nodes meet; rank 0's machine
   int master_port = 0;             ///< MASTER_PORT, free there
+  std::string socket_interface;    ///< LOCKSTEP_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME's first; empty: not said
   std::string meeting_key;         ///< names this run on all nodes; empty on one
   int restart_count = 0;           ///< how often the launcher has restarted the job
 };
@@ -34,8 +35,8 @@ struct Place {
 using GetEnv = std::function<const char*(const char*)>;
 
 /// Pure. Throws UsageError, naming variable and value, when a launcher's variables are
-/// incomplete, no numbers, or out of range. Of several nodes only the torchrun
-/// contract tells where their ranks meet: UsageError where another one speaks of several.
+/// incomplete, no numbers, or out of range. Where ranks are on several nodes, MASTER_ADDR and
+/// MASTER_PORT say where they meet, under any launcher: UsageError without them.
 Place place_from_environment(const GetEnv& get);
 
 /// The same from this process's environment.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/rendezvous/own_address.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::comm {
@@ -350,16 +351,15 @@ Mesh make_mesh(const MeshPlace& place) {
     throw UsageError("group: " + std::to_string(place.world) + " ranks over a network; at most " +
                      std::to_string(kMostWorld) + " are possible");
   const Patience patience{Clock::now() + place.timeout, place.check};
-  SocketAddress meeting = rendezvous::resolve("group: MASTER_ADDR", place.host, place.port);
+  const std::vector<rendezvous::Interface> interfaces = rendezvous::own_interfaces();
+  const SocketAddress meeting = rendezvous::reachable("group: MASTER_ADDR", place.host,
+                                                      rendezvous::resolve("group: MASTER_ADDR", place.host, place.port),
+                                                      interfaces, place.interface);
   UniqueFd to_zero;
-  SocketAddress own;
-  if (place.rank == 0) {
-    own = rendezvous::resolve("group: MASTER_ADDR", place.host, 0);
-  } else {
-    to_zero = reach_rank_zero(place, meeting, patience);
-    own = bound_to(to_zero.get());
-    own.set_port(0);
-  }
+  if (place.rank != 0) to_zero = reach_rank_zero(place, meeting, patience);
+  SocketAddress own = place.rank == 0 ? meeting : bound_to(to_zero.get());
+  if (!place.interface.empty()) own = rendezvous::address_of(place.interface, interfaces);
+  own.set_port(0);
   const UniqueFd listener = listener_at(place, own, place.rank == 0 ? "MASTER_ADDR " + place.host : "its own address");
   const Hello hello = hello_of(place, bound_to(listener.get()));
   const Table table = place.rank == 0 ? gather_table(place, meeting, hello, patience)

@@ -4,7 +4,8 @@
 // payload and one for news. Torch-free.
 //
 // Rank 0 listens at MASTER_ADDR and MASTER_PORT until all have come, tells each where the others listen, and closes
-// that door again. Each rank listens on the one address by which it reaches rank 0, until the mesh is there.
+// that door again. Each rank listens on the one address by which it reaches rank 0, or on that of an interface,
+// until the mesh is there.
 
 #include <chrono>
 #include <cstdint>
@@ -24,7 +25,8 @@ struct MeshPlace {
   int local_world = 1;
   std::string host;  ///< of rank 0: MASTER_ADDR
   int port = 0;
-  std::string key;  ///< of the job; who brings another one is a stranger
+  std::string interface;  ///< whose address this rank listens on; empty: that by which it reaches rank 0
+  std::string key;        ///< of the job; who brings another one is a stranger
   std::chrono::milliseconds timeout{};
   /// Throws when this rank's node has failed; called in every wait.
   std::function<void()> check = [] {};

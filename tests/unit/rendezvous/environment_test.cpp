@@ -145,9 +145,21 @@ TEST(Environment, OfSeveralNodesTellsWhereTheyMeet) {
               HasSubstr("MASTER_PORT=70000"));
 }
 
-TEST(Environment, SeveralNodesThatMeetNowhereAreRefused) {
-  EXPECT_THAT(refusal(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "2,1"}, {"SLURM_LOCALID", "0"}})),
-              HasSubstr("srun does not say where those of several nodes meet"));
+TEST(Environment, SeveralNodesMeetWhereAnyLauncherIsToldTo) {
+  const Variables two = with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "2,1"}, {"SLURM_LOCALID", "0"}});
+  EXPECT_THAT(refusal(two), HasSubstr("srun does not say where those of several nodes meet: give all ranks MASTER_"));
+  EXPECT_THAT(refusal(with(two, {{"MASTER_ADDR", "node0"}})), HasSubstr("does not say where"));
+  const Place place = place_of(with(two, {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29501"}}));
+  EXPECT_EQ(place.master_addr, "node0");
+  EXPECT_EQ(place.master_port, 29501);
+  EXPECT_EQ(place.meeting_key, place.job_key + " 29501");
+}
+
+TEST(Environment, TheInterfaceIsOursOrElseGloos) {
+  const Variables two = with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"GLOO_SOCKET_IFNAME", "eth0,eth1"}});
+  EXPECT_EQ(place_of(two).socket_interface, "eth0");
+  EXPECT_EQ(place_of(with(two, {{"LOCKSTEP_SOCKET_IFNAME", "ib0"}})).socket_interface, "ib0");
+  EXPECT_EQ(place_of(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}})).socket_interface, "");
 }
 
 TEST(SlurmTasks, OnNode) {

@@ -1,0 +1,104 @@
+#include "lockstep/rendezvous/own_address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::rendezvous {
+namespace {
+
+bool is_of_the_link_alone(const SocketAddress& address) {
+  return address.bytes.ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.bytes).sin6_addr);
+}
+
+std::string text_of(const SocketAddress& address) {
+  char text[NI_MAXHOST] = {};
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address.bytes), address.length, text, sizeof text, nullptr, 0,
+              NI_NUMERICHOST);
+  return text;
+}
+
+std::string list_of(const std::vector<Interface>& interfaces) {
+  std::string list;
+  for (const Interface& one : interfaces) list += (list.empty() ? "" : ", ") + one.name + " " + text_of(one.address);
+  return list.empty() ? "none" : list;
+}
+
+bool means_this_machine_alone(const std::string& host) {
+  in_addr four{};
+  in6_addr six{};
+  const std::string bare = host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+  return bare == "localhost" || bare.ends_with(".localhost") || inet_pton(AF_INET, bare.c_str(), &four) == 1 ||
+         inet_pton(AF_INET6, bare.c_str(), &six) == 1;
+}
+
+int port_of(const SocketAddress& address) {
+  return ntohs(address.bytes.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address.bytes).sin6_port
+                                                   : reinterpret_cast<const sockaddr_in&>(address.bytes).sin_port);
+}
+
+std::vector<Interface> only_family(const std::vector<Interface>& interfaces, int family) {
+  std::vector<Interface> found;
+  std::ranges::copy_if(interfaces, std::back_inserter(found),
+                       [&](const Interface& one) { return one.address.bytes.ss_family == family; });
+  return found;
+}
+
+// IPv4 where there is any: it needs no scope, and is what the names in /etc/hosts are given.
+std::vector<Interface> preferred(const std::vector<Interface>& interfaces) {
+  std::vector<Interface> four = only_family(interfaces, AF_INET);
+  return four.empty() ? only_family(interfaces, AF_INET6) : four;
+}
+
+}  // namespace
+
+std::vector<Interface> own_interfaces() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw_errno("cannot list this machine's interfaces");
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  std::vector<Interface> found;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
+    const int family = at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    Interface one{.name = at->ifa_name, .address = {}};
+    one.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&one.address.bytes, at->ifa_addr, one.address.length);
+    if (!one.address.is_loopback() && !is_of_the_link_alone(one.address)) found.push_back(one);
+  }
+  return found;
+}
+
+SocketAddress address_of(const std::string& name, const std::vector<Interface>& interfaces) {
+  std::vector<Interface> found;
+  std::ranges::copy_if(interfaces, std::back_inserter(found), [&](const Interface& one) { return one.name == name; });
+  if (found.empty())
+    throw UsageError("LOCKSTEP_SOCKET_IFNAME " + name +
+                     ": no interface here has this name and an address; there are: " + list_of(interfaces));
+  return preferred(found).front().address;
+}
+
+SocketAddress reachable(const std::string& what, const std::string& host, const SocketAddress& resolved,
+                        const std::vector<Interface>& interfaces, const std::string& wanted) {
+  if (!resolved.is_loopback() || means_this_machine_alone(host) || interfaces.empty()) return resolved;
+  const std::vector<Interface> possible = preferred(interfaces);
+  if (possible.size() > 1 && wanted.empty())
+    throw UsageError(
+        what + " " + host + " is " + text_of(resolved) +
+        " here (see /etc/hosts), which no other machine reaches, and this machine has several addresses (" +
+        list_of(possible) + "): name the interface by LOCKSTEP_SOCKET_IFNAME");
+  SocketAddress address = wanted.empty() ? possible.front().address : address_of(wanted, interfaces);
+  address.set_port(port_of(resolved));
+  return address;
+}
+
+}  // namespace lockstep::rendezvous
