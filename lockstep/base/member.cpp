@@ -10,6 +10,7 @@
 
 #include "lockstep/base/cores.h"
 #include "lockstep/base/futex.h"
+#include "lockstep/base/outlet.h"
 
 namespace lockstep::base {
 namespace {
@@ -111,9 +112,33 @@ bool Member::yield(ReadyRef ready) const {
   return ready();
 }
 
+std::string Member::late_ranks(OwedCall owed, void* owed_object) const {
+  std::string late;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_ || !owed(owed_object, peer)) continue;
+    const RankWords& theirs = page_.ranks[peer];
+    late += (late.empty() ? "rank " : ", rank ") + shown(peer) + " (step " +
+            std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
+            std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))) + ")";
+  }
+  return late;
+}
+
+// One voice is enough: that of the lowest rank that has arrived.
+void Member::tell_stall(OwedCall owed, void* owed_object, const char* awaited) const {
+  for (int peer = 0; peer < rank_; ++peer)
+    if (!owed(owed_object, peer)) return;
+  const std::string late = late_ranks(owed, owed_object);
+  Outlet::console(STDERR_FILENO)
+      .offer("lockstep: rank " + shown(rank_) + " (step " + std::to_string(words().step.load()) + ", " +
+             std::string(to_string(phase())) + ") has waited " + std::to_string(stall_warning_.count()) + " ms for " +
+             (late.empty() ? awaited : late) + in_what() + "\n");
+}
+
 void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const char* awaited) {
   const Clock::time_point start = Clock::now();
   RankWords& mine = words();
+  bool may_tell = stall_warning_.count() > 0 && stall_warning_ < timeout_;
   for (;;) {
     // The order is what makes a wake-up impossible to miss: first "asleep", then the look,
     // then the sleep on the value read before; a waker stores first and looks at "asleep"
@@ -126,17 +151,15 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
     if (is_ready || ready()) return;
     check_abort();
     check_peers(ready, owed, owed_object);
-    if (Clock::now() - start > timeout_) {
-      std::string late;
-      for (int peer = 0; peer < size(); ++peer) {
-        if (peer == rank_ || !owed(owed_object, peer)) continue;
-        const RankWords& theirs = page_.ranks[peer];
-        late += (late.empty() ? "rank " : ", rank ") + shown(peer) + " (step " +
-                std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
-                std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))) + ")";
-      }
-      fail("waited " + std::to_string(timeout_.count()) + " ms for " + (late.empty() ? awaited : late));
+    const auto waited = Clock::now() - start;
+    if (waited > timeout_) {
+      const std::string late = late_ranks(owed, owed_object);
+      fail("waited " + std::to_string(timeout_.count()) + " ms for " + (late.empty() ? awaited : late) + in_what());
       throw_aborted();
+    }
+    if (may_tell && waited > stall_warning_) {
+      may_tell = false;
+      tell_stall(owed, owed_object, awaited);
     }
   }
 }

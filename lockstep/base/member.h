@@ -48,6 +48,12 @@ struct Waiting {
   std::chrono::microseconds yield{2000};
 };
 
+/// What a rank is doing while it waits, in words that are made when they are needed: text(of).
+struct Doing {
+  std::string (*text)(const void* of) = nullptr;
+  const void* of = nullptr;
+};
+
 /// The group that another one is a part of. A failure of the part is one of the whole, and what fails the whole ends
 /// the waits of the part. Failures name ranks as the whole does.
 struct Whole {
@@ -82,6 +88,13 @@ class Member {
 
   /// Of this rank alone. For measurements: the default is for all machines.
   void set_waiting(Waiting waiting) { waiting_ = waiting; }
+
+  /// A wait that lasts longer than this, in a group that has formed, is told on standard error, once, by the lowest of
+  /// the ranks that wait: who is late, where the late ones and this one are. 0, as at first: none is told.
+  void set_stall_warning(std::chrono::milliseconds after) { stall_warning_ = after; }
+  std::chrono::milliseconds stall_warning() const { return stall_warning_; }
+  /// What this rank calls, for what is said of waits; both pointers outlive the call, and {} follows.
+  void set_doing(Doing doing) { doing_ = doing; }
 
   /// Says to peers (and to whoever finds the body) where this rank is.
   void set_phase(Phase phase) { words().phase.store(std::uint32_t(phase), std::memory_order_relaxed); }
@@ -146,6 +159,9 @@ class Member {
   bool peer_is_dead(int rank) const;
   bool is_this_process() const { return process_ == process_id(); }
   [[noreturn]] void throw_aborted() const;
+  std::string late_ranks(OwedCall owed, void* owed_object) const;
+  void tell_stall(OwedCall owed, void* owed_object, const char* awaited) const;
+  std::string in_what() const { return doing_.text == nullptr ? "" : " in " + doing_.text(doing_.of); }
   std::string shown(int rank) const { return std::to_string(name_of(rank) + first_rank_); }
 
   ControlPage& page_;
@@ -157,6 +173,8 @@ class Member {
   const Whole whole_;
   std::uint64_t barriers_ = 0;
   Waiting waiting_;
+  std::chrono::milliseconds stall_warning_{0};
+  Doing doing_;
   bool crowded_ = false;  ///< ranks exceed cores
   int first_rank_ = 0;
   std::optional<Failure> elsewhere_;  ///< on another node, as this rank has heard of it

@@ -52,6 +52,7 @@ std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& o
                        .interface = place.socket_interface,
                        .key = place.meeting_key,
                        .timeout = options.timeout,
+                       .stall_warning = place.local_rank == 0 ? options.stall_warning : std::chrono::milliseconds(0),
                        .check = [node] { node->node().member.check_abort(); }},
                       node);
 }
@@ -94,6 +95,7 @@ World init(InitOptions options) {
     base::bind_to_own_cores(place.local_rank, place.local_world_size, std::max(options.threads, 1));
   if (options.threads > 0) at::set_num_threads(options.threads);
   const std::shared_ptr<Group> group = join(place, options);
+  if (base::Node* const node = group->shared_node()) node->member.set_stall_warning(options.stall_warning);
   memory::set_local_ranks(group->topology().local_world);
   speak_before_terminating(group, place.launcher == "lockstep");
   // Who is bound has the cores that it asked for, and its affinity tells of no others.

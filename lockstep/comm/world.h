@@ -20,6 +20,8 @@ enum class BindTo { none, core };
 struct InitOptions {
   /// How long a wait for a peer may last before the group is given up.
   std::chrono::milliseconds timeout = base::kDefaultTimeout;
+  /// How long it may last before it is told on standard error for whom, and by whom; 0: never.
+  std::chrono::milliseconds stall_warning{10'000};
   /// Computing threads of this rank. Part of the arithmetic: another number gives other bits.
   /// OMP_NUM_THREADS is not consulted, since launchers set it differently. 0: left as it is.
   int threads = 1;

@@ -112,6 +112,7 @@ struct Options {
   int threads = 1;                ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
   std::string bind_to = "none";   ///< one of bind_to_names(): whether a process keeps to cores of its own
   double timeout = 300;           ///< seconds that a rank waits for the others, > 0
+  double stall_warning = 10;      ///< seconds after which it is said for whom; 0: never
   std::int64_t print_freq = 100;  ///< steps from one train event to the next, >= 1
 
   std::string output_dir;  ///< run directory; empty: no files

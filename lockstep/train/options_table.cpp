@@ -42,6 +42,7 @@ constexpr flags::Reals kFactor{"a number above 0, at most 1", [](double x) { ret
 constexpr flags::Reals kMomentum{"a number from 0 to less than 1", [](double x) { return x >= 0 && x < 1; }};
 constexpr flags::Reals kShare{"a number above 0, below 1", [](double x) { return x > 0 && x < 1; }};
 constexpr flags::Reals kSeconds{"seconds, more than 0 and at most 1000000", [](double x) { return x > 0 && x <= 1e6; }};
+constexpr flags::Reals kSecondsOrNone{"seconds from 0 to 1000000", [](double x) { return x >= 0 && x <= 1e6; }};
 
 flags::Value transforms(std::string& place) {
   flags::Value value = one_of(place, transform_names());
@@ -225,6 +226,8 @@ flags::Group arithmetic_flags(Options& o) {
             "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored"},
            {"--bind-to", one_of(o.bind_to, bind_to_names()), "keep each process to cores of its own"},
            {"--timeout", real(o.timeout, kSeconds, "SECONDS"), "Longest wait for another process, or for a batch"},
+           {"--stall-warning", real(o.stall_warning, kSecondsOrNone, "SECONDS"),
+            "Say for whom the others wait when it lasts so long; 0: never"},
            {"--use-deterministic-algorithms", always(), "They are used in any case"},
            {"--dist-url", only("env://", "the launcher says where processes meet"), "Where processes meet"},
            {"--dist-backend", only("gloo", "processes share this machine's memory, and compute on its CPU"),

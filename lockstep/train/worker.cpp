@@ -65,10 +65,14 @@ int run(const Task& task, const comm::World& world) {
 }
 
 comm::World join(const Options& options) {
-  const auto timeout = std::chrono::milliseconds(std::int64_t(options.timeout * 1000));
+  const auto in_ms = [](double seconds) { return std::chrono::milliseconds(std::int64_t(seconds * 1000)); };
   const auto bind_to = options.bind_to == "core" ? comm::BindTo::core : comm::BindTo::none;
   // The terminal gives the hint at idle cores in terms of our flags.
-  return comm::init({.timeout = timeout, .threads = options.threads, .bind_to = bind_to, .idle_cores_hint = false});
+  return comm::init({.timeout = in_ms(options.timeout),
+                     .stall_warning = in_ms(options.stall_warning),
+                     .threads = options.threads,
+                     .bind_to = bind_to,
+                     .idle_cores_hint = false});
 }
 
 }  // namespace

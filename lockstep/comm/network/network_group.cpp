@@ -189,6 +189,7 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Grou
   auto wire = std::make_unique<TcpWire>(std::move(mesh),
                                         TcpWire::Settings{.rank = place.rank,
                                                           .timeout = place.timeout,
+                                                          .stall_warning = place.stall_warning,
                                                           .check = [&member] { member.check_abort(); },
                                                           .failed =
                                                               [&member, rank = place.rank](const Failure& failure) {

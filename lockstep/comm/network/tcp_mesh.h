@@ -28,6 +28,7 @@ struct MeshPlace {
   std::string interface;  ///< whose address this rank listens on; empty: that by which it reaches rank 0
   std::string key;        ///< of the job; who brings another one is a stranger
   std::chrono::milliseconds timeout{};
+  std::chrono::milliseconds stall_warning{0};  ///< a longer wait for peers is told on standard error; 0: never
   /// Throws when this rank's node has failed; called in every wait.
   std::function<void()> check = [] {};
 };

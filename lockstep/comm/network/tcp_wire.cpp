@@ -3,12 +3,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/process_id.h"
 #include "lockstep/base/text.h"
 
@@ -116,6 +118,7 @@ void TcpWire::move_all(const CollectiveNote& note, std::span<const Outgoing> out
          .bytes = message.bytes});
   }
   for (const Incoming& message : in) links_[std::size_t(message.peer)].in.push_back(message.bytes);
+  told_stall_ = false;
   Clock::time_point moved = Clock::now();
   for (;;) {
     bool any_moved = false, any_left = false;
@@ -213,12 +216,25 @@ void TcpWire::wait_for(Clock::time_point moved) {
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
     if (polled[2 * peer + 1].revents != 0) read_news(int(peer));
   settings_.check();
-  if (Clock::now() - moved < settings_.timeout) return;
+  const auto waited = Clock::now() - moved;
+  if (waited >= settings_.timeout)
+    fail({.rank = settings_.rank,
+          .cause = "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
+  if (settings_.stall_warning.count() > 0 && waited >= settings_.stall_warning) tell_stall();
+}
+
+std::string TcpWire::late_peers() const {
   std::string late;
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
     if (!links_[peer].in.empty() || !links_[peer].out.empty()) late += (late.empty() ? "" : ", ") + name_of(int(peer));
-  fail({.rank = settings_.rank,
-        .cause = "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late + " in " + describe(note_)});
+  return late + " in " + describe(note_);
+}
+
+void TcpWire::tell_stall() {
+  if (std::exchange(told_stall_, true)) return;
+  base::Outlet::console(STDERR_FILENO)
+      .offer("lockstep: rank " + std::to_string(settings_.rank) + " has waited " +
+             std::to_string(settings_.stall_warning.count()) + " ms for " + late_peers() + "\n");
 }
 
 // Waits so long for news, unless there are some, and reads them.

@@ -22,6 +22,8 @@ class TcpWire final : public Wire {
   struct Settings {
     int rank = 0;
     std::chrono::milliseconds timeout{};
+    /// A wait in which nothing moves for longer is told on standard error, once in an exchange; 0: never.
+    std::chrono::milliseconds stall_warning{0};
     /// Throws when this rank's node has failed; called in every wait.
     std::function<void()> check = [] {};
     /// Tells this rank's node of a failure that came over the wire or was met there.
@@ -59,11 +61,14 @@ class TcpWire final : public Wire {
   [[noreturn]] void lost(int peer, const std::string& how);
   [[noreturn]] void fail(Failure failure);
   std::string name_of(int peer) const;
+  std::string late_peers() const;
+  void tell_stall();
 
   Mesh mesh_;
   const Settings settings_;
   const int process_ = base::process_id();
   CollectiveNote note_;
+  bool told_stall_ = false;       ///< in this exchange
   std::vector<Link> links_;       ///< by rank
   std::optional<Failure> heard_;  ///< of a peer's failure, by its news
   std::optional<Failure> over_;   ///< why the wire is of no use any more

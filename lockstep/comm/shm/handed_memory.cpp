@@ -80,8 +80,10 @@ std::shared_ptr<Group> ShmGroup::new_group(const std::vector<int>& ranks) {
     node_.member.barrier();  // the maker's descriptor stays until all have opened it
     const auto mine = std::find(ranks.begin(), ranks.end(), rank());
     if (mine == ranks.end()) return nullptr;
-    return std::make_shared<ShmGroup>(std::move(handed.segment), int(mine - ranks.begin()), node_.member.timeout(),
-                                      node_.whole_of(ranks));
+    auto group = std::make_shared<ShmGroup>(std::move(handed.segment), int(mine - ranks.begin()),
+                                            node_.member.timeout(), node_.whole_of(ranks));
+    group->node_.member.set_stall_warning(node_.member.stall_warning());
+    return group;
   } catch (const GroupAborted&) {
     throw;
   } catch (const std::exception& error) {

@@ -46,6 +46,12 @@ ShmGroup::ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds ti
       tensors_(rank),
       by_rank_(std::size_t(node_.member.size())) {}
 
+namespace {
+
+std::string description(const void* note) { return describe(*static_cast<const CollectiveNote*>(note)); }
+
+}  // namespace
+
 template <class Fill>
 void ShmGroup::meet(const CollectiveNote& note, Fill&& fill) {
   node_.member.check_abort();
@@ -55,9 +61,11 @@ void ShmGroup::meet(const CollectiveNote& note, Fill&& fill) {
   mine.note = note;
   fill(mine.payload);
   base::advance(mine.mark, mark);
+  node_.member.set_doing({.text = &description, .of = &note});
   node_.member.meet([&](int peer) {
     return !base::has_reached(staging_.post(peer, post_).mark.load(std::memory_order_seq_cst), mark);
   });
+  node_.member.set_doing({});
   check_notes(note, post_);
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/base/member.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -245,6 +246,33 @@ TEST(Member, TheTimeoutNamesWhatIsAwaitedWhereNoPeerIs) {
   } catch (const GroupAborted& error) {
     EXPECT_NE(std::string(error.what()).find("waited 50 ms for better weather"), std::string::npos) << error.what();
   }
+}
+
+std::string doing_in_words(const void*) { return "a collective"; }
+
+TEST(Member, AWaitThatLastsIsToldOnceByTheLowestThatWaits) {
+  Segment segment = Segment::create(3);
+  ::testing::internal::CaptureStderr();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      Member member(segment.control(), rank, 60s);
+      member.set_stall_warning(30ms);
+      member.set_step(7);
+      member.set_phase(Phase::gather);
+      // The last two come one after the other, and rank 0 when the first of them has spoken.
+      struct stat said {};
+      const auto waits = [&] {
+        if (rank == 2) return segment.control().ranks[1].arrived.load() == 0;
+        return rank == 0 && fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0;
+      };
+      for (int looks = 0; waits() && looks < 20'000; ++looks) std::this_thread::sleep_for(1ms);
+      member.set_doing({.text = &doing_in_words, .of = nullptr});
+      member.barrier();
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "lockstep: rank 1 (step 7, gather) has waited 30 ms for rank 0 (step 7, gather) in a collective\n");
 }
 
 TEST(MemberFence, AChildThatARankForkedIsNotTheRank) {

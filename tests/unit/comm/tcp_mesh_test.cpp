@@ -107,14 +107,18 @@ TEST(TcpWire, NamesBothSidesOfAMismatch) {
 
 TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
   const int port = next_port();
+  ::testing::internal::CaptureStderr();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
-    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 200ms});
+    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 200ms, .stall_warning = 50ms});
     std::byte theirs[8];
     const Incoming in{1 - rank, theirs};
     if (rank == 0) wire.exchange({.collective = Collective::step, .elements = 1}, {}, {&in, 1});
     std::this_thread::sleep_for(600ms);
   });
   EXPECT_THAT(errors[0], HasSubstr("waited 200 ms for rank 1"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::AllOf(::testing::StartsWith("lockstep: rank 0 has waited 50 ms for rank 1"),
+                               ::testing::EndsWith(" in step(1)\n")));
 }
 
 // What was sent before a rank left still arrives; who wants more learns that it has left.

@@ -198,6 +198,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--sync-bn",
                                            "--bind-to",
                                            "--timeout",
+                                           "--stall-warning",
                                            "--version",
                                            "--weight-decay",
                                            "--weights",
