@@ -9,6 +9,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -73,10 +75,20 @@ TEST_F(HostsTest, OneHostHasNobodyToMeet) {
 }
 
 TEST_F(HostsTest, TheFirstFailureDecides) {
-  Job job(command(a_ + "," + b_, {"-n", "2"}, {"sh", "-c", "[ $RANK = 3 ] && exit 7; sleep 1000"}));
+  Job job(command(a_ + "," + b_, {"-n", "2", "--max-restarts", "1", "--report", folder_.file("report")},
+                  {"sh", "-c", "[ $RANK = 3 ] && exit 7; sleep 1000"}));
   EXPECT_EQ(job.wait(), 7);
-  EXPECT_THAT(job.err(), AllOf(HasSubstr(a_ + ": lockstep: rank 3 failed: exit code 7"),
-                               HasSubstr(b_ + ": lockstep: rank 3 failed: exit code 7")));
+  const std::vector<std::string> said = testing::lines(job.err());
+  EXPECT_EQ(std::ranges::count_if(said, [](const auto& line) { return line.find("rank 3 failed") != line.npos; }), 2)
+      << job.err();  // once for each of two attempts
+  EXPECT_THAT(said, ::testing::Contains(StartsWith(a_ + ": lockstep: rank 3 failed: exit code 7")));
+  EXPECT_EQ(std::ranges::count_if(said, [](const auto& line) { return line.find("restart 1 of") != line.npos; }), 1);
+  const nlohmann::json report = nlohmann::json::parse(std::ifstream(folder_.file("report")));
+  EXPECT_EQ(report["attempts"].size(), 2u);
+  for (const nlohmann::json& attempt : report["attempts"]) {
+    EXPECT_EQ(attempt["first_failure"]["rank"], 3);
+    EXPECT_EQ(attempt["ends"].size(), 4u);
+  }
   EXPECT_TRUE(job.nothing_left());
 }
 

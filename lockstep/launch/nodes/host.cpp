@@ -42,6 +42,11 @@ void Host::on_message(std::uint64_t id, const meet::Message& message) {
   const auto* join = std::get_if<meet::Join>(&message);
   if (seat == seats_.end() && join != nullptr) return admit(id, *join);
   if (seat != seats_.end() && store_.take(id, message)) return;
+  const auto* report = std::get_if<meet::Report>(&message);
+  if (seat != seats_.end() && report != nullptr && settings_.reports != nullptr) {
+    if (settings_.reports->take(id, *report)) reception_.send(id, meet::Report{.part = {}, .last = true});
+    return;
+  }
   std::visit(
       [&](const auto& typed) {
         if constexpr (requires { on(seat->second, typed); })
@@ -113,6 +118,7 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
   const Seat seat = std::move(found->second);
   seats_.erase(found);
   store_.leave(id);
+  if (settings_.reports != nullptr) settings_.reports->leave(id, /*early=*/!finished_);
   // Its own limit counts from when it sent what we heard last. Where the kernel says that it has closed the connection
   // it has seen that end, too, and kills its workers within kClosedGrace, if it lives.
   if (seat.node.member) {
@@ -186,7 +192,8 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
                     .nodes = std::int64_t(ranks.size()),
                     .master_port = free_port(),
                     .master_addr = settings_.master_addr,
-                    .run_id = settings_.run_id};
+                    .run_id = settings_.run_id,
+                    .report = settings_.reports != nullptr};
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     Seat& seat = seats_.at(ranks[rank]);
     seat.node.member = true;
@@ -194,6 +201,9 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
     seat.node.last_rank = int(rank);
     ranks_of_hosts_.emplace(seat.node.host, int(rank));
     start.rank = std::int64_t(rank);
+    if (settings_.reports != nullptr && rank > 0)
+      settings_.reports->expect(seat.node.id,
+                                {.host = seat.node.host, .rank = int(rank), .workers = seat.node.workers});
     start.ranks_after = world - start.first_rank - seat.node.workers;
     reception_.send(ranks[rank], start);
     start.first_rank += seat.node.workers;

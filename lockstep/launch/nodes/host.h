@@ -16,6 +16,7 @@
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/outcome.h"
 #include "lockstep/launch/nodes/reception.h"
+#include "lockstep/launch/nodes/report_collection.h"
 #include "lockstep/launch/nodes/settings.h"
 #include "lockstep/launch/nodes/store_keeper.h"
 #include "lockstep/rendezvous/membership.h"
@@ -32,6 +33,7 @@ struct HostSettings {
   std::string master_addr;
   int max_restarts = 0;
   std::vector<int> no_restart_codes;
+  ReportCollection* reports = nullptr;  ///< where the nodes' reports go; null: they send none
   std::function<std::unique_ptr<Channel>(int fd)> accept_channel;  ///< on an accepted socket
 };
 

@@ -30,6 +30,9 @@ class NodeMember : public Nodes {
   void on_stop(int signal) override;
   void on_failure(const Verdict& verdict, const std::string& report) override;
   Decision agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) override;
+  bool speaks() const override { return plan_.leash < 0 || host_ != nullptr; }
+  std::string report(const std::function<std::string()>& own, bool wanted,
+                     const std::function<int()>& stop_signal) override;
 
  private:
   using Clock = EventLoop::Clock;
@@ -50,6 +53,7 @@ class NodeMember : public Nodes {
   const std::string own_host_;
   const rendezvous::SocketAddress address_;
   std::unique_ptr<Tls> tls_;    // before all that uses it
+  ReportCollection reports_;    // before the host
   std::unique_ptr<Host> host_;  // where this agent hosts
   HostLine line_;
   std::unique_ptr<StoreDesk> desk_;  // for the workers of an attempt
@@ -63,9 +67,10 @@ class NodeMember : public Nodes {
   std::optional<rendezvous::Outcome> outcome_;
   std::int64_t generation_ = 0;
   RunningAttempt* attempt_ = nullptr;
-  bool over_ = false;     // the job's outcome is known
-  bool end_now_ = false;  // the attempt is to be ended
-  bool blamed_ = false;   // this node has told of a failure, or of a signal
+  bool report_wanted_ = false, report_taken_ = false;  // by the hosting agent
+  bool over_ = false;                                  // the job's outcome is known
+  bool end_now_ = false;                               // the attempt is to be ended
+  bool blamed_ = false;                                // this node has told of a failure, or of a signal
 };
 
 }  // namespace lockstep::launch
