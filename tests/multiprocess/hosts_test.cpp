@@ -54,11 +54,12 @@ class HostsTest : public ::testing::Test {
 
 TEST_F(HostsTest, TheJobIsTheSameOnAll) {
   folder_.write("hosts", a_ + " slots=2 # the first\n" + b_ + ":1\n");
-  const std::string script = "echo \"$HERE $RANK/$WORLD_SIZE $VALUE $OTHER $1 $#\"; pwd >&2; cat; env | grep -i secret";
+  const std::string script =
+      "echo \"$HERE $RANK/$WORLD_SIZE $VALUE $OTHER $1 $#\"; pwd >&2; cat; env | grep -i secret; true";
   Job job(command(folder_.file("hosts"), {"-x", "VALUE", "-x", "OTHER=it's \"$HOME\" ; x", "--"},
                   {"sh", "-c", script, "x", "a  b", ""}),
           {"VALUE=1  2", "PET_ROLE=trainer"});
-  job.wait();
+  EXPECT_EQ(job.wait(), 0);
   const std::string rest = " 1  2 it's \"$HOME\" ; x a  b 2";
   EXPECT_THAT(testing::lines(job.out()),
               UnorderedElementsAre(a_ + ": " + a_ + " 0/3" + rest, a_ + ": " + a_ + " 1/3" + rest,

@@ -246,6 +246,24 @@ TEST_F(NodesTest, ANewcomerIsLetInByARestartThatCostsNothing) {
   EXPECT_THAT(host.err(), HasSubstr("starting again with other nodes: "));
 }
 
+TEST_F(NodesTest, ANodeThatFailsAgainAndAgainIsLeftOut) {
+  const std::vector<std::string> flags{"--nnodes", "1:2", "--max-restarts", "5", "--rdzv-conf"};
+  const auto with = [&](const std::string& conf) {
+    std::vector<std::string> all = flags;
+    all.push_back("last_call_timeout=10," + conf);
+    return all;
+  };
+  const std::string script = "[ $WORLD_SIZE = 1 ] || { [ $RANK = 1 ] && exit 9; sleep 1000; }";
+  Job& host = agent(with("is_host=1"), script);
+  Job& other = agent(with("is_host=0"), script);
+  EXPECT_EQ(host.wait(), 0) << host.err();
+  EXPECT_EQ(other.wait(), 0) << other.err();
+  EXPECT_THAT(host.err(), AllOf(HasSubstr("restart 3 of 5"), HasSubstr(" has failed 3 times within 10 minutes: it is "
+                                                                       "left out for 30 s")));
+  EXPECT_THAT(host.err(), ::testing::Not(HasSubstr("restart 4 of 5")));
+  expect_nothing_left();
+}
+
 TEST_F(NodesTest, ASignalToOneAgentEndsAll) {
   Job& a = agent({"--nnodes", "2"}, "echo; sleep 1000");
   Job& b = agent({"--nnodes", "2"}, "echo; sleep 1000");

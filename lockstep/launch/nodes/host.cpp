@@ -95,7 +95,8 @@ void Host::on(Seat& seat, const meet::Failed& failed) {
   blames_.push_back({.failure = {.kind = meet::FailureKind(kind), .when = failed.when, .error = failed.error},
                      .node = seat.node.id,
                      .code = int(failed.code),
-                     .text = failed.text});
+                     .text = failed.text,
+                     .host = seat.node.host});
   end_all();
 }
 
@@ -132,7 +133,8 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
                        .node = id,
                        .code = kExitFailure,
                        .text = "lockstep: node " + std::to_string(seat.node.last_rank) + " (host " + seat.node.host +
-                               ") is lost: " + why + "\n"});
+                               ") is lost: " + why + "\n",
+                       .host = seat.node.host});
     end_all();
   }
   conclude_when_all_done();
@@ -146,7 +148,10 @@ meet::Situation Host::situation() const {
                             .running = running_,
                             .first = generation_ == 0,
                             .nodes = {}};
-  for (const auto& [id, seat] : seats_) situation.nodes.push_back(seat.node);
+  for (const auto& [id, seat] : seats_) {
+    situation.nodes.push_back(seat.node);
+    situation.nodes.back().left_out_until = record_.left_out_until(seat.node.host);
+  }
   return situation;
 }
 
@@ -235,7 +240,11 @@ void Host::conclude_when_all_done() {
     if (!stops) ++ended.others;
     if (seat.node.member) ended.nodes.push_back({.id = id, .done = *seat.done});
   }
-  const meet::Outcome outcome = outcome_of(ended, history_, settings_.max_restarts, settings_.no_restart_codes);
+  meet::Outcome outcome = outcome_of(ended, history_, settings_.max_restarts, settings_.no_restart_codes);
+  const auto blamed = std::ranges::find(ended.blames, std::uint64_t(outcome.blamed), &Blame::node);
+  if (outcome.counts && blamed != ended.blames.end() && blamed->node != seats_.begin()->first)
+    if (const std::string why = record_.failed(blamed->host, situation().now); !why.empty())
+      outcome.text += "lockstep: " + why + "\n";
   running_ = ending_ = false;
   finished_ = !outcome.again;
   since_ = situation().now;

@@ -19,6 +19,7 @@
 #include "lockstep/launch/nodes/report_collection.h"
 #include "lockstep/launch/nodes/settings.h"
 #include "lockstep/launch/nodes/store_keeper.h"
+#include "lockstep/rendezvous/host_record.h"
 #include "lockstep/rendezvous/membership.h"
 
 namespace lockstep::launch {
@@ -88,6 +89,7 @@ class Host {
   std::vector<Blame> blames_;
   std::optional<Stop> stop_;  // the first that was asked to
   History history_;
+  rendezvous::HostRecord record_;  // of the other hosts
 };
 
 }  // namespace lockstep::launch
