@@ -29,7 +29,7 @@ void fields(A& a, Failed& m) {
 }
 template <class A>
 void fields(A& a, Stopping& m) {
-  a(m.generation, m.signal);
+  a(m.generation, m.signal, m.let_go);
 }
 template <class A>
 void fields(A& a, Done& m) {

@@ -66,6 +66,7 @@ struct Failed {
 struct Stopping {
   std::int64_t generation = 0;
   std::int64_t signal = 0;
+  bool let_go = false;  ///< nobody has asked it: the connection to what has started this agent is gone
 };
 
 /// To the hosting agent: no worker is left of the generation.

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/job.h"
@@ -31,11 +33,13 @@ using ::testing::UnorderedElementsAre;
 class HostsTest : public ::testing::Test {
  protected:
   HostsTest() {
-    std::filesystem::permissions(folder_.write("shell",
-                                               "#!/bin/sh\n"
-                                               "[ $1 = unknown ] && { echo 'no such host' >&2; exit 255; }\n"
-                                               "export HERE=$1; shift; cd /; sh -c \"$*\"; exit $?\n"),
-                                 std::filesystem::perms::owner_all);
+    std::filesystem::permissions(
+        folder_.write("shell", std::string() +
+                                   "#!/bin/sh\n"
+                                   "[ $1 = unknown ] && { echo 'no such host' >&2; exit 255; }\n"
+                                   "export HERE=$1; echo $$ > " +
+                                   folder_.file("shell.$1") + "; shift; cd /; sh -c \"$*\"; exit $?\n"),
+        std::filesystem::perms::owner_all);
   }
 
   std::vector<std::string> command(const std::string& hosts, std::vector<std::string> flags,
@@ -43,6 +47,21 @@ class HostsTest : public ::testing::Test {
     std::vector<std::string> all{LOCKSTEP_PROGRAM, "run", "--hosts", hosts, "--remote-shell", folder_.file("shell")};
     all.insert(all.end(), flags.begin(), flags.end());
     all.insert(all.end(), program.begin(), program.end());
+    return all;
+  }
+
+  // The same where a script finds the hosts; the program runs in the test's folder.
+  std::vector<std::string> discovering(const std::string& script, std::vector<std::string> flags,
+                                       std::vector<std::string> program) const {
+    std::vector<std::string> all = command("", std::move(flags), std::move(program));
+    all[2] = "--host-discovery-script";
+    all[3] = script;
+    return in_folder(all);
+  }
+
+  std::vector<std::string> in_folder(const std::vector<std::string>& words) const {
+    std::vector<std::string> all{"/bin/sh", "-c", "cd " + folder_.path() + "; exec \"$@\"", "x"};
+    all.insert(all.end(), words.begin(), words.end());
     return all;
   }
 
@@ -90,6 +109,85 @@ TEST_F(HostsTest, TheFirstFailureDecides) {
     EXPECT_EQ(attempt["first_failure"]["rank"], 3);
     EXPECT_EQ(attempt["ends"].size(), 4u);
   }
+  EXPECT_TRUE(job.nothing_left());
+}
+
+// The shell of the second host is killed, as when its connection is lost: its agent ends, and another is started.
+TEST_F(HostsTest, ALostHostIsStartedAgain) {
+  Job job(in_folder(command(a_ + "," + b_, {"--max-restarts", "1"},
+                            {"sh", "-c",
+                             "echo $RANK try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit;"
+                             "[ $RANK = 1 ] && kill -9 $(cat shell." +
+                                 b_ + "); sleep 1000"})));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()),
+              ::testing::AllOf(::testing::Contains(a_ + ": 0 try 1"), ::testing::Contains(b_ + ": 1 try 1")));
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("node 1 (host "), HasSubstr("restart 1 of 1"),
+                               HasSubstr("lockstep: " + b_ +
+                                         ": its agent has ended with exit code 137: it is started "
+                                         "again")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(HostsTest, WithoutRestartsALostHostEndsTheJob) {
+  Job job(in_folder(
+      command(a_ + "," + b_, {}, {"sh", "-c", "[ $RANK = 1 ] && kill -9 $(cat shell." + b_ + "); sleep 1000"})));
+  EXPECT_NE(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), Not(HasSubstr("it is started again")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+// A host comes and is let in; it goes, and the job goes on without it; it comes again.
+TEST_F(HostsTest, HostsThatAScriptFindsComeAndGo) {
+  folder_.write("found", a_ + "\n");
+  Job job(discovering("cat " + folder_.file("found"), {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=0.01"},
+                      {"sh", "-c", "echo $RANK of $WORLD_SIZE; until [ -e go ]; do sleep 0.02; done"}));
+  const auto said = [&](int lines) {
+    job.wait_for_lines(lines);
+    return testing::lines(job.out());
+  };
+  EXPECT_EQ(said(1)[0], a_ + ": 0 of 1");
+  folder_.write("found", a_ + "\n" + b_ + "\n");
+  EXPECT_THAT(said(3), UnorderedElementsAre(a_ + ": 0 of 1", a_ + ": 0 of 2", b_ + ": 1 of 2"));
+  folder_.write("found", a_ + "\n");
+  EXPECT_EQ(said(4)[3], a_ + ": 0 of 1");
+  folder_.write("go", "");
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("lockstep: " + b_ + ": is a host now: its agent is started"),
+                               HasSubstr("lockstep: " + b_ + ": is no host any more: its agent is ended")));
+  EXPECT_THAT(job.err(), Not(HasSubstr("restart 1 of")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(HostsTest, ADiscoveryThatFindsNobody) {
+  const auto refused = [&](const std::string& script, const std::string& conf) {
+    Job job(discovering(script, {"--nnodes", "1:2", "--rdzv-conf", conf}, {"echo"}));
+    EXPECT_EQ(job.wait(), 2) << job.err();
+    EXPECT_TRUE(job.nothing_left());
+    return job.err();
+  };
+  EXPECT_THAT(refused("echo why >&2; exit 3", "timeout=9"),
+              AllOf(HasSubstr("host discovery: why"),
+                    HasSubstr("run: --host-discovery-script 'echo why >&2; exit 3': it ends with exit code 3")));
+  EXPECT_THAT(refused("/no/such/script", "timeout=9"), HasSubstr("it ends with exit code 127"));
+  EXPECT_THAT(refused("echo a b c", "timeout=9"), HasSubstr("line 1"));
+  EXPECT_THAT(refused("true", "timeout=0.1"), HasSubstr("the time is up: 0 of at least 1 hosts"));
+  EXPECT_THAT(refused("sleep 1000", "timeout=0.1"), HasSubstr("the time is up: 0 of at least 1 hosts"));
+}
+
+// The script fails while the job runs, and then no longer has the first host.
+TEST_F(HostsTest, WithoutTheFirstHostThereIsNoJob) {
+  folder_.write("found", a_ + "\n");
+  Job job(discovering("cat " + folder_.file("found"), {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=0.01"},
+                      {"sh", "-c", "echo; sleep 1000"}));
+  job.wait_for_lines(1);
+  std::filesystem::remove(folder_.file("found"));
+  while (job.err().find("it ends with exit code 1: the hosts stay as they are") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  folder_.write("found", b_ + "\n");
+  EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.err();
+  EXPECT_THAT(job.err(),
+              HasSubstr("lockstep: " + a_ + ": is no host any more, and it is the one where the agents meet"));
   EXPECT_TRUE(job.nothing_left());
 }
 
@@ -173,6 +271,10 @@ TEST_F(HostsTest, WhatSaysOtherwiseIsRefusedInOneLine) {
   EXPECT_THAT(refused("a", {"--rdzv-backend", "c10d"}), HasSubstr("--hosts and --rdzv-backend c10d"));
   EXPECT_THAT(refused("a", {"-x", "NO_SUCH_VARIABLE"}), HasSubstr("-x NO_SUCH_VARIABLE: there is no such variable"));
   EXPECT_THAT(refused("a", {"-x", "A;B=1"}), HasSubstr("-x 'A;B=1' is not NAME or NAME=VALUE"));
+  EXPECT_THAT(refused("a", {"--host-discovery-script", "x"}),
+              HasSubstr("run: --host-discovery-script and --hosts: the hosts are those that the script prints"));
+  EXPECT_THAT(refused("", {"--host-discovery-script", "x"}), HasSubstr("--host-discovery-script and --nnodes"));
+  EXPECT_THAT(refused("", {"--host-discovery-script", "x", "--nnodes", "1:2", "--dry-run"}), HasSubstr("--dry-run"));
   EXPECT_THAT(refused("a", {"--remote-shell", " "}), HasSubstr("--remote-shell"));
 }
 

@@ -127,7 +127,13 @@ Agent::Agent(const Plan& plan)
   // Orphans of the workers become children of the agent, which thus learns of their end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   require_own_proc();
-  if (plan.leash >= 0) leash_.emplace(loop_, plan.leash, [this](int signal) { on_stop(signal); });
+  if (plan.leash >= 0)
+    leash_.emplace(
+        loop_, plan.leash, [this](int signal) { on_stop(signal); },
+        [this] {
+          nodes_->let_go();
+          on_stop(SIGTERM);
+        });
   if (!nodes_->speaks()) plan_.report.clear();  // the hosting agent's is that of all nodes
   if (!plan_.report.empty()) check_report_file(plan_.report);
   job_.version = LOCKSTEP_VERSION;

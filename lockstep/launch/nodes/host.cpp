@@ -103,7 +103,15 @@ void Host::on(Seat& seat, const meet::Failed& failed) {
 void Host::on(Seat& seat, const meet::Stopping& stopping) {
   if (!running_ || stopping.generation != generation_ || !seat.node.member) return;
   seat.stops = true;
-  if (!stop_) stop_ = Stop{.signal = int(stopping.signal), .host = seat.node.host};
+  if (stopping.let_go && seat.node.id != seats_.begin()->first) {  // as if the node were lost; the others may go on
+    blames_.push_back({.failure = {.kind = meet::FailureKind::node_lost, .when = wall_clock()},
+                       .node = seat.node.id,
+                       .code = kExitFailure,
+                       .text = "lockstep: node " + std::to_string(seat.node.last_rank) + " (host " + seat.node.host +
+                               ") is lost: the connection to what has started it is gone\n",
+                       .host = seat.node.host});
+  } else if (!stop_)
+    stop_ = Stop{.signal = int(stopping.signal), .host = seat.node.host};
   end_all();
 }
 
@@ -121,8 +129,9 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
   store_.leave(id);
   if (settings_.reports != nullptr) settings_.reports->leave(id, /*early=*/!finished_);
   // Its own limit counts from when it sent what we heard last. Where the kernel says that it has closed the connection
-  // it has seen that end, too, and kills its workers within kClosedGrace, if it lives.
-  if (seat.node.member) {
+  // it has seen that end, too, and kills its workers within kClosedGrace, if it lives. Who has said that all of them
+  // have ended has none.
+  if (seat.node.member && !(seat.done && !seat.done->left_behind)) {
     const auto limit = how == Parting::cut ? heard + settings_.nodes.silence() : Clock::now();
     not_before_ = std::max(not_before_, std::chrono::ceil<milliseconds>(limit - origin_) + kCutOffMargin);
   }

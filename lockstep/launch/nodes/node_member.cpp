@@ -238,7 +238,7 @@ void NodeMember::attend(RunningAttempt* attempt) {
 
 void NodeMember::on_stop(int signal) {
   blamed_ = true;
-  line_.send(meet::Stopping{.generation = generation_, .signal = signal});
+  line_.send(meet::Stopping{.generation = generation_, .signal = signal, .let_go = let_go_});
 }
 
 void NodeMember::on_failure(const Verdict& verdict, const std::string& report) {

@@ -28,6 +28,7 @@ class NodeMember : public Nodes {
   Meeting meet(const std::function<int()>& stop_signal) override;
   void attend(RunningAttempt* attempt) override;
   void on_stop(int signal) override;
+  void let_go() override { let_go_ = true; }
   void on_failure(const Verdict& verdict, const std::string& report) override;
   Decision agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) override;
   bool speaks() const override { return plan_.leash < 0 || host_ != nullptr; }
@@ -68,9 +69,10 @@ class NodeMember : public Nodes {
   std::int64_t generation_ = 0;
   RunningAttempt* attempt_ = nullptr;
   bool report_wanted_ = false, report_taken_ = false;  // by the hosting agent
-  bool over_ = false;                                  // the job's outcome is known
-  bool end_now_ = false;                               // the attempt is to be ended
-  bool blamed_ = false;                                // this node has told of a failure, or of a signal
+  bool let_go_ = false;
+  bool over_ = false;     // the job's outcome is known
+  bool end_now_ = false;  // the attempt is to be ended
+  bool blamed_ = false;   // this node has told of a failure, or of a signal
 };
 
 }  // namespace lockstep::launch

@@ -46,6 +46,8 @@ class Nodes {
   virtual void attend(RunningAttempt* attempt) = 0;
   /// The agent was asked to end while its workers run.
   virtual void on_stop(int signal) = 0;
+  /// What has started this agent from elsewhere is gone; on_stop() follows.
+  virtual void let_go() {}
   /// A worker here has failed, the first on this node; `report` is what is to be said of it.
   virtual void on_failure(const Verdict& verdict, const std::string& report) = 0;
   /// No worker is left here: what comes next. Where another node decided how the job has ended, the result says so
