@@ -72,14 +72,17 @@ int start_on_hosts(launch::Dialect dialect, const std::vector<std::string>& argu
                                            launch::this_environment(), content_of);
   job.folder = std::filesystem::current_path();
   job.program = own_folder() + "/lockstep";
-  if (job.endpoint.empty()) job.endpoint = launch::endpoint_on(job.hosts, launch::free_port());
+  if (job.discovery)
+    job.discovery->port = launch::free_port();
+  else if (job.endpoint.empty())
+    job.endpoint = launch::endpoint_on(job.hosts, launch::free_port());
   if (job.run_id.empty()) job.run_id = launch::random_id();
   if (options.dry_run) {
     std::string text;
     for (std::size_t i = 0; i < job.hosts.size(); ++i) text += base::join(launch::agent_command(job, i), " ") + "\n";
     return print(text);
   }
-  const bool keyed = job.hosts.size() > 1 && !options.nodes.settings.insecure;
+  const bool keyed = (job.discovery || job.hosts.size() > 1) && !options.nodes.settings.insecure;
   const std::string key = keyed ? launch::new_secret_text() : "\n";
   return launch::run_on_hosts(job, options.plan, key);
 }
@@ -95,7 +98,8 @@ int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
     options.nodes.settings.secret_file = started.first_line.empty() ? "" : in_memory(started.first_line, key);
   }
   refuse_to_nest(options.nodes.by_scheduler);
-  if (!options.hosts.empty() && !options.by_starter) return start_on_hosts(dialect, arguments, options);
+  if ((!options.hosts.empty() || !options.discovery.empty()) && !options.by_starter)
+    return start_on_hosts(dialect, arguments, options);
   if (options.nodes.by_scheduler)
     launch::settle_nodes(options, rendezvous::resolve_auto_nodes(rendezvous::find_allocation()));
   const launch::Machine machine = launch::this_machine();

@@ -1,6 +1,8 @@
 #include "lockstep/rendezvous/membership.h"
 
 #include <algorithm>
+#include <functional>
+#include <tuple>
 
 #include "lockstep/base/text.h"
 
@@ -27,11 +29,18 @@ std::string who_is_there(const std::vector<Node>& nodes, const Limits& limits) {
   return missing.empty() ? text : text + "; node rank " + base::join(missing) + " missing";
 }
 
-// Who gets in when there are more than fit: the hosting agent, then those who were in before, then by time.
-std::vector<Node> chosen(std::vector<Node> nodes, const Limits& limits) {
-  std::stable_sort(nodes.begin() + 1, nodes.end(),
-                   [](const Node& a, const Node& b) { return a.member != b.member ? a.member : a.asked < b.asked; });
-  if (int(nodes.size()) > limits.max_nodes) nodes.resize(std::size_t(limits.max_nodes));
+// Who gets in when there are more than fit: the hosting agent, then those who were in before, then by time. Who is left
+// out comes last, and only where there are too few without him.
+std::vector<Node> chosen(const Situation& situation, const Limits& limits) {
+  std::vector<Node> nodes = situation.nodes;
+  const auto left_out = [&](const Node& node) { return node.left_out_until > situation.now; };
+  std::stable_sort(nodes.begin() + 1, nodes.end(), [&](const Node& a, const Node& b) {
+    return std::tuple(left_out(a), !a.member, a.member ? Time{0} : a.asked) <
+           std::tuple(left_out(b), !b.member, b.member ? Time{0} : b.asked);
+  });
+  const auto fit = int(1 + std::count_if(nodes.begin() + 1, nodes.end(), std::not_fn(left_out)));
+  const int most = std::min(std::max(fit, limits.min_nodes), limits.max_nodes);
+  if (int(nodes.size()) > most) nodes.resize(std::size_t(most));
   return nodes;
 }
 
@@ -64,7 +73,13 @@ Decision decide_running(const Situation& situation, const Limits& limits) {
   if (newcomer == situation.nodes.end()) return {.reason = "the job runs"};
   if (members >= limits.max_nodes)
     return {.reason = newcomer->host + " waits as a spare: the job has its " + std::to_string(members) + " nodes"};
-  return {.step = Step::restart, .reason = newcomer->host + " has come"};
+  const auto welcome = std::ranges::find_if(
+      situation.nodes, [&](const Node& node) { return !node.member && node.left_out_until <= situation.now; });
+  if (welcome != situation.nodes.end()) return {.step = Step::restart, .reason = welcome->host + " has come"};
+  Time again = Time::max();
+  for (const Node& node : situation.nodes)
+    if (!node.member) again = std::min(again, node.left_out_until);
+  return {.reason = newcomer->host + " is left out for a while: it has failed again and again", .again = again};
 }
 
 }  // namespace
@@ -76,7 +91,7 @@ Decision decide(const Situation& situation, const Limits& limits) {
   if (busy != nodes.end()) return {.reason = "the workers on " + busy->host + " are still ending"};
   if (situation.now < situation.not_before)
     return {.reason = "workers of a node that was lost may still run", .again = situation.not_before};
-  const std::vector<Node> in = chosen(nodes, limits);
+  const std::vector<Node> in = chosen(situation, limits);
   if (int(in.size()) < limits.min_nodes) {
     const Time end = situation.since + limits.join_timeout;
     if (situation.now < end) return {.reason = "waiting for " + who_is_there(in, limits), .again = end};

@@ -33,6 +33,7 @@ struct Node {
   bool member = false;   ///< of the generation that runs or has just ended
   bool ready = false;    ///< none of its workers is left of that generation
   Time asked{0};
+  Time left_out_until{0};  ///< it has failed again and again (host_record.h); of no meaning for the hosting agent
 };
 
 /// All there is to know. `nodes`: the hosting agent first; it is in every generation, with rank 0.

@@ -29,7 +29,7 @@ void fields(A& a, Failed& m) {
 }
 template <class A>
 void fields(A& a, Stopping& m) {
-  a(m.generation, m.signal);
+  a(m.generation, m.signal, m.let_go);
 }
 template <class A>
 void fields(A& a, Done& m) {
@@ -46,8 +46,8 @@ void fields(A& a, Refused& m) {
 }
 template <class A>
 void fields(A& a, Start& m) {
-  a(m.generation, m.restart_count, m.rank, m.nodes, m.first_rank, m.ranks_after, m.master_port, m.master_addr,
-    m.run_id);
+  a(m.generation, m.restart_count, m.rank, m.nodes, m.first_rank, m.ranks_after, m.master_port, m.master_addr, m.run_id,
+    m.report);
 }
 template <class A>
 void fields(A& a, EndNow& m) {
@@ -69,6 +69,10 @@ void fields(A& a, StoreForget& m) {
 template <class A>
 void fields(A& a, StoreAnswer& m) {
   a(m.id, m.done, m.number, m.values, m.why);
+}
+template <class A>
+void fields(A& a, Report& m) {
+  a(m.part, m.last);
 }
 
 class FrameWriter {

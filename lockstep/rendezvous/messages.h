@@ -66,6 +66,7 @@ struct Failed {
 struct Stopping {
   std::int64_t generation = 0;
   std::int64_t signal = 0;
+  bool let_go = false;  ///< nobody has asked it: the connection to what has started this agent is gone
 };
 
 /// To the hosting agent: no worker is left of the generation.
@@ -103,6 +104,7 @@ struct Start {
   std::int64_t master_port = 0;
   std::string master_addr;
   std::string run_id;
+  bool report = false;  ///< a Report is wanted at the end
 };
 
 /// From the hosting agent: the workers of the generation are to be ended.
@@ -151,8 +153,15 @@ struct StoreAnswer {
   std::string why;  ///< not done: the reason, in words
 };
 
+/// To the hosting agent, when the sender has ended all it had to: its report for machines, in parts of which the last
+/// says so. And back, empty: all has come.
+struct Report {
+  std::vector<std::string> part;
+  bool last = false;
+};
+
 using Message = std::variant<Join, Ready, Ping, Pong, Failed, Stopping, Done, Waiting, Refused, Start, EndNow, Outcome,
-                             StoreAsk, StoreForget, StoreAnswer>;
+                             StoreAsk, StoreForget, StoreAnswer, Report>;
 
 /// Bytes that are no frame of ours; what() says what is wrong.
 class BadFrame : public Error {

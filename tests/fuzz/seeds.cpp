@@ -207,7 +207,8 @@ void add_messages(Seeds& seeds) {
                          Outcome{.again = true, .text = "why"},
                          StoreAsk{.id = 1, .keys = {"a", "b"}, .values = {"1", ""}},
                          StoreForget{.id = 1},
-                         StoreAnswer{.id = 1, .values = {"x"}, .why = "full"}};
+                         StoreAnswer{.id = 1, .values = {"x"}, .why = "full"},
+                         Report{.part = {"{}"}, .last = true}};
   std::string together;
   for (const Message& message : all) {
     seeds.add(bytes_of(to_frame(message)));

@@ -6,10 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/job.h"
@@ -29,11 +33,13 @@ using ::testing::UnorderedElementsAre;
 class HostsTest : public ::testing::Test {
  protected:
   HostsTest() {
-    std::filesystem::permissions(folder_.write("shell",
-                                               "#!/bin/sh\n"
-                                               "[ $1 = unknown ] && { echo 'no such host' >&2; exit 255; }\n"
-                                               "export HERE=$1; shift; cd /; sh -c \"$*\"; exit $?\n"),
-                                 std::filesystem::perms::owner_all);
+    std::filesystem::permissions(
+        folder_.write("shell", std::string() +
+                                   "#!/bin/sh\n"
+                                   "[ $1 = unknown ] && { echo 'no such host' >&2; exit 255; }\n"
+                                   "export HERE=$1; echo $$ > " +
+                                   folder_.file("shell.$1") + "; shift; cd /; sh -c \"$*\"; exit $?\n"),
+        std::filesystem::perms::owner_all);
   }
 
   std::vector<std::string> command(const std::string& hosts, std::vector<std::string> flags,
@@ -41,6 +47,21 @@ class HostsTest : public ::testing::Test {
     std::vector<std::string> all{LOCKSTEP_PROGRAM, "run", "--hosts", hosts, "--remote-shell", folder_.file("shell")};
     all.insert(all.end(), flags.begin(), flags.end());
     all.insert(all.end(), program.begin(), program.end());
+    return all;
+  }
+
+  // The same where a script finds the hosts; the program runs in the test's folder.
+  std::vector<std::string> discovering(const std::string& script, std::vector<std::string> flags,
+                                       std::vector<std::string> program) const {
+    std::vector<std::string> all = command("", std::move(flags), std::move(program));
+    all[2] = "--host-discovery-script";
+    all[3] = script;
+    return in_folder(all);
+  }
+
+  std::vector<std::string> in_folder(const std::vector<std::string>& words) const {
+    std::vector<std::string> all{"/bin/sh", "-c", "cd " + folder_.path() + "; exec \"$@\"", "x"};
+    all.insert(all.end(), words.begin(), words.end());
     return all;
   }
 
@@ -52,11 +73,12 @@ class HostsTest : public ::testing::Test {
 
 TEST_F(HostsTest, TheJobIsTheSameOnAll) {
   folder_.write("hosts", a_ + " slots=2 # the first\n" + b_ + ":1\n");
-  const std::string script = "echo \"$HERE $RANK/$WORLD_SIZE $VALUE $OTHER $1 $#\"; pwd >&2; cat; env | grep -i secret";
+  const std::string script =
+      "echo \"$HERE $RANK/$WORLD_SIZE $VALUE $OTHER $1 $#\"; pwd >&2; cat; env | grep -i secret; true";
   Job job(command(folder_.file("hosts"), {"-x", "VALUE", "-x", "OTHER=it's \"$HOME\" ; x", "--"},
                   {"sh", "-c", script, "x", "a  b", ""}),
           {"VALUE=1  2", "PET_ROLE=trainer"});
-  job.wait();
+  EXPECT_EQ(job.wait(), 0);
   const std::string rest = " 1  2 it's \"$HOME\" ; x a  b 2";
   EXPECT_THAT(testing::lines(job.out()),
               UnorderedElementsAre(a_ + ": " + a_ + " 0/3" + rest, a_ + ": " + a_ + " 1/3" + rest,
@@ -73,10 +95,99 @@ TEST_F(HostsTest, OneHostHasNobodyToMeet) {
 }
 
 TEST_F(HostsTest, TheFirstFailureDecides) {
-  Job job(command(a_ + "," + b_, {"-n", "2"}, {"sh", "-c", "[ $RANK = 3 ] && exit 7; sleep 1000"}));
+  Job job(command(a_ + "," + b_, {"-n", "2", "--max-restarts", "1", "--report", folder_.file("report")},
+                  {"sh", "-c", "[ $RANK = 3 ] && exit 7; sleep 1000"}));
   EXPECT_EQ(job.wait(), 7);
-  EXPECT_THAT(job.err(), AllOf(HasSubstr(a_ + ": lockstep: rank 3 failed: exit code 7"),
-                               HasSubstr(b_ + ": lockstep: rank 3 failed: exit code 7")));
+  const std::vector<std::string> said = testing::lines(job.err());
+  EXPECT_EQ(std::ranges::count_if(said, [](const auto& line) { return line.find("rank 3 failed") != line.npos; }), 2)
+      << job.err();  // once for each of two attempts
+  EXPECT_THAT(said, ::testing::Contains(StartsWith(a_ + ": lockstep: rank 3 failed: exit code 7")));
+  EXPECT_EQ(std::ranges::count_if(said, [](const auto& line) { return line.find("restart 1 of") != line.npos; }), 1);
+  const nlohmann::json report = nlohmann::json::parse(std::ifstream(folder_.file("report")));
+  EXPECT_EQ(report["attempts"].size(), 2u);
+  for (const nlohmann::json& attempt : report["attempts"]) {
+    EXPECT_EQ(attempt["first_failure"]["rank"], 3);
+    EXPECT_EQ(attempt["ends"].size(), 4u);
+  }
+  EXPECT_TRUE(job.nothing_left());
+}
+
+// The shell of the second host is killed, as when its connection is lost: its agent ends, and another is started.
+TEST_F(HostsTest, ALostHostIsStartedAgain) {
+  Job job(in_folder(command(a_ + "," + b_, {"--max-restarts", "1"},
+                            {"sh", "-c",
+                             "echo $RANK try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit;"
+                             "[ $RANK = 1 ] && kill -9 $(cat shell." +
+                                 b_ + "); sleep 1000"})));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()),
+              ::testing::AllOf(::testing::Contains(a_ + ": 0 try 1"), ::testing::Contains(b_ + ": 1 try 1")));
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("node 1 (host "), HasSubstr("restart 1 of 1"),
+                               HasSubstr("lockstep: " + b_ +
+                                         ": its agent has ended with exit code 137: it is started "
+                                         "again")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(HostsTest, WithoutRestartsALostHostEndsTheJob) {
+  Job job(in_folder(
+      command(a_ + "," + b_, {}, {"sh", "-c", "[ $RANK = 1 ] && kill -9 $(cat shell." + b_ + "); sleep 1000"})));
+  EXPECT_NE(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), Not(HasSubstr("it is started again")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+// A host comes and is let in; it goes, and the job goes on without it; it comes again.
+TEST_F(HostsTest, HostsThatAScriptFindsComeAndGo) {
+  folder_.write("found", a_ + "\n");
+  Job job(discovering("cat " + folder_.file("found"), {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=0.01"},
+                      {"sh", "-c", "echo $RANK of $WORLD_SIZE; until [ -e go ]; do sleep 0.02; done"}));
+  const auto said = [&](int lines) {
+    job.wait_for_lines(lines);
+    return testing::lines(job.out());
+  };
+  EXPECT_EQ(said(1)[0], a_ + ": 0 of 1");
+  folder_.write("found", a_ + "\n" + b_ + "\n");
+  EXPECT_THAT(said(3), UnorderedElementsAre(a_ + ": 0 of 1", a_ + ": 0 of 2", b_ + ": 1 of 2"));
+  folder_.write("found", a_ + "\n");
+  EXPECT_EQ(said(4)[3], a_ + ": 0 of 1");
+  folder_.write("go", "");
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("lockstep: " + b_ + ": is a host now: its agent is started"),
+                               HasSubstr("lockstep: " + b_ + ": is no host any more: its agent is ended")));
+  EXPECT_THAT(job.err(), Not(HasSubstr("restart 1 of")));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(HostsTest, ADiscoveryThatFindsNobody) {
+  const auto refused = [&](const std::string& script, const std::string& conf) {
+    Job job(discovering(script, {"--nnodes", "1:2", "--rdzv-conf", conf}, {"echo"}));
+    EXPECT_EQ(job.wait(), 2) << job.err();
+    EXPECT_TRUE(job.nothing_left());
+    return job.err();
+  };
+  EXPECT_THAT(refused("echo why >&2; exit 3", "timeout=9"),
+              AllOf(HasSubstr("host discovery: why"),
+                    HasSubstr("run: --host-discovery-script 'echo why >&2; exit 3': it ends with exit code 3")));
+  EXPECT_THAT(refused("/no/such/script", "timeout=9"), HasSubstr("it ends with exit code 127"));
+  EXPECT_THAT(refused("echo a b c", "timeout=9"), HasSubstr("line 1"));
+  EXPECT_THAT(refused("true", "timeout=0.1"), HasSubstr("the time is up: 0 of at least 1 hosts"));
+  EXPECT_THAT(refused("sleep 1000", "timeout=0.1"), HasSubstr("the time is up: 0 of at least 1 hosts"));
+}
+
+// The script fails while the job runs, and then no longer has the first host.
+TEST_F(HostsTest, WithoutTheFirstHostThereIsNoJob) {
+  folder_.write("found", a_ + "\n");
+  Job job(discovering("cat " + folder_.file("found"), {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=0.01"},
+                      {"sh", "-c", "echo; sleep 1000"}));
+  job.wait_for_lines(1);
+  std::filesystem::remove(folder_.file("found"));
+  while (job.err().find("it ends with exit code 1: the hosts stay as they are") == std::string::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  folder_.write("found", b_ + "\n");
+  EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.err();
+  EXPECT_THAT(job.err(),
+              HasSubstr("lockstep: " + a_ + ": is no host any more, and it is the one where the agents meet"));
   EXPECT_TRUE(job.nothing_left());
 }
 
@@ -160,6 +271,10 @@ TEST_F(HostsTest, WhatSaysOtherwiseIsRefusedInOneLine) {
   EXPECT_THAT(refused("a", {"--rdzv-backend", "c10d"}), HasSubstr("--hosts and --rdzv-backend c10d"));
   EXPECT_THAT(refused("a", {"-x", "NO_SUCH_VARIABLE"}), HasSubstr("-x NO_SUCH_VARIABLE: there is no such variable"));
   EXPECT_THAT(refused("a", {"-x", "A;B=1"}), HasSubstr("-x 'A;B=1' is not NAME or NAME=VALUE"));
+  EXPECT_THAT(refused("a", {"--host-discovery-script", "x"}),
+              HasSubstr("run: --host-discovery-script and --hosts: the hosts are those that the script prints"));
+  EXPECT_THAT(refused("", {"--host-discovery-script", "x"}), HasSubstr("--host-discovery-script and --nnodes"));
+  EXPECT_THAT(refused("", {"--host-discovery-script", "x", "--nnodes", "1:2", "--dry-run"}), HasSubstr("--dry-run"));
   EXPECT_THAT(refused("a", {"--remote-shell", " "}), HasSubstr("--remote-shell"));
 }
 

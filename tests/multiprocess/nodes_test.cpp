@@ -119,18 +119,39 @@ TEST_F(NodesTest, TheFirstFailureIsToldOnEveryNodeAndEndsTheJobEverywhere) {
     EXPECT_EQ(testing::lines(job->err()).size(), 2u) << job->err();
   }
   expect_nothing_left();
-  // Each node's report says whose failure it was.
-  int here = 0;
+  // The hosting agent's report is that of all nodes, the other's its own.
   for (const char* name : {"a", "b"}) {
     const nlohmann::json report = nlohmann::json::parse(std::ifstream(folder.file(name)));
     const nlohmann::json& attempt = report["attempts"][0];
+    const bool hosts = report["node"]["rank"] == 0;
     EXPECT_EQ(report["exit_code"], 7);
     EXPECT_EQ(report["node"]["nodes"], 2);
-    EXPECT_EQ(attempt["first_failure"].is_null(), report["node"]["rank"] == 0);
-    EXPECT_EQ(attempt["first_failure_elsewhere"].is_null(), report["node"]["rank"] == 1);
-    here += attempt["first_failure"].is_null() ? 0 : 1;
+    EXPECT_EQ(attempt["first_failure"]["rank"], 2);
+    EXPECT_TRUE(attempt["first_failure_elsewhere"].is_null());
+    EXPECT_EQ(attempt["ends"].size(), hosts ? 4u : 2u);
+    EXPECT_EQ(report["workers"], hosts ? 4 : 2);
+    EXPECT_EQ(report.contains("nodes"), hosts);
+    EXPECT_TRUE(!hosts || report["nodes"][1]["reported"]);
   }
-  EXPECT_EQ(here, 1);
+}
+
+// Who does not write one sends it all the same, and who is gone is not waited for.
+TEST_F(NodesTest, TheReportNamesNodesThatWereLost) {
+  const testing::ScratchFolder folder;
+  const std::string script =
+      "echo; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $GROUP_RANK = 1 ] && kill -9 $PPID; sleep 1000";
+  Job& host = agent(
+      {"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", "is_host=1", "--report", folder.file("r")}, script);
+  Job& lost = agent({"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", "is_host=0"}, script);
+  EXPECT_EQ(host.wait(), 0) << host.err();
+  EXPECT_EQ(lost.wait(), 128 + SIGKILL);
+  const nlohmann::json report = nlohmann::json::parse(std::ifstream(folder.file("r")));
+  EXPECT_THAT(report["attempts"][0]["first_failure_elsewhere"], HasSubstr("is lost: "));
+  ASSERT_EQ(report["nodes"].size(), 2u);
+  EXPECT_TRUE(report["nodes"][1]["left"]);
+  EXPECT_FALSE(report["nodes"][1]["reported"]);
+  EXPECT_EQ(report["workers"], 1);
+  expect_nothing_left();
 }
 
 TEST_F(NodesTest, AllStartAgainAndRanksStay) {
@@ -223,6 +244,24 @@ TEST_F(NodesTest, ANewcomerIsLetInByARestartThatCostsNothing) {
   EXPECT_EQ(host.wait(), 0) << host.err();
   EXPECT_THAT(lines(), UnorderedElementsAre("0 of 1, 0", "0 of 2, 0", "1 of 2, 0"));
   EXPECT_THAT(host.err(), HasSubstr("starting again with other nodes: "));
+}
+
+TEST_F(NodesTest, ANodeThatFailsAgainAndAgainIsLeftOut) {
+  const std::vector<std::string> flags{"--nnodes", "1:2", "--max-restarts", "5", "--rdzv-conf"};
+  const auto with = [&](const std::string& conf) {
+    std::vector<std::string> all = flags;
+    all.push_back("last_call_timeout=10," + conf);
+    return all;
+  };
+  const std::string script = "[ $WORLD_SIZE = 1 ] || { [ $RANK = 1 ] && exit 9; sleep 1000; }";
+  Job& host = agent(with("is_host=1"), script);
+  Job& other = agent(with("is_host=0"), script);
+  EXPECT_EQ(host.wait(), 0) << host.err();
+  EXPECT_EQ(other.wait(), 0) << other.err();
+  EXPECT_THAT(host.err(), AllOf(HasSubstr("restart 3 of 5"), HasSubstr(" has failed 3 times within 10 minutes: it is "
+                                                                       "left out for 30 s")));
+  EXPECT_THAT(host.err(), ::testing::Not(HasSubstr("restart 4 of 5")));
+  expect_nothing_left();
 }
 
 TEST_F(NodesTest, ASignalToOneAgentEndsAll) {

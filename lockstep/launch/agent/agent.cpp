@@ -127,8 +127,15 @@ Agent::Agent(const Plan& plan)
   // Orphans of the workers become children of the agent, which thus learns of their end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   require_own_proc();
-  if (plan.leash >= 0) leash_.emplace(loop_, plan.leash, [this](int signal) { on_stop(signal); });
-  if (!plan.report.empty()) check_report_file(plan.report);
+  if (plan.leash >= 0)
+    leash_.emplace(
+        loop_, plan.leash, [this](int signal) { on_stop(signal); },
+        [this] {
+          nodes_->let_go();
+          on_stop(SIGTERM);
+        });
+  if (!nodes_->speaks()) plan_.report.clear();  // the hosting agent's is that of all nodes
+  if (!plan_.report.empty()) check_report_file(plan_.report);
   job_.version = LOCKSTEP_VERSION;
   job_.run_id = plan.run_id.empty() ? random_id() : plan.run_id;
   job_.host = host_name();
@@ -198,6 +205,8 @@ bool Agent::run_once() {
                  : result.start_failure.empty() ? "failed"
                                                 : "not started";
   job_.attempts.push_back(std::move(result.record));
+  job_.attempts.back().generation = meeting.generation;
+  job_.attempts.back().node = meeting.place;
   job_.attempts.back().next = to_string(decision.next);
   announce(decision);
   if (decision.next == Next::finish) {
@@ -277,6 +286,7 @@ void Agent::show_end(AttemptResult& result, Next next) {
 }
 
 void Agent::announce(const Decision& decision) {
+  if (!nodes_->speaks()) return;
   if (!decision.why_not.empty()) console_.say("lockstep: not restarted: " + decision.why_not + "\n");
   if (decision.next == Next::new_port)
     console_.say("lockstep: another program has taken MASTER_PORT " + std::to_string(job_.attempts.back().master_port) +
@@ -327,9 +337,10 @@ void Agent::on_reaper_end() {
 }
 
 void Agent::write_report() {
-  if (plan_.report.empty()) return;
   job_.seconds = wall_clock() - job_.started;
-  const std::string text = to_json(job_, plan_);
+  const std::string text =
+      nodes_->report([this] { return to_json(job_, plan_); }, !plan_.report.empty(), [this] { return stop_signal_; });
+  if (plan_.report.empty()) return;
   try {
     write_report_file(plan_.report, text);
   } catch (const Error& error) {  // the job's outcome is the news, not this

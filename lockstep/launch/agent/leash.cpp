@@ -46,8 +46,11 @@ LeashStart take_leash() {
   return start;
 }
 
-Leash::Leash(EventLoop& loop, int fd, std::function<void(int signal)> on_signal)
-    : fd_(fd), on_signal_(std::move(on_signal)), watch_(loop.watch(fd, [this] { read(); })) {}
+Leash::Leash(EventLoop& loop, int fd, std::function<void(int signal)> on_signal, std::function<void()> on_end)
+    : fd_(fd),
+      on_signal_(std::move(on_signal)),
+      on_end_(std::move(on_end)),
+      watch_(loop.watch(fd, [this] { read(); })) {}
 
 void Leash::read() {
   std::array<char, 256> bytes;
@@ -55,7 +58,7 @@ void Leash::read() {
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (count <= 0) {
     watch_ = {};
-    return on_signal_(SIGTERM);
+    return on_end_();
   }
   for (ssize_t i = 0; i < count; ++i) {
     if (bytes[std::size_t(i)] != '\n') {

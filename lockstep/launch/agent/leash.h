@@ -20,8 +20,8 @@ LeashStart take_leash();
 
 class Leash {
  public:
-  /// `on_signal` is called with each signal that comes, at the end with SIGTERM. `fd` stays the caller's.
-  Leash(EventLoop& loop, int fd, std::function<void(int signal)> on_signal);
+  /// `on_signal` is called with each signal that comes, `on_end` when it ends. `fd` stays the caller's.
+  Leash(EventLoop& loop, int fd, std::function<void(int signal)> on_signal, std::function<void()> on_end);
   Leash(const Leash&) = delete;
   Leash& operator=(const Leash&) = delete;
 
@@ -30,6 +30,7 @@ class Leash {
 
   const int fd_;
   const std::function<void(int signal)> on_signal_;
+  const std::function<void()> on_end_;
   std::string line_;
   EventLoop::Handle watch_;
 };

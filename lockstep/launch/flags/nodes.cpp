@@ -97,10 +97,15 @@ void settle_nodes(Options& options, const rendezvous::AutoNodes& told) {
   options.rdzv_endpoint = told.host;
 }
 
+NodesSettings nodes_settings_of_conf(const NodeOptions& options) {
+  NodesSettings settings = options.settings;
+  for (const auto& [key, value] : options.conf) read_setting(settings, options.conf_name, key, value);
+  return settings;
+}
+
 NodesSettings nodes_settings(const Options& options) {
-  NodesSettings settings = options.nodes.settings;
+  NodesSettings settings = nodes_settings_of_conf(options.nodes);
   const std::string nnodes = "run: --nnodes " + to_string(settings.limits);
-  for (const auto& [key, value] : options.nodes.conf) read_setting(settings, options.nodes.conf_name, key, value);
   if (options.standalone) throw UsageError(nnodes + ": --standalone means one node");
   settings.backend = options.rdzv_backend;
   settings.local_addr = options.local_addr;

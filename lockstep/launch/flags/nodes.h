@@ -19,4 +19,7 @@ void settle_nodes(Options& options, const rendezvous::AutoNodes& told);
 /// How the nodes meet. Throws UsageError.
 NodesSettings nodes_settings(const Options& options);
 
+/// No more than what is the same on all nodes: their number, and --rdzv-conf. Throws UsageError.
+NodesSettings nodes_settings_of_conf(const NodeOptions& options);
+
 }  // namespace lockstep::launch

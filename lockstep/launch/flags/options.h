@@ -41,7 +41,8 @@ struct Options {
   std::string master_addr;
   int master_port = 0;
   std::string local_addr;
-  std::string hosts;  ///< --hosts: a list, or a file
+  std::string hosts;      ///< --hosts: a list, or a file
+  std::string discovery;  ///< --host-discovery-script
   std::string remote_shell = "ssh";
   std::vector<std::string> exports;  ///< -x: NAME or NAME=VALUE
   bool by_starter = false;           ///< this is an agent that --hosts has started

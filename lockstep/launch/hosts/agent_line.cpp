@@ -5,12 +5,14 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/launch/doctor/remote_peer.h"
+#include "lockstep/launch/flags/nodes.h"
 
 namespace lockstep::launch {
 namespace {
 
 // What the starter alone reads: its own flags go with the others, and are of no meaning there.
-constexpr const char* kStays[] = {"PET_HOSTS", "PET_SECRET_FILE", "PET_NNODES", "PET_NODE_RANK", "PET_EXPORT"};
+constexpr const char* kStays[] = {"PET_HOSTS",  "PET_SECRET_FILE",           "PET_NNODES",       "PET_NODE_RANK",
+                                  "PET_EXPORT", "PET_HOST_DISCOVERY_SCRIPT", "PET_RDZV_BACKEND", "PET_RDZV_CONF"};
 
 std::string name_of_variable(const std::string& entry) { return entry.substr(0, entry.find('=')); }
 
@@ -28,16 +30,36 @@ std::string exported(const std::string& word, const Environment& environment) {
 }
 
 void refuse_contradictions(const Options& options) {
-  const auto says = [](const std::string& flag, const std::string& why) {
-    throw UsageError("run: --hosts and " + flag + ": " + why);
+  const bool discovers = !options.discovery.empty();
+  const auto says = [&](const std::string& flag, const std::string& why) {
+    throw UsageError(std::string("run: ") + (discovers ? "--host-discovery-script" : "--hosts") + " and " + flag +
+                     ": " + why);
   };
-  if (options.nodes.by_scheduler || options.nodes.settings.limits.max_nodes > 1)
+  const rendezvous::Limits& limits = options.nodes.settings.limits;
+  if (discovers && !options.hosts.empty()) says("--hosts", "the hosts are those that the script prints");
+  if (discovers && options.dry_run) says("--dry-run", "the hosts are known when the script has run");
+  if (discovers && (options.nodes.by_scheduler || limits.max_nodes < 2))
+    says("--nnodes", "say how many hosts there may be, as --nnodes 1:4");
+  if (!discovers && (options.nodes.by_scheduler || limits.max_nodes > 1))
     says("--nnodes", "the number of nodes is that of the hosts");
   if (options.nodes.rank > 0) says("--node-rank", "ranks are in the order of the hosts");
-  if (options.rdzv_backend != "static") says("--rdzv-backend " + options.rdzv_backend, "the hosts meet by static");
+  if (discovers && !options.rdzv_endpoint.empty()) says("--rdzv-endpoint", "they meet on the first host found");
+  if (options.rdzv_backend != "static" && !discovers)
+    says("--rdzv-backend " + options.rdzv_backend, "the hosts meet by static");
   if (options.standalone) says("--standalone", "it means one machine");
   if (!options.local_addr.empty()) says("--local-addr", "each host has its own: name addresses as hosts");
   if (!options.master_addr.empty()) says("--master-addr", "the first host is where they meet");
+}
+
+// They meet by c10d, the first host's agent hosts. Who comes late is let in, so nobody waits long for more.
+DiscoveredHosts discovered_hosts(const Options& options) {
+  nodes_settings_of_conf(options.nodes);  // or it is an error now, not on each host
+  DiscoveredHosts discovery{.script = options.discovery, .limits = options.nodes.settings.limits, .conf = {}};
+  discovery.limits.join_timeout = nodes_settings_of_conf(options.nodes).limits.join_timeout;
+  discovery.conf = "last_call_timeout=2";
+  for (const auto& [key, value] : options.nodes.conf)
+    if (key != "is_host") discovery.conf += "," + key + "=" + value;
+  return discovery;
 }
 
 }  // namespace
@@ -45,12 +67,14 @@ void refuse_contradictions(const Options& options) {
 HostsJob hosts_job(const std::string& command, const std::vector<std::string>& arguments, const Options& options,
                    const Environment& environment, const ReadFile& read) {
   refuse_contradictions(options);
-  HostsJob job{.hosts = parse_hosts("run: --hosts", options.hosts, read),
+  const bool discovers = !options.discovery.empty();
+  HostsJob job{.hosts = discovers ? std::vector<HostSlots>() : parse_hosts("run: --hosts", options.hosts, read),
                .shell = remote_shell_words(options.remote_shell),
                .options = {command},
                .typed = options.typed,
                .endpoint = options.rdzv_endpoint,
                .run_id = options.rdzv_id};
+  if (discovers) job.discovery = discovered_hosts(options);
   // The program and its arguments are the last words, and "--" may be before them.
   auto end = arguments.end() - std::ptrdiff_t(options.typed.size());
   if (end != arguments.begin() && *(end - 1) == "--") --end;
@@ -73,8 +97,12 @@ std::vector<std::string> agent_command(const HostsJob& job, std::size_t index) {
   words.insert(words.end(), job.variables.begin(), job.variables.end());
   words.push_back(job.program);
   words.insert(words.end(), job.options.begin(), job.options.end());
-  words.insert(words.end(), {"--by-starter", "--nnodes", std::to_string(job.hosts.size()), "--rdzv-id", job.run_id});
-  if (job.hosts.size() > 1)
+  const std::string nodes = job.discovery ? to_string(job.discovery->limits) : std::to_string(job.hosts.size());
+  words.insert(words.end(), {"--by-starter", "--nnodes", nodes, "--rdzv-id", job.run_id});
+  if (job.discovery)
+    words.insert(words.end(), {"--rdzv-backend", "c10d", "--rdzv-endpoint", job.endpoint, "--rdzv-conf",
+                               job.discovery->conf + (index == 0 ? ",is_host=1" : ",is_host=0")});
+  else if (job.hosts.size() > 1)
     words.insert(words.end(), {"--rdzv-endpoint", job.endpoint, "--node-rank", std::to_string(index)});
   if (const auto slots = job.hosts[index].slots) words.insert(words.end(), {"-n", std::to_string(*slots)});
   words.push_back("--");

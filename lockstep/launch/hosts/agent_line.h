@@ -2,6 +2,7 @@
 
 // The agents of `lockstep run --hosts`, as they are started: a command for the remote shell per host. Pure.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,14 @@
 #include "lockstep/launch/flags/options.h"
 
 namespace lockstep::launch {
+
+/// `--host-discovery-script`: hosts that come and go.
+struct DiscoveredHosts {
+  std::string script;  ///< a command for the shell
+  rendezvous::Limits limits;
+  std::string conf;  ///< --rdzv-conf of the agents
+  int port = 0;      ///< where the first host's agent listens
+};
 
 struct HostsJob {
   std::vector<HostSlots> hosts;
@@ -20,6 +29,7 @@ struct HostsJob {
   std::vector<std::string> variables;  ///< "NAME=value" that travel
   std::string endpoint;                ///< where the agents meet
   std::string run_id;
+  std::optional<DiscoveredHosts> discovery;  ///< then there are no hosts at first
 };
 
 /// What `arguments` and `options` ask for; `get` and `environment` are this process's. Throws UsageError: no such host

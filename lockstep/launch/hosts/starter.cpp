@@ -4,11 +4,17 @@
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/text.h"
 #include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/hosts/discovery.h"
+#include "lockstep/launch/hosts/host_changes.h"
 #include "lockstep/launch/hosts/remote_agent.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/workers/signals.h"
@@ -40,18 +46,35 @@ std::string with_prefix(const std::string& prefix, const std::string& lines) {
 
 class Starter {
  public:
-  Starter(const HostsJob& job, const Plan& plan, const std::string& key)
-      : job_(job), plan_(plan), key_(key), signals_(plan.signals) {}
+  Starter(HostsJob job, const Plan& plan, const std::string& key)
+      : job_(std::move(job)), plan_(plan), key_(key), signals_(plan.signals) {}
 
   int run() {
+    if (job_.discovery) find_first_hosts();
     for (std::size_t i = 0; i < job_.hosts.size(); ++i) start(i);
-    loop_.run_until([this] { return std::ranges::all_of(agents_, [](const auto& agent) { return agent->over(); }); });
+    loop_.run_until([this] { return std::ranges::all_of(places_, [](const auto& place) { return over(*place); }); });
     out_.flush(Clock::now() + base::kPatience, signals_.stop_fd());
     errors_.flush(Clock::now() + base::kPatience, signals_.stop_fd());
     return code_;
   }
 
  private:
+  // Where an agent is, or was: the first is the one at which they meet. Its host has the same number.
+  struct Place {
+    std::unique_ptr<RemoteAgent> agent;
+    Clock::time_point started;
+    int failures = 0;
+    bool leaves = false;  // its host is not there any more
+    bool waits = false;   // to be started again
+    EventLoop::Handle again, deadline;
+  };
+
+  static bool over(const Place& place) { return place.agent->over() && !place.waits; }
+
+  void say(std::size_t index, const std::string& what) {
+    errors_.say("lockstep: " + job_.hosts[index].name + ": " + what + "\n");
+  }
+
   void start(std::size_t index) {
     const auto output = [this, index](int stream, const std::string& lines) {
       base::Outlet& outlet = stream == 1 ? out_ : errors_;
@@ -60,10 +83,14 @@ class Starter {
       if (outlet.pending()) outlet.flush(Clock::now() + kStandstill, signals_.stop_fd());
       if (stream == 1) write_out();
     };
-    agents_.push_back(std::make_unique<RemoteAgent>(
+    if (index == places_.size()) places_.push_back(std::make_unique<Place>());
+    Place& place = *places_[index];
+    place.started = Clock::now();
+    place.waits = false;
+    place.agent = std::make_unique<RemoteAgent>(
         loop_, agent_command(job_, index), signals_,
-        RemoteAgent::Events{.output = output, .ended = [this, index](int code) { on_end(index, code); }}));
-    agents_.back()->tell(key_);
+        RemoteAgent::Events{.output = output, .ended = [this, index](int code) { on_end(index, code); }});
+    place.agent->tell(key_);
   }
 
   // The loop writes what waits for standard error; the rest is looked after here.
@@ -73,30 +100,55 @@ class Starter {
   }
 
   void on_end(std::size_t index, int code) {
-    if (code == kExitDone) return;
-    if (code == kShellFailed)
-      errors_.say("lockstep: " + job_.hosts[index].name + ": the remote shell has failed (exit code 255)\n");
+    Place& place = *places_[index];
+    place.deadline = {};
+    if (index == 0) expect_end();
+    if (code == kExitDone || place.leaves) return;
+    ++place.failures;
+    const bool again = !ending_ && !places_[0]->agent->over() &&
+                       starts_again({.hosts = index == 0,
+                                     .code = code,
+                                     .failures = place.failures,
+                                     .lived = std::chrono::duration_cast<milliseconds>(Clock::now() - place.started)},
+                                    plan_.max_restarts, job_.discovery.has_value());
+    if (again) {
+      place.waits = true;
+      place.again = loop_.at(Clock::now() + wait_to_start_again(place.failures), [this, index, code] {
+        say(index, "its agent has ended with exit code " + std::to_string(code) + ": it is started again");
+        start(index);
+      });
+      return;
+    }
+    if (code == kShellFailed) say(index, "the remote shell has failed (exit code 255)");
     if (code_ == kExitDone) code_ = code == kShellFailed ? int(kExitFailure) : code;
     if (code == 128 + SIGKILL && stop_signal_ != 0) code_ = 128 + stop_signal_;
     if (!ending_) end_after(kEndTogether);
   }
 
+  // Nobody else is started.
+  void expect_end() {
+    for (const auto& place : places_) {
+      place->again = {};
+      place->waits = false;
+    }
+  }
+
   // Later all are let go, and later still killed.
   void end_after(milliseconds time) {
     ending_ = true;
+    expect_end();
     deadline_ = loop_.at(Clock::now() + time, [this] {
-      for (const auto& agent : agents_) agent->let_go();
-      deadline_ = loop_.at(Clock::now() + plan_.grace + kEndAlone, [this] { kill_all(); });
+      for (const auto& place : places_) place->agent->let_go();
+      deadline_ = loop_.at(Clock::now() + plan_.grace + kEndAlone, [this] {
+        for (std::size_t i = 0; i < places_.size(); ++i) kill(i);
+      });
     });
   }
 
-  void kill_all() {
-    for (std::size_t i = 0; i < agents_.size(); ++i) {
-      if (agents_[i]->over()) continue;
-      errors_.say("lockstep: " + job_.hosts[i].name + ": the agent does not end: its remote shell is killed, and " +
-                  "processes may be left there\n");
-      agents_[i]->kill();
-    }
+  void kill(std::size_t index) {
+    if (places_[index]->agent->over()) return;
+    say(index, "the agent does not end: its remote shell is killed, and processes may be left there");
+    places_[index]->agent->kill();
   }
 
   // As the agent itself does: the first one is passed on as it is, and the second as well.
@@ -104,12 +156,93 @@ class Starter {
     while (const int signal = signals_.next()) {
       if (signal == SIGCHLD) continue;
       if (stop_signal_ == 0) stop_signal_ = signal;
-      for (const auto& agent : agents_) agent->tell(std::to_string(signal) + "\n");
+      for (const auto& place : places_) place->agent->tell(std::to_string(signal) + "\n");
       end_after(plan_.grace + kShellEnd);
     }
   }
 
-  const HostsJob& job_;
+  void discover(std::function<void(const std::vector<HostSlots>&)> found,
+                std::function<void(const std::string&)> failed) {
+    discovery_.emplace(
+        loop_, job_.discovery->script, signals_,
+        Discovery::Events{
+            .found = std::move(found), .failed = std::move(failed), .said = [this](const std::string& lines) {
+              errors_.say(with_prefix("host discovery: ", lines));
+            }});
+  }
+
+  void find_first_hosts() {
+    const rendezvous::Limits& limits = job_.discovery->limits;
+    std::string wrong;
+    std::size_t known = 0;
+    discover(
+        [&](const std::vector<HostSlots>& hosts) {
+          if (hosts.size() != known && int(hosts.size()) < limits.min_nodes)
+            errors_.say("lockstep: waiting for hosts: " + std::to_string(hosts.size()) + " of at least " +
+                        std::to_string(limits.min_nodes) + "\n");
+          known = hosts.size();
+          job_.hosts = hosts;
+        },
+        [&](const std::string& why) { wrong = why; });
+    const auto enough = [&] {
+      return !wrong.empty() || stop_signal_ != 0 || (known > 0 && int(known) >= limits.min_nodes);
+    };
+    const bool in_time = loop_.run_until(enough, Clock::now() + limits.join_timeout);
+    discovery_.reset();
+    const std::string flag = "run: --host-discovery-script '" + base::shown(job_.discovery->script) + "': ";
+    if (!wrong.empty()) throw UsageError(flag + wrong);
+    if (!in_time)
+      throw UsageError(flag + "the time is up: " + std::to_string(known) + " of at least " +
+                       std::to_string(limits.min_nodes) + " hosts");
+    if (stop_signal_ != 0) job_.hosts.clear();
+    if (job_.hosts.empty()) return void(code_ = 128 + stop_signal_);
+    job_.endpoint = endpoint_on(job_.hosts, job_.discovery->port);
+    discover([this](const std::vector<HostSlots>& hosts) { change(hosts); },
+             [this](const std::string& why) {
+               if (std::exchange(trouble_, why) != why)
+                 errors_.say("lockstep: --host-discovery-script: " + why + ": the hosts stay as they are\n");
+             });
+  }
+
+  void change(const std::vector<HostSlots>& found) {
+    trouble_.clear();
+    if (ending_ || places_[0]->agent->over()) return;
+    std::vector<HostSlots> now;
+    std::vector<std::size_t> numbers;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (places_[i]->leaves && over(*places_[i])) continue;
+      now.push_back(job_.hosts[i]);
+      numbers.push_back(i);
+    }
+    const HostChanges changes = changes_of(now, found);
+    for (const std::size_t gone : changes.gone) dismiss(numbers[gone]);
+    for (const HostSlots& host : changes.come) {
+      if (ending_) return;
+      const auto free = std::ranges::find_if(places_, [](const auto& place) { return place->leaves && over(*place); });
+      const auto index = std::size_t(free - places_.begin());
+      if (index == places_.size()) job_.hosts.emplace_back();
+      job_.hosts[index] = host;
+      if (index < places_.size()) *places_[index] = Place{};
+      start(index);
+      say(index, "is a host now: its agent is started");
+    }
+  }
+
+  // Without the first one there is no job.
+  void dismiss(std::size_t index) {
+    Place& place = *places_[index];
+    if (place.leaves || ending_) return;
+    place.leaves = index != 0;
+    place.again = {};
+    place.waits = false;
+    say(index, index == 0 ? "is no host any more, and it is the one where the agents meet: the job ends"
+                          : "is no host any more: its agent is ended");
+    place.agent->tell(std::to_string(SIGTERM) + "\n");
+    if (index == 0) return end_after(plan_.grace + kShellEnd);
+    place.deadline = loop_.at(Clock::now() + plan_.grace + kEndAlone, [this, index] { kill(index); });
+  }
+
+  HostsJob job_;
   const Plan& plan_;
   const std::string& key_;
   Signals signals_;
@@ -118,10 +251,12 @@ class Starter {
   int code_ = kExitDone;
   int stop_signal_ = 0;
   bool ending_ = false;
+  std::string trouble_;  // with the script, as said last
   EventLoop loop_{errors_};
   const EventLoop::Handle signal_watch_ = loop_.watch(signals_.fd(), [this] { on_signals(); });
   EventLoop::Handle writing_, deadline_;
-  std::vector<std::unique_ptr<RemoteAgent>> agents_;
+  std::vector<std::unique_ptr<Place>> places_;
+  std::optional<Discovery> discovery_;
 };
 
 }  // namespace

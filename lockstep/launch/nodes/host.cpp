@@ -42,6 +42,11 @@ void Host::on_message(std::uint64_t id, const meet::Message& message) {
   const auto* join = std::get_if<meet::Join>(&message);
   if (seat == seats_.end() && join != nullptr) return admit(id, *join);
   if (seat != seats_.end() && store_.take(id, message)) return;
+  const auto* report = std::get_if<meet::Report>(&message);
+  if (seat != seats_.end() && report != nullptr && settings_.reports != nullptr) {
+    if (settings_.reports->take(id, *report)) reception_.send(id, meet::Report{.part = {}, .last = true});
+    return;
+  }
   std::visit(
       [&](const auto& typed) {
         if constexpr (requires { on(seat->second, typed); })
@@ -90,14 +95,23 @@ void Host::on(Seat& seat, const meet::Failed& failed) {
   blames_.push_back({.failure = {.kind = meet::FailureKind(kind), .when = failed.when, .error = failed.error},
                      .node = seat.node.id,
                      .code = int(failed.code),
-                     .text = failed.text});
+                     .text = failed.text,
+                     .host = seat.node.host});
   end_all();
 }
 
 void Host::on(Seat& seat, const meet::Stopping& stopping) {
   if (!running_ || stopping.generation != generation_ || !seat.node.member) return;
   seat.stops = true;
-  if (!stop_) stop_ = Stop{.signal = int(stopping.signal), .host = seat.node.host};
+  if (stopping.let_go && seat.node.id != seats_.begin()->first) {  // as if the node were lost; the others may go on
+    blames_.push_back({.failure = {.kind = meet::FailureKind::node_lost, .when = wall_clock()},
+                       .node = seat.node.id,
+                       .code = kExitFailure,
+                       .text = "lockstep: node " + std::to_string(seat.node.last_rank) + " (host " + seat.node.host +
+                               ") is lost: the connection to what has started it is gone\n",
+                       .host = seat.node.host});
+  } else if (!stop_)
+    stop_ = Stop{.signal = int(stopping.signal), .host = seat.node.host};
   end_all();
 }
 
@@ -113,9 +127,11 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
   const Seat seat = std::move(found->second);
   seats_.erase(found);
   store_.leave(id);
+  if (settings_.reports != nullptr) settings_.reports->leave(id, /*early=*/!finished_);
   // Its own limit counts from when it sent what we heard last. Where the kernel says that it has closed the connection
-  // it has seen that end, too, and kills its workers within kClosedGrace, if it lives.
-  if (seat.node.member) {
+  // it has seen that end, too, and kills its workers within kClosedGrace, if it lives. Who has said that all of them
+  // have ended has none.
+  if (seat.node.member && !(seat.done && !seat.done->left_behind)) {
     const auto limit = how == Parting::cut ? heard + settings_.nodes.silence() : Clock::now();
     not_before_ = std::max(not_before_, std::chrono::ceil<milliseconds>(limit - origin_) + kCutOffMargin);
   }
@@ -126,7 +142,8 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
                        .node = id,
                        .code = kExitFailure,
                        .text = "lockstep: node " + std::to_string(seat.node.last_rank) + " (host " + seat.node.host +
-                               ") is lost: " + why + "\n"});
+                               ") is lost: " + why + "\n",
+                       .host = seat.node.host});
     end_all();
   }
   conclude_when_all_done();
@@ -140,7 +157,10 @@ meet::Situation Host::situation() const {
                             .running = running_,
                             .first = generation_ == 0,
                             .nodes = {}};
-  for (const auto& [id, seat] : seats_) situation.nodes.push_back(seat.node);
+  for (const auto& [id, seat] : seats_) {
+    situation.nodes.push_back(seat.node);
+    situation.nodes.back().left_out_until = record_.left_out_until(seat.node.host);
+  }
   return situation;
 }
 
@@ -186,7 +206,8 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
                     .nodes = std::int64_t(ranks.size()),
                     .master_port = free_port(),
                     .master_addr = settings_.master_addr,
-                    .run_id = settings_.run_id};
+                    .run_id = settings_.run_id,
+                    .report = settings_.reports != nullptr};
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     Seat& seat = seats_.at(ranks[rank]);
     seat.node.member = true;
@@ -194,6 +215,9 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
     seat.node.last_rank = int(rank);
     ranks_of_hosts_.emplace(seat.node.host, int(rank));
     start.rank = std::int64_t(rank);
+    if (settings_.reports != nullptr && rank > 0)
+      settings_.reports->expect(seat.node.id,
+                                {.host = seat.node.host, .rank = int(rank), .workers = seat.node.workers});
     start.ranks_after = world - start.first_rank - seat.node.workers;
     reception_.send(ranks[rank], start);
     start.first_rank += seat.node.workers;
@@ -225,7 +249,11 @@ void Host::conclude_when_all_done() {
     if (!stops) ++ended.others;
     if (seat.node.member) ended.nodes.push_back({.id = id, .done = *seat.done});
   }
-  const meet::Outcome outcome = outcome_of(ended, history_, settings_.max_restarts, settings_.no_restart_codes);
+  meet::Outcome outcome = outcome_of(ended, history_, settings_.max_restarts, settings_.no_restart_codes);
+  const auto blamed = std::ranges::find(ended.blames, std::uint64_t(outcome.blamed), &Blame::node);
+  if (outcome.counts && blamed != ended.blames.end() && blamed->node != seats_.begin()->first)
+    if (const std::string why = record_.failed(blamed->host, situation().now); !why.empty())
+      outcome.text += "lockstep: " + why + "\n";
   running_ = ending_ = false;
   finished_ = !outcome.again;
   since_ = situation().now;

@@ -16,8 +16,10 @@
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/outcome.h"
 #include "lockstep/launch/nodes/reception.h"
+#include "lockstep/launch/nodes/report_collection.h"
 #include "lockstep/launch/nodes/settings.h"
 #include "lockstep/launch/nodes/store_keeper.h"
+#include "lockstep/rendezvous/host_record.h"
 #include "lockstep/rendezvous/membership.h"
 
 namespace lockstep::launch {
@@ -32,6 +34,7 @@ struct HostSettings {
   std::string master_addr;
   int max_restarts = 0;
   std::vector<int> no_restart_codes;
+  ReportCollection* reports = nullptr;  ///< where the nodes' reports go; null: they send none
   std::function<std::unique_ptr<Channel>(int fd)> accept_channel;  ///< on an accepted socket
 };
 
@@ -86,6 +89,7 @@ class Host {
   std::vector<Blame> blames_;
   std::optional<Stop> stop_;  // the first that was asked to
   History history_;
+  rendezvous::HostRecord record_;  // of the other hosts
 };
 
 }  // namespace lockstep::launch

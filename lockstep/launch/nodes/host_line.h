@@ -37,6 +37,7 @@ class HostLine {
   void use(base::UniqueFd fd, std::unique_ptr<Channel> channel);
 
   void send(const rendezvous::Message& message);
+  bool open() const { return connection_ != nullptr && connection_->open(); }
   /// Says that we live; where the lease is over, that the hosting agent is lost.
   void keep_alive();
   /// Until then the hosting agent counts on this node.

@@ -19,6 +19,9 @@ namespace {
 constexpr milliseconds kPatienceWithReasons{1'000};
 // How long the hosting agent's word is waited for, when this one was asked to end.
 constexpr milliseconds kFarewell{2'000};
+// How long a report may take to be taken, and how long the others' are waited for.
+constexpr milliseconds kReportTaken{5'000};
+constexpr milliseconds kReports{10'000};
 // How long workers may take to end when the connection to the hosting agent was closed: less than kCutOffMargin.
 constexpr milliseconds kClosedGrace{250};
 
@@ -118,6 +121,7 @@ void NodeMember::listen() {
                         .master_addr = settings_.local_addr.empty() ? settings_.host : settings_.local_addr,
                         .max_restarts = plan_.max_restarts,
                         .no_restart_codes = plan_.no_restart_codes,
+                        .reports = plan_.report.empty() ? nullptr : &reports_,
                         .accept_channel = [this](int fd) -> std::unique_ptr<Channel> {
                           if (tls_ == nullptr) return std::make_unique<PlainChannel>(fd);
                           return tls_->accept(fd);
@@ -140,7 +144,11 @@ void NodeMember::on_message(const meet::Message& message) {
     if (desk_ != nullptr) desk_->answer(*answer);
     return;
   }
-  if (const auto* waiting = std::get_if<meet::Waiting>(&message)) return say_reason(waiting->reason);
+  if (const auto* waiting = std::get_if<meet::Waiting>(&message)) {
+    if (speaks()) say_reason(waiting->reason);
+    return;
+  }
+  if (std::holds_alternative<meet::Report>(message)) report_taken_ = true;
   saying_ = {};
   if (const auto* refused = std::get_if<meet::Refused>(&message)) refused_ = refused->reason;
   if (const auto* start = std::get_if<meet::Start>(&message)) {
@@ -192,11 +200,12 @@ Meeting NodeMember::meet(const std::function<int()>& stop_signal) {
   }
   if (lost_) return {.over = kExitFailure};
   if (outcome_) {
-    console_.say(outcome_->text);
+    if (speaks()) console_.say(outcome_->text);
     return {.over = int(outcome_->code)};
   }
   const meet::Start start = *std::exchange(start_, std::nullopt);
   generation_ = start.generation;
+  report_wanted_ = start.report;
   open_desk();
   return {.place = {.rank = int(start.rank),
                     .nodes = int(start.nodes),
@@ -207,6 +216,7 @@ Meeting NodeMember::meet(const std::function<int()>& stop_signal) {
           .restart_count = int(start.restart_count),
           .run_id = start.run_id,
           .store = desk_->name(),
+          .generation = generation_,
           .over = {}};
 }
 
@@ -228,7 +238,7 @@ void NodeMember::attend(RunningAttempt* attempt) {
 
 void NodeMember::on_stop(int signal) {
   blamed_ = true;
-  line_.send(meet::Stopping{.generation = generation_, .signal = signal});
+  line_.send(meet::Stopping{.generation = generation_, .signal = signal, .let_go = let_go_});
 }
 
 void NodeMember::on_failure(const Verdict& verdict, const std::string& report) {
@@ -292,11 +302,28 @@ Decision NodeMember::agree(AttemptResult& result, const AttemptFacts& facts, con
 }
 
 void NodeMember::adopt(const meet::Outcome& outcome, AttemptResult& result) {
-  console_.say(outcome.text);
+  if (speaks()) console_.say(outcome.text);
   result.code = int(outcome.code);
   if (result.stop_signal == 0) result.stop_signal = int(outcome.again ? 0 : outcome.signal);
   result.record.first_elsewhere = outcome.to_blame ? "" : outcome.text;
   if (!outcome.to_blame) result.record.first.reset();
+}
+
+// Sent to the end: who closes a connection with something unread in it takes back what is on the way.
+std::string NodeMember::report(const std::function<std::string()>& own, bool wanted,
+                               const std::function<int()>& stop_signal) {
+  if (host_ != nullptr) {
+    if (!wanted) return "";
+    const auto complete = [&] { return reports_.complete() || stop_signal() != 0; };
+    if (over_ || refused_) loop_.run_until(complete, Clock::now() + kReports);
+    return report_of_all(own(), reports_.take_all());
+  }
+  if (!wanted && !report_wanted_) return "";
+  std::string text = own();
+  if (!report_wanted_ || lost_) return text;
+  for (const meet::Report& part : parts_of_report(text)) line_.send(part);
+  loop_.run_until([&] { return report_taken_ || !line_.open() || stop_signal() != 0; }, Clock::now() + kReportTaken);
+  return text;
 }
 
 }  // namespace lockstep::launch

@@ -28,8 +28,12 @@ class NodeMember : public Nodes {
   Meeting meet(const std::function<int()>& stop_signal) override;
   void attend(RunningAttempt* attempt) override;
   void on_stop(int signal) override;
+  void let_go() override { let_go_ = true; }
   void on_failure(const Verdict& verdict, const std::string& report) override;
   Decision agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) override;
+  bool speaks() const override { return plan_.leash < 0 || host_ != nullptr; }
+  std::string report(const std::function<std::string()>& own, bool wanted,
+                     const std::function<int()>& stop_signal) override;
 
  private:
   using Clock = EventLoop::Clock;
@@ -50,6 +54,7 @@ class NodeMember : public Nodes {
   const std::string own_host_;
   const rendezvous::SocketAddress address_;
   std::unique_ptr<Tls> tls_;    // before all that uses it
+  ReportCollection reports_;    // before the host
   std::unique_ptr<Host> host_;  // where this agent hosts
   HostLine line_;
   std::unique_ptr<StoreDesk> desk_;  // for the workers of an attempt
@@ -63,6 +68,8 @@ class NodeMember : public Nodes {
   std::optional<rendezvous::Outcome> outcome_;
   std::int64_t generation_ = 0;
   RunningAttempt* attempt_ = nullptr;
+  bool report_wanted_ = false, report_taken_ = false;  // by the hosting agent
+  bool let_go_ = false;
   bool over_ = false;     // the job's outcome is known
   bool end_now_ = false;  // the attempt is to be ended
   bool blamed_ = false;   // this node has told of a failure, or of a signal

@@ -25,8 +25,9 @@ struct Meeting {
   std::string master_addr;
   int master_port = 0;
   int restart_count = 0;
-  std::string run_id;       ///< TORCHELASTIC_RUN_ID; empty: the agent's own
-  std::string store;        ///< where the workers reach the store: rendezvous::kAgentStoreVariable
+  std::string run_id;  ///< TORCHELASTIC_RUN_ID; empty: the agent's own
+  std::string store;   ///< where the workers reach the store: rendezvous::kAgentStoreVariable
+  std::int64_t generation = 0;
   std::optional<int> over;  ///< there is no attempt: the job is over, with this exit code
 };
 
@@ -45,11 +46,22 @@ class Nodes {
   virtual void attend(RunningAttempt* attempt) = 0;
   /// The agent was asked to end while its workers run.
   virtual void on_stop(int signal) = 0;
+  /// What has started this agent from elsewhere is gone; on_stop() follows.
+  virtual void let_go() {}
   /// A worker here has failed, the first on this node; `report` is what is to be said of it.
   virtual void on_failure(const Verdict& verdict, const std::string& report) = 0;
   /// No worker is left here: what comes next. Where another node decided how the job has ended, the result says so
   /// afterwards.
   virtual Decision agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) = 0;
+  /// Whether it is this node's to say what holds for all: not where one terminal shows what all of them say.
+  virtual bool speaks() const { return true; }
+  /// When all is over here: what is to be written of the job, where `own` is this node's report. `own` is called where
+  /// another node wants it, too. Not for longer than until a signal comes.
+  virtual std::string report(const std::function<std::string()>& own, bool wanted,
+                             const std::function<int()>& stop_signal) {
+    (void)stop_signal;
+    return wanted ? own() : "";
+  }
 };
 
 /// No others: the store of an attempt is here.

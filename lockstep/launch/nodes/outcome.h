@@ -19,6 +19,7 @@ struct Blame {
   std::uint64_t node = 0;  ///< the agent's number
   int code = 1;
   std::string text;  ///< what is to be said, lines with their ends
+  std::string host;
 };
 
 /// An agent of the generation that is still there: all its workers have ended.

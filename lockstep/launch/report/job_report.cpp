@@ -19,17 +19,17 @@ using Json = nlohmann::ordered_json;
 
 Json null_if_empty(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
-Json end_to_json(const End& end, double started) {
-  Json json{{"rank", end.rank}, {"pid", end.pid}};
+Json end_to_json(const End& end, const AttemptRecord& attempt) {
+  Json json{{"rank", attempt.node.first_rank + end.rank}, {"pid", end.pid}};
   json["exit_code"] = end.signal == 0 ? Json(end.exit_code) : Json();
   json["signal"] = end.signal != 0 ? Json(signal_name(end.signal)) : Json();
-  json["seconds"] = end.when - started;
+  json["seconds"] = end.when - attempt.started;
   return json;
 }
 
 Json failure_to_json(const AttemptRecord& attempt, const std::string& host) {
   const Verdict& first = *attempt.first;
-  Json json{{"rank", first.end.rank}, {"host", host}};
+  Json json{{"rank", attempt.node.first_rank + first.end.rank}, {"host", host}};
   json["pid"] = first.end.pid > 0 ? Json(first.end.pid) : Json();
   json["exit_code"] = first.end.signal == 0 && !first.still_running ? Json(first.end.exit_code) : Json();
   json["signal"] = first.end.signal != 0 ? Json(signal_name(first.end.signal)) : Json();
@@ -54,9 +54,13 @@ Json attempt_to_json(const AttemptRecord& attempt, const std::string& host) {
   json["launcher_failure"] = null_if_empty(attempt.launcher_failure);
   json["first_failure"] = attempt.first ? failure_to_json(attempt, host) : Json();
   json["ends"] = Json::array();
-  for (const End& end : attempt.ends) json["ends"].push_back(end_to_json(end, attempt.started));
+  for (const End& end : attempt.ends) json["ends"].push_back(end_to_json(end, attempt));
   json["next"] = attempt.next;
   return json;
+}
+
+Json node_to_json(const NodePlace& node) {
+  return {{"rank", node.rank}, {"nodes", node.nodes}, {"first_rank", node.first_rank}};
 }
 
 // Where the file really is, or empty for what must not be replaced by another file.
@@ -103,10 +107,13 @@ std::string to_json(const JobRecord& job, const Plan& plan) {
   json["start_failure"] = null_if_empty(job.start_failure);
   json["attempts"] = Json::array();
   for (const AttemptRecord& attempt : job.attempts) json["attempts"].push_back(attempt_to_json(attempt, job.host));
-  if (plan.nodes) {  // ranks are those on this node
-    json["node"] = {{"rank", plan.node.rank}, {"nodes", plan.node.nodes}, {"first_rank", plan.node.first_rank}};
-    for (std::size_t i = 0; i < job.attempts.size(); ++i)
+  if (plan.nodes) {
+    json["node"] = node_to_json(plan.node);
+    for (std::size_t i = 0; i < job.attempts.size(); ++i) {
+      json["attempts"][i]["generation"] = job.attempts[i].generation;
+      json["attempts"][i]["node"] = node_to_json(job.attempts[i].node);
       json["attempts"][i]["first_failure_elsewhere"] = null_if_empty(job.attempts[i].first_elsewhere);
+    }
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

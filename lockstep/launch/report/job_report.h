@@ -15,6 +15,8 @@ namespace lockstep::launch {
 
 /// One attempt: a start of all workers, until the last of them has ended.
 struct AttemptRecord {
+  std::int64_t generation = 0;  ///< of the job over several nodes
+  NodePlace node;
   int restart_count = 0;
   int master_port = 0;
   double started = 0;            ///< seconds since the epoch
@@ -49,7 +51,7 @@ void check_report_file(const std::string& path);
 /// its own (below /dev or /proc, a pipe) is written to as it is. Throws Error, UsageError.
 void write_report_file(const std::string& path, const std::string& text);
 
-/// Pure. Text that is not UTF-8 is repaired by U+FFFD.
+/// Pure. Ranks are the job's. Text that is not UTF-8 is repaired by U+FFFD.
 std::string to_json(const JobRecord& job, const Plan& plan);
 
 }  // namespace lockstep::launch

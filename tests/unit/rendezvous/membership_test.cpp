@@ -22,6 +22,11 @@ Node member(std::uint64_t id, int rank, bool ready) {
   return {.id = id, .host = "h" + std::to_string(id), .last_rank = rank, .member = true, .ready = ready};
 }
 
+Node left_out(Node node, int until) {
+  node.left_out_until = Time(until);
+  return node;
+}
+
 struct Row {
   const char* name;
   Situation situation;
@@ -102,6 +107,45 @@ const Row kRows[] = {
      kTwo,
      Step::wait,
      "h7 waits as a spare: the job has its 2 nodes"},
+    {"a newcomer that has failed again and again",
+     {.now = Time(5),
+      .running = true,
+      .first = false,
+      .nodes = {member(0, 0, false), member(1, 1, false), left_out(newcomer(7), 900), left_out(newcomer(8), 700)}},
+     kTwoToFour,
+     Step::wait,
+     "h7 is left out for a while: it has failed again and again",
+     Time(700)},
+    {"until its time is over",
+     {.now = Time(700),
+      .running = true,
+      .first = false,
+      .nodes = {member(0, 0, false), member(1, 1, false), left_out(newcomer(7), 900), left_out(newcomer(8), 700)}},
+     kTwoToFour,
+     Step::restart,
+     "h8 has come"},
+    {"survivors start without it",
+     {.now = Time(5),
+      .first = false,
+      .nodes = {member(0, 0, true), left_out(member(1, 1, true), 900), member(2, 2, true)}},
+     kTwoToFour,
+     Step::start,
+     "2 nodes: h0, h2"},
+    {"but not below MIN",
+     {.now = Time(5), .first = false, .nodes = {member(0, 0, true), left_out(member(1, 1, true), 900)}},
+     kTwo,
+     Step::start,
+     "2 nodes: h0, h1"},
+    {"a spare takes its place",
+     {.now = Time(5), .first = false, .nodes = {member(0, 0, true), left_out(member(1, 1, true), 900), newcomer(7)}},
+     kTwo,
+     Step::start,
+     "2 nodes: h0, h7"},
+    {"the hosting agent is always in",
+     {.now = Time(5), .first = false, .nodes = {left_out(member(0, 0, true), 900), member(1, 1, true), newcomer(7)}},
+     kTwo,
+     Step::start,
+     "2 nodes: h0, h1"},
     {"nothing to do",
      {.running = true, .nodes = {member(0, 0, false), member(1, 1, false)}},
      kTwo,

@@ -51,6 +51,13 @@ TEST(Messages, ListsOfBytesAreNotCut) {
   EXPECT_EQ(ask.values, (std::vector<std::string>{std::string(30'000, 'x')}));
 }
 
+TEST(Messages, AReportComesInParts) {
+  std::string frame = to_frame(Report{.part = {std::string(48 << 10, 'r')}, .last = true});
+  const auto report = std::get<Report>(take_message(frame, kLongestMessage).value());
+  EXPECT_EQ(report.part, std::vector<std::string>{std::string(48 << 10, 'r')});
+  EXPECT_TRUE(report.last);
+}
+
 TEST(Messages, APartIsNotRead) {
   const std::string whole = to_frame(Outcome{.generation = 1, .text = "why"});
   for (std::size_t size = 0; size < whole.size(); ++size) {

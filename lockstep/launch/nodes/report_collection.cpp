@@ -1,0 +1,60 @@
+#include "lockstep/launch/nodes/report_collection.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep::launch {
+namespace {
+
+constexpr std::size_t kPart = 48 << 10;
+
+}  // namespace
+
+std::vector<rendezvous::Report> parts_of_report(const std::string& report) {
+  std::vector<rendezvous::Report> parts;
+  if (report.size() > kLongestReport) return parts;
+  for (std::size_t at = 0; at < report.size(); at += kPart) parts.push_back({.part = {report.substr(at, kPart)}});
+  if (!parts.empty()) parts.back().last = true;
+  return parts;
+}
+
+void ReportCollection::expect(std::uint64_t id, const NodeReport& node) { entries_[id].node = node; }
+
+bool ReportCollection::take(std::uint64_t id, const rendezvous::Report& part) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || found->second.over) return false;
+  Entry& entry = found->second;
+  for (const std::string& text : part.part) {
+    if (entry.text.size() + text.size() > kLongestReport || bytes_ + text.size() > kLongestReports) {
+      bytes_ -= entry.text.size();
+      entry.text = {};
+      entry.over = true;
+      return part.last;
+    }
+    entry.text += text;
+    bytes_ += text.size();
+  }
+  if (!part.last) return false;
+  entry.node.text = std::move(entry.text);
+  return entry.over = true;
+}
+
+void ReportCollection::leave(std::uint64_t id, bool early) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  found->second.over = true;
+  found->second.node.left = early;
+}
+
+bool ReportCollection::complete() const {
+  return std::ranges::all_of(entries_, [](const auto& entry) { return entry.second.over; });
+}
+
+std::vector<NodeReport> ReportCollection::take_all() {
+  std::vector<NodeReport> nodes;
+  for (auto& [id, entry] : entries_) nodes.push_back(std::move(entry.node));
+  entries_.clear();
+  return nodes;
+}
+
+}  // namespace lockstep::launch

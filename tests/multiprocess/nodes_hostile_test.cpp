@@ -1,0 +1,226 @@
+// A thousand connections that do not belong to a job, beside it: garbage, half open, slow, oversized, with a wrong key,
+// and what a right agent has said, once more.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/launch/nodes/secret.h"
+#include "lockstep/launch/nodes/tls.h"
+#include "lockstep/rendezvous/messages.h"
+#include "lockstep/rendezvous/socket.h"
+#include "tests/support/job.h"
+#include "tests/support/scratch_folder.h"
+
+namespace lockstep {
+namespace {
+
+using base::UniqueFd;
+using rendezvous::SocketAddress;
+using ::testing::HasSubstr;
+using testing::Job;
+using ::testing::Not;
+
+constexpr int kEach = 200;  // connections of each of five kinds, and fewer of the sixth
+
+bool ready(int fd, short what) {
+  pollfd wanted{.fd = fd, .events = what, .revents = 0};
+  return poll(&wanted, 1, 5'000) == 1;
+}
+
+UniqueFd connect_to(const SocketAddress& address) {
+  UniqueFd fd = rendezvous::begin_connect(address, {});
+  if (fd) ready(fd.get(), POLLOUT);
+  return fd;
+}
+
+void say(const UniqueFd& fd, const std::string& bytes) {
+  (void)!send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+// Between an agent and the hosting one: remembers what the first has said.
+class Recorder {
+ public:
+  Recorder(const SocketAddress& here, const SocketAddress& there)
+      : listener_(rendezvous::listen_at(here).fd), thread_([this, there] { run(there); }) {}
+  ~Recorder() {
+    over_ = true;
+    thread_.join();
+  }
+  std::string said() {
+    const std::lock_guard hold(mutex_);
+    return said_;
+  }
+
+ private:
+  // One connection after the other: the agent comes again when it is turned away.
+  void run(const SocketAddress& there) {
+    while (!over_) {
+      pollfd listener{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+      if (poll(&listener, 1, 50) != 1) continue;
+      const UniqueFd agent = rendezvous::accept_at(listener_.get());
+      const UniqueFd host = connect_to(there);
+      if (agent && host) pass_on(agent, host);
+    }
+  }
+
+  void pass_on(const UniqueFd& agent, const UniqueFd& host) {
+    note("");
+    std::array<pollfd, 2> ends{
+        {{.fd = agent.get(), .events = POLLIN, .revents = 0}, {.fd = host.get(), .events = POLLIN, .revents = 0}}};
+    while (!over_) {
+      if (poll(ends.data(), 2, 50) < 0) return;
+      for (std::size_t i = 0; i < 2; ++i) {
+        if (ends[i].revents == 0) continue;
+        std::array<char, 16'384> bytes;
+        const ssize_t count = read(ends[i].fd, bytes.data(), bytes.size());
+        if (count < 0 && errno == EAGAIN) continue;
+        if (count <= 0) return;
+        if (i == 0) note(std::string(bytes.data(), std::size_t(count)));
+        ready(ends[1 - i].fd, POLLOUT);
+        if (write(ends[1 - i].fd, bytes.data(), std::size_t(count)) != count) return;
+      }
+    }
+  }
+
+  // Nothing: a new connection begins.
+  void note(const std::string& bytes) {
+    const std::lock_guard hold(mutex_);
+    said_ = bytes.empty() ? "" : said_ + bytes;
+  }
+
+  const UniqueFd listener_;
+  std::mutex mutex_;
+  std::string said_;
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+// VmHWM, in KiB.
+long most_memory(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stol(line.substr(6));
+  return -1;
+}
+
+std::size_t descriptors(pid_t pid) {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd"))
+    ++count;
+  return count;
+}
+
+// As many as a process may hold without asking, at a time; the oldest are closed.
+class Crowd {
+ public:
+  explicit Crowd(const SocketAddress& address) : address_(address) {}
+  const UniqueFd& one_more() {
+    if (open_.size() == 300) open_.erase(open_.begin());
+    open_.push_back(connect_to(address_));
+    return open_.back();
+  }
+  void each_says(const std::string& bytes) const {
+    for (const UniqueFd& fd : open_) say(fd, bytes);
+  }
+
+ private:
+  const SocketAddress address_;
+  std::vector<UniqueFd> open_;
+};
+
+TEST(NodesHostile, AThousandConnectionsDoNotTouchTheJob) {
+  const testing::ScratchFolder folder;
+  const auto address_at = [](int last) {
+    return "127.212." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + (getpid() + last) % 250);
+  };
+  const SocketAddress there = rendezvous::resolve("test", address_at(0), 29'400);
+  for (const char* key : {"key", "wrong"}) {
+    Job make({"/bin/sh", "-c", LOCKSTEP_PROGRAM " secret new > " + folder.file(key)});
+    ASSERT_EQ(make.wait(), 0) << make.err();
+  }
+  const auto agent = [&](const std::string& address, const std::string& conf) {
+    const std::string script = "echo $RANK of $WORLD_SIZE; until [ -e " + folder.file("go") + " ]; do sleep 0.02; done";
+    return std::vector<std::string>{LOCKSTEP_PROGRAM,
+                                    "run",
+                                    "--nnodes",
+                                    "1:2",
+                                    "--rdzv-backend",
+                                    "c10d",
+                                    "--rdzv-endpoint",
+                                    address,
+                                    "--secret-file",
+                                    folder.file("key"),
+                                    "--rdzv-conf",
+                                    "last_call_timeout=0.01," + conf,
+                                    "sh",
+                                    "-c",
+                                    script};
+  };
+  Job host(agent(address_at(0), "is_host=1"));
+  host.wait_for_lines(1);
+  const long memory = most_memory(host.pid());
+  const std::size_t before = descriptors(host.pid());
+  std::size_t most = before;
+
+  const launch::Tls wrong(launch::read_secret(folder.file("wrong")));
+  Crowd crowd(there);
+  const auto attack = [&](int first, int count) {
+    for (int i = first; i < first + count; ++i) {
+      say(crowd.one_more(), "GET / HTTP/1.1\r\nHost: you\r\n\r\n");
+      crowd.one_more();                               // half open: not a word
+      say(crowd.one_more(), std::string(1, '\x16'));  // slow: a byte now and then
+      say(crowd.one_more(), std::string("\x16\x03\x01\xff\xff", 5) + std::string(20'000, 'x'));
+      const UniqueFd& keyed = crowd.one_more();
+      const auto channel = wrong.connect(keyed.get());
+      std::array<char, 1'000> bytes;
+      channel->read(bytes.data(), bytes.size());  // says hello
+      if (i % 20 != 0) continue;
+      crowd.each_says("\x03");
+      most = std::max(most, descriptors(host.pid()));
+    }
+  };
+  attack(0, kEach / 2);
+  // In the middle of it a right one comes.
+  Recorder recorder(rendezvous::resolve("test", address_at(1), 29'400), there);
+  Job late(agent(address_at(1), "is_host=0"));
+  attack(kEach / 2, kEach / 2);
+  EXPECT_THAT(late.wait_for_lines(1), ::testing::ElementsAre("1 of 2")) << late.err();
+  EXPECT_THAT(host.wait_for_lines(2), ::testing::ElementsAre("0 of 1", "0 of 2"));
+  // What it has said opens no door again.
+  const std::string said = recorder.said();
+  ASSERT_GT(said.size(), 300u) << "a handshake and a question";
+  for (int i = 0; i < 50; ++i) say(crowd.one_more(), said);
+  most = std::max(most, descriptors(host.pid()));
+
+  const long grown = most_memory(host.pid()) - memory;
+  EXPECT_LE(grown, 32 * 1024) << "KiB of memory";
+
+  folder.write("go", "");
+  EXPECT_EQ(host.wait(), 0) << host.err();
+  EXPECT_EQ(late.wait(), 0) << late.err();
+  EXPECT_EQ(testing::lines(host.out()).size(), 2u);
+  EXPECT_EQ(testing::lines(late.out()).size(), 1u);
+  EXPECT_THAT(host.err() + late.err(), Not(HasSubstr("lost")));
+  EXPECT_LE(most, before + 64 + 8 + 8) << "descriptors: strangers, a worker's, what is being accepted";
+  RecordProperty("descriptors", int(most - before));
+  RecordProperty("memory_kib", int(grown));
+}
+
+}  // namespace
+}  // namespace lockstep
