@@ -1,5 +1,7 @@
 #include "lockstep/train/loop.h"
 
+#include <ATen/ops/full.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -168,14 +170,24 @@ bool Loop::train_steps() {
   batches_ = make_loader(options_, input_, run_, ddp_.part());
   // Who died after a commit may not have come to say what belongs to that step.
   if (run_.first_step > 1 && !checkpoints_.resumed_and_told()) after_step(run_.first_step - 1);
-  for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run(); ++number) {
+  for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run() && !out_of_time_;
+       ++number) {
     if (options_.limit_train_batches) batches_->set_epoch(place_of_step(number, run_.epoch_steps).epoch);
     step(number, next_batch());
     if (stop_on_ && ddp_.should_stop() && number < run_.total_steps) return false;
+    out_of_time_ = time_is_up();
     after_step(number);
   }
   batches_.reset();
   return true;
+}
+
+// On all ranks alike: the clock of any of them decides.
+bool Loop::time_is_up() const {
+  if (!options_.max_time) return false;
+  const at::Tensor up = at::full({1}, std::int64_t(seconds_since(began_) >= *options_.max_time), at::kLong);
+  group_.all_reduce(up, comm::ReduceOp::max);
+  return up.item<std::int64_t>() == 1;
 }
 
 data::Batch Loop::next_batch() {
@@ -202,7 +214,7 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
 // What is due then.
 void Loop::after_step(std::int64_t number) {
   const StepPlace place = place_of_step(number, run_.epoch_steps);
-  const bool last = number == run_.total_steps;
+  const bool last = number == run_.total_steps || out_of_time_;
   if (number % options_.print_freq == 0 || last) report(number, place);
   std::optional<EvalEvent> found;
   if (options_.eval && (place.ends_epoch || last)) {

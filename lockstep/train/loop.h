@@ -2,6 +2,7 @@
 
 // The training loop.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -46,6 +47,7 @@ class Loop {
   using Model = std::shared_ptr<models::ImageModel>;
 
   bool train_steps();
+  bool time_is_up() const;
   data::Batch next_batch();
   void step(std::int64_t number, const data::Batch& batch);
   void after_step(std::int64_t number);
@@ -72,6 +74,8 @@ class Loop {
   std::unique_ptr<Observer> observers_;
   std::unique_ptr<data::DataLoader> batches_;  ///< while training
   Meter meter_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  bool out_of_time_ = false;
 };
 
 }  // namespace lockstep::train

@@ -173,7 +173,7 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
   if (scheduler == "multisteplr" && options.lr_schedule.milestones.empty())
     throw UsageError("--lr-scheduler multisteplr needs --lr-milestones N,N, the epochs before which the rate falls");
   if (options.test_only && !options.eval) throw UsageError("--test-only with --no-eval: nothing is left to do");
-  for (const char* flag : {"--epochs", "--max-steps", "--model-ema", "--save-weights", "--freeze"})
+  for (const char* flag : {"--epochs", "--max-steps", "--max-time", "--model-ema", "--save-weights", "--freeze"})
     if (options.test_only && given(parsed, flag))
       throw UsageError(std::string(flag) + " has no meaning with --test-only, which does not train");
 }
