@@ -15,6 +15,7 @@
 #include "lockstep/train/observers.h"
 #include "lockstep/train/rate_schedule.h"
 #include "lockstep/train/same_data.h"
+#include "lockstep/train/shard_losses.h"
 
 namespace lockstep::train {
 namespace {
@@ -199,11 +200,8 @@ data::Batch Loop::next_batch() {
 void Loop::step(std::int64_t number, const data::Batch& batch) {
   {
     const Timed timed(meter_.time.compute);
-    for (auto& shard : ddp_.shards(batch)) {
-      const at::Tensor loss = criterion_(ddp_(shard.data), shard.target);
-      scaler_->scale(loss).backward();
-      ddp_.record(loss.item<double>(), shard.target.size(0));
-    }
+    const auto loss = [&](const Shard& shard) { return criterion_(ddp_(shard.data), shard.target); };
+    run_shards(ddp_, batch, loss, *scaler_);
   }
   const Timed timed(meter_.time.step);
   optimizer_->set_lr(rate(number));
