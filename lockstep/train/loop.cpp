@@ -66,6 +66,15 @@ std::unique_ptr<StopOn> stop_on(const Options& options) {
   return std::make_unique<StopOn>(options.checkpoints.stop_on);
 }
 
+// With its place in the state, before the optimizer is made.
+std::unique_ptr<data::DataLoader> make_batches(const Options& options, const Input& input, const RunSize& run,
+                                               parallel::Engine& engine) {
+  if (run.total_steps == 0) return nullptr;
+  auto loader = make_loader(options, input, run, engine.part());
+  engine.state().keep("loader", loader->kept());
+  return loader;
+}
+
 // A part of the state where it scales. Made before the optimizer.
 std::unique_ptr<amp::GradScaler> make_scaler(const Options& options, const parallel::EngineState& state) {
   auto scaler = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.enabled = amp_of(options) == Amp::fp16});
@@ -118,6 +127,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       model_(joined(start_.model, options, world.group())),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
+      batches_(make_batches(options, input_, run_, ddp_)),
       judge_(options, ddp_),
       checkpoints_(options, ddp_, run_, input_),
       optimizer_(make_optimizer(options, *model_, ddp_)),
@@ -131,6 +141,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   run_.convolutions = has_convolutions(*model_);
   run_.page_size = ddp_.debug().page_size();
   run_.first_step = std::int64_t(ddp_.next_step());
+  if (batches_) find_place();
   run_.resumed_from = checkpoints_.resumed_from();
   observers_ = make_observers(options, world.place());
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
@@ -166,20 +177,36 @@ int Loop::run() {
   return kExitDone;
 }
 
+// Of the state there is: the steps before may have been of another batch or number of shards, so that no formula says
+// where they have led to.
+void Loop::find_place() {
+  const data::DataLoaderState place = batches_->state();
+  if (place.seen > 0 && options_.limit_train_batches)
+    throw UsageError(
+        "--limit-train-batches has no meaning in an epoch that was begun with another batch or number of "
+        "shards: leave it out, or go on with those of before");
+  run_.ahead = place.epoch * run_.epoch_steps + place.batch - (run_.first_step - 1);
+  run_.total_steps = steps_in_run(options_, run_.epoch_steps, run_.ahead);
+  // Who leaves out the rest of each epoch does not come to as many.
+  if (!options_.limit_train_batches)
+    batches_->set_total_batches(std::max<std::int64_t>(0, run_.total_steps + run_.ahead));
+}
+
+StepPlace Loop::place_of(std::int64_t number) const { return place_of_step(number + run_.ahead, run_.epoch_steps); }
+
 // Returns whether it came to the end.
 bool Loop::train_steps() {
-  batches_ = make_loader(options_, input_, run_, ddp_.part());
   // Who died after a commit may not have come to say what belongs to that step.
   if (run_.first_step > 1 && !checkpoints_.resumed_and_told()) after_step(run_.first_step - 1);
   for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run() && !out_of_time_;
        ++number) {
-    if (options_.limit_train_batches) batches_->set_epoch(place_of_step(number, run_.epoch_steps).epoch);
+    if (options_.limit_train_batches) batches_->set_epoch(place_of(number).epoch);
     step(number, next_batch());
     if (stop_on_ && ddp_.should_stop() && number < run_.total_steps) return false;
     out_of_time_ = time_is_up();
     after_step(number);
   }
-  batches_.reset();
+  batches_->set_total_batches(0);  // its threads end; its place stays, a part of the state
   return true;
 }
 
@@ -211,7 +238,7 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
 
 // What is due then.
 void Loop::after_step(std::int64_t number) {
-  const StepPlace place = place_of_step(number, run_.epoch_steps);
+  const StepPlace place = place_of(number);
   const bool last = number == run_.total_steps || out_of_time_;
   if (number % options_.print_freq == 0 || last) report(number, place);
   std::optional<EvalEvent> found;
@@ -223,7 +250,7 @@ void Loop::after_step(std::int64_t number) {
 }
 
 double Loop::rate(std::int64_t number) const {
-  return is_plateau(options_.lr_schedule) ? judge_.lr() : schedule_(number);
+  return is_plateau(options_.lr_schedule) ? judge_.lr() : schedule_(number + run_.ahead);
 }
 
 void Loop::report(std::int64_t number, const StepPlace& place) {

@@ -204,6 +204,8 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
     throw UsageError("--resume " + c.resume + " with --overwrite, which removes what there is to go on from");
   if (!c.resume.empty() && options.test_only)
     throw UsageError("--resume has no meaning with --test-only: give the checkpoint's model.safetensors by --weights");
+  if (!c.resume.empty() && (options.epochs == 0 || options.max_steps == 0))
+    throw UsageError("--resume has no meaning with --epochs 0 or --max-steps 0: nothing would be trained");
 }
 
 // Layers of one's own may be members that do not follow a replaced one.
