@@ -25,7 +25,6 @@ std::vector<std::string> differences(const SavedState& saved, const Layout& layo
   const auto compare = [&](const char* what, const std::string& theirs, const std::string& ours) {
     if (theirs != ours) found.push_back(std::string(what) + " is " + brief(theirs) + ", here " + brief(ours));
   };
-  compare("the number of shards", std::to_string(saved.shards), std::to_string(options.shards));
   compare("the seed", std::to_string(saved.seed), std::to_string(engine.options().seed));
   compare("the optimizer's kind", saved.optimizer, options.optimizer);
   compare("its state for each weight", std::to_string(saved.optimizer_arrays),

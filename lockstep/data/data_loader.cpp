@@ -1,10 +1,13 @@
 #include "lockstep/data/data_loader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/data/mixed_batch.h"
 #include "lockstep/data/samplers/random.h"
 #include "lockstep/data/samplers/shard_order.h"
@@ -58,6 +61,8 @@ std::int64_t checked_shard_batch(const Part& part, const DataLoaderOptions& opti
   return shard_batch;
 }
 
+std::int64_t seen_in(std::int64_t epoch, const DataLoaderState& place) { return epoch == place.epoch ? place.seen : 0; }
+
 std::shared_ptr<const Batches> checked(std::shared_ptr<const Batches> batches) {
   if (!batches) throw UsageError("data loader: no set: the pointer to it is null");
   return batches;
@@ -73,9 +78,11 @@ struct DataLoader::Recipe {
         order(epoch_order(batches->size(), options), part, checked_shard_batch(part, options), options.drop_last),
         span(part.span()) {}
 
-  Batch make(std::int64_t number) const {
+  // `begun`: where the threads began, perhaps in an epoch of which some was seen.
+  Batch make(std::int64_t number, const DataLoaderState& begun) const {
     const std::int64_t epoch = number / order.batches(), in_epoch = number % order.batches();
-    Batch batch = batches->make(std::uint64_t(epoch), order.samples(epoch, in_epoch));
+    const std::int64_t seen = seen_in(epoch, begun);
+    Batch batch = batches->make(std::uint64_t(epoch), order.samples(epoch, in_epoch, seen));
     if (options.mix) {
       const BatchKey key{.seed = options.seed,
                          .epoch = std::uint64_t(epoch),
@@ -99,6 +106,7 @@ DataLoader::DataLoader(std::shared_ptr<const Batches> batches, const Part& part,
                       .timeout_seconds = options.timeout},
       last_(options.total_batches.value_or(std::numeric_limits<std::int64_t>::max())),
       kind_{.samples = samples_per_step(part, options), .shards = part.shards},
+      rank_(part.rank),
       kept_{.counted = kind_} {
   if (size() == 0)
     throw UsageError("data loader: " + text_of(recipe_->batches->size()) + " samples make no step of " +
@@ -110,7 +118,7 @@ DataLoader::~DataLoader() = default;
 std::int64_t DataLoader::size() const { return recipe_->order.batches(); }
 
 void DataLoader::set_epoch(std::int64_t epoch) {
-  check_kept();
+  adopt();
   check({epoch, 0});
   if (kept_.passed != 0 || epoch != kept_.place.epoch) kept_.place = {epoch, 0};
   kept_.passed = 0;
@@ -118,17 +126,16 @@ void DataLoader::set_epoch(std::int64_t epoch) {
 
 std::optional<Batch> DataLoader::next() {
   DataLoaderState& place = kept_.place;
-  check_kept();
+  adopt();
   check(place);
   if (std::exchange(kept_.passed, 0) != 0) place = {place.epoch + 1, 0};
-  const std::int64_t number = place.epoch * size() + place.batch;
-  if (number >= last_) return std::nullopt;
+  if (place.epoch * size() + place.batch >= last_) return std::nullopt;
   if (place.batch == size()) {
     kept_.passed = 1;
     return std::nullopt;
   }
   try {
-    std::optional<Batch> batch = loader_at(number).next();
+    std::optional<Batch> batch = loader_at(place).next();
     ++place.batch;
     return batch;
   } catch (...) {  // its threads have stopped
@@ -152,25 +159,67 @@ void DataLoader::advance() {
 
 void DataLoader::check(const DataLoaderState& state) const {
   const std::int64_t epochs = std::numeric_limits<std::int64_t>::max() / size();  // more cannot be counted
-  if (state.epoch >= 0 && state.epoch < epochs && state.batch >= 0 && state.batch <= size()) return;
+  const ShardOrder& order = recipe_->order;
+  const bool is_seen = state.seen >= 0 && state.seen <= order.size();
+  if (is_seen && state.epoch >= 0 && state.epoch < epochs && state.batch >= order.first_batch(state.seen) &&
+      state.batch <= size())
+    return;
   throw UsageError("data loader: no place behind " + text_of(state.batch) + " batches of epoch " +
-                   text_of(state.epoch) + ", an epoch has " + text_of(size()) +
-                   ": the same set, batch size and shards as before expected");
+                   text_of(state.epoch) + (state.seen == 0 ? "" : " and " + text_of(state.seen) + " samples before") +
+                   ", an epoch has " + text_of(size()) + ": the same set as before expected");
 }
 
-void DataLoader::check_kept() const {
+// What is kept as a place of this loader. Batches of any kind take the order of an epoch from its front, for shards
+// take every S-th sample of it: so what was taken is a number of samples, and the rest of the order is what is left.
+DataLoader::Kept DataLoader::adopted() const {
+  const BatchKind& theirs = kept_.counted;
+  if (theirs == kind_) return kept_;
+  const ShardOrder& order = recipe_->order;
+  const DataLoaderState& place = kept_.place;
+  if (theirs.shards < 1 || theirs.samples < 1 || theirs.samples > kMostSamples || theirs.samples % theirs.shards != 0 ||
+      theirs.shards > std::numeric_limits<int>::max() || place.seen < 0 || place.seen > order.size())
+    throw UsageError("data loader: what is kept is no place of a loader");
+  const auto batches = [&](std::int64_t samples) {
+    return base::batches_per_epoch(samples, int(theirs.shards), theirs.samples / theirs.shards,
+                                   recipe_->options.drop_last);
+  };
+  const std::int64_t all = batches(order.size()), first = all - batches(order.size() - place.seen);
+  if (place.batch < first || place.batch > all)
+    throw UsageError("data loader: no place behind " + text_of(place.batch) + " batches of " + text_of(theirs.samples) +
+                     " samples, of which an epoch has " + text_of(all) + ": the same set as before expected");
+  const std::int64_t taken = place.seen + (place.batch - first) * theirs.samples;
+  const std::int64_t seen = place.batch == all ? order.size() : taken;
+  return {.place = {.epoch = place.epoch, .batch = order.first_batch(seen), .seen = seen},
+          .passed = kept_.passed,
+          .counted = kind_};
+}
+
+void DataLoader::adopt() {
   if (kept_.counted == kind_) return;
-  throw UsageError("data loader: the place that was kept counts batches of " + text_of(kept_.counted.samples) +
-                   " samples in " + text_of(kept_.counted.shards) + " shards, those of this loader have " +
-                   text_of(kind_.samples) + " in " + text_of(kind_.shards) +
-                   ": the same as before expected, or restore() with a place of this loader");
+  const BatchKind before = kept_.counted;
+  kept_ = adopted();
+  if (rank_ != 0) return;
+  const auto text = [](const BatchKind& kind) {
+    return text_of(kind.samples) + " samples in " + text_of(kind.shards) + (kind.shards == 1 ? " shard" : " shards");
+  };
+  base::tell(STDERR_FILENO, "lockstep: batches are of " + text(kind_) + ", before they were of " + text(before) +
+                                ": epoch " + text_of(kept_.place.epoch + 1) + " goes on behind " +
+                                text_of(kept_.place.seen) + " of its " + text_of(recipe_->order.size()) + " samples\n");
+}
+
+void DataLoader::set_total_batches(std::int64_t total) {
+  if (total < 0) throw UsageError("data loader: a total of " + text_of(total) + " batches, 0 or more expected");
+  last_ = total;
+  loader_ = nullptr;  // its threads know the total of before
 }
 
 // Threads begin late: only then is it known where, since what is committed comes with the optimizer.
-Loader& DataLoader::loader_at(std::int64_t number) {
-  if (!loader_) {
-    const auto source = [recipe = recipe_](std::int64_t k) { return recipe->make(k); };
+Loader& DataLoader::loader_at(const DataLoaderState& place) {
+  const std::int64_t number = place.epoch * size() + place.batch;
+  if (!loader_ || seen_in(place.epoch, begun_) != place.seen) {
+    const auto source = [recipe = recipe_, place](std::int64_t k) { return recipe->make(k, place); };
     loader_ = std::make_unique<Loader>(source, number, last_, loader_options_);
+    begun_ = place;
   } else if (loader_->position() != number) {
     loader_->restore({number});
   }

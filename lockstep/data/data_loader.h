@@ -54,6 +54,8 @@ struct DataLoaderOptions {
 struct DataLoaderState {
   std::int64_t epoch = 0;
   std::int64_t batch = 0;  ///< how many the loop has taken in this epoch
+  std::int64_t seen = 0;   ///< samples of this epoch that were taken before in batches of another kind: then what is
+                           ///< left of it are its last batches, and those in front of them count as taken
 
   bool operator==(const DataLoaderState&) const = default;
 };
@@ -84,16 +86,15 @@ class DataLoader {
   std::int64_t epoch() const { return kept_.place.epoch; }
 
   /// Goes to the beginning of `epoch`, counted from 0, unless it stands in it. UsageError when it is negative, and as
-  /// of next() when kept() holds the place of another loader.
+  /// of next().
   void set_epoch(std::int64_t epoch);
 
   /// The next batch of the epoch; nothing, once, at its end: after that comes the next epoch. Nothing after
-  /// total_batches. Throws as Loader::next(), and UsageError when kept() holds a place that this loader has not, or one
-  /// of a loader with other samples in a step or another number of shards, whose batches were others. A batch that
+  /// total_batches. Throws as Loader::next(), and UsageError when kept() holds a place that there is not. A batch that
   /// threw is still the next one; restore() goes past it.
   std::optional<Batch> next();
 
-  DataLoaderState state() const { return kept_.place; }
+  DataLoaderState state() const { return adopted().place; }
 
   /// Goes on from there, forth or back. UsageError when it has no such place.
   void restore(const DataLoaderState& state);
@@ -101,8 +102,13 @@ class DataLoader {
   /// state() in memory, for ddp.state().keep(): a step commits which batches had been taken when it was made, those of
   /// steps that were left out included, and after a restart the loop goes on behind them. A place kept at the end of an
   /// epoch gives a pass without batches, so that what stands behind the pass happens.
+  /// Of a loader with other samples in a step, or another number of shards, the place becomes one of this loader, which
+  /// goes on with the samples of the epoch that were not taken yet; rank 0 says so in one line on stderr.
   /// The loader outlives the optimizer's steps.
   std::span<std::byte> kept() { return std::as_writable_bytes(std::span(&kept_, 1)); }
+
+  /// Says, or says anew, what options.total_batches says: for who knows it only where the loop stands. >= 0.
+  void set_total_batches(std::int64_t total);
 
   /// Counted from the first batch on, anew after one that threw.
   LoaderStatistics statistics() const;
@@ -130,7 +136,7 @@ class DataLoader {
 
  private:
   struct Recipe;
-  /// What a batch of all ranks is; of a batch of another kind a place says nothing.
+  /// What a batch of all ranks is.
   struct BatchKind {
     std::int64_t samples = 0;
     std::int64_t shards = 0;
@@ -144,16 +150,19 @@ class DataLoader {
 
   void advance();
   void check(const DataLoaderState& state) const;
-  void check_kept() const;
-  Loader& loader_at(std::int64_t number);
+  Kept adopted() const;
+  void adopt();
+  Loader& loader_at(const DataLoaderState& place);
 
   std::shared_ptr<const Recipe> recipe_;  ///< with the threads
   LoaderOptions loader_options_;
   std::int64_t last_;  ///< behind the last batch of all epochs
   BatchKind kind_;
+  int rank_;
   Kept kept_;
   std::optional<Batch> current_;  ///< of an Iterator
   std::unique_ptr<Loader> loader_;
+  DataLoaderState begun_;  ///< where loader_ began
 };
 
 }  // namespace lockstep::data

@@ -45,14 +45,29 @@ double SliceUpdate::gradient_norm(double p) {
   return optim::norm_of(state.read_as<double>(layout.block_sums()), layout.blocks(), p);
 }
 
-std::string SliceUpdate::first_nonfinite() const {
+NonfiniteGradient SliceUpdate::first_nonfinite() const {
   const state::Layout& layout = fused_.state.layout();
   for (const state::PlacedParameter& parameter : layout.parameters())
     for (const state::Part& part : layout.parts()) {
       const auto [begin, end] = common({parameter.offset, parameter.offset + parameter.elements}, part.range);
-      const std::size_t last = end - part.range.begin;
-      if (optim::first_nonfinite(arrays_of(part), begin - part.range.begin, last) != last) return parameter.spec.name;
+      const std::size_t first = begin - part.range.begin, last = end - part.range.begin;
+      const optim::Arrays arrays = arrays_of(part);
+      if (optim::first_nonfinite(arrays, first, last) != last)
+        return {parameter.spec.name, nonfinite_shard(arrays, first, last)};
     }
+  return {};
+}
+
+// On one node the summands are the shards; between nodes they are sums of a node's.
+std::optional<int> SliceUpdate::nonfinite_shard(const optim::Arrays& arrays, std::size_t begin, std::size_t end) const {
+  if (fused_.nodes) return {};
+  for (int shard = 0; shard < arrays.slots; ++shard) {
+    optim::Arrays one = arrays;
+    one.gradients = arrays.gradients + shard;
+    one.slots = 1;
+    one.mean = 1;
+    if (optim::first_nonfinite(one, begin, end) != end) return shard;
+  }
   return {};
 }
 

@@ -17,6 +17,12 @@
 
 namespace lockstep::parallel {
 
+/// Where a mean gradient is not finite.
+struct NonfiniteGradient {
+  std::string parameter;     ///< empty: all are finite
+  std::optional<int> shard;  ///< the first whose own gradient is not; none: only their sum is, or nodes add up
+};
+
 class SliceUpdate {
  public:
   /// `ema`: of the running average, if there is one.
@@ -30,8 +36,8 @@ class SliceUpdate {
   void set(const std::vector<bool>& used, float mean);
   /// Of the mean gradients, p of the p-norm. Collective.
   double gradient_norm(double p);
-  /// The first parameter whose mean gradient is not finite; empty: all are.
-  std::string first_nonfinite() const;
+  /// Of the first parameter whose mean gradient is not finite.
+  NonfiniteGradient first_nonfinite() const;
   /// Scales the mean gradients, then cuts them to [-max_value, max_value] (0: does not).
   void clip(float gradient_scale, float max_value);
   /// For rules that ask for norms over their parameter. Collective.
@@ -43,6 +49,7 @@ class SliceUpdate {
 
  private:
   state::Slice mine() const;
+  std::optional<int> nonfinite_shard(const optim::Arrays& arrays, std::size_t begin, std::size_t end) const;
   /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays.
   optim::Arrays arrays_of(const state::Part& part) const;
 

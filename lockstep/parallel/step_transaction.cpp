@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/shard_rank.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/shard_record.h"
 #include "lockstep/state/hash.h"
@@ -28,13 +29,15 @@ bool any_asked_to_stop(const FusedState& fused) {
 // The record is hashed by its bytes, and comes back from files, which know one NaN: not those of different signs.
 double one_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
-std::string text_of(double norm, const std::string& parameter) {
+std::string text_of(double norm, const NonfiniteGradient& found, int ranks, int shards) {
   std::ostringstream text;
   text << "the norm of the gradients is " << norm << "; ";
-  if (parameter.empty())
+  if (found.parameter.empty())
     text << "all gradients are finite, and this norm of them is too large for a number: take another norm_type";
   else
-    text << "the first parameter whose gradient is not finite is '" << parameter << "'";
+    text << "the first parameter whose gradient is not finite is '" << found.parameter << "'";
+  if (found.shard)
+    text << ", in shard " << *found.shard << ", of rank " << base::rank_of_shard(*found.shard, ranks, shards);
   return text.str();
 }
 
@@ -75,7 +78,8 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
   or_abort(group_, [&] {
     if (wants_norm) norm = slice_.gradient_norm(options.norm_type);
   });
-  if (options.error_if_nonfinite && !std::isfinite(norm)) refuse(text_of(norm, slice_.first_nonfinite()));
+  if (options.error_if_nonfinite && !std::isfinite(norm))
+    refuse(text_of(norm, slice_.first_nonfinite(), group_.size(), fused_.state.layout().options().shards));
   or_abort(group_, [&] {
     skipped_ = false;
     if (options.loss_scale)
@@ -140,7 +144,7 @@ void StepTransaction::set_used() {
 // All ranks have the same norm, so all skip. To keep every parameter is the update then, for the other buffer is to
 // have them.
 void StepTransaction::skip_overflow(const optim::LossScale& scale, double norm) {
-  const std::string overflowed = std::isfinite(norm) ? "" : slice_.first_nonfinite();
+  const std::string overflowed = std::isfinite(norm) ? "" : slice_.first_nonfinite().parameter;
   skipped_ = !overflowed.empty();
   if (skipped_) {
     used_.assign(used_.size(), false);

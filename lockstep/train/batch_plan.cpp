@@ -80,9 +80,9 @@ StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch) {
       .epoch = index / steps_per_epoch, .batch = index % steps_per_epoch, .ends_epoch = step % steps_per_epoch == 0};
 }
 
-std::int64_t steps_in_run(const Options& options, std::int64_t steps_per_epoch) {
+std::int64_t steps_in_run(const Options& options, std::int64_t steps_per_epoch, std::int64_t ahead) {
   if (options.max_steps && !options.epochs) return *options.max_steps;
-  const std::int64_t steps = options.epochs.value_or(1) * steps_per_epoch;
+  const std::int64_t steps = options.epochs.value_or(1) * steps_per_epoch - ahead;
   return options.max_steps ? std::min(*options.max_steps, steps) : steps;
 }
 

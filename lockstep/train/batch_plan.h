@@ -39,7 +39,7 @@ struct StepPlace {
 StepPlace place_of_step(std::int64_t step, std::int64_t steps_per_epoch);
 
 /// Steps of the whole run: --max-steps alone crosses epochs, with --epochs the first
-/// reached ends the run, neither means one epoch.
-std::int64_t steps_in_run(const Options& options, std::int64_t steps_per_epoch);
+/// reached ends the run, neither means one epoch. `ahead`: as RunSize's.
+std::int64_t steps_in_run(const Options& options, std::int64_t steps_per_epoch, std::int64_t ahead = 0);
 
 }  // namespace lockstep::train

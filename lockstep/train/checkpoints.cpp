@@ -82,8 +82,10 @@ void Checkpoints::resume() {
   const json theirs = json::parse(resumed.extra), ours = json::parse(facts_);
   told_ = !theirs.is_object() || theirs.value("told", true);
   std::string differences;
+  // The loader goes on with another batch and number of shards.
+  const auto may_differ = [](const std::string& key) { return key == "logical_shards" || key == "global_batch_size"; };
   for (const auto& [key, value] : ours.items())
-    if (theirs.is_object() && theirs.contains(key) && theirs[key] != value)
+    if (theirs.is_object() && theirs.contains(key) && theirs[key] != value && !may_differ(key))
       differences += (differences.empty() ? "" : "; ") + key + " was " + theirs[key].dump() + ", now " + value.dump();
   if (!differences.empty())
     throw UsageError("--resume: checkpoint '" + resumed.path + "' is of another run: " + differences);

@@ -24,7 +24,7 @@ class Checkpoints {
  public:
   /// Collective. Prepares to save in the background where options ask for it, and has the state begin with the
   /// checkpoint that options.checkpoints.resume names. UsageError on all ranks when there is none, when it is damaged,
-  /// or of a run on other data or with another batch.
+  /// or of a run on other data, with another model or optimizer.
   Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input);
 
   /// Whether the run goes on from a checkpoint behind which all was said and evaluated that belongs to its step.
@@ -48,7 +48,7 @@ class Checkpoints {
 
   const Options& options_;
   parallel::Engine& engine_;
-  std::string facts_;  ///< JSON: what a run that goes on must have alike
+  std::string facts_;  ///< JSON: what a run that goes on must have alike, but for batch and shards
   std::optional<checkpoint::BackgroundSaver> saver_;
   std::optional<std::int64_t> resumed_step_;
   bool told_ = true;  ///< what belongs to resumed_step_

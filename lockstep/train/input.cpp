@@ -240,21 +240,15 @@ evaluation::PassOptions pass_options(const Options& options, const models::Image
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
                                               const data::Part& part) {
-  // Who leaves out the rest of each epoch does not come to as many.
-  const auto total = options.limit_train_batches ? std::nullopt : std::optional(run.total_steps);
-  auto loader = std::make_unique<data::DataLoader>(input.train, part,
-                                                   data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
-                                                                           .shuffle = true,
-                                                                           .seed = std::uint64_t(options.seed),
-                                                                           .mix = input.mix,
-                                                                           .classes = input.task.classes,
-                                                                           .num_workers = options.workers,
-                                                                           .prefetch_factor = kPrefetchFactor,
-                                                                           .timeout = options.timeout,
-                                                                           .total_batches = total});
-  const StepPlace place = place_of_step(run.first_step, run.epoch_steps);
-  loader->restore({.epoch = place.epoch, .batch = place.batch});
-  return loader;
+  return std::make_unique<data::DataLoader>(input.train, part,
+                                            data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
+                                                                    .shuffle = true,
+                                                                    .seed = std::uint64_t(options.seed),
+                                                                    .mix = input.mix,
+                                                                    .classes = input.task.classes,
+                                                                    .num_workers = options.workers,
+                                                                    .prefetch_factor = kPrefetchFactor,
+                                                                    .timeout = options.timeout});
 }
 
 }  // namespace lockstep::train

@@ -39,8 +39,8 @@ models::ImageTask task_of(const data::PictureBatches& batches);
 /// How the options want pictures of `task` evaluated.
 evaluation::PassOptions pass_options(const Options& options, const models::ImageTask& task);
 
-/// The batches of steps run.first_step to run.total_steps for a rank's part of the plan, each epoch's one behind the
-/// other's.
+/// The batches for a rank's part of the plan, each epoch's one behind the other's. Where it begins and ends is known
+/// once there is a state.
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
                                               const data::Part& part);
 

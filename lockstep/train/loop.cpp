@@ -1,5 +1,7 @@
 #include "lockstep/train/loop.h"
 
+#include <ATen/ops/full.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "lockstep/train/observers.h"
 #include "lockstep/train/rate_schedule.h"
 #include "lockstep/train/same_data.h"
+#include "lockstep/train/shard_losses.h"
 
 namespace lockstep::train {
 namespace {
@@ -61,6 +64,15 @@ std::shared_ptr<models::ImageModel> joined(const std::shared_ptr<models::ImageMo
 std::unique_ptr<StopOn> stop_on(const Options& options) {
   if (!saves(options.checkpoints, options.output_dir)) return nullptr;
   return std::make_unique<StopOn>(options.checkpoints.stop_on);
+}
+
+// With its place in the state, before the optimizer is made.
+std::unique_ptr<data::DataLoader> make_batches(const Options& options, const Input& input, const RunSize& run,
+                                               parallel::Engine& engine) {
+  if (run.total_steps == 0) return nullptr;
+  auto loader = make_loader(options, input, run, engine.part());
+  engine.state().keep("loader", loader->kept());
+  return loader;
 }
 
 // A part of the state where it scales. Made before the optimizer.
@@ -115,6 +127,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       model_(joined(start_.model, options, world.group())),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
+      batches_(make_batches(options, input_, run_, ddp_)),
       judge_(options, ddp_),
       checkpoints_(options, ddp_, run_, input_),
       optimizer_(make_optimizer(options, *model_, ddp_)),
@@ -128,6 +141,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   run_.convolutions = has_convolutions(*model_);
   run_.page_size = ddp_.debug().page_size();
   run_.first_step = std::int64_t(ddp_.next_step());
+  if (batches_) find_place();
   run_.resumed_from = checkpoints_.resumed_from();
   observers_ = make_observers(options, world.place());
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
@@ -163,19 +177,45 @@ int Loop::run() {
   return kExitDone;
 }
 
+// Of the state there is: the steps before may have been of another batch or number of shards, so that no formula says
+// where they have led to.
+void Loop::find_place() {
+  const data::DataLoaderState place = batches_->state();
+  if (place.seen > 0 && options_.limit_train_batches)
+    throw UsageError(
+        "--limit-train-batches has no meaning in an epoch that was begun with another batch or number of "
+        "shards: leave it out, or go on with those of before");
+  run_.ahead = place.epoch * run_.epoch_steps + place.batch - (run_.first_step - 1);
+  run_.total_steps = steps_in_run(options_, run_.epoch_steps, run_.ahead);
+  // Who leaves out the rest of each epoch does not come to as many.
+  if (!options_.limit_train_batches)
+    batches_->set_total_batches(std::max<std::int64_t>(0, run_.total_steps + run_.ahead));
+}
+
+StepPlace Loop::place_of(std::int64_t number) const { return place_of_step(number + run_.ahead, run_.epoch_steps); }
+
 // Returns whether it came to the end.
 bool Loop::train_steps() {
-  batches_ = make_loader(options_, input_, run_, ddp_.part());
   // Who died after a commit may not have come to say what belongs to that step.
   if (run_.first_step > 1 && !checkpoints_.resumed_and_told()) after_step(run_.first_step - 1);
-  for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run(); ++number) {
-    if (options_.limit_train_batches) batches_->set_epoch(place_of_step(number, run_.epoch_steps).epoch);
+  for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run() && !out_of_time_;
+       ++number) {
+    if (options_.limit_train_batches) batches_->set_epoch(place_of(number).epoch);
     step(number, next_batch());
     if (stop_on_ && ddp_.should_stop() && number < run_.total_steps) return false;
+    out_of_time_ = time_is_up();
     after_step(number);
   }
-  batches_.reset();
+  batches_->set_total_batches(0);  // its threads end; its place stays, a part of the state
   return true;
+}
+
+// On all ranks alike: the clock of any of them decides.
+bool Loop::time_is_up() const {
+  if (!options_.max_time) return false;
+  const at::Tensor up = at::full({1}, std::int64_t(seconds_since(began_) >= *options_.max_time), at::kLong);
+  group_.all_reduce(up, comm::ReduceOp::max);
+  return up.item<std::int64_t>() == 1;
 }
 
 data::Batch Loop::next_batch() {
@@ -187,11 +227,8 @@ data::Batch Loop::next_batch() {
 void Loop::step(std::int64_t number, const data::Batch& batch) {
   {
     const Timed timed(meter_.time.compute);
-    for (auto& shard : ddp_.shards(batch)) {
-      const at::Tensor loss = criterion_(ddp_(shard.data), shard.target);
-      scaler_->scale(loss).backward();
-      ddp_.record(loss.item<double>(), shard.target.size(0));
-    }
+    const auto loss = [&](const Shard& shard) { return criterion_(ddp_(shard.data), shard.target); };
+    run_shards(ddp_, batch, loss, *scaler_);
   }
   const Timed timed(meter_.time.step);
   optimizer_->set_lr(rate(number));
@@ -201,8 +238,8 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
 
 // What is due then.
 void Loop::after_step(std::int64_t number) {
-  const StepPlace place = place_of_step(number, run_.epoch_steps);
-  const bool last = number == run_.total_steps;
+  const StepPlace place = place_of(number);
+  const bool last = number == run_.total_steps || out_of_time_;
   if (number % options_.print_freq == 0 || last) report(number, place);
   std::optional<EvalEvent> found;
   if (options_.eval && (place.ends_epoch || last)) {
@@ -213,7 +250,7 @@ void Loop::after_step(std::int64_t number) {
 }
 
 double Loop::rate(std::int64_t number) const {
-  return is_plateau(options_.lr_schedule) ? judge_.lr() : schedule_(number);
+  return is_plateau(options_.lr_schedule) ? judge_.lr() : schedule_(number + run_.ahead);
 }
 
 void Loop::report(std::int64_t number, const StepPlace& place) {

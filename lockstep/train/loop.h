@@ -2,6 +2,7 @@
 
 // The training loop.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -46,6 +47,9 @@ class Loop {
   using Model = std::shared_ptr<models::ImageModel>;
 
   bool train_steps();
+  void find_place();
+  StepPlace place_of(std::int64_t number) const;
+  bool time_is_up() const;
   data::Batch next_batch();
   void step(std::int64_t number, const data::Batch& batch);
   void after_step(std::int64_t number);
@@ -63,6 +67,7 @@ class Loop {
   Model model_;
   parallel::DistributedDataParallel<Model> ddp_;
   std::unique_ptr<amp::GradScaler> scaler_;
+  std::unique_ptr<data::DataLoader> batches_;  ///< where there is something to train
   Judge judge_;
   // Other owners of state go here.
   Checkpoints checkpoints_;
@@ -70,8 +75,9 @@ class Loop {
   Schedule schedule_;
   Criterion criterion_;
   std::unique_ptr<Observer> observers_;
-  std::unique_ptr<data::DataLoader> batches_;  ///< while training
   Meter meter_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  bool out_of_time_ = false;
 };
 
 }  // namespace lockstep::train

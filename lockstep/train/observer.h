@@ -35,6 +35,8 @@ struct RunSize {
   bool convolutions = false;     ///< the model has some, so its pictures may be channels-last
   std::string page_size;         ///< of the shared state, as the kernel granted it
   std::string new_layer;         ///< why the last layer has no weights of the file's; empty: it has them
+  std::int64_t ahead = 0;        ///< other than 0 where the run went on with another batch or number of shards: step
+                                 ///< n stands where step n + ahead of a run of this batch alone would
   int restart_count = 0;         ///< how often the job was started before
   std::string resumed_from;      ///< the checkpoint that the run goes on from; empty: none
   std::int64_t first_step = 1;   ///< later than 1 when the state of an earlier start was taken over

@@ -173,7 +173,7 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
   if (scheduler == "multisteplr" && options.lr_schedule.milestones.empty())
     throw UsageError("--lr-scheduler multisteplr needs --lr-milestones N,N, the epochs before which the rate falls");
   if (options.test_only && !options.eval) throw UsageError("--test-only with --no-eval: nothing is left to do");
-  for (const char* flag : {"--epochs", "--max-steps", "--model-ema", "--save-weights", "--freeze"})
+  for (const char* flag : {"--epochs", "--max-steps", "--max-time", "--model-ema", "--save-weights", "--freeze"})
     if (options.test_only && given(parsed, flag))
       throw UsageError(std::string(flag) + " has no meaning with --test-only, which does not train");
 }
@@ -204,6 +204,8 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
     throw UsageError("--resume " + c.resume + " with --overwrite, which removes what there is to go on from");
   if (!c.resume.empty() && options.test_only)
     throw UsageError("--resume has no meaning with --test-only: give the checkpoint's model.safetensors by --weights");
+  if (!c.resume.empty() && (options.epochs == 0 || options.max_steps == 0))
+    throw UsageError("--resume has no meaning with --epochs 0 or --max-steps 0: nothing would be trained");
 }
 
 // Layers of one's own may be members that do not follow a replaced one.

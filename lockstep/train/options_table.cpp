@@ -119,6 +119,7 @@ flags::Group job_flags(Options& o) {
        {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},
        {"--max-steps", integer(o.max_steps, 0, kMostSteps),
         "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run"},
+       {"--max-time", real(o.max_time, kSeconds, "SECONDS"), "End behind the step that is under way then", "no limit"},
        {"--limit-train-batches", integer(o.limit_train_batches, 1, kMostSteps), "Steps of an epoch at most", "all"},
        {"--limit-val-batches", integer(o.limit_val_batches, 1, kMostSteps),
         "Chunks of an evaluation at most, of 500 small pictures each", "all"},

@@ -51,7 +51,7 @@ foreach(header async.h collectives.h)
   endif()
 endforeach()
 
-foreach(header additions.h main.h)
+foreach(header additions.h main.h shard_losses.h trainer.h trainer_observers.h)
   list(APPEND train ${WORK}/tree/include/lockstep/train/${header})
 endforeach()
 file(GLOB installed ${WORK}/tree/include/lockstep/train/*)

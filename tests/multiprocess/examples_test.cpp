@@ -82,6 +82,28 @@ TEST_F(Examples, OwnModel) {
   EXPECT_THAT(wrong.err(), ::testing::HasSubstr("--head 2 is for built-in models: --model net is the program's own"));
 }
 
+// Early stopping ends it, a kill and another number of processes change nothing, and a second start has nothing to do.
+TEST_F(Examples, Trainer) {
+  const auto command = [&](const std::string& folder) { return Words{EXAMPLES "12_trainer", folder_.file(folder)}; };
+  Job alone(command("alone"));
+  ASSERT_EQ(alone.wait(), 0) << alone.err();
+  const std::vector<std::string> lines = testing::lines(alone.out());
+  ASSERT_GE(lines.size(), 2u);
+  EXPECT_THAT(lines[lines.size() - 2], ::testing::ContainsRegex("^epoch [0-9]+  evaluation: accuracy 0\\.9"));
+  EXPECT_EQ(lines.back().find("step 5000"), std::string::npos) << "it was ended early";
+  EXPECT_EQ(weights_with_a_kill(command("killed")), lines.back());
+  Job asked(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command("asked"));
+  asked.wait_for_lines(1);
+  kill(asked.pid(), SIGTERM);
+  EXPECT_EQ(asked.wait(), lockstep::kExitStopped) << asked.err();
+  Job further(command("asked"));
+  ASSERT_EQ(further.wait(), 0) << further.err();
+  EXPECT_EQ(testing::lines(further.out()).back(), lines.back());
+  Job again(command("asked"));
+  ASSERT_EQ(again.wait(), 0) << again.err();
+  EXPECT_EQ(again.out(), lines.back() + "\n");
+}
+
 TEST_F(Examples, AllReduce) {
   Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "4", EXAMPLES "03_all_reduce"});
   ASSERT_EQ(job.wait(), 0) << job.err();

@@ -313,8 +313,8 @@ TEST(ResumeRules, AnotherJobsCheckpointIsRefusedWithAllDifferences) {
     ddp.state().keep("more", best);
     resume(folder.path(), ddp);
     EXPECT_THAT(what_of([&] { optim::Adam optimizer(ddp); }),
-                AllOf(HasSubstr("the number of shards is 2, here 3"), HasSubstr("the seed is 4, here 5"),
-                      HasSubstr("the optimizer's kind is"), HasSubstr("its state for each weight is 1, here 2"),
+                AllOf(HasSubstr("the seed is 4, here 5"), HasSubstr("the optimizer's kind is"),
+                      HasSubstr("its state for each weight is 1, here 2"),
                       HasSubstr("an average of the weights is not there, here there"),
                       HasSubstr("8 bytes are kept as 'best', here 4"), HasSubstr("no bytes are kept as 'more'")));
   });

@@ -78,6 +78,7 @@ TEST_F(TrainRun, TheFirstLimitReachedEndsTheRun) {
               ElementsAre("train 3", "eval 5", "train 6", "train 7", "eval 7", "done 7"));
   EXPECT_THAT(events({"--max-steps", "7", "--epochs", "1"}), ElementsAre("train 5", "eval 5", "done 5"));
   EXPECT_THAT(events({"--max-steps", "4", "--epochs", "1"}), ElementsAre("train 4", "eval 4", "done 4"));
+  EXPECT_THAT(events({"--max-time", "1e-6", "--epochs", "9"}), ElementsAre("train 1", "eval 1", "done 1"));
   EXPECT_THAT(events({"--epochs", "2", "--no-eval"}), ElementsAre("train 10", "done 10"));
   EXPECT_THAT(events({"--epochs", "0"}), ElementsAre("done 0"));
 }

@@ -1,7 +1,6 @@
 #include "lockstep/data/data_loader.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
@@ -19,41 +18,12 @@
 #include "lockstep/data/samplers/random.h"
 #include "lockstep/data/tensor_batches.h"
 #include "tests/support/usage_error.h"
+#include "tests/unit/data/numbered_samples.h"
 
 namespace lockstep::data {
 namespace {
 
 using ::testing::HasSubstr;
-using Numbers = std::vector<std::int64_t>;
-
-// The target of a sample is its index, its datum the epoch.
-class EpochAndIndex : public Batches {
- public:
-  explicit EpochAndIndex(std::int64_t samples) : samples_(samples) {}
-  std::int64_t size() const override { return samples_; }
-  Batch make(std::uint64_t epoch, std::span<const std::int64_t> indices) const override {
-    const auto count = std::int64_t(indices.size());
-    Batch batch{at::full({count}, double(epoch)), at::empty({count}, at::kLong)};
-    std::ranges::copy(indices, batch.target.mutable_data_ptr<std::int64_t>());
-    return batch;
-  }
-
- private:
-  std::int64_t samples_;
-};
-
-std::shared_ptr<const Batches> samples(std::int64_t count) { return std::make_shared<EpochAndIndex>(count); }
-
-Numbers samples_in(const Batch& batch) {
-  const std::int64_t* first = batch.target.const_data_ptr<std::int64_t>();
-  return {first, first + batch.target.size(0)};
-}
-
-std::vector<Numbers> pass(DataLoader& loader) {
-  std::vector<Numbers> batches;
-  for (auto& batch : loader) batches.push_back(samples_in(batch));
-  return batches;
-}
 
 // What Python's loader over DistributedSampler(num_replicas=shards, rank=shard) gives.
 Numbers by_rule(std::int64_t count, const Part& part, int shard, std::int64_t shard_batch, const DataLoaderState& place,
@@ -196,22 +166,6 @@ TEST(DataLoader, ItsPlaceIsBytesThatOthersKeep) {
   const DataLoaderState of_another_set{0, 700};
   std::memcpy(after.kept().data(), &of_another_set, sizeof of_another_set);
   EXPECT_THAT(testing::usage_error([&] { after.next(); }), HasSubstr("no place behind 700 batches of epoch 0"));
-}
-
-TEST(DataLoader, APlaceKeptInOtherBatchesIsRefused) {
-  const DataLoaderOptions options{.global_batch_size = 4};
-  DataLoader before(samples(24), Part{.shards = 2}, options);
-  before.restore({1, 3});
-  DataLoader larger(samples(24), Part{.shards = 2}, {.global_batch_size = 8});
-  DataLoader finer(samples(24), Part{.shards = 4}, options);
-  for (DataLoader* after : {&larger, &finer})
-    std::memcpy(after->kept().data(), before.kept().data(), before.kept().size());
-  const std::string counted = "the place that was kept counts batches of 4 samples in 2 shards, those of this loader ";
-  EXPECT_THAT(testing::usage_error([&] { larger.next(); }), HasSubstr(counted + "have 8 in 2"));
-  EXPECT_THAT(testing::usage_error([&] { larger.set_epoch(1); }), HasSubstr(counted));
-  EXPECT_THAT(testing::usage_error([&] { finer.next(); }), HasSubstr(counted + "have 4 in 4"));
-  larger.restore({1, 0});
-  EXPECT_EQ(samples_in(*larger.next()).size(), 8u) << "a place of its own";
 }
 
 // A pass that was made before the place was loaded has nothing to do with it.

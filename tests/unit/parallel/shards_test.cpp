@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "lockstep/base/shard_rank.h"
+
 namespace lockstep::parallel {
 namespace {
 
@@ -19,7 +21,8 @@ TEST(Shards, AreCutWithoutGapAndWithoutEmptyRank) {
       for (int rank = 0; rank < ranks; ++rank) {
         EXPECT_EQ(shards_of(rank, ranks, shards).first, next);
         EXPECT_GE(shards_of(rank, ranks, shards).count(), 1);
-        next = shards_of(rank, ranks, shards).last;
+        for (; next < shards_of(rank, ranks, shards).last; ++next)
+          EXPECT_EQ(base::rank_of_shard(next, ranks, shards), rank) << next << " of " << shards;
       }
       EXPECT_EQ(next, shards);
     }

@@ -117,6 +117,9 @@ TEST(Steps, TheFirstLimitReachedEndsTheRun) {
   EXPECT_EQ(steps_in_run({.max_steps = 700}, 600), 700);  // alone it crosses the epoch
   EXPECT_EQ(steps_in_run({.max_steps = 0}, 600), 0);
   EXPECT_EQ(steps_in_run({.epochs = 0}, 600), 0);
+  // 7 steps of another batch stand where 3 of this one would: its epochs end 4 steps later.
+  EXPECT_EQ(steps_in_run({.epochs = 3}, 600, -4), 1804);
+  EXPECT_EQ(steps_in_run({.epochs = 3, .max_steps = 1802}, 600, -4), 1802);
 }
 
 }  // namespace

@@ -61,6 +61,8 @@ TEST(CheckpointFlags, WhatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--output-dir", "d", "--overwrite", "--resume", "last"}),
               HasSubstr("--resume last with --overwrite"));
   EXPECT_THAT(refusal({"--resume", "d", "--test-only"}), HasSubstr("--resume has no meaning with --test-only"));
+  EXPECT_THAT(refusal({"--resume", "d", "--epochs", "0"}), HasSubstr("nothing would be trained"));
+  EXPECT_THAT(refusal({"--resume", "d", "--max-steps", "0"}), HasSubstr("nothing would be trained"));
   EXPECT_EQ(options({"--resume", "some/folder"}).checkpoints.resume, "some/folder");
 }
 

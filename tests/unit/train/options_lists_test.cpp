@@ -126,6 +126,13 @@ TEST(Options, ScriptsOfPyTorchMayKeepTheirFlags) {
             "--dist-backend 'nccl': processes share this machine's memory, and compute on its CPU; gloo is taken");
 }
 
+TEST(Options, TimeMayBeLimited) {
+  EXPECT_EQ(options({"--max-time", "90.5"}).max_time, 90.5);
+  EXPECT_THAT(refusal({"--max-time", "0"}), HasSubstr("--max-time '0'"));
+  EXPECT_THAT(refusal({"--max-time", "1h"}), HasSubstr("--max-time '1h'"));
+  EXPECT_THAT(refusal({"--test-only", "--max-time", "5"}), HasSubstr("--max-time has no meaning with --test-only"));
+}
+
 TEST(Options, AFlagThatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--lr-gamma", "0.5"}), HasSubstr("--lr-gamma has no meaning without --lr-scheduler steplr"));
   EXPECT_THAT(refusal({"--lr-scheduler", "steplr", "--lr-min", "0"}), HasSubstr("--lr-min has no meaning without"));
@@ -223,6 +230,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--mixup-alpha",
                                            "--cutmix-alpha",
                                            "--cache-images",
+                                           "--max-time",
                                            "--use-deterministic-algorithms",
                                            "--dist-url",
                                            "--dist-backend",
@@ -264,6 +272,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"workers", 1},
                                    {"epochs", nullptr},
                                    {"max_steps", nullptr},
+                                   {"max_time", nullptr},
                                    {"batch_size", nullptr},
                                    {"global_batch_size", nullptr},
                                    {"logical_shards", nullptr},

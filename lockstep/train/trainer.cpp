@@ -1,0 +1,183 @@
+#include "lockstep/train/trainer.h"
+
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/meter.h"
+
+namespace lockstep::train {
+namespace {
+
+constexpr const char* kSignal = "signal";
+
+void check_trainer_options(const TrainerOptions& options) {
+  if (options.epochs < 0)
+    throw UsageError("trainer: epochs is " + std::to_string(options.epochs) + ": 0 or more expected");
+  if (options.checkpoints.empty() && (options.save_every > 0 || !options.monitor.empty()))
+    throw UsageError(std::string("trainer: ") + (options.save_every > 0 ? "save_every" : "monitor") +
+                     " has no meaning without checkpoints, the folder");
+  if (!options.monitor.empty() && !options.evaluate)
+    throw UsageError("trainer: monitor '" + options.monitor + "' has no meaning without evaluate");
+}
+
+}  // namespace
+
+TrainerEnd::operator int() const { return stopped_by == kSignal ? kExitStopped : kExitDone; }
+
+struct Trainer::Run {
+  optim::Optimizer& optimizer;
+  const ShardLoss& loss;
+  amp::GradScaler plain{{.enabled = false}};
+  Standing standing = {};
+  TrainerEnd end = {};
+  std::uint64_t saved_step = 0;  // the last one whose save began
+  bool save_untold = false;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
+
+Trainer::Trainer(parallel::Engine& engine, data::DataLoader& loader, TrainerOptions options)
+    : engine_(engine), loader_(loader), options_(std::move(options)) {
+  check_trainer_options(options_);
+  engine_.state().keep("loader", loader_.kept());
+  if (options_.checkpoints.empty()) return;
+  if (!options_.stop_on.empty()) stop_on_.emplace(options_.stop_on);
+  saver_.emplace(options_.checkpoints, engine_, options_.retention);
+  resumed_step_ = checkpoint::resume(options_.checkpoints, engine_).step;
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::add(TrainerObserver observer) {
+  if (observer.name.empty() && (observer.wants_end || !observer.kept.empty()))
+    throw UsageError("trainer: an observer that wants the end, or keeps something, needs a name");
+  const auto has_name = [&](const TrainerObserver& other) { return other.name == observer.name; };
+  if (!observer.name.empty() && std::ranges::any_of(observers_, has_name))
+    throw UsageError("trainer: a second observer called '" + observer.name + "'");
+  if (!observer.kept.empty()) engine_.state().keep("observer " + observer.name, observer.kept);
+  observers_.push_back(std::move(observer));
+}
+
+template <class Member, class... Arguments>
+void Trainer::tell(Member member, const Arguments&... arguments) const {
+  for (const TrainerObserver& observer : observers_)
+    if (observer.*member) (observer.*member)(arguments...);
+}
+
+TrainerEnd Trainer::run(optim::Optimizer& optimizer, const ShardLoss& loss) {
+  Run run{.optimizer = optimizer, .loss = loss};
+  run.standing.step = engine_.steps();
+  run.standing.epoch = loader_.epoch();
+  try {
+    return train(run);
+  } catch (const std::exception& error) {
+    tell(&TrainerObserver::failed, run.standing, error);
+    throw;
+  }
+}
+
+TrainerEnd Trainer::train(Run& run) {
+  run.saved_step = resumed_step_;
+  if (saver_) checkpoint::save_on_failure(options_.checkpoints, engine_, {.retention = options_.retention});
+  for (auto epoch = loader_.epoch(); epoch < options_.epochs && !is_at_end() && !ends(run); ++epoch) {
+    run.standing.epoch = epoch;
+    loader_.set_epoch(epoch);
+    bool left = false;
+    for (auto& batch : loader_)
+      if (left = step(run, batch); left) break;
+    if (left || end_epoch(run)) break;
+  }
+  if (saver_) {
+    tell_of_save(run);
+    if (engine_.steps() > run.saved_step) save(run, nullptr);
+    tell_of_save(run);
+  }
+  run.end.steps = engine_.steps();
+  return run.end;
+}
+
+// Returns whether it was the last one.
+bool Trainer::step(Run& run, const data::Batch& batch) {
+  Standing& now = run.standing;
+  now.step = engine_.next_step();
+  if (options_.lr) run.optimizer.set_lr(*options_.lr, now.step - 1);
+  now.lr = run.optimizer.lr();
+  tell(&TrainerObserver::before_step, now);
+  amp::GradScaler& scaler = options_.scaler != nullptr ? *options_.scaler : run.plain;
+  (options_.nan_guard ? run_guarded_shards : run_shards)(engine_, batch, run.loss, scaler);
+  optim::StepOptions how = options_.step;
+  how.error_if_nonfinite = how.error_if_nonfinite || (options_.nan_guard && options_.scaler == nullptr);
+  scaler.step(run.optimizer, how);
+  const auto record = engine_.last_record();
+  now.loss = record.loss;
+  now.samples += record.samples;
+  now.seconds = seconds_since(run.start);
+  tell(&TrainerObserver::after_step, now);
+  const bool ends_epoch = loader_.state().batch == loader_.size();
+  if (saver_ && !ends_epoch && is_due(now.step)) save(run, nullptr);  // else behind the evaluation
+  if (stop_on_ && engine_.should_stop()) {
+    run.end.stopped_by = kSignal;
+    return true;
+  }
+  return is_at_end() || ends(run);
+}
+
+bool Trainer::end_epoch(Run& run) {
+  run.standing.seconds = seconds_since(run.start);
+  tell(&TrainerObserver::after_epoch, run.standing);
+  std::optional<Found> found;
+  if (options_.evaluate) {
+    found = options_.evaluate();
+    tell(&TrainerObserver::after_evaluation, run.standing, *found);
+    const auto keeps = [](const TrainerObserver& observer) { return !observer.kept.empty(); };
+    if (std::ranges::any_of(observers_, keeps)) engine_.state().recommit();
+  }
+  const bool is_rated = found && !options_.monitor.empty();
+  if (saver_ && (options_.save_every == 0 || is_due(run.standing.step) || is_rated))
+    save(run, found ? &*found : nullptr);
+  return options_.evaluate && ends(run);
+}
+
+void Trainer::save(Run& run, const Found* found) {
+  tell_of_save(run);
+  checkpoint::SaveOptions what;
+  if (found != nullptr && !options_.monitor.empty()) {
+    const auto metric = found->find(options_.monitor);
+    if (metric == found->end())
+      throw UsageError("trainer: monitor '" + options_.monitor + "' is nothing that evaluate has found");
+    what.metric = metric->second;
+  }
+  run.save_untold = saver_->save(what);
+  run.saved_step = engine_.steps();
+}
+
+void Trainer::tell_of_save(Run& run) {
+  if (!std::exchange(run.save_untold, false)) return;
+  const checkpoint::Saved saved = saver_->wait();
+  if (!saved.path.empty()) tell(&TrainerObserver::after_checkpoint, run.standing, saved.path);
+}
+
+// Whether an observer of any rank wants the end; the same on all ranks.
+bool Trainer::ends(Run& run) {
+  const auto may_end = [](const TrainerObserver& observer) { return bool(observer.wants_end); };
+  if (std::ranges::none_of(observers_, may_end)) return false;
+  const auto wants_end = [&](const TrainerObserver& observer) {
+    return may_end(observer) && observer.wants_end(run.standing);
+  };
+  const auto first = std::ranges::find_if(observers_, wants_end) - observers_.begin();
+  const at::Tensor agreed = at::full({1}, std::int64_t(first), at::kLong);
+  engine_.group().all_reduce(agreed, comm::ReduceOp::min);
+  const auto place = std::size_t(agreed.item<std::int64_t>());
+  if (place == observers_.size()) return false;
+  run.end.stopped_by = observers_[place].name;
+  return true;
+}
+
+bool Trainer::is_due(std::uint64_t step) const { return options_.save_every > 0 && step % options_.save_every == 0; }
+
+bool Trainer::is_at_end() const { return options_.max_steps && engine_.steps() >= *options_.max_steps; }
+
+}  // namespace lockstep::train
