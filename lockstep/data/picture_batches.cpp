@@ -21,10 +21,18 @@ PictureBatches::PictureBatches(std::shared_ptr<const PictureSet> set, Compose tr
                                const PictureBatchOptions& options)
     : set_(std::move(set)), transforms_(std::move(transforms)), options_(options), normalize_(options.normalize) {
   if (options.erasing) erasing_.emplace(*options.erasing);
+  if (options.repetitions < 1)
+    throw UsageError("picture batches: " + std::to_string(options.repetitions) + " repetitions, at least 1 expected");
 }
 
 SampleKey PictureBatches::key(std::uint64_t epoch, std::int64_t index) const {
   return {.seed = options_.seed, .epoch = epoch, .index = std::uint64_t(index)};
+}
+
+// What is no repetition stays as it is, for the set to refuse.
+std::int64_t PictureBatches::sample_of(std::int64_t index) const {
+  const std::int64_t size = set_->size();
+  return index >= size && size > 0 && index / size < options_.repetitions ? index % size : index;
 }
 
 std::string PictureBatches::name_of(std::int64_t index) const {
@@ -41,17 +49,17 @@ std::string PictureBatches::told(std::int64_t index, const std::string& error) c
 
 PictureBatches::Views PictureBatches::prepared(const SampleKey& key) const {
   try {
-    Sample sample = set_->get(std::int64_t(key.index));
+    Sample sample = set_->get(sample_of(std::int64_t(key.index)));
     transforms_.apply(sample.picture, key);
     sample.picture.window();  // decoded now, for its error to be this sample's
     if (options_.crops) return {options_.crops->apply(std::move(sample.picture)), sample.label};
     return {{std::move(sample.picture)}, sample.label};
   } catch (const UsageError& error) {
-    throw UsageError(told(std::int64_t(key.index), error.what()));
+    throw UsageError(told(sample_of(std::int64_t(key.index)), error.what()));
   } catch (const std::bad_alloc&) {
-    throw Error(told(std::int64_t(key.index), "not enough memory for it"));
+    throw Error(told(sample_of(std::int64_t(key.index)), "not enough memory for it"));
   } catch (const std::exception& error) {
-    throw Error(told(std::int64_t(key.index), error.what()));
+    throw Error(told(sample_of(std::int64_t(key.index)), error.what()));
   }
 }
 
@@ -97,8 +105,8 @@ Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> in
       bytes = sample.pictures.size() * normalize_.slot(place, first.size(), first.channels()).bytes();
     }
     if (picture.size() != first.size() || picture.channels() != first.channels()) {
-      throw UsageError(name_of(index) + " is " + shape_of(picture) + ", " + name_of(indices[0]) + " of the batch " +
-                       shape_of(first) + ": a transform to one size is missing");
+      throw UsageError(name_of(sample_of(index)) + " is " + shape_of(picture) + ", " + name_of(sample_of(indices[0])) +
+                       " of the batch " + shape_of(first) + ": a transform to one size is missing");
     }
     write(sample, key(epoch, index), place);
     place += bytes;

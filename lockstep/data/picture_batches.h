@@ -24,6 +24,7 @@ struct PictureBatchOptions {
   std::optional<RandomErasingOptions> erasing = {};
   std::optional<MultiCrop> crops = {};  ///< .crops = FiveCrop(224): several parts of each picture
   std::uint64_t seed = 0;               ///< of the augmentation
+  std::int64_t repetitions = 1;         ///< of a RepeatedSampler: how often a sample may be augmented in an epoch, >= 1
 };
 
 /// Reads, transforms and normalises pictures straight into batch tensors.
@@ -34,9 +35,9 @@ class PictureBatches : public Batches {
 
   std::int64_t size() const override { return set_->size(); }
 
-  /// The samples `indices` of the set, augmented as in `epoch`: data [B, channels, height, width] of the
-  /// type and layout of NormalizeOptions, and labels; with crops [B, crops, channels, height, width], over whose
-  /// outputs an evaluation averages. No samples give an empty batch of shape [0].
+  /// The samples `indices` of the set, where i + r * size() is repetition r of sample i, augmented as in `epoch`: data
+  /// [B, channels, height, width] of the type and layout of NormalizeOptions, and labels; with crops [B, crops,
+  /// channels, height, width], over whose outputs an evaluation averages. No samples give an empty batch of shape [0].
   /// UsageError, naming the sample, for what is wrong with it; also when two samples differ in size or
   /// channels after the transforms.
   Batch make(std::uint64_t epoch, std::span<const std::int64_t> indices) const override;
@@ -51,6 +52,7 @@ class PictureBatches : public Batches {
   };
 
   SampleKey key(std::uint64_t epoch, std::int64_t index) const;
+  std::int64_t sample_of(std::int64_t index) const;
   std::string name_of(std::int64_t index) const;
   std::string told(std::int64_t index, const std::string& error) const;
   Views prepared(const SampleKey& key) const;

@@ -20,14 +20,19 @@ Preparation to_tensor_preset();
 Preparation mnist_preset();
 
 /// The policy that torchvision's reference trainer knows by the same name.
-enum class AutoAugmentKind { none, imagenet, cifar10, ra, ta_wide };
+enum class AutoAugmentKind { none, imagenet, cifar10, ra, ta_wide, augmix };
 
 struct TrainPresetOptions {
   int crop_size = 224;  ///< of the ImageNet preset
   Interpolation interpolation = Interpolation::bilinear;
   AutoAugmentKind auto_augment = AutoAugmentKind::none;
+  int ra_magnitude = 9;     ///< of ra, 0 … 30
+  int augmix_severity = 3;  ///< of augmix, 1 … 10
   double random_erase = 0;  ///< probability
 };
+
+/// `transforms` and, behind them, the policy of the options.
+Compose with_policy(Compose transforms, const TrainPresetOptions& options);
 
 /// RandomCrop(32, padding 4), RandomHorizontalFlip, the policy, ToTensor, Normalize with the mean and
 /// standard deviation of CIFAR-10's training pixels, RandomErasing.

@@ -11,6 +11,8 @@
 #include "lockstep/data/readers/annotated_pictures.h"
 #include "lockstep/data/readers/image_folder.h"
 #include "lockstep/data/readers/load_set.h"
+#include "lockstep/data/samplers/random.h"
+#include "lockstep/data/samplers/repeated.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
 #include "lockstep/data/synthetic.h"
@@ -90,13 +92,6 @@ PictureSet open_set(const Options& options, Split split, const Additions& additi
   return std::make_shared<data::MemoryPictures>(data::load_set(set, options.data_path, split));
 }
 
-data::TrainPresetOptions train_preset(const Options& options) {
-  return {.crop_size = options.train_crop_size,
-          .interpolation = interpolation_of(options),
-          .auto_augment = auto_augment_named(options.auto_augment),
-          .random_erase = options.random_erase};
-}
-
 data::EvalPresetOptions eval_preset(const Options& options) {
   return {.resize_size = options.val_resize_size,
           .crop_size = options.val_crop_size,
@@ -134,6 +129,7 @@ data::Preparation preparation_of(const Options& options, Split split) {
 std::shared_ptr<const data::PictureBatches> batches(PictureSet set, const Options& options, Split split) {
   data::Preparation preparation = preparation_of(options, split);
   preparation.batch.seed = std::uint64_t(options.seed);
+  if (split == Split::train && options.ra_sampler) preparation.batch.repetitions = options.ra_reps;
   return std::make_shared<data::PictureBatches>(std::move(set), std::move(preparation.transforms), preparation.batch);
 }
 
@@ -217,6 +213,15 @@ Input make_whole_input(const Options& options, const Additions& additions, bool 
   return make_picture_input(options, additions, evaluates);
 }
 
+// Shuffled, with the repetitions of its reference trainer where they are asked for.
+std::shared_ptr<const data::Sampler> sample_order(const Options& options, std::int64_t samples) {
+  const data::RandomSamplerOptions shuffled{.seed = std::uint64_t(options.seed)};
+  auto order = std::make_shared<data::RandomSampler>(samples, shuffled);
+  if (!options.ra_sampler) return order;
+  return std::make_shared<data::RepeatedSampler>(order, samples,
+                                                 data::RepeatedSamplerOptions{.repetitions = options.ra_reps});
+}
+
 }  // namespace
 
 Input make_input(const Options& options, const Additions& additions) {
@@ -240,15 +245,16 @@ evaluation::PassOptions pass_options(const Options& options, const models::Image
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
                                               const data::Part& part) {
-  return std::make_unique<data::DataLoader>(input.train, part,
-                                            data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
-                                                                    .shuffle = true,
-                                                                    .seed = std::uint64_t(options.seed),
-                                                                    .mix = input.mix,
-                                                                    .classes = input.task.classes,
-                                                                    .num_workers = options.workers,
-                                                                    .prefetch_factor = kPrefetchFactor,
-                                                                    .timeout = options.timeout});
+  return std::make_unique<data::DataLoader>(
+      input.train, part,
+      data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
+                              .sampler = sample_order(options, input.train->size()),
+                              .seed = std::uint64_t(options.seed),
+                              .mix = input.mix,
+                              .classes = input.task.classes,
+                              .num_workers = options.workers,
+                              .prefetch_factor = kPrefetchFactor,
+                              .timeout = options.timeout});
 }
 
 }  // namespace lockstep::train

@@ -88,7 +88,7 @@ const std::vector<std::string>& interpolation_names() {
 }
 
 const std::vector<std::string>& auto_augment_names() {
-  static const std::vector<std::string> names = {"none", "imagenet", "cifar10", "ra", "ta_wide"};
+  static const std::vector<std::string> names = {"none", "imagenet", "cifar10", "ra", "ta_wide", "augmix"};
   return names;
 }
 

@@ -101,11 +101,15 @@ struct Options {
   int val_crop_size = 224;
   std::string interpolation = "bilinear";  ///< of resizing and turning; one of interpolation_names()
   std::string auto_augment = "none";       ///< one of auto_augment_names(); for the CIFAR and ImageNet transforms
+  int ra_magnitude = 9;                    ///< of the policy ra, 0 … 30
+  int augmix_severity = 3;                 ///< of the policy augmix, 1 … 10
   double random_erase = 0;                 ///< probability, [0, 1]; for the same
   double mixup_alpha = 0;                  ///< of MixUp's Beta distribution, >= 0; 0: none
   double cutmix_alpha = 0;                 ///< of CutMix's
   std::int64_t cache_images = 0;           ///< MiB of decoded pictures that a process keeps, >= 0
-  int workers = 1;                         ///< threads per process that prepare batches, >= 1
+  bool ra_sampler = false;   ///< repeated augmentation: each sample of an epoch ra_reps times, other ones not
+  std::int64_t ra_reps = 3;  ///< >= 1
+  int workers = 1;           ///< threads per process that prepare batches, >= 1
 
   std::string amp = "none";       ///< mixed precision, one of amp_names()
   bool channels_last = false;     ///< pictures and convolutions in channels-last memory format

@@ -53,7 +53,7 @@ void settle_task(Options& options, const flags::Parsed& parsed) {
     throw UsageError("--class-weights of 0 alone: at least one above 0 expected");
   if (!numbers) return;
   for (const char* flag :
-       {"--label-smoothing", "--class-weights", "--mixup-alpha", "--cutmix-alpha", "--channels-last"})
+       {"--label-smoothing", "--class-weights", "--mixup-alpha", "--cutmix-alpha", "--channels-last", "--ra-sampler"})
     if (given(parsed, flag))
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
                        ", which has neither classes nor pictures");
@@ -78,7 +78,7 @@ void check_columns(const Options& options, const flags::Parsed& parsed) {
 
 // Tensors of a program's own are taken as they are.
 void settle_own_tensors(Options& options, const flags::Parsed& parsed) {
-  for (const char* flag : {"--transforms", "--mixup-alpha", "--cutmix-alpha"})
+  for (const char* flag : {"--transforms", "--mixup-alpha", "--cutmix-alpha", "--ra-sampler"})
     if (given(parsed, flag))
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
                        ", whose samples are the program's own tensors");
@@ -108,6 +108,13 @@ void settle_transforms(Options& options, const flags::Parsed& parsed) {
                      (grey ? "grey: none or mnist" : "in colour: none, cifar or imagenet"));
 }
 
+bool lists_policy(const Options& options, const std::string& name) {
+  return is_transform_list(options.transforms) &&
+         std::ranges::any_of(transform_steps(options.transforms), [&](const TransformStep& step) {
+           return step.kind->name == "auto_augment" && step.word == name;
+         });
+}
+
 void check_transforms(const Options& options, const flags::Parsed& parsed) {
   const std::string& transforms = options.transforms;
   const bool imagenet = transforms == "imagenet", cifar = transforms == "cifar";
@@ -121,6 +128,9 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
   for (const char* flag : {"--auto-augment", "--random-erase", "--interpolation"})
     refuse_unless(imagenet || cifar || (list && std::string(flag) == "--interpolation"), flag,
                   "for --transforms " + transforms + ": it is for cifar and imagenet");
+  for (const auto& [flag, name] : {std::pair("--ra-magnitude", "ra"), std::pair("--augmix-severity", "augmix")})
+    refuse_unless(options.auto_augment == name || lists_policy(options, name), flag,
+                  "without --auto-augment " + std::string(name));
   refuse_unless(imagenet || policy || list, "--interpolation",
                 "for --transforms cifar without --auto-augment: nothing is resized or turned");
 }
@@ -152,6 +162,7 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
   const bool plateau = is_plateau(options.lr_schedule);
   const bool multiplies =
       plateau || scheduler == "steplr" || scheduler == "multisteplr" || scheduler == "exponentiallr";
+  only("--ra-reps", options.ra_sampler, "--ra-sampler");
   only("--lr-step-size", scheduler == "steplr", "--lr-scheduler steplr");
   only("--lr-milestones", scheduler == "multisteplr", "--lr-scheduler multisteplr");
   only("--lr-gamma", multiplies, "--lr-scheduler steplr, multisteplr, exponentiallr or reducelronplateau");

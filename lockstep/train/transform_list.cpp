@@ -21,22 +21,6 @@ struct Made {
 
 data::Size size_of_step(const TransformStep& step) { return {step.height, step.width == 0 ? step.height : step.width}; }
 
-Compose with_policy(Compose all, const TransformStep& step, data::Interpolation interpolation) {
-  const data::WarpOptions warp{.interpolation = interpolation};
-  switch (auto_augment_named(step.word)) {
-    case data::AutoAugmentKind::cifar10:
-      return std::move(all).then(data::AutoAugment(data::AutoAugmentPolicy::cifar10, warp));
-    case data::AutoAugmentKind::ra:
-      return std::move(all).then(data::RandAugment({.warp = warp}));
-    case data::AutoAugmentKind::ta_wide:
-      return std::move(all).then(data::TrivialAugmentWide(31, warp));
-    case data::AutoAugmentKind::none:
-    case data::AutoAugmentKind::imagenet:
-      break;
-  }
-  return std::move(all).then(data::AutoAugment(data::AutoAugmentPolicy::imagenet, warp));
-}
-
 // One number is the smaller edge, as in torchvision.
 Compose with_resize(Compose all, const TransformStep& step, data::Interpolation interpolation) {
   if (step.width == 0) return std::move(all).then(data::Resize(step.height, interpolation));
@@ -51,7 +35,6 @@ const std::map<std::string, Then>& picture_steps() {
   using data::Interpolation;
   static const std::map<std::string, Then> all = {
       {"resize", with_resize},
-      {"auto_augment", with_policy},
       {"center_crop",
        [](Compose c, Step s, Interpolation) { return std::move(c).then(data::CenterCrop(size_of_step(s))); }},
       {"random_crop",
@@ -69,6 +52,14 @@ const std::map<std::string, Then>& picture_steps() {
   return all;
 }
 
+data::AutoAugmentKind auto_augment_named(const std::string& name) {
+  using Kind = data::AutoAugmentKind;
+  static const std::map<std::string, Kind> kinds = {{"none", Kind::none},       {"imagenet", Kind::imagenet},
+                                                    {"cifar10", Kind::cifar10}, {"ra", Kind::ra},
+                                                    {"ta_wide", Kind::ta_wide}, {"augmix", Kind::augmix}};
+  return kinds.at(name);
+}
+
 data::NormalizeOptions statistics_named(const std::string& name) {
   if (name == "mnist") return data::mnist_preset().batch.normalize;
   return name == "cifar10" ? data::cifar_eval_preset().batch.normalize : data::imagenet_eval_preset().batch.normalize;
@@ -83,20 +74,25 @@ data::Interpolation interpolation_of(const Options& options) {
   return kinds.at(options.interpolation);
 }
 
-data::AutoAugmentKind auto_augment_named(const std::string& name) {
-  using Kind = data::AutoAugmentKind;
-  static const std::map<std::string, Kind> kinds = {{"none", Kind::none},
-                                                    {"imagenet", Kind::imagenet},
-                                                    {"cifar10", Kind::cifar10},
-                                                    {"ra", Kind::ra},
-                                                    {"ta_wide", Kind::ta_wide}};
-  return kinds.at(name);
+data::TrainPresetOptions train_preset(const Options& options) {
+  return {.crop_size = options.train_crop_size,
+          .interpolation = interpolation_of(options),
+          .auto_augment = auto_augment_named(options.auto_augment),
+          .ra_magnitude = options.ra_magnitude,
+          .augmix_severity = options.augmix_severity,
+          .random_erase = options.random_erase};
 }
 
 data::Preparation listed_transforms(const Options& options, bool training) {
   data::Preparation made;
   for (const TransformStep& step : transform_steps(options.transforms)) {
     if (step.kind->random && !training) continue;
+    if (step.kind->name == "auto_augment") {
+      data::TrainPresetOptions policy = train_preset(options);
+      policy.auto_augment = auto_augment_named(step.word);
+      made.transforms = with_policy(std::move(made.transforms), policy);
+      continue;
+    }
     if (const auto found = picture_steps().find(step.kind->name); found != picture_steps().end())
       made.transforms = found->second(std::move(made.transforms), step, interpolation_of(options));
     else if (step.kind->name == "normalize")

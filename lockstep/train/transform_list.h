@@ -11,8 +11,8 @@ namespace lockstep::train {
 /// that draw no random numbers to evaluate.
 data::Preparation listed_transforms(const Options& options, bool training);
 
-/// options.interpolation and options.auto_augment, by their names.
+/// What the options say of the presets to train on, and their interpolation.
+data::TrainPresetOptions train_preset(const Options& options);
 data::Interpolation interpolation_of(const Options& options);
-data::AutoAugmentKind auto_augment_named(const std::string& name);
 
 }  // namespace lockstep::train

@@ -1,10 +1,12 @@
 """Colour and affine operations are torchvision's on Pillow pictures, given the same choice; so are the
-tables of AutoAugment, RandAugment and TrivialAugmentWide."""
+tables of AutoAugment, RandAugment, TrivialAugmentWide and AugMix, and what AugMix makes of given draws."""
 import itertools
 import json
 import unittest
+from unittest import mock
 
 import numpy as np
+import torch
 from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import autoaugment
@@ -15,8 +17,18 @@ from pictures import PictureComparison, after, image_probe, load, real_pictures
 
 FILL = [10, 20, 30]
 KINDS = ("nearest", "bilinear", "bicubic")
+TORCH_OP = autoaugment._apply_op
+
+
+def picture_op(image: Image.Image, name: str, magnitude: float, interpolation: InterpolationMode, fill: list):
+    """The operation on a picture. Pillow alone refuses AugMix's strongest Posterize, which leaves no bit."""
+    if name == "Posterize" and magnitude == 0:
+        return Image.new(image.mode, image.size)
+    return TORCH_OP(image, name, magnitude, interpolation, fill)
+
+
 STEPS = {
-    "augment": lambda image, name, magnitude, how, fill: autoaugment._apply_op(
+    "augment": lambda image, name, magnitude, how, fill: picture_op(
         image, name, magnitude, InterpolationMode(how), fill),
     "rotate": lambda image, degrees, how, expand, fill: F.rotate(
         image, degrees, InterpolationMode(how), expand, None, fill),
@@ -30,7 +42,28 @@ RANDOM = {"RandomInvert": [[]], "RandomPosterize": [[bits] for bits in range(1, 
 STEPS |= {name: lambda image, *arguments, name=name: getattr(transforms, name)(*arguments, p=1)(image)
           for name in RANDOM}
 SPACES = {"auto": (autoaugment.AutoAugment(), 10), "rand": (autoaugment.RandAugment(), 31),
-          "trivial": (autoaugment.TrivialAugmentWide(), 31)}
+          "trivial": (autoaugment.TrivialAugmentWide(), 31), "mix": (autoaugment.AugMix(), 10)}
+
+
+def on_pillow(image: torch.Tensor, *arguments, **named) -> torch.Tensor:
+    """AugMix hands its operations tensors, the other policies hand them the picture."""
+    return F.pil_to_tensor(picture_op(F.to_pil_image(image[0]), *arguments, **named))[None]
+
+
+def augmix(image: Image.Image, draws: dict, how: str, fill: list, op=on_pillow) -> Image.Image:
+    """torchvision's AugMix with these draws."""
+    transform = autoaugment.AugMix(severity=10, mixture_width=len(draws["chains"]), interpolation=InterpolationMode(how),
+                                   fill=fill)
+    numbers = iter([number for chain, all_of_it in zip(draws["chains"], draws["integers"])
+                    for number in [len(chain), *all_of_it]])
+    shares = iter([draws["balance"], draws["shares"]])
+    with (mock.patch.object(transform, "_sample_dirichlet", lambda _: torch.tensor([next(shares)])),
+          mock.patch("torch.randint", lambda *_, **__: torch.tensor([next(numbers)])),
+          mock.patch.object(autoaugment, "_apply_op", op)):
+        return transform(image)
+
+
+STEPS["augmix"] = augmix
 
 
 def torch_magnitudes(space: str, size: tuple[int, int]) -> dict:
@@ -96,6 +129,45 @@ class Generated(Comparison):
         cases = [{"file": path, "steps": [["augment", "Contrast", float(factor) - 1, "nearest", FILL]]}
                  for factor in np.linspace(0, 2, 301)]
         self.compare(cases)
+
+
+class AugMixed(Comparison):
+    def draws(self, size: tuple[int, int], width: int, names: list[str]) -> dict:
+        """Draws as AugMix makes them, and the integers that torchvision asks for on the way to the operations."""
+        space = torch_magnitudes("mix", size)
+        chains, integers = [], []
+        for _ in range(width):
+            chain, drawn = [], []
+            for name in self.rng.choice(names, self.rng.integers(1, 4)).tolist():
+                magnitudes, signed = space[name]
+                drawn.append(list(space).index(name))
+                magnitude = 0.0
+                if magnitudes.ndim:
+                    drawn.append(int(self.rng.integers(10)))
+                    magnitude = float(magnitudes[drawn[-1]])
+                if signed:
+                    drawn.append(int(self.rng.integers(2)))
+                chain.append([name, -magnitude if signed and drawn[-1] else magnitude])
+            chains.append(chain)
+            integers.append(drawn)
+        shares = [self.rng.dirichlet([1] * count).astype(np.float32).tolist() for count in (2, width)]
+        return {"balance": shares[0], "shares": shares[1], "chains": chains, "integers": integers}
+
+    def cases(self, names: list[str], count: int) -> list[dict]:
+        for shape in ((32, 32), (45, 67)):
+            path = self.file(*shape)
+            for width, how in itertools.product((1, 3, 4), KINDS):
+                for _ in range(count):
+                    yield {"file": path, "steps": [["augmix", self.draws(shape, width, names), how, FILL]]}
+
+    def test_mixes_of_given_chains(self):
+        self.compare(list(self.cases(list(torch_magnitudes("mix", (8, 8))), 10)))
+
+    def test_where_tensors_and_pictures_are_treated_alike(self):
+        """Here nothing stands between torchvision and its operations."""
+        plain = lambda *arguments: augmix(*arguments, op=TORCH_OP)
+        with mock.patch.dict(STEPS, augmix=plain):
+            self.compare(list(self.cases(["Posterize", "Solarize"], 3)))
 
 
 class Tables(unittest.TestCase):

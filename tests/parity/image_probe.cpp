@@ -10,7 +10,7 @@
 // image_probe erasings: those of RandomErasing.
 //
 //   image_probe policies < {"image"}
-// Prints the tables of AutoAugment, RandAugment and TrivialAugmentWide.
+// Prints the tables of AutoAugment, RandAugment, TrivialAugmentWide and AugMix.
 //
 //   image_probe mix < {"input", "output", "cases": [{"how": "mixup" or "cutmix", "lambda", "row", "column", "shape",
 // "channels_last", "bfloat16", "labels", "classes"}]}
@@ -18,7 +18,8 @@
 // the soft targets to the output file.
 //
 //   image_probe betas < {"alpha", "count"}
-// Prints draws of Beta(alpha, alpha).
+// Prints draws of Beta(alpha, alpha). image_probe shares < {"alpha", "count", "of"}: the last of each draw of the
+// Dirichlet distribution of so many.
 //
 //   image_probe perspective < {"from", "to"}: [x, y] of four corners each
 // Prints the coefficients of the perspective that takes the pixels of `to` from those of `from`.
@@ -42,10 +43,12 @@
 #include "lockstep/data/codecs/decode.h"
 #include "lockstep/data/readers/image_folder.h"
 #include "lockstep/data/transforms/augment.h"
+#include "lockstep/data/transforms/augmix.h"
 #include "lockstep/data/transforms/blur.h"
 #include "lockstep/data/transforms/color.h"
 #include "lockstep/data/transforms/crop.h"
 #include "lockstep/data/transforms/elastic.h"
+#include "lockstep/data/transforms/gamma.h"
 #include "lockstep/data/transforms/geometry.h"
 #include "lockstep/data/transforms/mixup.h"
 #include "lockstep/data/transforms/multi_crop.h"
@@ -85,6 +88,15 @@ data::AugmentOp operation(const std::string& name) {
   const auto place = std::ranges::find(kOperations, name);
   if (place == kOperations.end()) throw std::invalid_argument("no operation " + name);
   return data::AugmentOp(place - kOperations.begin());
+}
+
+data::AugMixDraws augmix_draws(const json& a) {
+  data::AugMixDraws draws{.balance = a.at("balance"), .shares = a.at("shares")};
+  for (const json& chain : a.at("chains")) {
+    auto& operations = draws.chains.emplace_back();
+    for (const json& one : chain) operations.push_back({operation(one.at(0)), one.at(1)});
+  }
+  return draws;
 }
 
 void apply(const data::Transform& transform, Picture& picture) {
@@ -170,6 +182,11 @@ const std::map<std::string, Step> kSteps = {
     {"augment",
      [](Picture& p, const json& a) {
        p.replace(augmented(p.pixels(), operation(a.at(1)), a.at(2), {interpolation(a.at(3)), a.at(4)}));
+     }},
+    // {balance, shares, chains of [operation, magnitude]}, interpolation, fill
+    {"augmix",
+     [](Picture& p, const json& a) {
+       p.replace(augmixed(p.pixels(), augmix_draws(a.at(1)), {interpolation(a.at(2)), a.at(3)}));
      }},
     {"hue", [](Picture& p, const json& a) { p.replace(data::adjust_hue(p.pixels(), a.at(1))); }},
     // channels
@@ -257,7 +274,7 @@ void print_policies(const json& request) {
   json tables, pairs;
   for (const auto& [name, space, bins] :
        {std::tuple("auto", data::AugmentSpace::standard, 10), std::tuple("rand", data::AugmentSpace::standard, 31),
-        std::tuple("trivial", data::AugmentSpace::wide, 31)}) {
+        std::tuple("trivial", data::AugmentSpace::wide, 31), std::tuple("mix", data::AugmentSpace::mix, 10)}) {
     for (std::size_t op = 0; op < kOperations.size(); ++op) {
       const auto one = data::AugmentOp(op);
       tables[name][kOperations[op]] = {{"magnitudes", magnitudes(space, one, bins, size(request.at("image")))},
@@ -313,6 +330,13 @@ void draw_betas(const json& request) {
   }
 }
 
+void draw_shares(const json& request) {
+  for (std::uint64_t batch = 0; batch < request.at("count"); ++batch) {
+    base::RandomStream random = data::batch_stream({.seed = 1, .batch = batch});
+    std::cout << json(data::draw_dirichlet(request.at("alpha"), request.at("of"), random).back()) << "\n";
+  }
+}
+
 // Corners to corners: the eight coefficients.
 void print_perspective(const json& request) {
   const data::Corners from = request.at("from"), to = request.at("to");
@@ -329,7 +353,7 @@ void print_folder(const json& request) {
 using Command = void (*)(const json& request);
 const std::map<std::string, Command> kCommands = {
     {"crops", draw_crops}, {"erasings", draw_erasings},        {"policies", print_policies}, {"mix", mix},
-    {"betas", draw_betas}, {"perspective", print_perspective}, {"folder", print_folder},
+    {"betas", draw_betas}, {"perspective", print_perspective}, {"folder", print_folder},     {"shares", draw_shares},
 };
 
 }  // namespace
@@ -341,7 +365,7 @@ int main(int argc, char** argv) {
     const auto command = kCommands.find(argv[1]);
     if (command == kCommands.end()) {
       throw std::invalid_argument(
-          "usage: image_probe [crops|erasings|policies|mix|betas|perspective|folder] < request.json");
+          "usage: image_probe [crops|erasings|policies|mix|betas|shares|perspective|folder] < request.json");
     }
     command->second(request);
     return 0;

@@ -88,5 +88,16 @@ class Lambda(unittest.TestCase):
             self.assertLess(distance, self.LIMIT)
 
 
+class Shares(unittest.TestCase):
+    def test_distribution(self):
+        """One of several shares has a Beta distribution of its own."""
+        torch.manual_seed(7)
+        for alpha, of in ((0.1, 2), (1.0, 2), (1.0, 3), (2.5, 4)):
+            ours = np.array(image_probe("shares", alpha=alpha, count=Lambda.COUNT, of=of), dtype=float)
+            theirs = torch._sample_dirichlet(torch.full((Lambda.COUNT, of), alpha))[:, -1]
+            # Near 1 torch's sum of floats rounds in a way of its own.
+            self.assertLess(kolmogorov_smirnov(ours.round(6), theirs.double().numpy().round(6)), Lambda.LIMIT)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -19,6 +19,7 @@
 #include "lockstep/data/readers/table.h"
 #include "lockstep/data/samplers/distributed.h"
 #include "lockstep/data/samplers/random.h"
+#include "lockstep/data/samplers/repeated.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/update.h"
 
@@ -77,13 +78,18 @@ void sampler(const json& request) {
 }
 
 // ---- orders {"output", "cases": [{"sampler": "random"|"weighted", size or weights, replacement, num_samples,
-// seed, epoch}]}: the int64 indices, case after case
+// seed, epoch}, or {"sampler": "repeated", size, repetitions, num_samples, seed, epoch}]}: the int64 indices, case
+// after case
 
 std::unique_ptr<data::Sampler> sampler_of(const json& c) {
   if (c.at("sampler") == "weighted")
     return std::make_unique<data::WeightedRandomSampler>(
         c.at("weights").get<std::vector<double>>(),
         data::WeightedRandomSamplerOptions{c.at("num_samples"), c.at("replacement"), c.at("seed")});
+  if (c.at("sampler") == "repeated")
+    return std::make_unique<data::RepeatedSampler>(
+        std::make_shared<data::RandomSampler>(c.at("size"), data::RandomSamplerOptions{.seed = c.at("seed")}),
+        c.at("size"), data::RepeatedSamplerOptions{c.at("repetitions"), c.at("num_samples")});
   return std::make_unique<data::RandomSampler>(
       c.at("size"), data::RandomSamplerOptions{c.at("replacement"), c.at("num_samples"), c.at("seed")});
 }

@@ -30,6 +30,20 @@ def python_random(case: dict) -> list[int]:
     return list(RandomSampler(range(case["size"]), case["replacement"], case["num_samples"], generator))
 
 
+def python_repeated(case: dict) -> list[int]:
+    """RASampler of torchvision's reference trainer, all its ranks one behind the other, as it is defined there: a
+    permutation, each entry `repetitions` times in a row, dealt out, of each rank as many as an epoch of whole 256s has.
+    Here entries are numbered so that repetitions differ."""
+    generator = torch.Generator().manual_seed(case["seed"] + case["epoch"])
+    order = [index + r * case["size"] for index in torch.randperm(case["size"], generator=generator).tolist()
+             for r in range(case["repetitions"])]
+    total = -(-len(order) // case["replicas"]) * case["replicas"]
+    order += order[:total - len(order)]
+    selected = case["size"] // 256 * 256 // case["replicas"]
+    ranks = [order[rank::case["replicas"]][:selected] for rank in range(case["replicas"])]
+    return [entry for step in zip(*ranks) for entry in step]  # what all ranks take, in the order in which they do
+
+
 class Sampler(unittest.TestCase):
     def compare(self, command: str, cases: list[dict], python):
         with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +70,14 @@ class Sampler(unittest.TestCase):
              "epoch": epoch}
             for (size, count), replacement, (seed, epoch) in itertools.product(sizes, (True, False), SEEDS_AND_EPOCHS)
         ], python_random)
+
+    def test_repeated(self):
+        self.compare("orders", [
+            {"sampler": "repeated", "size": size, "repetitions": repetitions, "replicas": replicas,
+             "num_samples": size // 256 * 256 // replicas * replicas, "seed": seed, "epoch": epoch}
+            for size, repetitions, replicas, (seed, epoch) in itertools.product(
+                (256, 1001, 60000), (1, 2, 3, 5), (1, 2, 3, 4), SEEDS_AND_EPOCHS)
+        ], python_repeated)
 
     def test_weighted(self):
         generator = torch.Generator().manual_seed(1)

@@ -33,11 +33,11 @@ std::vector<double> evenly(double first, double last, int bins) {
   return all;
 }
 
-// From 8 bits down to 8 − `fewer`.
-std::vector<double> bits(int fewer, int bins) {
+// From `most` bits down to most − `fewer`.
+std::vector<double> bits(int most, int fewer, int bins) {
   std::vector<double> all;
   all.reserve(std::size_t(bins));
-  for (int i = 0; i < bins; ++i) all.push_back(8 - std::nearbyint(float(i) / float(double(bins - 1) / fewer)));
+  for (int i = 0; i < bins; ++i) all.push_back(most - std::nearbyint(float(i) / float(double(bins - 1) / fewer)));
   return all;
 }
 
@@ -90,15 +90,16 @@ Image augmented(const ImageView& image, AugmentOp op, double magnitude, const Wa
 bool is_signed(AugmentOp op) { return op >= AugmentOp::shear_x && op <= AugmentOp::sharpness; }
 
 std::vector<double> magnitudes(AugmentSpace space, AugmentOp op, int bins, Size size) {
-  const bool wide = space == AugmentSpace::wide;
+  const bool wide = space == AugmentSpace::wide, mix = space == AugmentSpace::mix;
+  const auto shift = [&](int side) { return wide ? 32 : mix ? side / 3.0 : 150.0 / 331.0 * side; };
   switch (op) {
     case AugmentOp::shear_x:
     case AugmentOp::shear_y:
       return evenly(0, wide ? 0.99 : 0.3, bins);
     case AugmentOp::translate_x:
-      return evenly(0, wide ? 32 : 150.0 / 331.0 * size.width, bins);
+      return evenly(0, shift(size.width), bins);
     case AugmentOp::translate_y:
-      return evenly(0, wide ? 32 : 150.0 / 331.0 * size.height, bins);
+      return evenly(0, shift(size.height), bins);
     case AugmentOp::rotate:
       return evenly(0, wide ? 135 : 30, bins);
     case AugmentOp::brightness:
@@ -107,7 +108,7 @@ std::vector<double> magnitudes(AugmentSpace space, AugmentOp op, int bins, Size 
     case AugmentOp::sharpness:
       return evenly(0, wide ? 0.99 : 0.9, bins);
     case AugmentOp::posterize:
-      return bits(wide ? 6 : 4, bins);
+      return bits(mix ? 4 : 8, wide ? 6 : 4, bins);
     case AugmentOp::solarize:
       return evenly(255, 0, bins);
     default:

@@ -71,6 +71,7 @@ Image augmented(const ImageView& image, AugmentOp op, double magnitude, const Wa
 enum class AugmentSpace {
   standard,  ///< of AutoAugment and RandAugment
   wide,      ///< of TrivialAugmentWide
+  mix,       ///< of AugMix
 };
 
 /// The magnitudes of an operation in `bins` (at least 2) steps for a picture of this size; none for one

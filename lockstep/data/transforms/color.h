@@ -23,7 +23,7 @@ Image adjust_hue(const ImageView& image, double factor);
 
 Image invert(const ImageView& image);
 
-/// Keeps the upper `bits` of each sample. UsageError unless 1 <= bits <= 8.
+/// Keeps the upper `bits` of each sample; with 0 all is black. UsageError unless 0 <= bits <= 8.
 Image posterize(const ImageView& image, int bits);
 
 /// Inverts samples from `threshold` on.

@@ -4,42 +4,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numbers>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms/bfloat16.h"
+#include "lockstep/data/transforms/gamma.h"
 
 namespace lockstep::data {
 namespace {
-
-// Of 53 bits, neither 0 nor 1: logarithms are finite.
-double uniform(base::RandomStream& random) {
-  const std::uint64_t high = random.next();
-  return (double((high << 32 | random.next()) >> 12) + 0.5) * 0x1p-52;
-}
-
-// Box and Muller's.
-double normal(base::RandomStream& random) {
-  const double radius = std::sqrt(-2 * std::log(uniform(random)));
-  return radius * std::cos(2 * std::numbers::pi * uniform(random));
-}
-
-// The logarithm of a draw of Gamma(shape, 1): Marsaglia and Tsang, "A Simple Method for Generating Gamma
-// Variables", 2000. A shape below 1 is one above it times u^(1/shape); small shapes need the logarithm, since
-// both of a pair would often be 0.
-double log_gamma(double shape, base::RandomStream& random) {
-  const double boost = shape < 1 ? std::log(uniform(random)) / shape : 0;
-  const double d = (shape < 1 ? shape + 1 : shape) - 1.0 / 3;
-  const double c = 1 / std::sqrt(9 * d);
-  while (true) {
-    const double x = normal(random);
-    const double root = 1 + c * x;
-    if (root <= 0) continue;
-    const double v = root * root * root;
-    if (std::log(uniform(random)) < x * x / 2 + d * (1 - v + std::log(v))) return std::log(d * v) + boost;
-  }
-}
 
 // As torch computes rolled.mul_(1 - lambda).add_(samples.mul(lambda)): a number of the tensor's type after each.
 struct Weights {

@@ -71,7 +71,7 @@ Image invert(const ImageView& image) {
 }
 
 Image posterize(const ImageView& image, int bits) {
-  if (bits < 1 || bits > 8) throw UsageError("posterize: " + std::to_string(bits) + " bits, 1 to 8 expected");
+  if (bits < 0 || bits > 8) throw UsageError("posterize: " + std::to_string(bits) + " bits, 0 to 8 expected");
   const int mask = ~((1 << (8 - bits)) - 1);
   return map_values(image, table_of([&](int x) { return x & mask; }));
 }

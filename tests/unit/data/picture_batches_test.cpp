@@ -72,6 +72,26 @@ TEST(PictureBatches, ASampleIsAugmentedAlikeInAnyBatchOfItsEpoch) {
   EXPECT_FALSE(at::equal(PictureBatches(colours(), augmentation(), {.seed = 6}).make(3, all).data, together));
 }
 
+TEST(PictureBatches, ARepetitionIsTheSamplesPictureAugmentedAnew) {
+  const PictureBatches batches(colours(), augmentation(), {.seed = 5, .repetitions = 3});
+  std::vector<std::int64_t> repeated[3];
+  for (std::int64_t r = 0; r < 3; ++r)
+    for (std::int64_t i = 0; i < kCount; ++i) repeated[r].push_back(i + r * kCount);
+  const Batch once = batches.make(3, repeated[0]), again = batches.make(3, repeated[1]);
+  EXPECT_TRUE(at::equal(once.data, PictureBatches(colours(), augmentation(), {.seed = 5}).make(3, repeated[0]).data));
+  EXPECT_TRUE(at::equal(once.target, again.target));
+  EXPECT_FALSE(at::equal(once.data, again.data));
+  EXPECT_FALSE(at::equal(again.data, batches.make(3, repeated[2]).data));
+  // Without augmentation all of them are the picture.
+  const PictureBatches plain(colours(), Compose(), {.repetitions = 3});
+  EXPECT_TRUE(at::equal(plain.make(0, repeated[0]).data, plain.make(0, repeated[2]).data));
+  const std::vector<std::int64_t> beyond = {3 * kCount};
+  EXPECT_THROW(plain.make(0, beyond), UsageError);
+  EXPECT_THROW(PictureBatches(colours(), Compose()).make(0, repeated[1]), UsageError);
+  EXPECT_EQ(usage_error([] { PictureBatches(colours(), Compose(), {.repetitions = 0}); }),
+            "picture batches: 0 repetitions, at least 1 expected");
+}
+
 // 196 bytes, which Resize makes 7,680,000 rows of.
 TEST(PictureBatches, EvaluateAThinPictureAndNameItWhereItIsTooLarge) {
   const testing::ScratchFolder folder;

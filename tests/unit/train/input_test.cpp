@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "lockstep/data/samplers/distributed.h"
+#include "lockstep/data/samplers/random.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "tests/support/image_files.h"
 #include "tests/support/scratch_folder.h"
@@ -71,6 +72,14 @@ TEST_F(FolderInput, EveryFlagOfTheTransformsShows) {
   EXPECT_TRUE(differs([](Options& o) { o.random_erase = 1; }));
   for (const std::string& policy : auto_augment_names())
     EXPECT_EQ(differs([&](Options& o) { o.auto_augment = policy; }), policy != "none") << policy;
+  options.auto_augment = "ra";
+  const at::Tensor usual = batch(options);
+  options.ra_magnitude = 30;
+  EXPECT_FALSE(at::equal(usual, batch(options)));
+  options.auto_augment = "augmix";
+  const at::Tensor weak = batch(options);
+  options.augmix_severity = 10;
+  EXPECT_FALSE(at::equal(weak, batch(options)));
   options.transforms = "imagenet";
   options.train_crop_size = 32;
   const at::Tensor bilinear = batch(options);
@@ -212,6 +221,24 @@ class Numbers final : public data::Batches {
     return {numbers, numbers};
   }
 };
+
+// An epoch keeps its length, and each shard gets a repetition of its own.
+TEST(TrainLoader, RepeatsTheAugmentationWhereAsked) {
+  const Options options{.seed = 3, .ra_sampler = true, .ra_reps = 2};
+  const Input input{.train = std::make_shared<Numbers>()};
+  const BatchPlan plan{.global_batch = 4, .shards = 2, .shard_batch = 2};
+  const RunSize run{.plan = plan, .total_steps = 5, .train_samples = 20, .epoch_steps = 5, .first_step = 1};
+  const auto first = make_loader(options, input, run, {.rank = 0, .ranks = 2, .shards = 2});
+  const auto second = make_loader(options, input, run, {.rank = 1, .ranks = 2, .shards = 2});
+  const std::vector<std::int64_t> order = data::RandomSampler(20, {.seed = 3}).order(0);
+  EXPECT_EQ(first->size(), 5);
+  for (std::size_t place = 0; place < 10; place += 2) {
+    const at::Tensor once = first->next()->data, again = second->next()->data;
+    EXPECT_EQ(once[0].item<std::int64_t>(), order[place]);
+    EXPECT_EQ(once[1].item<std::int64_t>(), order[place + 1]);
+    EXPECT_TRUE(at::equal(again, once + 20)) << "the same samples, augmented anew";
+  }
+}
 
 // Shard 1 of 2, 10 samples of 20 in each epoch of 5 steps.
 TEST(TrainLoader, GivesTheBatchesOfThePlan) {

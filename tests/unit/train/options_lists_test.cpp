@@ -139,6 +139,10 @@ TEST(Options, AFlagThatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--lr-scheduler", "multisteplr"}), HasSubstr("needs --lr-milestones"));
   EXPECT_THAT(refusal({"--lr-warmup-decay", "0.5"}), HasSubstr("without --lr-warmup-epochs"));
   EXPECT_THAT(refusal({"--model-ema-decay", "0.5"}), HasSubstr("without --model-ema"));
+  EXPECT_EQ(refusal({"--ra-reps", "2"}), "--ra-reps has no meaning without --ra-sampler");
+  EXPECT_EQ(refusal({"--ra-magnitude", "2"}), "--ra-magnitude has no meaning without --auto-augment ra");
+  EXPECT_EQ(options({"--transforms", "auto_augment=augmix", "--augmix-severity", "2"}).augmix_severity, 2);
+  EXPECT_THAT(refusal({"--dataset", "line", "--model", "linear", "--ra-sampler"}), HasSubstr("neither classes nor"));
   EXPECT_THAT(refusal({"--save-ema-weights", "e"}), HasSubstr("without --model-ema"));
   EXPECT_THAT(refusal({"--test-only", "--no-eval"}), HasSubstr("nothing is left to do"));
   EXPECT_THAT(refusal({"--test-only", "--epochs", "3"}), HasSubstr("--epochs has no meaning with --test-only"));
@@ -225,10 +229,14 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--val-crop-size",
                                            "--interpolation",
                                            "--auto-augment",
+                                           "--ra-magnitude",
+                                           "--augmix-severity",
                                            "--random-erase",
                                            "--index-cache",
                                            "--mixup-alpha",
                                            "--cutmix-alpha",
+                                           "--ra-sampler",
+                                           "--ra-reps",
                                            "--cache-images",
                                            "--max-time",
                                            "--use-deterministic-algorithms",
@@ -265,9 +273,13 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"val_crop_size", 224},
                                    {"interpolation", "bilinear"},
                                    {"auto_augment", "none"},
+                                   {"ra_magnitude", 9},
+                                   {"augmix_severity", 3},
                                    {"random_erase", 0.0},
                                    {"mixup_alpha", 0.0},
                                    {"cutmix_alpha", 0.0},
+                                   {"ra_sampler", false},
+                                   {"ra_reps", 3},
                                    {"cache_images", 0},
                                    {"workers", 1},
                                    {"epochs", nullptr},

@@ -67,7 +67,7 @@ TEST(ValueTables, InvertPosterizeSolarize) {
   EXPECT_THAT(pixels_of(posterize(image.view(), 4)), ElementsAre(0, 96, 112, 128, 240));
   EXPECT_TRUE(same_pixels(posterize(image.view(), 8), image));
   EXPECT_THAT(pixels_of(solarize(image.view(), 128)), ElementsAre(0, 100, 127, 127, 0));
-  EXPECT_EQ(usage_error([&] { posterize(image.view(), 0); }), "posterize: 0 bits, 1 to 8 expected");
+  EXPECT_EQ(usage_error([&] { posterize(image.view(), -1); }), "posterize: -1 bits, 0 to 8 expected");
   usage_error([&] { posterize(image.view(), 9); });
 }
 
