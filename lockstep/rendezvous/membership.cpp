@@ -9,10 +9,13 @@
 namespace lockstep::rendezvous {
 namespace {
 
+// No more than fit into a line.
 std::string host_names(const std::vector<Node>& nodes) {
+  constexpr std::size_t kMostNames = 20;
   std::vector<std::string> hosts;
-  for (const Node& node : nodes) hosts.push_back(node.host);
-  return base::join(hosts);
+  for (std::size_t i = 0; i < std::min(nodes.size(), kMostNames); ++i) hosts.push_back(nodes[i].host);
+  const std::string more = nodes.size() > kMostNames ? ", " + std::to_string(nodes.size() - kMostNames) + " more" : "";
+  return base::join(hosts) + more;
 }
 
 std::string whole_seconds(Time time) { return std::to_string((time.count() + 999) / 1000) + " s"; }

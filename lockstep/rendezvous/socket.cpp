@@ -14,6 +14,9 @@
 namespace lockstep::rendezvous {
 namespace {
 
+// A thousand agents may knock at once; who finds no room tries again a second later. The kernel's limit is somaxconn.
+constexpr int kBacklog = 4'096;
+
 const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.bytes); }
 
 base::UniqueFd tcp_socket(int family) {
@@ -74,7 +77,7 @@ Listening listen_at(const SocketAddress& address) {
   Listening listening{.fd = tcp_socket(address.bytes.ss_family), .error = 0};
   const int on = 1;  // connections of a job before this one may linger
   setsockopt(listening.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(listening.fd.get(), generic(address), address.length) == 0 && listen(listening.fd.get(), 128) == 0)
+  if (bind(listening.fd.get(), generic(address), address.length) == 0 && listen(listening.fd.get(), kBacklog) == 0)
     return listening;
   if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) throw_errno("cannot listen for other nodes");
   return {.fd = {}, .error = errno};

@@ -4,11 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <vector>
 
+#include "tests/multiprocess/two_nodes.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
 
@@ -16,23 +15,10 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::in_namespace;
 using testing::Job;
-
-// Two namespaces and a wire, for whoever may make them; `$in_b` runs a command in the second.
-constexpr const char* kPrelude = R"sh(
-set -e
-ip link set lo up
-unshare -n sleep 100 & ns=$!
-while [ "$(readlink /proc/$ns/ns/net)" = "$(readlink /proc/self/ns/net)" ];
-do sleep 0.01; done
-in_b="nsenter -t $ns -n"
-ip link add va type veth peer name vb netns $ns
-ip addr add 10.77.0.1/24 dev va
-ip link set va up
-$in_b ip addr add 10.77.0.2/24 dev vb
-$in_b ip link set vb up
-set +e
-)sh";
+using testing::no_namespaces;
+using testing::text_of;
 
 constexpr const char* kAgents = R"sh(
 $LOCKSTEP secret new > key
@@ -92,28 +78,6 @@ const Cell kCells[] = {
      "is lost: ", "the hosting agent"},
 };
 
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<std::string> in_namespace(const testing::ScratchFolder& folder, const std::string& script) {
-  return {"/usr/bin/unshare",
-          "--user",
-          "--map-root-user",
-          "--net",
-          "/bin/sh",
-          "-c",
-          "cd " + folder.path() + "; PATH=$PATH:/usr/sbin:/sbin; " + script};
-}
-
-// Why namespaces cannot be made here; empty: they can.
-std::string no_namespaces() {
-  const testing::ScratchFolder folder;
-  Job trial(in_namespace(folder, std::string(kPrelude) + "kill $ns"));
-  return trial.wait() == 0 ? "" : "no network namespaces here: " + trial.err();
-}
-
 // The blocks of docs/guide/multi-node.md between ```sh and ```, as they stand.
 TEST(NodesGuide, ItsCommandsRun) {
   const std::string page = text_of(GUIDE "/multi-node.md");
@@ -148,8 +112,8 @@ TEST(NodesNetwork, WhatHappensIsWhatMustHappen) {
     const auto quoted = [](const char* text) { return "'" + std::string(text) + "'\n"; };
     const std::string settings = "LOCKSTEP=" LOCKSTEP_PROGRAM "\nconf=" + quoted(cell.conf) +
                                  "flags=" + quoted(cell.flags) + "script=" + quoted(cell.script);
-    running.back()->job =
-        std::make_unique<Job>(in_namespace(running.back()->folder, settings + kPrelude + kAgents + cell.fault + kEnd));
+    running.back()->job = std::make_unique<Job>(
+        in_namespace(running.back()->folder, settings + testing::kTwoNodes + kAgents + cell.fault + kEnd));
   }
   for (std::size_t i = 0; i < running.size(); ++i) {
     const Cell& cell = kCells[i];

@@ -16,6 +16,13 @@ namespace lockstep::launch {
 namespace meet = rendezvous;
 using std::chrono::milliseconds;
 
+namespace {
+
+// Reasons to wait are told so much later than the first change: of a thousand who come at once each would be another.
+constexpr milliseconds kReasonsTogether{200};
+
+}  // namespace
+
 Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener)
     : loop_(loop),
       settings_(std::move(settings)),
@@ -181,11 +188,18 @@ void Host::consider() {
   }
   again_ = {};
   if (decision.again != meet::Time::max()) again_ = loop_.at(origin_ + decision.again, [this] { consider(); });
-  for (auto& [id, seat] : seats_) {
-    if ((running_ && seat.node.member) || seat.told == decision.reason) continue;
-    seat.told = decision.reason;
-    reception_.send(id, meet::Waiting{decision.reason});
-  }
+  reason_ = decision.reason;
+  if (std::exchange(tells_, true)) return;
+  // Who is let in must hear a word before he takes us for lost.
+  telling_ = loop_.at(Clock::now() + std::min(kReasonsTogether, settings_.nodes.silence() / 4), [this] {
+    tells_ = false;
+    if (finished_ || ending_) return;
+    for (auto& [id, seat] : seats_) {
+      if ((running_ && seat.node.member) || seat.told == reason_) continue;
+      seat.told = reason_;
+      reception_.send(id, meet::Waiting{reason_});
+    }
+  });
 }
 
 void Host::start(const std::vector<std::uint64_t>& ranks) {

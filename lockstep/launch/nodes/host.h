@@ -77,7 +77,9 @@ class Host {
   EventLoop& loop_;
   const HostSettings settings_;
   Reception reception_;
-  EventLoop::Handle again_;
+  EventLoop::Handle again_, telling_;
+  std::string reason_;                         // why nothing happens, for those who wait
+  bool tells_ = false;                         // soon
   std::map<std::uint64_t, Seat> seats_;        // of those who are admitted, by arrival
   std::map<std::string, int> ranks_of_hosts_;  // in the last generation
   const Clock::time_point origin_ = Clock::now();
