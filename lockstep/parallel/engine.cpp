@@ -51,7 +51,7 @@ struct FusedPath {
       : fused(module, beginning, group, options, needs),
         session(fused, module, group, options),
         hooks(gradient_hooks(fused, session, clock)),
-        step(fused, session, group, options.ema),
+        step(fused, session, group, options.ema, clock),
         editor(fused, session, hooks, group) {}
 
   FusedState fused;

@@ -16,9 +16,10 @@ namespace lockstep::parallel {
 struct StepTimes {
   double between = 0;   ///< from the end of the step before to forward: the loader, and an update of torch::optim
   double forward = 0;   ///< in the module, with the exchange of its buffers
-  double backward = 0;  ///< from there to the last gradient, the loss included and the exchange not
-  double exchange = 0;  ///< in which backward stood still, because buckets of gradients were exchanged
-  double update = 0;    ///< of an optimizer of ours: waiting for the other ranks, reduction, update, commit
+  double backward = 0;  ///< from there to the last gradient, the loss included and an exchange not
+  double exchange = 0;  ///< exposed communication: in which backward stood still, because buckets were exchanged; with
+                        ///< an optimizer of ours, in which step() waited for the other ranks' gradients and votes
+  double update = 0;    ///< of an optimizer of ours, without those waits: reduction, update, commit
   double total() const { return between + forward + backward + exchange + update; }
 };
 

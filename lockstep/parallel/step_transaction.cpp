@@ -1,6 +1,7 @@
 #include "lockstep/parallel/step_transaction.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -51,12 +52,13 @@ std::uint64_t hash_of(const optim::StepOptions& options) {
 }  // namespace
 
 StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group,
-                                 const std::optional<EmaOptions>& ema)
+                                 const std::optional<EmaOptions>& ema, StepClock& clock)
     : fused_(fused),
       session_(session),
       group_(group),
       member_(group.node().member),
       ema_(ema),
+      clock_(clock),
       slice_(fused, group, ema),
       used_(fused.state.layout().parameters().size()) {}
 
@@ -107,10 +109,13 @@ void StepTransaction::gather(const optim::StepOptions& options) {
 // one node all of it lies in memory that the ranks share, so nothing has to be sent: what is left of the exchange is to
 // wait for everybody.
 void StepTransaction::exchange() {
+  const auto begin = std::chrono::steady_clock::now();
   member_.barrier();
-  if (!fused_.nodes) return;
-  fused_.nodes->exchange(fused_.next_step());
-  member_.barrier();
+  if (fused_.nodes) {
+    fused_.nodes->exchange(fused_.next_step());
+    member_.barrier();
+  }
+  clock_.waited("gradients", begin);
 }
 
 // All read the same records.
@@ -189,7 +194,9 @@ void StepTransaction::write_record(double gradient_norm) {
 
 void StepTransaction::vote() {
   member_.set_phase(Phase::vote);
+  const auto begin = std::chrono::steady_clock::now();
   fused_.state.vote(fused_.next_step());
+  clock_.waited("votes", begin);
 }
 
 void StepTransaction::flip() {

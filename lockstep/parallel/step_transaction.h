@@ -14,12 +14,15 @@
 #include "lockstep/parallel/fused_state.h"
 #include "lockstep/parallel/shard_session.h"
 #include "lockstep/parallel/slice_update.h"
+#include "lockstep/parallel/step_clock.h"
 
 namespace lockstep::parallel {
 
 class StepTransaction {
  public:
-  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const std::optional<EmaOptions>& ema);
+  /// All of them must outlive this. `clock` is told of waits for other ranks.
+  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const std::optional<EmaOptions>& ema,
+                  StepClock& clock);
 
   /// Collective. Error on all ranks, with nothing written, for a norm that the options refuse. Error on this rank alone
   /// when one of its backward passes broke: the others wait until it has mended that. Any other failure of a rank is
@@ -48,6 +51,7 @@ class StepTransaction {
   comm::Group& group_;
   base::Member& member_;
   const std::optional<EmaOptions> ema_;
+  StepClock& clock_;
   SliceUpdate slice_;
   float mean_ = 1;  ///< by which sums of gradients are multiplied
   bool should_stop_ = false;
