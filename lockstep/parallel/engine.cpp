@@ -334,7 +334,10 @@ LoggingData EngineDebug::logging_data() const {
   LoggingData data{.steps = clock.steps(), .last = clock.last(), .all = clock.all()};
   for (std::size_t parameter : clock.ready_order())
     data.ready_order.push_back(parts_.view.trainable()[parameter].first);
-  if (parts_.classic) data.buckets = parts_.classic->bucket_bytes();
+  if (parts_.classic) {
+    data.buckets = parts_.classic->bucket_bytes();
+    data.tried = parts_.classic->tried_sizes();
+  }
   return data;
 }
 

@@ -23,6 +23,12 @@ struct StepTimes {
   double total() const { return between + forward + backward + exchange + update; }
 };
 
+/// A size of buckets that was tried (BucketOptions::autotune).
+struct BucketTrial {
+  double bucket_cap_mb = 0;
+  double seconds = 0;  ///< that backward passes took with it on the slowest rank, their median
+};
+
 /// Of this rank, as PyTorch's DistributedDataParallel has in _get_ddp_logging_data().
 struct LoggingData {
   std::uint64_t steps = 0;  ///< that were timed
@@ -30,11 +36,13 @@ struct LoggingData {
   StepTimes all;                         ///< added up
   std::vector<std::string> ready_order;  ///< parameters, as their gradients came in the last step
   std::vector<std::size_t> buckets;      ///< bytes of each, as they are sent; empty with an optimizer of ours
+  std::vector<BucketTrial> tried;        ///< the same on all ranks; empty until one is chosen
 };
 
 }  // namespace lockstep::parallel
 
 namespace lockstep {
+using parallel::BucketTrial;
 using parallel::LoggingData;
 using parallel::StepTimes;
 }  // namespace lockstep
