@@ -78,17 +78,8 @@ void ClassicPath::join(const std::function<void()>& loop, const JoinOptions& opt
     buckets_->set_inputs(nullptr);
     inputs_.reset();
   });
-  run(loop);
+  inputs_->run(loop);
   follow_the_others();
-}
-
-void ClassicPath::run(const std::function<void()>& loop) {
-  try {
-    loop();
-  } catch (const std::exception& error) {
-    if (!inputs_->ended()) group_->abort(error.what(), exit_code(error));
-    throw;
-  }
 }
 
 void ClassicPath::follow_the_others() {

@@ -42,7 +42,6 @@ class ClassicPath {
  private:
   void broadcast_buffers();
   void verify();
-  void run(const std::function<void()>& loop);
   void follow_the_others();
 
   const ModuleView& module_;

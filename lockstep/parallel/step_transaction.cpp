@@ -62,14 +62,14 @@ StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm:
       slice_(fused, group, ema),
       used_(fused.state.layout().parameters().size()) {}
 
-void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options) {
+void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs) {
   fused_.state.check_settled("step");
   session_.require_whole("step");  // of this rank alone, and to be mended: the others wait
   // Before anything that others take part in: what a rule throws leaves all as it was.
   slice_.choose(rules);
   double norm = 0;
   or_abort(group_, [&] {
-    gather(options);
+    gather(options, has_inputs);
     exchange();
   });
   should_stop_ = any_asked_to_stop(fused_);
@@ -99,8 +99,8 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
 }
 
 // This rank's part: its gradients are in their slots, and there is a buffer to write.
-void StepTransaction::gather(const optim::StepOptions& options) {
-  session_.gather(options.denominator, hash_of(options));
+void StepTransaction::gather(const optim::StepOptions& options, bool has_inputs) {
+  session_.gather(options.denominator, hash_of(options), has_inputs);
   member_.set_phase(Phase::gather);
   if (group_.topology().local_rank == 0) fused_.state.choose_target(fused_.next_step());
 }

@@ -26,8 +26,8 @@ class StepTransaction {
 
   /// Collective. Error on all ranks, with nothing written, for a norm that the options refuse. Error on this rank alone
   /// when one of its backward passes broke: the others wait until it has mended that. Any other failure of a rank is
-  /// the group's.
-  void run(const optim::Rules& rules, const optim::StepOptions& options);
+  /// the group's. Without inputs this rank's gradients are zeros (Engine::join).
+  void run(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs = true);
 
   /// Whether a rank was asked to stop before it came to the last step: the same on all ranks.
   bool should_stop() const { return should_stop_; }
@@ -36,7 +36,7 @@ class StepTransaction {
   std::optional<optim::Stores> stores() const { return slice_.stores(); }
 
  private:
-  void gather(const optim::StepOptions& options);
+  void gather(const optim::StepOptions& options, bool has_inputs);
   void exchange();
   double agreed_mean();
   void set_used();
