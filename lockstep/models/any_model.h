@@ -15,22 +15,31 @@ namespace lockstep::models {
 namespace detail {
 
 /// The parameters, buffers and layers of a model under their own names, as if they were this one's.
-template <std::derived_from<torch::nn::Module> Model>
-class Adapted final : public ImageModel {
+class InPlaceOf : public ImageModel {
  public:
-  explicit Adapted(std::shared_ptr<Model> model) : ImageModel(model->name()), model_(std::move(model)) {
-    for (const auto& item : model_->named_parameters(/*recurse=*/false))
+  explicit InPlaceOf(std::shared_ptr<torch::nn::Module> model)
+      : ImageModel(model->name()), original_(std::move(model)) {
+    for (const auto& item : original_->named_parameters(/*recurse=*/false))
       register_parameter(item.key(), item.value(), item.value().requires_grad());
-    for (const auto& item : model_->named_buffers(/*recurse=*/false)) register_buffer(item.key(), item.value());
-    for (const auto& item : model_->named_children()) register_module(item.key(), item.value());
+    for (const auto& item : original_->named_buffers(/*recurse=*/false)) register_buffer(item.key(), item.value());
+    for (const auto& item : original_->named_children()) register_module(item.key(), item.value());
   }
-
-  at::Tensor forward(at::Tensor x) override { return model_->forward(std::move(x)); }
 
   void train(bool on) override {
     ImageModel::train(on);
-    model_->train(on);
+    original_->train(on);
   }
+
+ private:
+  std::shared_ptr<torch::nn::Module> original_;
+};
+
+template <std::derived_from<torch::nn::Module> Model>
+class Adapted final : public InPlaceOf {
+ public:
+  explicit Adapted(std::shared_ptr<Model> model) : InPlaceOf(model), model_(std::move(model)) {}
+
+  at::Tensor forward(at::Tensor x) override { return model_->forward(std::move(x)); }
 
  private:
   std::shared_ptr<Model> model_;

@@ -16,6 +16,7 @@ ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> 
       group_(std::move(group)),
       verify_every_(options.verify_replicas_every),
       broadcasts_buffers_(options.broadcast_buffers),
+      autotunes_(options.buckets.autotune),
       buckets_(std::make_shared<GradientBuckets>(module.trainable(), group_, options, clock)) {}
 
 void ClassicPath::begin_forward() {
@@ -57,6 +58,10 @@ std::shared_ptr<void> ClassicPath::no_sync() {
 void ClassicPath::register_comm_hook(CommHook hook) {
   if (!hook) throw UsageError("data parallel: register_comm_hook() without a hook");
   if (has_hook()) throw UsageError("data parallel: a communication hook is registered already; a model has one");
+  if (autotunes_)
+    throw UsageError(
+        "data parallel: a communication hook with buckets.autotune, which changes the buckets that its state is of; "
+        "leave autotune out");
   buckets_->set_hook(std::move(hook));
   has_hook_ = true;
 }
@@ -73,17 +78,8 @@ void ClassicPath::join(const std::function<void()>& loop, const JoinOptions& opt
     buckets_->set_inputs(nullptr);
     inputs_.reset();
   });
-  run(loop);
+  inputs_->run(loop);
   follow_the_others();
-}
-
-void ClassicPath::run(const std::function<void()>& loop) {
-  try {
-    loop();
-  } catch (const std::exception& error) {
-    if (!inputs_->ended()) group_->abort(error.what(), exit_code(error));
-    throw;
-  }
 }
 
 void ClassicPath::follow_the_others() {

@@ -35,19 +35,20 @@ class ClassicPath {
   /// As Engine's.
   void register_comm_hook(CommHook hook);
   bool has_hook() const { return has_hook_; }
-  std::vector<std::size_t> bucket_bytes() const { return buckets_->bucket_bytes(); }
+  std::vector<std::size_t> bucket_bytes() const { return buckets_->buckets()->bytes(); }
+  const std::vector<BucketTrial>& tried_sizes() const { return buckets_->buckets().tried(); }
   void join(const std::function<void()>& loop, const JoinOptions& options);
 
  private:
   void broadcast_buffers();
   void verify();
-  void run(const std::function<void()>& loop);
   void follow_the_others();
 
   const ModuleView& module_;
   std::shared_ptr<comm::Group> group_;
   const std::uint64_t verify_every_;
   const bool broadcasts_buffers_;
+  const bool autotunes_;
   std::uint64_t verified_ = 0;  ///< behind this backward pass
   bool has_hook_ = false;
   std::optional<UnevenInputs> inputs_;        ///< within join()

@@ -18,6 +18,7 @@
 #include "lockstep/parallel/average_scope.h"
 #include "lockstep/parallel/beginning.h"
 #include "lockstep/parallel/classic_path.h"
+#include "lockstep/parallel/fused_join.h"
 #include "lockstep/parallel/fused_state.h"
 #include "lockstep/parallel/ignored_options.h"
 #include "lockstep/parallel/module_view.h"
@@ -46,18 +47,20 @@ void require_one_shard_each(const torch::nn::Module& module, int shards, int ran
 
 // What there is with an optimizer of ours, in the order in which the parts depend on each other.
 struct FusedPath {
-  FusedPath(const ModuleView& module, const Beginning& beginning, comm::Group& group,
+  FusedPath(const ModuleView& module, const Beginning& beginning, const std::shared_ptr<comm::Group>& group,
             const DataParallelOptions& options, const optim::Needs& needs, StepClock& clock)
-      : fused(module, beginning, group, options, needs),
-        session(fused, module, group, options),
+      : fused(module, beginning, *group, options, needs),
+        session(fused, module, *group, options),
         hooks(gradient_hooks(fused, session, clock)),
-        step(fused, session, group, options.ema),
-        editor(fused, session, hooks, group) {}
+        step(fused, session, *group, options.ema, clock),
+        inputs(fused, session, step, group),
+        editor(fused, session, hooks, *group) {}
 
   FusedState fused;
   ShardSession session;
   GradientHooks hooks;
   StepTransaction step;
+  FusedJoin inputs;  ///< through which each step goes
   StateEditor editor;
 };
 
@@ -147,7 +150,7 @@ void Engine::attach(const optim::Needs& needs) {
   parts_->view.drop_gradients();  // of the classic path
   or_abort(group(), [&] {
     parts_->path =
-        std::make_unique<FusedPath>(parts_->view, parts_->beginning, group(), options(), needs, parts_->clock);
+        std::make_unique<FusedPath>(parts_->view, parts_->beginning, parts_->group, options(), needs, parts_->clock);
   });
   parts_->tell_ignored_options();
 }
@@ -185,7 +188,7 @@ void Engine::record(double loss, std::int64_t samples) { parts_->attached("recor
 void Engine::apply(const optim::Rules& rules, const optim::StepOptions& options) {
   FusedPath& path = parts_->attached("step()");
   parts_->clock.begin_update();
-  path.step.run(rules, options);
+  path.inputs.step(rules, options);
   parts_->clock.end_step(steps(), /*updated=*/true);
 }
 
@@ -244,10 +247,6 @@ void Engine::register_comm_hook(CommHook hook) {
 }
 
 void Engine::join(const std::function<void()>& loop, const JoinOptions& options) {
-  if (!parts_->classic)
-    throw UsageError(
-        "data parallel: join() is for optimizers of torch::optim; with ours each rank makes every step, one without "
-        "samples with a loss of 0 and .denominator = 0 (optim::StepOptions)");
   if (const std::string layer = synchronized_layer(module()); !layer.empty() && !options.throw_on_early_termination)
     throw UsageError("data parallel: join() with SyncBatchNorm ('" + layer +
                      "'), which needs all ranks in each forward; set throw_on_early_termination");
@@ -255,10 +254,11 @@ void Engine::join(const std::function<void()>& loop, const JoinOptions& options)
     throw UsageError(
         "data parallel: join() with Amp::fp16, where the loss scale of a rank without inputs would stand still; take "
         "Amp::bf16, or set throw_on_early_termination");
-  if (this->options().skip_all_reduce_unused_params)
+  if (parts_->classic && this->options().skip_all_reduce_unused_params)
     throw UsageError(
         "data parallel: join() with skip_all_reduce_unused_params, where a rank without inputs cannot know which "
         "buckets the others send; leave it out");
+  if (parts_->path) return parts_->path->inputs.join(loop, options);
   parts_->classic->join(loop, options);
 }
 
@@ -334,7 +334,10 @@ LoggingData EngineDebug::logging_data() const {
   LoggingData data{.steps = clock.steps(), .last = clock.last(), .all = clock.all()};
   for (std::size_t parameter : clock.ready_order())
     data.ready_order.push_back(parts_.view.trainable()[parameter].first);
-  if (parts_.classic) data.buckets = parts_.classic->bucket_bytes();
+  if (parts_.classic) {
+    data.buckets = parts_.classic->bucket_bytes();
+    data.tried = parts_.classic->tried_sizes();
+  }
   return data;
 }
 

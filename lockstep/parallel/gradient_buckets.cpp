@@ -15,18 +15,19 @@ GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr
       skip_unused_(options.skip_all_reduce_unused_params && options.find_unused_parameters && !options.static_graph),
       as_views_(options.gradient_as_bucket_view),
       use_(parameters, options),
-      sender_(parameters, group_, options, clock),
+      buckets_(parameters, group_, options, clock),
       hooks_(tensors_of(parameters), [this](std::size_t i, bool added) { on_gradient(i, added); }) {}
 
 void GradientBuckets::begin_backward() {
   in_backward_ = true;
+  buckets_.begin_pass(averaged_);
   if (inputs_ != nullptr) inputs_->announce(UnevenInputs::Pass::backward);
-  sender_.begin();
+  buckets_->begin();
   use_.begin();
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (use_.will_be_unused(i)) {
       use_.fill(i);
-      sender_.set_ready(i);
+      buckets_->set_ready(i);
     }
   torch::autograd::Engine::get_default_engine().queue_callback([this] { finish_backward(); });
 }
@@ -40,15 +41,15 @@ void GradientBuckets::on_gradient(std::size_t parameter, bool added) {
   if (!enabled_) return;
   if (!in_backward_) begin_backward();
   if (!has_one || !use_.count(parameter)) return;
-  if (sender_.is_ready(parameter)) {  // by a backward within this one
-    if (!added || !sender_.is_sent(parameter)) return;
+  if (buckets_->is_ready(parameter)) {  // by a backward within this one
+    if (!added || !buckets_->is_sent(parameter)) return;
     refuse(parameter, "got a further gradient within one backward, after the ranks had averaged it; set static_graph");
   }
-  sender_.set_ready(parameter);
+  buckets_->set_ready(parameter);
   send();
 }
 
-void GradientBuckets::send() { sender_.send(inputs_ != nullptr ? inputs_->correction() : 1); }
+void GradientBuckets::send() { buckets_->send(inputs_ != nullptr ? inputs_->correction() : 1); }
 
 void GradientBuckets::finish_backward() {
   in_backward_ = false;
@@ -57,13 +58,13 @@ void GradientBuckets::finish_backward() {
     add_unused();
   } else {
     for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (!sender_.is_ready(i))
+      if (!buckets_->is_ready(i))
         refuse(i,
                "got no gradient, so the ranks cannot average it; every parameter must take part in the loss (freeze "
                "those that do not before the model is wrapped, or set find_unused_parameters)");
-    sender_.finish();
+    buckets_->finish();
   }
-  ++averaged_;
+  buckets_.end_pass(averaged_++);
   clock_.end_step(averaged_, /*updated=*/false);
 }
 
@@ -71,17 +72,17 @@ void GradientBuckets::finish_backward() {
 // static graph once.
 void GradientBuckets::add_unused() {
   const torch::NoGradGuard no_grad;
-  if (skip_unused_) sender_.skip_unless(use_.used());
+  if (skip_unused_) buckets_->skip_unless(use_.used());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (!sender_.is_ready(i)) {
+    if (!buckets_->is_ready(i)) {
       use_.fill(i);
-      sender_.set_ready(i);
+      buckets_->set_ready(i);
     }
   send();
-  sender_.finish();
+  buckets_->finish();
   if (use_.agrees(averaged_)) use_.agree(*group_);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (sender_.is_skipped(i) && use_.used_by_any(i))
+    if (buckets_->is_skipped(i) && use_.used_by_any(i))
       refuse(i,
              "got a gradient on another rank and none on this one, which with skip_all_reduce_unused_params has not "
              "sent its bucket; leave that option out");
@@ -96,13 +97,14 @@ void GradientBuckets::backward_without_inputs() {
     kept.push_back(as_views_ && own.defined() ? own.clone() : own);  // the others' gradients take its place
     parameter.mutable_grad() = at::zeros_like(parameter);
   }
-  sender_.begin();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) sender_.set_ready(i);
+  buckets_.begin_pass(averaged_);
+  buckets_->begin();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) buckets_->set_ready(i);
   send();
-  sender_.finish();
+  buckets_->finish();
   if (use_.agrees(averaged_)) use_.agree(*group_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.mutable_grad() = kept[i];
-  ++averaged_;  // as the ranks that have inputs count
+  buckets_.end_pass(averaged_++);  // as the ranks that have inputs count
 }
 
 void GradientBuckets::refuse(std::size_t parameter, const std::string& why) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lockstep/comm/group.h"
-#include "lockstep/parallel/bucket_sender.h"
+#include "lockstep/parallel/bucket_tuner.h"
 #include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/gradient_use.h"
 #include "lockstep/parallel/hooks/grad_bucket.h"
@@ -32,16 +32,15 @@ class GradientBuckets {
   /// Forgets a backward that ended by an exception. Called before each forward.
   void begin_forward() {
     in_backward_ = false;
-    sender_.forget();
+    buckets_->forget();
   }
 
   /// Backward passes that were averaged so far.
   std::uint64_t averaged() const { return averaged_; }
-  /// Of each bucket, in the order in which they are sent.
-  std::vector<std::size_t> bucket_bytes() const { return sender_.bytes(); }
+  const BucketTuner& buckets() const { return buckets_; }
 
   /// From now on buckets are exchanged by `hook`. Collective.
-  void set_hook(CommHook hook) { sender_.set_hook(std::move(hook)); }
+  void set_hook(CommHook hook) { buckets_->set_hook(std::move(hook)); }
 
   /// While `inputs` is not null, each backward is announced there, and its mean is over those ranks that still have
   /// inputs where that is wanted.
@@ -67,7 +66,7 @@ class GradientBuckets {
   const bool skip_unused_;
   const bool as_views_;
   GradientUse use_;
-  BucketSender sender_;
+  BucketTuner buckets_;
   std::uint64_t averaged_ = 0;
   UnevenInputs* inputs_ = nullptr;  ///< null outside join()
   bool in_backward_ = false;

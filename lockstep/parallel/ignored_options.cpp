@@ -7,8 +7,8 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
   const auto tell = [&](bool given, const char* what) {
     if (given) ignored.emplace_back(what);
   };
-  const bool sized =
-      options.buckets.bucket_cap_mb || options.buckets.first_bucket_mb || !options.buckets.bucket_cap_mb_list.empty();
+  const bool sized = options.buckets.bucket_cap_mb || options.buckets.first_bucket_mb ||
+                     !options.buckets.bucket_cap_mb_list.empty() || options.buckets.autotune;
   const bool reduced = options.mixed_precision.reduce_dtype.has_value();
   if (path == GradientPath::shared) {
     tell(!options.broadcast_buffers,

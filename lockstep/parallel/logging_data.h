@@ -16,10 +16,17 @@ namespace lockstep::parallel {
 struct StepTimes {
   double between = 0;   ///< from the end of the step before to forward: the loader, and an update of torch::optim
   double forward = 0;   ///< in the module, with the exchange of its buffers
-  double backward = 0;  ///< from there to the last gradient, the loss included and the exchange not
-  double exchange = 0;  ///< in which backward stood still, because buckets of gradients were exchanged
-  double update = 0;    ///< of an optimizer of ours: waiting for the other ranks, reduction, update, commit
+  double backward = 0;  ///< from there to the last gradient, the loss included and an exchange not
+  double exchange = 0;  ///< exposed communication: in which backward stood still, because buckets were exchanged; with
+                        ///< an optimizer of ours, in which step() waited for the other ranks' gradients and votes
+  double update = 0;    ///< of an optimizer of ours, without those waits: reduction, update, commit
   double total() const { return between + forward + backward + exchange + update; }
+};
+
+/// A size of buckets that was tried (BucketOptions::autotune).
+struct BucketTrial {
+  double bucket_cap_mb = 0;
+  double seconds = 0;  ///< that backward passes took with it on the slowest rank, their median
 };
 
 /// Of this rank, as PyTorch's DistributedDataParallel has in _get_ddp_logging_data().
@@ -29,11 +36,13 @@ struct LoggingData {
   StepTimes all;                         ///< added up
   std::vector<std::string> ready_order;  ///< parameters, as their gradients came in the last step
   std::vector<std::size_t> buckets;      ///< bytes of each, as they are sent; empty with an optimizer of ours
+  std::vector<BucketTrial> tried;        ///< the same on all ranks; empty until one is chosen
 };
 
 }  // namespace lockstep::parallel
 
 namespace lockstep {
+using parallel::BucketTrial;
 using parallel::LoggingData;
 using parallel::StepTimes;
 }  // namespace lockstep

@@ -66,6 +66,7 @@ void ModuleView::check_equal_on_all(comm::Group& group, const DataParallelOption
   compare(std::int64_t(options.mixed_precision.reduce_dtype.value_or(at::kFloat)),
           "another mixed_precision.reduce_dtype");
   compare(options.gradient_as_bucket_view, "another gradient_as_bucket_view");
+  compare(options.buckets.autotune, "another buckets.autotune");
   const std::vector<std::size_t> capacities = bucket_capacities(options.buckets);
   const auto bytes = std::as_bytes(std::span(capacities));
   compare(std::int64_t(state::hash64({reinterpret_cast<const char*>(bytes.data()), bytes.size()})),

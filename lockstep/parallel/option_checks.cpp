@@ -17,7 +17,15 @@ void check_only_cpu(const std::vector<at::Device>& devices) {
       throw UsageError("data parallel: device_ids names '" + device.str() + "'; there is no device but 'cpu'");
 }
 
-void check_reduction(const MixedPrecision& wanted) {
+void check_mixed_precision(const MixedPrecision& wanted) {
+  if (wanted.param_dtype)
+    throw UsageError(
+        "data parallel: mixed_precision.param_dtype is not there; DataParallelOptions::amp computes forward and "
+        "backward in 16 bits where that is safe");
+  if (wanted.buffer_dtype)
+    throw UsageError(
+        "data parallel: mixed_precision.buffer_dtype is not there; module buffers have the dtype that they were made "
+        "with");
   const auto dtype = wanted.reduce_dtype;
   if (dtype && *dtype != at::kHalf && *dtype != at::kBFloat16)
     throw UsageError("data parallel: mixed_precision.reduce_dtype is " + std::string(c10::toString(*dtype)) +
@@ -39,7 +47,11 @@ std::shared_ptr<comm::Group> group_of(std::shared_ptr<comm::Group> group, const 
 
 DataParallelOptions for_group(DataParallelOptions options, const comm::Group& group) {
   check_only_cpu(options.device_ids);
-  check_reduction(options.mixed_precision);
+  check_mixed_precision(options.mixed_precision);
+  if (options.buckets.autotune && options.gradient_as_bucket_view)
+    throw UsageError(
+        "data parallel: buckets.autotune with gradient_as_bucket_view, where .grad() are parts of buckets that would "
+        "change; leave one of them out");
   if (options.shards == 0) options.shards = group.size();
   if (options.shards < group.size())
     throw UsageError("data parallel: " + std::to_string(options.shards) + " shards for " +

@@ -29,13 +29,20 @@ struct BucketOptions {
   std::optional<double> first_bucket_mb = {};
   /// Of one bucket after the other; the last number is that of all further ones. Instead of the two above.
   std::vector<double> bucket_cap_mb_list = {};
+  /// Instead of all of them: the first backward passes try several sizes in turns, and the one with which they were
+  /// fastest stays (bucket_trials.h); rank 0 says so on standard error, LoggingData::tried to the program. The bits of
+  /// the means do not depend on the size. Not with a communication hook, nor with gradient_as_bucket_view: UsageError.
+  bool autotune = false;
 };
 
-/// As PyTorch's of DistributedDataParallel; of its three dtypes this one.
+/// As PyTorch's of DistributedDataParallel; of its three dtypes one. The others are an UsageError that says what there
+/// is instead: PyTorch has parameters and module buffers in them while forward runs.
 struct MixedPrecision {
+  std::optional<at::ScalarType> param_dtype = {};
   /// float16 or bfloat16, in which gradients are exchanged, as by fp16_compress_hook and bf16_compress_hook. For passes
   /// in bfloat16 or float16 see DataParallelOptions::amp.
   std::optional<at::ScalarType> reduce_dtype = {};
+  std::optional<at::ScalarType> buffer_dtype = {};
 };
 
 struct DataParallelOptions {

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/replica_threads.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 
@@ -42,9 +43,12 @@ ReplicaThreads::~ReplicaThreads() {
 void ReplicaThreads::run(int count, const std::function<void(int)>& task, bool in_order) {
   const at::ThreadLocalState here;
   const AutocastState autocast;
+  const int threads = at::get_num_threads();
   const std::function<void(int)> as_here = [&](int i) {
     const at::ThreadLocalStateGuard guard(here);
     autocast.set();
+    // OpenMP has a number for each thread, and MKL goes by it: asking is what makes a new thread take over libtorch's.
+    if (at::get_num_threads() != threads) at::set_num_threads(threads);
     task(i);
   };
   const int at_once = in_order ? 1 : count;

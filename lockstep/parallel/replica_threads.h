@@ -20,7 +20,8 @@ class ReplicaThreads {
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
   /// Runs task(i) for each i in [0, count) on thread i, and returns when all have returned. What holds on the calling
-  /// thread holds there: grad mode, inference mode, autocast with its dtype. `in_order`: one after the other, from 0.
+  /// thread holds there: grad mode, inference mode, autocast with its dtype, the number of computing threads.
+  /// `in_order`: one after the other, from 0.
   /// Throws what the task of the lowest index threw, if any did. By one thread at a time.
   void run(int count, const std::function<void(int)>& task, bool in_order = false);
 

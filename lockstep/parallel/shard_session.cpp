@@ -211,7 +211,7 @@ void ShardSession::refuse_set_gradients() const {
                   "'; gradients belong to the engine, which takes them during backward");
 }
 
-void ShardSession::gather(std::optional<double> denominator, std::uint64_t options) {
+void ShardSession::gather(std::optional<double> denominator, std::uint64_t options, bool has_inputs) {
   if (active_) {
     keep_active();
     fused_.buffers.remember();
@@ -226,7 +226,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
   refuse_set_gradients();
   fused_.check_bound();
   fused_.check_frozen();
-  slots_.finish(fused_.parameters.tensors(), may_be_unused_);
+  slots_.finish(fused_.parameters.tensors(), may_be_unused_ || !has_inputs);
 }
 
 void ShardSession::write_module_buffers(std::byte* to) const {

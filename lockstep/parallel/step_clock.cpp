@@ -11,10 +11,11 @@ double seconds_between(StepClock::Time from, StepClock::Time to) {
 
 }  // namespace
 
-void StepClock::phase(const char* name, double& counter, Time until, double exchanged) {
-  counter += seconds_between(mark_, until) - exchanged;
+void StepClock::phase(const char* name, double& counter, Time until) {
+  counter += seconds_between(mark_, until) - exchanged_;
   if (timeline_ != nullptr) timeline_->add(name, mark_, until);
   mark_ = until;
+  exchanged_ = 0;
 }
 
 void StepClock::begin_forward() {
@@ -34,18 +35,22 @@ void StepClock::gradient(std::size_t parameter) {
 }
 
 void StepClock::exchanged(std::size_t bucket, Time begin) {
+  waited("bucket " + std::to_string(bucket), begin);
   last_gradient_ = std::chrono::steady_clock::now();
-  const double seconds = seconds_between(begin, last_gradient_);
+  gradients_ = true;
+}
+
+void StepClock::waited(const std::string& what, Time begin) {
+  const Time end = std::chrono::steady_clock::now();
+  const double seconds = seconds_between(begin, end);
   exchanged_ += seconds;
   now_.exchange += seconds;
-  gradients_ = true;
-  if (timeline_ != nullptr) timeline_->add("exchange bucket " + std::to_string(bucket), begin, last_gradient_);
+  if (timeline_ != nullptr) timeline_->add("exchange " + what, begin, end);
 }
 
 void StepClock::end_backward() {
-  if (gradients_) phase("backward", now_.backward, last_gradient_, exchanged_);
+  if (gradients_) phase("backward", now_.backward, last_gradient_);
   gradients_ = false;
-  exchanged_ = 0;
 }
 
 void StepClock::begin_update() { end_backward(); }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,8 +26,10 @@ class StepClock {
   void gradient(std::size_t parameter);
   /// A bucket was exchanged since `begin`, within a backward pass.
   void exchanged(std::size_t bucket, Time begin);
-  /// The last gradient of a step has come. Until end_step() time counts as an update.
+  /// The last gradient of a step has come. Until end_step() time counts as an update, but for what waited() tells.
   void begin_update();
+  /// Since `begin`, within a backward pass or an update, this rank waited for the `what` of the others.
+  void waited(const std::string& what, Time begin);
   /// Step `step` is done. `updated`: since begin_update(); else there was none of ours.
   void end_step(std::uint64_t step, bool updated);
 
@@ -42,13 +45,13 @@ class StepClock {
 
  private:
   void end_backward();
-  void phase(const char* name, double& counter, Time until, double exchanged = 0);
+  void phase(const char* name, double& counter, Time until);
 
   Time mark_ = std::chrono::steady_clock::now();  ///< the end of the last phase
   Time last_gradient_{};
   bool gradients_ = false;  ///< came since the last forward
   bool new_order_ = true;   ///< the next gradient is the first of a pass
-  double exchanged_ = 0;    ///< since the last forward
+  double exchanged_ = 0;    ///< since the end of the last phase
   StepTimes now_, last_, all_;
   std::uint64_t steps_ = 0;
   std::vector<std::size_t> order_;

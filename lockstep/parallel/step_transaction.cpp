@@ -1,6 +1,7 @@
 #include "lockstep/parallel/step_transaction.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -51,23 +52,24 @@ std::uint64_t hash_of(const optim::StepOptions& options) {
 }  // namespace
 
 StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group,
-                                 const std::optional<EmaOptions>& ema)
+                                 const std::optional<EmaOptions>& ema, StepClock& clock)
     : fused_(fused),
       session_(session),
       group_(group),
       member_(group.node().member),
       ema_(ema),
+      clock_(clock),
       slice_(fused, group, ema),
       used_(fused.state.layout().parameters().size()) {}
 
-void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options) {
+void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs) {
   fused_.state.check_settled("step");
   session_.require_whole("step");  // of this rank alone, and to be mended: the others wait
   // Before anything that others take part in: what a rule throws leaves all as it was.
   slice_.choose(rules);
   double norm = 0;
   or_abort(group_, [&] {
-    gather(options);
+    gather(options, has_inputs);
     exchange();
   });
   should_stop_ = any_asked_to_stop(fused_);
@@ -97,8 +99,8 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
 }
 
 // This rank's part: its gradients are in their slots, and there is a buffer to write.
-void StepTransaction::gather(const optim::StepOptions& options) {
-  session_.gather(options.denominator, hash_of(options));
+void StepTransaction::gather(const optim::StepOptions& options, bool has_inputs) {
+  session_.gather(options.denominator, hash_of(options), has_inputs);
   member_.set_phase(Phase::gather);
   if (group_.topology().local_rank == 0) fused_.state.choose_target(fused_.next_step());
 }
@@ -107,10 +109,13 @@ void StepTransaction::gather(const optim::StepOptions& options) {
 // one node all of it lies in memory that the ranks share, so nothing has to be sent: what is left of the exchange is to
 // wait for everybody.
 void StepTransaction::exchange() {
+  const auto begin = std::chrono::steady_clock::now();
   member_.barrier();
-  if (!fused_.nodes) return;
-  fused_.nodes->exchange(fused_.next_step());
-  member_.barrier();
+  if (fused_.nodes) {
+    fused_.nodes->exchange(fused_.next_step());
+    member_.barrier();
+  }
+  clock_.waited("gradients", begin);
 }
 
 // All read the same records.
@@ -189,7 +194,9 @@ void StepTransaction::write_record(double gradient_norm) {
 
 void StepTransaction::vote() {
   member_.set_phase(Phase::vote);
+  const auto begin = std::chrono::steady_clock::now();
   fused_.state.vote(fused_.next_step());
+  clock_.waited("votes", begin);
 }
 
 void StepTransaction::flip() {

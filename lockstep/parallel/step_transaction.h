@@ -14,17 +14,20 @@
 #include "lockstep/parallel/fused_state.h"
 #include "lockstep/parallel/shard_session.h"
 #include "lockstep/parallel/slice_update.h"
+#include "lockstep/parallel/step_clock.h"
 
 namespace lockstep::parallel {
 
 class StepTransaction {
  public:
-  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const std::optional<EmaOptions>& ema);
+  /// All of them must outlive this. `clock` is told of waits for other ranks.
+  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const std::optional<EmaOptions>& ema,
+                  StepClock& clock);
 
   /// Collective. Error on all ranks, with nothing written, for a norm that the options refuse. Error on this rank alone
   /// when one of its backward passes broke: the others wait until it has mended that. Any other failure of a rank is
-  /// the group's.
-  void run(const optim::Rules& rules, const optim::StepOptions& options);
+  /// the group's. Without inputs this rank's gradients are zeros (Engine::join).
+  void run(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs = true);
 
   /// Whether a rank was asked to stop before it came to the last step: the same on all ranks.
   bool should_stop() const { return should_stop_; }
@@ -33,7 +36,7 @@ class StepTransaction {
   std::optional<optim::Stores> stores() const { return slice_.stores(); }
 
  private:
-  void gather(const optim::StepOptions& options);
+  void gather(const optim::StepOptions& options, bool has_inputs);
   void exchange();
   double agreed_mean();
   void set_used();
@@ -48,6 +51,7 @@ class StepTransaction {
   comm::Group& group_;
   base::Member& member_;
   const std::optional<EmaOptions> ema_;
+  StepClock& clock_;
   SliceUpdate slice_;
   float mean_ = 1;  ///< by which sums of gradients are multiplied
   bool should_stop_ = false;

@@ -10,9 +10,20 @@
 namespace lockstep::parallel {
 namespace {
 
-const char* word(UnevenInputs::Pass pass) { return pass == UnevenInputs::Pass::forward ? "forward" : "backward"; }
+const char* word(UnevenInputs::Pass pass) {
+  return pass == UnevenInputs::Pass::forward ? "forward" : pass == UnevenInputs::Pass::backward ? "backward" : "step";
+}
 
 }  // namespace
+
+void UnevenInputs::run(const std::function<void()>& loop) {
+  try {
+    loop();
+  } catch (const std::exception& error) {
+    if (!ended_) group_->abort(error.what(), exit_code(error));
+    throw;
+  }
+}
 
 UnevenInputs::Pass UnevenInputs::announce(Pass mine) {
   const std::vector<at::Tensor> all = group_->all_gather(at::full({1}, std::int64_t(mine), at::kLong));

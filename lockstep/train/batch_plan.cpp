@@ -54,6 +54,9 @@ void check_shards(std::int64_t global_batch, int shards, int world_size) {
 
 BatchPlan plan_batch(const Options& options, int world_size, std::int64_t dataset_size) {
   if (world_size < 1) throw UsageError("a world of " + number(world_size) + " processes: at least 1 is needed");
+  if (is_replicated(options) && world_size > 1)
+    throw UsageError("--parallel dp is one process with --replicas " + number(options.replicas.value_or(1)) +
+                     ", but there are " + number(world_size) + " processes: start one, or --parallel ddp");
   BatchPlan plan;
   plan.global_batch = global_batch(options, world_size);
   plan.shards = options.logical_shards.value_or(world_size * options.grad_accum_steps);

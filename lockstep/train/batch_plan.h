@@ -20,7 +20,7 @@ struct BatchPlan {
 
 /// The plan for `world_size` ranks and a training set of `dataset_size` samples (not looked
 /// at when the run reads no data). Throws UsageError when the batch flags contradict each
-/// other, world > S, S does not divide G, or G is more than the set has.
+/// other, world > S, S does not divide G, there are several ranks for --parallel dp, or G is more than the set has.
 BatchPlan plan_batch(const Options& options, int world_size, std::int64_t dataset_size);
 
 /// False when the run ends before its first step (--max-steps 0, --epochs 0, --test-only): no set to

@@ -14,6 +14,7 @@
 #include "lockstep/train/best.h"
 #include "lockstep/train/observers.h"
 #include "lockstep/train/rate_schedule.h"
+#include "lockstep/train/replicas.h"
 #include "lockstep/train/same_data.h"
 #include "lockstep/train/shard_losses.h"
 
@@ -52,8 +53,11 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .channels_last = options.channels_last};
 }
 
-std::shared_ptr<models::ImageModel> joined(const std::shared_ptr<models::ImageModel>& model, const Options& options,
-                                           const std::shared_ptr<comm::Group>& group) {
+// What the engine trains: replicas, or layers that meet those of other processes, are within its forward.
+std::shared_ptr<models::ImageModel> trained(const std::shared_ptr<models::ImageModel>& model, const Options& options,
+                                            const models::ImageTask& task, const Additions& additions,
+                                            const std::shared_ptr<comm::Group>& group) {
+  if (is_replicated(options)) return replicated(model, options, task, additions);
   if (!options.sync_bn) return model;
   convert_sync_batchnorm(model, group);
   if (parallel::synchronized_layer(*model).empty())
@@ -124,7 +128,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       input_(whole_input(options, additions, group_)),
       run_(size_of(options, world, input_)),
       start_(make_start_model(options, input_.task, additions)),
-      model_(joined(start_.model, options, world.group())),
+      model_(trained(start_.model, options, input_.task, additions, world.group())),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
       batches_(make_batches(options, input_, run_, ddp_)),
@@ -135,7 +139,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       criterion_(options, input_.task.classes) {
   keep_with_state(input_, group_);
   if (group_.rank() == 0)
-    for (const std::string& file : {options.save_weights, options.save_ema_weights})
+    for (const std::string& file : {options.save_weights, options.save_ema_weights, options.timeline})
       check_target(file, options.output_dir);
   run_.new_layer = start_.new_layer;
   run_.convolutions = has_convolutions(*model_);
@@ -152,7 +156,9 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
 int Loop::run() {
   const auto start = std::chrono::steady_clock::now();
   observers_->started(run_);
-  if (run_.total_steps > 0 && !train_steps()) {
+  const bool complete = run_.total_steps <= 0 || train_steps();
+  ddp_.stop_timeline();
+  if (!complete) {
     const RunStop stop{.step = std::int64_t(ddp_.steps()), .checkpoint = checkpoints_.save_and_stop()};
     observers_->stopped(stop);
     group_.barrier();
@@ -196,6 +202,7 @@ StepPlace Loop::place_of(std::int64_t number) const { return place_of_step(numbe
 
 // Returns whether it came to the end.
 bool Loop::train_steps() {
+  if (!options_.timeline.empty()) ddp_.start_timeline(options_.timeline);
   // Who died after a commit may not have come to say what belongs to that step.
   if (run_.first_step > 1 && !checkpoints_.resumed_and_told()) after_step(run_.first_step - 1);
   for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run() && !out_of_time_;

@@ -61,6 +61,11 @@ const std::vector<std::string>& model_names() {
   return names;
 }
 
+const std::vector<std::string>& parallel_names() {
+  static const std::vector<std::string> names = {"ddp", "dp"};
+  return names;
+}
+
 const std::vector<std::string>& transform_names() {
   static const std::vector<std::string> names = {"none", "mnist", "cifar", "imagenet", "standardize"};
   return names;

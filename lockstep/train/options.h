@@ -53,7 +53,9 @@ struct Options {
   std::string config;  ///< a file of flags that goes before the recipe; empty: none
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
 
-  int max_restarts = 0;  ///< how often our launcher starts all processes again after a failure
+  std::string parallel = "ddp";  ///< one of parallel_names(): processes, or replicas in one
+  std::optional<int> replicas;   ///< of dp, of the model in one process, >= 1
+  int max_restarts = 0;          ///< how often our launcher starts all processes again after a failure
 
   std::string model = "convnet";      ///< one of model_names(), or of own.models
   std::string dataset = "digits";     ///< one of data::set_names(), or of own.sets
@@ -121,6 +123,7 @@ struct Options {
   std::int64_t print_freq = 100;  ///< steps from one train event to the next, >= 1
 
   std::string output_dir;  ///< run directory; empty: no files
+  std::string timeline;    ///< file of what each rank does when (parallel/timeline.h); empty: none
   bool overwrite = false;  ///< replace the run that output_dir holds
   bool eval = true;        ///< evaluate after each epoch (--no-eval: false)
   bool test_only = false;  ///< evaluate, and do not train
@@ -147,8 +150,12 @@ bool is_regression(const Options& options);
 /// Valid values of --loss.
 const std::vector<std::string>& loss_names();
 
-/// Valid values of --model, --opt, --lr-scheduler, --lr-warmup-method, --transforms, --interpolation, --auto-augment,
-/// --amp and --bind-to.
+/// Whether one process trains by replicas.
+inline bool is_replicated(const Options& options) { return options.parallel == "dp"; }
+
+/// Valid values of --parallel, --model, --opt, --lr-scheduler, --lr-warmup-method, --transforms, --interpolation,
+/// --auto-augment, --amp and --bind-to.
+const std::vector<std::string>& parallel_names();
 const std::vector<std::string>& model_names();
 const std::vector<std::string>& optimizer_names();
 const std::vector<std::string>& lr_scheduler_names();

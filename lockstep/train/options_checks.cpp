@@ -153,6 +153,23 @@ void check_in_memory(const Options& options, const flags::Parsed& parsed) {
   }
 }
 
+// One process with several replicas, or several with one each.
+void check_parallel(const Options& options, const flags::Parsed& parsed) {
+  if (!is_replicated(options)) {
+    if (given(parsed, "--replicas"))
+      throw UsageError("--replicas has no meaning without --parallel dp: -n says how many processes there are");
+    return;
+  }
+  if (!options.replicas) throw UsageError("--parallel dp needs --replicas N, for how many the batch is cut");
+  if (options.processes() > 1)
+    throw UsageError("--nproc-per-node " + std::to_string(options.processes()) +
+                     " with --parallel dp, which is one process with --replicas N");
+  if (options.sync_bn)
+    throw UsageError("--sync-bn with --parallel dp: it is for processes; replicas have statistics of their own parts");
+  if (options.bind_to != "none")
+    throw UsageError("--bind-to " + options.bind_to + " with --parallel dp, whose replicas would share those cores");
+}
+
 // A flag beside another one without which it means nothing.
 void check_company(const Options& options, const flags::Parsed& parsed) {
   const std::string& scheduler = options.lr_schedule.scheduler;
@@ -184,7 +201,8 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
   if (scheduler == "multisteplr" && options.lr_schedule.milestones.empty())
     throw UsageError("--lr-scheduler multisteplr needs --lr-milestones N,N, the epochs before which the rate falls");
   if (options.test_only && !options.eval) throw UsageError("--test-only with --no-eval: nothing is left to do");
-  for (const char* flag : {"--epochs", "--max-steps", "--max-time", "--model-ema", "--save-weights", "--freeze"})
+  for (const char* flag :
+       {"--epochs", "--max-steps", "--max-time", "--model-ema", "--save-weights", "--freeze", "--timeline"})
     if (options.test_only && given(parsed, flag))
       throw UsageError(std::string(flag) + " has no meaning with --test-only, which does not train");
 }
@@ -258,7 +276,7 @@ void settle_fast_dev_run(Options& options) {
   options.max_steps = options.limit_val_batches = 1;
   // One step there is, and an epoch behind the warm-up for the schedule.
   options.epochs = std::max(options.epochs.value_or(1), options.lr_schedule.warmup_epochs + 1);
-  options.output_dir = options.save_weights = options.save_ema_weights = "";
+  options.output_dir = options.save_weights = options.save_ema_weights = options.timeline = "";
   options.overwrite = options.eval_best = false;
   options.checkpoints = {.monitor = options.checkpoints.monitor};
 }
@@ -273,6 +291,7 @@ void settle(Options& options, const flags::Parsed& parsed) {
   check_columns(options, parsed);
   check_in_memory(options, parsed);
   check_transforms(options, parsed);
+  check_parallel(options, parsed);
   check_company(options, parsed);
   if (!options.fast_dev_run) check_checkpoints(options, parsed);
   check_places(options);

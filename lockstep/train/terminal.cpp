@@ -33,7 +33,7 @@ void Terminal::started(const RunSize& run) {
              std::to_string(run.first_step - 1) + " of " + std::to_string(run.total_steps));
   if (!run.new_layer.empty() && run.first_step == 1) say_hint("lockstep: " + run.new_layer);
   if (run.total_steps > 0) {
-    say_hint(idle_cores_hint(run.world_size, options().threads, base::usable_cores()));
+    say_hint(idle_cores_hint(run.world_size * options().replicas.value_or(1), options().threads, base::usable_cores()));
     say_hint(channels_last_hint(run.convolutions, options().channels_last));
   }
   progress_.emplace(STDOUT_FILENO, length_of(run, options()));

@@ -118,6 +118,25 @@ TEST_F(TrainBits, AccumulatedBatchesAreThoseOfMoreProcesses) {
   EXPECT_EQ(run(2, "2"), run(4, "1"));
 }
 
+// One process that cuts the batch for replicas of the model. One replica is the model; several add their gradients up
+// in another order, and BatchNorm has statistics of the first's part.
+TEST_F(TrainBits, ReplicasOfOneProcessAreTheSameInEveryRun) {
+  const auto with = [](Flags flags, const char* replicas) {
+    flags.insert(flags.end(), {"--parallel", "dp", "--replicas", replicas});
+    return flags;
+  };
+  Flags half = kConvNet;
+  half.insert(half.end(), {"--amp", "bf16", "--channels-last", "--model-ema", "--model-ema-steps", "2"});
+  for (const Flags& flags : {kMlp, half}) {
+    const auto first = train(By::lockstep, 1, 2, with(flags, "3"));
+    EXPECT_EQ(first.size(), 16u);
+    EXPECT_EQ(train(By::lockstep, 1, 2, with(flags, "3")), first);
+    const auto alone = train(By::lockstep, 1, 2, flags);
+    EXPECT_EQ(train(By::lockstep, 1, 2, with(flags, "1")), alone);
+    EXPECT_NE(first.back(), alone.back());
+  }
+}
+
 TEST_F(TrainBits, SixShardsOnFourProcesses) {
   expect_same_bits(By::lockstep, {4}, 6, kMlp);
   expect_same_bits(By::lockstep, {4}, 6, kConvNet);

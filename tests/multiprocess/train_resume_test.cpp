@@ -124,6 +124,16 @@ TEST_P(TrainResumeWays, KilledAsAWholeItEndsWithTheSameBits) {
   EXPECT_EQ(hash("run"), hash("undisturbed"));
 }
 
+TEST_F(TrainResume, WithReplicasOfOneProcess) {
+  const Words replicas = {"--parallel", "dp",      "--replicas", "2",        "--logical-shards",
+                          "1",          "--model", "convnet",    "--no-eval"};
+  ended(1, replicas + Words{"--output-dir", folder_.file("undisturbed"), "--max-steps", "14"});
+  const Words saving = replicas + Words{"--output-dir", folder_.file("run"), "--save-every", "6"};
+  ended(1, saving + Words{"--max-steps", "6"});
+  ended(1, saving + Words{"--max-steps", "14", "--resume", "auto"});
+  EXPECT_EQ(hash("run"), hash("undisturbed"));
+}
+
 // How a job comes to its end, and its exit code.
 struct End {
   const char* name;

@@ -7,7 +7,9 @@
 
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lockstep/base/cores.h"
 
@@ -284,6 +286,17 @@ TEST_F(TrainRun, ChannelsLastIsHintedWhereThereAreConvolutions) {
     flags.insert(flags.end(), nothing_to_gain.begin(), nothing_to_gain.end());
     EXPECT_THAT(train(flags).err, Not(HasSubstr("--channels-last")));
   }
+}
+
+TEST_F(TrainRun, TheTimelineHasEveryProcess) {
+  const std::string file = folder_.file("timeline.json");
+  train({"--model", "mlp", "--max-steps", "2", "--no-eval", "--timeline", file});
+  std::map<int, std::set<std::string>> phases;
+  for (const auto& event : nlohmann::json::parse(testing::read_file(file)))
+    if (event.at("ph") == "X") phases[event.at("pid").get<int>()].insert(event.at("name").get<std::string>());
+  ASSERT_EQ(phases.size(), 2u);
+  for (const auto& [rank, names] : phases)
+    EXPECT_THAT(names, ElementsAre("backward", "between", "exchange gradients", "exchange votes", "forward", "update"));
 }
 
 }  // namespace

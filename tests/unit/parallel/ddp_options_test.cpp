@@ -140,8 +140,14 @@ TEST(DdpOptions, TheGroupAndTheDevice) {
             "data parallel: device_ids names 'cuda:0'; there is no device but 'cpu'");
   EXPECT_EQ(refusal({.device_ids = {at::kCPU, at::kCPU}}, alone),
             "data parallel: device_ids names 2 devices; a process has one replica, lockstep::DataParallel several");
-  EXPECT_EQ(refusal({.mixed_precision = {at::kDouble}}, alone),
+  EXPECT_EQ(refusal({.mixed_precision = {.reduce_dtype = at::kDouble}}, alone),
             "data parallel: mixed_precision.reduce_dtype is Double; Half and BFloat16 are possible");
+  EXPECT_EQ(refusal({.mixed_precision = {.param_dtype = at::kBFloat16}}, alone),
+            "data parallel: mixed_precision.param_dtype is not there; DataParallelOptions::amp computes forward and "
+            "backward in 16 bits where that is safe");
+  EXPECT_EQ(refusal({.mixed_precision = {.buffer_dtype = at::kFloat}}, alone),
+            "data parallel: mixed_precision.buffer_dtype is not there; module buffers have the dtype that they were "
+            "made with");
 }
 
 TEST(DdpOptions, OtherOptionsOnAnotherRankAreNamed) {
@@ -153,12 +159,21 @@ TEST(DdpOptions, OtherOptionsOnAnotherRankAreNamed) {
   });
 }
 
+TEST(DdpOptions, AutotuneOnOneRankOnlyIsNamed) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    const std::string said =
+        error_of([&] { DistributedDataParallel(two_layers(), group, {.buckets = {.autotune = group->rank() == 1}}); });
+    EXPECT_NE(said.find("rank 1 has another model than rank 0: another buckets.autotune"), std::string::npos) << said;
+  });
+}
+
 TEST(DdpOptions, ReduceDtypeIsThatOfTheCompressHook) {
   run_ranks(RankKind::threads, 2, [](Groups group) {
     for (const bool half : {true, false}) {
       const auto hooked = gradients_with(
           group, [&](Engine& ddp) { ddp.register_comm_hook(group, half ? fp16_compress_hook : bf16_compress_hook); });
-      expect_close(gradients_of(group, {.mixed_precision = {half ? at::kHalf : at::kBFloat16}}), hooked, 0);
+      expect_close(gradients_of(group, {.mixed_precision = {.reduce_dtype = half ? at::kHalf : at::kBFloat16}}), hooked,
+                   0);
     }
   });
 }
@@ -292,7 +307,7 @@ TEST(IgnoredOptions, AreToldOnceAndByAQuery) {
                                 .static_graph = true,
                                 .gradient_as_bucket_view = true,
                                 .skip_all_reduce_unused_params = true,
-                                .mixed_precision = {at::kHalf},
+                                .mixed_precision = {.reduce_dtype = at::kHalf},
                                 .buckets = {.bucket_cap_mb = 1}};
   testing::internal::CaptureStderr();
   torch::nn::Sequential net = two_layers();

@@ -38,9 +38,10 @@ std::string message_of(const std::function<void()>& body) {
 // ---- join
 
 // Rank r has r + 1 inputs. What a rank sees of the gradient in each of its steps.
-std::vector<double> gradients_in_join(const GroupPointer& group, const JoinOptions& options, bool hook = false) {
+std::vector<double> gradients_in_join(const GroupPointer& group, const JoinOptions& options, bool hook = false,
+                                      Amp amp = Amp::none) {
   torch::nn::Linear model = line();
-  DistributedDataParallel ddp(model, group);
+  DistributedDataParallel ddp(model, group, {.amp = amp});
   if (hook) ddp.register_comm_hook(group, allreduce_hook);
   std::vector<double> seen;
   ddp.join(
@@ -63,6 +64,14 @@ TEST(Join, RanksWithoutInputsCountAsZeros) {
       ASSERT_EQ(seen.size(), std::size_t(group->rank() + 1));
       for (std::size_t step = 0; step < seen.size(); ++step) EXPECT_NEAR(seen[step], all[step], 1e-5) << step;
     }
+  });
+}
+
+TEST(Join, WorksInBfloat16) {
+  run_ranks(RankKind::threads, 2, [](GroupPointer group) {
+    const auto seen = gradients_in_join(group, {}, false, Amp::bf16);
+    EXPECT_NEAR(seen[0], 6, 1e-5);
+    if (group->rank() == 1) EXPECT_NEAR(seen[1], 6, 1e-5);
   });
 }
 
@@ -185,9 +194,6 @@ TEST(Join, IsRefusedWhereItCannotWork) {
             std::string::npos);
   DistributedDataParallel twice(line(), group);
   EXPECT_EQ(message_of([&] { twice.join([&] { twice.join([] {}); }); }), "data parallel: join() within join()");
-  DistributedDataParallel ours(line(), std::make_shared<comm::SingleGroup>());
-  optim::SGD optimizer(ours, {.lr = 0.1});
-  EXPECT_NE(answer(ours).find("join() is for optimizers of torch::optim"), std::string::npos);
 }
 
 // Ranks have had different numbers of inputs, and look at their replicas at the same steps all the same.

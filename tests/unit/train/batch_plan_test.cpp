@@ -65,6 +65,14 @@ TEST(BatchPlan, SyncBatchNormWantsOneShardPerProcess) {
       "--sync-bn needs one shard per process, but there are 4 for 2: --logical-shards 2, and --grad-accum-steps 1");
 }
 
+// Of another launcher, which the flags do not know.
+TEST(BatchPlan, ReplicasAreOfOneProcess) {
+  EXPECT_EQ(plan_batch({.parallel = "dp", .replicas = 2, .batch_size = 25}, 1, kSamples), (BatchPlan{25, 1, 25}));
+  EXPECT_EQ(plan_refusal({.parallel = "dp", .replicas = 2}, 4),
+            "--parallel dp is one process with --replicas 2, but there are 4 processes: start one, or "
+            "--parallel ddp");
+}
+
 TEST(BatchPlan, ShardsDivideTheGlobalBatch) {
   EXPECT_EQ(plan_refusal({.global_batch_size = 100, .logical_shards = 6}, 2),
             "the global batch of 100 samples does not divide into 6 shards: --logical-shards 5 would, or "

@@ -149,6 +149,21 @@ TEST(Options, AFlagThatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--test-only", "--freeze", "fc.*"}), HasSubstr("--freeze has no meaning with --test-only"));
 }
 
+TEST(Options, ReplicasAreOfOneProcess) {
+  const Options o = options({"--parallel", "dp", "--replicas", "3", "-n", "1"});
+  EXPECT_TRUE(is_replicated(o));
+  EXPECT_EQ(o.replicas, 3);
+  EXPECT_EQ(refusal({"--parallel", "dp"}), "--parallel dp needs --replicas N, for how many the batch is cut");
+  EXPECT_EQ(refusal({"--replicas", "2"}),
+            "--replicas has no meaning without --parallel dp: -n says how many processes there are");
+  EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "-n", "2"}),
+            "--nproc-per-node 2 with --parallel dp, which is one process with --replicas N");
+  EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "2", "--sync-bn"}), HasSubstr("--sync-bn with --parallel dp"));
+  EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "2", "--bind-to", "core"}),
+              HasSubstr("--bind-to core with --parallel dp"));
+  EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "0"}), HasSubstr("--replicas '0'"));
+}
+
 // A new flag is a promise to users: it belongs into the reference and into this list.
 TEST(Options, TheListOfFlagsIsFrozen) {
   const std::vector<std::string> frozen = {"--batch-size",
@@ -207,6 +222,9 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--amp",
                                            "--channels-last",
                                            "--sync-bn",
+                                           "--parallel",
+                                           "--replicas",
+                                           "--timeline",
                                            "--bind-to",
                                            "--timeout",
                                            "--stall-warning",
@@ -327,9 +345,12 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"amp", "none"},
                                    {"channels_last", false},
                                    {"sync_bn", false},
+                                   {"parallel", "ddp"},
+                                   {"replicas", nullptr},
                                    {"threads", 1},
                                    {"bind_to", "none"},
                                    {"timeout", 300.0},
+                                   {"stall_warning", 10.0},
                                    {"print_freq", 100},
                                    {"eval", true}};
   EXPECT_EQ(nlohmann::json::parse(options_json(options({}))), expected);

@@ -33,6 +33,8 @@ TEST(Options, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(o.amp, "none");
   EXPECT_FALSE(o.channels_last);
   EXPECT_FALSE(o.sync_bn);
+  EXPECT_EQ(o.parallel, "ddp");
+  EXPECT_FALSE(o.replicas);
   EXPECT_EQ(o.timeout, 300);
   EXPECT_EQ(o.print_freq, 100);
   EXPECT_EQ(o.data_path + o.weights + o.save_weights + o.output_dir, "");

@@ -1,0 +1,111 @@
+#include "lockstep/parallel/fused_join.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/collectives.h"
+#include "lockstep/parallel/shards.h"
+
+namespace lockstep::parallel {
+namespace {
+
+struct ToldOptions {
+  double max_norm = 0, norm_type = 2, max_value = 0;
+  bool error_if_nonfinite = false, has_denominator = false;
+};
+
+struct ToldRule {
+  optim::RuleKey key;
+  optim::Rule rule;
+};
+static_assert(std::is_trivially_copyable_v<ToldRule>);
+
+std::string bytes_of(const ToldOptions& options, const std::vector<ToldRule>& rules) {
+  std::string bytes(sizeof options + rules.size() * sizeof(ToldRule), '\0');
+  std::memcpy(bytes.data(), &options, sizeof options);
+  std::memcpy(bytes.data() + sizeof options, rules.data(), rules.size() * sizeof(ToldRule));
+  return bytes;
+}
+
+std::pair<ToldOptions, std::vector<ToldRule>> told_by(const std::string& bytes) {
+  ToldOptions options;
+  std::memcpy(&options, bytes.data(), sizeof options);
+  std::vector<ToldRule> rules((bytes.size() - sizeof options) / sizeof(ToldRule));
+  std::memcpy(rules.data(), bytes.data() + sizeof options, rules.size() * sizeof(ToldRule));
+  return {options, std::move(rules)};
+}
+
+// Of all parameters, for each rank updates others.
+std::vector<ToldRule> rules_of_step(const FusedState& fused, const optim::Rules& rules) {
+  std::vector<ToldRule> found;
+  const auto& parameters = fused.state.layout().parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const optim::RuleKey key{parameters[i].spec.group, fused.step_counts()[i] + 1};
+    if (std::ranges::find(found, key, &ToldRule::key) == found.end()) found.push_back({key, rules(key)});
+  }
+  return found;
+}
+
+}  // namespace
+
+void FusedJoin::join(const std::function<void()>& loop, const JoinOptions& options) {
+  if (inputs_) throw UsageError("data parallel: join() within join()");
+  inputs_.emplace(group_, options);
+  const std::shared_ptr<void> done(nullptr, [this](void*) { inputs_.reset(); });
+  inputs_->run(loop);
+  follow_the_others();
+}
+
+void FusedJoin::step(const optim::Rules& rules, const optim::StepOptions& options) {
+  if (!inputs_) return step_.run(rules, options);
+  if (options.loss_scale)
+    throw UsageError(
+        "data parallel: join() with a scaled loss, where the scale of a rank without inputs would stand still");
+  inputs_->announce(UnevenInputs::Pass::step);
+  optim::StepOptions with_mean = options;
+  share(&rules, with_mean);
+  step_.run(rules, with_mean);
+}
+
+// Returns the rules that the last rank with inputs has; `options` become its, but for the denominator, which is this
+// rank's. Without a denominator of the program, a mean over those ranks that have inputs is one over their shards.
+optim::Rules FusedJoin::share(const optim::Rules* mine, optim::StepOptions& options) {
+  const bool over_those_left = !inputs_->options().divide_by_initial_world_size;
+  std::string bytes;
+  if (group_->rank() == inputs_->source())
+    bytes = bytes_of({options.max_norm, options.norm_type, options.max_value, options.error_if_nonfinite,
+                      options.denominator.has_value() || over_those_left},
+                     rules_of_step(fused_, *mine));
+  const auto [told, rules] = told_by(comm::broadcast_bytes(*group_, bytes, inputs_->source()));
+  if (mine != nullptr) {
+    if (!options.denominator && over_those_left)
+      options.denominator = shards_of(group_->topology(), fused_.state.layout().options().shards).count();
+    return *mine;
+  }
+  options = {.max_norm = told.max_norm,
+             .norm_type = told.norm_type,
+             .max_value = told.max_value,
+             .error_if_nonfinite = told.error_if_nonfinite};
+  if (told.has_denominator) options.denominator = 0;
+  return [rules = rules](const optim::RuleKey& key) { return std::ranges::find(rules, key, &ToldRule::key)->rule; };
+}
+
+void FusedJoin::follow_the_others() {
+  session_.discard_gradients();  // of an input that was not made a step of
+  while (inputs_->announce(UnevenInputs::Pass::none) != UnevenInputs::Pass::none) {
+    optim::StepOptions options;
+    const optim::Rules rules = share(nullptr, options);
+    try {
+      step_.run(rules, options, /*has_inputs=*/false);
+    } catch (const GroupAborted&) {
+      throw;
+    } catch (const Error&) {  // on all ranks, with nothing updated: those with inputs decide what comes now
+    }
+  }
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,181 @@
+// join() with an optimizer of ours, and what happens without it.
+
+#include "lockstep/parallel/fused_join.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/parallel/hook_job.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using support::RankKind;
+using support::run_ranks;
+using ::testing::HasSubstr;
+
+// The gradient of its sum is the input; the weight has two elements.
+torch::nn::Linear flat_line() {
+  torch::nn::Linear model(torch::nn::LinearOptions(2, 1).bias(false));
+  const torch::NoGradGuard no_grad;
+  model->weight.fill_(1);
+  return model;
+}
+double value_of(int rank, int step) { return 10 * rank + step + 1; }
+at::Tensor data_of(int rank, int step) { return torch::full({1, 2}, value_of(rank, step)); }
+
+// Rank r has r + 1 inputs, and each step a learning rate of its own. A sum has a denominator.
+struct Uneven {
+  JoinOptions join = {};
+  optim::StepOptions step = {};
+  int shards = 0;
+  Amp amp = Amp::none;
+};
+
+std::vector<float> weights_in_join(const Groups& group, const Uneven& how) {
+  torch::nn::Linear model = flat_line();
+  DistributedDataParallel ddp(model, group, {.shards = how.shards, .amp = how.amp});
+  optim::SGD optimizer(ddp, {.lr = 9, .momentum = 0.5});
+  std::vector<float> seen;
+  ddp.join(
+      [&] {
+        for (int step = 0; step <= group->rank(); ++step) {
+          const int count = ddp.local_shards().count();
+          data::Batch batch{.data = data_of(group->rank(), step).repeat({count, 1}), .target = at::zeros({count})};
+          for (auto& shard : ddp.shards(batch)) ddp(shard.data).sum().backward();
+          optimizer.set_lr(0.1 / (step + 1));
+          optimizer.step(how.step);
+          seen.push_back(ddp.state_dict()["weight"][0][0].item<float>());
+        }
+      },
+      how.join);
+  seen.push_back(ddp.state_dict()["weight"][0][0].item<float>());  // all have that of the last
+  return seen;
+}
+
+// The same by hand: `divisor(left)` of the sum over those `left` that have inputs.
+std::vector<float> expected_weights(int ranks, int rank, const std::function<double(int left)>& divisor) {
+  std::vector<float> all;
+  double weight = 1, velocity = 0;
+  for (int step = 0; step < ranks; ++step) {
+    double sum = 0;
+    for (int r = step; r < ranks; ++r) sum += value_of(r, step);
+    const double gradient = sum / divisor(ranks - step);
+    velocity = step == 0 ? gradient : 0.5 * velocity + gradient;
+    weight -= 0.1 / (step + 1) * velocity;
+    all.push_back(float(weight));
+  }
+  std::vector<float> seen(all.begin(), all.begin() + rank + 1);
+  seen.push_back(all.back());
+  return seen;
+}
+
+void expect_near(const std::vector<float>& found, const std::vector<float>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5) << i;
+}
+
+TEST(FusedJoin, RanksWithoutInputsCountAsZerosByTheRulesOfTheOthers) {
+  for (const Amp amp : {Amp::none, Amp::bf16})  // in which all inputs are exact
+    run_ranks(RankKind::processes, 3, [&](Groups group) {
+      expect_near(weights_in_join(group, {.amp = amp}), expected_weights(3, group->rank(), [](int) { return 3; }));
+    });
+}
+
+TEST(FusedJoin, OrTheMeanIsOverThoseThatAreLeft) {
+  run_ranks(RankKind::processes, 3, [](Groups group) {
+    const Uneven how{.join = {.divide_by_initial_world_size = false}};
+    expect_near(weights_in_join(group, how), expected_weights(3, group->rank(), [](int left) { return left; }));
+  });
+}
+
+// Two shards each, whose gradients are equal.
+TEST(FusedJoin, WithSeveralShardsAndDenominators) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    const Uneven left{.join = {.divide_by_initial_world_size = false}, .shards = 4};
+    expect_near(weights_in_join(group, left), expected_weights(2, group->rank(), [](int left) { return left; }));
+  });
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    const Uneven sums{.step = {.denominator = 5}};
+    expect_near(weights_in_join(group, sums), expected_weights(2, group->rank(), [](int left) { return 5 * left; }));
+  });
+}
+
+TEST(FusedJoin, ClipsOnAllRanksAndNobodyNeedsInputs) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    torch::nn::Linear model = flat_line();
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 1});
+    EXPECT_NO_THROW(ddp.join([] {}));
+    ddp.join([&] {
+      if (group->rank() == 0) return;
+      ddp(data_of(1, 0)).sum().backward();
+      optimizer.step({.max_norm = 0.5});
+    });
+    EXPECT_EQ(ddp.steps(), 1u);
+    EXPECT_NEAR(ddp.last_record().gradient_norm, std::sqrt(2 * 5.5 * 5.5), 1e-5);
+    EXPECT_NEAR(ddp.state_dict()["weight"][0][0].item<float>(), 1 - 0.5 / std::sqrt(2), 1e-5);
+    ddp(data_of(0, 0)).sum().backward();  // all as before
+    optimizer.step();
+    EXPECT_EQ(ddp.steps(), 2u);
+  });
+}
+
+// A step that is refused is the business of those that make it; the others follow on.
+TEST(FusedJoin, ARefusedStepIsMadeAgain) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    torch::nn::Linear model = flat_line();
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 1});
+    ddp.join([&] {
+      if (group->rank() == 0) return;
+      ddp(data_of(1, 0) * std::numeric_limits<float>::infinity()).sum().backward();
+      EXPECT_THAT(error_of([&] { optimizer.step({.error_if_nonfinite = true}); }), HasSubstr("is not finite"));
+      optimizer.zero_grad();
+      ddp(data_of(1, 0)).sum().backward();
+      optimizer.step({.error_if_nonfinite = true});
+    });
+    EXPECT_EQ(ddp.steps(), 1u);
+    EXPECT_NEAR(ddp.state_dict()["weight"][0][0].item<float>(), 1 - 5.5, 1e-5);
+  });
+}
+
+TEST(FusedJoin, EarlyTerminationEndsAllLoopsAndTheGroupLives) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    EXPECT_EQ(error_of([&] { weights_in_join(group, {.join = {.throw_on_early_termination = true}}); }),
+              "join: rank 0 has no more inputs, and throw_on_early_termination is set");
+    group->barrier();
+  });
+}
+
+TEST(FusedJoin, IsRefusedWithinAnotherAndWithAScaledLoss) {
+  const Groups group = std::make_shared<comm::SingleGroup>();
+  DistributedDataParallel ddp(flat_line(), group);
+  optim::SGD optimizer(ddp, {.lr = 1});
+  EXPECT_EQ(error_of([&] { ddp.join([&] { ddp.join([] {}); }); }), "data parallel: join() within join()");
+  DistributedDataParallel scaled(flat_line(), std::make_shared<comm::SingleGroup>());
+  optim::SGD other(scaled, {.lr = 1});
+  EXPECT_THAT(error_of([&] {
+                scaled.join([&] {
+                  scaled(data_of(0, 0)).sum().backward();
+                  other.step({.loss_scale = optim::LossScale{.scale = 2}});
+                });
+              }),
+              HasSubstr("join() with a scaled loss"));
+}
+
+// ---- without it
+
+TEST(FusedUneven, ARankThatLeftIsNamed) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    DistributedDataParallel ddp(flat_line(), std::move(group));
+    optim::SGD optimizer(ddp, {.lr = 1});
+    ddp(data_of(0, 0)).sum().backward();
+    optimizer.step();
+    if (ddp.group().rank() == 1) return;  // its inputs are over, and so is it
+    ddp(data_of(0, 1)).sum().backward();
+    EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("rank 1"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
