@@ -3,6 +3,14 @@
 #include "lockstep/flags/values.h"
 
 namespace lockstep::app {
+namespace {
+
+flags::Flag names_flag(std::string& names) {
+  return {"--weights-map", flags::text(names, "THEIRS=OURS,..."),
+          "Other names for tensors, as 'backbone.*=*'; or a file with one a line"};
+}
+
+}  // namespace
 
 flags::Table list_table(bool& json) {
   return {.usage = "lockstep checkpoint list FOLDER [options]",
@@ -35,23 +43,23 @@ flags::Table verify_table() {
           .operands = flags::Operands::some};
 }
 
-flags::Table export_table() {
-  return {.usage = "lockstep checkpoint export PATH OUT.pt",
+flags::Table export_table(std::string& names) {
+  return {.usage = "lockstep checkpoint export PATH OUT.pt [options]",
           .about =
               "Writes weights as Python's torch.save writes a state_dict. PATH: a checkpoint, a folder, whose newest\n"
               "whole one it is then, or a file of weights. Equal weights give equal bytes.\n",
-          .groups = {},
+          .groups = {{"", {names_flag(names)}}},
           .prefix = "checkpoint export: ",
           .operands = flags::Operands::some};
 }
 
-flags::Table import_table() {
-  return {.usage = "lockstep checkpoint import FILE.pt OUT.safetensors",
+flags::Table import_table(std::string& names) {
+  return {.usage = "lockstep checkpoint import FILE.pt OUT.safetensors [options]",
           .about =
               "Writes the weights that Python's torch.save has written (.pt, .pth) as safetensors. Of a checkpoint\n"
               "they are its entry model, state_dict, model_state_dict or model_ema; a prefix 'module.' is removed.\n"
               "Nothing in the file is executed. Says what it leaves out.\n",
-          .groups = {},
+          .groups = {{"", {names_flag(names)}}},
           .prefix = "checkpoint import: ",
           .operands = flags::Operands::some};
 }
@@ -79,20 +87,23 @@ flags::Table average_table() {
 }
 
 flags::Command checkpoint_commands(CheckpointCommandOptions& options) {
-  return {.name = "checkpoint",
-          .summary = "list, verify, convert, compare and average checkpoints",
-          .table = {.usage = "lockstep checkpoint COMMAND [arguments]",
-                    .after = "lockstep checkpoint COMMAND --help tells more.\n"},
-          .commands = {
-              {.name = "list", .summary = "say which checkpoints a folder has", .table = list_table(options.list_json)},
-              {.name = "inspect",
-               .summary = "say what a checkpoint holds",
-               .table = inspect_checkpoint_table(options.inspect_json)},
-              {.name = "verify", .summary = "find damage in checkpoints", .table = verify_table()},
-              {.name = "export", .summary = "write weights for Python, as .pt", .table = export_table()},
-              {.name = "import", .summary = "read weights of Python's .pt", .table = import_table()},
-              {.name = "diff", .summary = "compare weights", .table = diff_table()},
-              {.name = "average", .summary = "write the mean of weights", .table = average_table()}}};
+  return {
+      .name = "checkpoint",
+      .summary = "list, verify, convert, compare and average checkpoints",
+      .table = {.usage = "lockstep checkpoint COMMAND [arguments]",
+                .after = "lockstep checkpoint COMMAND --help tells more.\n"},
+      .commands = {
+          {.name = "list", .summary = "say which checkpoints a folder has", .table = list_table(options.list_json)},
+          {.name = "inspect",
+           .summary = "say what a checkpoint holds",
+           .table = inspect_checkpoint_table(options.inspect_json)},
+          {.name = "verify", .summary = "find damage in checkpoints", .table = verify_table()},
+          {.name = "export",
+           .summary = "write weights for Python, as .pt",
+           .table = export_table(options.export_names)},
+          {.name = "import", .summary = "read weights of Python's .pt", .table = import_table(options.import_names)},
+          {.name = "diff", .summary = "compare weights", .table = diff_table()},
+          {.name = "average", .summary = "write the mean of weights", .table = average_table()}}};
 }
 
 }  // namespace lockstep::app

@@ -44,23 +44,25 @@ int say_written(const std::string& path, std::size_t tensors) {
 }  // namespace
 
 int export_command(const Words& words) {
-  const Given paths = given(export_table(), words, 2, 2);
+  std::string names;
+  const Given paths = given(export_table(names), words, 2, 2);
   if (paths.helped) return paths.code;
   const std::string& out = paths.operands[1];
   if (!checkpoint::is_pt_name(out))
     throw UsageError("checkpoint export: " + quoted(out) + " ends in .safetensors; .pt or .pth expected");
-  const checkpoint::WeightsFile file(checkpoint::weights_path(paths.operands[0]));
+  const checkpoint::WeightsFile file(checkpoint::weights_path(paths.operands[0]), checkpoint::name_map(names));
   checkpoint::write_weights(out, checkpoint::sources_of(file));
   return say_written(out, file.tensors().size());
 }
 
 int import_command(const Words& words) {
-  const Given paths = given(import_table(), words, 2, 2);
+  std::string names;
+  const Given paths = given(import_table(names), words, 2, 2);
   if (paths.helped) return paths.code;
   const std::string& out = paths.operands[1];
   if (checkpoint::is_pt_name(out))
     throw UsageError("checkpoint import: " + quoted(out) + " is a name of torch.save's; .safetensors expected");
-  const checkpoint::WeightsFile file(paths.operands[0]);
+  const checkpoint::WeightsFile file(paths.operands[0], checkpoint::name_map(names));
   checkpoint::write_weights(out, checkpoint::sources_of(file));
   for (const auto& [name, what] : file.others()) say("left out: " + base::shown(name + ", " + what) + "\n");
   return say_written(out, file.tensors().size());

@@ -11,8 +11,8 @@
 
 namespace lockstep::checkpoint {
 
-TensorMap read_weights(const std::string& path, std::map<std::string, std::string>* others) {
-  const WeightsFile file(path);
+TensorMap read_weights(const std::string& path, std::map<std::string, std::string>* others, const NameMap& names) {
+  const WeightsFile file(path, names);
   TensorMap tensors;
   for (const auto& [name, stored] : file.tensors()) {
     at::Tensor tensor = at::empty(stored.sizes, dtype_of(stored.dtype));

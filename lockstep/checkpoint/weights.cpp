@@ -78,9 +78,9 @@ void add_missing_counts(const TensorMap& wanted, TensorMap& tensors) {
   }
 }
 
-void load_file_into(torch::nn::Module& module, const std::string& path) {
+void load_file_into(torch::nn::Module& module, const std::string& path, const NameMap& names) {
   std::map<std::string, std::string> others;
-  TensorMap tensors = read_weights(path, &others);
+  TensorMap tensors = read_weights(path, &others, names);
   const TensorMap wanted = state_dict(module);
   add_missing_counts(wanted, tensors);
   for (const auto& [name, tensor] : wanted)

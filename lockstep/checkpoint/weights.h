@@ -2,6 +2,7 @@
 
 // A module's parameters and buffers by their PyTorch names.
 
+#include "lockstep/checkpoint/files/name_map.h"
 #include "lockstep/checkpoint/safetensors.h"
 
 namespace torch::nn {
@@ -26,8 +27,8 @@ void load_into(torch::nn::Module& module, const TensorMap& tensors, const std::s
 /// old PyTorch lack, torchvision's published ones too; as load_state_dict does.
 void add_missing_counts(const TensorMap& wanted, TensorMap& tensors);
 
-/// The same of the file's weights, of any kind that read_weights() takes. What is wanted and is in the file, but as no
-/// tensor that can be read, is named so.
-void load_file_into(torch::nn::Module& module, const std::string& path);
+/// The same of the file's weights, of any kind that read_weights() takes, under the names that `names` gives them. What
+/// is wanted and is in the file, but as no tensor that can be read, is named so.
+void load_file_into(torch::nn::Module& module, const std::string& path, const NameMap& names = {});
 
 }  // namespace lockstep::checkpoint

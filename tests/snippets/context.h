@@ -23,6 +23,7 @@
 namespace checkpoint = lockstep::checkpoint;
 namespace data = lockstep::data;
 namespace hvd = lockstep::horovod;
+namespace train = lockstep::train;
 
 struct Net : torch::nn::Module {
   torch::nn::Linear fc1;
@@ -46,6 +47,7 @@ extern lockstep::optim::Adam optimizer;
 extern lockstep::checkpoint::TensorMap tensors;
 extern data::DataLoader loader;
 extern Batch batch;
+extern train::Trainer trainer;
 extern std::shared_ptr<const data::TensorBatches> test;
 extern lockstep::evaluation::Totals found;
 extern at::Tensor tensor, part, output, x, labels;

@@ -1,6 +1,8 @@
 #include "lockstep/checkpoint/files/weights_file.h"
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "lockstep/checkpoint/files/state_dict.h"
 #include "lockstep/checkpoint/store/find.h"
@@ -26,9 +28,20 @@ FoundWeights found_in(const InputFile& file, const std::string& path) {
   return found;
 }
 
+FoundWeights under_other_names(FoundWeights found, const NameMap& map, const std::string& path) {
+  if (map.empty()) return found;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : found.tensors) names.push_back(name);
+  std::map<std::string, StoredTensor> tensors;
+  for (const auto& [theirs, ours] : renamed(names, map, path)) tensors.insert_or_assign(ours, found.tensors.at(theirs));
+  found.tensors = std::move(tensors);
+  return found;
+}
+
 }  // namespace
 
-WeightsFile::WeightsFile(const std::string& path) : path_(path), file_(path), found_(found_in(file_, path)) {}
+WeightsFile::WeightsFile(const std::string& path, const NameMap& names)
+    : path_(path), file_(path), found_(under_other_names(found_in(file_, path), names, path)) {}
 
 std::string weights_path(const std::string& path) {
   std::error_code error;

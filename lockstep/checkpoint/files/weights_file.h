@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "lockstep/checkpoint/files/name_map.h"
 #include "lockstep/checkpoint/files/stored_tensor.h"
 
 namespace lockstep::checkpoint {
@@ -28,7 +29,8 @@ class WeightsFile {
   ///     is the average's "n_averaged".
   /// UsageError naming file and offset when it is damaged or has no weights, or when they were more than eight times
   /// as large as the file: tensors may share a storage.
-  explicit WeightsFile(const std::string& path);
+  /// Then `names` gives the tensors other names; UsageError as of renamed().
+  explicit WeightsFile(const std::string& path, const NameMap& names = {});
 
   const std::string& path() const { return path_; }
   const std::map<std::string, StoredTensor>& tensors() const { return found_.tensors; }
