@@ -9,7 +9,7 @@
 namespace lockstep::data {
 
 struct AugMixOptions {
-  int severity = 3;       ///< 1 … 10: how many of the ten magnitudes of an operation may be drawn, from the weakest on
+  int severity = 3;       ///< 1 … 10: so many of the ten magnitudes of an operation may be drawn, the weakest
   int mixture_width = 3;  ///< chains
   int chain_depth = -1;   ///< operations of each; 0 or less: 1 to 3, drawn for each
   double alpha = 1;       ///< of the distributions of the shares
