@@ -334,6 +334,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"threads", 1},
                                    {"bind_to", "none"},
                                    {"timeout", 300.0},
+                                   {"stall_warning", 10.0},
                                    {"print_freq", 100},
                                    {"eval", true}};
   EXPECT_EQ(nlohmann::json::parse(options_json(options({}))), expected);
