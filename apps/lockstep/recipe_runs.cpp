@@ -1,14 +1,11 @@
 #include "recipe_runs.h"
 
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "child.h"
 #include "commands.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
@@ -76,38 +74,6 @@ std::string from_environment(const std::string& flag) {
   for (char& letter : name) letter = letter == '-' ? '_' : char(std::toupper(static_cast<unsigned char>(letter)));
   const char* const value = std::getenv(name.c_str());
   return value == nullptr ? "" : value;
-}
-
-volatile pid_t running_child = 0;
-void pass_on(int signal) {
-  if (running_child > 0) ::kill(running_child, signal);
-}
-
-// Ctrl-C goes to the child as well; signals that ask for an end are passed on, and the child's says what became of it.
-int ran(const Words& arguments) {
-  const std::string program = own_folder() + "/lockstep";
-  std::vector<char*> argv = {const_cast<char*>(program.c_str()), const_cast<char*>("train")};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  const pid_t parent = ::getpid(), child = ::fork();
-  if (child < 0) throw Error(std::string("cannot start a run: ") + std::strerror(errno));
-  if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != parent) ::_exit(kExitFailure);
-    ::unsetenv("LOCKSTEP_RECIPE");
-    ::execv(program.c_str(), argv.data());
-    ::_exit(127);
-  }
-  running_child = child;
-  const auto before = std::signal(SIGINT, SIG_IGN);
-  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, pass_on);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  running_child = 0;
-  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
-  std::signal(SIGINT, before);
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 Words joined(Words words, const Words& more) {
@@ -199,7 +165,10 @@ int run_recipe(const train::Recipe& recipe, const std::vector<std::string>& argu
     base::tell(STDERR_FILENO, "lockstep: recipe " + recipe.name + ", run " + std::to_string(results.size() + 1) +
                                   " of " + std::to_string(runs.size()) + ": " + run.method + "\n");
     const std::string place = folder + "/" + run.method;
-    if (const int code = ran(joined(words, {"--config", config, "--output-dir", place})); code != kExitDone)
+    if (const int code = run_child(own_folder() + "/lockstep",
+                                   joined({"train"}, joined(words, {"--config", config, "--output-dir", place})),
+                                   {"LOCKSTEP_RECIPE"});
+        code != kExitDone)
       return code;
     results.push_back({run.method, keeps_files ? page::read_run(place) : page::RunRecord{}});
   }

@@ -1,10 +1,15 @@
 #include "worker_command.h"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "child.h"
 #include "commands.h"
+#include "lockstep/base/error.h"
 #include "lockstep/launch/agent/agent.h"
 #include "lockstep/train/launcher_flags.h"
+#include "lockstep/train/options_download.h"
+#include "lockstep/train/portable_arithmetic.h"
 #include "worker_place.h"
 
 namespace lockstep::app {
@@ -17,11 +22,22 @@ bool is_worker(const rendezvous::Place& place, const train::Options& options) {
   return has_torch_contract(place) || place.world_size > 1 || !options.nproc_per_node;
 }
 
+int download_and_run(const rendezvous::Place& place, train::Options options, const std::string& program,
+                     const std::vector<std::string>& arguments) {
+  if (const int code = run_child(own_folder() + "/lockstep-data", train::download_words(options)); code != kExitDone)
+    return code;
+  options.download = false;
+  for (const char* variable : {"LOCKSTEP_DOWNLOAD", "LOCKSTEP_DOWNLOAD_MIRROR"}) ::unsetenv(variable);
+  return run_as_worker_or_agent(place, options, program, train::words_after_download(arguments, options));
+}
+
 }  // namespace
 
 int run_as_worker_or_agent(const rendezvous::Place& place, const train::Options& options, const std::string& program,
                            const std::vector<std::string>& arguments) {
   const std::string worker = own_folder() + "/" + program;
+  if (options.download) return download_and_run(place, options, program, arguments);
+  train::set_arithmetic(options);
   if (!is_worker(place, options)) {
     launch::Plan plan{.command = {worker}, .workers = options.processes(), .max_restarts = options.max_restarts};
     plan.state_saver = checkpoint_program();

@@ -90,9 +90,15 @@ double Totals::mean(const std::string& name) const {
 
 Totals evaluate(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
                 const SumsOf& sums_of, const PassOptions& options) {
+  return evaluate_placed(
+      model, group, set, [&](const PlacedBatch& placed) { return sums_of(placed.batch); }, options);
+}
+
+Totals evaluate_placed(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
+                       const PlacedSumsOf& sums_of, const PassOptions& options) {
   std::vector<Found> mine;
   for_each_batch(model, group, set, options, [&](const PlacedBatch& placed) {
-    mine.push_back({placed.number, sums_of(placed.batch)});
+    mine.push_back({placed.number, sums_of(placed)});
   });
   const Names names = first_names(group, mine);
   if (names.empty()) throw UsageError("evaluate: the first batch gave no sums");

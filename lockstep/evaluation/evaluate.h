@@ -47,6 +47,11 @@ struct Totals {
 Totals evaluate(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
                 const SumsOf& sums_of, const PassOptions& options = {});
 
+/// The same with the place of a batch among those of all ranks.
+using PlacedSumsOf = std::function<Sums(const PlacedBatch& batch)>;
+Totals evaluate_placed(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
+                       const PlacedSumsOf& sums_of, const PassOptions& options = {});
+
 /// The same for a wrapped model, which `sums_of` calls through the wrapper: mixed precision and memory format are its.
 /// Between steps. Every rank gets rank 0's module buffers (Engine::begin_evaluation).
 Totals evaluate(parallel::Engine& ddp, const std::shared_ptr<const data::Batches>& set, const SumsOf& sums_of,

@@ -29,6 +29,8 @@ const char* to_string(Kind kind) {
       return "train";
     case Kind::eval:
       return "eval";
+    case Kind::answers:
+      return "answers";
     case Kind::checkpoint:
       return "checkpoint";
     case Kind::fault:

@@ -11,12 +11,14 @@
 
 namespace lockstep::metrics {
 
-enum class Kind { start, train, eval, checkpoint, fault, done };
+enum class Kind { start, train, eval, answers, checkpoint, fault, done };
 
 /// "start", "train", …
 const char* to_string(Kind kind);
 
-using Value = std::variant<std::int64_t, double, std::string>;
+/// A number, a text, or a list of either.
+using Value = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>,
+                           std::vector<std::string>>;
 
 /// A kind, the time, and fields in the order in which they are written. A plain value.
 struct Event {

@@ -12,6 +12,13 @@ Json to_json(std::int64_t value) { return value; }
 Json to_json(double value) { return std::isfinite(value) ? Json(value) : Json(shortest(value)); }
 Json to_json(const std::string& value) { return value; }
 
+template <class T>
+Json to_json(const std::vector<T>& values) {
+  Json list = Json::array();
+  for (const T& value : values) list.push_back(to_json(value));
+  return list;
+}
+
 }  // namespace
 
 std::string json_line(const Event& event) {

@@ -96,6 +96,7 @@ std::string duration_text(double seconds) {
 std::string progress_text(const Event& event, const RunLength& run) {
   switch (event.kind) {
     case Kind::start:
+    case Kind::answers:
       return "";
     case Kind::train:
       return train_text(event, run);

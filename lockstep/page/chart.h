@@ -21,10 +21,10 @@ struct Chart {
   std::vector<Curve> curves;
 };
 
-/// Where a chart's values lie, in its own units: x from 52 to 628, y from 208 (low) to 12 (high). The svg element says
+/// Where a chart's values lie, in its own units: x from 66 to 628, y from 208 (low) to 12 (high). The svg element says
 /// the ranges in data-x0, data-x1, data-y0 and data-y1, by which the values of a curve can be read back to half a unit.
 struct Plot {
-  double left = 52, right = 628, top = 12, bottom = 208;
+  double left = 66, right = 628, top = 12, bottom = 208;
 };
 
 /// Round numbers, ascending, that divide [low, high] into three to eight parts; one where both are equal.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "lockstep/page/chart.h"
+#include "lockstep/page/confusion.h"
 
 namespace lockstep::page {
 namespace {
@@ -27,10 +28,12 @@ th,td{text-align:left;padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(
 th{color:var(--soft);font-weight:600}
 svg{width:100%;height:auto;display:block}
 svg text{font-size:12px;fill:var(--soft)}
+rect.right{fill:var(--k0)}rect.wrong{fill:var(--k1)}svg text.on{fill:var(--paper)}
 .grid{stroke:var(--rule);stroke-width:1}
 polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}
 .legend{font-size:.85rem;color:var(--soft);display:flex;flex-wrap:wrap;gap:.1rem 1rem;
 margin:0;padding:0;list-style:none}
+.note{margin:.2rem 0;font-size:.85rem;color:var(--soft)}
 .legend b{display:inline-block;width:1rem;height:.2rem;margin-right:.35rem;vertical-align:middle}
 )";
 
@@ -50,6 +53,7 @@ std::string title_of(const std::string& part, const std::string& field) {
       {"train lr", "Learning rate"},
       {"train samples_per_second", "Samples per second"},
       {"train loss_scale", "Scale of the loss"},
+      {"train memory_bytes", "Memory of all processes, in MiB"},
       {"eval loss", "Loss of the evaluation"},
       {"eval top1", "Accuracy (share of right answers)"},
       {"eval mae", "Mean absolute error"},
@@ -123,6 +127,12 @@ std::string shown_chart(const Chart& chart) {
 
 bool is_time(const std::string& field) { return field.ends_with("_seconds"); }
 
+Points in_its_unit(const std::string& field, Points points) {
+  if (field == "memory_bytes")
+    for (Point& point : points) point.value /= 1 << 20;
+  return points;
+}
+
 std::string charts(const std::vector<RunRecord>& runs, std::map<std::string, Points> RunRecord::*part,
                    const std::string& name) {
   std::string text;
@@ -131,7 +141,7 @@ std::string charts(const std::vector<RunRecord>& runs, std::map<std::string, Poi
     Chart chart{.title = title_of(name, field)};
     for (std::size_t i = 0; i < runs.size(); ++i)
       if (const auto found = (runs[i].*part).find(field); found != (runs[i].*part).end())
-        chart.curves.push_back({.name = runs[i].name, .points = found->second, .color = i});
+        chart.curves.push_back({.name = runs[i].name, .points = in_its_unit(field, found->second), .color = i});
     text += shown_chart(chart);
   }
   return text;
@@ -156,6 +166,20 @@ std::string time_split(const RunRecord& run) {
     chart.curves.push_back(std::move(curve));
   }
   return shown_chart(chart);
+}
+
+std::string answers(const RunRecord& run) {
+  if (!run.answers) return "";
+  const std::string drawn = confusion_svg(*run.answers, "Confusion: " + run.name);
+  std::string text;
+  if (!drawn.empty())
+    text += "<section><h2>What was taken for what after step " + std::to_string(run.answers->step) + ": " +
+            escaped(run.name) + "</h2>" + drawn +
+            "<p class=\"note\">A row is a class, a column what its samples were "
+            "taken for.</p></section>\n";
+  if (const std::string table = mistakes_table(*run.answers); !table.empty())
+    text += "<section><h2>The surest mistakes: " + escaped(run.name) + "</h2>" + table + "</section>\n";
+  return text;
 }
 
 std::string time_text(double time) {
@@ -202,6 +226,7 @@ std::string html(const std::vector<RunRecord>& runs) {
       "</h1>\n" + summary(runs) + best_checkpoints(runs) + troubles(runs) + "<div class=\"charts\">\n" +
       charts(runs, &RunRecord::train, "train") + charts(runs, &RunRecord::eval, "eval");
   for (const RunRecord& run : runs) text += time_split(run);
+  for (const RunRecord& run : runs) text += answers(run);
   return text + "</div></body></html>\n";
 }
 

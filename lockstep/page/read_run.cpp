@@ -57,8 +57,32 @@ void add_start(RunRecord& run, const json& event) {
       run.facts.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
 }
 
+// A number of `classes` at a place of a list.
+std::int64_t class_at(const json& list, std::size_t place, const Answers& answers) {
+  const std::int64_t number = whole(list.at(place));
+  if (number < 0 || number >= std::int64_t(answers.classes.size()))
+    throw json::other_error::create(501, "no such class", &list);
+  return number;
+}
+
+Answers answers_of(const json& event) {
+  Answers answers{.step = whole(event.at("step")), .classes = event.at("classes").get<std::vector<std::string>>()};
+  const json none = json::array();
+  const json& cells = event.contains("confusion") ? event.at("confusion") : none;
+  for (std::size_t i = 0; i < cells.size(); i += 3)
+    answers.cells.push_back({class_at(cells, i, answers), class_at(cells, i + 1, answers),
+                             std::max<std::int64_t>(whole(cells.at(i + 2)), 0)});
+  const json& samples = event.at("mistake_samples");
+  for (std::size_t i = 0; i < samples.size(); ++i)
+    answers.mistakes.push_back({whole(samples[i]), class_at(event.at("mistake_truths"), i, answers),
+                                class_at(event.at("mistake_predictions"), i, answers),
+                                event.at("mistake_shares").at(i).get<double>(), event.at("mistake_files").at(i)});
+  return answers;
+}
+
 void add_event(RunRecord& run, const json& event) {
   const std::string kind = event.at("event");
+  if (kind == "answers") run.answers = answers_of(event);
   if (kind == "start") add_start(run, event);
   if (kind == "fault") run.faults.push_back(event.at("cause"));
   if (kind == "done") {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +26,32 @@ struct Start {
   double time = 0;  ///< seconds since 1970
 };
 
+/// A sample that a classifier took for another class.
+struct Mistake {
+  std::int64_t sample = 0;  ///< its number in the set that was evaluated on
+  std::int64_t truth = 0, prediction = 0;
+  double share = 0;  ///< what the softmax gave the prediction
+  std::string file;  ///< empty: the set has none
+};
+
+/// What a classifier took the samples of an evaluation for.
+struct Answers {
+  struct Cell {
+    std::int64_t truth = 0, prediction = 0, count = 0;
+  };
+  std::int64_t step = 0;
+  std::vector<std::string> classes;
+  std::vector<Cell> cells;        ///< those of the confusion matrix that are not 0; none: there are too many classes
+  std::vector<Mistake> mistakes;  ///< the surest
+};
+
 struct RunRecord {
   std::string name;                                        ///< the last part of its path
   std::vector<std::pair<std::string, std::string>> facts;  ///< fields of its first start, in their order
   std::map<std::string, Points> train, eval;               ///< by field, steps rising; of a step told twice the later
   std::vector<Start> starts;
   std::vector<std::string> faults;          ///< what failed, a line each
+  std::optional<Answers> answers;           ///< of the last evaluation, if it was of a classifier
   std::map<std::string, double> best_eval;  ///< of the best checkpoint, if it was evaluated at the end
   bool done = false;                        ///< it came to its end
   std::int64_t steps = 0;                   ///< the last one that was told of

@@ -4,9 +4,23 @@
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/data/picture_batches.h"
 #include "lockstep/train/make_model.h"
 
 namespace lockstep::train {
+namespace {
+
+// Classes that nobody has named are numbers.
+void name(Answers& answers, const data::Batches& set, std::int64_t classes) {
+  const auto* pictures = dynamic_cast<const data::PictureBatches*>(&set);
+  if (pictures != nullptr) answers.classes = pictures->set().classes();
+  for (auto known = std::int64_t(answers.classes.size()); known < classes; ++known)
+    answers.classes.push_back(std::to_string(known));
+  if (pictures == nullptr) return;
+  for (WrongAnswer& mistake : answers.mistakes) mistake.file = pictures->set().file_of(mistake.sample);
+}
+
+}  // namespace
 
 Input with_test_split(const Options& options, const Input& input) {
   if (options.test_split.empty()) return input;
@@ -23,7 +37,9 @@ Evaluation evaluate_task(const Options& options, const Input& input, torch::nn::
                          const Forward& forward) {
   const evaluation::PassOptions pass = pass_options(options, input.task);
   if (is_regression(options)) return evaluate_errors(model, group, input.test, forward, options.loss, pass);
-  return evaluate(model, group, input.test, forward, pass);
+  Evaluation found = evaluate(model, group, input.test, forward, pass);
+  if (found.answers) name(*found.answers, *input.test, input.task.classes);
+  return found;
 }
 
 std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group,

@@ -69,6 +69,7 @@ std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
               {"global_batch_size", run.plan.global_batch},
               {"train_samples", run.train_samples},
               {"entries", input.train_set.entries},
+              {"arithmetic", options_.arithmetic},
               {"threads", options_.threads}}
       .dump();
 }

@@ -1,5 +1,6 @@
 #include "lockstep/train/evaluation.h"
 
+#include <ATen/ops/full.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
 
@@ -33,6 +34,12 @@ double r2_of(const evaluation::Totals& totals, std::int64_t targets) {
   return sum / double(targets);
 }
 
+std::int64_t classes_of_all(comm::Group& group, std::int64_t mine) {
+  const at::Tensor classes = at::full({1}, mine, at::kLong);
+  group.all_reduce(classes, comm::ReduceOp::max);
+  return classes.item<std::int64_t>();
+}
+
 }  // namespace
 
 std::int64_t evaluation_chunk(const models::ImageTask& task) {
@@ -42,15 +49,23 @@ std::int64_t evaluation_chunk(const models::ImageTask& task) {
 
 Evaluation evaluate(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
                     const Forward& forward, const evaluation::PassOptions& pass) {
-  const auto sums_of = [&](const data::Batch& batch) -> Sums {
+  AnswerCount answers;
+  std::int64_t classes = 0;  // the same on all ranks, but one that has no batch does not know it
+  const auto sums_of = [&](const evaluation::PlacedBatch& placed) -> Sums {
+    const data::Batch& batch = placed.batch;
     const at::Tensor logits = outputs_of(forward, batch.data);
+    answers.add(logits, batch.target, placed.first);
+    classes = logits.size(1);
     const at::Tensor loss = torch::nn::functional::cross_entropy(
         logits, batch.target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
     const at::Tensor correct = logits.argmax(1).eq(batch.target).sum();
     return {{"loss", loss.item<double>()}, {"correct", double(correct.item<std::int64_t>())}};
   };
-  const evaluation::Totals totals = evaluation::evaluate(model, group, set, sums_of, pass);
-  return {.loss = totals.mean("loss"), .top1 = totals.mean("correct"), .samples = totals.samples};
+  const evaluation::Totals totals = evaluation::evaluate_placed(model, group, set, sums_of, pass);
+  return {.loss = totals.mean("loss"),
+          .top1 = totals.mean("correct"),
+          .samples = totals.samples,
+          .answers = answers.of_all(group, classes_of_all(group, classes))};
 }
 
 Evaluation evaluate_errors(torch::nn::Module& model, comm::Group& group,

@@ -11,6 +11,7 @@
 #include "lockstep/data/batch.h"
 #include "lockstep/evaluation/pass.h"
 #include "lockstep/models/image_model.h"
+#include "lockstep/train/answers.h"
 
 namespace lockstep::train {
 
@@ -25,7 +26,8 @@ struct Evaluation {
   double loss = 0;  ///< mean cross entropy, or loss of the regression
   double top1 = 0;  ///< share of samples whose largest logit is the label's, 0..1; of a classifier
   std::int64_t samples = 0;
-  std::optional<Errors> errors = {};  ///< of a regression
+  std::optional<Errors> errors = {};    ///< of a regression
+  std::optional<Answers> answers = {};  ///< of a classifier
 };
 
 /// Samples per chunk for pictures of `task`: 500, fewer of large ones, at least 1; a function of the

@@ -3,6 +3,7 @@
 #include <torch/version.h>
 
 #include <utility>
+#include <vector>
 
 namespace lockstep::train {
 namespace {
@@ -14,6 +15,16 @@ using Fields = std::vector<std::pair<std::string, metrics::Value>>;
 // No samples, no rate: 0 would be one.
 void add_rate(Fields& fields, std::int64_t samples, double seconds) {
   if (samples > 0) fields.emplace_back("samples_per_second", double(samples) / seconds);
+}
+
+// Truth, prediction and count of each cell that is not 0.
+std::vector<std::int64_t> cells_of(const Answers& answers) {
+  const auto classes = std::int64_t(answers.classes.size());
+  std::vector<std::int64_t> cells;
+  for (std::int64_t place = 0; place < std::int64_t(answers.confusion.size()); ++place)
+    if (const std::int64_t count = answers.confusion[std::size_t(place)]; count != 0)
+      cells.insert(cells.end(), {place / classes, place % classes, count});
+  return cells;
 }
 
 void add_found(Fields& fields, const std::string& prefix, const Evaluation& found) {
@@ -55,6 +66,7 @@ metrics::Event train_event(const TrainEvent& event) {
                                  {"step_seconds", event.time.step},
                                  {"prepare_seconds", event.input.prepare},
                                  {"decode_seconds", event.input.decode}});
+  if (event.memory_bytes > 0) fields.emplace_back("memory_bytes", event.memory_bytes);
   if (!event.stores.empty()) fields.emplace_back("stores", event.stores);
   if (event.loss_scale != 1) fields.emplace_back("loss_scale", event.loss_scale);
   return {.kind = Kind::train, .fields = std::move(fields)};
@@ -67,6 +79,28 @@ metrics::Event eval_event(const EvalEvent& event) {
   if (event.ema) add_found(fields, "ema_", *event.ema);
   if (!event.part.empty()) fields.emplace_back("best_on", event.part);
   return {.kind = Kind::eval, .fields = std::move(fields)};
+}
+
+metrics::Event answers_event(const EvalEvent& event) {
+  const Answers& answers = event.evaluation.answers.value();
+  Fields fields{{"step", event.step}, {"epoch", event.epoch}, {"classes", answers.classes}};
+  if (!answers.confusion.empty()) fields.emplace_back("confusion", cells_of(answers));
+  std::vector<std::int64_t> samples, truths, predictions;
+  std::vector<double> shares;
+  std::vector<std::string> files;
+  for (const WrongAnswer& mistake : answers.mistakes) {
+    samples.push_back(mistake.sample);
+    truths.push_back(mistake.truth);
+    predictions.push_back(mistake.prediction);
+    shares.push_back(mistake.share);
+    files.push_back(mistake.file);
+  }
+  fields.emplace_back("mistake_samples", std::move(samples));
+  fields.emplace_back("mistake_truths", std::move(truths));
+  fields.emplace_back("mistake_predictions", std::move(predictions));
+  fields.emplace_back("mistake_shares", std::move(shares));
+  fields.emplace_back("mistake_files", std::move(files));
+  return {.kind = Kind::answers, .fields = std::move(fields)};
 }
 
 metrics::Event done_event(const RunEnd& end) {

@@ -12,6 +12,8 @@ namespace lockstep::train {
 metrics::Event start_event(const Options& options, const RunSize& run);
 metrics::Event train_event(const TrainEvent& event);
 metrics::Event eval_event(const EvalEvent& event);
+/// What the samples were taken for; `event` is of a classifier.
+metrics::Event answers_event(const EvalEvent& event);
 metrics::Event done_event(const RunEnd& end);
 
 /// Who hears of a run as events, with the time at which each was told.
@@ -22,7 +24,10 @@ class EventObserver : public Observer {
 
   void started(const RunSize& run) override { tell(start_event(options_, run)); }
   void trained(const TrainEvent& event) override { tell(train_event(event)); }
-  void evaluated(const EvalEvent& event) override { tell(eval_event(event)); }
+  void evaluated(const EvalEvent& event) override {
+    tell(eval_event(event));
+    if (event.evaluation.answers && event.part.empty()) tell(answers_event(event));
+  }
   void finished(const RunEnd& end) override { tell(done_event(end)); }
 
  protected:

@@ -12,6 +12,7 @@
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/train/best.h"
+#include "lockstep/train/memory_use.h"
 #include "lockstep/train/observers.h"
 #include "lockstep/train/rate_schedule.h"
 #include "lockstep/train/replicas.h"
@@ -93,6 +94,13 @@ InputWork work_of(const data::LoaderStatistics& statistics) {
     all.decode += worker.decode_seconds;
   }
   return all;
+}
+
+// Collective. The shared state, which is all ranks' together, is left out.
+std::int64_t memory_of_all(comm::Group& group) {
+  const at::Tensor bytes = at::full({1}, private_memory(), at::kLong);
+  group.all_reduce(bytes);
+  return bytes.item<std::int64_t>();
 }
 
 std::filesystem::path folder_of(const std::string& file) {
@@ -266,6 +274,7 @@ void Loop::report(std::int64_t number, const StepPlace& place) {
                    .loss = ddp_.last_record().loss,
                    .lr = rate(number),
                    .input = meter_.untold(work_of(batches_->statistics())),
+                   .memory_bytes = memory_of_all(group_),
                    .stores = ddp_.debug().stores(),
                    .loss_scale = scaler_->get_scale()};
   meter_.tell(event);

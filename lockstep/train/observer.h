@@ -51,6 +51,7 @@ struct TrainEvent {
                              ///< so that nothing was measured, and neither rate nor seconds are told
   TimeSplit time;
   InputWork input;
+  std::int64_t memory_bytes = 0;  ///< of all processes, what is each one's alone; 0: not known
   std::string stores;     ///< how rank 0's slice was written: "plain" or "streaming"; empty: not by this process
   double loss_scale = 1;  ///< behind the step; 1: the loss is not scaled
 };

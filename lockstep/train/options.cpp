@@ -113,6 +113,11 @@ const std::vector<std::string>& lr_warmup_names() {
   return names;
 }
 
+const std::vector<std::string>& arithmetic_names() {
+  static const std::vector<std::string> names = {"native", "portable"};
+  return names;
+}
+
 const std::vector<std::string>& bind_to_names() {
   static const std::vector<std::string> names = {"none", "core"};
   return names;

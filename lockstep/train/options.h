@@ -57,9 +57,11 @@ struct Options {
   std::optional<int> replicas;   ///< of dp, of the model in one process, >= 1
   int max_restarts = 0;          ///< how often our launcher starts all processes again after a failure
 
-  std::string model = "convnet";      ///< one of model_names(), or of own.models
-  std::string dataset = "digits";     ///< one of data::set_names(), or of own.sets
-  std::string data_path;              ///< folder of the data set's files, or a table's file; empty where there are none
+  std::string model = "convnet";   ///< one of model_names(), or of own.models
+  std::string dataset = "digits";  ///< one of data::set_names(), or of own.sets
+  std::string data_path;           ///< folder of the data set's files, or a table's file; empty where there are none
+  bool download = false;        ///< bring the set's files into data_path first, by default a folder of the user's cache
+  std::string download_mirror;  ///< from where; empty: the well-known addresses
   std::string train_split = "train";  ///< the part of data_path to train on
   std::string val_split;              ///< the part to evaluate on; empty: val, or test where there is no val
   std::string test_split;             ///< the part that eval_best looks at; empty: that evaluated on
@@ -113,14 +115,15 @@ struct Options {
   std::int64_t ra_reps = 3;  ///< >= 1
   int workers = 1;           ///< threads per process that prepare batches, >= 1
 
-  std::string amp = "none";       ///< mixed precision, one of amp_names()
-  bool channels_last = false;     ///< pictures and convolutions in channels-last memory format
-  bool sync_bn = false;           ///< BatchNorm over the batches of all processes
-  int threads = 1;                ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
-  std::string bind_to = "none";   ///< one of bind_to_names(): whether a process keeps to cores of its own
-  double timeout = 300;           ///< seconds that a rank waits for the others, > 0
-  double stall_warning = 10;      ///< seconds after which it is said for whom; 0: never
-  std::int64_t print_freq = 100;  ///< steps from one train event to the next, >= 1
+  std::string amp = "none";           ///< mixed precision, one of amp_names()
+  bool channels_last = false;         ///< pictures and convolutions in channels-last memory format
+  bool sync_bn = false;               ///< BatchNorm over the batches of all processes
+  std::string arithmetic = "native";  ///< one of arithmetic_names(): which kernels of libtorch compute
+  int threads = 1;                    ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
+  std::string bind_to = "none";       ///< one of bind_to_names(): whether a process keeps to cores of its own
+  double timeout = 300;               ///< seconds that a rank waits for the others, > 0
+  double stall_warning = 10;          ///< seconds after which it is said for whom; 0: never
+  std::int64_t print_freq = 100;      ///< steps from one train event to the next, >= 1
 
   std::string output_dir;  ///< run directory; empty: no files
   std::string timeline;    ///< file of what each rank does when (parallel/timeline.h); empty: none
@@ -154,7 +157,7 @@ const std::vector<std::string>& loss_names();
 inline bool is_replicated(const Options& options) { return options.parallel == "dp"; }
 
 /// Valid values of --parallel, --model, --opt, --lr-scheduler, --lr-warmup-method, --transforms, --interpolation,
-/// --auto-augment, --amp and --bind-to.
+/// --auto-augment, --amp, --arithmetic and --bind-to.
 const std::vector<std::string>& parallel_names();
 const std::vector<std::string>& model_names();
 const std::vector<std::string>& optimizer_names();
@@ -164,6 +167,7 @@ const std::vector<std::string>& transform_names();
 const std::vector<std::string>& interpolation_names();
 const std::vector<std::string>& auto_augment_names();
 const std::vector<std::string>& amp_names();
+const std::vector<std::string>& arithmetic_names();
 const std::vector<std::string>& bind_to_names();
 
 /// Options, or a text that was asked for instead (--help, --version).

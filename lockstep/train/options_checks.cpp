@@ -1,6 +1,7 @@
 #include "lockstep/train/options_checks.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/sets/known_sets.h"
+#include "lockstep/train/options_download.h"
 #include "lockstep/train/options_optimizers.h"
 #include "lockstep/train/options_transforms.h"
 
@@ -244,6 +246,22 @@ void check_own_model(const Options& options) {
                      " is the program's own");
 }
 
+void settle_download(Options& options) {
+  if (!options.download_mirror.empty() && !options.download)
+    throw UsageError("--download-mirror has no meaning without --download");
+  if (!options.download) return;
+  if (options.synthetic) throw UsageError("--download with --synthetic, which reads no files");
+  if (set_of(options).downloads.empty())
+    throw UsageError("--download with --dataset " + options.dataset +
+                     ", which has no well-known address: " + base::join(data::fetched_set_names()) + " have one");
+  if (options.data_path.empty()) options.data_path = cache_folder(options.dataset, ::getenv);
+}
+
+// Ends a sentence that misses a folder.
+std::string how_to_download(const data::KnownSet& set) {
+  return set.downloads.empty() ? "" : "; lockstep train --dataset " + set.name + " --download brings them";
+}
+
 void check_places(const Options& options) {
   for (const auto& [flag, file] :
        {std::pair("--save-weights", options.save_weights), std::pair("--save-ema-weights", options.save_ema_weights)})
@@ -267,7 +285,7 @@ void check_places(const Options& options) {
   if (!drawn && !own && options.data_path.empty() && !options.synthetic)
     throw UsageError("--dataset " + options.dataset + " needs --data-path " +
                      (set.files == SetFiles::table ? "FILE, or a folder with train.csv and val.csv"
-                                                   : "DIR, the folder with its files"));
+                                                   : "DIR, the folder with its files" + how_to_download(set)));
   if (options.overwrite && options.output_dir.empty()) throw UsageError("--overwrite needs --output-dir DIR");
 }
 
@@ -285,6 +303,7 @@ void settle_fast_dev_run(Options& options) {
 
 void settle(Options& options, const flags::Parsed& parsed) {
   if (options.fast_dev_run) settle_fast_dev_run(options);
+  settle_download(options);
   settle_momentum(options, parsed);
   settle_task(options, parsed);
   settle_transforms(options, parsed);

@@ -168,6 +168,29 @@ TEST_F(DataFetch, AFullDiskIsAFailureThatLeavesThePart) {
   expect_whole();
 }
 
+// Into the user's cache, where the next run finds it; a set that cannot be had starts no process.
+TEST_F(DataFetch, ATrainerBringsItsSetWhereAsked) {
+  const auto train = [&](const std::string& set, const std::string& url) {
+    Job job({LOCKSTEP_PROGRAM, "train", "--dataset", set, "--download", "--download-mirror", url, "--model", "mlp",
+             "-n", "2", "--fast-dev-run"},
+            {"XDG_CACHE_HOME=" + folder_.path()});
+    const int code = job.wait();
+    return Done{code, job.out(), job.err()};
+  };
+  const Done first = train("mnist", server_->url("plain"));
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("mnist: whole in '" + folder_.file("lockstep/mnist") + "'\n"));
+  EXPECT_THAT(first.out, HasSubstr("done: 1 steps"));
+  EXPECT_EQ(server_->requests().size(), 4u);
+  EXPECT_EQ(train("mnist", server_->url("plain")).code, 0);
+  EXPECT_EQ(server_->requests().size(), 4u) << "it is there";
+  const Done none = train("cifar10", server_->url());
+  EXPECT_EQ(none.code, 1);
+  EXPECT_EQ(none.out, "");
+  EXPECT_THAT(none.err, EndsWith("cifar-10-binary.tar.gz: HTTP 404\n"));
+  EXPECT_TRUE(fs::is_empty(folder_.file("lockstep/cifar10")));
+}
+
 TEST_F(DataFetch, AServerWithoutTheFilesIsAFailure) {
   const Done done = run({"fetch", "cifar10", "--to", folder_.file("cifar"), "--mirror", server_->url()});
   EXPECT_EQ(done.code, 1);

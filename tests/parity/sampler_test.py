@@ -76,7 +76,7 @@ class Sampler(unittest.TestCase):
             {"sampler": "repeated", "size": size, "repetitions": repetitions, "replicas": replicas,
              "num_samples": size // 256 * 256 // replicas * replicas, "seed": seed, "epoch": epoch}
             for size, repetitions, replicas, (seed, epoch) in itertools.product(
-                (256, 1001, 60000), (1, 2, 3, 5), (1, 2, 3, 4), SEEDS_AND_EPOCHS)
+                (256, 1001, 5000), (1, 2, 3, 5), (1, 2, 3, 4), SEEDS_AND_EPOCHS[2:])
         ], python_repeated)
 
     def test_weighted(self):

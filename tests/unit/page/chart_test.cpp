@@ -46,7 +46,7 @@ TEST(Thinned, KeepsPeaksBreaksAndBothEnds) {
 TEST(Svg, ACurveThatIsNoNumberBreaks) {
   const std::string drawn =
       svg({.title = "t", .curves = {{.name = "a", .points = {{1, 1}, {2, 2}, {3, kNothing}, {4, 3}}}}});
-  EXPECT_THAT(drawn, HasSubstr("<polyline class=\"c0\" data-name=\"a\" points=\"52.00,208.00 244.00,110.00\"/>"));
+  EXPECT_THAT(drawn, HasSubstr("<polyline class=\"c0\" data-name=\"a\" points=\"66.00,208.00 253.33,110.00\"/>"));
   EXPECT_THAT(drawn, HasSubstr("<circle class=\"c0\" data-name=\"a\" cx=\"628.00\" cy=\"12.00\" r=\"3\"/>"));
   EXPECT_EQ(svg({.title = "t", .curves = {{.name = "a", .points = {{1, kNothing}}}}}), "");
   EXPECT_EQ(svg({.title = "t"}), "");
@@ -55,7 +55,7 @@ TEST(Svg, ACurveThatIsNoNumberBreaks) {
 TEST(Svg, EqualValuesAreALineInTheMiddle) {
   for (const double value : {0.0, 0.5, -1e30, 1e-300, 1e300}) {
     const std::string drawn = svg({.title = "t", .curves = {{.name = "a", .points = {{1, value}, {2, value}}}}});
-    EXPECT_THAT(drawn, HasSubstr("points=\"52.00,110.00 628.00,110.00\"")) << value;
+    EXPECT_THAT(drawn, HasSubstr("points=\"66.00,110.00 628.00,110.00\"")) << value;
     EXPECT_THAT(drawn, Not(HasSubstr("nan"))) << value;
   }
 }

@@ -64,6 +64,28 @@ Set labelled(std::int64_t samples) {
 
 Set digits(std::int64_t samples) { return of(data::make_digits(data::Split::test, 0, samples).content()); }
 
+// The oracle takes every fifth sample, of class c, for c + 1; and is as sure of each.
+TEST(Evaluation, EveryAnswerIsCountedOnceOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 2, 3}) {
+    support::run_ranks(RankKind::threads, ranks, [&](const std::shared_ptr<comm::Group>& group) {
+      Oracle oracle;
+      const Evaluation found = evaluate(oracle, *group, labelled(130), forward_of(oracle), {.batch_size = 7});
+      ASSERT_TRUE(found.answers);
+      std::vector<std::int64_t> expected(100);
+      for (std::int64_t i = 0; i < 130; ++i) ++expected[std::size_t(i % 10 * 10 + (i + (i % 5 == 0)) % 10)];
+      EXPECT_EQ(found.answers->confusion, expected) << ranks;
+      ASSERT_EQ(found.answers->mistakes.size(), kMostMistakes);
+      for (std::size_t i = 0; i < kMostMistakes; ++i) {
+        const WrongAnswer& mistake = found.answers->mistakes[i];
+        EXPECT_EQ(mistake.sample, std::int64_t(5 * i)) << ranks;
+        EXPECT_EQ(mistake.truth, mistake.sample % 10);
+        EXPECT_EQ(mistake.prediction, mistake.sample % 10 + 1);
+        EXPECT_NEAR(mistake.share, std::exp(5) / (std::exp(5) + 9), 1e-6);
+      }
+    });
+  }
+}
+
 TEST(Evaluation, EverySampleCountsOnce) {
   for (const std::int64_t samples : {1, 499, 500, 501, 1250}) {
     Oracle oracle;

@@ -55,6 +55,22 @@ TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
   EXPECT_EQ(event.number("loss_scale"), 1024);
 }
 
+TEST(Events, AnswersAreTheCellsThatAreNotZero) {
+  EvalEvent event{.step = 3, .epoch = 2};
+  event.evaluation.answers = Answers{.classes = {"a", "b"},
+                                     .confusion = {4, 0, 1, 5},
+                                     .mistakes = {{.sample = 9, .truth = 1, .share = 0.5, .file = "f"}}};
+  const metrics::Event told = answers_event(event);
+  EXPECT_EQ(told.kind, Kind::answers);
+  EXPECT_EQ(told.integer("step"), 3);
+  EXPECT_EQ(std::get<std::vector<std::int64_t>>(*told.find("confusion")),
+            (std::vector<std::int64_t>{0, 0, 4, 1, 0, 1, 1, 1, 5}));
+  EXPECT_EQ(std::get<std::vector<std::int64_t>>(*told.find("mistake_samples")), std::vector<std::int64_t>{9});
+  EXPECT_EQ(std::get<std::vector<std::string>>(*told.find("mistake_files")), std::vector<std::string>{"f"});
+  event.evaluation.answers->confusion.clear();
+  EXPECT_EQ(answers_event(event).find("confusion"), nullptr) << "of too many classes";
+}
+
 TEST(Events, WhereNothingWasMeasuredNothingIsTold) {
   const metrics::Event train = train_event({.step = 3, .loss = 0.5});
   for (const char* field : {"samples_per_second", "data_seconds", "compute_seconds", "step_seconds", "prepare_seconds",

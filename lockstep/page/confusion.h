@@ -1,0 +1,19 @@
+#pragma once
+
+// What a classifier took for what, as HTML. Pure functions.
+
+#include <string>
+
+#include "lockstep/page/read_run.h"
+
+namespace lockstep::page {
+
+/// The confusion matrix as SVG: a row for each class, a column for what its samples were taken for, a square the darker
+/// the greater its share of the row. Each square that is not empty says in data-truth, data-prediction and data-count
+/// what it stands for. Empty when there is no count.
+std::string confusion_svg(const Answers& answers, const std::string& title);
+
+/// A table of the mistakes; empty when there is none.
+std::string mistakes_table(const Answers& answers);
+
+}  // namespace lockstep::page

@@ -1,0 +1,84 @@
+#include "lockstep/page/confusion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+
+#include "lockstep/page/page.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::page {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::usage_error;
+
+constexpr const char* kAnswers =
+    "{\"event\":\"answers\",\"time\":2,\"step\":7,\"epoch\":1,\"classes\":[\"cat\",\"<dog>\"],"
+    "\"confusion\":[0,0,5,0,1,2,1,1,9],\"mistake_samples\":[42,7],\"mistake_truths\":[0,0],"
+    "\"mistake_predictions\":[1,1],\"mistake_shares\":[0.987,0.5],\"mistake_files\":[\"a/b&c.png\",\"\"]}\n";
+
+RunRecord record_of(const std::string& lines) {
+  const testing::ScratchFolder folder;
+  folder.write("run/metrics.jsonl", "{\"event\":\"start\",\"time\":1}\n" + lines);
+  return read_run(folder.file("run"));
+}
+
+// What a reader of the page sees of the squares.
+std::map<std::pair<int, int>, int> squares_of(const std::string& page) {
+  std::map<std::pair<int, int>, int> found;
+  const std::regex square("data-truth=\"([0-9]+)\" data-prediction=\"([0-9]+)\" data-count=\"([0-9]+)\"");
+  for (std::sregex_iterator at(page.begin(), page.end(), square), end; at != end; ++at)
+    found[{std::stoi((*at)[1]), std::stoi((*at)[2])}] = std::stoi((*at)[3]);
+  return found;
+}
+
+TEST(Confusion, TheSquaresAreTheCounts) {
+  const RunRecord run = record_of(kAnswers);
+  ASSERT_TRUE(run.answers);
+  EXPECT_EQ(run.answers->step, 7);
+  const std::string page = html({run});
+  EXPECT_EQ(squares_of(page), (std::map<std::pair<int, int>, int>{{{0, 0}, 5}, {{0, 1}, 2}, {{1, 1}, 9}}));
+  EXPECT_THAT(page, HasSubstr("What was taken for what after step 7: run"));
+  EXPECT_THAT(page, HasSubstr("<td>42</td><td>cat</td><td>&lt;dog&gt;</td><td>98.7 %</td><td>a/b&amp;c.png</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("<dog>")));
+}
+
+TEST(Confusion, TheLastEvaluationIsShown) {
+  std::string later = kAnswers;
+  later.replace(later.find("\"step\":7"), 8, "\"step\":9");
+  later.replace(later.find("[0,0,5,"), 7, "[0,0,6,");
+  const RunRecord run = record_of(kAnswers + later);
+  EXPECT_EQ(run.answers->step, 9);
+  EXPECT_EQ(squares_of(html({run})).at({0, 0}), 6);
+}
+
+// Of many classes there is no matrix, but mistakes.
+TEST(Confusion, WithoutCountsThereIsNoMatrix) {
+  std::string lines = kAnswers;
+  lines.replace(lines.find("\"confusion\":[0,0,5,0,1,2,1,1,9],"),
+                std::string("\"confusion\":[0,0,5,0,1,2,1,1,9],").size(), "");
+  const RunRecord run = record_of(lines);
+  EXPECT_EQ(confusion_svg(*run.answers, "t"), "");
+  EXPECT_THAT(html({run}), HasSubstr("The surest mistakes"));
+  EXPECT_EQ(confusion_svg({.classes = {"a"}, .cells = {{0, 0, 0}}}, "t"), "");
+  EXPECT_EQ(mistakes_table({.classes = {"a"}}), "");
+}
+
+TEST(Confusion, WhatIsNoClassIsRefused) {
+  for (const auto& [right, wrong] :
+       {std::pair("\"confusion\":[0,0,5,", "\"confusion\":[0,2,5,"), std::pair("[1,1],", "[1,-1],"),
+        std::pair("[0,0],", "[0],"), std::pair("1,1,9]", "1,1]"), std::pair("[42,7]", "[42,\"x\"]"),
+        std::pair("[0.987,0.5]", "[0.987,\"nan\"]"), std::pair("\"classes\":[", "\"classes\":[3,")}) {
+    std::string line = kAnswers;
+    line.replace(line.find(right), std::string(right).size(), wrong);
+    EXPECT_THAT(usage_error([&] { record_of(line); }), HasSubstr(":2: ")) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::page
