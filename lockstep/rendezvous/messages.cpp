@@ -7,7 +7,7 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::string_view kMark("LKr\x01", 4);
+constexpr std::string_view kMark("LKr\x02", 4);
 
 template <class A>
 void fields(A& a, Join& m) {

@@ -53,6 +53,13 @@ std::vector<Interface> only_family(const std::vector<Interface>& interfaces, int
   return found;
 }
 
+std::vector<Interface> beyond_this_machine(const std::vector<Interface>& interfaces) {
+  std::vector<Interface> found;
+  std::ranges::copy_if(interfaces, std::back_inserter(found),
+                       [](const Interface& one) { return !one.address.is_loopback(); });
+  return found;
+}
+
 // IPv4 where there is any: it needs no scope, and is what the names in /etc/hosts are given.
 std::vector<Interface> preferred(const std::vector<Interface>& interfaces) {
   std::vector<Interface> four = only_family(interfaces, AF_INET);
@@ -73,7 +80,7 @@ std::vector<Interface> own_interfaces() {
     Interface one{.name = at->ifa_name, .address = {}};
     one.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     std::memcpy(&one.address.bytes, at->ifa_addr, one.address.length);
-    if (!one.address.is_loopback() && !is_of_the_link_alone(one.address)) found.push_back(one);
+    if (!is_of_the_link_alone(one.address)) found.push_back(one);
   }
   return found;
 }
@@ -82,15 +89,16 @@ SocketAddress address_of(const std::string& name, const std::vector<Interface>& 
   std::vector<Interface> found;
   std::ranges::copy_if(interfaces, std::back_inserter(found), [&](const Interface& one) { return one.name == name; });
   if (found.empty())
-    throw UsageError("LOCKSTEP_SOCKET_IFNAME " + name +
+    throw UsageError("LOCKSTEP_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) " + name +
                      ": no interface here has this name and an address; there are: " + list_of(interfaces));
   return preferred(found).front().address;
 }
 
 SocketAddress reachable(const std::string& what, const std::string& host, const SocketAddress& resolved,
                         const std::vector<Interface>& interfaces, const std::string& wanted) {
-  if (!resolved.is_loopback() || means_this_machine_alone(host) || interfaces.empty()) return resolved;
-  const std::vector<Interface> possible = preferred(interfaces);
+  if (!resolved.is_loopback() || means_this_machine_alone(host)) return resolved;
+  const std::vector<Interface> possible = preferred(beyond_this_machine(interfaces));
+  if (possible.empty() && wanted.empty()) return resolved;
   if (possible.size() > 1 && wanted.empty())
     throw UsageError(
         what + " " + host + " is " + text_of(resolved) +

@@ -14,8 +14,8 @@ struct Interface {
   SocketAddress address;
 };
 
-/// This machine's interfaces that are up, each with the addresses that another machine on its link may use: neither
-/// loopback nor IPv6's of the link alone. In the system's order.
+/// This machine's interfaces that are up, loopback's too, but without IPv6's addresses of the link alone. In the
+/// system's order.
 std::vector<Interface> own_interfaces();
 
 /// The address of the interface with this name, an IPv4 one where it has any, with port 0. UsageError names those that

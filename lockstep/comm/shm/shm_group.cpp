@@ -29,6 +29,20 @@ class InCollective {
   base::Phase before_;
 };
 
+// While a collective waits, its member can say which it is.
+class Described {
+ public:
+  Described(base::Member& member, const CollectiveNote& note) : member_(member) {
+    member_.set_doing({.text = &text, .of = &note});
+  }
+  ~Described() { member_.set_doing({}); }
+
+ private:
+  static std::string text(const void* note) { return describe(*static_cast<const CollectiveNote*>(note)); }
+
+  base::Member& member_;
+};
+
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
 // Where rank `rank`'s part of `elements` begins, on an edge of cache lines.
@@ -46,12 +60,6 @@ ShmGroup::ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds ti
       tensors_(rank),
       by_rank_(std::size_t(node_.member.size())) {}
 
-namespace {
-
-std::string description(const void* note) { return describe(*static_cast<const CollectiveNote*>(note)); }
-
-}  // namespace
-
 template <class Fill>
 void ShmGroup::meet(const CollectiveNote& note, Fill&& fill) {
   node_.member.check_abort();
@@ -61,11 +69,10 @@ void ShmGroup::meet(const CollectiveNote& note, Fill&& fill) {
   mine.note = note;
   fill(mine.payload);
   base::advance(mine.mark, mark);
-  node_.member.set_doing({.text = &description, .of = &note});
+  const Described described(node_.member, note);
   node_.member.meet([&](int peer) {
     return !base::has_reached(staging_.post(peer, post_).mark.load(std::memory_order_seq_cst), mark);
   });
-  node_.member.set_doing({});
   check_notes(note, post_);
 }
 

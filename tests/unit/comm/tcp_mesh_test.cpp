@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <functional>
@@ -107,17 +108,33 @@ TEST(TcpWire, NamesBothSidesOfAMismatch) {
 
 TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
   const int port = next_port();
-  ::testing::internal::CaptureStderr();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
-    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 200ms, .stall_warning = 50ms});
+    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 200ms});
     std::byte theirs[8];
     const Incoming in{1 - rank, theirs};
     if (rank == 0) wire.exchange({.collective = Collective::step, .elements = 1}, {}, {&in, 1});
     std::this_thread::sleep_for(600ms);
   });
   EXPECT_THAT(errors[0], HasSubstr("waited 200 ms for rank 1"));
+}
+
+TEST(TcpWire, AWaitThatLastsIsToldOnce) {
+  const int port = next_port();
+  ::testing::internal::CaptureStderr();
+  const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
+    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 60'000ms, .stall_warning = rank == 0 ? 20ms : 0ms});
+    std::byte bytes[8] = {};
+    const Incoming in{1, bytes};
+    const Outgoing out{0, bytes};
+    if (rank == 0) return wire.exchange({.collective = Collective::step, .elements = 1}, {}, {&in, 1});
+    struct stat said {};
+    for (int looks = 0; fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0 && looks < 20'000; ++looks)
+      std::this_thread::sleep_for(1ms);
+    wire.exchange({.collective = Collective::step, .elements = 1}, {&out, 1}, {});
+  });
+  EXPECT_THAT(errors, ::testing::Each(""));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              ::testing::AllOf(::testing::StartsWith("lockstep: rank 0 has waited 50 ms for rank 1"),
+              ::testing::AllOf(::testing::StartsWith("lockstep: rank 0 has waited 20 ms for rank 1"),
                                ::testing::EndsWith(" in step(1)\n")));
 }
 

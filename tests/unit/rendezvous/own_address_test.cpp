@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "lockstep/base/error.h"
@@ -65,13 +66,20 @@ TEST(OwnAddress, IsThatOfTheInterfaceAskedFor) {
   EXPECT_TRUE(same(reachable("", "node0", address("127.0.1.1", 5), kTwoCards, "docker0"), address("172.17.0.1", 5)));
   EXPECT_TRUE(same(address_of("eth0", {kOneCard[1], kOneCard[0]}), address("10.0.0.7")));
   EXPECT_EQ(refusal_of([] { address_of("eth1", kTwoCards); }),
-            "LOCKSTEP_SOCKET_IFNAME eth1: no interface here has this name and an address; there are: eth0 10.0.0.7, "
+            "LOCKSTEP_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) eth1: no interface here has this name and an address; "
+            "there are: eth0 10.0.0.7, "
             "docker0 172.17.0.1");
   EXPECT_THAT(refusal_of([] { address_of("eth1", {}); }), HasSubstr("there are: none"));
 }
 
-TEST(OwnAddress, NoInterfaceIsLoopback) {
-  for (const Interface& one : own_interfaces()) EXPECT_FALSE(one.address.is_loopback()) << one.name;
+// GLOO_SOCKET_IFNAME=lo is what people set for several nodes on one machine.
+TEST(OwnAddress, LoopbackIsTakenWhereItIsAskedForOnly) {
+  const std::vector<Interface> both{has("lo", "127.0.0.1"), has("eth0", "10.0.0.7")};
+  EXPECT_TRUE(same(address_of("lo", both), address("127.0.0.1")));
+  EXPECT_TRUE(same(reachable("", "node0", address("127.0.1.1", 5), both), address("10.0.0.7", 5)));
+  EXPECT_TRUE(same(reachable("", "node0", address("127.0.1.1", 5), both, "lo"), address("127.0.0.1", 5)));
+  EXPECT_TRUE(same(reachable("", "node0", address("127.0.1.1", 5), {both[0]}), address("127.0.1.1", 5)));
+  EXPECT_TRUE(std::ranges::any_of(own_interfaces(), [](const Interface& one) { return one.address.is_loopback(); }));
 }
 
 }  // namespace
