@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <string>
 
 namespace lockstep::train {
 namespace {
@@ -46,6 +47,7 @@ void AnswerCount::add(const at::Tensor& logits, const at::Tensor& target, std::i
 
 Answers AnswerCount::of_all(comm::Group& group, std::int64_t classes) const {
   Answers all;
+  for (std::int64_t number = 0; number < classes; ++number) all.classes.push_back(std::to_string(number));
   if (classes <= kMostInMatrix) {
     const at::Tensor counts = at::zeros({classes * classes}, at::kLong);
     for (const Cell& cell : cells_) ++counts.mutable_data_ptr<std::int64_t>()[cell.truth * classes + cell.prediction];

@@ -24,7 +24,7 @@ struct WrongAnswer {
 
 /// Of all samples, each once, whatever the number of ranks.
 struct Answers {
-  std::vector<std::string> classes;
+  std::vector<std::string> classes;     ///< as many as the model has outputs; by number where nobody has named them
   std::vector<std::int64_t> confusion;  ///< [truth][prediction], row by row; empty for more than kMostInMatrix classes
   std::vector<WrongAnswer> mistakes;    ///< the surest kMostMistakes, the surest first; of equal ones by number
 };
@@ -37,7 +37,7 @@ class AnswerCount {
   /// Adds those of a batch: float [B, classes] and int64 [B], whose samples are numbered from `first` on.
   void add(const at::Tensor& logits, const at::Tensor& target, std::int64_t first);
 
-  /// Collective: those of all ranks, on all ranks, the names of classes and files left open. `classes`: how many there
+  /// Collective: those of all ranks, on all ranks, without names of classes and files. `classes`: how many there
   /// are, the same on all ranks.
   Answers of_all(comm::Group& group, std::int64_t classes) const;
 

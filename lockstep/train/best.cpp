@@ -1,5 +1,9 @@
 #include "lockstep/train/best.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/store/step_folders.h"
@@ -10,13 +14,12 @@
 namespace lockstep::train {
 namespace {
 
-// Classes that nobody has named are numbers.
-void name(Answers& answers, const data::Batches& set, std::int64_t classes) {
+// A model of one's own may have more outputs than the set has classes, or fewer.
+void name(Answers& answers, const data::Batches& set) {
   const auto* pictures = dynamic_cast<const data::PictureBatches*>(&set);
-  if (pictures != nullptr) answers.classes = pictures->set().classes();
-  for (auto known = std::int64_t(answers.classes.size()); known < classes; ++known)
-    answers.classes.push_back(std::to_string(known));
   if (pictures == nullptr) return;
+  const std::vector<std::string>& names = pictures->set().classes();
+  std::copy_n(names.begin(), std::min(names.size(), answers.classes.size()), answers.classes.begin());
   for (WrongAnswer& mistake : answers.mistakes) mistake.file = pictures->set().file_of(mistake.sample);
 }
 
@@ -38,7 +41,7 @@ Evaluation evaluate_task(const Options& options, const Input& input, torch::nn::
   const evaluation::PassOptions pass = pass_options(options, input.task);
   if (is_regression(options)) return evaluate_errors(model, group, input.test, forward, options.loss, pass);
   Evaluation found = evaluate(model, group, input.test, forward, pass);
-  if (found.answers) name(*found.answers, *input.test, input.task.classes);
+  if (found.answers) name(*found.answers, *input.test);
   return found;
 }
 
