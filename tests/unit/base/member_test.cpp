@@ -267,6 +267,7 @@ TEST(Member, AWaitThatLastsIsToldOnceByTheLowestThatWaits) {
         return rank == 0 && fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0;
       };
       for (int looks = 0; waits() && looks < 20'000; ++looks) std::this_thread::sleep_for(1ms);
+      if (rank == 0) std::this_thread::sleep_for(100ms);  // in which nobody else speaks
       member.set_doing({.text = &doing_in_words, .of = nullptr});
       member.barrier();
     });
