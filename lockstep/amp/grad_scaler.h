@@ -82,6 +82,7 @@ class GradScaler {
   /// Behind the step of an optimizer of torch::optim: the next scale. Behind one of ours there is nothing left to do.
   void update();
 
+  bool is_enabled() const { return options_.enabled; }
   double get_scale() const { return options_.enabled ? state_.scale : 1; }
   /// The first parameter whose gradient was not finite in the last step; empty: all were. With an optimizer of
   /// torch::optim, which knows no names, "a parameter of sizes [...]".

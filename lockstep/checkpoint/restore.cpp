@@ -1,11 +1,13 @@
 #include "lockstep/checkpoint/restore.h"
 
 #include <ATen/core/grad_mode.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/safetensors_header.h"
 #include "lockstep/checkpoint/store/state_json.h"
@@ -17,6 +19,8 @@ namespace lockstep::checkpoint {
 namespace {
 
 using state::Layout;
+
+std::string shards_text(int shards) { return std::to_string(shards) + (shards == 1 ? " shard" : " shards"); }
 
 // What of the program is another than what made the checkpoint, as texts.
 std::vector<std::string> differences(const SavedState& saved, const Layout& layout, const parallel::Engine& engine) {
@@ -37,7 +41,7 @@ std::vector<std::string> differences(const SavedState& saved, const Layout& layo
   for (const state::NamedBytes& bytes : options.bytes) {
     const auto theirs = kept.extract(bytes.name);
     if (!theirs)
-      found.push_back("no bytes are kept as '" + brief(bytes.name) + "'");
+      found.push_back("no bytes are kept as '" + brief(bytes.name) + "' (was it written by an earlier version?)");
     else if (theirs.mapped().size() != bytes.size)
       found.push_back(std::to_string(theirs.mapped().size()) + " bytes are kept as '" + brief(bytes.name) + "', here " +
                       std::to_string(bytes.size));
@@ -126,6 +130,9 @@ std::uint64_t restore(const std::string& path, const parallel::Engine& engine, s
   const SavedState saved = read_state(path);
   if (const auto found = differences(saved, fresh.layout(), engine); !found.empty())
     throw UsageError("checkpoint '" + path + "' is of another job: " + base::join(found, "; "));
+  if (saved.shards != engine.shards())  // no error, for a loader may go on in others; without one it should be known
+    base::tell(STDERR_FILENO, "lockstep: checkpoint '" + base::shown(path) + "' is of " + shards_text(saved.shards) +
+                                  ", here " + std::to_string(engine.shards()) + ": the bits to come are others\n");
   const TensorMap wanted = engine.state_dict();
   Filler filler(path, fresh);
   filler.model(wanted);

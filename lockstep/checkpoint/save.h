@@ -64,8 +64,8 @@ struct Resumed {
 /// attaches; before that. Collective. A state that an earlier attempt of the job has left in memory goes before: then
 /// nothing is looked for. Numbers that count at a restart belong into EngineState::keep(), not into `extra`, which is
 /// of the time of the save. UsageError on all ranks when what was asked for is not there, or is damaged. When the
-/// optimizer attaches, UsageError on rank 0 with all differences where the checkpoint is of another model, optimizer,
-/// number of shards or seed, or keeps other bytes; the others then get GroupAborted.
+/// optimizer attaches, UsageError on rank 0 with all differences where the checkpoint is of another model, optimizer
+/// or seed, or keeps other bytes; the others then get GroupAborted. Another number of shards is told in one line.
 Resumed resume(const std::string& folder, parallel::Engine& engine, const std::string& which = "auto");
 
 /// The module's weights and buffers become those of a checkpoint (find()), the averaged ones with `average`; nothing

@@ -83,7 +83,8 @@ class DataLoader {
   /// Batches in an epoch, the same on all ranks.
   std::int64_t size() const;
 
-  std::int64_t epoch() const { return kept_.place.epoch; }
+  /// The one that the next pass is of, when nothing else is set: behind a pass the one after it.
+  std::int64_t epoch() const { return kept_.place.epoch + (kept_.passed != 0 ? 1 : 0); }
 
   /// Goes to the beginning of `epoch`, counted from 0, unless it stands in it. UsageError when it is negative, and as
   /// of next().
@@ -101,7 +102,8 @@ class DataLoader {
 
   /// state() in memory, for ddp.state().keep(): a step commits which batches had been taken when it was made, those of
   /// steps that were left out included, and after a restart the loop goes on behind them. A place kept at the end of an
-  /// epoch gives a pass without batches, so that what stands behind the pass happens.
+  /// epoch gives a pass without batches, so that what stands behind the pass happens; one that is kept behind the pass,
+  /// as by recommit(), is that of the next epoch.
   /// Of a loader with other samples in a step, or another number of shards, the place becomes one of this loader, which
   /// goes on with the samples of the epoch that were not taken yet; rank 0 says so in one line on stderr.
   /// The loader outlives the optimizer's steps.

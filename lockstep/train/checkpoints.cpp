@@ -69,6 +69,8 @@ std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
               {"global_batch_size", run.plan.global_batch},
               {"train_samples", run.train_samples},
               {"entries", input.train_set.entries},
+              {"ra_sampler", options_.ra_sampler},
+              {"ra_reps", options_.ra_reps},
               {"arithmetic", options_.arithmetic},
               {"threads", options_.threads}}
       .dump();

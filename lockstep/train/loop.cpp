@@ -143,7 +143,6 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       judge_(options, ddp_),
       checkpoints_(options, ddp_, run_, input_),
       optimizer_(make_optimizer(options, *model_, ddp_)),
-      schedule_(make_schedule(options, run_.epoch_steps, run_.total_steps)),
       criterion_(options, input_.task.classes) {
   keep_with_state(input_, group_);
   if (group_.rank() == 0)
@@ -154,6 +153,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   run_.page_size = ddp_.debug().page_size();
   run_.first_step = std::int64_t(ddp_.next_step());
   if (batches_) find_place();
+  schedule_ = make_schedule(options, run_.epoch_steps, run_.total_steps + run_.ahead);
   run_.resumed_from = checkpoints_.resumed_from();
   observers_ = make_observers(options, world.place());
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
@@ -199,7 +199,14 @@ void Loop::find_place() {
     throw UsageError(
         "--limit-train-batches has no meaning in an epoch that was begun with another batch or number of "
         "shards: leave it out, or go on with those of before");
+  if (place.batch > run_.epoch_steps)
+    throw UsageError("--limit-train-batches " + std::to_string(run_.epoch_steps) + " in an epoch of which " +
+                     std::to_string(place.batch) + " batches were taken already: as many or more expected");
   run_.ahead = place.epoch * run_.epoch_steps + place.batch - (run_.first_step - 1);
+  if (run_.ahead != 0 && options_.model_ema.on)
+    throw UsageError(
+        "--model-ema averages by the number of steps, which says nothing behind steps of another batch: go on with "
+        "the batch, shards and --limit-train-batches of before");
   run_.total_steps = steps_in_run(options_, run_.epoch_steps, run_.ahead);
   // Who leaves out the rest of each epoch does not come to as many.
   if (!options_.limit_train_batches)
@@ -212,14 +219,19 @@ StepPlace Loop::place_of(std::int64_t number) const { return place_of_step(numbe
 bool Loop::train_steps() {
   if (!options_.timeline.empty()) ddp_.start_timeline(options_.timeline);
   // Who died after a commit may not have come to say what belongs to that step.
-  if (run_.first_step > 1 && !checkpoints_.resumed_and_told()) after_step(run_.first_step - 1);
+  if (run_.first_step > 1 && !checkpoints_.resumed_and_told()) {
+    StepPlace place = place_of(run_.first_step - 1);
+    // Of less than one batch of now was taken some of the epoch: that ends none.
+    if (const data::DataLoaderState now = batches_->state(); now.batch == 0) place = {.epoch = now.epoch};
+    after_step(run_.first_step - 1, place);
+  }
   for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run() && !out_of_time_;
        ++number) {
     if (options_.limit_train_batches) batches_->set_epoch(place_of(number).epoch);
     step(number, next_batch());
     if (stop_on_ && ddp_.should_stop() && number < run_.total_steps) return false;
     out_of_time_ = time_is_up();
-    after_step(number);
+    after_step(number, place_of(number));
   }
   batches_->set_total_batches(0);  // its threads end; its place stays, a part of the state
   return true;
@@ -252,8 +264,7 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
 }
 
 // What is due then.
-void Loop::after_step(std::int64_t number) {
-  const StepPlace place = place_of(number);
+void Loop::after_step(std::int64_t number, const StepPlace& place) {
   const bool last = number == run_.total_steps || out_of_time_;
   if (number % options_.print_freq == 0 || last) report(number, place);
   std::optional<EvalEvent> found;

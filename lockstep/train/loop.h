@@ -52,11 +52,12 @@ class Loop {
   bool time_is_up() const;
   data::Batch next_batch();
   void step(std::int64_t number, const data::Batch& batch);
-  void after_step(std::int64_t number);
+  void after_step(std::int64_t number, const StepPlace& place);
   double rate(std::int64_t number) const;
   void report(std::int64_t number, const StepPlace& place);
   EvalEvent evaluate(std::int64_t number, const StepPlace& place);
 
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   const Options& options_;
   const Additions& additions_;
   std::unique_ptr<StopOn> stop_on_;  ///< where there are checkpoints; first, for reading the data may take long
@@ -76,7 +77,6 @@ class Loop {
   Criterion criterion_;
   std::unique_ptr<Observer> observers_;
   Meter meter_;
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   bool out_of_time_ = false;
 };
 

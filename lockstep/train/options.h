@@ -71,7 +71,7 @@ struct Options {
 
   std::optional<std::int64_t> epochs;             ///< passes over the data, >= 0; default 1. See steps_in_run()
   std::optional<std::int64_t> max_steps;          ///< optimizer updates at most, >= 0; default no limit
-  std::optional<double> max_time;                 ///< seconds from the start of a process on, > 0; default no limit
+  std::optional<double> max_time;                 ///< seconds, reading the data included, > 0; default no limit
   std::optional<std::int64_t> batch_size;         ///< samples per process and step, >= 1; default 100
   std::optional<std::int64_t> global_batch_size;  ///< samples per step; default batch size x world size
   std::optional<int> logical_shards;              ///< slices of the global batch (S), >= 1; default the world size

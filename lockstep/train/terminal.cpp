@@ -15,10 +15,10 @@ void say_hint(const std::string& hint) {
 }
 
 metrics::RunLength length_of(const RunSize& run, const Options& options) {
-  const std::int64_t epoch = run.epoch_steps;
+  const std::int64_t epoch = run.epoch_steps, steps = run.total_steps + run.ahead;
   return {.steps = run.total_steps,
           .samples_per_step = run.plan.global_batch,
-          .epochs = epoch > 0 ? (run.total_steps + epoch - 1) / epoch : 0,
+          .epochs = epoch > 0 ? (steps + epoch - 1) / epoch : 0,
           .unit = is_regression(options) ? "samples" : "images"};
 }
 

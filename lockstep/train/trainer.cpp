@@ -26,7 +26,10 @@ void check_trainer_options(const TrainerOptions& options) {
 
 }  // namespace
 
-TrainerEnd::operator int() const { return stopped_by == kSignal ? kExitStopped : kExitDone; }
+TrainerEnd::operator int() const {
+  if (stopped_by != kSignal) return kExitDone;
+  return unsaved.empty() ? kExitStopped : kExitFailure;
+}
 
 struct Trainer::Run {
   optim::Optimizer& optimizer;
@@ -34,7 +37,8 @@ struct Trainer::Run {
   amp::GradScaler plain{{.enabled = false}};
   Standing standing = {};
   TrainerEnd end = {};
-  std::uint64_t saved_step = 0;  // the last one whose save began
+  std::uint64_t saved_step = 0;   // the last one that was
+  std::uint64_t saving_step = 0;  // the last one whose save began
   bool save_untold = false;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
@@ -54,6 +58,8 @@ Trainer::~Trainer() = default;
 void Trainer::add(TrainerObserver observer) {
   if (observer.name.empty() && (observer.wants_end || !observer.kept.empty()))
     throw UsageError("trainer: an observer that wants the end, or keeps something, needs a name");
+  if (observer.name == kSignal)
+    throw UsageError("trainer: an observer called 'signal': stopped_by says that of a signal, another name expected");
   const auto has_name = [&](const TrainerObserver& other) { return other.name == observer.name; };
   if (!observer.name.empty() && std::ranges::any_of(observers_, has_name))
     throw UsageError("trainer: a second observer called '" + observer.name + "'");
@@ -82,13 +88,16 @@ TrainerEnd Trainer::run(optim::Optimizer& optimizer, const ShardLoss& loss) {
 TrainerEnd Trainer::train(Run& run) {
   run.saved_step = resumed_step_;
   if (saver_) checkpoint::save_on_failure(options_.checkpoints, engine_, {.retention = options_.retention});
-  for (auto epoch = loader_.epoch(); epoch < options_.epochs && !is_at_end() && !ends(run); ++epoch) {
+  bool left = ends(run);
+  for (auto epoch = loader_.epoch(); epoch < options_.epochs && !is_at_end() && !left; ++epoch) {
     run.standing.epoch = epoch;
     loader_.set_epoch(epoch);
-    bool left = false;
     for (auto& batch : loader_)
       if (left = step(run, batch); left) break;
-    if (left || end_epoch(run)) break;
+    const bool is_whole = loader_.state().batch == loader_.size();  // else left, or behind the loader's total
+    // Who was sent a signal has little time: the next start finds the epoch's end, and goes on from there.
+    if (is_whole && run.end.stopped_by != kSignal) left = end_epoch(run) || left;
+    left = left || !is_whole;
   }
   if (saver_) {
     tell_of_save(run);
@@ -109,7 +118,7 @@ bool Trainer::step(Run& run, const data::Batch& batch) {
   amp::GradScaler& scaler = options_.scaler != nullptr ? *options_.scaler : run.plain;
   (options_.nan_guard ? run_guarded_shards : run_shards)(engine_, batch, run.loss, scaler);
   optim::StepOptions how = options_.step;
-  how.error_if_nonfinite = how.error_if_nonfinite || (options_.nan_guard && options_.scaler == nullptr);
+  how.error_if_nonfinite = how.error_if_nonfinite || (options_.nan_guard && !scaler.is_enabled());
   scaler.step(run.optimizer, how);
   const auto record = engine_.last_record();
   now.loss = record.loss;
@@ -151,12 +160,14 @@ void Trainer::save(Run& run, const Found* found) {
     what.metric = metric->second;
   }
   run.save_untold = saver_->save(what);
-  run.saved_step = engine_.steps();
+  run.saving_step = engine_.steps();
 }
 
 void Trainer::tell_of_save(Run& run) {
   if (!std::exchange(run.save_untold, false)) return;
   const checkpoint::Saved saved = saver_->wait();
+  run.end.unsaved = saved.problem;
+  if (saved.problem.empty()) run.saved_step = run.saving_step;
   if (!saved.path.empty()) tell(&TrainerObserver::after_checkpoint, run.standing, saved.path);
 }
 

@@ -70,9 +70,12 @@ struct TrainerOptions {
   optim::StepOptions step = {};                   ///< clipping, for instance
   amp::GradScaler* scaler = nullptr;              ///< of Amp::fp16; kept by its owner
   bool nan_guard = false;                         ///< losses and gradients that are not finite end the job: the
-                                                  ///< same Error on all ranks, with step, shard, rank and parameter.
-                                                  ///< One pass over the gradients and one small message per step
-  std::function<Found()> evaluate = {};           ///< behind each epoch; collective, the same on all ranks
+                                                  ///< same Error on all ranks, with step, shard and rank, or parameter
+                                                  ///< (StepOptions::error_if_nonfinite). One pass over the
+                                                  ///< gradients and one small message per step. A scaler that is
+                                                  ///< enabled leaves out steps with such gradients, which end nothing
+  std::function<Found()> evaluate = {};           ///< behind each whole epoch, at a signal in the next start;
+                                                  ///< collective, the same on all ranks
   std::string checkpoints = {};                   ///< folder; empty: none are saved, and no signal is heeded
   std::uint64_t save_every = 0;                   ///< steps; 0: behind each epoch
   checkpoint::Retention retention = {.keep = 3};  ///< which of them stay
@@ -86,7 +89,8 @@ struct TrainerOptions {
 struct TrainerEnd {
   std::uint64_t steps = 0;      ///< committed, of the whole job
   std::string stopped_by = {};  ///< an observer's name, "signal", or empty: it came to its end
-  /// For main(): kExitStopped behind a signal, else kExitDone.
+  std::string unsaved = {};     ///< why the last checkpoint could not be written, on rank 0; empty: it is there
+  /// For main(): kExitStopped behind a signal, or kExitFailure where nothing could be saved then; else kExitDone.
   operator int() const;
 };
 
@@ -101,11 +105,11 @@ class Trainer {
   Trainer(const Trainer&) = delete;
 
   /// Before the optimizer is made, on all ranks the same ones in the same order; they are told in that order.
-  /// UsageError when one that wants the end or keeps something has no name, or the name is taken.
+  /// UsageError when one that wants the end or keeps something has no name, or the name is taken or "signal".
   void add(TrainerObserver observer);
 
-  /// Trains to the end, from where the state stands. `loss` is that of a shard, a mean over its samples. Throws what a
-  /// step throws.
+  /// Trains to the end, from where the state stands: that of the options, or of DataLoaderOptions::total_batches.
+  /// `loss` is that of a shard, a mean over its samples. Throws what a step throws.
   TrainerEnd run(optim::Optimizer& optimizer, const ShardLoss& loss);
 
  private:

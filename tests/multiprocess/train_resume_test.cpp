@@ -192,6 +192,9 @@ TEST_F(TrainResume, FromTheMiddleOfAnEpochOrFromTheBest) {
   const std::string said =
       ended(1, {"--epochs", "3", "--output-dir", folder_.file("rest"), "--resume", folder_.file("part")});
   EXPECT_EQ(hash("rest"), hash("whole"));
+  EXPECT_THAT(refused(1, {"--epochs", "3", "--limit-train-batches", "2", "--output-dir", folder_.file("no"), "--resume",
+                          folder_.file("part")}),
+              HasSubstr("--limit-train-batches 2 in an epoch of which 4 batches were taken already"));
   EXPECT_THAT(
       said, HasSubstr("going on from '" + folder_.file("part/checkpoints/step-00000015") + "', behind step 15 of 33"));
   // A run that has ended has nothing left to do.

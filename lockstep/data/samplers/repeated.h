@@ -18,8 +18,8 @@ struct RepeatedSamplerOptions {
 };
 
 /// Each entry of another order several times in a row, of that as many entries as one epoch has: an epoch is as long as
-/// before and sees a part of the set, another part each time. Dealt out to shards, the repetitions of a sample come
-/// into different ones, in the same step.
+/// before and sees a part of the set, another part each time. Dealt out to at least as many shards as repetitions,
+/// those of a sample come into different ones; in the same step unless it ends between them.
 ///
 /// Repetition r of sample i of a set of `size` is the entry i + r * size, which PictureBatches augments in a way of its
 /// own. torchvision rounds the length of an epoch down to whole 256s, which leaves smaller sets none: that is

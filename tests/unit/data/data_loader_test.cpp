@@ -109,7 +109,7 @@ TEST(DataLoader, LeavesOutWhatFillsNoStepWhereAsked) {
 TEST(DataLoader, GoesFromEpochToEpoch) {
   DataLoader loader(samples(10), Part{}, {.batch_size = 5, .shuffle = true, .seed = 1});
   const std::vector<Numbers> first = pass(loader), second = pass(loader);
-  EXPECT_EQ(loader.epoch(), 1) << "without set_epoch, too";
+  EXPECT_EQ(loader.epoch(), 2) << "without set_epoch, too";
   EXPECT_NE(first, second);
   loader.set_epoch(0);
   EXPECT_EQ(pass(loader), first);
@@ -145,7 +145,7 @@ TEST(DataLoader, GoesOnFromARestoredState) {
   }
   whole.restore({1, 5});
   EXPECT_TRUE(pass(whole).empty()) << "the end of an epoch: what stands behind the pass happens";
-  EXPECT_EQ(whole.epoch(), 1);
+  EXPECT_EQ(whole.epoch(), 2);
   EXPECT_EQ(samples_in(*whole.next()), (all[{2, 0}]));
   for (const auto& wrong : std::vector<DataLoaderState>{{0, 6}, {0, -1}, {-1, 0}, {INT64_MAX, 0}})
     EXPECT_THAT(testing::usage_error([&] { whole.restore(wrong); }), HasSubstr("an epoch has 5"));
@@ -166,6 +166,17 @@ TEST(DataLoader, ItsPlaceIsBytesThatOthersKeep) {
   const DataLoaderState of_another_set{0, 700};
   std::memcpy(after.kept().data(), &of_another_set, sizeof of_another_set);
   EXPECT_THAT(testing::usage_error([&] { after.next(); }), HasSubstr("no place behind 700 batches of epoch 0"));
+}
+
+// Behind the pass its end is known: a loop that begins there does not make the epoch once more.
+TEST(DataLoader, APlaceKeptBehindAPassIsThatOfTheNextEpoch) {
+  const DataLoaderOptions options{.batch_size = 2, .shuffle = true};
+  DataLoader before(samples(10), Part{}, options), after(samples(10), Part{}, options);
+  pass(before);
+  std::memcpy(after.kept().data(), before.kept().data(), before.kept().size());
+  EXPECT_EQ(after.epoch(), 1);
+  after.set_epoch(after.epoch());
+  EXPECT_EQ(pass(after), pass(before));
 }
 
 // A pass that was made before the place was loaded has nothing to do with it.

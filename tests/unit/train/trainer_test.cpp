@@ -9,6 +9,8 @@
 
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
 #include "lockstep/data/tensor_batches.h"
@@ -188,7 +190,8 @@ TEST(Trainer, GuardsAgainstLossesThatAreNone) {
 TEST(Trainer, GuardsAgainstGradientsThatAreNone) {
   run_ranks(RankKind::threads, 2, [](const Group& group) {
     Parts parts(group);
-    Trainer trainer(parts.ddp, parts.loader, {.nan_guard = true});
+    amp::GradScaler disabled({.enabled = false});
+    Trainer trainer(parts.ddp, parts.loader, {.scaler = &disabled, .nan_guard = true});
     optim::SGD optimizer(parts.ddp, {.lr = 0.1});
     const auto root = [&](const Shard& shard) {
       const at::Tensor error = parts.ddp(shard.data).sub(shard.target);
@@ -221,6 +224,76 @@ TEST(Trainer, GoesOnFromItsCheckpoints) {
     EXPECT_EQ(parts.run(trainer).steps, 6u);
     EXPECT_EQ(told, 2) << "steps 5 and 6";
     EXPECT_EQ(parts.ddp.weights_hash(), expected);
+  });
+}
+
+// What observers keep is committed behind the evaluation, and with it that the epoch was passed.
+TEST(Trainer, GoesOnFromTheEndOfAnEpoch) {
+  const testing::ScratchFolder folder;
+  std::string hash;
+  for (const std::int64_t epochs : {1, 2})
+    run_ranks(RankKind::single, 1, [&](const Group& group) {
+      Parts parts(group);
+      int evaluations = 0;
+      Trainer trainer(parts.ddp, parts.loader,
+                      {.epochs = epochs,
+                       .evaluate =
+                           [&] {
+                             ++evaluations;
+                             return Found{{"loss", 1}};
+                           },
+                       .checkpoints = folder.file("checkpoints")});
+      trainer.add(early_stopping({.patience = 9}));
+      EXPECT_EQ(parts.run(trainer).steps, std::uint64_t(3 * epochs));
+      EXPECT_EQ(evaluations, 1);
+      hash = parts.ddp.weights_hash();
+    });
+  EXPECT_EQ(hash, weights_of_own_loop());
+}
+
+TEST(Trainer, EvaluatesAWholeEpochWhateverEndsIt) {
+  const auto evaluations = [](TrainerOptions options, std::optional<std::int64_t> batches, std::uint64_t wanted_end) {
+    int count = 0;
+    run_ranks(RankKind::single, 1, [&](const Group& group) {
+      Parts parts(group);
+      data::DataLoader loader(parts.set, parts.ddp.part(), {.global_batch_size = 2, .total_batches = batches});
+      options.epochs = 9;
+      options.evaluate = [&] {
+        ++count;
+        return Found{};
+      };
+      Trainer trainer(parts.ddp, loader, options);
+      trainer.add({.name = "end", .wants_end = [&](const Standing& now) { return now.step == wanted_end; }});
+      parts.run(trainer);
+    });
+    return count;
+  };
+  EXPECT_EQ(evaluations({.max_steps = 3}, {}, 99), 1);
+  EXPECT_EQ(evaluations({.max_steps = 4}, {}, 99), 1);
+  EXPECT_EQ(evaluations({}, {}, 6), 2);
+  EXPECT_EQ(evaluations({}, 4, 99), 1) << "the loader's total ends it";
+  EXPECT_EQ(evaluations({}, 6, 99), 2);
+}
+
+// A file stands where the folder was.
+TEST(Trainer, ASignalWithoutASaveIsAFailure) {
+  const testing::ScratchFolder folder;
+  const std::string checkpoints = folder.file("checkpoints");
+  run_ranks(RankKind::single, 1, [&](const Group& group) {
+    Parts parts(group);
+    Trainer trainer(parts.ddp, parts.loader, {.epochs = 9, .checkpoints = checkpoints, .save_every = 100});
+    trainer.add({.after_step = [&](const Standing& now) {
+      if (now.step != 2) return;
+      std::filesystem::remove_all(checkpoints);
+      std::ofstream(checkpoints) << "a file";
+      raise(SIGTERM);
+    }});
+    ::testing::internal::CaptureStderr();
+    const TrainerEnd end = parts.run(trainer);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no checkpoint of step 3"));
+    EXPECT_EQ(end.stopped_by, "signal");
+    EXPECT_NE(end.unsaved, "");
+    EXPECT_EQ(int(end), kExitFailure);
   });
 }
 
@@ -280,6 +353,7 @@ TEST(Trainer, RefusesWhatHasNoMeaning) {
                 HasSubstr("second observer called 'time limit'"));
     EXPECT_THAT(testing::usage_error([&] { trainer.add({.wants_end = [](const Standing&) { return true; }}); }),
                 HasSubstr("needs a name"));
+    EXPECT_THAT(testing::usage_error([&] { trainer.add({.name = "signal"}); }), HasSubstr("another name expected"));
     EXPECT_THAT(testing::usage_error([] { time_limit(0); }), HasSubstr("more than 0"));
     EXPECT_THAT(testing::usage_error([] { early_stopping({.patience = 0}); }), HasSubstr("patience 0"));
   });
