@@ -75,7 +75,7 @@ TEST(Messages, LongTextsAreCut) {
 TEST(Messages, StrangersAreToldApartByTheirFirstBytes) {
   EXPECT_THAT(wrong("GET / HTTP/1.1"), HasSubstr("not the protocol"));
   EXPECT_THAT(wrong("\x16"), HasSubstr("not the protocol"));
-  EXPECT_THAT(wrong("LKr\x02"), HasSubstr("another version"));
+  EXPECT_THAT(wrong("LKr\x01"), HasSubstr("another version"));
 }
 
 TEST(Messages, DamagedOnes) {
