@@ -10,7 +10,7 @@
 
 namespace lockstep::rendezvous {
 
-/// So many failures within the time that is remembered, and a host is left out.
+/// So many failures that are remembered, and a host is left out. While it is, nothing is forgotten of it.
 inline constexpr int kFailuresToLeaveOut = 3;
 inline constexpr Time kFailuresRemembered{600'000};
 /// For how long at first; twice as long with each further failure, up to the longest.

@@ -13,11 +13,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep {
 namespace {
@@ -57,6 +57,11 @@ class HostsTest : public ::testing::Test {
     all[2] = "--host-discovery-script";
     all[3] = script;
     return in_folder(all);
+  }
+
+  // What the script prints: the job reads it again and again, and never half of it.
+  void find(const std::string& hosts) const {
+    std::filesystem::rename(folder_.write("found.new", hosts), folder_.file("found"));
   }
 
   std::vector<std::string> in_folder(const std::vector<std::string>& words) const {
@@ -122,10 +127,7 @@ TEST_F(HostsTest, ALostHostIsStartedAgain) {
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(testing::lines(job.out()),
               ::testing::AllOf(::testing::Contains(a_ + ": 0 try 1"), ::testing::Contains(b_ + ": 1 try 1")));
-  EXPECT_THAT(job.err(), AllOf(HasSubstr("node 1 (host "), HasSubstr("restart 1 of 1"),
-                               HasSubstr("lockstep: " + b_ +
-                                         ": its agent has ended with exit code 137: it is started "
-                                         "again")));
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("node 1 (host "), HasSubstr("restart 1 of 1")));
   EXPECT_TRUE(job.nothing_left());
 }
 
@@ -133,13 +135,12 @@ TEST_F(HostsTest, WithoutRestartsALostHostEndsTheJob) {
   Job job(in_folder(
       command(a_ + "," + b_, {}, {"sh", "-c", "[ $RANK = 1 ] && kill -9 $(cat shell." + b_ + "); sleep 1000"})));
   EXPECT_NE(job.wait(), 0) << job.err();
-  EXPECT_THAT(job.err(), Not(HasSubstr("it is started again")));
   EXPECT_TRUE(job.nothing_left());
 }
 
 // A host comes and is let in; it goes, and the job goes on without it; it comes again.
 TEST_F(HostsTest, HostsThatAScriptFindsComeAndGo) {
-  folder_.write("found", a_ + "\n");
+  find(a_ + "\n");
   Job job(discovering("cat " + folder_.file("found"), {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=0.01"},
                       {"sh", "-c", "echo $RANK of $WORLD_SIZE; until [ -e go ]; do sleep 0.02; done"}));
   const auto said = [&](int lines) {
@@ -147,14 +148,15 @@ TEST_F(HostsTest, HostsThatAScriptFindsComeAndGo) {
     return testing::lines(job.out());
   };
   EXPECT_EQ(said(1)[0], a_ + ": 0 of 1");
-  folder_.write("found", a_ + "\n" + b_ + "\n");
+  find(a_ + "\n" + b_ + "\n");
   EXPECT_THAT(said(3), UnorderedElementsAre(a_ + ": 0 of 1", a_ + ": 0 of 2", b_ + ": 1 of 2"));
-  folder_.write("found", a_ + "\n");
+  find(a_ + ":7\n");  // the first stays as it is
   EXPECT_EQ(said(4)[3], a_ + ": 0 of 1");
   folder_.write("go", "");
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(job.err(), AllOf(HasSubstr("lockstep: " + b_ + ": is a host now: its agent is started"),
-                               HasSubstr("lockstep: " + b_ + ": is no host any more: its agent is ended")));
+                               HasSubstr("lockstep: " + b_ + ": is no host any more: its agent is ended"),
+                               HasSubstr("lockstep: " + a_ + ": has another number of slots now")));
   EXPECT_THAT(job.err(), Not(HasSubstr("restart 1 of")));
   EXPECT_TRUE(job.nothing_left());
 }
@@ -170,21 +172,21 @@ TEST_F(HostsTest, ADiscoveryThatFindsNobody) {
               AllOf(HasSubstr("host discovery: why"),
                     HasSubstr("run: --host-discovery-script 'echo why >&2; exit 3': it ends with exit code 3")));
   EXPECT_THAT(refused("/no/such/script", "timeout=9"), HasSubstr("it ends with exit code 127"));
-  EXPECT_THAT(refused("echo a b c", "timeout=9"), HasSubstr("line 1"));
+  EXPECT_THAT(refused("echo a\necho b c", "timeout=9"), HasSubstr(": echo a\\necho b c, line 2: 'c' is not slots=N"));
   EXPECT_THAT(refused("true", "timeout=0.1"), HasSubstr("the time is up: 0 of at least 1 hosts"));
   EXPECT_THAT(refused("sleep 1000", "timeout=0.1"), HasSubstr("the time is up: 0 of at least 1 hosts"));
 }
 
 // The script fails while the job runs, and then no longer has the first host.
 TEST_F(HostsTest, WithoutTheFirstHostThereIsNoJob) {
-  folder_.write("found", a_ + "\n");
+  find(a_ + "\n");
   Job job(discovering("cat " + folder_.file("found"), {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=0.01"},
                       {"sh", "-c", "echo; sleep 1000"}));
   job.wait_for_lines(1);
   std::filesystem::remove(folder_.file("found"));
-  while (job.err().find("it ends with exit code 1: the hosts stay as they are") == std::string::npos)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  folder_.write("found", b_ + "\n");
+  testing::wait_until(
+      [&] { return job.err().find("it ends with exit code 1: the hosts stay as they are") != std::string::npos; });
+  find(b_ + "\n");
   EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.err();
   EXPECT_THAT(job.err(),
               HasSubstr("lockstep: " + a_ + ": is no host any more, and it is the one where the agents meet"));

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstring>
 #include <sstream>
+#include <string_view>
 #include <unordered_set>
 
 #include "lockstep/base/error.h"
@@ -57,7 +57,8 @@ class HostCollector {
  private:
   static bool is_host(const std::string& name) {
     return !name.empty() && name.size() <= 253 && name.front() != '-' && std::ranges::all_of(name, [](char c) {
-      return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr(".-_:%", c) != nullptr;
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+             std::string_view(".-_:%").find(c) != std::string_view::npos;
     });
   }
 

@@ -11,8 +11,13 @@ namespace lockstep::launch {
 namespace {
 
 // What the starter alone reads: its own flags go with the others, and are of no meaning there.
-constexpr const char* kStays[] = {"PET_HOSTS",  "PET_SECRET_FILE",           "PET_NNODES",       "PET_NODE_RANK",
-                                  "PET_EXPORT", "PET_HOST_DISCOVERY_SCRIPT", "PET_RDZV_BACKEND", "PET_RDZV_CONF"};
+constexpr const char* kStays[] = {"PET_HOSTS",  "PET_SECRET_FILE",           "PET_NNODES",      "PET_NODE_RANK",
+                                  "PET_EXPORT", "PET_HOST_DISCOVERY_SCRIPT", "PET_RDZV_BACKEND"};
+
+bool travels(const std::string& name, bool discovers) {
+  if (discovers && name == "PET_RDZV_CONF") return false;  // it is in the agents' own (discovered_hosts())
+  return name.starts_with("PET_") && std::ranges::find(kStays, name) == std::end(kStays);
+}
 
 std::string name_of_variable(const std::string& entry) { return entry.substr(0, entry.find('=')); }
 
@@ -81,8 +86,7 @@ HostsJob hosts_job(const std::string& command, const std::vector<std::string>& a
   job.options.insert(job.options.end(), arguments.begin(), end);
   // Flags come from PET_ variables, too.
   for (const std::string& entry : environment)
-    if (entry.starts_with("PET_") && std::ranges::find(kStays, name_of_variable(entry)) == std::end(kStays))
-      job.variables.push_back(entry);
+    if (travels(name_of_variable(entry), discovers)) job.variables.push_back(entry);
   for (const std::string& word : options.exports) job.variables.push_back(exported(word, environment));
   return job;
 }

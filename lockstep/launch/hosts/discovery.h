@@ -2,6 +2,8 @@
 
 // `--host-discovery-script`: a script of the user's that prints the hosts there are, asked again and again.
 
+#include <sys/resource.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,12 +26,13 @@ class Discovery {
     std::function<void(const std::vector<HostSlots>& hosts)> found;
     /// No list this time, and why; the next ask follows all the same.
     std::function<void(const std::string& why)> failed;
-    /// What the script writes to its standard error.
+    /// What the script has written to its standard error, when it has ended; not the same twice running.
     std::function<void(const std::string& lines)> said;
   };
 
-  /// `script` is a command for the shell. None of `events` may end this object.
-  Discovery(EventLoop& loop, std::string script, const Signals& signals, Events events);
+  /// `script` is a command for the shell. None of `events` may end this object. Throws
+  /// nothing where there is no process to be had: that is no list, as with a script that fails.
+  Discovery(EventLoop& loop, std::string script, const Signals& signals, const rlimit& descriptors, Events events);
 
  private:
   void ask();
@@ -38,8 +41,9 @@ class Discovery {
   EventLoop& loop_;
   const std::string script_;
   const Signals& signals_;
+  const rlimit& descriptors_;
   const Events events_;
-  std::string output_;
+  std::string output_, errors_, said_;
   bool late_ = false;
   std::unique_ptr<RemoteAgent> run_;
   EventLoop::Handle next_, deadline_;

@@ -27,12 +27,13 @@ struct HomePipe {
 };
 
 [[noreturn]] void become_remote_shell(char* const* argv, const std::array<int, 3>& standard, const Signals& signals,
-                                      pid_t parent) {
+                                      const rlimit& descriptors, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   setsid();
   for (int i = 0; i < 3; ++i) dup2(standard[std::size_t(i)], i);
   signals.restore_for_worker();
+  setrlimit(RLIMIT_NOFILE, &descriptors);
   execvp(argv[0], argv);
   const int error = errno;
   const char* const why = std::strerror(error);
@@ -45,7 +46,7 @@ struct HomePipe {
 }  // namespace
 
 RemoteAgent::RemoteAgent(EventLoop& loop, const std::vector<std::string>& command, const Signals& signals,
-                         Events events)
+                         const rlimit& descriptors, Events events)
     : events_(std::move(events)) {
   HomePipe input, output, errors;
   std::vector<char*> argv;
@@ -54,21 +55,33 @@ RemoteAgent::RemoteAgent(EventLoop& loop, const std::vector<std::string>& comman
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) throw_errno("launcher: fork");
-  if (pid_ == 0) become_remote_shell(argv.data(), {input.out.get(), output.in.get(), errors.in.get()}, signals, parent);
+  if (pid_ == 0)
+    become_remote_shell(argv.data(), {input.out.get(), output.in.get(), errors.in.get()}, signals, descriptors, parent);
   pidfd_ = base::UniqueFd(int(syscall(SYS_pidfd_open, pid_, 0)));
   input_ = std::move(input.in);
   streams_[0].fd = std::move(output.out);
   streams_[1].fd = std::move(errors.out);
-  watch(loop);
+  try {
+    watch(loop);
+  } catch (...) {
+    end_now();
+    throw;
+  }
 }
 
 RemoteAgent::~RemoteAgent() {
-  if (over()) return;
+  if (!over()) end_now();
+}
+
+// It may not be at the head of its session yet.
+void RemoteAgent::end_now() {
   kill();
+  ::kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
 }
 
 void RemoteAgent::watch(EventLoop& loop) {
+  if (!pidfd_) throw_errno("launcher: pidfd_open");
   for (const base::UniqueFd* fd : {&input_, &streams_[0].fd, &streams_[1].fd}) fcntl(fd->get(), F_SETFL, O_NONBLOCK);
   end_watch_ = loop.watch(pidfd_.get(), [this] { finish(); });
   for (int i = 0; i < 2; ++i)

@@ -3,6 +3,7 @@
 // An agent on another host, as the launcher that has started it sees it: a child process, the remote shell, whose
 // output comes home line by line.
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <array>
@@ -29,9 +30,11 @@ class RemoteAgent {
     std::function<void(int code)> ended;
   };
 
-  /// Starts it in a session of its own, for a terminal's Ctrl-C is not its to take; it dies with this thread. Throws
+  /// Starts it in a session of its own, for a terminal's Ctrl-C is not its to take; it dies with this thread. Its
+  /// limit of descriptors is `descriptors`. Throws
   /// Error when there is no process to be had.
-  RemoteAgent(EventLoop& loop, const std::vector<std::string>& command, const Signals& signals, Events events);
+  RemoteAgent(EventLoop& loop, const std::vector<std::string>& command, const Signals& signals,
+              const rlimit& descriptors, Events events);
   /// Kills what still lives.
   ~RemoteAgent();
   RemoteAgent(const RemoteAgent&) = delete;
@@ -51,6 +54,7 @@ class RemoteAgent {
     EventLoop::Handle watch;
   };
 
+  void end_now();
   void watch(EventLoop& loop);
   bool read(int number);
   void finish();

@@ -1,5 +1,6 @@
 #include "lockstep/launch/hosts/starter.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,12 @@ using Clock = EventLoop::Clock;
 constexpr int kShellFailed = 255;
 // After a failure the agents end by what they tell each other; one that has not met them yet does not hear of it.
 constexpr milliseconds kEndTogether{2'000};
+// When the job has succeeded the others may show their output for as long as its first agent could, 30 s. One that was
+// started and never let in looks for the others until then.
+constexpr milliseconds kOthersShow{35'000};
+// That an agent is started again is said so much later: when the job has failed for good its first agent ends within
+// this time (5 s for its output, 10 s for the others' reports), and then it is not so.
+constexpr milliseconds kGoesOn{16'000};
 // Beyond the workers' grace: for the agent to end, and for the remote shell then.
 constexpr milliseconds kEndAlone{10'000};
 constexpr milliseconds kShellEnd{5'000};
@@ -44,6 +51,30 @@ std::string with_prefix(const std::string& prefix, const std::string& lines) {
   return text;
 }
 
+// Each agent takes some descriptors here. The remote shells get the old limit back.
+rlimit raise_own_descriptor_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit raised{.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return limit;
+}
+
+// Where an agent is, or was: the first is the one at which they meet. Its host has the same number.
+struct Place {
+  bool ended() const { return !agent || agent->over(); }
+  bool over() const { return ended() && !waits; }
+
+  std::unique_ptr<RemoteAgent> agent;  // none where none could be started
+  Clock::time_point started;
+  int failures = 0;
+  int code = kExitDone;  // of the last failure
+  bool tells = false;    // of it, soon
+  bool leaves = false;   // its host is not there any more
+  bool waits = false;    // to be started again
+  EventLoop::Handle again, telling, deadline;
+};
+
 class Starter {
  public:
   Starter(HostsJob job, const Plan& plan, const std::string& key)
@@ -52,25 +83,13 @@ class Starter {
   int run() {
     if (job_.discovery) find_first_hosts();
     for (std::size_t i = 0; i < job_.hosts.size(); ++i) start(i);
-    loop_.run_until([this] { return std::ranges::all_of(places_, [](const auto& place) { return over(*place); }); });
+    loop_.run_until([this] { return std::ranges::all_of(places_, [](const auto& place) { return place->over(); }); });
     out_.flush(Clock::now() + base::kPatience, signals_.stop_fd());
     errors_.flush(Clock::now() + base::kPatience, signals_.stop_fd());
     return code_;
   }
 
  private:
-  // Where an agent is, or was: the first is the one at which they meet. Its host has the same number.
-  struct Place {
-    std::unique_ptr<RemoteAgent> agent;
-    Clock::time_point started;
-    int failures = 0;
-    bool leaves = false;  // its host is not there any more
-    bool waits = false;   // to be started again
-    EventLoop::Handle again, deadline;
-  };
-
-  static bool over(const Place& place) { return place.agent->over() && !place.waits; }
-
   void say(std::size_t index, const std::string& what) {
     errors_.say("lockstep: " + job_.hosts[index].name + ": " + what + "\n");
   }
@@ -88,9 +107,19 @@ class Starter {
     place.started = Clock::now();
     place.waits = false;
     place.agent = std::make_unique<RemoteAgent>(
-        loop_, agent_command(job_, index), signals_,
+        loop_, agent_command(job_, index), signals_, descriptors_,
         RemoteAgent::Events{.output = output, .ended = [this, index](int code) { on_end(index, code); }});
     place.agent->tell(key_);
+  }
+
+  // While the job runs: where there is no process to be had, that is one host's failure.
+  void start_late(std::size_t index) {
+    try {
+      start(index);
+    } catch (const Error& error) {
+      say(index, "its agent cannot be started: " + std::string(error.what()));
+      on_end(index, kExitFailure);
+    }
   }
 
   // The loop writes what waits for standard error; the rest is looked after here.
@@ -102,10 +131,12 @@ class Starter {
   void on_end(std::size_t index, int code) {
     Place& place = *places_[index];
     place.deadline = {};
-    if (index == 0) expect_end();
-    if (code == kExitDone || place.leaves) return;
+    if (index == 0 && code == kExitDone) succeeded_ = true;
+    if (index == 0 && !ending_) end_after(code == kExitDone ? kOthersShow : kEndTogether);
+    if (code == kExitDone || place.leaves || succeeded_) return;
     ++place.failures;
-    const bool again = !ending_ && !places_[0]->agent->over() &&
+    place.code = code;
+    const bool again = !ending_ && !places_[0]->ended() &&
                        starts_again({.hosts = index == 0,
                                      .code = code,
                                      .failures = place.failures,
@@ -113,10 +144,12 @@ class Starter {
                                     plan_.max_restarts, job_.discovery.has_value());
     if (again) {
       place.waits = true;
-      place.again = loop_.at(Clock::now() + wait_to_start_again(place.failures), [this, index, code] {
-        say(index, "its agent has ended with exit code " + std::to_string(code) + ": it is started again");
-        start(index);
-      });
+      place.again = loop_.at(Clock::now() + wait_to_start_again(place.failures), [this, index] { start_late(index); });
+      if (!std::exchange(place.tells, true))
+        place.telling = loop_.at(Clock::now() + kGoesOn, [this, index, &place] {
+          place.tells = false;
+          say(index, "its agent has ended with exit code " + std::to_string(place.code) + ": it is started again");
+        });
       return;
     }
     if (code == kShellFailed) say(index, "the remote shell has failed (exit code 255)");
@@ -129,6 +162,7 @@ class Starter {
   void expect_end() {
     for (const auto& place : places_) {
       place->again = {};
+      place->telling = {};
       place->waits = false;
     }
   }
@@ -138,7 +172,8 @@ class Starter {
     ending_ = true;
     expect_end();
     deadline_ = loop_.at(Clock::now() + time, [this] {
-      for (const auto& place : places_) place->agent->let_go();
+      for (const auto& place : places_)
+        if (place->agent) place->agent->let_go();
       deadline_ = loop_.at(Clock::now() + plan_.grace + kEndAlone, [this] {
         for (std::size_t i = 0; i < places_.size(); ++i) kill(i);
       });
@@ -146,7 +181,7 @@ class Starter {
   }
 
   void kill(std::size_t index) {
-    if (places_[index]->agent->over()) return;
+    if (places_[index]->ended()) return;
     say(index, "the agent does not end: its remote shell is killed, and processes may be left there");
     places_[index]->agent->kill();
   }
@@ -156,7 +191,8 @@ class Starter {
     while (const int signal = signals_.next()) {
       if (signal == SIGCHLD) continue;
       if (stop_signal_ == 0) stop_signal_ = signal;
-      for (const auto& place : places_) place->agent->tell(std::to_string(signal) + "\n");
+      for (const auto& place : places_)
+        if (place->agent) place->agent->tell(std::to_string(signal) + "\n");
       end_after(plan_.grace + kShellEnd);
     }
   }
@@ -164,7 +200,7 @@ class Starter {
   void discover(std::function<void(const std::vector<HostSlots>&)> found,
                 std::function<void(const std::string&)> failed) {
     discovery_.emplace(
-        loop_, job_.discovery->script, signals_,
+        loop_, job_.discovery->script, signals_, descriptors_,
         Discovery::Events{
             .found = std::move(found), .failed = std::move(failed), .said = [this](const std::string& lines) {
               errors_.say(with_prefix("host discovery: ", lines));
@@ -196,6 +232,7 @@ class Starter {
                        std::to_string(limits.min_nodes) + " hosts");
     if (stop_signal_ != 0) job_.hosts.clear();
     if (job_.hosts.empty()) return void(code_ = 128 + stop_signal_);
+    if (job_.hosts.size() > most_agents(limits)) job_.hosts.resize(most_agents(limits));  // change() says so
     job_.endpoint = endpoint_on(job_.hosts, job_.discovery->port);
     discover([this](const std::vector<HostSlots>& hosts) { change(hosts); },
              [this](const std::string& why) {
@@ -206,25 +243,38 @@ class Starter {
 
   void change(const std::vector<HostSlots>& found) {
     trouble_.clear();
-    if (ending_ || places_[0]->agent->over()) return;
+    if (ending_ || places_.empty() || places_[0]->ended()) return;
     std::vector<HostSlots> now;
     std::vector<std::size_t> numbers;
     for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (places_[i]->leaves && over(*places_[i])) continue;
+      if (places_[i]->leaves && places_[i]->over()) continue;
       now.push_back(job_.hosts[i]);
       numbers.push_back(i);
     }
     const HostChanges changes = changes_of(now, found);
+    if (changes.first_has_other_slots && !std::exchange(keeps_slots_, true))
+      say(0, "has another number of slots now, but the agents meet there: it stays as it is");
+    // One list may be a script's mistake: without the first host there is no job.
+    const bool without_first = std::ranges::find(changes.gone, 0u) != changes.gone.end();
+    if (!std::exchange(without_first_, without_first) && without_first) return;
     for (const std::size_t gone : changes.gone) dismiss(numbers[gone]);
     for (const HostSlots& host : changes.come) {
       if (ending_) return;
-      const auto free = std::ranges::find_if(places_, [](const auto& place) { return place->leaves && over(*place); });
+      const auto there = std::size_t(
+          std::ranges::count_if(places_, [](const auto& place) { return !place->leaves || !place->over(); }));
+      if (const std::size_t most = most_agents(job_.discovery->limits); there >= most) {
+        if (!std::exchange(too_many_, true))
+          errors_.say("lockstep: --host-discovery-script: there are more than " + std::to_string(most) + " hosts (" +
+                      std::to_string(kMostSpares) + " beyond --nnodes): the others wait until one of these is gone\n");
+        return;
+      }
+      const auto free = std::ranges::find_if(places_, [](const auto& place) { return place->leaves && place->over(); });
       const auto index = std::size_t(free - places_.begin());
       if (index == places_.size()) job_.hosts.emplace_back();
       job_.hosts[index] = host;
       if (index < places_.size()) *places_[index] = Place{};
-      start(index);
       say(index, "is a host now: its agent is started");
+      start_late(index);
     }
   }
 
@@ -234,10 +284,11 @@ class Starter {
     if (place.leaves || ending_) return;
     place.leaves = index != 0;
     place.again = {};
+    place.telling = {};
     place.waits = false;
     say(index, index == 0 ? "is no host any more, and it is the one where the agents meet: the job ends"
                           : "is no host any more: its agent is ended");
-    place.agent->tell(std::to_string(SIGTERM) + "\n");
+    if (place.agent) place.agent->tell(std::to_string(SIGTERM) + "\n");
     if (index == 0) return end_after(plan_.grace + kShellEnd);
     place.deadline = loop_.at(Clock::now() + plan_.grace + kEndAlone, [this, index] { kill(index); });
   }
@@ -246,12 +297,15 @@ class Starter {
   const Plan& plan_;
   const std::string& key_;
   Signals signals_;
+  const rlimit descriptors_ = raise_own_descriptor_limit();
   base::Outlet out_ = base::Outlet::console(STDOUT_FILENO);
   base::Outlet errors_ = base::Outlet::console(STDERR_FILENO);
   int code_ = kExitDone;
   int stop_signal_ = 0;
   bool ending_ = false;
-  std::string trouble_;  // with the script, as said last
+  bool succeeded_ = false;                                               // as the first agent has said
+  bool keeps_slots_ = false, too_many_ = false, without_first_ = false;  // of the hosts found: what has been seen
+  std::string trouble_;                                                  // with the script, as said last
   EventLoop loop_{errors_};
   const EventLoop::Handle signal_watch_ = loop_.watch(signals_.fd(), [this] { on_signals(); });
   EventLoop::Handle writing_, deadline_;

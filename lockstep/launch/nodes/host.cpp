@@ -21,6 +21,15 @@ namespace {
 // Reasons to wait are told so much later than the first change: of a thousand who come at once each would be another.
 constexpr milliseconds kReasonsTogether{200};
 
+Blame loss_of(const meet::Node& node, double when, const std::string& why) {
+  return {
+      .failure = {.kind = meet::FailureKind::node_lost, .when = when},
+      .node = node.id,
+      .code = kExitFailure,
+      .text = "lockstep: node " + std::to_string(node.last_rank) + " (host " + node.host + ") is lost: " + why + "\n",
+      .host = node.host};
+}
+
 }  // namespace
 
 Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener)
@@ -40,7 +49,7 @@ base::UniqueFd Host::own_seat() {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
     throw_errno("launcher: socketpair");
   base::UniqueFd other(ends[1]);
-  reception_.add(base::UniqueFd(ends[0]), std::make_unique<PlainChannel>(ends[0]), /*own=*/true);
+  own_ = reception_.add(base::UniqueFd(ends[0]), std::make_unique<PlainChannel>(ends[0]), /*own=*/true);
   return other;
 }
 
@@ -110,15 +119,12 @@ void Host::on(Seat& seat, const meet::Failed& failed) {
 void Host::on(Seat& seat, const meet::Stopping& stopping) {
   if (!running_ || stopping.generation != generation_ || !seat.node.member) return;
   seat.stops = true;
-  if (stopping.let_go && seat.node.id != seats_.begin()->first) {  // as if the node were lost; the others may go on
-    blames_.push_back({.failure = {.kind = meet::FailureKind::node_lost, .when = wall_clock()},
-                       .node = seat.node.id,
-                       .code = kExitFailure,
-                       .text = "lockstep: node " + std::to_string(seat.node.last_rank) + " (host " + seat.node.host +
-                               ") is lost: the connection to what has started it is gone\n",
-                       .host = seat.node.host});
-  } else if (!stop_)
-    stop_ = Stop{.signal = int(stopping.signal), .host = seat.node.host};
+  if (stopping.let_go && seat.node.id != own_) {  // as if the node were lost; the others may go on
+    if (seat.succeeded()) return;
+    blames_.push_back(loss_of(seat.node, wall_clock(), "the connection to what has started it is gone"));
+    return end_all();
+  }
+  if (!stop_) stop_ = Stop{.signal = int(stopping.signal), .host = seat.node.host};
   end_all();
 }
 
@@ -142,15 +148,10 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
     const auto limit = how == Parting::cut ? heard + settings_.nodes.silence() : Clock::now();
     not_before_ = std::max(not_before_, std::chrono::ceil<milliseconds>(limit - origin_) + kCutOffMargin);
   }
-  if (running_ && seat.node.member && !(seat.done && seat.done->code == kExitDone)) {
+  if (running_ && seat.node.member && !seat.succeeded()) {
     // As with a worker that was killed: its peers see their connections break before we see the node's.
     const double last = wall_clock() - std::chrono::duration<double>(Clock::now() - heard).count() - kSlowDeath;
-    blames_.push_back({.failure = {.kind = meet::FailureKind::node_lost, .when = last},
-                       .node = id,
-                       .code = kExitFailure,
-                       .text = "lockstep: node " + std::to_string(seat.node.last_rank) + " (host " + seat.node.host +
-                               ") is lost: " + why + "\n",
-                       .host = seat.node.host});
+    blames_.push_back(loss_of(seat.node, last, why));
     end_all();
   }
   conclude_when_all_done();
@@ -259,14 +260,16 @@ void Host::conclude_when_all_done() {
       return;
     }
     const bool stops = seat.stops || (seat.done && seat.done->signal != 0);
-    if (id == seats_.begin()->first) ended.host_stops = stops;
+    if (id == own_) ended.host_stops = stops;
     if (!stops) ++ended.others;
     if (seat.node.member) ended.nodes.push_back({.id = id, .done = *seat.done});
   }
   meet::Outcome outcome = outcome_of(ended, history_, settings_.max_restarts, settings_.no_restart_codes);
   const auto blamed = std::ranges::find(ended.blames, std::uint64_t(outcome.blamed), &Blame::node);
-  if (outcome.counts && blamed != ended.blames.end() && blamed->node != seats_.begin()->first)
-    if (const std::string why = record_.failed(blamed->host, situation().now); !why.empty())
+  const meet::Limits& limits = settings_.nodes.limits;
+  if (outcome.counts && blamed != ended.blames.end() && blamed->node != own_)
+    if (const std::string why = record_.failed(blamed->host, situation().now);
+        !why.empty() && limits.min_nodes < limits.max_nodes)  // or the job never goes on without it
       outcome.text += "lockstep: " + why + "\n";
   running_ = ending_ = false;
   finished_ = !outcome.again;

@@ -59,6 +59,7 @@ class Host {
     std::optional<rendezvous::Done> done;
     std::string told;    // the reason to wait that it knows
     bool stops = false;  // it was asked to end
+    bool succeeded() const { return done && done->code == 0; }
   };
 
   void on_message(std::uint64_t id, const rendezvous::Message& message);
@@ -77,6 +78,7 @@ class Host {
   EventLoop& loop_;
   const HostSettings settings_;
   Reception reception_;
+  std::uint64_t own_ = 0;  // the hosting agent's seat
   EventLoop::Handle again_, telling_;
   std::string reason_;                         // why nothing happens, for those who wait
   bool tells_ = false;                         // soon

@@ -16,14 +16,14 @@ namespace lockstep::launch {
 inline constexpr std::size_t kLongestReport = 16 << 20;
 inline constexpr std::size_t kLongestReports = 128 << 20;
 
-/// `report` as messages; none where it is too long.
+/// `report` as messages; where it is too long, only that nothing more comes.
 std::vector<rendezvous::Report> parts_of_report(const std::string& report);
 
 class ReportCollection {
  public:
   /// A member of the generation that starts; again in the next one.
   void expect(std::uint64_t id, const NodeReport& node);
-  /// Whether it was the last part of that member's.
+  /// Whether it was the last part of that member's, kept or not.
   bool take(std::uint64_t id, const rendezvous::Report& part);
   /// It has gone; `early`: before the job was over.
   void leave(std::uint64_t id, bool early);
@@ -37,6 +37,8 @@ class ReportCollection {
     std::string text;
     bool over = false;  // nothing more comes
   };
+
+  void forget(Entry& entry);
 
   std::map<std::uint64_t, Entry> entries_;
   std::size_t bytes_ = 0;

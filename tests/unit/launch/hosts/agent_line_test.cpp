@@ -56,6 +56,10 @@ TEST(AgentLine, WhichVariablesTravel) {
   EXPECT_THAT(job_of({"--hosts", "h", "-x", "A", "--export", "B", "-x", "C=4=5", "prog"}, environment).variables,
               ElementsAre("PET_ROLE=r", "A=1 2", "B=", "C=4=5"));
   EXPECT_THAT(job_of({"--hosts", "h", "prog"}).variables, IsEmpty());
+  const Environment conf{"PET_RDZV_CONF=timeout=3"};
+  EXPECT_THAT(job_of({"--hosts", "h", "prog"}, conf).variables, ElementsAre("PET_RDZV_CONF=timeout=3"));
+  const std::vector<std::string> discovers{"--host-discovery-script", "s", "--nnodes", "1:2", "prog"};
+  EXPECT_THAT(job_of(discovers, conf).variables, IsEmpty());
   EXPECT_THAT(testing::usage_error([&] {
                 job_of({"--hosts", "h", "-x", "AC", "prog"}, environment);
               }),

@@ -24,6 +24,9 @@ TEST(HostChanges, WhoIsStartedAgain) {
       {"its shell lost the connection", {.code = 255, .lived = late}, 1, false, true},
       {"its shell never got in", {.code = 255, .lived = soon}, 1, false, false},
       {"no such program", {.code = 127, .lived = soon}, 1, false, false},
+      {"bad input on that host", {.code = 2, .lived = late}, 1, false, false},
+      {"refused when it comes again", {.code = 2, .failures = 2, .lived = soon}, 1, false, true},
+      {"a discovered one with bad input", {.code = 2, .lived = soon}, 1, true, true},
       {"the host comes up again", {.code = 255, .failures = 2, .lived = soon}, 1, false, true},
       {"without restarts", {.code = 137, .lived = late}, 0, false, false},
       {"the hosting agent", {.hosts = true, .code = 137, .lived = late}, 1, false, false},
@@ -54,6 +57,12 @@ TEST(HostChanges, WhoComesAndWhoIsGone) {
   EXPECT_THAT(slots.come, IsEmpty());
   EXPECT_THAT(slots.gone, ElementsAre(2));
   EXPECT_THAT(changes_of({{"h1", 4}}, {{"h1", 4}, {"h3", 8}}).come, ElementsAre(HostSlots{"h3", 8}));
+  // The others meet at the first: it stays what it is.
+  EXPECT_FALSE(slots.first_has_other_slots);
+  const auto first = changes_of(now, {{"h1", 8}, {"h2", {}}, {"h3", 2}});
+  EXPECT_TRUE(first.first_has_other_slots);
+  EXPECT_THAT(first.gone, IsEmpty());
+  EXPECT_THAT(first.come, IsEmpty());
   EXPECT_THAT(changes_of(now, {}).gone, ElementsAre(0, 1, 2));
 }
 
