@@ -159,7 +159,10 @@ TEST_F(TrainRun, TheAverageIsEvaluatedAndSaved) {
   train({"--epochs", "1", "--lr", "0.1", "--model-ema", "--model-ema-steps", "1", "--model-ema-decay", "0.999",
          "--save-weights", file, "--save-ema-weights", average});
   const auto evaluation = [&] {
-    return nlohmann::json::parse(testing::lines(testing::read_file(run_ + "/metrics.jsonl")).end()[-2]);
+    nlohmann::json last;
+    for (const std::string& line : testing::lines(testing::read_file(run_ + "/metrics.jsonl")))
+      if (auto event = nlohmann::json::parse(line); event.at("event") == "eval") last = std::move(event);
+    return last;
   };
   const auto trained = evaluation();
   EXPECT_NE(trained.at("ema_loss"), trained.at("loss"));
