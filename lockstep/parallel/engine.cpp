@@ -247,9 +247,12 @@ void Engine::register_comm_hook(CommHook hook) {
 }
 
 void Engine::join(const std::function<void()>& loop, const JoinOptions& options) {
-  if (const std::string layer = synchronized_layer(module()); !layer.empty() && !options.throw_on_early_termination)
+  const std::string layer = synchronized_layer(module());
+  if (!layer.empty() && (parts_->path || !options.throw_on_early_termination))
     throw UsageError("data parallel: join() with SyncBatchNorm ('" + layer +
-                     "'), which needs all ranks in each forward; set throw_on_early_termination");
+                     "'), which needs all ranks in each forward; " +
+                     (parts_->path ? "with an optimizer of ours only steps are agreed, so leave join() out"
+                                   : "set throw_on_early_termination"));
   if (this->options().amp == Amp::fp16 && !options.throw_on_early_termination)
     throw UsageError(
         "data parallel: join() with Amp::fp16, where the loss scale of a rank without inputs would stand still; take "

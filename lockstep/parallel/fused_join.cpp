@@ -62,9 +62,10 @@ void FusedJoin::join(const std::function<void()>& loop, const JoinOptions& optio
 
 void FusedJoin::step(const optim::Rules& rules, const optim::StepOptions& options) {
   if (!inputs_) return step_.run(rules, options);
-  if (options.loss_scale)
+  if (options.loss_scale && !inputs_->options().throw_on_early_termination)
     throw UsageError(
         "data parallel: join() with a scaled loss, where the scale of a rank without inputs would stand still");
+  step_.prepare(rules);  // what this rank has to mend first; the others wait for its word
   inputs_->announce(UnevenInputs::Pass::step);
   optim::StepOptions with_mean = options;
   share(&rules, with_mean);
@@ -95,7 +96,7 @@ optim::Rules FusedJoin::share(const optim::Rules* mine, optim::StepOptions& opti
 }
 
 void FusedJoin::follow_the_others() {
-  session_.discard_gradients();  // of an input that was not made a step of
+  session_.restart();  // without what was begun of an input that no step was made of
   while (inputs_->announce(UnevenInputs::Pass::none) != UnevenInputs::Pass::none) {
     optim::StepOptions options;
     const optim::Rules rules = share(nullptr, options);

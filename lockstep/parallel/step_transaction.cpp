@@ -62,11 +62,14 @@ StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm:
       slice_(fused, group, ema),
       used_(fused.state.layout().parameters().size()) {}
 
-void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs) {
+void StepTransaction::prepare(const optim::Rules& rules) {
   fused_.state.check_settled("step");
-  session_.require_whole("step");  // of this rank alone, and to be mended: the others wait
-  // Before anything that others take part in: what a rule throws leaves all as it was.
+  session_.require_whole("step");
   slice_.choose(rules);
+}
+
+void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs) {
+  prepare(rules);
   double norm = 0;
   or_abort(group_, [&] {
     gather(options, has_inputs);

@@ -24,6 +24,10 @@ class StepTransaction {
   StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const std::optional<EmaOptions>& ema,
                   StepClock& clock);
 
+  /// What of run() is this rank's alone, and comes first in it: Error where one of its backward passes broke, or what
+  /// the rules throw. To be mended by this rank, which has taken part in nothing yet.
+  void prepare(const optim::Rules& rules);
+
   /// Collective. Error on all ranks, with nothing written, for a norm that the options refuse. Error on this rank alone
   /// when one of its backward passes broke: the others wait until it has mended that. Any other failure of a rank is
   /// the group's. Without inputs this rank's gradients are zeros (Engine::join).

@@ -161,6 +161,34 @@ TEST(FusedJoin, IsRefusedWithinAnotherAndWithAScaledLoss) {
                 });
               }),
               HasSubstr("join() with a scaled loss"));
+  torch::nn::Sequential norm(torch::nn::BatchNorm1d(2));
+  convert_sync_batchnorm(norm, std::make_shared<comm::SingleGroup>());
+  DistributedDataParallel synchronized(norm, std::make_shared<comm::SingleGroup>());
+  optim::SGD third(synchronized, {.lr = 1});
+  EXPECT_THAT(error_of([&] { synchronized.join([] {}, {.throw_on_early_termination = true}); }),
+              HasSubstr("join() with SyncBatchNorm ('0'), which needs all ranks in each forward; with an optimizer"));
+}
+
+// Who has to mend a backward first takes part in nothing: the others would wait elsewhere.
+TEST(FusedJoin, ABrokenBackwardIsMendedBeforeTheOthersHear) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    torch::nn::Linear model = flat_line();
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 1});
+    ddp.join([&] {
+      if (group->rank() == 0) {
+        // Behind the weight's gradient, for what was made first comes last.
+        const at::Tensor input = data_of(0, 0).requires_grad_();
+        input.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("mine"); });
+        EXPECT_THROW(ddp(input * 1).sum().backward(), std::runtime_error);
+        EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("ended by an exception"));
+        optimizer.zero_grad();
+      }
+      ddp(data_of(group->rank(), 0)).sum().backward();
+      optimizer.step();
+    });
+    EXPECT_NEAR(ddp.state_dict()["weight"][0][0].item<float>(), 1 - (1 + 11) / 2.0, 1e-5);
+  });
 }
 
 // ---- without it

@@ -71,7 +71,9 @@ TEST(Join, WorksInBfloat16) {
   run_ranks(RankKind::threads, 2, [](GroupPointer group) {
     const auto seen = gradients_in_join(group, {}, false, Amp::bf16);
     EXPECT_NEAR(seen[0], 6, 1e-5);
-    if (group->rank() == 1) EXPECT_NEAR(seen[1], 6, 1e-5);
+    if (group->rank() == 1) {
+      EXPECT_NEAR(seen[1], 6, 1e-5);
+    }
   });
 }
 
