@@ -31,9 +31,9 @@ at::Tensor rows_of(const std::vector<WrongAnswer>& mistakes) {
 }  // namespace
 
 void AnswerCount::add(const at::Tensor& logits, const at::Tensor& target, std::int64_t first) {
-  const auto [shares, predictions] = logits.to(at::kFloat).softmax(1).max(1);
-  const at::Tensor truths = target.contiguous(), guesses = predictions.contiguous();
-  const at::Tensor sure = shares.contiguous();
+  // Of the logits, as top1 is: shares may round to equal ones.
+  const at::Tensor truths = target.contiguous(), guesses = logits.argmax(1);
+  const at::Tensor sure = logits.to(at::kFloat).softmax(1).gather(1, guesses.unsqueeze(1)).contiguous();
   for (std::int64_t i = 0; i < truths.size(0); ++i) {
     const std::int64_t truth = truths.const_data_ptr<std::int64_t>()[i];
     const std::int64_t prediction = guesses.const_data_ptr<std::int64_t>()[i];

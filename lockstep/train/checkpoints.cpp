@@ -72,6 +72,7 @@ std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
               {"ra_sampler", options_.ra_sampler},
               {"ra_reps", options_.ra_reps},
               {"arithmetic", options_.arithmetic},
+              {"replicas", options_.replicas.value_or(1)},
               {"threads", options_.threads}}
       .dump();
 }

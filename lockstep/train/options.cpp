@@ -28,7 +28,7 @@ std::vector<flags::FlagFile> files_of(const Options& options) {
   if (!options.config.empty()) files.push_back(read_config(options.config));
   for (const flags::FlagFile& file : files)
     for (const auto& [key, value] : file.values)
-      if (key == "recipe" || key == "config")
+      if (key == "recipe" || key == "config" || key == "download" || key == "download_mirror")
         throw UsageError(file.name + ": '" + key + "' stands on the command line or in the environment");
   return files;
 }
