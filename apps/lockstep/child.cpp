@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,6 +16,7 @@
 namespace lockstep::app {
 namespace {
 
+constexpr std::array kPassedOn{SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 volatile pid_t running_child = 0;
 void pass_on(int signal) {
   if (running_child > 0) ::kill(running_child, signal);
@@ -33,16 +36,22 @@ int run_child(const std::string& program, const std::vector<std::string>& argume
     if (::getppid() != parent) ::_exit(kExitFailure);
     for (const std::string& variable : without) ::unsetenv(variable.c_str());
     ::execv(program.c_str(), argv.data());
+    std::fprintf(stderr, "lockstep: error: cannot start %s: %s\n", program.c_str(), std::strerror(errno));
     ::_exit(127);
   }
   running_child = child;
+  // What was ignored, as SIGHUP under nohup, stays so, here and for who comes after.
   const auto before = std::signal(SIGINT, SIG_IGN);
-  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, pass_on);
+  std::array<sighandler_t, kPassedOn.size()> found{};
+  for (std::size_t i = 0; i < kPassedOn.size(); ++i) {
+    found[i] = std::signal(kPassedOn[i], SIG_IGN);
+    if (found[i] != SIG_IGN) std::signal(kPassedOn[i], pass_on);
+  }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   running_child = 0;
-  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
+  for (std::size_t i = 0; i < kPassedOn.size(); ++i) std::signal(kPassedOn[i], found[i]);
   std::signal(SIGINT, before);
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

@@ -36,7 +36,10 @@ int download_and_run(const rendezvous::Place& place, train::Options options, con
 int run_as_worker_or_agent(const rendezvous::Place& place, const train::Options& options, const std::string& program,
                            const std::vector<std::string>& arguments) {
   const std::string worker = own_folder() + "/" + program;
-  if (options.download) return download_and_run(place, options, program, arguments);
+  if (options.download) {
+    if (is_worker(place, options)) train::require_no_download(options);  // each would bring the files
+    return download_and_run(place, options, program, arguments);
+  }
   train::set_arithmetic(options);
   if (!is_worker(place, options)) {
     launch::Plan plan{.command = {worker}, .workers = options.processes(), .max_restarts = options.max_restarts};
