@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell scripts/jobs)
 
 BUILD = cmake --build --preset
-# Tests that want the machine to themselves say so (RUN_SERIAL).
+# Those that start processes hold a lock, so that one of two is none of them (RESOURCE_LOCK cores).
 CTEST = ctest --output-on-failure --no-tests=error --output-junit tests.xml --parallel 2
 
 # What the sanitizers run (without OpenMP, whose threads ThreadSanitizer cannot follow inside libtorch): the seams

@@ -4,7 +4,9 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/amp/custom_function.h"
 #include "lockstep/amp/grad_scaler.h"
+#include "lockstep/amp/loss_scalers.h"
 #include "lockstep/amp/opt_level.h"
 #include "lockstep/base/stop_on.h"
 #include "lockstep/comm/async.h"
@@ -25,8 +27,11 @@
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/parallel/hooks/default_hooks.h"
 #include "lockstep/parallel/hooks/post_local_sgd.h"
+#include "lockstep/parallel/hooks/post_local_sgd_optimizer.h"
 #include "lockstep/parallel/hooks/power_sgd.h"
 #include "lockstep/parallel/hooks/quantization.h"
 #include "lockstep/parallel/hooks/top_k.h"
+#include "lockstep/parallel/join.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/parallel/zero_redundancy_optimizer.h"
+#include "lockstep/rendezvous/spawn.h"

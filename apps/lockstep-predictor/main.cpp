@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "lockstep/train/options_predict.h"
+#include "lockstep/train/portable_arithmetic.h"
 #include "lockstep/train/predictions.h"
 #include "lockstep/train/worker.h"
 
@@ -24,6 +25,7 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   return train::run_worker([&]() -> train::Task {
     const train::ParsedPredict parsed = train::parse_predict_options(argc, argv);
+    train::start_with_arithmetic(parsed.options.run, argv);
     const auto work = [options = parsed.options](const World& world) { return app::predict(options, world); };
     return {.text = parsed.text, .options = parsed.options.run, .work = work};
   });

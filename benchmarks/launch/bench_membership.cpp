@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -65,6 +66,10 @@ double agreement(const Crowd& crowd) {
   if (getsockname(listening.fd.get(), reinterpret_cast<sockaddr*>(&address.bytes), &address.length) != 0)
     throw_errno("bench membership: getsockname");
   const rendezvous::Join own = application(settings, 0);
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    throw_errno("bench membership: socketpair");
+  base::UniqueFd theirs(ends[0]), seat(ends[1]);
   launch::Host host(loop,
                     {.nodes = settings,
                      .own = {.version = own.version,
@@ -76,14 +81,14 @@ double agreement(const Crowd& crowd) {
                      .master_addr = settings.host,
                      .no_restart_codes = {},
                      .accept_channel = [&](int fd) { return crowd.accepted(fd); }},
-                    std::move(listening.fd));
+                    std::move(listening.fd), std::move(theirs));
   int know = 0;
   std::vector<std::unique_ptr<launch::HostLine>> lines;
   const auto fail = [](const std::string& why) { throw Error("bench membership: " + why); };
   const auto start = Clock::now();
   for (int i = 0; i < crowd.agents; ++i) {
     lines.push_back(std::make_unique<launch::HostLine>(
-        loop, settings, application(settings, i),
+        loop, settings, settings.host, application(settings, i),
         launch::HostLine::Events{
             .message =
                 [&](const rendezvous::Message& said) { know += std::holds_alternative<rendezvous::Start>(said); },
@@ -95,9 +100,7 @@ double agreement(const Crowd& crowd) {
       lines.back()->connect(address, {}, [&](int fd) { return crowd.connected(fd); });
       continue;
     }
-    base::UniqueFd seat = host.own_seat();
-    const int fd = seat.get();
-    lines.back()->use(std::move(seat), std::make_unique<launch::PlainChannel>(fd));
+    lines.back()->use(std::move(seat), std::make_unique<launch::PlainChannel>(ends[1]));
   }
   if (!loop.run_until([&] { return know == crowd.agents; }, start + kDeadline))
     throw Error("bench membership: " + std::to_string(know) + " of " + std::to_string(crowd.agents) + " know");

@@ -21,6 +21,7 @@
 #include "lockstep/comm/world.h"
 #include "lockstep/flags/values.h"
 #include "lockstep/memory/caching_allocator.h"
+#include "lockstep/nn/fuse.h"
 #include "lockstep/optim/store_choice.h"
 
 namespace {
@@ -150,7 +151,11 @@ void check(const flags::Parsed& parsed, const Settings& settings) {
     const bool pictures = find_workload(name).sample.size() == 3;
     if (settings.way.channels_last && !pictures)
       refuse("--channels-last with --workload " + name + ", whose samples are no pictures");
+    if (settings.way.fuse && nn::fuse(*find_workload(name).model()).empty())
+      refuse("--fuse with --workload " + name + ", which has no layers to fuse");
   }
+  if (settings.way.fuse && settings.way.sync_bn)
+    refuse("--fuse with --sync-bn: statistics over both processes are made by BatchNorm itself");
   if (given("--turns") && settings.workloads.size() != 1) refuse("--turns takes one --workload");
 }
 
@@ -168,6 +173,7 @@ flags::Table table_of(Settings& settings) {
              "a core of its own; for workers (--turns)"},
             {"--channels-last", flags::on(settings.way.channels_last), "pictures in the order height, width, channels"},
             {"--sync-bn", flags::on(settings.way.sync_bn), "BatchNorm over the batches of both processes"},
+            {"--fuse", flags::on(settings.way.fuse), "BatchNorm, ReLU and pooling as one layer (ConvNet)"},
             {"--profile", flags::on(settings.profile), "say where the time of a step goes"},
             {"--json", flags::on(settings.json), "the profile for programs, a line for each workload"},
             {"--seconds", flags::real(settings.seconds, flags::kPositive), "of a workload, about"},

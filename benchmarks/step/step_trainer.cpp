@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "lockstep/nn/fuse.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 
 namespace lockstep::bench {
@@ -16,7 +17,9 @@ constexpr int kLabels = 61;  // no divisor of kPool: nothing is learnt by heart,
 std::shared_ptr<models::ImageModel> make_model(const Workload& workload, const std::shared_ptr<comm::Group>& group,
                                                Way way) {
   torch::manual_seed(0);
-  return way.sync_bn ? convert_sync_batchnorm(workload.model(), group) : workload.model();
+  std::shared_ptr<models::ImageModel> model = workload.model();
+  if (way.fuse) nn::fuse(*model);
+  return way.sync_bn ? convert_sync_batchnorm(model, group) : model;
 }
 
 }  // namespace

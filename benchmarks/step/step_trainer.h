@@ -18,6 +18,7 @@ struct Way {
   Amp amp = Amp::none;
   bool channels_last = false;
   bool sync_bn = false;
+  bool fuse = false;
 };
 
 /// Seconds of the monotonic clock, which is one for all processes of a machine.

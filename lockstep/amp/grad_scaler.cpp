@@ -39,10 +39,13 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), st
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return options_.enabled ? loss * state_.scale : loss; }
 
+optim::LossScale GradScaler::loss_scale() {
+  return {.scale = state_.scale, .decided = [this](const std::string& name) { decide(name); }};
+}
+
 bool GradScaler::step(optim::Optimizer& optimizer, optim::StepOptions options) {
   overflowed_.clear();
-  if (options_.enabled)
-    options.loss_scale = {.scale = state_.scale, .decided = [this](const std::string& name) { decide(name); }};
+  if (options_.enabled) options.loss_scale = loss_scale();
   optimizer.step(options);
   return overflowed_.empty();
 }

@@ -57,6 +57,9 @@ class GradScaler {
   /// loss * get_scale().
   at::Tensor scale(const at::Tensor& loss) const;
 
+  /// What step() of an optimizer of ours is told of the scale. This must outlive the step.
+  optim::LossScale loss_scale();
+
   /// One step of the optimizer with gradients divided by the scale, before clipping. Returns whether it updated: else a
   /// gradient was not finite.
   bool step(optim::Optimizer& optimizer, optim::StepOptions options = {});
@@ -81,6 +84,9 @@ class GradScaler {
 
   /// Behind the step of an optimizer of torch::optim: the next scale. Behind one of ours there is nothing left to do.
   void update();
+
+  /// Whether unscale_() has found a gradient that is not finite; nothing: it was not called since update().
+  std::optional<bool> found_inf() const { return found_ ? std::optional(!found_->empty()) : std::nullopt; }
 
   bool is_enabled() const { return options_.enabled; }
   double get_scale() const { return options_.enabled ? state_.scale : 1; }

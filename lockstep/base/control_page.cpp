@@ -121,6 +121,9 @@ void next_generation(ControlPage& page, int local_world) {
     replace(region.target, Commit{.step = Commit::kNoStep}.pack(next));
     region.together.store(0, std::memory_order_seq_cst);  // the program says so again
   }
+  // What it failed of stays to be read (last_failure.h); what is older, or half written, does not.
+  if (page.error.state.load(std::memory_order_seq_cst) != slot_mark(next - 1, ErrorSlot::State::written))
+    page.error.cause[0] = '\0';
   page.error.state.store(slot_mark(next, ErrorSlot::State::free), std::memory_order_seq_cst);
   page.local_world = local_world;
   page.generation.store(next, std::memory_order_seq_cst);

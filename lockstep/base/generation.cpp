@@ -27,12 +27,22 @@ void copy_region(const Segment& from, Segment& to, int region) {
   words.fingerprint.store(fingerprint);
 }
 
+// Its slot is the next generation's by now, in which nobody can fail yet.
+void copy_failure(const ErrorSlot& from, ErrorSlot& to) {
+  to.rank = from.rank;
+  to.exit_code = from.exit_code;
+  to.step = from.step;
+  std::memcpy(to.phase, from.phase, sizeof to.phase);
+  std::memcpy(to.cause, from.cause, sizeof to.cause);
+  to.state.store(from.state.load());
+}
+
 void copy_state(const Segment& from, Segment& to) {
   const ControlPage& old_page = from.control();
   ControlPage& page = to.control();
   for (int region = 0; region < kRegions; ++region) copy_region(from, to, region);
   page.generation.store(old_page.generation.load());
-  page.error.state.store(old_page.error.state.load());
+  copy_failure(old_page.error, page.error);
   page.data_fingerprint.store(old_page.data_fingerprint.load());
   if (const std::string text = published(from); !text.empty()) publish(to, text);
 }

@@ -51,17 +51,25 @@ int allocate(int fd, std::size_t offset, std::size_t bytes) {
   return result;
 }
 
-// Moves allocated memory of the segment into huge pages, once and for all processes. Allocation
-// gives small ones unless the system says "always"; collapsing them needs no setting and no
-// rights. Only an attempt: an old kernel, a ban or scattered memory leave small pages, which
-// serve as well, slower.
-void make_huge(const Mapping& mapping) {
+// Takes the memory of a part of the segment, mapped at `mapping`, in huge pages where the kernel can (once and for all
+// processes) and in small ones else: an old kernel, a ban or scattered memory, which serve as well, slower. False, with
+// errno, when there is not enough.
+bool take_memory(int fd, std::size_t offset, const Mapping& mapping) {
   constexpr int collapse = 25;  // MADV_COLLAPSE, Linux 6.1; older headers do not name it
+  constexpr std::size_t small = 4096;
   // A call ends at the first huge page that cannot be had, and looking for one takes its time:
   // pieces bound what one failure leaves behind, and how often there is a search in vain.
   constexpr std::size_t piece = 16 * kHugePage;
-  for (std::size_t done = 0; done < mapping.bytes(); done += piece)
-    madvise(mapping.data() + done, std::min(piece, mapping.bytes() - done), collapse);
+  for (std::size_t begin = 0; begin < mapping.bytes(); begin += piece) {
+    const std::size_t end = std::min(begin + piece, mapping.bytes());
+    // Where one small page is, the kernel clears a huge one and puts it in its place. Where all are, it copies them,
+    // ten times slower; where none is, it does nothing.
+    for (std::size_t at = begin; at < end; at += kHugePage)
+      if (allocate(fd, offset + at + kHugePage - small, small) != 0) return false;
+    madvise(mapping.data() + begin, end - begin, collapse);
+    if (allocate(fd, offset + begin, end - begin) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -155,9 +163,8 @@ std::size_t Segment::grow(Area area, std::size_t bytes) {
   };
   const std::size_t available = available_memory();
   if (missing > available) throw too_small("this machine has " + std::to_string(available >> 20) + " MiB available");
-  if (allocate(fd_.get(), place.offset, place.bytes) != 0) throw too_small(std::strerror(errno));
   const Mapping mapping = map(place.offset, place.bytes, Access::read_write);
-  make_huge(mapping);
+  if (!take_memory(fd_.get(), place.offset, mapping)) throw too_small(std::strerror(errno));
   if (place.bytes > missing) std::memset(mapping.data(), 0, place.bytes - missing);
   control_->areas[std::size_t(area)].store(place.pack(), std::memory_order_release);
   // What has moved leaves a hole; whoever dies before it is made leaves memory until the segment's end, no more.

@@ -48,9 +48,11 @@ Saved save(const std::string& folder, parallel::Engine& engine, const torch::opt
                    .metric = options.metric,
                    .extra = options.extra};
   format_state(state);  // on all ranks: each has the same error
+  check_place(engine, options);
   if (engine.group().rank() != 0) return {};
   for (const auto& [name, memory] : engine.state().kept())
     state.kept.emplace(name, std::string(reinterpret_cast<const char*>(memory.data()), memory.size()));
+  state.place = numbers_in(state.kept, options.place);
   const TensorMap moments = state_of(optimizer, engine.parameters());  // lives until all is written
   const TensorMap weights = engine.state_dict();
   const Contents contents{.state = std::move(state),

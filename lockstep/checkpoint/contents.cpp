@@ -97,6 +97,7 @@ StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options) {
                  .counts = layout.step_counts(0),
                  .parameters = {},
                  .kept = {},
+                 .place = options.place,
                  .files = {}};
   plan.constant.extra = options.extra;
   plan.constant.metric = options.metric;
@@ -114,6 +115,12 @@ StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options) {
 Contents contents_of(parallel::Engine& engine, const std::byte* region, const SaveOptions& options) {
   const state::SharedState& shared = *engine.state().shared();
   return contents_at(plan_of(engine, options), {region, shared.layout().total_bytes()}, shared.committed());
+}
+
+void check_place(parallel::Engine& engine, const SaveOptions& options) {
+  std::map<std::string, std::size_t> sizes;
+  for (const auto& [name, memory] : engine.state().kept()) sizes.emplace(name, memory.size());
+  check_numbers(options.place, sizes);
 }
 
 TensorBytes bytes_of(const std::string& name, const at::Tensor& tensor) {

@@ -20,6 +20,9 @@ StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options);
 /// UsageError as above.
 Contents contents_of(parallel::Engine& engine, const std::byte* region, const SaveOptions& options);
 
+/// UsageError on each rank that calls when options.place names bytes that are not kept.
+void check_place(parallel::Engine& engine, const SaveOptions& options);
+
 /// A tensor in CPU memory of its own. UsageError naming it when no file can hold its dtype.
 TensorBytes bytes_of(const std::string& name, const at::Tensor& tensor);
 

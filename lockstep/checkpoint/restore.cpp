@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/safetensors_file.h"
 #include "lockstep/checkpoint/safetensors_header.h"
 #include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/checkpoint/store/write.h"
@@ -50,36 +51,34 @@ std::vector<std::string> differences(const SavedState& saved, const Layout& layo
   return found;
 }
 
-// Copies named tensors to their places in `fresh`.
+// Reads named tensors into their places in `fresh`.
 class Filler {
  public:
   Filler(const std::string& path, state::SharedState& fresh) : path_(path), fresh_(fresh), layout_(fresh.layout()) {}
 
   void model(const TensorMap& wanted) {
-    const TensorMap tensors = read(kModelName, wanted);
-    weights(tensors, layout_.weights(0));
+    const SafetensorsFile file = fitting(kModelName, wanted);
+    weights(file, layout_.weights(0));
     for (const state::PlacedBuffer& place : layout_.frozen())
-      copy(place.spec, layout_.frozen_area(0) + place.offset, tensors.at(place.spec.name));
-    buffers(tensors, layout_.module_buffers(0));
+      read(file, place.spec, layout_.frozen_area(0) + place.offset);
+    buffers(file, layout_.module_buffers(0));
   }
 
   void average(const TensorMap& wanted) {
-    const TensorMap tensors = read(kAverageName, wanted);
-    weights(tensors, layout_.average(0));
-    buffers(tensors, layout_.average_buffers(0));
+    const SafetensorsFile file = fitting(kAverageName, wanted);
+    weights(file, layout_.average(0));
+    buffers(file, layout_.average_buffers(0));
   }
 
   void optimizer() {
     TensorMap wanted;
-    const auto name = [](const state::PlacedParameter& place, int array) {
-      return place.spec.name + "/" + std::to_string(array);
-    };
     const int arrays = layout_.options().optimizer_arrays;
     for (const state::PlacedParameter& place : layout_.parameters())
       for (int array = 0; array < arrays; ++array)
-        wanted.emplace(name(place, array), state::view_of(place.spec, fresh_.write(offset(place, array))));
-    const TensorMap tensors = read(kOptimizerName, wanted);
-    for (const auto& [key, place] : wanted) at::Tensor(place).copy_(tensors.at(key));
+        wanted.emplace(place.spec.name + "/" + std::to_string(array),
+                       state::view_of(place.spec, fresh_.write(offset(place, array))));
+    const SafetensorsFile file = fitting(kOptimizerName, wanted);
+    for (const auto& [key, place] : wanted) file.read(key, place);
   }
 
   void rest(const SavedState& saved) {
@@ -97,25 +96,24 @@ class Filler {
   }
 
  private:
-  TensorMap read(const char* name, const TensorMap& wanted) const {
-    const std::string file = path_ + "/" + name;
-    TensorMap tensors = read_safetensors(file);
-    check_fits(wanted, tensors, "'" + file + "'");
-    return tensors;
+  SafetensorsFile fitting(const char* name, const TensorMap& wanted) const {
+    const std::string path = path_ + "/" + name;
+    SafetensorsFile file(path);
+    check_fits(wanted, file.described(), "'" + path + "'");
+    return file;
   }
   std::size_t offset(const state::PlacedParameter& place, int array) const {
     return layout_.optimizer_array(0, array) + place.offset * sizeof(float);
   }
-  void weights(const TensorMap& tensors, std::size_t begin) {
+  void weights(const SafetensorsFile& file, std::size_t begin) {
     for (const state::PlacedParameter& place : layout_.parameters())
-      copy(place.spec, begin + place.offset * sizeof(float), tensors.at(place.spec.name));
+      read(file, place.spec, begin + place.offset * sizeof(float));
   }
-  void buffers(const TensorMap& tensors, std::size_t begin) {
-    for (const state::PlacedBuffer& place : layout_.buffers())
-      copy(place.spec, begin + place.offset, tensors.at(place.spec.name));
+  void buffers(const SafetensorsFile& file, std::size_t begin) {
+    for (const state::PlacedBuffer& place : layout_.buffers()) read(file, place.spec, begin + place.offset);
   }
-  void copy(const state::TensorSpec& spec, std::size_t to, const at::Tensor& from) {
-    state::view_of(spec, fresh_.write(to)).copy_(from);
+  void read(const SafetensorsFile& file, const state::TensorSpec& spec, std::size_t to) {
+    file.read(spec.name, state::view_of(spec, fresh_.write(to)));
   }
 
   const std::string& path_;

@@ -9,8 +9,8 @@
 
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/safetensors_file.h"
 #include "lockstep/checkpoint/safetensors_header.h"
-#include "lockstep/checkpoint/store/input_file.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -67,14 +67,12 @@ at::Tensor written_out(const at::Tensor& tensor) {
 }
 
 TensorMap read_safetensors(const std::string& path) {
-  const InputFile file(path);
-  const std::string header = read_tensor_header(file);
-  const std::uint64_t data_start = kTensorHeaderStart + header.size();
+  const SafetensorsFile file(path);
   TensorMap tensors;
-  for (const TensorEntry& entry : parse_header(header, file.size() - data_start, path)) {
-    at::Tensor tensor = at::empty(entry.shape, entry.dtype);
-    file.read(data_start + entry.begin, tensor.mutable_data_ptr(), entry.end - entry.begin);
-    tensors.emplace(entry.name, std::move(tensor));
+  for (const auto& [name, described] : file.described()) {
+    const at::Tensor tensor = at::empty(described.sizes(), described.scalar_type());
+    file.read(name, tensor);
+    tensors.emplace(name, tensor);
   }
   return tensors;
 }

@@ -42,6 +42,7 @@ const state::SharedState& checked_state(parallel::Engine& engine, const SaveOpti
         "given to save(), too");
   shared->check_settled("checkpoint");
   format_state({.extra = options.extra});  // on all ranks: each has the same error
+  check_place(engine, options);
   return *shared;
 }
 

@@ -19,16 +19,19 @@
 #include <vector>
 
 #include "lockstep/checkpoint/store/find.h"
+#include "lockstep/checkpoint/store/kept_numbers.h"
 #include "lockstep/checkpoint/store/retention.h"
 #include "lockstep/parallel/engine.h"
 
 namespace lockstep::checkpoint {
 
 struct SaveOptions {
-  std::string extra = "null";         ///< JSON of the user's own, which resume() gives back
-  std::optional<double> metric = {};  ///< by which the link `best` and Retention::best choose; the larger the better
-                                      ///< unless Retention::smaller_is_better
-  Retention retention = {};           ///< which earlier checkpoints stay; all
+  std::string extra = "null";          ///< JSON of the user's own, which resume() gives back
+  std::optional<double> metric = {};   ///< by which the link `best` and Retention::best choose; the larger the better
+                                       ///< unless Retention::smaller_is_better
+  Retention retention = {};            ///< which earlier checkpoints stay; all
+  std::vector<KeptNumber> place = {};  ///< of kept bytes, which state.json shall tell by name: for a loader that is
+                                       ///< kept as "loader" place_of("loader", data::DataLoader::place_in_kept())
 };
 
 struct Saved {

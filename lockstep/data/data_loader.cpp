@@ -144,6 +144,13 @@ std::optional<Batch> DataLoader::next() {
   }
 }
 
+std::map<std::string, std::size_t> DataLoader::place_in_kept() {
+  const std::size_t place = offsetof(Kept, place);
+  return {{"epoch", place + offsetof(DataLoaderState, epoch)},
+          {"batch", place + offsetof(DataLoaderState, batch)},
+          {"seen", place + offsetof(DataLoaderState, seen)}};
+}
+
 void DataLoader::restore(const DataLoaderState& state) {
   check(state);
   kept_ = {.place = state, .counted = kind_};

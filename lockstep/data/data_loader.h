@@ -13,9 +13,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "lockstep/base/part.h"
@@ -108,6 +110,10 @@ class DataLoader {
   /// goes on with the samples of the epoch that were not taken yet; rank 0 says so in one line on stderr.
   /// The loader outlives the optimizer's steps.
   std::span<std::byte> kept() { return std::as_writable_bytes(std::span(&kept_, 1)); }
+
+  /// Where kept() has the numbers of state(), each an std::int64_t: "epoch", "batch" and "seen", and their offsets. By
+  /// these a checkpoint tells the place in words (checkpoint::SaveOptions::place).
+  static std::map<std::string, std::size_t> place_in_kept();
 
   /// Says, or says anew, what options.total_batches says: for who knows it only where the loop stands. >= 0.
   void set_total_batches(std::int64_t total);

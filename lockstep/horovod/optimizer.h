@@ -7,8 +7,9 @@
 //   hvd::broadcast_parameters(*model);
 //   for (...) { optimizer.zero_grad(); loss(model, batch).backward(); optimizer.step(); }
 //
-// step() first makes the gradients of all ranks one, in the order of the optimizer's parameters, then steps. Each rank
-// steps privately, as with Horovod. Nothing is sent during backward; for that there is DistributedDataParallel.
+// Gradients go while backward runs, from the last of the optimizer's parameters on, a group of them as soon as its last
+// gradient is there and all groups before it have gone. step() sends what is left, waits until the gradients of all
+// ranks are one, then steps. Each rank steps privately, as with Horovod.
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
@@ -19,6 +20,10 @@
 #include <vector>
 
 #include "lockstep/horovod/operations.h"
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace lockstep::horovod {
 
@@ -35,6 +40,12 @@ struct DistributedOptimizerOptions {
   double gradient_predivide_factor = 1;
   /// Ranks outside step by their own gradients.
   ProcessSet process_set = {};
+  /// Sparse gradients become dense, in .grad() too, before they are sent. Else they are a UsageError.
+  bool sparse_as_dense = false;
+  /// What goes as one operation: the parameters in so many groups of as many, in the optimizer's order; 0: about 4 MiB.
+  int num_groups = 0;
+  /// Or these; parameters that are in none go alone. The same on all ranks; no parameter twice.
+  std::vector<std::vector<at::Tensor>> groups = {};
 };
 
 class DistributedOptimizer {
@@ -73,9 +84,14 @@ class DistributedOptimizer {
 
  private:
   struct Passes;  ///< what the hooks on the parameters count
+  struct Hook;
+  using Group = std::vector<std::size_t>;  ///< of parameters
   void name_parameters();
+  void make_groups();
   void count_passes();
-  void reduce(const Tensors& tensors);
+  void send_ready();
+  void send(const Group& group);
+  AllreduceOptions how() const;
   void step_by_adasum();
   bool is_adasum() const { return options_.op == Op::Adasum && options_.process_set.size() > 1; }
 
@@ -84,6 +100,10 @@ class DistributedOptimizer {
   Tensors parameters_;  ///< those that get gradients
   std::shared_ptr<Passes> passes_;
   std::vector<unsigned> hooks_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  ///< kept alive: parameters hold them weakly
+  std::vector<Group> groups_;                                         ///< in the order in which they go
+  std::size_t next_ = 0;                                              ///< of them, in this step
+  std::vector<Handle<Tensors>> sent_;                                 ///< in this step
   bool synchronized_ = false;
   bool skip_ = false;
 };

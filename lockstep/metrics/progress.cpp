@@ -75,6 +75,13 @@ std::string done_text(const Event& event, const RunLength& run) {
   return text + "weights " + event.text("weights_hash");
 }
 
+std::string fault_text(const Event& event) {
+  std::string text = "fault: " + (event.find("cause") != nullptr ? event.text("cause") : "not known of what");
+  if (event.find("lost_seconds") != nullptr) text += "; " + format("%.1f", event.number("lost_seconds")) + " s lost";
+  if (event.find("step") != nullptr) text += "; going on behind step " + std::to_string(event.integer("step"));
+  return text;
+}
+
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -105,7 +112,7 @@ std::string progress_text(const Event& event, const RunLength& run) {
     case Kind::checkpoint:
       return "checkpoint at step " + std::to_string(event.integer("step")) + ": " + event.text("path");
     case Kind::fault:
-      return "fault: " + event.text("cause");
+      return fault_text(event);
     case Kind::done:
       return done_text(event, run);
   }

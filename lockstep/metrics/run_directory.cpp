@@ -9,6 +9,7 @@
 
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
+#include "lockstep/metrics/mistakes_file.h"
 #include "lockstep/metrics/tensorboard.h"
 
 namespace lockstep::metrics {
@@ -101,8 +102,10 @@ void write_files(const std::string& path, std::string_view config_json, const Ru
 
 bool is_run_file(std::string_view name) {
   return name == kConfigName || name == kOwnerName || name == "metrics.jsonl" || name == "metrics.csv" ||
-         is_tensorboard_file_name(name);
+         name == kMistakesName || is_tensorboard_file_name(name);
 }
+
+std::string RunDirectory::mistakes_json() const { return path_ + "/" + kMistakesName; }
 
 RunDirectory RunDirectory::create(const std::string& path, std::string_view config_json, const RunClaim& claim) {
   make_folder(path);

@@ -1,8 +1,8 @@
 #pragma once
 
 // The folder of one run (--output-dir): config.json, metrics.jsonl, metrics.csv and a
-// TensorBoard event file, run.id that says whose they are, and run.lock. log/ and checkpoints/ appear with
-// their first file and are not touched here.
+// TensorBoard event file, mistakes.json, run.id that says whose they are, and run.lock. log/ and checkpoints/ appear
+// with their first file and are not touched here.
 
 #include <string>
 #include <string_view>
@@ -32,6 +32,7 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   std::string metrics_jsonl() const { return path_ + "/metrics.jsonl"; }
   std::string metrics_csv() const { return path_ + "/metrics.csv"; }
+  std::string mistakes_json() const;
 
  private:
   RunDirectory(std::string path, RunLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}

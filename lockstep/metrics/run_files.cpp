@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "lockstep/base/atomic_file.h"
 #include "lockstep/metrics/csv.h"
 #include "lockstep/metrics/jsonl.h"
 
@@ -15,6 +16,13 @@ RunFiles::RunFiles(const std::string& folder, std::string_view config_json, cons
   auto tensorboard = std::make_unique<TensorBoard>(directory_.path(), seconds_now());
   tensorboard_ = tensorboard.get();
   sinks_.add(std::move(tensorboard));
+}
+
+void RunFiles::show_mistakes(std::int64_t step, const std::vector<MistakePicture>& pictures) {
+  const std::string text = mistakes_json(step, pictures);
+  base::AtomicFile file(directory_.mistakes_json());
+  file.write(text.data(), text.size());
+  file.commit();
 }
 
 }  // namespace lockstep::metrics

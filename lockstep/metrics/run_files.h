@@ -4,7 +4,9 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "lockstep/metrics/mistakes_file.h"
 #include "lockstep/metrics/run_directory.h"
 #include "lockstep/metrics/sink.h"
 #include "lockstep/metrics/tensorboard.h"
@@ -20,6 +22,9 @@ class RunFiles final : public Sink {
   RunFiles(const RunFiles&) = delete;
 
   void write(const Event& event) override { sinks_.write(event); }
+
+  /// Replaces mistakes.json, whole or not at all. Error naming the file when it cannot.
+  void show_mistakes(std::int64_t step, const std::vector<MistakePicture>& pictures);
 
   /// The event file, for what is no event. Valid as long as the object.
   TensorBoard& tensorboard() { return *tensorboard_; }

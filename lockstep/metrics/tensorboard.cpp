@@ -52,6 +52,14 @@ std::string eval_summary(const Event& event) {
   return summary;
 }
 
+// Where it went on, in words: of a scalar nobody could see what it was.
+std::string fault_summary(const Event& event) {
+  std::string summary;
+  const std::string cause = event.find("cause") != nullptr ? event.text("cause") : "not known of what";
+  protobuf::put_bytes(summary, kValue, text_value("fault", cause));
+  return summary;
+}
+
 const std::string& made(const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -85,6 +93,8 @@ std::string tensorboard_version_message(double time) {
 }
 
 std::string tensorboard_message(const Event& event) {
+  if (event.kind == Kind::fault)
+    return event_message(event.time, event.find("step") != nullptr ? event.integer("step") : 0, fault_summary(event));
   if (event.kind != Kind::train && event.kind != Kind::eval) return "";
   if (event.find("best_on") != nullptr) return "";  // its step has a point
   const std::int64_t step = event.integer("step");

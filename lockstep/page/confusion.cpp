@@ -64,6 +64,13 @@ std::string square(const Answers::Cell& one, double share, double cell, bool cou
   return text;
 }
 
+// Base64 is no markup.
+std::string picture_cell(const Mistake& mistake) {
+  if (mistake.picture.empty()) return "<td></td>";
+  return "<td><img alt=\"sample " + std::to_string(mistake.sample) + "\" src=\"data:image/png;base64," +
+         mistake.picture + "\"></td>";
+}
+
 std::string name_at(const Answers& answers, std::int64_t number) { return answers.classes[std::size_t(number)]; }
 
 }  // namespace
@@ -83,14 +90,14 @@ std::string confusion_svg(const Answers& answers, const std::string& title) {
 
 std::string mistakes_table(const Answers& answers) {
   if (answers.mistakes.empty()) return "";
-  std::string text =
-      "<div class=\"wide\"><table class=\"mistakes\"><tr><th>sample</th><th>is</th><th>was taken for</th><th>sure "
-      "by</th>"
-      "<th>file</th></tr>\n";
+  const bool shown = std::ranges::any_of(answers.mistakes, [](const Mistake& one) { return !one.picture.empty(); });
+  std::string text = "<div class=\"wide\"><table class=\"mistakes\"><tr>" +
+                     std::string(shown ? "<th>picture</th>" : "") +
+                     "<th>sample</th><th>is</th><th>was taken for</th><th>sure by</th><th>file</th></tr>\n";
   for (const Mistake& mistake : answers.mistakes)
-    text += "<tr><td>" + std::to_string(mistake.sample) + "</td><td>" + escaped(name_at(answers, mistake.truth)) +
-            "</td><td>" + escaped(name_at(answers, mistake.prediction)) + "</td><td>" +
-            one_decimal(100 * mistake.share) + " %</td><td>" + escaped(mistake.file) + "</td></tr>\n";
+    text += "<tr>" + (shown ? picture_cell(mistake) : "") + "<td>" + std::to_string(mistake.sample) + "</td><td>" +
+            escaped(name_at(answers, mistake.truth)) + "</td><td>" + escaped(name_at(answers, mistake.prediction)) +
+            "</td><td>" + one_decimal(100 * mistake.share) + " %</td><td>" + escaped(mistake.file) + "</td></tr>\n";
   return text + "</table></div>\n";
 }
 

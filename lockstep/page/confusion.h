@@ -13,7 +13,7 @@ namespace lockstep::page {
 /// what it stands for. Empty when there is no count.
 std::string confusion_svg(const Answers& answers, const std::string& title);
 
-/// A table of the mistakes; empty when there is none.
+/// A table of the mistakes, with their pictures where there are some; empty when there is none.
 std::string mistakes_table(const Answers& answers);
 
 }  // namespace lockstep::page

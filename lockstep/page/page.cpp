@@ -28,6 +28,7 @@ th,td{text-align:left;padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(
 th{color:var(--soft);font-weight:600}
 svg{width:100%;height:auto;display:block}
 svg text{font-size:12px;fill:var(--soft)}
+td img{height:4rem;display:block;image-rendering:pixelated}
 rect.right{fill:var(--k0)}rect.wrong{fill:var(--k1)}svg text.on{fill:var(--paper)}
 .grid{stroke:var(--rule);stroke-width:1}
 polyline{fill:none;stroke-width:1.8;stroke-linejoin:round}
@@ -190,14 +191,19 @@ std::string time_text(double time) {
   return text;
 }
 
+std::string told(const Fault& fault) {
+  const std::string cause = fault.cause.empty() ? "not known of what" : fault.cause;
+  return std::isnan(fault.lost) ? cause : cause + "; " + short_number(fault.lost) + " s lost";
+}
+
 std::string troubles(const std::vector<RunRecord>& runs) {
   std::string rows;
   for (const RunRecord& run : runs) {
     for (std::size_t i = 1; i < run.starts.size(); ++i)
       rows += "<tr>" + cell(run.name) + cell("started again") + cell(time_text(run.starts[i].time)) +
               cell("from step " + std::to_string(run.starts[i].first_step)) + "</tr>\n";
-    for (const std::string& fault : run.faults)
-      rows += "<tr>" + cell(run.name) + cell("fault") + cell("") + cell(fault) + "</tr>\n";
+    for (const Fault& fault : run.faults)
+      rows += "<tr>" + cell(run.name) + cell("fault") + cell(time_text(fault.time)) + cell(told(fault)) + "</tr>\n";
   }
   if (rows.empty()) return "";
   return "<h2>Faults and restarts</h2><div class=\"wide\"><table><tr><th>run</th><th>what</th><th>when</th>"

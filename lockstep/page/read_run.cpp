@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr std::size_t kLongestPicture = 1 << 16;  // more than 64x64 pixels take
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // Numbers that JSON does not know are words.
@@ -84,7 +85,10 @@ void add_event(RunRecord& run, const json& event) {
   const std::string kind = event.at("event");
   if (kind == "answers") run.answers = answers_of(event);
   if (kind == "start") add_start(run, event);
-  if (kind == "fault") run.faults.push_back(event.at("cause"));
+  if (kind == "fault")
+    run.faults.push_back({.cause = event.contains("cause") ? event.at("cause").get<std::string>() : "",
+                          .time = event.at("time"),
+                          .lost = event.contains("lost_seconds") ? event.at("lost_seconds").get<double>() : kNone});
   if (kind == "done") {
     run.done = true;
     run.weights_hash = event.value("weights_hash", "");
@@ -118,6 +122,35 @@ std::string name_of(const std::string& file) {
                    "' is no event of a run");
 }
 
+bool is_base64(const std::string& text) {
+  return !text.empty() && text.size() <= kLongestPicture &&
+         text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") ==
+             std::string::npos;
+}
+
+// A run that is looked at while it goes on may have told of an evaluation whose pictures are not there yet.
+void add_pictures(Answers& answers, const json& shown) {
+  if (whole(shown.at("step")) != answers.step) return;
+  const json &samples = shown.at("samples"), &pictures = shown.at("pictures");
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::string picture = pictures.at(i);
+    if (!is_base64(picture)) throw json::other_error::create(501, "no picture", &pictures);
+    for (Mistake& mistake : answers.mistakes)
+      if (mistake.sample == whole(samples[i])) mistake.picture = picture;
+  }
+}
+
+void read_pictures(RunRecord& run, const std::string& metrics) {
+  const std::string file = (fs::path(metrics).parent_path() / "mistakes.json").string();
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream || !run.answers) return;
+  try {
+    add_pictures(*run.answers, json::parse(stream));
+  } catch (const json::exception&) {
+    throw UsageError("'" + base::shown(file) + "': no pictures of a run's mistakes");
+  }
+}
+
 }  // namespace
 
 double RunRecord::last(const Points& points) { return points.empty() ? kNone : points.back().value; }
@@ -143,6 +176,7 @@ RunRecord read_run(const std::string& path) {
   }
   if (number == 0) throw UsageError("'" + base::shown(file) + "': no event in it");
   run.seconds = std::max(0.0, last - first);
+  read_pictures(run, file);
   return run;
 }
 

@@ -26,12 +26,20 @@ struct Start {
   double time = 0;  ///< seconds since 1970
 };
 
+/// What ended one start of the job, as the next one tells it.
+struct Fault {
+  std::string cause;  ///< one line; empty: not known
+  double time = 0;    ///< when it was told
+  double lost = 0;    ///< seconds until the job went on; not a number when that is not known
+};
+
 /// A sample that a classifier took for another class.
 struct Mistake {
   std::int64_t sample = 0;  ///< its number in the set that was evaluated on
   std::int64_t truth = 0, prediction = 0;
-  double share = 0;  ///< what the softmax gave the prediction
-  std::string file;  ///< empty: the set has none
+  double share = 0;     ///< what the softmax gave the prediction
+  std::string file;     ///< empty: the set has none
+  std::string picture;  ///< a PNG file in base64; empty: there is none
 };
 
 /// What a classifier took the samples of an evaluation for.
@@ -50,7 +58,7 @@ struct RunRecord {
   std::vector<std::pair<std::string, std::string>> facts;  ///< fields of its first start, in their order
   std::map<std::string, Points> train, eval;               ///< by field, steps rising; of a step told twice the later
   std::vector<Start> starts;
-  std::vector<std::string> faults;          ///< what failed, a line each
+  std::vector<Fault> faults;
   std::optional<Answers> answers;           ///< of the last evaluation, if it was of a classifier
   std::map<std::string, double> best_eval;  ///< of the best checkpoint, if it was evaluated at the end
   bool done = false;                        ///< it came to its end
@@ -62,9 +70,10 @@ struct RunRecord {
   static double last(const Points& points);
 };
 
-/// Reads a run directory, or its metrics.jsonl. A last line without its end is one that is being written: it is left
+/// Reads a run directory, or its metrics.jsonl, and the pictures of its last mistakes (mistakes.json beside it, where
+/// there is one of that evaluation). A last line without its end is one that is being written: it is left
 /// out. UsageError, "file:line: ...", for a line that is no event; without a line when the file cannot be read, or has
-/// no event.
+/// no event; and for a mistakes.json that is none.
 RunRecord read_run(const std::string& path);
 
 }  // namespace lockstep::page

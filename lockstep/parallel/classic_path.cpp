@@ -1,9 +1,11 @@
 #include "lockstep/parallel/classic_path.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
 
 #include <utility>
 
+#include "lockstep/amp/grad_scaler.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/replica_check.h"
@@ -13,6 +15,7 @@ namespace lockstep::parallel {
 ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group,
                          const DataParallelOptions& options, StepClock& clock)
     : module_(module),
+      clock_(clock),
       group_(std::move(group)),
       verify_every_(options.verify_replicas_every),
       broadcasts_buffers_(options.broadcast_buffers),
@@ -66,16 +69,16 @@ void ClassicPath::register_comm_hook(CommHook hook) {
   has_hook_ = true;
 }
 
-void ClassicPath::join(const std::function<void()>& loop, const JoinOptions& options) {
+void ClassicPath::join(const std::function<void()>& loop, const JoinOptions& options, bool collective_layers) {
   if (inputs_) throw UsageError("data parallel: join() within join()");
   if (has_hook() && !options.divide_by_initial_world_size)
     throw UsageError(
         "data parallel: join() with a communication hook, whose mean is over all ranks; leave "
         "divide_by_initial_world_size true");
-  inputs_.emplace(group_, options);
-  buckets_->set_inputs(&*inputs_);
+  inputs_.emplace(group_, options, &clock_);
+  buckets_->set_inputs(&*inputs_, collective_layers);
   const std::shared_ptr<void> done(nullptr, [this](void*) {
-    buckets_->set_inputs(nullptr);
+    buckets_->set_inputs(nullptr, false);
     inputs_.reset();
   });
   inputs_->run(loop);
@@ -84,13 +87,20 @@ void ClassicPath::join(const std::function<void()>& loop, const JoinOptions& opt
 
 void ClassicPath::follow_the_others() {
   using Pass = UnevenInputs::Pass;
-  for (Pass pass; (pass = inputs_->announce(Pass::none)) != Pass::none;) {
+  for (Pass pass; (pass = inputs_->follow()) != Pass::none;) {
     if (pass == Pass::forward)
       broadcast_buffers();
     else
       buckets_->backward_without_inputs();
   }
   module_.broadcast(*group_, inputs_->source(), broadcasts_buffers_);
+  if (amp::GradScaler* const scaler = inputs_->options().scaler) {
+    const amp::ScalerState mine = scaler->state_dict();
+    const at::Tensor state = at::tensor(at::ArrayRef<double>({mine.scale, double(mine.growth_tracker)}), at::kDouble);
+    group_->broadcast(state, inputs_->source());
+    scaler->load_state_dict({.scale = state[0].item<double>(), .growth_tracker = state[1].item<std::int64_t>()});
+  }
+  inputs_->end();
 }
 
 }  // namespace lockstep::parallel

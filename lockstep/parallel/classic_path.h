@@ -37,7 +37,8 @@ class ClassicPath {
   bool has_hook() const { return has_hook_; }
   std::vector<std::size_t> bucket_bytes() const { return buckets_->buckets()->bytes(); }
   const std::vector<BucketTrial>& tried_sizes() const { return buckets_->buckets().tried(); }
-  void join(const std::function<void()>& loop, const JoinOptions& options);
+  /// `collective_layers`: whether forward and backward of the module have collectives of their own.
+  void join(const std::function<void()>& loop, const JoinOptions& options, bool collective_layers);
 
  private:
   void broadcast_buffers();
@@ -45,6 +46,7 @@ class ClassicPath {
   void follow_the_others();
 
   const ModuleView& module_;
+  StepClock& clock_;
   std::shared_ptr<comm::Group> group_;
   const std::uint64_t verify_every_;
   const bool broadcasts_buffers_;

@@ -53,7 +53,7 @@ struct FusedPath {
         session(fused, module, *group, options),
         hooks(gradient_hooks(fused, session, clock)),
         step(fused, session, *group, options.ema, clock),
-        inputs(fused, session, step, group),
+        inputs(fused, session, step, group, clock),
         editor(fused, session, hooks, *group) {}
 
   FusedState fused;
@@ -247,22 +247,21 @@ void Engine::register_comm_hook(CommHook hook) {
 }
 
 void Engine::join(const std::function<void()>& loop, const JoinOptions& options) {
-  const std::string layer = synchronized_layer(module());
-  if (!layer.empty() && (parts_->path || !options.throw_on_early_termination))
+  const std::string layer = synchronized_layer(module(), parts_->group.get());
+  if (!layer.empty())
     throw UsageError("data parallel: join() with SyncBatchNorm ('" + layer +
-                     "'), which needs all ranks in each forward; " +
-                     (parts_->path ? "with an optimizer of ours only steps are agreed, so leave join() out"
-                                   : "set throw_on_early_termination"));
-  if (this->options().amp == Amp::fp16 && !options.throw_on_early_termination)
+                     "') over another group than the model's, in which ranks without inputs do not take part; give it "
+                     "the group of DistributedDataParallel");
+  if (this->options().amp == Amp::fp16 && !options.scaler && !options.throw_on_early_termination)
     throw UsageError(
-        "data parallel: join() with Amp::fp16, where the loss scale of a rank without inputs would stand still; take "
-        "Amp::bf16, or set throw_on_early_termination");
+        "data parallel: join() with Amp::fp16, where the loss scale of a rank without inputs would stand still; give "
+        "its GradScaler as JoinOptions::scaler");
   if (parts_->classic && this->options().skip_all_reduce_unused_params)
     throw UsageError(
         "data parallel: join() with skip_all_reduce_unused_params, where a rank without inputs cannot know which "
         "buckets the others send; leave it out");
   if (parts_->path) return parts_->path->inputs.join(loop, options);
-  parts_->classic->join(loop, options);
+  parts_->classic->join(loop, options, !synchronized_layer(module()).empty());
 }
 
 EngineEma Engine::ema() { return EngineEma(*parts_); }
@@ -334,7 +333,7 @@ std::string EngineDebug::stores() const {
 
 LoggingData EngineDebug::logging_data() const {
   const StepClock& clock = parts_.clock;
-  LoggingData data{.steps = clock.steps(), .last = clock.last(), .all = clock.all()};
+  LoggingData data = clock.told();
   for (std::size_t parameter : clock.ready_order())
     data.ready_order.push_back(parts_.view.trainable()[parameter].first);
   if (parts_.classic) {
@@ -357,6 +356,8 @@ void Engine::start_timeline(const std::string& path) {
     const std::chrono::nanoseconds shift(place.node == 0 ? 0 : clocks[0].item<std::int64_t>() - count);
     parts_->clock.set_timeline(std::make_unique<Timeline>(path, group().rank(), shift));
     parts_->timeline_path = path;
+    if (group().rank() == 0)
+      for (const std::string& one : debug().ignored_options()) parts_->clock.timeline()->note("without effect: " + one);
     group().barrier();
   });
 }

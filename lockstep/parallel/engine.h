@@ -235,12 +235,14 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// Runs loop(), training on inputs of which other ranks may have more or fewer: a rank whose loop is done takes part
   /// in what the others do with gradients of 0, until all are done. Then all have the weights and module buffers of a
   /// rank that ended last; the state of an optimizer of torch::optim is each rank's own. In loop() no collectives but
-  /// those of forward, backward and step(). What loop() throws ends the job. With an optimizer of ours module buffers
-  /// and what is kept stand still once rank 0 is done; no step of another model, where models commit together.
+  /// those of forward, backward and step(), of a SyncBatchNorm over the same group, where a rank without inputs counts
+  /// as one with an empty batch, and of JoinOptions::joinables; others are named at once. What loop() throws ends the
+  /// job. With an optimizer of ours module buffers and what is kept stand still once rank 0 is done; no step of another
+  /// model, where models commit together.
   ///
   /// UsageError with skip_all_reduce_unused_params, for what a rank without inputs would use is unknown, with a
-  /// SyncBatchNorm, whose collectives lie within forward, unless throw_on_early_termination, and with Amp::fp16 or a
-  /// scaled loss, where the scale of a rank that is done would stand still.
+  /// SyncBatchNorm over another group, and, unless throw_on_early_termination, with Amp::fp16 or a scaled loss without
+  /// JoinOptions::scaler.
   void join(const std::function<void()>& loop, const JoinOptions& options = {});
 
   // optim::Target

@@ -1,11 +1,13 @@
 #include "lockstep/parallel/fused_join.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/amp/grad_scaler.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives.h"
 #include "lockstep/parallel/shards.h"
@@ -15,7 +17,7 @@ namespace {
 
 struct ToldOptions {
   double max_norm = 0, norm_type = 2, max_value = 0;
-  bool error_if_nonfinite = false, has_denominator = false;
+  bool error_if_nonfinite = false, has_denominator = false, is_scaled = false;
 };
 
 struct ToldRule {
@@ -54,7 +56,7 @@ std::vector<ToldRule> rules_of_step(const FusedState& fused, const optim::Rules&
 
 void FusedJoin::join(const std::function<void()>& loop, const JoinOptions& options) {
   if (inputs_) throw UsageError("data parallel: join() within join()");
-  inputs_.emplace(group_, options);
+  inputs_.emplace(group_, options, &clock_);
   const std::shared_ptr<void> done(nullptr, [this](void*) { inputs_.reset(); });
   inputs_->run(loop);
   follow_the_others();
@@ -62,14 +64,35 @@ void FusedJoin::join(const std::function<void()>& loop, const JoinOptions& optio
 
 void FusedJoin::step(const optim::Rules& rules, const optim::StepOptions& options) {
   if (!inputs_) return step_.run(rules, options);
-  if (options.loss_scale && !inputs_->options().throw_on_early_termination)
-    throw UsageError(
-        "data parallel: join() with a scaled loss, where the scale of a rank without inputs would stand still");
+  check_scale(options);
   step_.prepare(rules);  // what this rank has to mend first; the others wait for its word
   inputs_->announce(UnevenInputs::Pass::step);
   optim::StepOptions with_mean = options;
   share(&rules, with_mean);
   step_.run(rules, with_mean);
+}
+
+void FusedJoin::check_scale(const optim::StepOptions& options) const {
+  if (!options.loss_scale || inputs_->options().throw_on_early_termination) return;
+  const amp::GradScaler* const scaler = inputs_->options().scaler;
+  if (scaler == nullptr)
+    throw UsageError(
+        "data parallel: join() with a scaled loss, where the scale of a rank without inputs would stand still; give "
+        "its GradScaler as JoinOptions::scaler");
+  if (scaler->get_scale() != options.loss_scale->scale)
+    throw UsageError("data parallel: within join() a step by a loss scale of " +
+                     std::to_string(options.loss_scale->scale) + ", but that of JoinOptions::scaler is " +
+                     std::to_string(scaler->get_scale()));
+}
+
+// Of a rank without inputs, for a step of the others by a scaled loss.
+optim::LossScale FusedJoin::scale_of_this_rank() const {
+  if (amp::GradScaler* const scaler = inputs_->options().scaler) return scaler->loss_scale();
+  const std::string cause = "data parallel: rank " + std::to_string(inputs_->source()) +
+                            " scales its loss within join(), and rank " + std::to_string(group_->rank()) +
+                            " was given no JoinOptions::scaler; give one on all ranks";
+  group_->abort(cause, kExitUsage);
+  throw UsageError(cause);
 }
 
 // Returns the rules that the last rank with inputs has; `options` become its, but for the denominator, which is this
@@ -79,9 +102,11 @@ optim::Rules FusedJoin::share(const optim::Rules* mine, optim::StepOptions& opti
   std::string bytes;
   if (group_->rank() == inputs_->source())
     bytes = bytes_of({options.max_norm, options.norm_type, options.max_value, options.error_if_nonfinite,
-                      options.denominator.has_value() || over_those_left},
+                      options.denominator.has_value() || over_those_left, options.loss_scale.has_value()},
                      rules_of_step(fused_, *mine));
+  const auto begin = std::chrono::steady_clock::now();
   const auto [told, rules] = told_by(comm::broadcast_bytes(*group_, bytes, inputs_->source()));
+  clock_.waited("rules", begin);
   if (mine != nullptr) {
     if (!options.denominator && over_those_left)
       options.denominator = shards_of(group_->topology(), fused_.state.layout().options().shards).count();
@@ -92,12 +117,13 @@ optim::Rules FusedJoin::share(const optim::Rules* mine, optim::StepOptions& opti
              .max_value = told.max_value,
              .error_if_nonfinite = told.error_if_nonfinite};
   if (told.has_denominator) options.denominator = 0;
+  if (told.is_scaled) options.loss_scale = scale_of_this_rank();
   return [rules = rules](const optim::RuleKey& key) { return std::ranges::find(rules, key, &ToldRule::key)->rule; };
 }
 
 void FusedJoin::follow_the_others() {
   session_.restart();  // without what was begun of an input that no step was made of
-  while (inputs_->announce(UnevenInputs::Pass::none) != UnevenInputs::Pass::none) {
+  while (inputs_->follow() != UnevenInputs::Pass::none) {
     optim::StepOptions options;
     const optim::Rules rules = share(nullptr, options);
     try {
@@ -107,6 +133,7 @@ void FusedJoin::follow_the_others() {
     } catch (const Error&) {  // on all ranks, with nothing updated: those with inputs decide what comes now
     }
   }
+  inputs_->end();
 }
 
 }  // namespace lockstep::parallel

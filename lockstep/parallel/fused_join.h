@@ -19,16 +19,20 @@ namespace lockstep::parallel {
 class FusedJoin {
  public:
   /// All of them must outlive this.
-  FusedJoin(const FusedState& fused, ShardSession& session, StepTransaction& step, std::shared_ptr<comm::Group> group)
-      : fused_(fused), session_(session), step_(step), group_(std::move(group)) {}
+  FusedJoin(const FusedState& fused, ShardSession& session, StepTransaction& step, std::shared_ptr<comm::Group> group,
+            StepClock& clock)
+      : fused_(fused), session_(session), step_(step), group_(std::move(group)), clock_(clock) {}
 
   /// Collective. UsageError within another join().
   void join(const std::function<void()>& loop, const JoinOptions& options);
 
-  /// StepTransaction::run(), which within join() those without inputs follow. UsageError for a scaled loss there.
+  /// StepTransaction::run(), which within join() those without inputs follow. UsageError there for a loss that is
+  /// scaled by another than JoinOptions::scaler.
   void step(const optim::Rules& rules, const optim::StepOptions& options);
 
  private:
+  void check_scale(const optim::StepOptions& options) const;
+  optim::LossScale scale_of_this_rank() const;
   optim::Rules share(const optim::Rules* mine, optim::StepOptions& options);
   void follow_the_others();
 
@@ -36,6 +40,7 @@ class FusedJoin {
   ShardSession& session_;
   StepTransaction& step_;
   std::shared_ptr<comm::Group> group_;
+  StepClock& clock_;
   std::optional<UnevenInputs> inputs_;  ///< within join()
 };
 

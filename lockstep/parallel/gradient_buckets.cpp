@@ -21,7 +21,7 @@ GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr
 void GradientBuckets::begin_backward() {
   in_backward_ = true;
   buckets_.begin_pass(averaged_);
-  if (inputs_ != nullptr) inputs_->announce(UnevenInputs::Pass::backward);
+  if (!at_the_end_) announce();
   buckets_->begin();
   use_.begin();
   for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -46,7 +46,11 @@ void GradientBuckets::on_gradient(std::size_t parameter, bool added) {
     refuse(parameter, "got a further gradient within one backward, after the ranks had averaged it; set static_graph");
   }
   buckets_->set_ready(parameter);
-  send();
+  if (!at_the_end_) send();
+}
+
+void GradientBuckets::announce() const {
+  if (inputs_ != nullptr) inputs_->announce(UnevenInputs::Pass::backward);
 }
 
 void GradientBuckets::send() { buckets_->send(inputs_ != nullptr ? inputs_->correction() : 1); }
@@ -62,6 +66,11 @@ void GradientBuckets::finish_backward() {
         refuse(i,
                "got no gradient, so the ranks cannot average it; every parameter must take part in the loss (freeze "
                "those that do not before the model is wrapped, or set find_unused_parameters)");
+    if (at_the_end_) {
+      const torch::NoGradGuard no_grad;
+      announce();
+      send();
+    }
     buckets_->finish();
   }
   buckets_.end_pass(averaged_++);
@@ -78,6 +87,7 @@ void GradientBuckets::add_unused() {
       use_.fill(i);
       buckets_->set_ready(i);
     }
+  if (at_the_end_) announce();
   send();
   buckets_->finish();
   if (use_.agrees(averaged_)) use_.agree(*group_);
@@ -103,7 +113,9 @@ void GradientBuckets::backward_without_inputs() {
   send();
   buckets_->finish();
   if (use_.agrees(averaged_)) use_.agree(*group_);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].second.mutable_grad() = kept[i];
+  const bool takes_means = !inputs_->options().joinables.empty();
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (!takes_means || (use_.may_be_unused() && !use_.used_by_any(i))) parameters_[i].second.mutable_grad() = kept[i];
   buckets_.end_pass(averaged_++);  // as the ranks that have inputs count
 }
 

@@ -43,9 +43,14 @@ class GradientBuckets {
   void set_hook(CommHook hook) { buckets_->set_hook(std::move(hook)); }
 
   /// While `inputs` is not null, each backward is announced there, and its mean is over those ranks that still have
-  /// inputs where that is wanted.
-  void set_inputs(UnevenInputs* inputs) { inputs_ = inputs; }
-  /// The backward of a rank without inputs: zeros to all buckets. Its .grad() stay what they are.
+  /// inputs where that is wanted. `at_the_end`: buckets are sent behind the last gradient, for layers have collectives
+  /// in between, of which ranks without inputs do not know where they come.
+  void set_inputs(UnevenInputs* inputs, bool at_the_end) {
+    inputs_ = inputs;
+    at_the_end_ = at_the_end;
+  }
+  /// The backward of a rank without inputs: zeros to all buckets. Its .grad() stay what they are, or become the means
+  /// where there are joinables, which may be optimizers.
   void backward_without_inputs();
 
   /// While false, gradients stay local and add up in .grad() (no_sync).
@@ -57,6 +62,7 @@ class GradientBuckets {
   void begin_backward();
   void finish_backward();
   void add_unused();
+  void announce() const;
   void send();
   [[noreturn]] void refuse(std::size_t parameter, const std::string& why);
 
@@ -69,6 +75,7 @@ class GradientBuckets {
   BucketTuner buckets_;
   std::uint64_t averaged_ = 0;
   UnevenInputs* inputs_ = nullptr;  ///< null outside join()
+  bool at_the_end_ = false;
   bool in_backward_ = false;
   bool enabled_ = true;
   GradientHooks hooks_;  ///< last: silenced before the rest goes

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -16,12 +17,18 @@
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/channel_sums.h"
 #include "lockstep/parallel/differentiable_once.h"
+#include "lockstep/parallel/uneven_inputs.h"
 
 namespace lockstep::parallel {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// Those without inputs have to be told before each collective.
+void tell(const comm::Group& group, UnevenInputs::Pass pass, std::int64_t channels) {
+  if (UnevenInputs* const inputs = UnevenInputs::of(group)) inputs->announce(pass, channels);
+}
 
 // What backward needs besides tensors.
 struct RanksTogether : torch::CustomClassHolder {
@@ -80,6 +87,7 @@ class NormalizeFunction : public torch::autograd::Function<NormalizeFunction> {
       if (weight.defined()) found[1] = sums[1] * inverse;
       if (context->saved_data["bias"].toBool()) found[2] = sums[0].clone();
       if (context->needs_input_grad(0)) {
+        tell(*together->group, UnevenInputs::Pass::statistics_gradient, input.size(1));
         together->group->all_reduce(sums);
         const at::Tensor scale = weight.defined() ? inverse * weight.to(at::kDouble) : inverse;
         found[0] = input_gradient(
@@ -123,6 +131,7 @@ at::Tensor normalize_over_ranks(const std::shared_ptr<comm::Group>& group, std::
   ChannelMoments all;
   {
     const at::NoGradGuard no_grad;
+    tell(*group, UnevenInputs::Pass::statistics, channels);
     all = joined(group->all_gather(packed(channel_moments(dense))));
     TORCH_CHECK_VALUE(all.count != 1, "Expected more than 1 value per channel when training, got input size ",
                       input.sizes(), " and no value on the other ranks");
@@ -132,6 +141,15 @@ at::Tensor normalize_over_ranks(const std::shared_ptr<comm::Group>& group, std::
   const auto given = [](const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
   return NormalizeFunction::apply(dense, given(state.weight), given(state.bias), all,
                                   c10::make_intrusive<RanksTogether>(group, double(all.count), state.eps));
+}
+
+void normalize_without_inputs(comm::Group& group, std::int64_t channels) {
+  const at::Tensor zeros = at::zeros({channels}, at::kDouble);
+  (void)group.all_gather(packed({0, zeros, zeros}));
+}
+
+void normalize_backward_without_inputs(comm::Group& group, std::int64_t channels) {
+  group.all_reduce(at::zeros({2, channels}, at::kDouble));
 }
 
 }  // namespace lockstep::parallel

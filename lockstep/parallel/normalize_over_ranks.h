@@ -22,8 +22,13 @@ struct BatchNormState {
 };
 
 /// at::batch_norm in training mode on the batches of all ranks; `channels` is what the layer was made for. Collective.
-/// sync_batch_norm.h has inputs and errors.
+/// Within a join() on the group ranks without inputs are told, and take part by the functions below. sync_batch_norm.h
+/// has inputs and errors.
 at::Tensor normalize_over_ranks(const std::shared_ptr<comm::Group>& group, std::int64_t channels,
                                 const at::Tensor& input, const BatchNormState& state);
+
+/// Collective: what a rank with an empty batch does in the forward of a layer of so many channels, and in its backward.
+void normalize_without_inputs(comm::Group& group, std::int64_t channels);
+void normalize_backward_without_inputs(comm::Group& group, std::int64_t channels);
 
 }  // namespace lockstep::parallel

@@ -14,11 +14,17 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/parallel/ema.h"
 
+namespace lockstep::amp {
+class GradScaler;
+}
+
 namespace lockstep::comm {
 class Group;
 }
 
 namespace lockstep::parallel {
+
+class Joinable;
 
 /// How gradients are put together to be sent, with an optimizer of torch::optim. In units of 2^20 bytes, each more than
 /// 0. Buckets are filled from the last parameter on, each until it holds so much.
@@ -101,6 +107,13 @@ struct JoinOptions {
   bool divide_by_initial_world_size = true;
   /// The first rank without inputs ends the loop of all: Error on all ranks, after which the group can be used.
   bool throw_on_early_termination = false;
+  /// By which the loop scales its losses, on all ranks alike. It does not stand still where the inputs are over: with
+  /// an optimizer of ours it decides with each step, else it has in the end the state of a rank that ended last. Null:
+  /// no loss is scaled.
+  amp::GradScaler* scaler = nullptr;
+  /// What else has collectives in the loop (join.h), as ZeroRedundancyOptimizer: in the same order on all ranks. Where
+  /// there are any, .grad() of a rank without inputs become the means of the others, with an optimizer of torch::optim.
+  std::vector<Joinable*> joinables = {};
 };
 
 }  // namespace lockstep::parallel

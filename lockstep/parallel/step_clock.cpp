@@ -55,6 +55,14 @@ void StepClock::end_backward() {
 
 void StepClock::begin_update() { end_backward(); }
 
+void StepClock::skip() {
+  now_ = {};
+  exchanged_ = 0;
+  gradients_ = false;
+  new_order_ = true;
+  mark_ = std::chrono::steady_clock::now();
+}
+
 void StepClock::end_step(std::uint64_t step, bool updated) {
   end_backward();
   if (updated) phase("update", now_.update, std::chrono::steady_clock::now());

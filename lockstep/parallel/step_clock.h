@@ -30,6 +30,8 @@ class StepClock {
   void begin_update();
   /// Since `begin`, within a backward pass or an update, this rank waited for the `what` of the others.
   void waited(const std::string& what, Time begin);
+  /// What was since the last step counts nowhere: this rank had no inputs.
+  void skip();
   /// Step `step` is done. `updated`: since begin_update(); else there was none of ours.
   void end_step(std::uint64_t step, bool updated);
 
@@ -37,9 +39,8 @@ class StepClock {
   void set_timeline(std::unique_ptr<Timeline> timeline) { timeline_ = std::move(timeline); }
   Timeline* timeline() const { return timeline_.get(); }
 
-  std::uint64_t steps() const { return steps_; }
-  const StepTimes& last() const { return last_; }
-  const StepTimes& all() const { return all_; }
+  /// Steps and their times.
+  LoggingData told() const { return {.steps = steps_, .last = last_, .all = all_}; }
   /// Of the last step that had any.
   const std::vector<std::size_t>& ready_order() const { return order_; }
 

@@ -79,11 +79,13 @@ std::optional<std::int64_t> batch_norm_channels(const nn::Module& module) {
   return {};
 }
 
-bool is_converted(const nn::Module& module) {
+// Null: it normalises over no group, or that has gone.
+std::shared_ptr<comm::Group> group_of_layer(const nn::Module& module) {
+  if (const auto* const layer = dynamic_cast<const SyncBatchNormImpl*>(&module)) return layer->group();
   for (const at::Tensor& tensor : own_tensors(module))
     if (const auto layer = converted_layers().find(tensor.unsafeGetTensorImpl()))
-      if (layer->module.lock().get() == &module) return true;
-  return false;
+      if (layer->module.lock().get() == &module) return layer->group.lock();
+  return nullptr;
 }
 
 std::string in_words(const std::string& name) { return name.empty() ? "the module" : "module '" + name + "'"; }
@@ -169,12 +171,14 @@ void detail::convert_batch_norms(nn::Module& module, const std::shared_ptr<comm:
   }
 }
 
-std::string synchronized_layer(const nn::Module& module) {
+std::string synchronized_layer(const nn::Module& module, const comm::Group* besides) {
+  const auto is_one = [&](const nn::Module& layer) {
+    const std::shared_ptr<comm::Group> group = group_of_layer(layer);
+    return group != nullptr && group.get() != besides;
+  };
   for (const auto& item : module.named_modules("", /*include_self=*/false))
-    if (dynamic_cast<const SyncBatchNormImpl*>(item.value().get()) != nullptr || is_converted(*item.value()))
-      return item.key();
-  if (dynamic_cast<const SyncBatchNormImpl*>(&module) != nullptr || is_converted(module)) return "the module itself";
-  return "";
+    if (is_one(*item.value())) return item.key();
+  return is_one(module) ? "the module itself" : "";
 }
 
 }  // namespace lockstep::parallel

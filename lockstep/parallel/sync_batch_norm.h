@@ -43,6 +43,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, t
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, std::shared_ptr<comm::Group> group);
 
   at::Tensor forward(const at::Tensor& input);
+  const std::shared_ptr<comm::Group>& group() const { return group_; }
   void pretty_print(std::ostream& stream) const override;
 
  protected:
@@ -72,8 +73,9 @@ Module convert_sync_batchnorm(Module module, const std::shared_ptr<comm::Group>&
   return module;
 }
 
-/// The name of a layer of `module` that normalises over several ranks; empty: there is none.
-std::string synchronized_layer(const torch::nn::Module& module);
+/// The name of a layer of `module` that normalises over several ranks; empty: there is none. With `besides`: over
+/// another group than that.
+std::string synchronized_layer(const torch::nn::Module& module, const comm::Group* besides = nullptr);
 
 }  // namespace lockstep::parallel
 

@@ -66,6 +66,12 @@ void Timeline::add(std::string_view name, Time begin, Time end) {
              R"(,"args":{"step":)" + std::string(kPlaceOfTheStep) + "}},\n";
 }
 
+void Timeline::note(std::string_view text) {
+  if (!fd_) return;
+  lines_ += R"({"name":")" + std::string(text) + R"(","ph":"i","s":"p","pid":)" + std::to_string(rank_) +
+            R"(,"tid":0,"ts":)" + microseconds(std::chrono::steady_clock::now().time_since_epoch() + shift_) + "},\n";
+}
+
 void Timeline::end_step(std::uint64_t step) {
   if (!fd_) return;
   std::size_t from = 0;

@@ -28,6 +28,8 @@ class Timeline {
 
   /// A phase of the step that goes on.
   void add(std::string_view name, Time begin, Time end);
+  /// What holds from now on, in the row of this rank: no quotes, backslashes or control characters.
+  void note(std::string_view text);
   /// Hands the phases of step `step` to the kernel. A file that cannot be written to ends the timeline, with a line on
   /// standard error; training goes on.
   void end_step(std::uint64_t step);

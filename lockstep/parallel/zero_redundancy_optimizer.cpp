@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
@@ -92,6 +93,14 @@ void ZeroParts::exchange() const {
     if (rank != group_->rank())
       for (const Placed& one : placed) at::Tensor(one.parameter).copy_(place(one));
   }
+}
+
+void ZeroParts::share_rates(ParamGroups& groups, int source) const {
+  std::vector<double> rates;
+  for (auto& group : groups) rates.push_back(group.options().get_lr());
+  const at::Tensor told = at::tensor(rates, at::kDouble);
+  group_->broadcast(told, source);
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(told[std::int64_t(i)].item<double>());
 }
 
 std::string ZeroParts::broadcast(const std::string& mine, int source) const {

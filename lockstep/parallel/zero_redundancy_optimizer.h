@@ -12,6 +12,7 @@
 // slice: there is nothing left to share out, and ZeroRedundancyOptimizer<lockstep::optim::Adam>(ddp, {.lr = 1e-3}) is
 // that optimizer, and says so.
 
+#include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
@@ -24,6 +25,7 @@
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/join.h"
 
 namespace torch::optim {
 class LBFGS;
@@ -50,6 +52,8 @@ class ZeroParts {
   bool are_of(const ParamGroups& groups) const;
   /// Collective: each parameter becomes what it is on the rank that keeps its state.
   void exchange() const;
+  /// Collective: the rates of `groups` become those of rank `source`.
+  void share_rates(ParamGroups& groups, int source) const;
   /// Collective: the state of rank `source`, where it is `mine`, to all.
   std::string broadcast(const std::string& mine, int source) const;
   std::string describe() const;
@@ -78,9 +82,10 @@ void copy_state(const torch::optim::Optimizer& from, torch::optim::Optimizer& to
 /// Around an optimizer of torch::optim. Its param_groups() are those of all parameters, the same on all ranks, and
 /// count for every rank: set rates there, or by a scheduler. Collective: construction, step(),
 /// consolidate_state_dict(). The weights are those of `Wrapped` on all parameters: each is updated by the same rule,
-/// once.
+/// once. Among the joinables of a join() a rank without inputs updates its parameters by the means of the others'
+/// gradients, at their rates.
 template <class Wrapped>
-class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
+class ZeroRedundancyOptimizer final : public torch::optim::Optimizer, public Joinable {
   static_assert(!std::is_same_v<Wrapped, torch::optim::LBFGS>,
                 "LBFGS needs all parameters at once, and cannot be shared out");
 
@@ -88,7 +93,8 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
   template <class Options>
   ZeroRedundancyOptimizer(std::vector<at::Tensor> parameters, std::shared_ptr<comm::Group> process_group,
                           const Options& defaults)
-      : ZeroRedundancyOptimizer(one_group(std::move(parameters)), std::move(process_group), defaults) {}
+      : ZeroRedundancyOptimizer(ZeroParts::ParamGroups{torch::optim::OptimizerParamGroup(std::move(parameters))},
+                                std::move(process_group), defaults) {}
   /// Groups without options have the defaults.
   template <class Options>
   ZeroRedundancyOptimizer(const ZeroParts::ParamGroups& groups, std::shared_ptr<comm::Group> process_group,
@@ -101,12 +107,17 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
   /// Updates this rank's parameters, and makes all ranks have all.
   at::Tensor step(LossClosure closure = nullptr) override {
     if (!parts_.are_of(param_groups())) detail::refuse_more_parameters();
-    for (std::size_t i = 0; i < param_groups().size(); ++i)
-      local_->param_groups()[i].set_options(std::as_const(param_groups()[i]).options().clone());
-    at::Tensor loss = local_->step(std::move(closure));
-    parts_.exchange();
+    at::Tensor loss;
+    if (closure) {  // whose collectives come before those of the update
+      const at::AutoGradMode enable(true);
+      loss = closure();
+    }
+    Update(*this).main_hook(notify_join_context(*this).value_or(-1));
     return loss;
   }
+
+  std::shared_ptr<JoinHook> join_hook(const JoinOptions&) override { return std::make_shared<Update>(*this); }
+  comm::Group& join_process_group() const override { return parts_.group(); }
 
   /// UsageError: who keeps which state is settled. Make the optimizer anew.
   void add_param_group(const torch::optim::OptimizerParamGroup&) { detail::refuse_more_parameters(); }
@@ -145,11 +156,19 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer {
   void load(torch::serialize::InputArchive&) override { detail::refuse_partial_save(); }
 
  private:
-  static ZeroParts::ParamGroups one_group(std::vector<at::Tensor> parameters) {
-    ZeroParts::ParamGroups groups;
-    groups.emplace_back(std::move(parameters));
-    return groups;
-  }
+  // The update of all ranks.
+  struct Update final : JoinHook {
+    explicit Update(ZeroRedundancyOptimizer& the_optimizer) : optimizer(the_optimizer) {}
+    void main_hook(int source) override {
+      auto& groups = optimizer.param_groups();
+      if (source >= 0) optimizer.parts_.share_rates(groups, source);  // within a join()
+      for (std::size_t i = 0; i < groups.size(); ++i)
+        optimizer.local_->param_groups()[i].set_options(std::as_const(groups[i]).options().clone());
+      optimizer.local_->step();
+      optimizer.parts_.exchange();
+    }
+    ZeroRedundancyOptimizer& optimizer;
+  };
 
   ZeroParts parts_;
   std::function<std::unique_ptr<Wrapped>(const ZeroParts::ParamGroups&)> make_;

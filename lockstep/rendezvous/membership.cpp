@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <tuple>
 
 #include "lockstep/base/text.h"
@@ -85,6 +86,22 @@ Decision decide_running(const Situation& situation, const Limits& limits) {
   return {.reason = newcomer->host + " is left out for a while: it has failed again and again", .again = again};
 }
 
+// Behind a hand-over: too few may be cut off from the rest; and who comes a moment later need not cost a restart.
+std::optional<Decision> decide_votes(const Situation& situation) {
+  const std::string are = std::to_string(situation.votes) + (situation.votes == 1 ? " is" : " are") + " here";
+  if (situation.votes < situation.votes_needed) {
+    const std::string why = "without the hosting agent " + std::to_string(situation.votes_needed) + " of the " +
+                            std::to_string(situation.voters) + " nodes are needed to go on, and " + are;
+    if (situation.now < situation.votes_until) return Decision{.reason = why, .again = situation.votes_until};
+    return Decision{.step = Step::end, .reason = why};
+  }
+  // The lost one does not come.
+  if (situation.votes < situation.voters - 1 && situation.now < situation.others_until)
+    return Decision{.reason = are + " of the " + std::to_string(situation.voters) + " nodes",
+                    .again = situation.others_until};
+  return std::nullopt;
+}
+
 }  // namespace
 
 Decision decide(const Situation& situation, const Limits& limits) {
@@ -94,6 +111,7 @@ Decision decide(const Situation& situation, const Limits& limits) {
   if (busy != nodes.end()) return {.reason = "the workers on " + busy->host + " are still ending"};
   if (situation.now < situation.not_before)
     return {.reason = "workers of a node that was lost may still run", .again = situation.not_before};
+  if (const auto votes = decide_votes(situation)) return *votes;
   const std::vector<Node> in = chosen(situation, limits);
   if (int(in.size()) < limits.min_nodes) {
     const Time end = situation.since + limits.join_timeout;

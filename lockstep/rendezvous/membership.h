@@ -43,6 +43,11 @@ struct Situation {
   Time not_before{0};  ///< until then workers of a node that was lost may run
   bool running = false;
   bool first = true;  ///< there was no generation before
+  /// Where this agent hosts in the place of one that was lost: so many of the last membership are here, so many make a
+  /// strict majority of it, and so many there were.
+  int votes = 0, votes_needed = 0, voters = 0;
+  Time votes_until{0};   ///< how long a majority is waited for
+  Time others_until{0};  ///< and, when it is here, the others of them
   std::vector<Node> nodes;
 };
 

@@ -7,21 +7,22 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::string_view kMark("LKr\x02", 4);
+constexpr std::string_view kMark("LKr\x03", 4);
 
 template <class A>
 void fields(A& a, Join& m) {
-  a(m.version, m.run_id, m.nnodes, m.backend, m.host, m.workers, m.wanted_rank);
+  a(m.version, m.run_id, m.nnodes, m.backend, m.host, m.workers, m.wanted_rank, m.address, m.generation, m.rank,
+    m.may_run);
 }
 template <class A>
 void fields(A&, Ready&) {}
 template <class A>
 void fields(A& a, Ping& m) {
-  a(m.sent);
+  a(m.sent, m.answered, m.generation);
 }
 template <class A>
 void fields(A& a, Pong& m) {
-  a(m.sent, m.wall);
+  a(m.sent, m.wall, m.answered, m.good_for);
 }
 template <class A>
 void fields(A& a, Failed& m) {
@@ -38,7 +39,7 @@ void fields(A& a, Done& m) {
 }
 template <class A>
 void fields(A& a, Waiting& m) {
-  a(m.reason);
+  a(m.reason, m.generation);
 }
 template <class A>
 void fields(A& a, Refused& m) {
@@ -47,7 +48,7 @@ void fields(A& a, Refused& m) {
 template <class A>
 void fields(A& a, Start& m) {
   a(m.generation, m.restart_count, m.rank, m.nodes, m.first_rank, m.ranks_after, m.master_port, m.master_addr, m.run_id,
-    m.report);
+    m.report, m.heirs);
 }
 template <class A>
 void fields(A& a, EndNow& m) {
@@ -73,6 +74,11 @@ void fields(A& a, StoreAnswer& m) {
 template <class A>
 void fields(A& a, Report& m) {
   a(m.part, m.last);
+}
+
+template <class A>
+void fields(A& a, GivesUp& m) {
+  a(m.reason);
 }
 
 class FrameWriter {

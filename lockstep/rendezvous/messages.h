@@ -37,19 +37,28 @@ struct Join {
   std::string host;
   std::int64_t workers = 1;
   std::int64_t wanted_rank = -1;
+  std::string address;          ///< where this agent would host in another's place: "10.0.0.2:40123"; empty: nowhere
+  std::int64_t generation = 0;  ///< the hosting agent of this one is lost; 0: of none
+  std::int64_t rank = -1;       ///< in it
+  std::int64_t may_run = 0;     ///< milliseconds from now on in which workers of it may run where that agent is
 };
 
 /// To the hosting agent: no worker is left here, and a place in the next generation is wanted.
 struct Ready {};
 
 /// To the hosting agent, each keep-alive interval; and its answer. `sent` is the sender's monotonic clock, in
-/// nanoseconds, `wall` the hosting agent's clock, in seconds since the epoch.
+/// nanoseconds, `wall` the hosting agent's clock, in seconds since the epoch, and `answered` the hosting agent's
+/// monotonic clock, as its last answer had it.
 struct Ping {
   std::int64_t sent = 0;
+  std::int64_t answered = 0;    ///< 0: none has come
+  std::int64_t generation = 0;  ///< the last that the sender knows of
 };
 struct Pong {
   std::int64_t sent = 0;
   double wall = 0;
+  std::int64_t answered = 0;
+  std::int64_t good_for = 0;  ///< milliseconds from `sent` on in which the sender of the Ping may count on this agent
 };
 
 /// To the hosting agent: a worker has failed here; the first one in this generation.
@@ -86,6 +95,7 @@ struct Done {
 /// From the hosting agent: why nothing happens yet.
 struct Waiting {
   std::string reason;
+  std::int64_t generation = 0;  ///< the last that has started
 };
 
 /// From the hosting agent: no place, for good.
@@ -104,7 +114,8 @@ struct Start {
   std::int64_t master_port = 0;
   std::string master_addr;
   std::string run_id;
-  bool report = false;  ///< a Report is wanted at the end
+  bool report = false;             ///< a Report is wanted at the end
+  std::vector<std::string> heirs;  ///< hand_over.h
 };
 
 /// From the hosting agent: the workers of the generation are to be ended.
@@ -160,8 +171,13 @@ struct Report {
   bool last = false;
 };
 
+/// From the hosting agent: it hosts no more, for others may do so. All workers are to be killed.
+struct GivesUp {
+  std::string reason;
+};
+
 using Message = std::variant<Join, Ready, Ping, Pong, Failed, Stopping, Done, Waiting, Refused, Start, EndNow, Outcome,
-                             StoreAsk, StoreForget, StoreAnswer, Report>;
+                             StoreAsk, StoreForget, StoreAnswer, Report, GivesUp>;
 
 /// Bytes that are no frame of ours; what() says what is wrong.
 class BadFrame : public Error {

@@ -73,6 +73,38 @@ SocketAddress resolve(const std::string& what, const std::string& host, int port
   return address;
 }
 
+std::string to_text(const SocketAddress& address) {
+  char host[NI_MAXHOST] = {}, port[NI_MAXSERV] = {};
+  getnameinfo(generic(address), address.length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  return (address.bytes.ss_family == AF_INET6 ? "[" + std::string(host) + "]" : host) + ":" + port;
+}
+
+std::optional<SocketAddress> parse_address(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[') != host.ends_with(']')) return std::nullopt;
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), text.substr(colon + 1).c_str(), &wanted, &found) != 0) return std::nullopt;
+  SocketAddress address;
+  std::memcpy(&address.bytes, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return address.is_wildcard() ? std::nullopt : std::optional(address);
+}
+
+SocketAddress own_end(int fd) {
+  SocketAddress address;
+  address.length = sizeof address.bytes;
+  const bool found = getsockname(fd, reinterpret_cast<sockaddr*>(&address.bytes), &address.length) == 0;
+  const int family = address.bytes.ss_family;
+  return found && (family == AF_INET || family == AF_INET6) ? address : SocketAddress{};
+}
+
 Listening listen_at(const SocketAddress& address) {
   Listening listening{.fd = tcp_socket(address.bytes.ss_family), .error = 0};
   const int on = 1;  // connections of a job before this one may linger
@@ -81,6 +113,19 @@ Listening listen_at(const SocketAddress& address) {
     return listening;
   if (errno != EADDRNOTAVAIL && errno != EADDRINUSE) throw_errno("cannot listen for other nodes");
   return {.fd = {}, .error = errno};
+}
+
+// Without SO_REUSEADDR: with it the port would be anybody's as long as nobody listens.
+base::UniqueFd reserve_port(const SocketAddress& address) {
+  SocketAddress any = address;
+  any.set_port(0);
+  base::UniqueFd fd = tcp_socket(address.bytes.ss_family);
+  if (bind(fd.get(), generic(any), any.length) != 0) return {};
+  return fd;
+}
+
+void listen_at_reserved(int fd) {
+  if (listen(fd, kBacklog) != 0) throw_errno("cannot listen for other nodes");
 }
 
 base::UniqueFd accept_at(int listener) {

@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <string>
 
 #include "lockstep/base/unique_fd.h"
@@ -24,6 +25,13 @@ struct SocketAddress {
 /// UsageError that begins with `what`.
 SocketAddress resolve(const std::string& what, const std::string& host, int port);
 
+/// "10.0.0.3:29400", "[::1]:29400".
+std::string to_text(const SocketAddress& address);
+/// The other way round, figures only: nobody is asked. None: it is no such text, or means every address of a machine.
+std::optional<SocketAddress> parse_address(const std::string& text);
+/// The address that a socket has here; without a length where it has none (AF_UNIX).
+SocketAddress own_end(int fd);
+
 /// Why a listener could not be made: the address is another machine's, or somebody has the port.
 struct Listening {
   base::UniqueFd fd;  ///< none: see `error`
@@ -32,6 +40,11 @@ struct Listening {
 
 /// Listens there, and nowhere else. Throws Error for what is neither of the two errors.
 Listening listen_at(const SocketAddress& address);
+
+/// Takes a free port of the address, at which nobody listens yet. None: there is none to be had.
+base::UniqueFd reserve_port(const SocketAddress& address);
+/// Listens at a port that was reserved. Throws Error.
+void listen_at_reserved(int fd);
 
 /// Accepts one connection that waits; none when there is none.
 base::UniqueFd accept_at(int listener);

@@ -40,7 +40,7 @@ void AnswerCount::add(const at::Tensor& logits, const at::Tensor& target, std::i
     cells_.push_back({truth, prediction});
     const float share = sure.const_data_ptr<float>()[i];
     // Logits that are no numbers give a share that is none, and no order.
-    if (truth != prediction && share == share) mistakes_.push_back({first + i, truth, prediction, share, ""});
+    if (truth != prediction && share == share) mistakes_.push_back({first + i, truth, prediction, share, "", ""});
   }
   keep_surest(mistakes_);
 }
@@ -58,7 +58,7 @@ Answers AnswerCount::of_all(comm::Group& group, std::int64_t classes) const {
     const double* row = rows.const_data_ptr<double>();
     for (std::size_t i = 0; i < kMostMistakes; ++i, row += kColumns)
       if (row[0] >= 0)
-        all.mistakes.push_back({std::int64_t(row[0]), std::int64_t(row[1]), std::int64_t(row[2]), row[3], ""});
+        all.mistakes.push_back({std::int64_t(row[0]), std::int64_t(row[1]), std::int64_t(row[2]), row[3], "", ""});
   }
   keep_surest(all.mistakes);
   return all;

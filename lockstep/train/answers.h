@@ -16,8 +16,9 @@ namespace lockstep::train {
 struct WrongAnswer {
   std::int64_t sample = 0;  ///< its number in the set
   std::int64_t truth = 0, prediction = 0;
-  double share = 0;  ///< what the softmax gave the prediction
-  std::string file;  ///< empty: the set has none
+  double share = 0;     ///< what the softmax gave the prediction
+  std::string file;     ///< empty: the set has none
+  std::string picture;  ///< a small PNG file of it (thumbnail.h); empty: none was made
 
   bool operator==(const WrongAnswer&) const = default;
 };

@@ -15,10 +15,6 @@ using nlohmann::json;
 
 std::string checkpoint_folder(const std::string& output_dir) { return output_dir + "/checkpoints"; }
 
-checkpoint::Retention retention_of(const CheckpointOptions& options) {
-  return {.keep = options.hist, .best = 1, .smaller_is_better = smaller_is_better(options)};
-}
-
 // Where to look, and for what: a run's directory may be given in its checkpoints' place.
 std::pair<std::string, std::string> place_of(const Options& options) {
   const std::string& which = options.checkpoints.resume;
@@ -27,6 +23,10 @@ std::pair<std::string, std::string> place_of(const Options& options) {
 }
 
 }  // namespace
+
+checkpoint::Retention retention_of(const CheckpointOptions& options) {
+  return {.keep = options.hist, .best = options.best, .smaller_is_better = smaller_is_better(options)};
+}
 
 bool is_due(const SaveEvery& every, std::int64_t step, const StepPlace& place, double seconds) {
   switch (every.unit) {
@@ -72,6 +72,7 @@ std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
               {"ra_sampler", options_.ra_sampler},
               {"ra_reps", options_.ra_reps},
               {"arithmetic", options_.arithmetic},
+              {"fuse", options_.fuse},
               {"replicas", options_.replicas.value_or(1)},
               {"threads", options_.threads}}
       .dump();
@@ -96,9 +97,7 @@ void Checkpoints::resume() {
 }
 
 void Checkpoints::guard() {
-  if (saver_)
-    checkpoint::save_on_failure(checkpoint_folder(options_.output_dir), engine_,
-                                {.extra = extra(false), .retention = retention_of(options_.checkpoints)});
+  if (saver_) checkpoint::save_on_failure(checkpoint_folder(options_.output_dir), engine_, what(false));
 }
 
 void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool last,
@@ -106,23 +105,25 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
   if (!saver_ || (step == resumed_step_ && told_)) return;
   if (!last && !is_due(options_.checkpoints.save_every, step, place, seconds_since(last_save_))) return;
   if (last) saver_->wait();  // so that it is not left out
-  checkpoint::SaveOptions what{.extra = extra(true)};
-  if (found) what.metric = monitored(options_.checkpoints, *found);
-  if (saver_->save(what)) last_save_ = std::chrono::steady_clock::now();
+  checkpoint::SaveOptions now = what(true);
+  if (found) now.metric = monitored(options_.checkpoints, *found);
+  if (saver_->save(now)) last_save_ = std::chrono::steady_clock::now();
   if (last) saver_->wait();
 }
 
 std::string Checkpoints::save_and_stop() {
   saver_->wait();
-  saver_->save({.extra = extra(false)});
+  saver_->save(what(false));
   return saver_->wait().path;
 }
 
-// The facts, and whether a step was told and evaluated before it was saved.
-std::string Checkpoints::extra(bool told) const {
+// With the facts, and whether a step was told and evaluated before it was saved.
+checkpoint::SaveOptions Checkpoints::what(bool told) const {
   json all = json::parse(facts_);
   all["told"] = told;
-  return all.dump();
+  return {.extra = all.dump(),
+          .retention = retention_of(options_.checkpoints),
+          .place = checkpoint::place_of("loader", data::DataLoader::place_in_kept())};
 }
 
 void remove_checkpoints(const std::string& output_dir) {

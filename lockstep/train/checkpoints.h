@@ -1,6 +1,6 @@
 #pragma once
 
-// The checkpoints of a run: --save-every, --checkpoint-hist, --monitor, --resume.
+// The checkpoints of a run: --save-every, --checkpoint-hist, --checkpoint-best, --monitor, --resume.
 
 #include <chrono>
 #include <optional>
@@ -15,6 +15,9 @@ namespace lockstep::train {
 
 /// Whether one is due behind a step; `seconds` since the one before, or the start.
 bool is_due(const SaveEvery& every, std::int64_t step, const StepPlace& place, double seconds);
+
+/// Which stay: the newest, and the best by options.monitor.
+checkpoint::Retention retention_of(const CheckpointOptions& options);
 
 /// What options.monitor names of an evaluation.
 double monitored(const CheckpointOptions& options, const EvalEvent& event);
@@ -44,7 +47,7 @@ class Checkpoints {
  private:
   void resume();
   std::string facts(const RunSize& run, const Input& input) const;
-  std::string extra(bool told) const;
+  checkpoint::SaveOptions what(bool told) const;
 
   const Options& options_;
   parallel::Engine& engine_;

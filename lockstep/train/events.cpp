@@ -46,6 +46,7 @@ metrics::Event start_event(const Options& options, const RunSize& run) {
                      {"global_batch_size", run.plan.global_batch},
                      {"amp", options.amp},
                      {"channels_last", std::int64_t(options.channels_last)},
+                     {"fuse", std::int64_t(options.fuse)},
                      {"threads", std::int64_t(options.threads)},
                      {"seed", options.seed},
                      {"steps", run.total_steps},
@@ -55,6 +56,13 @@ metrics::Event start_event(const Options& options, const RunSize& run) {
                      {"first_step", run.first_step},
                      {"lockstep_version", std::string(LOCKSTEP_VERSION)},
                      {"torch_version", std::string(TORCH_VERSION)}}};
+}
+
+metrics::Event fault_event(const RunSize& run) {
+  Fields fields{{"restart_count", std::int64_t(run.restart_count)}, {"step", run.first_step - 1}};
+  if (!run.last_fault.empty()) fields.emplace_back("cause", run.last_fault);
+  if (run.lost_seconds) fields.emplace_back("lost_seconds", *run.lost_seconds);
+  return {.kind = Kind::fault, .fields = std::move(fields)};
 }
 
 metrics::Event train_event(const TrainEvent& event) {

@@ -10,6 +10,8 @@
 namespace lockstep::train {
 
 metrics::Event start_event(const Options& options, const RunSize& run);
+/// Why the job was started again, and where it goes on; `run` is of a later start than the first.
+metrics::Event fault_event(const RunSize& run);
 metrics::Event train_event(const TrainEvent& event);
 metrics::Event eval_event(const EvalEvent& event);
 /// What the samples were taken for; `event` is of a classifier.
@@ -22,7 +24,10 @@ class EventObserver : public Observer {
   /// `options` must outlive it.
   explicit EventObserver(const Options& options) : options_(options) {}
 
-  void started(const RunSize& run) override { tell(start_event(options_, run)); }
+  void started(const RunSize& run) override {
+    tell(start_event(options_, run));
+    if (run.restart_count > 0) tell(fault_event(run));
+  }
   void trained(const TrainEvent& event) override { tell(train_event(event)); }
   void evaluated(const EvalEvent& event) override {
     tell(eval_event(event));

@@ -39,10 +39,11 @@ std::string load_all_but_head(const std::string& file, models::ImageModel& model
 }
 
 // What the model was left with in place of the file's; empty: nothing.
-std::string load_all_but_other_classes(const std::string& file, models::ImageModel& model, const std::string& head) {
+std::string load_all_but_other_classes(const Options& options, models::ImageModel& model) {
+  const std::string &file = options.weights, &head = options.head;
   const std::string source = "file " + file, layer = models::last_layer(model);
   const TensorMap ours = checkpoint::state_dict(model);
-  TensorMap theirs = checkpoint::read_weights(file);
+  TensorMap theirs = checkpoint::read_weights(file, nullptr, checkpoint::name_map(options.weights_map));
   checkpoint::add_missing_counts(ours, theirs);
   if (!head.empty() && !theirs.contains(layer + ".weight")) return load_all_but_head(file, model, theirs);
   std::string note;
@@ -82,7 +83,7 @@ StartModel make_start_model(const Options& options, const models::ImageTask& tas
     Options drawn = options;
     drawn.weights.clear();
     start.model = make_model(drawn, task, additions);
-    start.new_layer = load_all_but_other_classes(options.weights, *start.model, options.head);
+    start.new_layer = load_all_but_other_classes(options, *start.model);
   }
   freeze(patterns_of(options.freeze), *start.model);
   const std::string last = models::last_layer(*start.model) + ".weight";

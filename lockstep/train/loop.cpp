@@ -1,21 +1,27 @@
 #include "lockstep/train/loop.h"
 
 #include <ATen/ops/full.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "lockstep/base/atomic_file.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/last_failure.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/nn/fuse.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/train/best.h"
 #include "lockstep/train/memory_use.h"
 #include "lockstep/train/observers.h"
 #include "lockstep/train/rate_schedule.h"
 #include "lockstep/train/replicas.h"
+#include "lockstep/train/run_files.h"
 #include "lockstep/train/same_data.h"
 #include "lockstep/train/shard_losses.h"
 
@@ -54,11 +60,29 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .channels_last = options.channels_last};
 }
 
+// What is told of a restart. The files are the job's own once it has taken a step.
+void add_fault(RunSize& run, const Options& options, base::ControlPage& page) {
+  if (const auto failure = base::last_failure(page)) run.last_fault = failure->to_string();
+  if (run.first_step > 1) run.lost_seconds = seconds_since_written(options);
+}
+
+// Rank 0 says what was fused.
+void fuse(models::ImageModel& model, const Options& options, bool says) {
+  const std::vector<nn::Fusion> found = nn::fuse(model);
+  if (found.empty())
+    throw UsageError("--fuse has no meaning for --model " + options.model +
+                     ", which has no Sequential with a ReLU behind a BatchNorm");
+  std::ostringstream said;
+  for (const nn::Fusion& one : found) said << "lockstep: fused " << one << '\n';
+  if (says) base::tell(STDERR_FILENO, said.str());
+}
+
 // What the engine trains: replicas, or layers that meet those of other processes, are within its forward.
 std::shared_ptr<models::ImageModel> trained(const std::shared_ptr<models::ImageModel>& model, const Options& options,
                                             const models::ImageTask& task, const Additions& additions,
                                             const std::shared_ptr<comm::Group>& group) {
   if (is_replicated(options)) return replicated(model, options, task, additions);
+  if (options.fuse) fuse(*model, options, group->rank() == 0);
   if (!options.sync_bn) return model;
   convert_sync_batchnorm(model, group);
   if (parallel::synchronized_layer(*model).empty())
@@ -155,6 +179,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   if (batches_) find_place();
   schedule_ = make_schedule(options, run_.epoch_steps, run_.total_steps + run_.ahead);
   run_.resumed_from = checkpoints_.resumed_from();
+  if (run_.restart_count > 0) add_fault(run_, options, group_.node().member.page());
   observers_ = make_observers(options, world.place());
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
   if (group_.rank() == 0 && options.overwrite && run_.first_step == 1) remove_checkpoints(options.output_dir);

@@ -30,6 +30,11 @@ bool normalises(const torch::nn::Module& module) {
                    InstanceNorm2dImpl, InstanceNorm3dImpl, LocalResponseNormImpl>(module);
 }
 
+// The names that torchvision's script knows.
+bool is_embedding(const std::string& name) {
+  return name == "class_token" || name == "position_embedding" || name == "relative_position_bias_table";
+}
+
 }  // namespace
 
 std::shared_ptr<models::ImageModel> make_model(const Options& options, const models::ImageTask& task,
@@ -39,7 +44,8 @@ std::shared_ptr<models::ImageModel> make_model(const Options& options, const mod
   const std::shared_ptr<models::ImageModel> model =
       own != nullptr ? own->make(task).model() : models::make_model(options.model, task);
   if (!options.head.empty()) replace_head(*model, options.head, task.classes);
-  if (!options.weights.empty()) checkpoint::load_file_into(*model, options.weights);
+  if (!options.weights.empty())
+    checkpoint::load_file_into(*model, options.weights, checkpoint::name_map(options.weights_map));
   return model;
 }
 
@@ -54,18 +60,21 @@ bool has_convolutions(const models::ImageModel& model) {
 
 std::vector<WeightDecay> weight_decays(const Options& options, const torch::nn::Module& model) {
   WeightDecay biases{.decay = options.bias_weight_decay.value_or(0)},
-      norms{.decay = options.norm_weight_decay.value_or(0)};
+      norms{.decay = options.norm_weight_decay.value_or(0)},
+      embeddings{.decay = options.transformer_embedding_decay.value_or(0)};
   for (const auto& module : model.named_modules("", /*include_self=*/true))
     for (const auto& parameter : module.value()->named_parameters(/*recurse=*/false)) {
       if (!parameter.value().requires_grad()) continue;
       const std::string name = (module.key().empty() ? "" : module.key() + ".") + parameter.key();
       if (options.bias_weight_decay && parameter.key() == "bias")
         biases.names.push_back(name);
+      else if (options.transformer_embedding_decay && is_embedding(parameter.key()))
+        embeddings.names.push_back(name);
       else if (options.norm_weight_decay && normalises(*module.value()))
         norms.names.push_back(name);
     }
   std::vector<WeightDecay> found;
-  for (WeightDecay& group : {std::ref(norms), std::ref(biases)})
+  for (WeightDecay& group : {std::ref(norms), std::ref(biases), std::ref(embeddings)})
     if (!group.names.empty()) found.push_back(std::move(group));
   return found;
 }

@@ -27,7 +27,7 @@ Amp amp_of(const Options& options);
 /// Whether pictures meet weights of four dimensions in it.
 bool has_convolutions(const models::ImageModel& model);
 
-/// The parameters of `model` that have a weight decay of their own (options.norm_weight_decay, bias_weight_decay), as
+/// The parameters of `model` that have a weight decay of their own (options.norm_weight_decay and its like), as
 /// torchvision's set_weight_decay() finds them: a bias is one by its name, also within a normalisation layer. Frozen
 /// parameters and groups without any are left out.
 std::vector<WeightDecay> weight_decays(const Options& options, const torch::nn::Module& model);

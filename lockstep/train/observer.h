@@ -38,8 +38,10 @@ struct RunSize {
   std::int64_t ahead = 0;        ///< other than 0 where the run went on with another batch or number of shards: step
                                  ///< n stands where step n + ahead of a run of this batch alone would
   int restart_count = 0;         ///< how often the job was started before
-  std::string resumed_from;      ///< the checkpoint that the run goes on from; empty: none
-  std::int64_t first_step = 1;   ///< later than 1 when the state of an earlier start was taken over
+  std::string last_fault;        ///< why the start before this one ended; empty: not known
+  std::optional<double> lost_seconds;  ///< at a restart: since that one wrote into its files last; nothing: not known
+  std::string resumed_from;            ///< the checkpoint that the run goes on from; empty: none
+  std::int64_t first_step = 1;         ///< later than 1 when the state of an earlier start was taken over
 };
 
 struct TrainEvent {

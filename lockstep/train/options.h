@@ -83,16 +83,18 @@ struct Options {
   double weight_decay = 0;  ///< finite, >= 0; decoupled for adamw, lamb and lion, an L2 term for the others
   std::optional<double> norm_weight_decay;  ///< of the parameters of normalisation layers; default weight_decay
   std::optional<double> bias_weight_decay;  ///< of biases, those of normalisation layers too; default weight_decay
-  std::optional<double> clip_grad_norm;     ///< the largest 2-norm of all gradients, > 0; default no limit
-  std::string loss = "cross_entropy";       ///< one of loss_names(); of numbers mse unless given
-  std::vector<double> class_weights;        ///< of the cross entropy to train by, one for each class; empty: all 1
-  double label_smoothing = 0;               ///< [0, 1]; of the loss to train by
+  std::optional<double> transformer_embedding_decay;  ///< of class tokens and the like; default weight_decay
+  std::optional<double> clip_grad_norm;               ///< the largest 2-norm of all gradients, > 0; default no limit
+  std::string loss = "cross_entropy";                 ///< one of loss_names(); of numbers mse unless given
+  std::vector<double> class_weights;  ///< of the cross entropy to train by, one for each class; empty: all 1
+  double label_smoothing = 0;         ///< [0, 1]; of the loss to train by
   LrOptions lr_schedule;
   ModelEmaOptions model_ema;
   CheckpointOptions checkpoints;
 
   std::int64_t seed = 0;         ///< >= 0; initial weights, sample order, dropout
   std::string weights;           ///< file to start from, safetensors or .pt; empty: initial weights of the seed
+  std::string weights_map;       ///< other names for its tensors (checkpoint/files/name_map.h); empty: none
   std::string head;              ///< layers in place of the last one, as "512,relu,3"; empty: it stays
   std::string freeze;            ///< patterns of parameters that are not trained, with commas between; empty: none
   std::string save_weights;      ///< safetensors file to write at the end; empty: none
@@ -117,6 +119,7 @@ struct Options {
 
   std::string amp = "none";           ///< mixed precision, one of amp_names()
   bool channels_last = false;         ///< pictures and convolutions in channels-last memory format
+  bool fuse = false;                  ///< BatchNorm, ReLU and pooling as one layer (nn/fuse.h)
   bool sync_bn = false;               ///< BatchNorm over the batches of all processes
   std::string arithmetic = "native";  ///< one of arithmetic_names(): which kernels of libtorch compute
   int threads = 1;                    ///< computing threads per process, >= 1; part of the arithmetic, it changes bits

@@ -20,10 +20,11 @@ struct SaveEvery {
 };
 
 struct CheckpointOptions {
-  SaveEvery save_every;               ///< into checkpoints/ of the output directory, and at the end
-  int hist = 10;                      ///< how many stay, >= 1; the best one besides
-  std::string monitor = "top1";       ///< by what that is, one of monitor_names(); of a regression "loss" unless given
-  std::string resume;                 ///< "auto", "last", "best" or a path; empty: begin anew
+  SaveEvery save_every;          ///< into checkpoints/ of the output directory, and at the end
+  int hist = 10;                 ///< how many stay, >= 1; the best besides
+  int best = 1;                  ///< how many of the best, >= 1
+  std::string monitor = "top1";  ///< by what those are, one of monitor_names(); of a regression "loss" unless given
+  std::string resume;            ///< "auto", "last", "best" or a path; empty: begin anew
   std::vector<int> stop_on{SIGTERM};  ///< signals at which a run that saves does that, and stops
 };
 

@@ -157,6 +157,10 @@ void check_in_memory(const Options& options, const flags::Parsed& parsed) {
 
 // One process with several replicas, or several with one each.
 void check_parallel(const Options& options, const flags::Parsed& parsed) {
+  if (options.fuse && options.sync_bn)
+    throw UsageError("--fuse with --sync-bn: statistics over all processes are made by BatchNorm itself");
+  if (options.fuse && is_replicated(options))
+    throw UsageError("--fuse with --parallel dp: it is for processes; replicas are made of the model as it is");
   if (!is_replicated(options)) {
     if (given(parsed, "--replicas"))
       throw UsageError("--replicas has no meaning without --parallel dp: -n says how many processes there are");
@@ -200,6 +204,8 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
     only(flag, options.lr_schedule.warmup_epochs > 0, "--lr-warmup-epochs");
   for (const char* flag : {"--model-ema-steps", "--model-ema-decay", "--save-ema-weights"})
     only(flag, options.model_ema.on, "--model-ema");
+  if (!options.weights_map.empty() && options.weights.empty())
+    throw UsageError("--weights-map has no meaning without --weights, in which the names are");
   if (scheduler == "multisteplr" && options.lr_schedule.milestones.empty())
     throw UsageError("--lr-scheduler multisteplr needs --lr-milestones N,N, the epochs before which the rate falls");
   if (options.test_only && !options.eval) throw UsageError("--test-only with --no-eval: nothing is left to do");
@@ -211,16 +217,18 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
 
 void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
   const CheckpointOptions& c = options.checkpoints;
-  for (const char* flag : {"--save-every", "--checkpoint-hist", "--stop-on"})
+  for (const char* flag : {"--save-every", "--checkpoint-hist", "--checkpoint-best", "--stop-on"})
     if (options.output_dir.empty() && given(parsed, flag))
       throw UsageError(std::string(flag) + " needs --output-dir DIR, where the checkpoints go");
   const bool saving = saves(c, options.output_dir);
-  for (const char* flag : {"--checkpoint-hist", "--stop-on"})
+  for (const char* flag : {"--checkpoint-hist", "--checkpoint-best", "--stop-on"})
     if (!saving && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without --save-every");
   // The record of a regression tells its monitor, which is another than where classes are learned.
   const bool monitor = given(parsed, "--monitor") && !(is_regression(options) && c.monitor == "loss");
   if (!saving && options.patience == 0 && monitor)
     throw UsageError("--monitor has no meaning without --save-every or --patience");
+  if (!options.eval && given(parsed, "--checkpoint-best"))
+    throw UsageError("--checkpoint-best has no meaning with --no-eval: no checkpoint is better than another");
   if (monitor && !options.eval) throw UsageError("--monitor has no meaning with --no-eval: nothing is measured");
   if (options.eval_best && (!saving || !options.eval))
     throw UsageError(std::string("--eval-best has no meaning ") +

@@ -30,6 +30,8 @@ flags::Table predict_table_of(PredictOptions& options) {
   flags::Group job = picked(all, "Job", {"--nproc-per-node", "--model", "--head", "--dataset", "--data-path"});
   job.flags.push_back(
       {"--weights", flags::text(options.run.weights, "FILE"), "Weights of the trained model (safetensors, .pt)"});
+  job.flags.push_back({"--weights-map", flags::text(options.run.weights_map, "THEIRS=OURS,..."),
+                       "Names in --weights that are others here, or a file with one a line"});
   job.flags.push_back({"--output", flags::text(options.output, "FILE"), "Write the predictions here (CSV)"});
   return {.usage = "lockstep predict --weights FILE --output FILE [options]",
           .about =
@@ -39,7 +41,8 @@ flags::Table predict_table_of(PredictOptions& options) {
                      picked(all, "Input",
                             {"--transforms", "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache",
                              "--train-split", "--val-split", "--workers"}),
-                     picked(all, "Arithmetic", {"--amp", "--channels-last", "--threads", "--bind-to", "--timeout"})},
+                     picked(all, "Arithmetic",
+                            {"--amp", "--arithmetic", "--channels-last", "--threads", "--bind-to", "--timeout"})},
           .version = all.version,
           .prefix = "predict: ",
           .unknown = all.unknown};

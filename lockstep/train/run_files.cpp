@@ -1,5 +1,9 @@
 #include "lockstep/train/run_files.h"
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
 #include "lockstep/rendezvous/run_id.h"
 
 namespace lockstep::train {
@@ -11,5 +15,23 @@ RunFiles::RunFiles(const Options& options, const rendezvous::Place& place)
               .attempt = place.restart_count,
               .overwrite = options.overwrite,
               .goes_on = continues_its_directory(options.checkpoints)}) {}
+
+void RunFiles::evaluated(const EvalEvent& event) {
+  EventObserver::evaluated(event);
+  if (!event.evaluation.answers || !event.part.empty()) return;
+  std::vector<metrics::MistakePicture> pictures;
+  for (const WrongAnswer& mistake : event.evaluation.answers->mistakes)
+    if (!mistake.picture.empty()) pictures.push_back({mistake.sample, mistake.picture});
+  if (!pictures.empty()) files_.show_mistakes(event.step, pictures);
+}
+
+std::optional<double> seconds_since_written(const Options& options) {
+  if (options.output_dir.empty()) return {};
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(options.output_dir + "/metrics.jsonl", error);
+  if (error) return {};
+  const std::chrono::duration<double> since = std::filesystem::file_time_type::clock::now() - written;
+  return std::max(0.0, since.count());  // the file's clock is the coarser one
+}
 
 }  // namespace lockstep::train

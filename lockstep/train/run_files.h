@@ -2,6 +2,8 @@
 
 // The files of a run (docs/design/metrics.md).
 
+#include <optional>
+
 #include "lockstep/metrics/run_files.h"
 #include "lockstep/rendezvous/environment.h"
 #include "lockstep/train/events.h"
@@ -14,10 +16,16 @@ class RunFiles final : public EventObserver {
  public:
   RunFiles(const Options& options, const rendezvous::Place& place);
 
+  void evaluated(const EvalEvent& event) override;
+
  private:
   void write(const metrics::Event& event) override { files_.write(event); }
 
   metrics::RunFiles files_;
 };
+
+/// How long the files of options.output_dir were not written to; nothing when there is none. What a start of a job that
+/// failed had not told yet, and what the next one took to begin, is within it.
+std::optional<double> seconds_since_written(const Options& options);
 
 }  // namespace lockstep::train

@@ -24,6 +24,10 @@ void check_trainer_options(const TrainerOptions& options) {
     throw UsageError("trainer: monitor '" + options.monitor + "' has no meaning without evaluate");
 }
 
+std::vector<checkpoint::KeptNumber> place_of_loader() {
+  return checkpoint::place_of("loader", data::DataLoader::place_in_kept());
+}
+
 }  // namespace
 
 TrainerEnd::operator int() const {
@@ -87,7 +91,9 @@ TrainerEnd Trainer::run(optim::Optimizer& optimizer, const ShardLoss& loss) {
 
 TrainerEnd Trainer::train(Run& run) {
   run.saved_step = resumed_step_;
-  if (saver_) checkpoint::save_on_failure(options_.checkpoints, engine_, {.retention = options_.retention});
+  if (saver_)
+    checkpoint::save_on_failure(options_.checkpoints, engine_,
+                                {.retention = options_.retention, .place = place_of_loader()});
   bool left = ends(run);
   for (auto epoch = loader_.epoch(); epoch < options_.epochs && !is_at_end() && !left; ++epoch) {
     run.standing.epoch = epoch;
@@ -152,7 +158,7 @@ bool Trainer::end_epoch(Run& run) {
 
 void Trainer::save(Run& run, const Found* found) {
   tell_of_save(run);
-  checkpoint::SaveOptions what;
+  checkpoint::SaveOptions what{.place = place_of_loader()};
   if (found != nullptr && !options_.monitor.empty()) {
     const auto metric = found->find(options_.monitor);
     if (metric == found->end())

@@ -202,13 +202,14 @@ void add_messages(Seeds& seeds) {
                          Done{.code = 1, .joined = true},
                          Waiting{"for h2"},
                          Refused{"no"},
-                         Start{.nodes = 2, .master_addr = "h", .run_id = "job"},
+                         Start{.nodes = 3, .master_addr = "h", .run_id = "job", .heirs = {"10.0.0.2:4000", ""}},
                          EndNow{1},
                          Outcome{.again = true, .text = "why"},
                          StoreAsk{.id = 1, .keys = {"a", "b"}, .values = {"1", ""}},
                          StoreForget{.id = 1},
                          StoreAnswer{.id = 1, .values = {"x"}, .why = "full"},
-                         Report{.part = {"{}"}, .last = true}};
+                         Report{.part = {"{}"}, .last = true},
+                         GivesUp{"2 of the 3 nodes"}};
   std::string together;
   for (const Message& message : all) {
     seeds.add(bytes_of(to_frame(message)));

@@ -58,6 +58,12 @@ TEST_F(Examples, OwnDataset) { expect_learns_and_outlives({EXAMPLES "own_dataset
 
 TEST_F(Examples, TableRegression) { expect_learns_and_outlives({EXAMPLES "table_regression"}, "^epoch 30  rmse 0\\."); }
 
+TEST_F(Examples, Spawn) {
+  Job job({EXAMPLES "13_spawn", "3"});
+  ASSERT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.out(), ::testing::MatchesRegex("3 processes: y = (3|2\\.99|3\\.00).* x \\+ (1|0\\.99|1\\.00).*\n"));
+}
+
 // The whole trainer: the same bits on any number of processes, in its own way through a kill and from a checkpoint.
 TEST_F(Examples, OwnModel) {
   const Words flags = {"--epochs", "2", "--opt", "adam", "--logical-shards", "2", "--global-batch-size", "256"};

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/init.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
@@ -228,6 +230,77 @@ TEST(HorovodOptimizer, RanksOutsideOfTheSetStepByTheirOwnGradients) {
     model(torch::full({1, 1}, double(hvd::rank() * hvd::rank()))).sum().backward();
     optimizer.step();
     EXPECT_EQ(model->weight.item<float>(), hvd::rank() == 1 ? -1 : -2);
+  });
+}
+
+// What looks at the gradients in the middle of backward, behind what was sent so far: operations run in one order.
+using Look = std::function<void(torch::nn::Linear& first, torch::nn::Linear& second)>;
+void look_within_backward(const Look& look,
+                          const std::function<void(hvd::DistributedOptimizerOptions&, hvd::Tensors)>& set) {
+  torch::nn::Linear first(2, 2), second(2, 1);
+  const std::vector<at::Tensor> all{first->weight, first->bias, second->weight, second->bias};
+  torch::optim::SGD inner(all, 1.0);
+  hvd::DistributedOptimizerOptions options;
+  set(options, all);
+  hvd::DistributedOptimizer optimizer(inner, options);
+  for (int step = 0; step < 2; ++step) {
+    const at::Tensor between = first(torch::ones({1, 2}));
+    int looked = 0;
+    between.register_hook([&](const at::Tensor&) {
+      hvd::barrier();
+      look(first, second);
+      ++looked;
+    });
+    (second(between).sum() * (hvd::rank() + 1)).backward();
+    EXPECT_EQ(looked, 1);
+    optimizer.synchronize();
+    EXPECT_EQ(second->bias.grad().item<float>(), 1.5);
+    const auto skip = optimizer.skip_synchronize();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+TEST(HorovodOptimizer, GradientsGoWhileBackwardRuns) {
+  run_horovod(2, [] {
+    look_within_backward(
+        [](torch::nn::Linear& first, torch::nn::Linear& second) {
+          EXPECT_FALSE(first->weight.grad().defined()) << "backward has not come there";
+          EXPECT_EQ(second->bias.grad().item<float>(), 1.5) << "and this is the mean already";
+        },
+        [](auto& options, const hvd::Tensors&) { options.num_groups = 2; });
+  });
+}
+
+TEST(HorovodOptimizer, AGroupGoesWhenItsLastGradientIsThere) {
+  run_horovod(2, [] {
+    look_within_backward(
+        [](torch::nn::Linear&, torch::nn::Linear& second) {
+          EXPECT_EQ(second->bias.grad().item<float>(), float(hvd::rank() + 1)) << "the group waits for the first layer";
+        },
+        [](auto& options, const hvd::Tensors& all) {
+          options.groups = {{all[0], all[3]}};
+        });
+  });
+}
+
+TEST(HorovodOptimizer, SparseGradientsAreRefusedOrMadeDense) {
+  run_horovod(2, [] {
+    for (const bool dense : {false, true}) {
+      torch::nn::Embedding rows(torch::nn::EmbeddingOptions(3, 2).sparse(true));
+      torch::nn::init::ones_(rows->weight);
+      torch::optim::SGD inner(rows->parameters(), 1.0);
+      hvd::DistributedOptimizer optimizer(inner, {.sparse_as_dense = dense});
+      rows(torch::full({1}, hvd::rank(), torch::kLong)).sum().backward();
+      if (!dense) {
+        EXPECT_THAT(testing::usage_error([&] { optimizer.step(); }),
+                    HasSubstr("is sparse; needs a dense one, or sparse"));
+        continue;
+      }
+      optimizer.step();
+      EXPECT_TRUE(
+          torch::equal(rows->weight.detach(), torch::tensor({{0.5, 0.5}, {0.5, 0.5}, {1.0, 1.0}}).to(at::kFloat)));
+    }
   });
 }
 

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/multiprocess/beats.h"
 #include "tests/multiprocess/two_nodes.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
@@ -27,6 +28,7 @@ namespace {
 
 using testing::Job;
 using testing::text_of;
+using testing::two_halves;
 
 // Each worker says where it runs, and then twenty times a second that it does.
 constexpr const char* kJob = R"sh(
@@ -141,23 +143,6 @@ std::string codes(const std::set<int>& allowed) {
 std::set<int> joined(std::set<int> some, const std::set<int>& more, bool too) {
   if (too) some.insert(more.begin(), more.end());
   return some;
-}
-
-// What workers say of their generations, by MASTER_PORT, and when they ran; "": no two at a time.
-std::string two_halves(const std::string& said) {
-  std::map<int, std::pair<double, double>> generations;
-  std::istringstream beats(said);
-  int port = 0;
-  for (double now = 0; beats >> port >> now;) {
-    auto& [first, last] = generations.try_emplace(port, now, now).first->second;
-    first = std::min(first, now);
-    last = std::max(last, now);
-  }
-  for (const auto& [one, when] : generations)
-    for (const auto& [other, then] : generations)
-      if (one != other && when.first < then.second && then.first < when.second)
-        return "workers of ports " + std::to_string(one) + " and " + std::to_string(other) + " ran at the same time";
-  return "";
 }
 
 void check(FaultTrial& trial) {

@@ -78,6 +78,24 @@ TEST_F(Predict, SeesWhatTheTrainerEvaluatedOnAnyNumberOfProcesses) {
   EXPECT_EQ(double(correct) / testing::kTestImages, evaluated.at("top1").get<double>());
 }
 
+// What the environment of a libtorch says by hand, whoever starts the predictor: our launcher, or nobody, and then it
+// starts itself again.
+TEST_F(Predict, PortableArithmeticIsSetBeforeLibtorchStarts) {
+  train();
+  const Words variables = {"ATEN_CPU_CAPABILITY=avx2", "ONEDNN_MAX_CPU_ISA=AVX2", "MKL_CBWR=COMPATIBLE"};
+  Job by_hand(predict("1", folder_.file("hand.csv")), variables);
+  ASSERT_EQ(by_hand.wait(), 0) << by_hand.err();
+  Words launched = predict("2", folder_.file("launched.csv")) + Words{"--arithmetic", "portable"};
+  Words alone = predict("1", folder_.file("alone.csv")) + Words{"--arithmetic", "portable"};
+  alone.erase(alone.begin() + 1, alone.begin() + 4);  // predict -n 1 are the launcher's
+  alone[0] = std::filesystem::path(LOCKSTEP_PROGRAM).replace_filename("lockstep-predictor").string();
+  for (const auto& [command, file] : {std::pair(launched, "launched.csv"), std::pair(alone, "alone.csv")}) {
+    Job job(command);
+    ASSERT_EQ(job.wait(), 0) << job.err();
+    EXPECT_EQ(testing::read_file(folder_.file(file)), testing::read_file(folder_.file("hand.csv"))) << file;
+  }
+}
+
 TEST_F(Predict, WhatDoesNotFitIsSaidInOneLineAndWritesNothing) {
   train();
   const std::string output = folder_.file("p.csv");

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <map>
 
+#include "lockstep/base/stop_on.h"
 #include "lockstep/checkpoint.h"
 #include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/checkpoint/store/step_folders.h"
@@ -103,6 +105,33 @@ TEST(BackgroundSaving, ComesBeforeTheOptimizerAndOnAllRanks) {
     if (group->rank() == 0) ddp.state().make_holdable();
     EXPECT_THAT(what_of([&] { optim::SGD optimizer(ddp); }), HasSubstr("saves in another way than rank 0"));
   });
+}
+
+// A signal within a step ends the loop behind that step, one between two behind the next: on all ranks behind the same.
+TEST(Preemption, TakesOneStepAtMostAndASave) {
+  for (const bool within : {true, false}) {
+    const ScratchFolder folder;
+    run_ranks(RankKind::processes, 3, [&](auto group) {
+      const StopOn stop({SIGUSR1});
+      SmallNet model;
+      DistributedDataParallel ddp(model, group);
+      optim::SGD optimizer(ddp);
+      const auto is_asked = [&](bool here, std::uint64_t step) { return here && group->rank() == 2 && step == 4; };
+      while (ddp.steps() < 20) {
+        for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards()))) {
+          if (is_asked(within, ddp.steps())) raise(SIGUSR1);
+          torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+        }
+        optimizer.step();
+        if (ddp.should_stop()) break;
+        if (is_asked(!within, ddp.steps())) raise(SIGUSR1);
+      }
+      EXPECT_EQ(ddp.steps(), 5u) << "the one behind the four that were made before the signal";
+      save(folder.path(), ddp);
+      group->barrier();
+      EXPECT_EQ(find(folder.path())->step, 5u);
+    });
+  }
 }
 
 TEST(Load, GivesTheModelTheWeightsOfACheckpoint) {

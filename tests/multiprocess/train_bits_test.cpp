@@ -60,6 +60,22 @@ TEST_F(TrainBits, InBfloat16AndChannelsLast) {
   EXPECT_NE(train(By::lockstep, 2, 4, flags).back(), train(By::lockstep, 2, 4, kConvNet).back());
 }
 
+TEST_F(TrainBits, WithFusedLayers) {
+  Flags flags = kConvNet;
+  flags.insert(flags.end(), {"--fuse", "--channels-last", "--amp", "bf16"});
+  expect_same_bits(By::lockstep, {2, 4}, 4, flags);
+  Job job = start(By::lockstep, 2, 4, flags);
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.err(), ::testing::HasSubstr("lockstep: fused layer1.1: BatchNorm2d, ReLU, MaxPool2d -> "));
+  for (const Flags& more : std::vector<Flags>{{"--sync-bn"}, {"--parallel", "dp", "--replicas", "2"}}) {
+    Flags both = kConvNet;
+    both.push_back("--fuse");
+    both.insert(both.end(), more.begin(), more.end());
+    EXPECT_EQ(start(By::lockstep, 1, 4, both).wait(), 2);
+  }
+  EXPECT_EQ(start(By::lockstep, 1, 4, {"--model", "mlp", "--fuse"}).wait(), 2) << "nothing to fuse";
+}
+
 // The first scale, 65536, overflows: the steps that are skipped are the same ones, too.
 TEST_F(TrainBits, InFloat16WithAScaledLoss) {
   Flags flags = kMlp;

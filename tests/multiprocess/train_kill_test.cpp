@@ -137,6 +137,30 @@ void expect_true_rates(const std::vector<std::string>& metrics) {
   EXPECT_GT(done.at("attempt_steps"), 0);
 }
 
+// What the report's page tells: why the starts before the last one ended, and what that cost.
+void expect_faults(const std::vector<std::string>& metrics, const std::vector<int>& victims) {
+  std::vector<nlohmann::json> faults;
+  for (const std::string& line : metrics)
+    if (auto event = nlohmann::json::parse(line); event.at("event") == "fault") faults.push_back(std::move(event));
+  ASSERT_EQ(faults.size(), victims.size());
+  for (std::size_t i = 0; i < victims.size(); ++i) {
+    EXPECT_EQ(faults[i].at("restart_count"), i + 1);
+    EXPECT_GT(faults[i].at("step"), 0);
+    EXPECT_GT(faults[i].at("lost_seconds"), 0);
+    EXPECT_THAT(faults[i].at("cause").get<std::string>(), HasSubstr("rank " + std::to_string(victims[i]) + ", step "));
+  }
+}
+
+// What `lockstep report` draws of them.
+void expect_page_with_faults(const std::string& run, const std::string& file) {
+  Job report({LOCKSTEP_PROGRAM, "report", run, "-o", file});
+  EXPECT_EQ(report.wait(), 0) << report.err();
+  const std::string page = testing::read_file(file);
+  EXPECT_THAT(page, ContainsRegex("<td>fault</td><td>20[^<]* UTC</td><td>rank 1, step [^<]* s lost</td>"));
+  EXPECT_THAT(page, ContainsRegex("<td>fault</td><td>20[^<]* UTC</td><td>rank 0, step [^<]* s lost</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>started again</td>"));
+}
+
 // The run that nobody disturbs, and the same with each rank killed once on the way.
 TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
   const std::vector<std::string> flags = {"--dataset",    "mnist", "--data-path",  set_,   "--model",     "convnet",
@@ -167,6 +191,8 @@ TEST_F(TrainKill, WithRestartsTheSameBitsAsUndisturbed) {
   const auto unique = [](std::vector<std::string> lines) { return std::set<std::string>(lines.begin(), lines.end()); };
   EXPECT_EQ(unique(testing::results(disturbed)), unique(testing::results(undisturbed)));
   expect_true_rates(testing::lines(disturbed));
+  expect_faults(testing::lines(disturbed), {1, 0});
+  expect_page_with_faults(folder_.file("run"), folder_.file("report.html"));
   EXPECT_EQ(job.out().find(" 0 images/s"), std::string::npos) << job.out();
   EXPECT_TRUE(job.nothing_left());
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "tests/support/train_run.h"
 #include "tests/support/wait_until.h"
@@ -67,6 +68,9 @@ class TrainResume : public ::testing::Test {
     const std::string last = std::filesystem::read_symlink(folder_.file("run/checkpoints/last")).string();
     return std::stoll(last.substr(last.find('-') + 1));
   }
+  nlohmann::json saved_state() const {
+    return nlohmann::json::parse(testing::read_file(folder_.file("run/checkpoints/last/state.json")));
+  }
   std::string refused(int processes, const Words& more) const {
     Job job = start(processes, more);
     EXPECT_EQ(job.wait(), 2);
@@ -93,7 +97,9 @@ class TrainResumeWays : public TrainResume, public ::testing::WithParamInterface
 };
 INSTANTIATE_TEST_SUITE_P(Ways, TrainResumeWays,
                          ::testing::Values(Way{"Sgd", {"--opt", "sgd", "--momentum", "0.9"}},
-                                           Way{"AdamBf16", {"--opt", "adam", "--amp", "bf16", "--model", "convnet"}},
+                                           Way{"AdamBf16Augmented",
+                                               {"--opt", "adam", "--amp", "bf16", "--model", "convnet", "--transforms",
+                                                "random_resized_crop=28,hflip,auto_augment,to_tensor"}},
                                            Way{"Fp16EmaMixup",
                                                {"--opt", "adamw", "--amp", "fp16", "--model-ema", "--model-ema-steps",
                                                 "2", "--model-ema-decay", "0.99", "--mixup-alpha", "0.3",
@@ -172,6 +178,8 @@ TEST_P(TrainResumeWays, WhateverEndsItTheLastCommittedStepIsSaved) {
     EXPECT_EQ(job.wait(), ends[i].code) << ends[i].name << '\n' << job.err();
     EXPECT_THAT(job.err(), HasSubstr(ends[i].told)) << ends[i].name;
     EXPECT_GE(saved_step(), last_told()) << ends[i].name;
+    const nlohmann::json place = saved_state().at("place");  // 11 steps an epoch, the end of one still its own
+    EXPECT_EQ(place.at("epoch").get<std::int64_t>() * 11 + place.at("batch").get<std::int64_t>(), saved_step());
   }
   ended(2, saving);
   EXPECT_EQ(hash("run"), hash("undisturbed"));
@@ -200,6 +208,30 @@ TEST_F(TrainResume, FromTheMiddleOfAnEpochOrFromTheBest) {
   // A run that has ended has nothing left to do.
   ended(2, {"--epochs", "3", "--output-dir", folder_.file("whole"), "--resume", "last"});
   EXPECT_EQ(hash("whole"), hash("rest"));
+}
+
+// A rate at which the loss goes up and down. A run of its own for each epoch: no save is left out because another one
+// is being written, and what was good before a restart still counts.
+TEST_F(TrainResume, TheBestAndTheNewestStay) {
+  std::vector<std::pair<double, std::string>> evaluated;
+  for (int epoch = 1; epoch <= 4; ++epoch) {
+    ended(1, {"--epochs", "4", "--max-steps", std::to_string(11 * epoch), "--lr", epoch == 2 ? "50" : "0.05",
+              "--save-every", "1ep", "--monitor", "loss", "--checkpoint-hist", "1", "--checkpoint-best", "2",
+              "--resume", "auto", "--output-dir", folder_.file("run")});
+    double loss = 0;
+    for (const std::string& line : testing::lines(testing::read_file(folder_.file("run/metrics.jsonl"))))
+      if (const auto event = nlohmann::json::parse(line); event.at("event") == "eval") loss = event.at("loss");
+    const std::string newest = "step-000000" + std::to_string(11 * epoch);
+    evaluated.emplace_back(loss, newest);
+    std::ranges::sort(evaluated);
+    std::set<std::string> expected = {newest}, found;
+    for (std::size_t i = 0; i < 2 && i < evaluated.size(); ++i) expected.insert(evaluated[i].second);
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.file("run/checkpoints")))
+      if (const std::string name = entry.path().filename(); name.starts_with("step-")) found.insert(name);
+    EXPECT_EQ(found, expected);
+    EXPECT_EQ(std::filesystem::read_symlink(folder_.file("run/checkpoints/best")), evaluated[0].second);
+  }
+  EXPECT_EQ(evaluated[0].second, "step-00000011") << "no test of what stays: " << ::testing::PrintToString(evaluated);
 }
 
 // 7 steps of 24 samples, then the 82 that are left of 250 in batches of 30, then whole epochs of 9 steps: on any number
@@ -290,6 +322,7 @@ TEST_F(TrainResume, CheckpointsAreListedInspectedAndVerified) {
   const auto inspected = nlohmann::json::parse(say({"inspect", run, "--json"}, 0));
   EXPECT_EQ(inspected.at("step"), 4);
   EXPECT_EQ(inspected.at("extra").at("model"), "mlp_dropout");
+  EXPECT_EQ(inspected.at("place"), nlohmann::json::parse(R"({"epoch": 0, "batch": 4, "seen": 0})"));
   EXPECT_THAT(say({"verify", run}, 0), HasSubstr("step-00000002' is whole"));
 
   const std::string file = run + "/checkpoints/step-00000002/model.safetensors";

@@ -185,7 +185,11 @@ TEST_F(TrainRun, FilesOfARun) {
   for (const std::string& path : testing::everything_in(run_))
     names.push_back(std::filesystem::path(path).filename().string());
   EXPECT_THAT(names, ElementsAre("config.json", HasSubstr("events.out.tfevents."), "metrics.csv", "metrics.jsonl",
-                                 "run.id", "run.lock"));
+                                 "mistakes.json", "run.id", "run.lock"));
+  const auto shown = nlohmann::json::parse(testing::read_file(run_ + "/mistakes.json"));
+  EXPECT_EQ(shown.at("step"), 5);
+  EXPECT_EQ(shown.at("pictures").size(), 16u);
+  EXPECT_THAT(shown.at("pictures")[0].get<std::string>(), ::testing::StartsWith("iVBORw0K")) << "a PNG file";
   const auto config = nlohmann::json::parse(testing::read_file(run_ + "/config.json"));
   EXPECT_EQ(config.at("global_batch_size"), 50);
   EXPECT_EQ(config.at("model"), "convnet");

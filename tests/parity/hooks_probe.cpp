@@ -72,14 +72,16 @@ json run(const json& request, const std::shared_ptr<comm::Group>& group) {
                                                                               torch::optim::AdamOptions(kRate / 10));
   else
     optimizer = std::make_unique<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(kRate).momentum(0.9));
-  std::optional<PeriodicModelAverager> averager;
-  if (request.at("what") == "post_localSGD") averager.emplace(group, PeriodicModelAveragerOptions{4, 10});
+  PeriodicModelAverager averager(group, PeriodicModelAveragerOptions{4, 10});
+  PostLocalSGDOptimizer local(*optimizer, averager);
   const auto loop = [&] {
     for (const json& input : request.at("inputs")[std::size_t(group->rank())]) {
       optimizer->zero_grad();
       ddp(tensor(input).view({-1, 12})).square().mean().backward();
-      optimizer->step();
-      if (averager) averager->average_parameters(model->parameters());
+      if (request.at("what") == "post_localSGD")
+        local.step();
+      else
+        optimizer->step();
     }
   };
   if (request.at("what") == "join")

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import (default_hooks, post_localSGD_hook, powerSGD_hook,
                                                            quantization_hooks)
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
@@ -119,15 +119,14 @@ def python_run(case: dict, rank: int) -> dict:
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=RATE / 10)
     else:
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    averager = PeriodicModelAverager(4, 10) if case["what"] == "post_localSGD" else None
+    if case["what"] == "post_localSGD":
+        optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(4, 10))
     joining = ddp.join(**case["options"]) if case["what"] == "join" else contextlib.nullcontext()
     with joining:
         for numbers in case["inputs"][rank]:
             optimizer.zero_grad()
             ddp(torch.tensor(numbers).view(-1, 12)).square().mean().backward()
             optimizer.step()
-            if averager:
-                averager.average_parameters(model.parameters())
     return {name: weight.flatten().tolist() for name, weight in model.state_dict().items()}
 
 

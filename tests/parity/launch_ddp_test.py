@@ -98,14 +98,17 @@ class Ddp(unittest.TestCase):
                 self.assertEqual(told, bool(arguments), ours.err)
 
     def test_a_hang_ends_when_the_launcher_is_told_to(self):
-        def code(side: str, number: int) -> int:
+        def signalled(side: str, number: int) -> launchers.Ended:
             job = Run(side, "hang.py")
             job.signal_when_it_prints("rank 1 is at step 3\n", number)
-            return job.end().code
+            return job.end()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             with self.subTest(number):
-                self.assertEqual(at_once((code, "torchrun", number), (code, "lockstep", number)), [1, 128 + number])
+                theirs, ours = at_once((signalled, "torchrun", number), (signalled, "lockstep", number))
+                self.assertEqual(ours.code, 128 + number, ours.err)
+                # About one torchrun in a hundred aborts while its Python ends, with the job ended before.
+                self.assertIn(theirs.code, (1, -signal.SIGABRT), theirs.err)
 
     def test_killed_twice_it_resumes_from_its_snapshot(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -80,6 +80,11 @@ class Reader {
     if (value > std::uint64_t(std::numeric_limits<std::int64_t>::max())) fail(key, "a number below 2^63");
     return std::int64_t(value);
   }
+  std::int64_t whole(const std::string& key) const {
+    const bool right = has(key) && object_[key].is_number_integer() &&
+                       (!object_[key].is_number_unsigned() || object_[key].get<std::uint64_t>() < (1ULL << 63));
+    return at(key, "a whole number below 2^63", right).get<std::int64_t>();
+  }
   double real(const std::string& key) const {
     const double infinity = std::numeric_limits<double>::infinity();
     if (has(key) && object_[key] == "nan") return std::numeric_limits<double>::quiet_NaN();
@@ -139,6 +144,7 @@ std::string format_state(const SavedState& state) {
                {"kept", std::move(kept)},
                {"versions", state.versions},
                {"extra", parsed(state.extra, "checkpoint: extra")}};
+  if (!state.place.empty()) json["place"] = state.place;
   if (state.metric) json["metric"] = number(*state.metric);
   try {
     return json.dump(2) + "\n";
@@ -171,6 +177,10 @@ SavedState parse_state(std::string_view text, const std::string& path) {
   for (const auto& item : updates.object().items()) state.updates.emplace(item.key(), updates.count(item.key()));
   for (const auto& item : kept.object().items()) state.kept.emplace(item.key(), kept.bytes(item.key()));
   for (const auto& item : versions.object().items()) state.versions.emplace(item.key(), versions.text(item.key()));
+  if (root.has("place")) {  // earlier builds wrote none
+    const Reader place = root.inside("place");
+    for (const auto& item : place.object().items()) state.place.emplace(item.key(), place.whole(item.key()));
+  }
   if (root.has("metric")) state.metric = root.real("metric");
   if (!root.has("extra"))
     throw UsageError("'" + base::shown(path) + "': 'extra' is missing, must be JSON, null at least");

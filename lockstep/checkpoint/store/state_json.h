@@ -29,6 +29,7 @@ struct SavedState {
   std::map<std::string, std::uint64_t> updates;  ///< of each trained parameter
   bool average = false;                          ///< there is an ema.safetensors
   std::map<std::string, std::string> kept;       ///< bytes of others, EngineState::keep()
+  std::map<std::string, std::int64_t> place;     ///< numbers of these by name (kept_numbers.h), to be read alone
   std::map<std::string, std::string> versions;
   std::optional<double> metric;  ///< by which checkpoints are compared
   std::string extra = "null";    ///< the user's own JSON

@@ -73,6 +73,13 @@ PlacedBytes kept_bytes_of(const Json& json) {
           .size = json.at(2).get<std::uint64_t>()};
 }
 
+Json json_of(const KeptNumber& number) { return {number.name, number.kept, number.offset}; }
+KeptNumber kept_number_of(const Json& json) {
+  return {.name = json.at(0).get<std::string>(),
+          .kept = json.at(1).get<std::string>(),
+          .offset = json.at(2).get<std::uint64_t>()};
+}
+
 Json json_of(const PlacedSet& set);
 Json json_of(const StatePlan& plan);
 
@@ -101,6 +108,7 @@ Json json_of(const StatePlan& plan) {
           {"counts", plan.counts},
           {"parameters", plan.parameters},
           {"kept", list_of(plan.kept)},
+          {"place", list_of(plan.place)},
           {"files", list_of(plan.files)}};
 }
 StatePlan state_plan_of(const Json& json) {
@@ -122,8 +130,10 @@ StatePlan state_plan_of(const Json& json) {
                     .counts = json.at("counts").get<std::uint64_t>(),
                     .parameters = json.at("parameters").get<std::vector<std::string>>(),
                     .kept = {},
+                    .place = {},
                     .files = {}};
   for (const Json& bytes : json.at("kept")) plan.kept.push_back(kept_bytes_of(bytes));
+  for (const Json& number : json.at("place")) plan.place.push_back(kept_number_of(number));
   for (const Json& set : json.at("files")) plan.files.push_back(set_of(set));
   return plan;
 }
@@ -144,6 +154,7 @@ Contents contents_at(const StatePlan& plan, std::span<const std::byte> region, c
   for (const PlacedBytes& kept : plan.kept)
     contents.state.kept.emplace(
         kept.name, std::string(reinterpret_cast<const char*>(buffer.at(kept.offset, kept.size)), kept.size));
+  contents.state.place = numbers_in(contents.state.kept, plan.place);
   for (const PlacedSet& set : plan.files) {
     TensorSet& file = contents.files.emplace_back(TensorSet{.file = set.file, .tensors = {}});
     for (const PlacedTensor& tensor : set.tensors) {

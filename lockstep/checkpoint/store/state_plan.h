@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/control_page.h"
+#include "lockstep/checkpoint/store/kept_numbers.h"
 #include "lockstep/checkpoint/store/write.h"
 
 namespace lockstep::checkpoint {
@@ -58,6 +59,7 @@ struct StatePlan {
   std::uint64_t counts = 0;             ///< in a buffer: std::uint64_t of each parameter, how often it was updated
   std::vector<std::string> parameters;  ///< in the order of the counts
   std::vector<PlacedBytes> kept;
+  std::vector<KeptNumber> place;  ///< in these
   std::vector<PlacedSet> files;
   bool operator==(const StatePlan&) const = default;
 };

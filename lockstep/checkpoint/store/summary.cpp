@@ -100,6 +100,7 @@ std::string contents_as_text(const Manifest& manifest, const SavedState& state) 
                      "\nshards        " + std::to_string(state.shards) + "\nthreads       " +
                      std::to_string(state.threads) + "\noptimizer     " + base::shown(state.optimizer) + "\n";
   if (state.metric) text += "metric        " + text_of(*state.metric) + "\n";
+  for (const auto& [name, value] : state.place) text += padded(base::shown(name), 14) + std::to_string(value) + "\n";
   for (const auto& [name, bytes] : state.kept)
     text += "kept          " + base::shown(name) + ", " + std::to_string(bytes.size()) + " bytes\n";
   if (state.extra != "null") text += "extra         " + base::shown(state.extra) + "\n";
@@ -131,6 +132,7 @@ std::string contents_as_json(const Manifest& manifest, const SavedState& state) 
             {"threads", state.threads},
             {"optimizer", base::shown(state.optimizer)},
             {"metric", state.metric ? number(*state.metric) : Json(nullptr)},
+            {"place", state.place},
             {"extra", Json::parse(state.extra)},
             {"files", std::move(files)}};
   return json.dump(2) + "\n";

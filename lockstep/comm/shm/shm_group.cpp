@@ -43,6 +43,16 @@ class Described {
   base::Member& member_;
 };
 
+// Ranks come to meetings and to barriers, which are counted apart, in one order. So a peer that has come to more
+// barriers than this rank, and not yet to the meeting that this rank is in, never comes there.
+bool is_in_other_barrier(const base::Member& member, int peer) {
+  const auto barriers = [&](int rank) {
+    const base::Mark arrived = member.page().ranks[rank].arrived.load(std::memory_order_seq_cst);
+    return base::mark_generation(arrived) == member.generation() ? base::mark_count(arrived) : 0;
+  };
+  return barriers(peer) > barriers(member.rank());
+}
+
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
 // Where rank `rank`'s part of `elements` begins, on an edge of cache lines.
@@ -70,10 +80,27 @@ void ShmGroup::meet(const CollectiveNote& note, Fill&& fill) {
   fill(mine.payload);
   base::advance(mine.mark, mark);
   const Described described(node_.member, note);
-  node_.member.meet([&](int peer) {
+  const auto missing = [&](int peer) {
     return !base::has_reached(staging_.post(peer, post_).mark.load(std::memory_order_seq_cst), mark);
+  };
+  node_.member.meet([&](int peer) {
+    if (!missing(peer)) return false;
+    // What it has come to since, its post is read behind that.
+    if (is_in_other_barrier(node_.member, peer) && missing(peer)) refuse_other_barrier(note, peer);
+    return true;
   });
   check_notes(note, post_);
+}
+
+// Both would wait for each other: this rank in its call, the peer in a barrier that this one has not come to.
+void ShmGroup::refuse_other_barrier(const CollectiveNote& mine, int peer) {
+  const base::RankWords& theirs = node_.member.page().ranks[peer];
+  const std::string cause = "ranks disagree: rank " + std::to_string(node_.member.name_of(rank())) + " calls " +
+                            describe(mine) + ", rank " + std::to_string(node_.member.name_of(peer)) + " is in step " +
+                            std::to_string(theirs.step.load(std::memory_order_relaxed)) + " (" +
+                            std::string(to_string(base::Phase(theirs.phase.load(std::memory_order_relaxed)))) + ")";
+  node_.member.fail(cause);
+  throw Error(cause);
 }
 
 void ShmGroup::check_notes(const CollectiveNote& mine, int which) {

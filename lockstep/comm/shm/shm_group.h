@@ -57,6 +57,7 @@ class ShmGroup final : public Group {
   template <class Fill>
   void meet(const CollectiveNote& note, Fill&& fill);
   void check_notes(const CollectiveNote& mine, int which);
+  [[noreturn]] void refuse_other_barrier(const CollectiveNote& mine, int peer);
 
   /// The first meeting of a collective, after which all know its way. by_rank_ then points to all ranks' posts or
   /// shared tensors; when staged, what write(part, first, n) of each rank has put into the first chunk is there.

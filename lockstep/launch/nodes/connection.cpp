@@ -38,7 +38,7 @@ void Connection::close() {
 
 void Connection::fail(const std::string& why) {
   if (!open_) return;
-  const Parting how = is_closed_by_peer(fd_.get()) ? Parting::closed : Parting::cut;
+  const Parting how = closed_by_peer_ || is_closed_by_peer(fd_.get()) ? Parting::closed : Parting::cut;
   close();
   events_.closed(why, how);
 }
@@ -51,6 +51,7 @@ void Connection::on_event() {
 // At most one buffer in a turn: who sends a lot does not keep the loop from the others.
 void Connection::read() {
   std::array<char, 16 * 1024> buffer;
+  closed_by_peer_ = is_closed_by_peer(fd_.get());  // before TLS takes its leave of one who answers that with a reset
   const Channel::Moved moved = channel_->read(buffer.data(), buffer.size());
   received_.append(buffer.data(), moved.bytes);
   if (moved.bytes > 0) take_messages();

@@ -70,6 +70,7 @@ class Connection {
   std::size_t most_unsent_ = kMostUnsent;
   bool open_ = true;
   bool watches_room_ = false;
+  bool closed_by_peer_ = false;
   EventLoop::Handle watch_;
 };
 

@@ -10,6 +10,7 @@
 #include "lockstep/launch/agent/port.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/report/verdict.h"
+#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::launch {
 
@@ -20,6 +21,8 @@ namespace {
 
 // Reasons to wait are told so much later than the first change: of a thousand who come at once each would be another.
 constexpr milliseconds kReasonsTogether{200};
+// The longest address that somebody may be given as that of a hosting agent.
+constexpr std::size_t kLongestAddress = 64;
 
 Blame loss_of(const meet::Node& node, double when, const std::string& why) {
   return {
@@ -30,9 +33,19 @@ Blame loss_of(const meet::Node& node, double when, const std::string& why) {
       .host = node.host};
 }
 
+// Where the nodes of rank 1, 2, ... would host; none where not enough would be left to go on, or no restart is.
+std::vector<std::string> heirs(std::vector<std::string> addresses, const HostSettings& settings, int restarts) {
+  const int left = int(addresses.size());
+  addresses.resize(std::min(addresses.size(), std::size_t(meet::kMostHeirs)));
+  const bool none = std::ranges::all_of(addresses, &std::string::empty);
+  const bool enough = left >= 2 && left >= settings.nodes.limits.min_nodes;
+  if (none || !enough || !settings.has_heirs || restarts >= settings.max_restarts) return {};
+  return addresses;
+}
+
 }  // namespace
 
-Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener)
+Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener, base::UniqueFd own)
     : loop_(loop),
       settings_(std::move(settings)),
       reception_(loop, std::move(listener),
@@ -41,16 +54,20 @@ Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener)
                   .accept_channel = settings_.accept_channel},
                  {.message = [this](std::uint64_t id, const meet::Message& message) { on_message(id, message); },
                   .gone = [this](std::uint64_t id, const std::string& why, Parting how,
-                                 Clock::time_point heard) { on_gone(id, why, how, heard); }}),
-      store_([this](std::uint64_t id, const meet::StoreAnswer& answer) { reception_.send(id, answer); }) {}
-
-base::UniqueFd Host::own_seat() {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-    throw_errno("launcher: socketpair");
-  base::UniqueFd other(ends[1]);
-  own_ = reception_.add(base::UniqueFd(ends[0]), std::make_unique<PlainChannel>(ends[0]), /*own=*/true);
-  return other;
+                                 Clock::time_point heard) { on_gone(id, why, how, heard); },
+                  .ping =
+                      [this](std::uint64_t id, const meet::Ping& ping) {
+                        following_.on_ping(id, ping);
+                        if (!running_ && settings_.inherited) consider();
+                        return following_.lease(running_);
+                      }}),
+      following_(settings_.nodes, settings_.inherited),
+      store_([this](std::uint64_t id, const meet::StoreAnswer& answer) { reception_.send(id, answer); }) {
+  const int fd = own.get();
+  own_ = reception_.add(std::move(own), std::make_unique<PlainChannel>(fd), /*own=*/true);
+  if (!settings_.inherited) return;
+  generation_ = settings_.inherited->last.generation;
+  history_.restarts = settings_.inherited->restarts;
 }
 
 void Host::on_message(std::uint64_t id, const meet::Message& message) {
@@ -83,18 +100,30 @@ void Host::admit(std::uint64_t id, const meet::Join& join) {
   const meet::Situation now = situation();
   std::string why = meet::refusal(application, settings_.own, settings_.nodes.limits, now.nodes);
   if (finished_) why = "the job has ended";
+  if (why.empty() && join.generation != 0) why = following_.take_survivor(id, join, id == own_);
   if (!why.empty()) {
     reception_.send(id, meet::Refused{why});
     return reception_.drop(id, why);
   }
+  if (join.generation != 0) {
+    const milliseconds may_run(std::clamp<std::int64_t>(join.may_run, 0, settings_.nodes.hand_over().count()));
+    not_before_ = std::max(not_before_, following_.now() + may_run + kCutOffMargin);
+  }
+  Seat& seat = seats_[id];
   const auto before = ranks_of_hosts_.find(application.host);
-  seats_[id].node = {.id = id,
-                     .host = application.host,
-                     .workers = application.workers,
-                     .wanted_rank = application.wanted_rank,
-                     .last_rank = before == ranks_of_hosts_.end() ? -1 : before->second,
-                     .ready = true,
-                     .asked = now.now};
+  seat.node = {.id = id,
+               .host = application.host,
+               .workers = application.workers,
+               .wanted_rank = application.wanted_rank,
+               .last_rank = before == ranks_of_hosts_.end() ? -1 : before->second,
+               .ready = true,
+               .asked = now.now};
+  if (join.address.size() <= kLongestAddress && meet::parse_address(join.address)) seat.address = join.address;
+  if (settings_.inherited && join.generation == generation_ && !running_) {  // one of those who are waited for
+    seat.node.member = true;
+    seat.node.last_rank = int(std::clamp<std::int64_t>(join.rank, -1, settings_.inherited->last.nodes - 1));
+    seat.done.emplace();
+  }
   reception_.trust(id);
   consider();
 }
@@ -119,6 +148,7 @@ void Host::on(Seat& seat, const meet::Failed& failed) {
 void Host::on(Seat& seat, const meet::Stopping& stopping) {
   if (!running_ || stopping.generation != generation_ || !seat.node.member) return;
   seat.stops = true;
+  following_.majority().resigns(seat.node.id);
   if (stopping.let_go && seat.node.id != own_) {  // as if the node were lost; the others may go on
     if (seat.succeeded()) return;
     blames_.push_back(loss_of(seat.node, wall_clock(), "the connection to what has started it is gone"));
@@ -131,6 +161,7 @@ void Host::on(Seat& seat, const meet::Stopping& stopping) {
 void Host::on(Seat& seat, const meet::Done& done) {
   if (!running_ || done.generation != generation_ || !seat.node.member || seat.done) return;
   seat.done = done;
+  if (done.signal != 0) following_.majority().resigns(seat.node.id);
   conclude_when_all_done();
 }
 
@@ -140,14 +171,17 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
   const Seat seat = std::move(found->second);
   seats_.erase(found);
   store_.leave(id);
+  following_.majority().goes(id);
   if (settings_.reports != nullptr) settings_.reports->leave(id, /*early=*/!finished_);
   // Its own limit counts from when it sent what we heard last. Where the kernel says that it has closed the connection
   // it has seen that end, too, and kills its workers within kClosedGrace, if it lives. Who has said that all of them
   // have ended has none.
   if (seat.node.member && !(seat.done && !seat.done->left_behind)) {
     const auto limit = how == Parting::cut ? heard + settings_.nodes.silence() : Clock::now();
-    not_before_ = std::max(not_before_, std::chrono::ceil<milliseconds>(limit - origin_) + kCutOffMargin);
+    not_before_ = std::max(not_before_, following_.time_of(limit + milliseconds(1)) + kCutOffMargin);
   }
+  if (const std::string most = following_.majority().gone(); !most.empty() && !finished_)
+    return finish(meet::GivesUp{most + " are lost, and may go on without this one: " + why});
   if (running_ && seat.node.member && !seat.succeeded()) {
     // As with a worker that was killed: its peers see their connections break before we see the node's.
     const double last = wall_clock() - std::chrono::duration<double>(Clock::now() - heard).count() - kSlowDeath;
@@ -159,12 +193,13 @@ void Host::on_gone(std::uint64_t id, const std::string& why, Parting how, Clock:
 }
 
 meet::Situation Host::situation() const {
-  meet::Situation situation{.now = std::chrono::duration_cast<milliseconds>(Clock::now() - origin_),
+  meet::Situation situation{.now = following_.now(),
                             .since = since_,
                             .not_before = not_before_,
                             .running = running_,
                             .first = generation_ == 0,
                             .nodes = {}};
+  following_.describe(situation, generation_);
   for (const auto& [id, seat] : seats_) {
     situation.nodes.push_back(seat.node);
     situation.nodes.back().left_out_until = record_.left_out_until(seat.node.host);
@@ -177,18 +212,21 @@ void Host::consider() {
   const meet::Situation now = situation();
   if (now.nodes.empty()) return;  // the hosting agent itself has not asked yet
   const meet::Decision decision = meet::decide(now, settings_.nodes.limits);
-  if (decision.step == meet::Step::start) return start(decision.ranks);
-  if (decision.step == meet::Step::end) {
-    finished_ = true;
-    for (const auto& [id, seat] : seats_) reception_.send(id, meet::Refused{decision.reason});
-    return reception_.shut();
+  if (decision.step == meet::Step::start) {
+    if (following_.is_fresh()) return start(decision.ranks);
+    again_ = loop_.at(Clock::now() + settings_.nodes.keep_alive / 2, [this] { consider(); });
+    return;
   }
+  if (decision.step == meet::Step::end && now.votes < now.votes_needed)
+    return finish(meet::GivesUp{decision.reason + ": start the same command again on each node"});
+  if (decision.step == meet::Step::end) return finish(meet::Refused{decision.reason});
   if (decision.step == meet::Step::restart) {
     newcomer_ = decision.reason;
     return end_all();
   }
   again_ = {};
-  if (decision.again != meet::Time::max()) again_ = loop_.at(origin_ + decision.again, [this] { consider(); });
+  if (decision.again != meet::Time::max())
+    again_ = loop_.at(Clock::now() + (decision.again - now.now), [this] { consider(); });
   reason_ = decision.reason;
   if (std::exchange(tells_, true)) return;
   // Who is let in must hear a word before he takes us for lost.
@@ -198,7 +236,7 @@ void Host::consider() {
     for (auto& [id, seat] : seats_) {
       if ((running_ && seat.node.member) || seat.told == reason_) continue;
       seat.told = reason_;
-      reception_.send(id, meet::Waiting{reason_});
+      reception_.send(id, meet::Waiting{.reason = reason_, .generation = generation_});
     }
   });
 }
@@ -215,14 +253,20 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
   again_ = {};
   ranks_of_hosts_.clear();
   int world = 0;
-  for (const std::uint64_t id : ranks) world += seats_.at(id).node.workers;
+  std::vector<std::string> addresses;  // of all but this one
+  for (const std::uint64_t id : ranks) {
+    world += seats_.at(id).node.workers;
+    if (id != ranks.front()) addresses.push_back(seats_.at(id).address);
+  }
   meet::Start start{.generation = generation_,
                     .restart_count = history_.restarts,
                     .nodes = std::int64_t(ranks.size()),
                     .master_port = free_port(),
                     .master_addr = settings_.master_addr,
                     .run_id = settings_.run_id,
-                    .report = settings_.reports != nullptr};
+                    .report = settings_.reports != nullptr,
+                    .heirs = heirs(std::move(addresses), settings_, history_.restarts)};
+  following_.majority().begin(generation_, ranks, !start.heirs.empty(), following_.now());
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     Seat& seat = seats_.at(ranks[rank]);
     seat.node.member = true;
@@ -238,6 +282,14 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
     start.first_rank += seat.node.workers;
   }
   consider();  // tells the spares
+}
+
+// The last that all hear; whoever hears GivesUp kills its workers, for the others may start theirs.
+void Host::finish(const meet::Message& last) {
+  finished_ = true;
+  running_ = false;
+  reception_.shut();
+  for (const auto& [id, seat] : seats_) reception_.send(id, last);
 }
 
 void Host::end_all() {

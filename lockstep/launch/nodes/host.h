@@ -14,6 +14,7 @@
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/launch/agent/policy.h"
 #include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/nodes/following.h"
 #include "lockstep/launch/nodes/outcome.h"
 #include "lockstep/launch/nodes/reception.h"
 #include "lockstep/launch/nodes/report_collection.h"
@@ -34,19 +35,19 @@ struct HostSettings {
   std::string master_addr;
   int max_restarts = 0;
   std::vector<int> no_restart_codes;
+  bool has_heirs = false;  ///< whether others may host in this agent's place, where the membership allows it
+  std::optional<Inheritance> inherited = {};
   ReportCollection* reports = nullptr;  ///< where the nodes' reports go; null: they send none
   std::function<std::unique_ptr<Channel>(int fd)> accept_channel;  ///< on an accepted socket
 };
 
 class Host {
  public:
-  /// `listener` listens already. Throws Error.
-  Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener);
+  /// `listener` listens already; `own` is connected to the hosting agent itself, whose seat is the first.
+  Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener, base::UniqueFd own);
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
-  /// The other end of the hosting agent's own seat, which is the first; a connected socket. Once.
-  base::UniqueFd own_seat();
   /// Ends the job for everybody: the agent leaves before a generation has started.
   void dismiss(int code, const std::string& text);
   /// Whether everybody has been told how the job ended.
@@ -57,8 +58,9 @@ class Host {
   struct Seat {
     rendezvous::Node node;
     std::optional<rendezvous::Done> done;
-    std::string told;    // the reason to wait that it knows
-    bool stops = false;  // it was asked to end
+    std::string told;     // the reason to wait that it knows
+    std::string address;  // where it would host
+    bool stops = false;   // it was asked to end
     bool succeeded() const { return done && done->code == 0; }
   };
 
@@ -73,6 +75,7 @@ class Host {
   void start(const std::vector<std::uint64_t>& ranks);
   void end_all();
   void conclude_when_all_done();
+  void finish(const rendezvous::Message& last);
   rendezvous::Situation situation() const;
 
   EventLoop& loop_;
@@ -84,7 +87,7 @@ class Host {
   bool tells_ = false;                         // soon
   std::map<std::uint64_t, Seat> seats_;        // of those who are admitted, by arrival
   std::map<std::string, int> ranks_of_hosts_;  // in the last generation
-  const Clock::time_point origin_ = Clock::now();
+  Following following_;
   rendezvous::Time since_{0}, not_before_{0};
   std::int64_t generation_ = 0;
   bool running_ = false, ending_ = false, finished_ = false;

@@ -8,12 +8,15 @@
 #include "lockstep/launch/machine/machine.h"
 
 namespace lockstep::launch {
+
+using std::chrono::milliseconds;
+
 namespace {
 
 // How often an endpoint is tried where nobody listens yet.
-constexpr std::chrono::milliseconds kTryAgain{200};
+constexpr milliseconds kTryAgain{200};
 // How long one connection may take to be made: a packet may be lost, and somebody may begin to host meanwhile.
-constexpr std::chrono::milliseconds kConnect{2'000};
+constexpr milliseconds kConnect{2'000};
 // How often a hosting agent may close the door before a word: it does so to the oldest of too many.
 constexpr int kTurnedAway = 10;
 // By how much two clocks drift apart in a second.
@@ -21,8 +24,13 @@ constexpr double kDrift = 1e-4;
 
 }  // namespace
 
-HostLine::HostLine(EventLoop& loop, const NodesSettings& settings, rendezvous::Join join, Events events)
-    : loop_(loop), settings_(settings), join_(std::move(join)), events_(std::move(events)) {}
+HostLine::HostLine(EventLoop& loop, const NodesSettings& settings, std::string endpoint, rendezvous::Join join,
+                   Events events)
+    : loop_(loop),
+      settings_(settings),
+      endpoint_(std::move(endpoint)),
+      join_(std::move(join)),
+      events_(std::move(events)) {}
 
 void HostLine::connect(const rendezvous::SocketAddress& address, const rendezvous::SocketAddress& local,
                        std::function<std::unique_ptr<Channel>(int fd)> channel) {
@@ -55,19 +63,24 @@ void HostLine::try_connect() {
 void HostLine::try_again(const std::string& why) {
   if (Clock::now() - began_ > settings_.limits.join_timeout)
     return events_.refused("the time is up (" + std::to_string((settings_.limits.join_timeout.count() + 999) / 1000) +
-                           " s): no agent hosts at " + endpoint() + ": " + why);
-  events_.waits("waiting for the agent that hosts at " + endpoint() + ": " + why);
+                           " s): no agent hosts at " + endpoint_ + ": " + why +
+                           "; where a job has lost its hosting agent, its nodes have said where they go on");
+  events_.waits("waiting for the agent that hosts at " + endpoint_ + ": " + why);
   timer_ = loop_.at(Clock::now() + kTryAgain, [this] { try_connect(); });
 }
 
 void HostLine::use(base::UniqueFd fd, std::unique_ptr<Channel> channel) {
+  const int number = fd.get();
   connection_ = std::make_unique<Connection>(
       loop_, std::move(fd), std::move(channel),
       Connection::Events{.message = [this](const rendezvous::Message& message) { on_message(message); },
                          .closed = [this](const std::string& why, Parting how) { lose(why, how); }});
   connection_->trust();
   lease_ = Clock::now() + settings_.silence();
-  connection_->send(join_);
+  rendezvous::Join join = join_;
+  if (events_.joins) events_.joins(number, join);
+  survivor_ = join.generation > 0;
+  connection_->send(join);
   keep_alive();
 }
 
@@ -83,12 +96,20 @@ void HostLine::keep_alive() {
   }
   timer_ = loop_.at(std::min(lease_, Clock::now() + settings_.keep_alive), [this] { keep_alive(); });
   // The first comes with the second turn: before it is let in, only the question is read.
-  if (heard_)
-    connection_->send(rendezvous::Ping{.sent = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1)});
+  if (heard_) ping();
+}
+
+void HostLine::ping() {
+  connection_->send(rendezvous::Ping{.sent = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1),
+                                     .answered = answered_,
+                                     .generation = generation_});
 }
 
 // The hosting agent counts from when it hears a ping, which is after it was sent.
 void HostLine::on_message(const rendezvous::Message& message) {
+  heard_at_ = Clock::now();
+  if (const auto* start = std::get_if<rendezvous::Start>(&message)) generation_ = start->generation;
+  if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) generation_ = waiting->generation;
   if (!std::exchange(heard_, true)) {
     events_.leased(lease_);
     keep_alive();
@@ -96,18 +117,16 @@ void HostLine::on_message(const rendezvous::Message& message) {
   const auto* pong = std::get_if<rendezvous::Pong>(&message);
   if (pong == nullptr) return events_.message(message);
   const Clock::time_point sent{std::chrono::nanoseconds(pong->sent)};
-  lease_ = std::max(lease_, sent + settings_.silence());
+  const milliseconds good_for(std::clamp<std::int64_t>(pong->good_for, 0, settings_.silence().count()));
+  lease_ = std::max(lease_, sent + good_for);
+  // One that hosts in another's place must know that its words arrive before it counts on this node.
+  if (std::exchange(answered_, pong->answered) == 0 && survivor_ && connection_->open()) ping();
   events_.leased(lease_);
   const double way = std::chrono::duration<double>(Clock::now() - sent).count() / 2;
   if (way > clock_error()) return;
   clock_error_ = way;
   clock_measured_ = Clock::now();
   clock_offset_ = pong->wall + way - wall_clock();
-}
-
-std::string HostLine::endpoint() const {
-  const bool six = settings_.host.find(':') != std::string::npos;
-  return (six ? "[" + settings_.host + "]" : settings_.host) + ":" + std::to_string(settings_.port);
 }
 
 double HostLine::clock_error() const {
@@ -119,7 +138,7 @@ void HostLine::lose(const std::string& why, Parting how) {
   if (heard_) return events_.lost(why, how);
   if (how != Parting::silent && why != kNoKey && ++turned_away_ < kTurnedAway)
     return try_again("it closes the connection: " + why);
-  events_.refused("the agent at " + endpoint() + " does not let this one in: " + why +
+  events_.refused("the agent at " + endpoint_ + " does not let this one in: " + why +
                   "; is --secret-file the same on all nodes, and the version of lockstep?");
 }
 

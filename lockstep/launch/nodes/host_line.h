@@ -23,10 +23,11 @@ class HostLine {
     std::function<void(const std::string& why)> refused;            ///< no way to the hosting agent, for good
     std::function<void(const std::string& why, Parting how)> lost;  ///< it was there, and is no longer
     std::function<void(Clock::time_point until)> leased;            ///< lease() is another
+    std::function<void(int fd, rendezvous::Join&)> joins = {};      ///< what is said first, over this socket
   };
 
-  /// `join` is what is said first.
-  HostLine(EventLoop& loop, const NodesSettings& settings, rendezvous::Join join, Events events);
+  /// `endpoint` names the hosting agent, in words; `join` is what is said first.
+  HostLine(EventLoop& loop, const NodesSettings& settings, std::string endpoint, rendezvous::Join join, Events events);
   HostLine(const HostLine&) = delete;
   HostLine& operator=(const HostLine&) = delete;
 
@@ -42,19 +43,23 @@ class HostLine {
   void keep_alive();
   /// Until then the hosting agent counts on this node.
   Clock::time_point lease() const { return lease_; }
+  /// Whether a word of the hosting agent has come, and when the last one did.
+  bool heard() const { return heard_; }
+  Clock::time_point heard_at() const { return heard_at_; }
   /// The hosting agent's clock for a time of ours, in seconds since the epoch; and its error.
   double host_time(double own) const { return own + clock_offset_; }
   double clock_error() const;
-  std::string endpoint() const;
 
  private:
   void try_connect();
   void try_again(const std::string& why);
+  void ping();
   void on_message(const rendezvous::Message& message);
   void lose(const std::string& why, Parting how);
 
   EventLoop& loop_;
   const NodesSettings& settings_;
+  const std::string endpoint_;
   const rendezvous::Join join_;
   const Events events_;
   rendezvous::SocketAddress address_, local_;
@@ -63,8 +68,12 @@ class HostLine {
   base::UniqueFd connecting_;
   std::unique_ptr<Connection> connection_;
   EventLoop::Handle connecting_watch_, timer_;
-  bool heard_ = false;   // a message of the hosting agent
-  int turned_away_ = 0;  // connections that were closed before a word
+  bool heard_ = false;  // a message of the hosting agent
+  Clock::time_point heard_at_ = Clock::time_point::min();
+  std::int64_t answered_ = 0;    // by the hosting agent's clock
+  std::int64_t generation_ = 0;  // the last that is known of
+  bool survivor_ = false;        // of a hosting agent that is lost
+  int turned_away_ = 0;          // connections that were closed before a word
   Clock::time_point lease_ = Clock::time_point::max();
   double clock_offset_ = 0;
   double clock_error_ = 1e9;  // when it was measured

@@ -42,7 +42,11 @@ void Reception::on_message(std::uint64_t id, const rendezvous::Message& message)
   if (guest.trusted) guest.heard = Clock::now();
   const auto* ping = std::get_if<rendezvous::Ping>(&message);
   if (ping == nullptr || !guest.trusted) return events_.message(id, message);
-  guest.connection->send(rendezvous::Pong{.sent = ping->sent, .wall = wall_clock()});
+  const auto good_for = events_.ping ? events_.ping(id, *ping) : settings_.silence;
+  guest.connection->send(rendezvous::Pong{.sent = ping->sent,
+                                          .wall = wall_clock(),
+                                          .answered = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1),
+                                          .good_for = good_for.count()});
 }
 
 void Reception::send(std::uint64_t id, const rendezvous::Message& message) {

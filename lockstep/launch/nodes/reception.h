@@ -35,6 +35,8 @@ class Reception {
     std::function<void(std::uint64_t id, const rendezvous::Message&)> message;
     /// Once for each who was trusted. `heard`: when he was heard last.
     std::function<void(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard)> gone;
+    /// One who is trusted says that he lives. Returns how long he may count on this agent; none: Settings::silence.
+    std::function<std::chrono::milliseconds(std::uint64_t id, const rendezvous::Ping&)> ping = {};
   };
 
   /// `listener` listens already.

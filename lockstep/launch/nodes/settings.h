@@ -25,6 +25,9 @@ struct NodesSettings {
   bool insecure = false;    ///< beyond loopback without a key
 
   std::chrono::milliseconds silence() const { return keep_alive * misses; }
+  /// An agent that was heard so long ago may host no more, nor follow: silence(), counted from the last answer that the
+  /// other side is known to have, which is up to two keep-alive intervals older.
+  std::chrono::milliseconds hand_over() const { return silence() + 2 * keep_alive; }
 };
 
 }  // namespace lockstep::launch

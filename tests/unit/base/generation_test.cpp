@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 
+#include "lockstep/base/last_failure.h"
 #include "lockstep/base/node.h"
 #include "lockstep/base/published_text.h"
 
@@ -133,6 +134,30 @@ TEST(NextGeneration, LeavesTheOldMemoryToAProcessThatHoldsIt) {
   segment = next_generation(std::move(segment), 1);
   expect_state(segment, 3);
   EXPECT_EQ(value_in(segment), 4.5f);
+}
+
+// In the same memory and in a copy of it.
+TEST(NextGeneration, TheLastFailureStaysToBeTold) {
+  Segment segment = Segment::create(1);
+  EXPECT_FALSE(last_failure(segment.control()));
+  raise_abort(segment.control(), 1, {.rank = 3, .step = 7, .phase = "update", .cause = "why", .exit_code = 9});
+  EXPECT_FALSE(last_failure(segment.control())) << "it is that of this generation";
+  segment = next_generation(std::move(segment), 1);
+  ASSERT_TRUE(last_failure(segment.control()));
+  EXPECT_EQ(last_failure(segment.control())->to_string(), "rank 3, step 7, update: why");
+  {
+    Child rank([&] { new Node(Segment::open(segment.path(), 1), 0, 10s); });
+    ASSERT_TRUE(rank.is_ready());
+    raise_abort(segment.control(), 2, {.rank = 0, .cause = "later"});
+    const int fd = segment.fd();
+    segment = next_generation(std::move(segment), 1);
+    EXPECT_NE(segment.fd(), fd) << "a copy";
+  }
+  ASSERT_TRUE(last_failure(segment.control()));
+  EXPECT_EQ(last_failure(segment.control())->cause, "later");
+  EXPECT_EQ(last_failure(segment.control())->exit_code, 1);
+  segment = next_generation(std::move(segment), 1);
+  EXPECT_FALSE(last_failure(segment.control())) << "the last one ended without any";
 }
 
 TEST(NextGeneration, AForkedChildHoldsToo) {

@@ -161,6 +161,12 @@ TEST(DataLoader, ItsPlaceIsBytesThatOthersKeep) {
   std::memcpy(after.kept().data(), kept.data(), kept.size());
   EXPECT_EQ(after.state(), before.state());
   EXPECT_EQ(after.epoch(), 1);
+  std::map<std::string, std::int64_t> told;
+  for (const auto& [name, offset] : DataLoader::place_in_kept())
+    std::memcpy(&told[name], kept.data() + offset, sizeof(std::int64_t));
+  const DataLoaderState place = before.state();
+  EXPECT_EQ(told, (std::map<std::string, std::int64_t>{
+                      {"batch", place.batch}, {"epoch", place.epoch}, {"seen", place.seen}}));
   after.set_epoch(after.epoch());
   EXPECT_EQ(samples_in(*after.next()), samples_in(*before.next()));
   const DataLoaderState of_another_set{0, 700};

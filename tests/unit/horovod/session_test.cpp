@@ -76,6 +76,11 @@ TEST_F(Alone, OptionsThatContradictTheOptimizerAreRefused) {
   EXPECT_THAT(refusal({.op = Max}), HasSubstr("Average, Sum or Adasum"));
   EXPECT_THAT(refusal({.op = Sum, .gradient_predivide_factor = 2}), HasSubstr("needs op Average"));
   EXPECT_THAT(refusal({.gradient_predivide_factor = 0}), HasSubstr("needs more than 0"));
+  EXPECT_THAT(refusal({.num_groups = -1}), HasSubstr("num_groups is -1; needs 0"));
+  EXPECT_THAT(refusal({.num_groups = 1, .groups = {{model->bias}}}), HasSubstr("give one of them"));
+  EXPECT_THAT(refusal({.groups = {{model->bias}, {model->bias}}}),
+              HasSubstr("group 1 of groups has a tensor that is in"));
+  EXPECT_THAT(refusal({.groups = {{torch::ones({1})}}}), HasSubstr("that is no trained parameter"));
   torch::OrderedDict<std::string, at::Tensor> one;
   one.insert("weight", model->weight);
   EXPECT_THAT(refusal({.named_parameters = one}), HasSubstr("lacks parameter 1"));

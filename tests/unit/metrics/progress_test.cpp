@@ -47,6 +47,8 @@ TEST(ProgressText, ShowsEachKind) {
   EXPECT_EQ(progress_text(done_event(), kRun), "done: 600 steps in 12.3 s, 10000 images/s, weights 00ff");
   EXPECT_EQ(progress_text({.kind = Kind::fault, .fields = {{"cause", std::string("rank 1 is gone")}}}, kRun),
             "fault: rank 1 is gone");
+  EXPECT_EQ(progress_text({.kind = Kind::fault, .fields = {{"step", std::int64_t(7)}, {"lost_seconds", 1.25}}}, kRun),
+            "fault: not known of what; 1.2 s lost; going on behind step 7");
   EXPECT_EQ(progress_text({.kind = Kind::checkpoint,
                            .fields = {{"step", std::int64_t(7)}, {"path", std::string("checkpoints/7")}}},
                           kRun),

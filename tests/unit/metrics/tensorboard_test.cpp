@@ -145,6 +145,19 @@ TEST(TensorBoard, AnIndependentReaderFindsVersionStepsAndScalars) {
             (std::map<std::string, float>{{"eval/loss", 1.0f / 3}, {"eval/top1", 0.9875f}}));
 }
 
+// The cause as a text, where the job went on.
+TEST(TensorBoard, AFaultIsAText) {
+  const Event event{
+      .kind = Kind::fault,
+      .time = 2,
+      .fields = {{"restart_count", std::int64_t(1)}, {"step", std::int64_t(5)}, {"cause", std::string("why")}}};
+  const std::string message = tensorboard_message(event);
+  std::string step = only(parse_message(message), 2);
+  EXPECT_EQ(take<std::uint64_t>(step), 5u);
+  EXPECT_NE(message.find("fault/text_summary"), std::string::npos);
+  EXPECT_NE(message.find("why"), std::string::npos);
+}
+
 // What the messages after the version hold, each the only value of a summary.
 std::vector<std::multimap<int, std::string>> values_in(const std::string& folder) {
   std::vector<std::multimap<int, std::string>> values;

@@ -57,6 +57,32 @@ TEST(Confusion, TheLastEvaluationIsShown) {
   EXPECT_EQ(squares_of(html({run})).at({0, 0}), 6);
 }
 
+TEST(Confusion, MistakesAreShownWherePicturesOfThemAre) {
+  const testing::ScratchFolder folder;
+  folder.write("run/metrics.jsonl", std::string("{\"event\":\"start\",\"time\":1}\n") + kAnswers);
+  const auto page_with = [&](const std::string& pictures) {
+    folder.write("run/mistakes.json", pictures);
+    return html({read_run(folder.file("run"))});
+  };
+  const std::string shown = page_with(R"({"step":7,"samples":[7,99],"pictures":["iVBORw0K+/=","AAAA"]})");
+  EXPECT_THAT(shown,
+              HasSubstr("<tr><td><img alt=\"sample 7\" src=\"data:image/png;base64,iVBORw0K+/=\"></td><td>7</td>"));
+  EXPECT_THAT(shown, HasSubstr("<tr><td></td><td>42</td>"));
+  EXPECT_THAT(shown, Not(HasSubstr("AAAA"))) << "it is of no mistake that is told";
+  EXPECT_THAT(page_with(R"({"step":6,"samples":[7],"pictures":["iVBORw0K"]})"), Not(HasSubstr("<img")))
+      << "of another evaluation";
+  for (const char* wrong :
+       {"", "[]", "{}", R"({"step":7,"samples":[7],"pictures":[]})",
+        R"({"step":7,"samples":[7],"pictures":["\"><b>"]})", R"({"step":7,"samples":[7],"pictures":[3]})",
+        R"({"step":7,"samples":["x"],"pictures":["AAAA"]})", "\xff"})
+    EXPECT_EQ(usage_error([&] { page_with(wrong); }),
+              "'" + folder.file("run/mistakes.json") + "': no pictures of a run's mistakes")
+        << wrong;
+  EXPECT_THAT(
+      usage_error([&] { page_with(R"({"step":7,"samples":[7],"pictures":[")" + std::string(70'000, 'A') + "\"]}"); }),
+      HasSubstr("no pictures of a run's mistakes"));
+}
+
 // Of many classes there is no matrix, but mistakes.
 TEST(Confusion, WithoutCountsThereIsNoMatrix) {
   std::string lines = kAnswers;

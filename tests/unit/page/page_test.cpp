@@ -86,12 +86,14 @@ TEST(Page, TellsOfFaultsRestartsAndTheBest) {
   RunRecord run = run_named("<b>", 1);
   EXPECT_THAT(html({run}), Not(HasSubstr("Faults and restarts")));
   run.starts.push_back({.restart_count = 1, .first_step = 12, .time = 86400});
-  run.faults = {"rank 1 <died>"};
+  run.faults = {{.cause = "rank 1 <died>", .time = 86399, .lost = 2.5}, {.time = 86400, .lost = std::nan("")}};
   run.best_eval = {{"top1", 0.9}};
   run.done = false;
   const std::string page = html({run});
   EXPECT_THAT(page, HasSubstr("<td>started again</td><td>1970-01-02 00:00:00 UTC</td><td>from step 12</td>"));
-  EXPECT_THAT(page, HasSubstr("rank 1 &lt;died&gt;"));
+  EXPECT_THAT(page,
+              HasSubstr("<td>fault</td><td>1970-01-01 23:59:59 UTC</td><td>rank 1 &lt;died&gt;; 2.5 s lost</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>not known of what</td>"));
   EXPECT_THAT(page, HasSubstr("did not end"));
   EXPECT_THAT(page, HasSubstr("Best checkpoint"));
   EXPECT_THAT(page, Not(HasSubstr("<b></"))) << "names are no markup";

@@ -37,6 +37,8 @@ TEST_F(ReadRun, AStepToldAgainAfterARestartStandsOnce) {
       "{\"event\":\"train\",\"time\":11,\"step\":1,\"epoch\":1,\"loss\":2.5,\"lr\":0.1,\"stores\":\"plain\"}\n"
       "{\"event\":\"train\",\"time\":12,\"step\":2,\"epoch\":1,\"loss\":\"nan\",\"lr\":0.1}\n"
       "{\"event\":\"start\",\"time\":15,\"restart_count\":1,\"first_step\":2}\n"
+      "{\"event\":\"fault\",\"time\":15,\"restart_count\":1,\"step\":1,\"cause\":\"rank 0\",\"lost_seconds\":3}\n"
+      "{\"event\":\"fault\",\"time\":15,\"restart_count\":2,\"step\":1}\n"
       "{\"event\":\"train\",\"time\":16,\"step\":2,\"epoch\":1,\"loss\":2.0,\"lr\":0.1}\n"
       "{\"event\":\"train\",\"time\":17,\"step\":3,\"epoch\":1,\"loss\":\"inf\",\"lr\":0.1}\n"
       "{\"event\":\"eval\",\"time\":18,\"step\":3,\"epoch\":1,\"loss\":1.5,\"top1\":0.5,\"samples\":7}\n"
@@ -51,6 +53,11 @@ TEST_F(ReadRun, AStepToldAgainAfterARestartStandsOnce) {
   EXPECT_EQ(run.best_eval.at("top1"), 0.75);
   ASSERT_EQ(run.starts.size(), 2u);
   EXPECT_EQ(run.starts[1].first_step, 2);
+  ASSERT_EQ(run.faults.size(), 2u);
+  EXPECT_EQ(run.faults[0].cause, "rank 0");
+  EXPECT_EQ(run.faults[0].lost, 3);
+  EXPECT_EQ(run.faults[1].cause, "") << "not known";
+  EXPECT_TRUE(std::isnan(run.faults[1].lost));
   EXPECT_TRUE(run.done);
   EXPECT_EQ(run.steps, 3);
   EXPECT_EQ(run.seconds, 10);
@@ -80,7 +87,8 @@ TEST_F(ReadRun, WhatIsWrongIsNamed) {
   EXPECT_EQ(usage_error([&] { read(good + "what\n"); }), file + ":2: 'what' is no event of a run");
   for (const char* line :
        {"[]\n", "{}\n", "\n", "{\"event\":\"train\",\"time\":\"x\",\"step\":1}\n", "{\"event\":\"train\",\"time\":1}\n",
-        "{\"event\":1,\"time\":1}\n", "{\"event\":\"done\",\"time\":1,\"steps\":\"x\"}\n", "\xff\n"})
+        "{\"event\":1,\"time\":1}\n", "{\"event\":\"done\",\"time\":1,\"steps\":\"x\"}\n", "\xff\n",
+        "{\"event\":\"fault\",\"time\":1,\"cause\":3}\n", "{\"event\":\"fault\",\"time\":1,\"lost_seconds\":\"x\"}\n"})
     EXPECT_THAT(usage_error([&] { read(good + line); }), HasSubstr(file + ":2: ")) << line;
   EXPECT_THAT(usage_error([&] { read(""); }), HasSubstr("no event in it"));
   EXPECT_THAT(usage_error([&] { read_run(folder_.file("none")); }), HasSubstr("none'"));

@@ -11,6 +11,7 @@ namespace {
 
 using support::RankKind;
 using support::run_ranks;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // The gradient of its sum is the input; the weight has two elements.
@@ -161,12 +162,6 @@ TEST(FusedJoin, IsRefusedWithinAnotherAndWithAScaledLoss) {
                 });
               }),
               HasSubstr("join() with a scaled loss"));
-  torch::nn::Sequential norm(torch::nn::BatchNorm1d(2));
-  convert_sync_batchnorm(norm, std::make_shared<comm::SingleGroup>());
-  DistributedDataParallel synchronized(norm, std::make_shared<comm::SingleGroup>());
-  optim::SGD third(synchronized, {.lr = 1});
-  EXPECT_THAT(error_of([&] { synchronized.join([] {}, {.throw_on_early_termination = true}); }),
-              HasSubstr("join() with SyncBatchNorm ('0'), which needs all ranks in each forward; with an optimizer"));
 }
 
 // Who has to mend a backward first takes part in nothing: the others would wait elsewhere.
@@ -202,6 +197,56 @@ TEST(FusedUneven, ARankThatLeftIsNamed) {
     if (ddp.group().rank() == 1) return;  // its inputs are over, and so is it
     ddp(data_of(0, 1)).sum().backward();
     EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("rank 1"));
+  });
+}
+
+TEST(FusedUneven, AnotherCollectiveIsNamed) {
+  run_ranks(RankKind::threads, 3, [](Groups group) {
+    DistributedDataParallel ddp(flat_line(), group);
+    optim::SGD sgd(ddp, {.lr = 1});
+    for (int step = 0; step < 2; ++step) {
+      const std::string said = error_of([&] {  // the slowest may hear of it as it begins
+        ddp(torch::ones({1, 2})).sum().backward();
+        if (step == 1 && group->rank() == 1)
+          group->all_gather(torch::zeros({7}));
+        else
+          sgd.step();
+      });
+      if (step == 1) {
+        EXPECT_THAT(said, AllOf(HasSubstr("rank 1 calls all_gather(7 x Float"), HasSubstr("is in step 2 (gather)")));
+      }
+    }
+  });
+}
+
+TEST(FusedUneven, AnotherCollectiveIsNamedWithinJoin) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    DistributedDataParallel ddp(flat_line(), group);
+    optim::SGD sgd(ddp, {.lr = 1});
+    const std::string said = error_of([&] {
+      ddp.join([&] {
+        ddp(torch::ones({1, 2})).sum().backward();
+        if (group->rank() == 1) group->barrier();
+        sgd.step();
+      });
+    });
+    EXPECT_THAT(said, AllOf(HasSubstr("rank 1 calls barrier()"), HasSubstr("all_gather(2 x Long")));
+  });
+}
+
+TEST(FusedUneven, AStepOutsideOfTheOthersJoinIsNamed) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    DistributedDataParallel ddp(flat_line(), group);
+    optim::SGD sgd(ddp, {.lr = 1});
+    const std::string said = error_of([&] {
+      const auto step = [&] {
+        ddp(torch::ones({1, 2})).sum().backward();
+        sgd.step();
+      };
+      if (group->rank() == 1) return step();
+      ddp.join(step);
+    });
+    EXPECT_THAT(said, AllOf(HasSubstr("rank 0 calls all_gather(2 x Long"), HasSubstr("rank 1 is in step 1 (gather)")));
   });
 }
 

@@ -68,6 +68,22 @@ TEST(Zero, TheLargestGoesToTheRankWithTheLeast) {
   EXPECT_EQ(partition_parameters({{}}, 2), (Owners{{}}));
 }
 
+// Rank r has r + 1 inputs. With the optimizer alone all have in the end the weights of the last rank, which made all
+// steps.
+TEST(Zero, RanksWithoutInputsUpdateTheirPart) {
+  for (int ranks : {2, 3})
+    run_ranks(RankKind::processes, ranks, [](auto group) {
+      torch::nn::Sequential whole = net_of(3), shared = net_of(3);
+      DistributedDataParallel first(whole, group), second(shared, group);
+      Adam plain(whole->parameters(), Options(0.05));
+      ZeroRedundancyOptimizer<Adam> zero(shared->parameters(), group, Options(0.05));
+      first.join([&] { train(first, plain, 0, group->rank() + 1); });
+      Join(second, {&zero}).run([&] { train(second, zero, 0, group->rank() + 1); });
+      expect_same_weights(shared, whole);
+      EXPECT_NE(refusal([&] { second.join([&] { zero.step(); }); }).find("JoinOptions::joinables"), std::string::npos);
+    });
+}
+
 TEST(Zero, GivesTheWeightsOfTheWholeOptimizer) {
   for (int ranks : {1, 2, 3})
     run_ranks(RankKind::threads, ranks, [](auto group) {

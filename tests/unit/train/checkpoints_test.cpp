@@ -50,8 +50,18 @@ TEST(Checkpoints, TheBestIsByWhatIsMonitored) {
   EXPECT_EQ(monitored({.monitor = "ema_top1"}, event), 4);
 }
 
+TEST(Checkpoints, TheNewestAndTheBestStay) {
+  const Options given = options({"--output-dir", "d", "--save-every", "1ep", "--checkpoint-hist", "2",
+                                 "--checkpoint-best", "3", "--monitor", "loss"});
+  EXPECT_EQ(retention_of(given.checkpoints), (checkpoint::Retention{.keep = 2, .best = 3, .smaller_is_better = true}));
+  EXPECT_EQ(retention_of({}), (checkpoint::Retention{.keep = 10, .best = 1}));
+}
+
 TEST(CheckpointFlags, WhatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--save-every", "5"}), HasSubstr("--save-every needs --output-dir DIR"));
+  EXPECT_THAT(refusal({"--output-dir", "d", "--checkpoint-best", "2"}), HasSubstr("no meaning without --save-every"));
+  EXPECT_THAT(refusal({"--output-dir", "d", "--save-every", "1ep", "--no-eval", "--checkpoint-best", "2"}),
+              HasSubstr("--checkpoint-best has no meaning with --no-eval"));
   EXPECT_THAT(refusal({"--output-dir", "d", "--monitor", "loss"}), HasSubstr("no meaning without --save-every"));
   EXPECT_THAT(refusal({"--output-dir", "d", "--save-every", "1ep", "--no-eval", "--monitor", "loss"}),
               HasSubstr("--monitor has no meaning with --no-eval"));

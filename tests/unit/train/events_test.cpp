@@ -31,6 +31,19 @@ TEST(Events, TheStartSaysWhatIsTrained) {
   EXPECT_EQ(event.integer("first_step"), 6);
 }
 
+TEST(Events, ARestartIsAFault) {
+  const metrics::Event event =
+      fault_event({.restart_count = 2, .last_fault = "rank 1: why", .lost_seconds = 1.5, .first_step = 6});
+  EXPECT_EQ(event.kind, Kind::fault);
+  EXPECT_EQ(event.integer("restart_count"), 2);
+  EXPECT_EQ(event.integer("step"), 5);
+  EXPECT_EQ(event.text("cause"), "rank 1: why");
+  EXPECT_EQ(event.number("lost_seconds"), 1.5);
+  const metrics::Event bare = fault_event({.restart_count = 1});
+  EXPECT_EQ(bare.find("cause"), nullptr);
+  EXPECT_EQ(bare.find("lost_seconds"), nullptr);
+}
+
 TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
   const metrics::Event event = train_event({.step = 3,
                                             .epoch = 2,
@@ -123,6 +136,10 @@ TEST(EventObserver, HearsAllWithTheirTime) {
     EXPECT_EQ(listener.heard[i].kind, kinds[i]);
     EXPECT_GE(listener.heard[i].time, before);
   }
+  listener.heard.clear();
+  listener.started({.restart_count = 1});
+  ASSERT_EQ(listener.heard.size(), 2u);
+  EXPECT_EQ(listener.heard[1].kind, Kind::fault) << "behind the start";
 }
 
 }  // namespace

@@ -50,6 +50,26 @@ TEST_F(FineTuning, TheSameClassesAreTaken) {
     EXPECT_TRUE(at::equal(tensor, checkpoint::state_dict(*start.model).at(key))) << key;
 }
 
+// As other programs spell it: a prefix, another last layer.
+TEST_F(FineTuning, NamesOfOthersAreMapped) {
+  const auto ours = checkpoint::read_safetensors(file_of("mlp", {}));
+  checkpoint::TensorMap theirs;
+  for (const auto& [name, tensor] : ours)
+    theirs[name.starts_with("fc2.") ? "head" + name.substr(3) : "backbone." + name] = tensor;
+  theirs["head_dist.weight"] = at::zeros({2});
+  checkpoint::write_safetensors(file_, theirs);
+  Options options{.model = "mlp", .weights = file_, .weights_map = "backbone.*=*,head.*=fc2.*,head_dist.*="};
+  for (const bool test_only : {false, true}) {
+    options.test_only = test_only;
+    const StartModel start = make_start_model(options);
+    for (const auto& [name, tensor] : checkpoint::state_dict(*start.model))
+      EXPECT_TRUE(at::equal(tensor, ours.at(name))) << name;
+  }
+  options.weights_map += ",neck.*=";
+  EXPECT_THAT(testing::usage_error([&] { make_start_model(options); }),
+              HasSubstr("name map: 'neck.*' fits no tensor of '" + file_ + "'"));
+}
+
 TEST_F(FineTuning, AnythingElseThatDiffersIsAnError) {
   const auto refusal = [&](const Options& options) { return testing::usage_error([&] { make_start_model(options); }); };
   const std::string shape = "shape of fc.weight is [7, 1568], [10, 1568] expected";

@@ -112,6 +112,18 @@ TEST(MakeModel, EveryOptimizerTakesWeightDecaysOfItsOwn) {
   }
 }
 
+// By the names that torchvision's script knows: of its vit_b_16 the class token, not encoder.pos_embedding.
+TEST(MakeModel, EmbeddingsMayHaveAWeightDecayOfTheirOwn) {
+  const auto model = std::make_shared<torch::nn::Module>();
+  for (const char* name : {"class_token", "pos_embedding", "relative_position_bias_table"})
+    model->register_parameter(name, at::zeros({1}));
+  const auto own = weight_decays({.transformer_embedding_decay = 0}, *model);
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_THAT(own[0].names, ElementsAre("class_token", "relative_position_bias_table"));
+  EXPECT_EQ(own[0].decay, 0);
+  EXPECT_THAT(weight_decays({}, *model), IsEmpty());
+}
+
 TEST(MakeModel, SaysWhetherAModelHasConvolutions) {
   EXPECT_TRUE(has_convolutions(*make_model({.model = "convnet"})));
   EXPECT_FALSE(has_convolutions(*make_model({.model = "mlp"})));

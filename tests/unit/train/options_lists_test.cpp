@@ -16,6 +16,8 @@ using ::testing::HasSubstr;
 TEST(Options, FlagsOfTorchvisionsTrainerArrive) {
   const Options o = options({"--norm-weight-decay",
                              "0",
+                             "--transformer-embedding-decay",
+                             "0.25",
                              "--bias-weight-decay",
                              "0.5",
                              "--clip-grad-norm",
@@ -45,6 +47,7 @@ TEST(Options, FlagsOfTorchvisionsTrainerArrive) {
                              "e"});
   EXPECT_EQ(o.norm_weight_decay, 0);
   EXPECT_EQ(o.bias_weight_decay, 0.5);
+  EXPECT_EQ(o.transformer_embedding_decay, 0.25);
   EXPECT_EQ(o.clip_grad_norm, 2);
   EXPECT_EQ(o.label_smoothing, 0.1);
   EXPECT_EQ(o.grad_accum_steps, 3);
@@ -184,7 +187,9 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--output-dir",
                                            "--overwrite",
                                            "--bias-weight-decay",
+                                           "--transformer-embedding-decay",
                                            "--checkpoint-hist",
+                                           "--checkpoint-best",
                                            "--monitor",
                                            "--resume",
                                            "--save-every",
@@ -222,6 +227,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--amp",
                                            "--arithmetic",
                                            "--channels-last",
+                                           "--fuse",
                                            "--sync-bn",
                                            "--parallel",
                                            "--replicas",
@@ -232,6 +238,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--version",
                                            "--weight-decay",
                                            "--weights",
+                                           "--weights-map",
                                            "--transforms",
                                            "--download",
                                            "--download-mirror",
@@ -315,6 +322,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"weight_decay", 0.0},
                                    {"norm_weight_decay", nullptr},
                                    {"bias_weight_decay", nullptr},
+                                   {"transformer_embedding_decay", nullptr},
                                    {"clip_grad_norm", nullptr},
                                    {"label_smoothing", 0.0},
                                    {"grad_accum_steps", 1},
@@ -340,14 +348,17 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"limit_val_batches", nullptr},
                                    {"fast_dev_run", false},
                                    {"checkpoint_hist", 10},
+                                   {"checkpoint_best", 1},
                                    {"monitor", "top1"},
                                    {"seed", 0},
                                    {"weights", ""},
+                                   {"weights_map", ""},
                                    {"freeze", ""},
                                    {"save_weights", ""},
                                    {"amp", "none"},
                                    {"arithmetic", "native"},
                                    {"channels_last", false},
+                                   {"fuse", false},
                                    {"sync_bn", false},
                                    {"parallel", "ddp"},
                                    {"replicas", nullptr},

@@ -21,10 +21,10 @@ std::string predict_refusal(const std::vector<const char*>& flags) {
 }
 
 TEST(PredictOptions, AreThoseOfTrainThatSayWhatTheModelSees) {
-  const PredictOptions options =
-      predict_flags({"--weights", "w.safetensors", "--output", "p.csv", "-n", "2", "--model", "resnet18_cifar",
-                     "--dataset", "cifar10", "--data-path", "data", "--amp", "bf16", "--channels-last"})
-          .options;
+  const PredictOptions options = predict_flags({"--weights", "w.safetensors", "--output", "p.csv", "-n", "2", "--model",
+                                                "resnet18_cifar", "--dataset", "cifar10", "--data-path", "data",
+                                                "--amp", "bf16", "--channels-last", "--arithmetic", "portable"})
+                                     .options;
   EXPECT_EQ(options.output, "p.csv");
   EXPECT_EQ(options.run.weights, "w.safetensors");
   EXPECT_EQ(options.run.processes(), 2);
@@ -33,13 +33,15 @@ TEST(PredictOptions, AreThoseOfTrainThatSayWhatTheModelSees) {
   EXPECT_EQ(options.run.transforms, "cifar") << "as train has it by default";
   EXPECT_EQ(options.run.amp, "bf16");
   EXPECT_TRUE(options.run.channels_last);
+  EXPECT_EQ(options.run.arithmetic, "portable");
 }
 
 TEST(PredictOptions, HelpHasTheRowsOfTrainAndNoOthers) {
   const std::string help = predict_flags({"--help"}).text;
-  for (const char* flag : {"--nproc-per-node", "--model", "--weights", "--dataset", "--data-path", "--output",
-                           "--transforms", "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache",
-                           "--workers", "--amp", "--channels-last", "--threads", "--bind-to", "--timeout"})
+  for (const char* flag :
+       {"--nproc-per-node", "--model", "--weights", "--dataset", "--data-path", "--output", "--transforms",
+        "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache", "--workers", "--amp",
+        "--arithmetic", "--channels-last", "--threads", "--bind-to", "--timeout"})
     EXPECT_THAT(help, HasSubstr(flag));
   for (const char* flag : {"--lr", "--epochs", "--train-crop-size", "--output-dir", "--no-eval"})
     EXPECT_THAT(help, Not(HasSubstr(flag)));

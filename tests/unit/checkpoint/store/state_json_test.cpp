@@ -36,6 +36,21 @@ TEST(StateJson, ComesBack) {
   EXPECT_TRUE(std::isnan(parse_state(format_state(state), "").loss));
 }
 
+// Earlier builds wrote none, and need none.
+TEST(StateJson, ThePlaceMayBeThereInWords) {
+  SavedState state = testing::ACheckpoint(12).contents.state;
+  EXPECT_EQ(format_state(state).find("place"), std::string::npos);
+  state.place = {{"epoch", 3}, {"batch", std::numeric_limits<std::int64_t>::max()}, {"low", -7}};
+  const std::string text = format_state(state);
+  EXPECT_THAT(text, HasSubstr("\"epoch\": 3"));
+  EXPECT_EQ(parse_state(text, ""), state);
+  const auto fault = [](const std::string& changed) { return usage_error([&] { parse_state(changed, "d"); }); };
+  EXPECT_THAT(fault(replaced(text, "\"epoch\": 3", "\"epoch\": 3.5")),
+              HasSubstr("'place.epoch' is something else, must be a whole number below 2^63"));
+  EXPECT_THAT(fault(replaced(text, "9223372036854775807", "9223372036854775808")), HasSubstr("'place.batch'"));
+  EXPECT_THAT(fault(replaced(text, "\"place\": {", "\"place\": 7, \"other\": {")), HasSubstr("'place' is something"));
+}
+
 TEST(StateJson, WhatIsMissingOrOfAnotherKindIsNamed) {
   const std::string whole = format_state(testing::ACheckpoint(12).contents.state);
   const auto fault = [](const std::string& text) { return usage_error([&] { parse_state(text, "d/state.json"); }); };

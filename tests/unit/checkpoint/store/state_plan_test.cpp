@@ -15,7 +15,9 @@ namespace {
 using lockstep::testing::usage_error;
 using ::testing::HasSubstr;
 
-// Buffers of 64 bytes: weight and moment of two floats each, a record, one count, three kept bytes, the area's number;
+constexpr std::int64_t kEpoch = 0x616263;
+
+// Buffers of 72 bytes: weight and moment of two floats each, a record, one count, a kept number, the area's number;
 // behind two of them, frozen areas of one float.
 StatePlan a_plan() {
   return {.folder = "/run/checkpoints",
@@ -38,7 +40,8 @@ StatePlan a_plan() {
           .skipped = 40,
           .counts = 48,
           .parameters = {"w"},
-          .kept = {{"loader", 56, 3}},
+          .kept = {{"loader", 56, 8}},
+          .place = {{"epoch", "loader", 0}},
           .files = {{kModelName, {{"w", "F32", {2}, {1}, false, 0}, {"still", "F32", {1}, {1}, true, 0}}},
                     {kOptimizerName, {{"w/0", "F32", {2}, {1}, false, 8}}}}};
 }
@@ -54,7 +57,7 @@ class ARegion {
     put<std::int64_t>(72 + 32, 32);
     put<std::uint64_t>(72 + 40, 1);
     put<std::uint64_t>(72 + 48, 11);
-    std::memcpy(bytes_.data() + 72 + 56, "abc", 3);
+    put<std::int64_t>(72 + 56, kEpoch);
     put<std::uint64_t>(72 + 64, 1);
     put<float>(148, 9.f);
   }
@@ -93,7 +96,8 @@ TEST(StatePlan, FindsWhatIsCommitted) {
   state.samples = 32;
   state.skipped = 1;
   state.updates = {{"w", 11}};
-  state.kept = {{"loader", "abc"}};
+  state.kept = {{"loader", std::string(reinterpret_cast<const char*>(&kEpoch), sizeof kEpoch)}};
+  state.place = {{"epoch", kEpoch}};
   EXPECT_EQ(contents.state, state);
   ASSERT_EQ(contents.files.size(), 2u);
   const std::vector<TensorBytes>& model = contents.files[0].tensors;
@@ -102,6 +106,19 @@ TEST(StatePlan, FindsWhatIsCommitted) {
   EXPECT_EQ(value_of(model[0], 1), 2.5f);
   EXPECT_EQ(value_of(model[1], 0), 9.f) << "of the frozen area that the buffer names";
   EXPECT_EQ(value_of(contents.files[1].tensors[0], 0), -1.f);
+}
+
+TEST(KeptNumbers, WhatIsNotThereIsNamed) {
+  const auto fault = [](const KeptNumber& number) {
+    return usage_error([&] { check_numbers({number}, {{"loader", 12}}); });
+  };
+  check_numbers({{"epoch", "loader", 4}}, {{"loader", 12}});
+  EXPECT_EQ(fault({"epoch", "reader", 0}), "checkpoint: place 'epoch' is in the bytes 'reader', which are not kept");
+  EXPECT_EQ(fault({"epoch", "loader", 5}),
+            "checkpoint: place 'epoch' begins at byte 5 of 'loader', which has 12; eight are needed");
+  EXPECT_THAT(fault({"epoch", "loader", ~std::uint64_t(0)}), HasSubstr("eight are needed"));
+  EXPECT_THAT(usage_error([] { numbers_in({{"a", "1234567"}}, {{"n", "a", 0}}); }), HasSubstr("which has 7"));
+  EXPECT_EQ(place_of("loader", {{"epoch", 8}}), (std::vector<KeptNumber>{{"epoch", "loader", 8}}));
 }
 
 TEST(StatePlan, NeverReadsBeyondTheRegion) {

@@ -55,13 +55,16 @@ TEST(InspectCheckpoint, SaysWhatItHolds) {
   const lockstep::testing::ScratchFolder folder;
   const std::string path = write_step(folder.path(), 5, {}, 0.5);
   const Manifest manifest = read_manifest(path);
-  const SavedState state = read_state(path);
+  SavedState state = read_state(path);
+  state.place = {{"epoch", 2}};
+  EXPECT_THAT(contents_as_text(manifest, state), HasSubstr("epoch         2\n"));
   EXPECT_THAT(contents_as_text(manifest, state),
               AllOf(HasSubstr("step          5\n"), HasSubstr("metric        0.5\n"),
                     HasSubstr("kept          loader, 3 bytes"), HasSubstr("model.safetensors, "),
                     HasSubstr("  24          fc.weight\n")));
   const auto json = nlohmann::json::parse(contents_as_json(manifest, state));
   EXPECT_EQ(json.at("shards"), 4);
+  EXPECT_EQ(json.at("place").at("epoch"), 2);
   EXPECT_EQ(json.at("extra").at("mine")[1], 2);
   EXPECT_EQ(json.at("files")[0].at("tensors").at("fc.bias"), 12);
 }

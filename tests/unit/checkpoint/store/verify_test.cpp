@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
 
 #include "tests/support/scratch_folder.h"
 #include "tests/unit/checkpoint/store/a_checkpoint.h"
@@ -16,6 +20,7 @@ using lockstep::testing::ScratchFolder;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAreArray;
 using testing::write_step;
 
 const std::vector<std::string> kFiles = {kManifestName, kModelName, kOptimizerName, kStateName};
@@ -101,6 +106,62 @@ TEST(Verify, SaysWhichTensor) {
                                              "/model.safetensors': tensor 'fc.weight' is not what was written, "
                                              "at offset " +
                                              std::to_string(file.size() - 24));
+}
+
+// How many bits are flipped, in how many MB of tensors: LOCKSTEP_FLIPS="10000 300" by hand.
+std::pair<int, std::size_t> planned_flips() {
+  std::pair<int, std::size_t> planned{200, 2};
+  if (const char* wanted = std::getenv("LOCKSTEP_FLIPS")) std::istringstream(wanted) >> planned.first >> planned.second;
+  return planned;
+}
+
+// Flips a bit of each place, or flips it back.
+void flip(const std::string& path, const std::vector<std::pair<std::uint64_t, int>>& places) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  for (const auto& [offset, bit] : places) {
+    file.seekg(std::streamoff(offset));
+    const char old = char(file.get());
+    file.seekp(std::streamoff(offset));
+    file.put(char(old ^ (1 << bit)));
+  }
+  ASSERT_TRUE(file.good()) << path;
+}
+
+// One bit in each of some tensors at a time, so that each flip is found for itself.
+TEST(Verify, FlippedBitsOfALargeOneAreAllFound) {
+  const auto [planned, megabytes] = planned_flips();
+  constexpr int kTensors = 64;
+  std::mt19937_64 random(7);
+  std::vector<float> values(megabytes * 1'000'000 / sizeof(float) / kTensors);
+  for (float& value : values) value = float(random() % 1000);
+  testing::ACheckpoint one(12);
+  one.contents.files[1].tensors.clear();
+  for (int i = 0; i < kTensors; ++i)
+    one.contents.files[1].tensors.push_back(
+        testing::floats("t" + std::to_string(i), {std::int64_t(values.size())}, values));
+  const ScratchFolder folder;
+  const std::string path = write_checkpoint(folder.path(), one.contents);
+  const FileEntry entry = entry_of(read_manifest(path), kOptimizerName);
+
+  for (int flipped = 0; flipped < planned;) {
+    std::vector<std::pair<std::uint64_t, int>> places;
+    std::vector<std::string> names;
+    std::uint64_t begin = 0;
+    for (const Piece& piece : entry.pieces) {
+      if (!piece.name.empty() && flipped + int(places.size()) < planned && random() % 2 == 0) {
+        places.emplace_back(begin + random() % (piece.end - begin), int(random() % 8));
+        names.push_back(piece.name);
+      }
+      begin = piece.end;
+    }
+    flip(path + "/" + kOptimizerName, places);
+    std::vector<std::string> found;
+    for (const Damage& damage : verify(path)) found.push_back(damage.tensor);
+    ASSERT_THAT(found, UnorderedElementsAreArray(names)) << "behind " << flipped;
+    flip(path + "/" + kOptimizerName, places);
+    flipped += int(places.size());
+  }
+  EXPECT_THAT(verify(path), IsEmpty());
 }
 
 TEST(Verify, OfNoCheckpointSaysSo) {

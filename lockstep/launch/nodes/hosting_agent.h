@@ -1,0 +1,66 @@
+#pragma once
+
+// The hosting agent as a member of the job has it: the line to it, and the host itself where this agent hosts. When it
+// is lost, another one's, or this one in its place.
+
+#include <memory>
+#include <string>
+
+#include "lockstep/launch/event_loop.h"
+#include "lockstep/launch/nodes/host.h"
+#include "lockstep/launch/nodes/host_line.h"
+#include "lockstep/launch/nodes/report_collection.h"
+#include "lockstep/launch/nodes/succession.h"
+#include "lockstep/launch/nodes/tls.h"
+#include "lockstep/launch/plan.h"
+#include "lockstep/rendezvous/socket.h"
+
+namespace lockstep::launch {
+
+class HostingAgent {
+ public:
+  /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else. `events.joins` is set
+  /// here. UsageError: an endpoint that cannot be resolved, that this agent must host and cannot, or that is beyond
+  /// loopback without a key.
+  HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events);
+  HostingAgent(const HostingAgent&) = delete;
+  HostingAgent& operator=(const HostingAgent&) = delete;
+
+  HostLine& line() { return *line_; }
+  Succession& succession() { return succession_; }
+  /// Those that the members send to this agent.
+  ReportCollection& reports() { return reports_; }
+  bool is_here() const { return host_ != nullptr; }
+  /// Where it is, in words.
+  const std::string& endpoint() const { return endpoint_; }
+
+  /// Calls the heir, or hosts here; `run_id` is that of the job. The line is another one then.
+  void turn_to(const rendezvous::Heir& heir, const std::string& run_id);
+  /// Ends the job for everybody, if this agent hosts.
+  void dismiss(int code, const std::string& text);
+  /// At the end: the others, if this agent hosts, hear how the job has ended. Two seconds at most.
+  void settle();
+
+ private:
+  void listen();
+  HostSettings host_settings();
+  std::unique_ptr<HostLine> new_line();
+  void host(HostSettings settings, base::UniqueFd listener);
+  void connect(const rendezvous::SocketAddress& address);
+
+  const Plan& plan_;
+  const NodesSettings settings_;
+  EventLoop& loop_;
+  HostLine::Events events_;
+  const std::string own_host_;
+  const rendezvous::SocketAddress address_;
+  rendezvous::SocketAddress local_;  // --local-addr; without a length: none
+  std::unique_ptr<Tls> tls_;         // before all that uses it
+  ReportCollection reports_;         // before the host
+  std::unique_ptr<Host> host_;
+  std::string endpoint_;
+  Succession succession_;
+  std::unique_ptr<HostLine> line_;  // never null
+};
+
+}  // namespace lockstep::launch

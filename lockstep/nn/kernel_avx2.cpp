@@ -1,0 +1,2 @@
+#define LOCKSTEP_KERNELS kKernelsAvx2
+#include "lockstep/nn/kernel.h"

@@ -1,0 +1,2 @@
+#define LOCKSTEP_KERNELS kKernelsAvx512
+#include "lockstep/nn/kernel.h"

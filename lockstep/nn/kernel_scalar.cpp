@@ -1,0 +1,2 @@
+#define LOCKSTEP_KERNELS kKernelsScalar
+#include "lockstep/nn/kernel.h"
