@@ -117,11 +117,18 @@ TEST_F(Console, ATerminalThatStopsBackgroundWritersDoesNotStopTheAgent) {
 
 // ---- the log router
 
+// Waits for it: a child names itself after its fork, and a rank may print before.
 pid_t child_named(pid_t parent, const std::string& name) {
-  std::ifstream children("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
-  for (pid_t pid = 0; children >> pid;)
-    if (read_file("/proc/" + std::to_string(pid) + "/comm") == name + "\n") return pid;
-  throw std::runtime_error("no " + name);
+  pid_t found = 0;
+  wait_until([&] {
+    std::ifstream children("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
+    for (pid_t pid = 0; found == 0 && children >> pid;) {
+      std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+      if (std::string its; std::getline(comm, its) && its == name) found = pid;
+    }
+    return found != 0;
+  });
+  return found;
 }
 
 class Router : public ::testing::Test {
