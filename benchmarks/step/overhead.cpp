@@ -21,6 +21,7 @@
 #include "benchmarks/support/statistics.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/flags/values.h"
+#include "lockstep/memory/caching_allocator.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/parallel/sync_batch_norm.h"
@@ -156,6 +157,9 @@ struct Options {
 
 Section run_comparison(const Groups& groups, const Options& options, const Comparison& comparison) {
   at::set_num_threads(1);
+  // For all of them: without it a step's time is that of the pages which the C library hands back and asks for again,
+  // the more so the more contenders share a process.
+  memory::use_caching_allocator();
   std::vector<std::unique_ptr<Contender>> contenders;
   for (std::size_t i = 0; i < comparison.ways.size(); ++i) {
     const Group& group = comparison.alone ? groups[0] : groups[1 + i];
@@ -183,7 +187,7 @@ void run(const Options& options) {
       "Whole steps in float32 with SGD, one computing thread for each process, in turns: %d rounds after %d to warm "
       "up. "
       "A turn is of 200 steps of the MLP, 3 of the ConvNet, 1 of ResNet-18. The ratio is the median over the rounds, "
-      "of a turn to the first row's turn of the same round.\n\n",
+      "of a turn to the first row's turn of the same round. All rows run with `memory::use_caching_allocator()`.\n\n",
       options.rounds.measured, options.rounds.warmup);
   out += text("- machine: %s, %d cores, %.1f GiB memory, Linux %s, load %.2f before\n", m.cpu.c_str(), m.cores,
               double(m.memory_bytes) / (1 << 30), m.kernel.c_str(), m.load);
