@@ -27,9 +27,11 @@ endif()
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE)
-  # ccache only caches compilations with a precompiled header under these settings.
+  # ccache only caches compilations with a precompiled header under this sloppiness. Paths below the tree are given to
+  # the compiler as relative ones, so that a second clone or work tree finds what the first has compiled.
   set(launcher ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       ${LOCKSTEP_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
