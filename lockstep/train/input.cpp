@@ -67,10 +67,11 @@ PictureSet made_up_set(const data::KnownSet& set, const Options& options, Split 
   const std::int64_t folder_classes = options.head.empty() ? kFolderClasses : head_layers(options.head).back().outputs;
   const data::SetTask& task = set.task;
   const bool folders = data::has_named_parts(set);
-  data::SyntheticOptions made{.size = split == Split::train ? kTrain : kTest,
-                              .image_size = {folders ? kFolderSide : task.height, folders ? kFolderSide : task.width},
-                              .channels = int(task.channels),
-                              .classes = int(folders ? folder_classes : task.classes)};
+  data::SyntheticOptions made{
+      .size = split == Split::train ? kTrain : kTest,
+      .image_size = {int(folders ? kFolderSide : task.height), int(folders ? kFolderSide : task.width)},
+      .channels = int(task.channels),
+      .classes = int(folders ? folder_classes : task.classes)};
   made.seed = 2 * std::uint64_t(options.seed) + (split == Split::train ? 0 : 1);
   return std::make_shared<data::SyntheticPictures>(made);
 }

@@ -80,12 +80,6 @@ TEST(RunUsage, TheEnvironmentSpeaksToo) {
   EXPECT_EQ(job.out(), "3\n3\n3\n");
 }
 
-std::string host() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 TEST(RunUsage, AsManyNodesAsTheSchedulerSays) {
   const std::vector<std::string> slurm = {"SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[3]", "SLURM_JOB_NUM_NODES=1",
                                           "SLURM_NODEID=0"};

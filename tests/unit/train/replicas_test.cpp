@@ -44,7 +44,9 @@ TEST(Replicas, TrainByAnOptimizerOfOurs) {
       ASSERT_TRUE(cut.contains(weight)) << weight;
       EXPECT_TRUE(at::equal(cut.at(weight), again.at(weight))) << weight;
       // Without BatchNorm the mean over the whole batch is the same but for the order of additions.
-      if (name == "mlp") EXPECT_TRUE(at::allclose(cut.at(weight), tensor, 1e-4, 1e-6)) << weight;
+      if (name == "mlp") {
+        EXPECT_TRUE(at::allclose(cut.at(weight), tensor, 1e-4, 1e-6)) << weight;
+      }
     }
   }
 }
@@ -68,10 +70,12 @@ TEST(Replicas, StatisticsAreOfTheFirstPart) {
 TEST(Replicas, ThoseThatDrawDoSoInOrder) {
   for (const std::string& name : models::model_names()) {
     const models::ImageTask task{.channels = 3, .height = 224, .width = 224, .classes = 2};
-    if (name == "mlp" || name == "convnet" || name == "resnet18" || name == "densenet121")
+    if (name == "mlp" || name == "convnet" || name == "resnet18" || name == "densenet121") {
       EXPECT_FALSE(may_draw({.model = name}, *models::make_model(name, task))) << name;
-    if (name == "mlp_dropout" || name == "efficientnet_b0" || name == "mobilenet_v2")
+    }
+    if (name == "mlp_dropout" || name == "efficientnet_b0" || name == "mobilenet_v2") {
       EXPECT_TRUE(may_draw({.model = name}, *models::make_model(name, task))) << name;
+    }
   }
   EXPECT_TRUE(
       may_draw({.own = {.program = "p", .models = {"mine"}}, .model = "mine"}, *models::make_model("mlp", kTask)));
