@@ -66,8 +66,9 @@ bench-programs: build/build.ninja
 
 parity-long: all
 	@scripts/bootstrap --tests
+	commit=$$(python3 -B benchmarks/support/measured_code.py mnist-parity) && \
 	LOCKSTEP_BIN=build/bin scripts/python-torch tests/parity/mnist_ten_epochs.py --data-path $(MNIST) \
-	  --report benchmarks/reports/mnist-parity.md
+	  --commit "$$commit" --report benchmarks/reports/mnist-parity.md
 
 sanitize: asan tsan
 

@@ -22,8 +22,9 @@ int main() {
     lockstep::DistributedDataParallel ddp(model, world.group(), {.name = "parts of " + std::to_string(part)});
     lockstep::data::DataLoader loader(lockstep::data::tensors(points, inside), ddp.part(),
                                       {.batch_size = 256 / world.size(), .shuffle = true});
+    ddp.state().keep("loader", loader.kept());  // each step commits where it stands, a restart finds it again
     lockstep::optim::AdamW optimizer(ddp, {.lr = 1e-2});
-    for (int epoch = 0; epoch < 15; ++epoch) {
+    for (auto epoch = loader.epoch(); epoch < 15; ++epoch) {  // from 0, or from where a killed process left off
       loader.set_epoch(epoch);
       for (auto& batch : loader) {
         std::int64_t samples = batch.target.size(0);

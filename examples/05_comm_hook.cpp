@@ -27,7 +27,7 @@ int main() {
   lockstep::data::DataLoader loader(lockstep::data::tensors(points, inside), ddp.part(),
                                     {.batch_size = 20, .shuffle = true});
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  for (int epoch = 0; epoch < 5; ++epoch) {
+  for (int epoch = 0; epoch < 5; ++epoch) {  // from 0: with torch::optim the weights end with their process
     loader.set_epoch(epoch);
     double loss = 0;
     for (auto& batch : loader) {

@@ -15,12 +15,14 @@ int main() {
     torch::nn::Sequential model(torch::nn::Linear(2, 64), torch::nn::ReLU(), torch::nn::Linear(64, 2));
     lockstep::DistributedDataParallel ddp(model, world.group(), {.name = name, .amp = amp});
     lockstep::GradScaler scaler({.init_scale = 0x1p40, .growth_interval = 50, .enabled = amp == lockstep::Amp::fp16});
-    ddp.state().keep("scaler", scaler.kept());  // each step commits it, a restart finds it again
-    lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
     lockstep::data::DataLoader loader(lockstep::data::tensors(points, inside), ddp.part(),
                                       {.batch_size = 40 / world.size(), .shuffle = true});
     int skipped = 0;
-    for (int epoch = 0; epoch < 5; ++epoch) {
+    ddp.state().keep("scaler", scaler.kept());  // each step commits these, a restart finds them again
+    ddp.state().keep("loader", loader.kept());
+    ddp.state().keep("skipped", skipped);
+    lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
+    for (auto epoch = loader.epoch(); epoch < 5; ++epoch) {  // from 0, or from where a killed process left off
       loader.set_epoch(epoch);
       for (auto& batch : loader) {
         at::Tensor loss = torch::nn::functional::cross_entropy(ddp(batch.data), batch.target);

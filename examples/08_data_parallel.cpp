@@ -23,7 +23,7 @@ int main() {
   Net net;
   lockstep::DataParallel model(net, {at::kCPU, at::kCPU});
   torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(0.01));
-  for (int epoch = 0; epoch < 10; ++epoch) {
+  for (int epoch = 0; epoch < 10; ++epoch) {  // from 0: with torch::optim the weights end with their process
     at::Tensor order = torch::randperm(points.size(0)), loss;
     for (const at::Tensor& batch : order.split(100)) {
       optimizer.zero_grad();

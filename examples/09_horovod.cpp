@@ -21,7 +21,7 @@ int main() {
   hvd::broadcast_parameters(*model);  // ... and all from rank 0's weights
   hvd::broadcast_optimizer_state(sgd);
 
-  for (int epoch = 0; epoch < 10; ++epoch) {
+  for (int epoch = 0; epoch < 10; ++epoch) {  // from 0: with torch::optim the weights end with their process
     at::Tensor total = torch::zeros({});
     const int64_t steps = points.size(0) / (16 * hvd::size());  // as many on all ranks
     for (int64_t step = 0; step < steps; ++step) {

@@ -14,8 +14,8 @@ void train(int rank) {
   torch::nn::Linear line(1, 1);
   lockstep::DistributedDataParallel ddp(line, world.group());
   lockstep::optim::SGD optimizer(ddp, {.lr = 0.3});
-  torch::manual_seed(1 + rank);
-  for (int step = 0; step < 500; ++step) {
+  for (auto step = ddp.next_step(); step <= 500; ++step) {  // 1 at a first start
+    torch::manual_seed(step * world.size() + rank);         // a batch is a function of step and rank
     at::Tensor x = torch::rand({32, 1});
     torch::nn::functional::mse_loss(ddp(x), 3 * x + 1).backward();
     optimizer.step();

@@ -16,6 +16,9 @@ import report
 from turns import in_order  # of ../support, which report looks into
 
 KIB, MIB = 1 << 10, 1 << 20
+RANKS = (2, 4, 8)
+# Of all ranks' tensors in a case. Each of eight contenders keeps its own: 256 MiB on eight ranks would be 16 GiB.
+MOST_BYTES = 1024 * MIB
 LONGEST_TURN = 0.06  # seconds in calls; where ranks exceed cores some contenders need milliseconds for anything
 
 
@@ -33,6 +36,7 @@ class Case:
 def cases(ranks: int, quick: bool) -> list[Case]:
     table = [("4 B", 4), ("1 KiB", KIB), ("4 KiB", 4 * KIB), ("64 KiB", 64 * KIB), ("1 MiB", MIB), ("25 MiB", 25 * MIB),
              ("256 MiB", 256 * MIB), ("barrier", -1)]
+    table = [(name, size) for name, size in table if size * ranks <= MOST_BYTES]
     if quick:
         return [Case(name, size, 3, 1) for name, size in table if size <= MIB]
     return [Case(name, size, *((100, 20) if size <= 64 * KIB else (40, 15) if size <= MIB else
@@ -65,7 +69,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", default="build/bin", type=pathlib.Path)
     parser.add_argument("--library", default="build/benchmarks/liblockstep_bench_turns.so", type=pathlib.Path)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
     parser.add_argument("--quick", action="store_true", help="a few calls, nothing large: that it runs, not how fast")
     parser.add_argument("--only", default="", help="contenders whose name has this text; for a look while developing")
     parser.add_argument("--cases", nargs="+", help="of these names, as '1 MiB'")

@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include <filesystem>
 #include <iostream>
 #include <map>
 
@@ -55,6 +56,9 @@ contender ours(Ours& self) {
 int run(Options& options) {
   const auto bind_to = options.bind ? comm::BindTo::core : comm::BindTo::none;
   const World world = init({.bind_to = bind_to, .idle_cores_hint = false});
+  const std::string pipe = options.name + "." + std::to_string(world.rank()) + ".in";
+  if (!std::filesystem::exists(options.folder + "/" + pipe))
+    throw UsageError("bench comm-rank: FOLDER '" + options.folder + "' has no pipe " + pipe);
   if (options.contender == "gloo") {
     options.gloo.rank = world.rank();
     options.gloo.ranks = world.size();
@@ -66,6 +70,14 @@ int run(Options& options) {
   Ours state{*world.group(), options.contender == "zero-copy", {}, {}};
   const contender turns = ours(state);
   return take_turns(options.folder.c_str(), options.name.c_str(), world.rank(), world.size(), &turns);
+}
+
+// Asked for and without effect would be a silent loss.
+void check(const flags::Parsed& parsed, const Options& options) {
+  if (parsed.operands.size() != 2) throw UsageError("FOLDER and NAME expected: --help says what they are");
+  for (const char* flag : {"--threads", "--devices", "--parts", "--huge"})
+    if (parsed.given(flag) && options.contender != "gloo")
+      throw UsageError(std::string("bench comm-rank: ") + flag + " without --contender gloo: it is for Gloo alone");
 }
 
 flags::Table table_of(Options& options) {
@@ -91,7 +103,7 @@ int main(int argc, char** argv) {
   Options options;
   int code = kExitDone;
   const int failed = bench::run_program(table_of(options), argc, argv, [&](const flags::Parsed& parsed) {
-    if (parsed.operands.size() != 2) throw UsageError("FOLDER and NAME expected: --help says what they are");
+    check(parsed, options);
     options.folder = parsed.operands[0];
     options.name = parsed.operands[1];
     code = run(options);

@@ -23,7 +23,9 @@ class Examples : public ::testing::Test {
  protected:
   // Kills a rank some time behind the first line, in the middle of an epoch as likely as not. A job that was over
   // before shows nothing, and is tried again.
-  static std::string weights_with_a_kill(const Words& command) {
+  static std::string weights_with_a_kill(const Words& command) { return lines_with_a_kill(command).back(); }
+
+  static std::vector<std::string> lines_with_a_kill(const Words& command) {
     for (int attempt = 0; attempt < 20; ++attempt) {
       Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "1"} + command);
       job.wait_for_lines(1);
@@ -33,7 +35,7 @@ class Examples : public ::testing::Test {
       } catch (const std::runtime_error&) {  // gone
       }
       EXPECT_EQ(job.wait(), 0) << job.err();
-      if (job.err().find("restart 1 of 1") != std::string::npos) return testing::lines(job.out()).back();
+      if (job.err().find("restart 1 of 1") != std::string::npos) return testing::lines(job.out());
     }
     throw std::runtime_error("no worker could be killed in time");
   }
@@ -119,24 +121,31 @@ TEST_F(Examples, AllReduce) {
 }
 
 TEST_F(Examples, GradientAccumulation) {
-  Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", EXAMPLES "04_gradient_accumulation"});
+  const Words command = {EXAMPLES "04_gradient_accumulation"};
+  Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command);
   ASSERT_EQ(job.wait(), 0) << job.err();
+  const std::vector<std::string> lines = testing::lines(job.out());
   EXPECT_THAT(
-      testing::lines(job.out()),
+      lines,
       ::testing::ElementsAre(
           ::testing::StartsWith("parts of 16  accuracy 0.9"), ::testing::StartsWith("parts of 256  accuracy 0.9"),
           ::testing::ContainsRegex("^largest difference ([0-9.]+e-(0[5-9]|[1-9][0-9])|0(\\.000[0-9]*)?)$")));
+  EXPECT_EQ(weights_with_a_kill(command), lines.back()) << "of two trainings, the first of which was over";
 }
 
 TEST_F(Examples, MixedPrecision) {
-  Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2", EXAMPLES "06_mixed_precision"});
+  const Words command = {EXAMPLES "06_mixed_precision"};
+  Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command);
   ASSERT_EQ(job.wait(), 0) << job.err();
-  EXPECT_THAT(testing::lines(job.out()),
+  const std::vector<std::string> lines = testing::lines(job.out());
+  EXPECT_THAT(lines,
               ::testing::ElementsAre(
                   ::testing::ContainsRegex("^float32  accuracy 0\\.9[0-9]*  skipped 0  scale 1$"),
                   ::testing::ContainsRegex("^bfloat16  accuracy 0\\.9[0-9]*  skipped 0  scale 1$"),
                   ::testing::ContainsRegex("^float16  accuracy 0\\.9[0-9]*  skipped [1-9][0-9]*  scale [0-9.e+]+$"),
                   "rounded otherwise"));
+  const std::vector<std::string> killed = lines_with_a_kill(command);
+  EXPECT_EQ(killed.at(killed.size() - 2), lines.at(2)) << "accuracy, skipped steps and scale";
 }
 
 TEST_F(Examples, Horovod) {

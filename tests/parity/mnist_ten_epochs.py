@@ -53,13 +53,14 @@ def table_row(side: str, row: dict) -> str:
     return f"| {side} | {row['seed']} | {losses} | {row['top1']:.4f} | {row['seconds']:.0f} |"
 
 
-def report(theirs: list[dict], ours: list[dict], verdict: str) -> str:
+def report(theirs: list[dict], ours: list[dict], verdict: str, commit: str) -> str:
     rows = [table_row("Python", row) for row in theirs] + [table_row("Lockstep", row) for row in ours]
     return "\n".join([
         "# MNIST, 10 epochs: Lockstep and Python",
         "",
         f"ConvNet, SGD, lr 1e-4, 2 processes of one thread, batch 100 per process; torch {torch.__version__},",
-        f"{platform.machine()} with {torch.backends.cpu.get_cpu_capability()}. Written by `make parity-long`.",
+        f"{platform.machine()} with {torch.backends.cpu.get_cpu_capability()}. Written by `make parity-long`,",
+        f"commit {commit}.",
         "",
         f"The loss is the mean over the step's global batch, final the mean of the last {TAIL} steps; accuracy is that of",
         "the 10,000 test images. Seconds are of the whole command, on a machine that did other work too: no benchmark.",
@@ -89,6 +90,7 @@ def main() -> int:
     parser.add_argument("--data-path", required=True, help="folder of the MNIST files")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--report", type=pathlib.Path, required=True)
+    parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
     theirs, ours = [], []
     for seed in range(arguments.seeds):
@@ -98,7 +100,7 @@ def main() -> int:
             print(table_row(side, rows[-1]), flush=True)
     passed, verdict = judge(theirs, ours)
     print(verdict)
-    arguments.report.write_text(report(theirs, ours, verdict))
+    arguments.report.write_text(report(theirs, ours, verdict, arguments.commit))
     return 0 if passed else 1
 
 

@@ -147,6 +147,11 @@ class Pages(unittest.TestCase):
         page = of("comm", "report").markdown({**self.WHOLE, "took": 1, "worlds": [{"ranks": 2, "cases": [case]}]})
         self.assertIn("Not ahead of the fastest peer: 1 MiB staged (0.50x of gloo).", page)
 
+    def test_all_reduce_is_of_two_four_and_eight_ranks_as_far_as_memory_goes(self):
+        comm = of("comm", "comm")
+        largest = {ranks: max(comm.cases(ranks, quick=False), key=lambda case: case.bytes).name for ranks in comm.RANKS}
+        self.assertEqual(largest, {2: "256 MiB", 4: "256 MiB", 8: "25 MiB"})
+
     def test_launch_names_the_fastest_peer(self):
         report = of("launch", "report")
         found = [{"name": "lockstep run", "kind": "ours", "seconds": [0.005]},
