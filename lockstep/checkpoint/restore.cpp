@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -58,16 +59,14 @@ class Filler {
 
   void model(const TensorMap& wanted) {
     const SafetensorsFile file = fitting(kModelName, wanted);
-    weights(file, layout_.weights(0));
+    Places places = weights_and_buffers(layout_.weights(0), layout_.module_buffers(0));
     for (const state::PlacedBuffer& place : layout_.frozen())
-      read(file, place.spec, layout_.frozen_area(0) + place.offset);
-    buffers(file, layout_.module_buffers(0));
+      places.push_back(placed(place.spec, layout_.frozen_area(0) + place.offset));
+    file.read(std::move(places));
   }
 
   void average(const TensorMap& wanted) {
-    const SafetensorsFile file = fitting(kAverageName, wanted);
-    weights(file, layout_.average(0));
-    buffers(file, layout_.average_buffers(0));
+    fitting(kAverageName, wanted).read(weights_and_buffers(layout_.average(0), layout_.average_buffers(0)));
   }
 
   void optimizer() {
@@ -77,8 +76,7 @@ class Filler {
       for (int array = 0; array < arrays; ++array)
         wanted.emplace(place.spec.name + "/" + std::to_string(array),
                        state::view_of(place.spec, fresh_.write(offset(place, array))));
-    const SafetensorsFile file = fitting(kOptimizerName, wanted);
-    for (const auto& [key, place] : wanted) file.read(key, place);
+    fitting(kOptimizerName, wanted).read({wanted.begin(), wanted.end()});
   }
 
   void rest(const SavedState& saved) {
@@ -96,6 +94,8 @@ class Filler {
   }
 
  private:
+  using Places = SafetensorsFile::Places;
+
   SafetensorsFile fitting(const char* name, const TensorMap& wanted) const {
     const std::string path = path_ + "/" + name;
     SafetensorsFile file(path);
@@ -105,15 +105,16 @@ class Filler {
   std::size_t offset(const state::PlacedParameter& place, int array) const {
     return layout_.optimizer_array(0, array) + place.offset * sizeof(float);
   }
-  void weights(const SafetensorsFile& file, std::size_t begin) {
+  Places weights_and_buffers(std::size_t weights, std::size_t buffers) {
+    Places places;
     for (const state::PlacedParameter& place : layout_.parameters())
-      read(file, place.spec, begin + place.offset * sizeof(float));
+      places.push_back(placed(place.spec, weights + place.offset * sizeof(float)));
+    for (const state::PlacedBuffer& place : layout_.buffers())
+      places.push_back(placed(place.spec, buffers + place.offset));
+    return places;
   }
-  void buffers(const SafetensorsFile& file, std::size_t begin) {
-    for (const state::PlacedBuffer& place : layout_.buffers()) read(file, place.spec, begin + place.offset);
-  }
-  void read(const SafetensorsFile& file, const state::TensorSpec& spec, std::size_t to) {
-    file.read(spec.name, state::view_of(spec, fresh_.write(to)));
+  std::pair<std::string, at::Tensor> placed(const state::TensorSpec& spec, std::size_t to) {
+    return {spec.name, state::view_of(spec, fresh_.write(to))};
   }
 
   const std::string& path_;
