@@ -1,15 +1,14 @@
 #include "lockstep/checkpoint/restore.h"
 
 #include <ATen/core/grad_mode.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/safetensors_file.h"
 #include "lockstep/checkpoint/safetensors_header.h"
 #include "lockstep/checkpoint/store/state_json.h"
@@ -21,8 +20,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 using state::Layout;
-
-std::string shards_text(int shards) { return std::to_string(shards) + (shards == 1 ? " shard" : " shards"); }
 
 // What of the program is another than what made the checkpoint, as texts.
 std::vector<std::string> differences(const SavedState& saved, const Layout& layout, const parallel::Engine& engine) {
@@ -129,9 +126,7 @@ std::uint64_t restore(const std::string& path, const parallel::Engine& engine, s
   const SavedState saved = read_state(path);
   if (const auto found = differences(saved, fresh.layout(), engine); !found.empty())
     throw UsageError("checkpoint '" + path + "' is of another job: " + base::join(found, "; "));
-  if (saved.shards != engine.shards())  // no error, for a loader may go on in others; without one it should be known
-    base::tell(STDERR_FILENO, "lockstep: checkpoint '" + base::shown(path) + "' is of " + shards_text(saved.shards) +
-                                  ", here " + std::to_string(engine.shards()) + ": the bits to come are others\n");
+  tell_other_bits(path, saved, engine);
   const TensorMap wanted = engine.state_dict();
   Filler filler(path, fresh);
   filler.model(wanted);
