@@ -1,10 +1,12 @@
 // Two models in one program: a generator learns to make points of a circle, a discriminator to tell them from real
 // ones. Each has an optimizer of its own; a step of both is one transaction, so a killed process leaves them at the
-// same step.
-//   lockstep run -n 2 build/bin/example_10_gan
+// same step. With a folder each has checkpoints there:
+//   lockstep run -n 2 build/bin/example_10_gan [CHECKPOINTS]
+#include <filesystem>
 #include <iostream>
 #include <numbers>
 
+#include "lockstep/checkpoint.h"
 #include "lockstep/lockstep.h"
 
 torch::nn::Sequential mlp(int in, int out) {
@@ -16,14 +18,29 @@ at::Tensor loss(const at::Tensor& logits, double real) {
   return torch::nn::functional::binary_cross_entropy_with_logits(logits, torch::full_like(logits, real));
 }
 
-int main() {
+// What is saved first is there of every step of which the other one is: resumed from the other's step, both are alike.
+void resume(const std::filesystem::path& folder, lockstep::parallel::Engine& first,
+            lockstep::parallel::Engine& second) {
+  const auto from = lockstep::checkpoint::resume(folder / "generator", second);
+  if (from.path.empty()) return;
+  lockstep::checkpoint::resume("", first, folder / "discriminator" / std::filesystem::path(from.path).filename());
+  if (second.group().rank() == 0) std::cout << "from step " << from.step << std::endl;
+}
+
+int main(int argc, char** argv) {
   auto world = lockstep::init();
+  const std::filesystem::path folder = argc > 1 ? argv[1] : "";
   torch::manual_seed(0);
   lockstep::DistributedDataParallel d(mlp(2, 1), world.group(), {.name = "discriminator"});
   lockstep::DistributedDataParallel g(mlp(2, 2), world.group(), {.name = "generator"});
+  if (!folder.empty()) resume(folder, d, g);
   lockstep::optim::Adam d_optimizer(d, {.lr = 2e-3, .betas = {{0.5, 0.999}}});
   lockstep::optim::Adam g_optimizer(g, {.lr = 1e-3, .betas = {{0.5, 0.999}}});
   lockstep::commit_together(d, g);
+  if (!folder.empty()) {  // by the launcher, when no process is left that could
+    lockstep::checkpoint::save_on_failure(folder / "discriminator", d);
+    lockstep::checkpoint::save_on_failure(folder / "generator", g);
+  }
   at::Tensor fake;
   for (auto step = g.next_step(); step <= 1000; ++step) {  // from 1, or from where a killed process left off
     torch::manual_seed(step * world.size() + world.rank());
@@ -35,6 +52,10 @@ int main() {
     loss(d(fake), 1).backward();
     g_optimizer.step();
     d_optimizer.zero_grad();  // the generator's loss went through the discriminator, too
+    if (step % 50 == 0 && !folder.empty()) {
+      lockstep::checkpoint::save(folder / "discriminator", d, {.retention = {.keep = 2}});
+      lockstep::checkpoint::save(folder / "generator", g, {.retention = {.keep = 2}});
+    }
     if (step % 100 == 0 && world.rank() == 0)
       std::cout << "step " << step << "  radius " << fake.norm(2, 1).mean().item<float>() << std::endl;
   }

@@ -1,7 +1,9 @@
 #include "lockstep/checkpoint/agree.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/collectives.h"
 #include "lockstep/state/shared_state.h"
@@ -27,6 +30,11 @@ std::string broadcast_text(comm::Group& group, const std::string& text) {
   if (group.rank() == 0) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
   group.broadcast(bytes);
   return {static_cast<const char*>(bytes.const_data_ptr()), std::size_t(bytes.numel())};
+}
+
+std::string conditions(int shards, int threads) {
+  return std::to_string(shards) + (shards == 1 ? " shard, " : " shards, ") + std::to_string(threads) +
+         (threads == 1 ? " thread" : " threads");
 }
 
 // What find() says or throws. Paths that are no UTF-8 are passed on all the same.
@@ -53,6 +61,14 @@ bool has_living_state(parallel::Engine& engine) {
   if (group.wire() == nullptr) return here;
   const std::vector<std::string> all = comm::all_gather_bytes(group, here ? "1" : "");
   return std::ranges::any_of(all, [](const std::string& node) { return !node.empty(); });
+}
+
+void tell_other_bits(const std::string& path, const SavedState& saved, const parallel::Engine& engine) {
+  const std::string theirs = conditions(saved.shards, saved.threads);
+  const std::string ours = conditions(engine.shards(), at::get_num_threads());
+  if (theirs != ours)
+    base::tell(STDERR_FILENO, "lockstep: checkpoint '" + base::shown(path) + "' is of " + theirs + ", here " + ours +
+                                  ": the bits to come are others\n");
 }
 
 Resumed found_by_all(comm::Group& group, const std::string& folder, const std::string& which) {

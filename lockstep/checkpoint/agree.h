@@ -16,6 +16,10 @@ bool has_living_state(parallel::Engine& engine);
 /// What find() says on rank 0, on all ranks; what it throws too. Collective.
 Resumed found_by_all(comm::Group& group, const std::string& folder, const std::string& which);
 
+/// Tells in one line on stderr when shards or threads are others than those that made the checkpoint in folder `path`:
+/// no error, for a job may go on so, and its bits are others.
+void tell_other_bits(const std::string& path, const SavedState& saved, const parallel::Engine& engine);
+
 /// The state that is to be saved. UsageError as of save().
 const state::SharedState& checked_state(parallel::Engine& engine, const SaveOptions& options);
 

@@ -8,8 +8,10 @@
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/contents.h"
+#include "lockstep/checkpoint/hook_files.h"
 #include "lockstep/checkpoint/torch_optimizer.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/comm/collectives.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -34,6 +36,42 @@ void check_kept(const SavedState& saved, parallel::Engine& engine, const std::st
                    list(ours));
 }
 
+void check_job(const SavedState& saved, parallel::Engine& engine, const torch::optim::Optimizer& optimizer,
+               const std::string& path) {
+  const auto compare = [&](const char* what, const std::string& theirs, const std::string& ours) {
+    if (theirs != ours)
+      throw UsageError("checkpoint '" + path + "' is of another job: its " + what + " is " + base::shown(theirs) +
+                       ", here " + ours);
+  };
+  compare("seed", std::to_string(saved.seed), std::to_string(engine.options().seed));
+  compare("optimizer", saved.optimizer, kind_of(optimizer));
+  check_kept(saved, engine, path);
+}
+
+// What a checkpoint says becomes this rank's; its own JSON is returned. Weights change when all the rest has fitted.
+std::string take_over(const std::string& path, parallel::Engine& engine, torch::optim::Optimizer& optimizer) {
+  const SavedState saved = read_state(path);
+  check_job(saved, engine, optimizer, path);
+  const std::string weights = path + "/" + kModelName, moments = path + "/" + kOptimizerName;
+  const TensorMap tensors = read_safetensors(weights);
+  check_fits(engine.state_dict(), tensors, "'" + weights + "'");
+  resume_memory(engine, path);
+  set_state(optimizer, engine.parameters(), read_safetensors(moments), "'" + moments + "'");
+  load_into(engine.module(), tensors, "'" + weights + "'");
+  for (const auto& [name, memory] : engine.state().kept())
+    std::memcpy(memory.data(), saved.kept.at(name).data(), memory.size());
+  if (engine.group().rank() == 0) tell_other_bits(path, saved, engine);
+  return saved.extra;
+}
+
+// The first rank's problem, on all of them: one that alone cannot read a file leaves nobody waiting.
+void throw_alike(comm::Group& group, const std::string& problem) {
+  const std::vector<std::string> all = comm::all_gather_bytes(group, problem);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty())
+      throw UsageError(all[rank] == problem ? problem : "rank " + std::to_string(rank) + ": " + all[rank]);
+}
+
 }  // namespace
 
 Saved save(const std::string& folder, parallel::Engine& engine, const torch::optim::Optimizer& optimizer,
@@ -49,14 +87,17 @@ Saved save(const std::string& folder, parallel::Engine& engine, const torch::opt
                    .extra = options.extra};
   format_state(state);  // on all ranks: each has the same error
   check_place(engine, options);
+  const auto hooks = gathered_memories(engine);
   if (engine.group().rank() != 0) return {};
   for (const auto& [name, memory] : engine.state().kept())
     state.kept.emplace(name, std::string(reinterpret_cast<const char*>(memory.data()), memory.size()));
   state.place = numbers_in(state.kept, options.place);
   const TensorMap moments = state_of(optimizer, engine.parameters());  // lives until all is written
   const TensorMap weights = engine.state_dict();
-  const Contents contents{.state = std::move(state),
-                          .files = {{kModelName, bytes_of(weights)}, {kOptimizerName, bytes_of(moments)}}};
+  Contents contents{.state = std::move(state),
+                    .files = {{kModelName, bytes_of(weights)}, {kOptimizerName, bytes_of(moments)}}};
+  for (std::size_t rank = 0; rank < hooks.size(); ++rank)
+    contents.files.push_back({hook_name(int(rank)), bytes_of(hooks[rank])});
   return written(folder, contents, options.retention);
 }
 
@@ -65,19 +106,13 @@ Resumed resume(const std::string& folder, parallel::Engine& engine, torch::optim
   require_classic(engine);
   Resumed resumed = found_by_all(engine.group(), folder, which);
   if (resumed.path.empty()) return resumed;
-  const SavedState saved = read_state(resumed.path);
-  if (saved.optimizer != kind_of(optimizer))
-    throw UsageError("checkpoint '" + resumed.path + "' is of another job: its optimizer is " +
-                     base::shown(saved.optimizer) + ", here " + kind_of(optimizer));
-  check_kept(saved, engine, resumed.path);
-  const std::string weights = resumed.path + "/" + kModelName, moments = resumed.path + "/" + kOptimizerName;
-  const TensorMap tensors = read_safetensors(weights);
-  check_fits(engine.state_dict(), tensors, "'" + weights + "'");
-  set_state(optimizer, engine.parameters(), read_safetensors(moments), "'" + moments + "'");
-  load_into(engine.module(), tensors, "'" + weights + "'");
-  for (const auto& [name, memory] : engine.state().kept())
-    std::memcpy(memory.data(), saved.kept.at(name).data(), memory.size());
-  resumed.extra = saved.extra;
+  std::string problem;
+  try {
+    resumed.extra = take_over(resumed.path, engine, optimizer);
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  throw_alike(engine.group(), problem);
   return resumed;
 }
 

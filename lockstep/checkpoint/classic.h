@@ -26,15 +26,19 @@ class Optimizer;  // its header takes ten seconds to compile
 namespace lockstep::checkpoint {
 
 /// Writes rank 0's weights, module buffers, optimizer state and kept bytes (EngineState::keep()) as the checkpoint of
-/// `step`, which only the program knows. As save() of a model with an optimizer of ours otherwise.
+/// `step`, which only the program knows, and what the communication hook of each rank remembers: with a hook of a state
+/// (PowerSGDState and its like) it is collective. As save() of a model with an optimizer of ours otherwise.
 /// UsageError when it has one, and for an optimizer other than SGD, Adam, AdamW, RMSprop and Adagrad.
 Saved save(const std::string& folder, parallel::Engine& engine, const torch::optim::Optimizer& optimizer,
            std::uint64_t step, const SaveOptions& options = {});
 
 /// Weights, module buffers, optimizer state and kept bytes become those of a checkpoint (find()), on every rank, at
-/// once. The options of the optimizer, its rate among them, stay as they are. Collective, between steps.
+/// once, and the registered communication hook goes on from what it remembered on this rank. The options of the
+/// optimizer, its rate among them, stay as they are. Another number of ranks begins the hook's memory anew, and one
+/// line on stderr tells it. Collective, between steps, behind register_comm_hook().
 /// UsageError on all ranks as of find(), and naming the differences when the checkpoint is of another model, kind of
-/// optimizer, or keeps other bytes.
+/// optimizer or seed, or keeps other bytes, or when one rank alone cannot read its files. Another number of shards or
+/// threads is told in one line.
 Resumed resume(const std::string& folder, parallel::Engine& engine, torch::optim::Optimizer& optimizer,
                const std::string& which = "auto");
 

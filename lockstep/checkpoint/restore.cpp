@@ -1,14 +1,14 @@
 #include "lockstep/checkpoint/restore.h"
 
 #include <ATen/core/grad_mode.h>
-#include <unistd.h>
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/safetensors_file.h"
 #include "lockstep/checkpoint/safetensors_header.h"
 #include "lockstep/checkpoint/store/state_json.h"
@@ -20,8 +20,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 using state::Layout;
-
-std::string shards_text(int shards) { return std::to_string(shards) + (shards == 1 ? " shard" : " shards"); }
 
 // What of the program is another than what made the checkpoint, as texts.
 std::vector<std::string> differences(const SavedState& saved, const Layout& layout, const parallel::Engine& engine) {
@@ -58,16 +56,14 @@ class Filler {
 
   void model(const TensorMap& wanted) {
     const SafetensorsFile file = fitting(kModelName, wanted);
-    weights(file, layout_.weights(0));
+    Places places = weights_and_buffers(layout_.weights(0), layout_.module_buffers(0));
     for (const state::PlacedBuffer& place : layout_.frozen())
-      read(file, place.spec, layout_.frozen_area(0) + place.offset);
-    buffers(file, layout_.module_buffers(0));
+      places.push_back(placed(place.spec, layout_.frozen_area(0) + place.offset));
+    file.read(std::move(places));
   }
 
   void average(const TensorMap& wanted) {
-    const SafetensorsFile file = fitting(kAverageName, wanted);
-    weights(file, layout_.average(0));
-    buffers(file, layout_.average_buffers(0));
+    fitting(kAverageName, wanted).read(weights_and_buffers(layout_.average(0), layout_.average_buffers(0)));
   }
 
   void optimizer() {
@@ -77,8 +73,7 @@ class Filler {
       for (int array = 0; array < arrays; ++array)
         wanted.emplace(place.spec.name + "/" + std::to_string(array),
                        state::view_of(place.spec, fresh_.write(offset(place, array))));
-    const SafetensorsFile file = fitting(kOptimizerName, wanted);
-    for (const auto& [key, place] : wanted) file.read(key, place);
+    fitting(kOptimizerName, wanted).read({wanted.begin(), wanted.end()});
   }
 
   void rest(const SavedState& saved) {
@@ -96,6 +91,8 @@ class Filler {
   }
 
  private:
+  using Places = SafetensorsFile::Places;
+
   SafetensorsFile fitting(const char* name, const TensorMap& wanted) const {
     const std::string path = path_ + "/" + name;
     SafetensorsFile file(path);
@@ -105,15 +102,16 @@ class Filler {
   std::size_t offset(const state::PlacedParameter& place, int array) const {
     return layout_.optimizer_array(0, array) + place.offset * sizeof(float);
   }
-  void weights(const SafetensorsFile& file, std::size_t begin) {
+  Places weights_and_buffers(std::size_t weights, std::size_t buffers) {
+    Places places;
     for (const state::PlacedParameter& place : layout_.parameters())
-      read(file, place.spec, begin + place.offset * sizeof(float));
+      places.push_back(placed(place.spec, weights + place.offset * sizeof(float)));
+    for (const state::PlacedBuffer& place : layout_.buffers())
+      places.push_back(placed(place.spec, buffers + place.offset));
+    return places;
   }
-  void buffers(const SafetensorsFile& file, std::size_t begin) {
-    for (const state::PlacedBuffer& place : layout_.buffers()) read(file, place.spec, begin + place.offset);
-  }
-  void read(const SafetensorsFile& file, const state::TensorSpec& spec, std::size_t to) {
-    file.read(spec.name, state::view_of(spec, fresh_.write(to)));
+  std::pair<std::string, at::Tensor> placed(const state::TensorSpec& spec, std::size_t to) {
+    return {spec.name, state::view_of(spec, fresh_.write(to))};
   }
 
   const std::string& path_;
@@ -128,9 +126,7 @@ std::uint64_t restore(const std::string& path, const parallel::Engine& engine, s
   const SavedState saved = read_state(path);
   if (const auto found = differences(saved, fresh.layout(), engine); !found.empty())
     throw UsageError("checkpoint '" + path + "' is of another job: " + base::join(found, "; "));
-  if (saved.shards != engine.shards())  // no error, for a loader may go on in others; without one it should be known
-    base::tell(STDERR_FILENO, "lockstep: checkpoint '" + base::shown(path) + "' is of " + shards_text(saved.shards) +
-                                  ", here " + std::to_string(engine.shards()) + ": the bits to come are others\n");
+  tell_other_bits(path, saved, engine);
   const TensorMap wanted = engine.state_dict();
   Filler filler(path, fresh);
   filler.model(wanted);

@@ -69,11 +69,9 @@ at::Tensor written_out(const at::Tensor& tensor) {
 TensorMap read_safetensors(const std::string& path) {
   const SafetensorsFile file(path);
   TensorMap tensors;
-  for (const auto& [name, described] : file.described()) {
-    const at::Tensor tensor = at::empty(described.sizes(), described.scalar_type());
-    file.read(name, tensor);
-    tensors.emplace(name, tensor);
-  }
+  for (const auto& [name, described] : file.described())
+    tensors.emplace(name, at::empty(described.sizes(), described.scalar_type()));
+  file.read({tensors.begin(), tensors.end()});
   return tensors;
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/checkpoint/store/input_file.h"
@@ -19,10 +21,15 @@ class SafetensorsFile {
   /// Names, shapes and dtypes: tensors without memory (of the device meta).
   const TensorMap& described() const { return described_; }
 
-  /// Reads the tensor `name` into `place`, which has its shape and dtype, in CPU memory with any strides.
-  void read(const std::string& name, at::Tensor place) const;
+  /// A tensor of the file and where it goes: of its shape and dtype, in CPU memory with any strides.
+  using Places = std::vector<std::pair<std::string, at::Tensor>>;
+
+  /// Reads each to its place, on several threads.
+  void read(Places places) const;
 
  private:
+  void read(const std::string& name, const at::Tensor& place) const;
+
   InputFile file_;
   TensorMap described_;
   std::map<std::string, std::uint64_t> offsets_;  // in the file

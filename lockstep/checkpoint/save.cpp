@@ -11,6 +11,7 @@
 #include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/contents.h"
 #include "lockstep/checkpoint/restore.h"
+#include "lockstep/checkpoint/safetensors_file.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/comm/collectives.h"
@@ -30,6 +31,14 @@ std::vector<StatePlan> with(const StatePlan& plan, const std::string& published)
                        "'; give each a folder of its own");
   plans.push_back(plan);
   return plans;
+}
+
+// Straight to where they belong, which is nobody's yet: until modify() commits it.
+void read_into(torch::nn::Module& module, const std::string& path) {
+  const SafetensorsFile file(path);
+  const TensorMap tensors = state_dict(module);
+  check_fits(tensors, file.described(), "'" + path + "'");
+  file.read({tensors.begin(), tensors.end()});
 }
 
 }  // namespace
@@ -97,11 +106,10 @@ std::string load(const std::string& folder, parallel::Engine& engine, const std:
   const Resumed found = found_by_all(engine.group(), folder, which);
   if (found.path.empty()) throw UsageError("there is no checkpoint in '" + base::shown(folder) + "'");
   const std::string file = found.path + "/" + (average ? kAverageName : kModelName);
-  const auto load_file = [&] { load_into(engine.module(), read_safetensors(file), "'" + file + "'"); };
-  if (engine.state().shared() != nullptr)
-    engine.modify(load_file);
+  if (engine.state().shared() == nullptr)
+    load_into(engine.module(), read_safetensors(file), "'" + file + "'");
   else
-    load_file();
+    engine.modify([&] { read_into(engine.module(), file); });
   return found.path;
 }
 

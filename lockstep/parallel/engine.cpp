@@ -97,7 +97,8 @@ struct EngineParts {
   Beginning beginning;
   StepClock clock;
   std::unique_ptr<ClassicPath> classic;  ///< until attach()
-  std::unique_ptr<FusedPath> path;       ///< from attach() on
+  std::optional<HookMemory> hook_memory;
+  std::unique_ptr<FusedPath> path;  ///< from attach() on
   std::optional<GradientPath> told_ignored;
   std::string timeline_path;
 };
@@ -238,13 +239,16 @@ void commit_together(std::span<Engine* const> models) {
   state::SharedState::commit_together(states);
 }
 
-void Engine::register_comm_hook(CommHook hook) {
+void Engine::register_comm_hook(CommHook hook, std::optional<HookMemory> memory) {
   if (!parts_->classic)
     throw UsageError(
         "data parallel: register_comm_hook() is for optimizers of torch::optim; ours exchange gradients in memory that "
         "the ranks share, without a hook");
   parts_->classic->register_comm_hook(std::move(hook));
+  parts_->hook_memory = std::move(memory);
 }
+
+const HookMemory* Engine::hook_memory() const { return parts_->hook_memory ? &*parts_->hook_memory : nullptr; }
 
 void Engine::join(const std::function<void()>& loop, const JoinOptions& options) {
   const std::string layer = synchronized_layer(module(), parts_->group.get());

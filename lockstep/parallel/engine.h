@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -223,14 +224,18 @@ class Engine : public optim::Target {  // facade: delegates to its parts
 
   /// What happens to each bucket of gradients instead of their mean (hooks/grad_bucket.h). Collective, between steps,
   /// once. For optimizers that are not ours only: UsageError with one of ours, before or after.
-  void register_comm_hook(CommHook hook);
+  void register_comm_hook(CommHook hook, std::optional<HookMemory> memory = {});
   /// The same for a hook of a state, as PyTorch's are: hook(*state, bucket).
   template <class State, class Hook>
   void register_comm_hook(std::shared_ptr<State> state, Hook hook) {
+    std::optional<HookMemory> memory = memory_of(state);
     register_comm_hook(CommHook([state = std::move(state), hook = std::move(hook)](GradBucket& bucket) -> GradFuture {
-      return hook(*state, bucket);
-    }));
+                         return hook(*state, bucket);
+                       }),
+                       std::move(memory));
   }
+  /// What the registered hook remembers; null without a hook, and where it remembers nothing.
+  const HookMemory* hook_memory() const;
 
   /// Runs loop(), training on inputs of which other ranks may have more or fewer: a rank whose loop is done takes part
   /// in what the others do with gradients of 0, until all are done. Then all have the weights and module buffers of a

@@ -2,9 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
 
 #include "lockstep/checkpoint.h"
 #include "lockstep/checkpoint/store/state_json.h"
+#include "lockstep/state/hash.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/small_job.h"
@@ -88,6 +93,118 @@ TEST_P(ClassicResume, EndsAsTheUndisturbedRun) {
   });
 }
 
+// Registers a hook that remembers.
+using HookMaker = std::function<void(parallel::Engine& ddp, const std::shared_ptr<comm::Group>& group)>;
+
+struct HookKind {
+  friend void PrintTo(const HookKind& kind, std::ostream* out) { *out << kind.name; }
+  std::string name;
+  HookMaker add;
+};
+
+template <class State, class Hook, class Options>
+HookMaker hook_of(Hook hook, Options options) {
+  return [=](parallel::Engine& ddp, const auto& group) {
+    ddp.register_comm_hook(std::make_shared<State>(group, options), hook);
+  };
+}
+
+std::vector<HookKind> hook_kinds() {
+  return {{"PowerSGD", hook_of<PowerSGDState>(powerSGD_hook,
+                                              PowerSGDOptions{.start_powerSGD_iter = 2, .min_compression_rate = 0.1})},
+          {"TopK", hook_of<TopKState>(topk_hook, TopKOptions{.ratio = 0.1})}};
+}
+
+class HookResume : public ::testing::TestWithParam<HookKind> {
+ protected:
+  // As train(), with the hook: from the checkpoint, if any, to step `until`. Returns weights and what hooks remember.
+  static std::string train_hooked(const std::shared_ptr<comm::Group>& group, const HookMaker& add,
+                                  const std::string& folder, std::uint64_t until) {
+    torch::manual_seed(1);
+    SmallNet model;
+    model->dropout->options.p(0);
+    DistributedDataParallel ddp(model, group);
+    add(ddp, group);
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+    for (std::uint64_t step = resume(folder, ddp, optimizer).step; step < until;) {
+      const auto batch = support::small_batch(step + 1, ddp.local_shards());
+      optimizer.zero_grad();
+      torch::nn::functional::cross_entropy(ddp(batch.data), batch.target).backward();
+      optimizer.step();
+      if (++step == 3) save(folder, ddp, optimizer, step);
+    }
+    return ddp.weights_hash() + state::tensors_hash(ddp.hook_memory()->get());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, HookResume, ::testing::ValuesIn(hook_kinds()),
+                         [](const auto& info) { return info.param.name; });
+
+// Killed behind its save, in the middle of a step.
+TEST_P(HookResume, EachRankGoesOnFromWhatItsHookRemembered) {
+  const ScratchFolder folder;
+  SharedText expected[2];
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    expected[group->rank()].set(train_hooked(group, GetParam().add, folder.file("whole"), 7));
+  });
+  EXPECT_THAT(verify(folder.file("whole/step-00000003")), IsEmpty());
+  for (const char* file : {"hook-rank-0.safetensors", "hook-rank-1.safetensors"})
+    EXPECT_TRUE(std::filesystem::exists(folder.file("whole/step-00000003/") + file)) << file;
+  run_ranks(RankKind::processes, 2,
+            [&](auto group) {
+              train_hooked(group, GetParam().add, folder.file("killed"), 5);
+              kill(getpid(), SIGKILL);
+            },
+            {.allowed_signal = SIGKILL});
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    EXPECT_EQ(train_hooked(group, GetParam().add, folder.file("killed"), 7), expected[group->rank()].get());
+  });
+  EXPECT_NE(expected[0].get(), expected[1].get()) << "each rank has its own";
+}
+
+TEST_P(HookResume, WithAnotherNumberOfRanksItBeginsAnewWhichIsTold) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::processes, 2, [&](auto group) { train_hooked(group, GetParam().add, folder.path(), 3); });
+  const std::string checkpoint = folder.file("step-00000003");
+  const auto told_by = [&](const HookMaker& add, const std::function<void(parallel::Engine&)>& look) {
+    ::testing::internal::CaptureStderr();
+    run_ranks(RankKind::single, 1, [&](auto group) {
+      SmallNet model;
+      DistributedDataParallel ddp(model, group);
+      add(ddp, group);
+      torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+      EXPECT_EQ(resume(folder.path(), ddp, optimizer).step, 3u);
+      look(ddp);
+    });
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto begins_anew = [](parallel::Engine& ddp) {
+    EXPECT_EQ(state::tensors_hash(ddp.hook_memory()->get()), state::tensors_hash(ddp.hook_memory()->initial));
+  };
+  EXPECT_THAT(told_by(GetParam().add, begins_anew),
+              HasSubstr("lockstep: checkpoint '" + checkpoint +
+                        "' has the memory of a communication hook on 2 ranks, here are 1: the hook begins anew\n"));
+  const auto nothing = [](auto&&...) {};
+  EXPECT_THAT(told_by(nothing, nothing), HasSubstr("none that could take it is registered: it is left out\n"));
+}
+
+TEST(HookResumeRules, AnotherHookIsRefused) {
+  const ScratchFolder folder;
+  const std::vector<HookKind> kinds = hook_kinds();
+  for (const HookKind& kind : kinds)
+    run_ranks(RankKind::single, 1, [&](auto group) {
+      torch::nn::Linear model(3, 2);
+      DistributedDataParallel ddp(model, group);
+      kind.add(ddp, group);
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      if (&kind == &kinds.front()) {
+        save(folder.path(), ddp, optimizer, 1);
+      } else {
+        EXPECT_THAT(usage_error([&] { resume(folder.path(), ddp, optimizer); }),
+                    AllOf(HasSubstr("is of another job"), HasSubstr("top-k: the state has 'rng'")));
+      }
+    });
+}
+
 TEST(ClassicResumeRules, OtherJobsAreRefused) {
   const ScratchFolder folder;
   run_ranks(RankKind::single, 1, [&](auto group) {
@@ -122,6 +239,50 @@ TEST(ClassicResumeRules, OtherJobsAreRefused) {
     torch::optim::SGD optimizer(model->parameters(), 0.1);
     EXPECT_THAT(usage_error([&] { resume(folder.path(), ddp, optimizer); }), HasSubstr("[2, 4] expected"));
   });
+}
+
+// Rank 1 is where the folder is not. The other one hears of it, and does not wait until the deadline.
+TEST(ClassicResumeRules, WhatARankAloneCannotReadIsRefusedOnAll) {
+  const ScratchFolder folder;
+  std::filesystem::create_directory(folder.file("elsewhere"));
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    torch::nn::Linear model(3, 2);
+    DistributedDataParallel ddp(model, group);
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    std::filesystem::current_path(folder.path());
+    save("checkpoints", ddp, optimizer, 1);
+    if (group->rank() == 1) std::filesystem::current_path("elsewhere");
+    EXPECT_THAT(usage_error([&] { resume("checkpoints", ddp, optimizer); }),
+                HasSubstr("cannot open 'checkpoints/step-00000001/state.json'"));
+    group->barrier();  // it is of use still
+  });
+}
+
+TEST(ClassicResumeRules, AnotherSeedIsRefusedAndOtherShardsOrThreadsAreTold) {
+  const ScratchFolder folder;
+  const auto with = [&](parallel::DataParallelOptions options, const auto& then) {
+    run_ranks(RankKind::single, 1, [&](auto group) {
+      torch::nn::Linear model(3, 2);
+      DistributedDataParallel ddp(model, group, options);
+      torch::optim::SGD optimizer(model->parameters(), 0.1);
+      then(ddp, optimizer);
+    });
+  };
+  at::set_num_threads(1);
+  with({.seed = 7}, [&](auto& ddp, auto& optimizer) { save(folder.path(), ddp, optimizer, 1); });
+  with({.seed = 8}, [&](auto& ddp, auto& optimizer) {
+    EXPECT_THAT(usage_error([&] { resume(folder.path(), ddp, optimizer); }), HasSubstr("its seed is 7, here 8"));
+  });
+  const auto told = [&](parallel::DataParallelOptions options) {
+    ::testing::internal::CaptureStderr();
+    with(options, [&](auto& ddp, auto& optimizer) { resume(folder.path(), ddp, optimizer); });
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(told({.seed = 7}), "");
+  at::set_num_threads(2);
+  EXPECT_EQ(told({.seed = 7}), "lockstep: checkpoint '" + folder.file("step-00000001") +
+                                   "' is of 1 shard, 1 thread, here 1 shard, 2 threads: the bits to come are others\n");
+  at::set_num_threads(1);
 }
 
 }  // namespace

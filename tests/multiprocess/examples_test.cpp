@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -49,6 +50,21 @@ class Examples : public ::testing::Test {
     EXPECT_THAT(lines[lines.size() - 2], ::testing::ContainsRegex(learned));
     ASSERT_THAT(lines.back(), ::testing::StartsWith("weights "));
     EXPECT_EQ(weights_with_a_kill(command), lines.back());
+  }
+
+  // The launcher is asked to end behind the first line; returns the name of the folder that the program has saved to.
+  // One that was done before shows nothing, and is tried again.
+  static std::string stopped_folder(const std::function<Words(const std::string& folder)>& command) {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      std::string folder = "asked-" + std::to_string(attempt);
+      Job job(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command(folder));
+      job.wait_for_lines(1);
+      kill(job.pid(), SIGTERM);
+      const int code = job.wait();
+      if (code == lockstep::kExitStopped) return folder;
+      EXPECT_EQ(code, 0) << job.err();
+    }
+    throw std::runtime_error("no job could be asked in time");
   }
 
   testing::ScratchFolder folder_;
@@ -100,15 +116,11 @@ TEST_F(Examples, Trainer) {
   EXPECT_THAT(lines[lines.size() - 2], ::testing::ContainsRegex("^epoch [0-9]+  evaluation: accuracy 0\\.9"));
   EXPECT_EQ(lines.back().find("step 5000"), std::string::npos) << "it was ended early";
   EXPECT_EQ(weights_with_a_kill(command("killed")), lines.back());
-  Job asked(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command("asked"));
-  asked.wait_for_lines(1);
-  kill(asked.pid(), SIGTERM);
-  const int code = asked.wait();
-  EXPECT_TRUE(code == lockstep::kExitStopped || code == 0) << code << asked.err();  // 0: it was done before
-  Job further(command("asked"));
+  const std::string asked = stopped_folder([&](const std::string& folder) { return command(folder); });
+  Job further(command(asked));
   ASSERT_EQ(further.wait(), 0) << further.err();
   EXPECT_EQ(testing::lines(further.out()).back(), lines.back());
-  Job again(command("asked"));
+  Job again(command(asked));
   ASSERT_EQ(again.wait(), 0) << again.err();
   EXPECT_EQ(again.out(), lines.back() + "\n");
 }
@@ -177,6 +189,23 @@ TEST_F(Examples, Gan) {
   ASSERT_EQ(lines.size(), 11u) << undisturbed.out();
   EXPECT_THAT(lines[9], ::testing::ContainsRegex("^step 1000  radius (0\\.9|1\\.0)"));
   EXPECT_EQ(weights_with_a_kill(command), lines[10]);
+  // With checkpoints: the launcher saves both when all workers are killed, and nobody does when all are.
+  const Words saving = Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command + Words{folder_.file("run")};
+  Job crashed(saving);
+  crashed.wait_for_lines(1);
+  for (const pid_t pid : {testing::pid_of_rank(crashed, 0), testing::pid_of_rank(crashed, 1)}) kill(pid, SIGKILL);
+  EXPECT_EQ(crashed.wait(), 137);
+  for (const char* model : {"discriminator", "generator"})
+    EXPECT_THAT(crashed.err(), ::testing::HasSubstr("is saved in '" + folder_.file("run/") + model + "/step-"));
+  Job gone(saving);
+  gone.wait_for_lines(2);
+  for (const pid_t pid : gone.living()) kill(pid, SIGKILL);
+  EXPECT_EQ(gone.wait(), 137);
+  EXPECT_TRUE(gone.nothing_left());
+  Job last(saving);
+  ASSERT_EQ(last.wait(), 0) << last.err();
+  EXPECT_THAT(last.out(), ::testing::StartsWith("from step "));
+  EXPECT_EQ(testing::lines(last.out()).back(), lines[10]);
 }
 
 TEST_F(Examples, CommHook) {
@@ -229,15 +258,16 @@ TEST_F(Examples, CheckpointedLoop) {
     job.wait();
     went_on = went_on || job.out().find("from step") != std::string::npos;
   }
-  Job asked(command("2", "checkpoints"));
-  asked.wait_for_lines(1);
-  kill(asked.pid(), SIGTERM);
-  const int code = asked.wait();
-  EXPECT_TRUE(code == lockstep::kExitStopped || code == 0) << code << asked.err();
   Job last(command("2", "checkpoints"));
   ASSERT_EQ(last.wait(), 0) << last.err();
   EXPECT_TRUE(went_on || last.out().find("from step") != std::string::npos);
   EXPECT_EQ(testing::lines(last.out()).back(), testing::lines(alone.out()).back());
+  Job further(command("3", stopped_folder([&](const std::string& folder) {
+                        return Words{EXAMPLES "checkpointed_loop", folder_.file(folder)};
+                      })));
+  ASSERT_EQ(further.wait(), 0) << further.err();
+  EXPECT_THAT(further.out(), ::testing::StartsWith("from step "));
+  EXPECT_EQ(testing::lines(further.out()).back(), testing::lines(alone.out()).back());
 }
 
 TEST_F(Examples, FinetuneFolder) {

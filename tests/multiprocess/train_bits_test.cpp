@@ -84,8 +84,8 @@ TEST_F(TrainBits, InFloat16WithAScaledLoss) {
   EXPECT_NE(train(By::lockstep, 2, 4, flags).back(), train(By::lockstep, 2, 4, kMlp).back());
 }
 
-// The hash is that of a Sapphire Rapids, found on an AMD of the fourth generation, too. The second is one process,
-// started by nobody, which has to start again before libtorch has looked at the CPU.
+// The hashes are those of a Sapphire Rapids, found on AMDs of the third and fourth generation, too. The second is one
+// process, started by nobody, which has to start again before libtorch has looked at the CPU.
 TEST_F(TrainBits, PortableArithmeticIsThatOfOtherCpus) {
   const Flags job = {"--arithmetic", "portable",    "--dataset",    "digits",           "--model", "mlp",
                      "--max-steps",  "50",          "--no-eval",    "--seed",           "5",       "--lr",
@@ -99,6 +99,13 @@ TEST_F(TrainBits, PortableArithmeticIsThatOfOtherCpus) {
     EXPECT_EQ(testing::weights_hash(testing::read_file(folder_.file("run/metrics.jsonl"))),
               "b7a7969f0157f9ab0343c5e03ff083c4");
   }
+  Job convolutions(testing::train_command(
+      By::lockstep, 2,
+      {"--arithmetic", "portable", "--model", "resnet18_cifar", "--batch-size", "4", "--max-steps", "4", "--no-eval",
+       "--seed", "5", "--lr", "0.01", "--overwrite", "--output-dir", folder_.file("run")}));
+  ASSERT_EQ(convolutions.wait(), 0) << convolutions.err();
+  EXPECT_EQ(testing::weights_hash(testing::read_file(folder_.file("run/metrics.jsonl"))),
+            "34cf15149a36f942e3b9db348faf0815");
 }
 
 // Its bits are those of a number of processes, in every run.

@@ -175,6 +175,45 @@ TEST_F(TrainRefusals, DamagedWeights) {
   expect_refused(good() + Flags{"--weights", folder_.file("no.safetensors")}, {"no.safetensors'"});
 }
 
+// Files of torch.save: nothing of them is executed, and what is refused is named.
+TEST_F(TrainRefusals, WeightsOfPythonThatAreNone) {
+  Job exported({LOCKSTEP_PROGRAM, "checkpoint", "export", weights_of("mlp"), folder_.file("mlp.pt")});
+  ASSERT_EQ(exported.wait(), 0) << exported.err();
+  const std::string whole = testing::read_file(folder_.file("mlp.pt"));
+  const auto refuse = [&](const std::string& content, const Words& words) {
+    folder_.write("w.pt", content);
+    expect_refused(good() + Flags{"--model", "mlp", "--weights", folder_.file("w.pt")}, words);
+  };
+  refuse(whole.substr(0, whole.size() / 2), {"w.pt'"});
+  refuse("no weights at all", {"w.pt'"});
+  std::string other = whole;  // a call of another function makes the tensors
+  for (std::size_t at = 0; (at = other.find("_rebuild_tensor_v2", at)) != std::string::npos; ++at) other[at + 9] = 'x';
+  refuse(other, {"w.pt'", "no weights", "offset"});
+  const std::string touched = folder_.file("touched");
+  refuse("\x80\x02cposix\nsystem\nX" + std::string(1, char(6 + touched.size())) + std::string(3, '\0') + "touch " +
+             touched + "\x85R.",
+         {"w.pt'"});
+  EXPECT_FALSE(std::filesystem::exists(touched));
+}
+
+TEST_F(TrainRefusals, ADamagedCheckpointWithFileTensorAndOffset) {
+  const std::string saved = folder_.file("saved");
+  Job first(testing::train_command(By::lockstep, 1,
+                                   good() + Flags{"--model", "mlp", "--output-dir", saved, "--save-every", "2"}));
+  ASSERT_EQ(first.wait(), 0) << first.err();
+  const std::string file = saved + "/checkpoints/step-00000002/model.safetensors";
+  const std::string whole = testing::read_file(file);
+  std::string flipped = whole;
+  flipped.back() ^= 1;
+  const auto refuse = [&](const std::string& name, const std::string& content, const Words& words) {
+    folder_.write("saved/checkpoints/step-00000002/" + name, content);
+    expect_refused(good() + Flags{"--model", "mlp", "--resume", saved}, words);
+  };
+  refuse("model.safetensors", flipped, {"'" + file + "': tensor 'fc2.weight' is not what was written, at offset "});
+  refuse("model.safetensors", whole.substr(0, 1000), {file, "ends here, after 1000 of ", "at offset 1000"});
+  refuse("MANIFEST", "", {"MANIFEST", "offset 0"});
+}
+
 TEST_F(TrainRefusals, SharedMemoryTooSmall) {
   const auto before = testing::everything_in(folder_.path());
   Flags command = testing::train_command(By::lockstep, 2, good() + Flags{"--output-dir", run()});

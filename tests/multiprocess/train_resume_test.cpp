@@ -1,134 +1,24 @@
-// lockstep train saves, is killed, and goes on from its checkpoints to the bits of a run that nobody interrupted.
+// lockstep train goes on from its checkpoints: from which one, in which run, and what is refused.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
 
-#include "tests/support/train_run.h"
-#include "tests/support/wait_until.h"
+#include "tests/multiprocess/resumed_run.h"
+#include "tests/support/image_files.h"
 
 namespace lockstep {
 namespace {
 
-using testing::By;
 using ::testing::HasSubstr;
 using testing::Job;
 using testing::Words;
 using testing::operator+;
-
-class TrainResume : public ::testing::Test {
- protected:
-  // 250 samples in batches of 24: 11 steps an epoch. What `more` has goes before.
-  Words flags(Words more) const {
-    const std::vector<Words> usual = {{"--dataset", "mnist"},
-                                      {"--data-path", set_},
-                                      {"--model", "mlp_dropout"},
-                                      {"--global-batch-size", "24"},
-                                      {"--logical-shards", "4"},
-                                      {"--print-freq", "1"},
-                                      {"--lr", "0.01"}};
-    for (const Words& flag : usual)
-      if (std::ranges::find(more, flag[0]) == more.end()) more = more + flag;
-    return more;
-  }
-  Job start(int processes, const Words& more) const {
-    return Job(testing::train_command(By::lockstep, processes, flags(more)));
-  }
-
-  // What it says on stderr.
-  std::string ended(int processes, const Words& more) const {
-    Job job = start(processes, more);
-    EXPECT_EQ(job.wait(), 0) << job.err();
-    return job.err();
-  }
-  std::string hash(const std::string& run) const {
-    return testing::weights_hash(testing::read_file(folder_.file(run + "/metrics.jsonl")));
-  }
-  // Lines of the run's metrics.
-  std::size_t reported() const {
-    const std::string file = folder_.file("run/metrics.jsonl");
-    return std::filesystem::exists(file) ? testing::lines(testing::read_file(file)).size() : 0;
-  }
-  // The last step in the run's metrics, and that of its last checkpoint.
-  std::int64_t last_told() const {
-    std::int64_t step = 0;
-    for (const std::string& line : testing::lines(testing::read_file(folder_.file("run/metrics.jsonl"))))
-      step = std::max(step, nlohmann::json::parse(line).value("step", std::int64_t(0)));
-    return step;
-  }
-  std::int64_t saved_step() const {
-    const std::string last = std::filesystem::read_symlink(folder_.file("run/checkpoints/last")).string();
-    return std::stoll(last.substr(last.find('-') + 1));
-  }
-  nlohmann::json saved_state() const {
-    return nlohmann::json::parse(testing::read_file(folder_.file("run/checkpoints/last/state.json")));
-  }
-  std::string refused(int processes, const Words& more) const {
-    Job job = start(processes, more);
-    EXPECT_EQ(job.wait(), 2);
-    return job.err();
-  }
-
-  testing::ScratchFolder folder_;
-  const std::string set_ = testing::write_mnist(folder_);
-};
-
-struct Way {
-  const char* name;
-  Words flags;
-};
-void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
-
-class TrainResumeWays : public TrainResume, public ::testing::WithParamInterface<Way> {
- protected:
-  // Only a plateau is worth the time of evaluations.
-  static Words epochs(const std::string& count) {
-    const Words words = {"--epochs", count};
-    return std::string(GetParam().name) == "Plateau" ? words : words + Words{"--no-eval"};
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Ways, TrainResumeWays,
-                         ::testing::Values(Way{"Sgd", {"--opt", "sgd", "--momentum", "0.9"}},
-                                           Way{"AdamBf16Augmented",
-                                               {"--opt", "adam", "--amp", "bf16", "--model", "convnet", "--transforms",
-                                                "random_resized_crop=28,hflip,auto_augment,to_tensor"}},
-                                           Way{"Fp16EmaMixup",
-                                               {"--opt", "adamw", "--amp", "fp16", "--model-ema", "--model-ema-steps",
-                                                "2", "--model-ema-decay", "0.99", "--mixup-alpha", "0.3",
-                                                "--lr-scheduler", "steplr", "--lr-step-size", "1",
-                                                "--norm-weight-decay", "0", "--clip-grad-norm", "1"}},
-                                           Way{"Plateau",
-                                               {"--momentum", "0.5", "--lr", "0.1", "--lr-scheduler",
-                                                "reducelronplateau", "--lr-patience", "0", "--lr-gamma", "0.5"}}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
-
-// Agent and workers at once, at any instant; then again with another number of processes.
-TEST_P(TrainResumeWays, KilledAsAWholeItEndsWithTheSameBits) {
-  const Words way = GetParam().flags + epochs("12");
-  ended(2, way + Words{"--output-dir", folder_.file("undisturbed")});
-  const Words saving = way + Words{"--output-dir", folder_.file("run"), "--save-every", "3", "--resume", "auto"};
-  std::mt19937 random(std::random_device{}());
-  int kills = 0;
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    Job job = start(1 + attempt % 3, saving);
-    const std::size_t lines = reported() + 4 + random() % 12;
-    testing::wait_until([&] { return reported() >= lines || testing::process_state(job.pid()) == 'Z'; });
-    for (const pid_t pid : job.living()) kills += kill(pid, SIGKILL) == 0 ? 1 : 0;
-    job.wait();
-    testing::wait_until([&] { return job.living().empty(); });
-  }
-  EXPECT_GT(kills, 0);
-  ended(2, saving);
-  EXPECT_EQ(hash("run"), hash("undisturbed"));
-}
 
 TEST_F(TrainResume, WithReplicasOfOneProcess) {
   const Words replicas = {"--parallel", "dp",      "--replicas", "2",        "--logical-shards",
@@ -137,51 +27,6 @@ TEST_F(TrainResume, WithReplicasOfOneProcess) {
   const Words saving = replicas + Words{"--output-dir", folder_.file("run"), "--save-every", "6"};
   ended(1, saving + Words{"--max-steps", "6"});
   ended(1, saving + Words{"--max-steps", "14", "--resume", "auto"});
-  EXPECT_EQ(hash("run"), hash("undisturbed"));
-}
-
-// How a job comes to its end, and its exit code.
-struct End {
-  const char* name;
-  std::function<void(const Job&)> cause;
-  int code;
-  std::string told;
-};
-
-void signal_one(const Job& job, int signal) { kill(testing::pid_of_rank(job, 1), signal); }
-
-// No checkpoint is ever due: what is there at the end was saved then, by the ranks or by the launcher.
-TEST_P(TrainResumeWays, WhateverEndsItTheLastCommittedStepIsSaved) {
-  const Words way = GetParam().flags + epochs("25");
-  ended(2, way + Words{"--output-dir", folder_.file("undisturbed")});
-  const Words saving = way + Words{"--output-dir", folder_.file("run"), "--save-every",   "1000s", "--resume",
-                                   "auto",         "--stop-on",         "SIGTERM,SIGUSR1"};
-  const std::vector<End> ends = {
-      {"a worker is killed", [](const Job& job) { signal_one(job, SIGKILL); }, 137, "is saved in '"},
-      {"the launcher is asked to end", [](const Job& job) { kill(job.pid(), SIGTERM); }, 75, "by a signal; saved in '"},
-      {"the launcher gets another signal", [](const Job& job) { kill(job.pid(), SIGUSR1); }, 75, "saved in '"},
-      {"a worker is asked to end", [](const Job& job) { signal_one(job, SIGUSR1); }, 75, "by a signal; saved in '"},
-      {"a worker does not comply",
-       [](const Job& job) {
-         const pid_t worker = testing::pid_of_rank(job, 1);
-         kill(worker, SIGSTOP);
-         testing::wait_until([&] { return testing::process_state(worker) == 'T'; });
-         kill(job.pid(), SIGTERM);
-       },
-       143, "is saved in '"},
-      {"Ctrl-C", [](const Job& job) { kill(job.pid(), SIGINT); }, 130, "is saved in '"}};
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    Job job = start(i % 2 == 0 ? 2 : 3, saving);
-    const std::size_t before = reported();
-    testing::wait_until([&] { return reported() >= before + 6 || testing::process_state(job.pid()) == 'Z'; });
-    ends[i].cause(job);
-    EXPECT_EQ(job.wait(), ends[i].code) << ends[i].name << '\n' << job.err();
-    EXPECT_THAT(job.err(), HasSubstr(ends[i].told)) << ends[i].name;
-    EXPECT_GE(saved_step(), last_told()) << ends[i].name;
-    const nlohmann::json place = saved_state().at("place");  // 11 steps an epoch, the end of one still its own
-    EXPECT_EQ(place.at("epoch").get<std::int64_t>() * 11 + place.at("batch").get<std::int64_t>(), saved_step());
-  }
-  ended(2, saving);
   EXPECT_EQ(hash("run"), hash("undisturbed"));
 }
 
@@ -290,6 +135,43 @@ TEST_F(TrainResume, IsRefusedInOneLine) {
   ended(2, {"--max-steps", "2", "--output-dir", run, "--save-every", "1", "--overwrite"});
   EXPECT_FALSE(std::filesystem::exists(run + "/checkpoints/step-00000003"));
   EXPECT_TRUE(std::filesystem::exists(run + "/checkpoints/step-00000002"));
+}
+
+// Names of pictures are the set's entries: as many of the same size, one of them under another name.
+TEST_F(TrainResume, AnotherSetOrArithmeticIsRefused) {
+  testing::write_pictures(folder_, "photos/train", {.per_class = 6, .size = {12, 12}});
+  const Words first = {"--dataset",
+                       "imagefolder",
+                       "--data-path",
+                       folder_.file("photos"),
+                       "--train-split",
+                       "train",
+                       "--no-eval",
+                       "--transforms",
+                       "to_tensor",
+                       "--model",
+                       "mlp",
+                       "--max-steps",
+                       "2",
+                       "--global-batch-size",
+                       "4",
+                       "--output-dir"};
+  const Words flags = first + Words{folder_.file("pictures"), "--save-every", "1", "--resume", "auto"};
+  ended(1, flags);
+  EXPECT_THAT(refused(1, flags + Words{"--arithmetic", "portable"}),
+              HasSubstr("is of another run: arithmetic was \"native\", now \"portable\""));
+  namespace fs = std::filesystem;
+  std::vector<fs::path> pictures;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_.file("photos")))
+    if (entry.is_regular_file()) pictures.push_back(entry.path());
+  ASSERT_FALSE(pictures.empty());
+  const fs::path other = pictures[0].parent_path() / ("other" + pictures[0].extension().string());
+  fs::rename(pictures[0], other);
+  const std::string said = refused(1, flags);
+  EXPECT_THAT(said, HasSubstr("is of another run: entries was "));
+  EXPECT_EQ(testing::lines(said).size(), 1u) << said;
+  fs::rename(other, pictures[0]);
+  ended(1, flags);
 }
 
 // The state of a run that goes on from elsewhere is committed before it is known that the directory is somebody's.

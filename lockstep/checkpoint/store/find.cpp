@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 // Why it cannot be used; empty: it can.
 std::string fault_of(const std::string& path) {
-  const std::vector<Damage> found = verify(path);
+  const std::vector<Damage> found = verify_pieces(path);
   if (found.empty()) return "";
   const std::string more = found.size() > 1 ? " (and " + std::to_string(found.size() - 1) + " more)" : "";
   return found.front().to_string() + more;

@@ -39,7 +39,7 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 }  // namespace
 
@@ -84,7 +84,7 @@ std::string list_as_json(const std::vector<Listed>& all) {
     Json entry{{"step", one.step}, {"path", base::shown(one.path)}, {"last", one.last}, {"best", one.best}};
     if (one.fault.empty()) {
       entry["bytes"] = one.bytes;
-      entry["metric"] = one.metric ? number(*one.metric) : Json(nullptr);
+      entry["metric"] = one.metric ? finite(*one.metric) : Json(nullptr);
       entry["weights_hash"] = one.weights;
     } else {
       entry["fault"] = base::shown(one.fault);
@@ -126,12 +126,12 @@ std::string contents_as_json(const Manifest& manifest, const SavedState& state) 
   }
   Json json{{"step", manifest.step},
             {"weights_hash", manifest.weights},
-            {"loss", number(state.loss)},
+            {"loss", finite(state.loss)},
             {"seed", state.seed},
             {"shards", state.shards},
             {"threads", state.threads},
             {"optimizer", base::shown(state.optimizer)},
-            {"metric", state.metric ? number(*state.metric) : Json(nullptr)},
+            {"metric", state.metric ? finite(*state.metric) : Json(nullptr)},
             {"place", state.place},
             {"extra", Json::parse(state.extra)},
             {"files", std::move(files)}};

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 // The header, a tensor of it, the list of its sizes. What is deeper is refused while it is parsed: functions that call
 // themselves for each level (dump, a destructor) would find the end of the stack.
-constexpr int kDeepest = 3;
+constexpr int kDeepestHeader = 3;
 // No operator of libtorch takes more.
 constexpr std::size_t kMostDimensions = 64;
 
@@ -58,8 +58,8 @@ class HeaderReader {
     std::vector<std::set<std::string>> keys;
     const auto check = [&](int depth, json::parse_event_t event, json& value) {
       const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-      if (opens && depth >= kDeepest) {
-        fail(file_, kTensorHeaderStart, "the header is nested more than " + std::to_string(kDeepest) + " deep");
+      if (opens && depth >= kDeepestHeader) {
+        fail(file_, kTensorHeaderStart, "the header is nested more than " + std::to_string(kDeepestHeader) + " deep");
       }
       if (event == json::parse_event_t::object_start) keys.emplace_back();
       if (event == json::parse_event_t::object_end) keys.pop_back();

@@ -27,6 +27,10 @@ struct Damage {
 /// `from_disk`: not from memory in which the system keeps files. Any thread.
 std::vector<Damage> verify(const std::string& path, bool from_disk = false);
 
+/// The same on several threads, by the hashes of the pieces alone. No byte is outside of them: what the hash of a whole
+/// file finds besides is a manifest that contradicts itself. For who is about to load.
+std::vector<Damage> verify_pieces(const std::string& path);
+
 /// The manifest of the checkpoint in folder `path`. UsageError naming file and offset when it is damaged or missing.
 Manifest read_manifest(const std::string& path);
 

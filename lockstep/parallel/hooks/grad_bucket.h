@@ -12,7 +12,10 @@
 #include <cstddef>
 #include <functional>
 #include <future>
+#include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -72,6 +75,25 @@ class GradFuture {
 /// the buckets: one that runs collectives of a group that a later hook uses too must be deferred
 /// (std::async(std::launch::deferred, ...), GradFuture::then). What a hook throws ends the job.
 using CommHook = std::function<GradFuture(GradBucket&)>;
+
+/// What a hook remembers between steps, on this rank: for checkpoints.
+struct HookMemory {
+  using Tensors = std::map<std::string, at::Tensor>;
+  std::function<Tensors()> get;             ///< copies
+  std::function<void(const Tensors&)> set;  ///< UsageError for what is no such memory
+  Tensors initial;                          ///< when the hook was registered
+};
+
+/// Of a state as PyTorch's hooks have it; nothing where it has no state_dict() and load_state_dict().
+template <class State>
+std::optional<HookMemory> memory_of(const std::shared_ptr<State>& state) {
+  if constexpr (requires { state->load_state_dict(state->state_dict()); })
+    return HookMemory{.get = [state] { return state->state_dict(); },
+                      .set = [state](const HookMemory::Tensors& saved) { state->load_state_dict(saved); },
+                      .initial = state->state_dict()};
+  else
+    return {};
+}
 
 }  // namespace lockstep::parallel
 

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <stdexcept>
 
+#include "lockstep/checkpoint/store/in_threads.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/unit/checkpoint/store/a_checkpoint.h"
 
@@ -38,6 +41,16 @@ const FileEntry& entry_of(const Manifest& manifest, const std::string& name) {
   throw std::out_of_range(name);
 }
 
+// Those of verify(), which are those of verify_pieces().
+std::vector<Damage> found_by_both(const std::string& path) {
+  std::vector<std::string> whole, pieces;
+  const std::vector<Damage> found = verify(path);
+  for (const Damage& damage : found) whole.push_back(damage.to_string());
+  for (const Damage& damage : verify_pieces(path)) pieces.push_back(damage.to_string());
+  EXPECT_THAT(pieces, UnorderedElementsAreArray(whole));
+  return found;
+}
+
 TEST(Verify, FindsNothingInWhatWasWritten) {
   const ScratchFolder folder;
   EXPECT_THAT(verify(write_step(folder.path(), 12)), IsEmpty());
@@ -56,7 +69,7 @@ TEST(Verify, EveryFlippedBitIsFoundAndItsFileTensorAndOffsetNamed) {
         std::string flipped = whole;
         flipped[place] = char(flipped[place] ^ (1 << bit));
         folder.write(file, flipped);
-        const std::vector<Damage> found = verify(path);
+        const std::vector<Damage> found = found_by_both(path);
         ASSERT_THAT(found, SizeIs(1)) << name << " " << place << " " << bit;
         EXPECT_EQ(found[0].file, path + "/" + name);
         EXPECT_THAT(found[0].to_string(), HasSubstr("offset"));
@@ -67,7 +80,7 @@ TEST(Verify, EveryFlippedBitIsFoundAndItsFileTensorAndOffsetNamed) {
     }
     folder.write(file, whole);
   }
-  EXPECT_THAT(verify(path), IsEmpty());
+  EXPECT_THAT(found_by_both(path), IsEmpty());
 }
 
 TEST(Verify, EveryTruncationIsFoundWithItsPlace) {
@@ -79,7 +92,7 @@ TEST(Verify, EveryTruncationIsFoundWithItsPlace) {
     const std::string whole = read_file(folder.file(file));
     for (std::size_t length = 0; length < whole.size(); ++length) {
       folder.write(file, whole.substr(0, length));
-      const std::vector<Damage> found = verify(path);
+      const std::vector<Damage> found = found_by_both(path);
       ASSERT_THAT(found, SizeIs(1)) << name << " " << length;
       EXPECT_EQ(found[0].file, path + "/" + name);
       if (name == kManifestName) continue;
@@ -87,9 +100,9 @@ TEST(Verify, EveryTruncationIsFoundWithItsPlace) {
       EXPECT_EQ(found[0].tensor, piece_at(entry_of(manifest, name), length).name);
     }
     folder.write(file, whole + "x");
-    EXPECT_THAT(verify(path), SizeIs(1)) << name;
+    EXPECT_THAT(found_by_both(path), SizeIs(1)) << name;
     std::filesystem::remove(folder.file(file));
-    EXPECT_THAT(verify(path), SizeIs(1)) << name;
+    EXPECT_THAT(found_by_both(path), SizeIs(1)) << name;
     EXPECT_THAT(verify(path)[0].to_string(), HasSubstr(name));
     folder.write(file, whole);
   }
@@ -156,17 +169,42 @@ TEST(Verify, FlippedBitsOfALargeOneAreAllFound) {
     }
     flip(path + "/" + kOptimizerName, places);
     std::vector<std::string> found;
-    for (const Damage& damage : verify(path)) found.push_back(damage.tensor);
+    for (const Damage& damage : found_by_both(path)) found.push_back(damage.tensor);
     ASSERT_THAT(found, UnorderedElementsAreArray(names)) << "behind " << flipped;
     flip(path + "/" + kOptimizerName, places);
     flipped += int(places.size());
   }
-  EXPECT_THAT(verify(path), IsEmpty());
+  EXPECT_THAT(found_by_both(path), IsEmpty());
+}
+
+// Only who wrote the manifest could have done that; its last line fits.
+TEST(Verify, AManifestThatContradictsItselfIsFoundByTheHashOfAWholeFile) {
+  const ScratchFolder folder;
+  const std::string path = write_step(folder.path(), 12);
+  Manifest manifest = read_manifest(path);
+  manifest.files[0].hash = std::string(32, '0');
+  folder.write(std::string("step-00000012/") + kManifestName, format_manifest(manifest));
+  ASSERT_THAT(verify(path), SizeIs(1));
+  EXPECT_THAT(verify(path)[0].to_string(), HasSubstr("has another hash than its manifest says"));
+  EXPECT_THAT(verify_pieces(path), IsEmpty());
+}
+
+TEST(InThreads, EachIsCalledOnceAndWhatOneThrowsIsThrown) {
+  for (const std::size_t count : {0u, 1u, 2u, 1000u}) {
+    std::vector<std::atomic<int>> calls(count);
+    in_threads(count, [&](std::size_t i) { ++calls[i]; });
+    for (const std::atomic<int>& each : calls) EXPECT_EQ(each, 1);
+  }
+  EXPECT_THROW(in_threads(1000,
+                          [](std::size_t i) {
+                            if (i % 7 == 3) throw std::out_of_range("no");
+                          }),
+               std::out_of_range);
 }
 
 TEST(Verify, OfNoCheckpointSaysSo) {
   const ScratchFolder folder;
-  ASSERT_THAT(verify(folder.path()), SizeIs(1));
+  ASSERT_THAT(found_by_both(folder.path()), SizeIs(1));
   EXPECT_THAT(verify(folder.path())[0].to_string(), HasSubstr("MANIFEST"));
   EXPECT_THAT(verify(folder.file("nothing"))[0].to_string(), HasSubstr("No such file"));
 }
