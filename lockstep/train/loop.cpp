@@ -285,6 +285,7 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
   const Timed timed(meter_.time.step);
   optimizer_->set_lr(rate(number));
   scaler_->step(*optimizer_, {.max_norm = options_.clip_grad_norm.value_or(0)});
+  scaler_->update();
   meter_.samples += ddp_.last_record().samples;
 }
 
