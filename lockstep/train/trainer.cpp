@@ -129,6 +129,7 @@ bool Trainer::step(Run& run, const data::Batch& batch) {
   scaler.update();
   const auto record = engine_.last_record();
   now.loss = record.loss;
+  now.gradient_norm = record.gradient_norm;
   now.samples += record.samples;
   now.seconds = seconds_since(run.start);
   tell(&TrainerObserver::after_step, now);
