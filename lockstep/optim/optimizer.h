@@ -16,6 +16,7 @@
 // The optimizer holds no tensors: its state lives in the node's segment, beside the weights.
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -86,7 +87,21 @@ struct RuleKey {
   std::uint64_t step = 0;  ///< the updates that these weights will have had with this one, counted from 1
   bool operator==(const RuleKey&) const = default;
 };
-using Rules = std::function<Rule(const RuleKey& key)>;
+
+/// Those of a step.
+class Rules {
+ public:
+  /// `options`: a hash of what they are made of, which the ranks compare before anything is updated.
+  template <std::invocable<const RuleKey&> F>
+  requires(!std::same_as<F, Rules>) Rules(F rule_of, std::uint64_t options = 0)  // NOLINT: meant to convert
+      : rule_of_(std::move(rule_of)), options_(options) {}
+  Rule operator()(const RuleKey& key) const { return rule_of_(key); }
+  std::uint64_t options() const { return options_; }
+
+ private:
+  std::function<Rule(const RuleKey& key)> rule_of_;
+  std::uint64_t options_;
+};
 
 /// What an optimizer steps: the data-parallel engine.
 class Target {
@@ -112,7 +127,8 @@ class Optimizer {
   /// One step of the whole group: waits for all gradients, reduces, updates, commits.
   /// Throws Error when a parameter got no gradient or a .grad was set by hand, GroupAborted
   /// when a peer failed; the weights are then still those of the last step.
-  /// UsageError for options out of range; Error on all ranks, with nothing updated, for options that differ.
+  /// UsageError for options out of range; Error on all ranks, with nothing updated, for options that differ, those of
+  /// groups among them.
   virtual void step(const StepOptions& options = {}) = 0;
   /// Forgets the gradients of backward passes since the last step. Not needed after step(). A forward pass before it
   /// counts: backward may follow.
@@ -165,9 +181,12 @@ class FusedOptimizer final : public Optimizer {
   void step(const StepOptions& options = {}) override {
     check(options);
     check_options();
-    target_.apply(
-        [this](const RuleKey& key) { return Rule(rule_for(groups_[std::size_t(key.group)].options, key.step)); },
-        options);
+    const auto rule_of = [this](const RuleKey& key) {
+      return Rule(rule_for(groups_[std::size_t(key.group)].options, key.step));
+    };
+    std::uint64_t hash = 0;
+    for (const ParamGroup<Options>& group : groups_) hash = hash_of(group.options, hash);
+    target_.apply({rule_of, hash}, options);
   }
   void zero_grad() override { target_.discard_gradients(); }
 

@@ -211,7 +211,8 @@ void ShardSession::refuse_set_gradients() const {
                   "'; gradients belong to the engine, which takes them during backward");
 }
 
-void ShardSession::gather(std::optional<double> denominator, std::uint64_t options, bool has_inputs) {
+void ShardSession::gather(std::optional<double> denominator, std::uint64_t options, std::uint64_t rules,
+                          bool has_inputs) {
   if (active_) {
     keep_active();
     fused_.buffers.remember();
@@ -219,6 +220,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     state::ShardRecord record = shards_[i].record;
     record.options = options;
+    record.rules = rules;
     record.stop = base::StopOn::requested() ? 1 : 0;
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
     *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(mine_.first + int(i))) = record;

@@ -87,7 +87,7 @@ class ShardSession {
   /// Ends the active pass: gradients, records and what this rank told the step are where the step finds them. Error
   /// naming a parameter without a gradient, but where this rank has no inputs (Engine::join), a .grad that somebody
   /// set, or what was edited outside modify().
-  void gather(std::optional<double> denominator, std::uint64_t options, bool has_inputs);
+  void gather(std::optional<double> denominator, std::uint64_t options, std::uint64_t rules, bool has_inputs);
 
   /// Writes shard 0's module buffers (its rank, after gather()).
   void write_module_buffers(std::byte* to) const;
