@@ -142,6 +142,8 @@ class Optimizer {
   /// with, and its momentum (SGD's, RMSprop's, the first of the betas) if the schedule has one. UsageError when
   /// something is out of range, or when the optimizer has no momentum; then nothing is set.
   virtual void set_lr(const Schedule& schedule, std::uint64_t t) = 0;
+  /// The same with a schedule for each group, in their order. UsageError for another number of them.
+  virtual void set_lr(std::span<const Schedule> of_groups, std::uint64_t t) = 0;
 };
 
 template <class Options>
@@ -208,9 +210,20 @@ class FusedOptimizer final : public Optimizer {
   }
   double lr() const override { return groups_.front().options.lr; }
   void set_lr(const Schedule& schedule, std::uint64_t t) override {
+    set_rates([&](std::size_t) -> const Schedule& { return schedule; }, t);
+  }
+  void set_lr(std::span<const Schedule> of_groups, std::uint64_t t) override {
+    if (of_groups.size() != groups_.size()) refuse_schedules(of_groups.size(), groups_.size());
+    set_rates([&](std::size_t group) -> const Schedule& { return of_groups[group]; }, t);
+  }
+
+ private:
+  static std::vector<ParamGroup<Options>> everything() { return {{"*"}}; }
+
+  void set_rates(const auto& schedule_of, std::uint64_t t) {
     std::vector<Options> changed;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
-      const Rate rate = schedule.at(groups_[i].initial_lr, t);
+      const Rate rate = schedule_of(i).at(groups_[i].initial_lr, t);
       Options& options = changed.emplace_back(groups_[i].options);
       options.lr = rate.lr;
       if (rate.momentum) set_momentum(options, *rate.momentum);
@@ -219,9 +232,6 @@ class FusedOptimizer final : public Optimizer {
     }
     for (std::size_t i = 0; i < groups_.size(); ++i) groups_[i].options = changed[i];
   }
-
- private:
-  static std::vector<ParamGroup<Options>> everything() { return {{"*"}}; }
 
   static void set_momentum(Options& options, double momentum) {
     if constexpr (requires { options.momentum; })
