@@ -99,6 +99,7 @@ struct EngineParts {
   std::unique_ptr<ClassicPath> classic;  ///< until attach()
   std::unique_ptr<FusedPath> path;       ///< from attach() on
   std::optional<GradientPath> told_ignored;
+  bool commits_together = false;  ///< with other models
   std::string timeline_path;
 };
 
@@ -236,6 +237,7 @@ void commit_together(std::span<Engine* const> models) {
       throw UsageError("commit_together: the job has several nodes, each of which commits by itself; on one node only");
   }
   state::SharedState::commit_together(states);
+  for (Engine* const model : models) model->parts_->commits_together = true;
 }
 
 void Engine::register_comm_hook(CommHook hook) {
@@ -260,6 +262,10 @@ void Engine::join(const std::function<void()>& loop, const JoinOptions& options)
     throw UsageError(
         "data parallel: join() with skip_all_reduce_unused_params, where a rank without inputs cannot know which "
         "buckets the others send; leave it out");
+  if (parts_->commits_together)
+    throw UsageError(
+        "data parallel: join() of a model that commits together with others, whose steps a rank without inputs would "
+        "not make; leave commit_together() out, or give all ranks as many inputs");
   if (parts_->path) return parts_->path->inputs.join(loop, options);
   parts_->classic->join(loop, options, !synchronized_layer(module()).empty());
 }

@@ -237,11 +237,10 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// rank that ended last; the state of an optimizer of torch::optim is each rank's own. In loop() no collectives but
   /// those of forward, backward and step(), of a SyncBatchNorm over the same group, where a rank without inputs counts
   /// as one with an empty batch, and of JoinOptions::joinables; others are named at once. What loop() throws ends the
-  /// job. With an optimizer of ours module buffers and what is kept stand still once rank 0 is done; no step of another
-  /// model, where models commit together.
+  /// job. With an optimizer of ours module buffers and what is kept stand still once rank 0 is done.
   ///
-  /// UsageError with skip_all_reduce_unused_params, for what a rank without inputs would use is unknown, with a
-  /// SyncBatchNorm over another group, and, unless throw_on_early_termination, with Amp::fp16 or a scaled loss without
+  /// UsageError with skip_all_reduce_unused_params, for what a rank without inputs would use is unknown, behind
+  /// commit_together(), for it makes no steps of the other models, with a SyncBatchNorm over another group, and, unless throw_on_early_termination, with Amp::fp16 or a scaled loss without
   /// JoinOptions::scaler.
   void join(const std::function<void()>& loop, const JoinOptions& options = {});
 
