@@ -102,9 +102,10 @@ optim::Rules FusedJoin::share(const optim::Rules* mine, optim::StepOptions& opti
   const bool over_those_left = !inputs_->options().divide_by_initial_world_size;
   std::string bytes;
   if (group_->rank() == inputs_->source())
-    bytes = bytes_of({options.max_norm, options.norm_type, options.max_value, options.error_if_nonfinite,
-                      options.denominator.has_value() || over_those_left, options.loss_scale.has_value(), mine->options()},
-                     rules_of_step(fused_, *mine));
+    bytes =
+        bytes_of({options.max_norm, options.norm_type, options.max_value, options.error_if_nonfinite,
+                  options.denominator.has_value() || over_those_left, options.loss_scale.has_value(), mine->options()},
+                 rules_of_step(fused_, *mine));
   const auto begin = std::chrono::steady_clock::now();
   const auto [told, rules] = told_by(comm::broadcast_bytes(*group_, bytes, inputs_->source()));
   clock_.waited("rules", begin);

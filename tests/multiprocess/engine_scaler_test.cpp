@@ -128,7 +128,8 @@ TEST(Scaler, OfRanksThatDisagreeIsRefusedByAll) {
   });
 }
 
-// A loss of the generator that was scaled before the discriminator's step is divided by the scale that it was scaled by.
+// A loss of the generator that was scaled before the discriminator's step is divided by the scale that it was scaled
+// by.
 TEST(Scaler, StandsStillOverTheStepsOfSeveralModels) {
   run_ranks(RankKind::processes, 2, [](auto group) {
     torch::nn::Linear first(2, 1), second(2, 1);
