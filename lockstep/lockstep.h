@@ -33,5 +33,6 @@
 #include "lockstep/parallel/hooks/top_k.h"
 #include "lockstep/parallel/join.h"
 #include "lockstep/parallel/sync_batch_norm.h"
+#include "lockstep/parallel/torch_rates.h"
 #include "lockstep/parallel/zero_redundancy_optimizer.h"
 #include "lockstep/rendezvous/spawn.h"

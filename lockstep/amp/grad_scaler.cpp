@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::amp {
 namespace {
 
@@ -37,41 +39,84 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), st
   check(options);
 }
 
-at::Tensor GradScaler::scale(const at::Tensor& loss) const { return options_.enabled ? loss * state_.scale : loss; }
+at::Tensor GradScaler::scale(const at::Tensor& loss) const { return options_.enabled ? loss * get_scale() : loss; }
 
 optim::LossScale GradScaler::loss_scale() {
-  return {.scale = state_.scale, .decided = [this](const std::string& name) { decide(name); }};
+  update();
+  return {.scale = state_.scale, .decided = [this](const std::string& name) {
+            decide(nullptr, name);
+            update();
+          }};
 }
 
 bool GradScaler::step(optim::Optimizer& optimizer, optim::StepOptions options) {
-  overflowed_.clear();
-  if (options_.enabled) options.loss_scale = loss_scale();
+  if (!options_.enabled) {
+    optimizer.step(options);
+    return true;
+  }
+  if (saw(&optimizer) != nullptr) throw UsageError("GradScaler: step() of this optimizer again before update()");
+  options.loss_scale = {.scale = get_scale(), .decided = [&](const std::string& name) { decide(&optimizer, name); }};
   optimizer.step(options);
-  return overflowed_.empty();
+  return seen_.back().overflowed.empty();
 }
 
+// What optimizers of ours have decided so far is in the state already.
 void GradScaler::update() {
-  if (found_) decide(*found_);
-  found_.reset();
+  if (!seen_.empty()) state_ = next(before(), !first_overflow().empty(), options_);
+  before_.reset();
+  seen_.clear();
 }
 
 void GradScaler::load_state_dict(ScalerState state) {
   optim::require(std::isfinite(state.scale) && state.scale > 0, "scale", state.scale, "finite and above 0");
   state_ = state;
+  before_.reset();
+  seen_.clear();
 }
 
-void GradScaler::unscale_gradient(const at::Tensor& parameter) {
+GradScaler::Seen* GradScaler::saw(const void* optimizer) {
+  const auto found = std::ranges::find(seen_, optimizer, &Seen::optimizer);
+  return found == seen_.end() ? nullptr : &*found;
+}
+
+GradScaler::Seen& GradScaler::begin_unscale(const void* optimizer) {
+  if (const Seen* const seen = saw(optimizer))
+    throw UsageError(seen->stepped ? "GradScaler: unscale_() of an optimizer behind its step(); update() comes first"
+                                   : "GradScaler: unscale_() of this optimizer again before update()");
+  return seen_.emplace_back(optimizer);
+}
+
+void GradScaler::unscale_gradient(const at::Tensor& parameter, Seen& seen) {
   const at::NoGradGuard no_grad;
   const at::Tensor gradient = parameter.grad();
   if (!gradient.defined()) return;
-  gradient.mul_(1 / state_.scale);
-  if (found_->empty() && !at::isfinite(gradient).all().item<bool>())
-    found_ = "a parameter of sizes " + c10::str(parameter.sizes());
+  gradient.mul_(1 / get_scale());
+  if (!seen.overflowed.empty() || at::isfinite(gradient).all().item<bool>()) return;
+  seen.overflowed = "a parameter of sizes " + c10::str(parameter.sizes());
 }
 
-void GradScaler::decide(const std::string& overflowed) {
-  overflowed_ = overflowed;
-  state_ = next(state_, !overflowed.empty(), options_);
+// Of an optimizer of torch::optim. Returns whether it is to update.
+bool GradScaler::begin_step(const void* optimizer) {
+  if (!options_.enabled) return true;
+  Seen& seen = *saw(optimizer);
+  if (seen.stepped) throw UsageError("GradScaler: step() of this optimizer again before update()");
+  seen.stepped = true;
+  overflowed_ = first_overflow();
+  return seen.overflowed.empty();
+}
+
+// Of one of ours, between its reduction and its commit: the scale of the next round is to be committed with it.
+void GradScaler::decide(const void* optimizer, const std::string& overflowed) {
+  before_ = before();
+  seen_.push_back({optimizer, true, overflowed});
+  overflowed_ = first_overflow();
+  state_ = next(*before_, !overflowed_.empty(), options_);
+}
+
+const std::string& GradScaler::first_overflow() const {
+  static const std::string none;
+  const auto found = std::ranges::find_if(seen_, [](const Seen& seen) { return !seen.overflowed.empty(); });
+  return found == seen_.end() ? none : found->overflowed;
 }
 
 }  // namespace lockstep::amp

@@ -10,9 +10,13 @@
 //   scaler.step(optimizer, {.max_norm = 1});         // a step with an overflow is committed, and updates nothing
 //   scaler.update();
 //
-// With an optimizer of ours the overflow is decided on the reduced gradients, so all ranks decide alike, and the new
-// scale is committed with the step: step() does what update() does in Python. With one of torch::optim, update() does
-// it, and gradients are those that backward has averaged.
+// With an optimizer of ours the overflow is decided on the reduced gradients, so all ranks decide alike, and the scale
+// of the next round is committed with the step; update() begins that round. With one of torch::optim, update() decides
+// the next scale, and gradients are those that backward has averaged.
+//
+// A program may step several optimizers before update(), as with GANs: from the first of them on the scale stands still
+// until update(), each optimizer is skipped for gradients of its own, and the scale falls when any was. Of models that
+// keep the scaler's bytes in their state, the one that steps last is to have them.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,6 +26,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/optim/optimizer.h"
 
@@ -57,41 +62,48 @@ class GradScaler {
   /// loss * get_scale().
   at::Tensor scale(const at::Tensor& loss) const;
 
-  /// What step() of an optimizer of ours is told of the scale. This must outlive the step.
+  /// What step() of an optimizer of ours is told of the scale, where it is the only one between two calls of update(),
+  /// which this calls. This must outlive the step.
   optim::LossScale loss_scale();
 
   /// One step of the optimizer with gradients divided by the scale, before clipping. Returns whether it updated: else a
-  /// gradient was not finite.
+  /// gradient was not finite. UsageError for an optimizer that has stepped since update().
   bool step(optim::Optimizer& optimizer, optim::StepOptions options = {});
 
-  /// For an optimizer of torch::optim: divides the gradients, so that they can be clipped. Once per step.
+  /// For an optimizer of torch::optim: divides the gradients, so that they can be clipped. UsageError for one that has
+  /// had this, or a step, since update().
   template <class TorchOptimizer>
   void unscale_(TorchOptimizer& optimizer) {
-    if (!options_.enabled || found_) return;
-    found_ = "";
+    if (!options_.enabled) return;
+    Seen& seen = begin_unscale(&optimizer);
     for (auto& group : optimizer.param_groups())
-      for (const at::Tensor& parameter : group.params()) unscale_gradient(parameter);
+      for (const at::Tensor& parameter : group.params()) unscale_gradient(parameter, seen);
   }
-  /// unscale_() unless that was called, and a step when all gradients are finite. Returns whether there was one.
+  /// unscale_() unless that was called, and a step when all its gradients are finite. Returns whether there was one.
+  /// UsageError for an optimizer that has stepped since update().
   template <class TorchOptimizer>
   requires requires(TorchOptimizer& optimizer) { optimizer.param_groups()[0].params(); }
   bool step(TorchOptimizer& optimizer) {
-    unscale_(optimizer);
-    const bool finite = !found_ || found_->empty();
+    if (options_.enabled && !saw(&optimizer)) unscale_(optimizer);
+    const bool finite = begin_step(&optimizer);
     if (finite) optimizer.step();
     return finite;
   }
 
-  /// Behind the step of an optimizer of torch::optim: the next scale. Behind one of ours there is nothing left to do.
+  /// Behind the steps of all optimizers: the next scale.
   void update();
 
-  /// Whether unscale_() has found a gradient that is not finite; nothing: it was not called since update().
-  std::optional<bool> found_inf() const { return found_ ? std::optional(!found_->empty()) : std::nullopt; }
+  /// Whether any optimizer had a gradient that is not finite; nothing: none was looked at since update().
+  std::optional<bool> found_inf() const {
+    return seen_.empty() ? std::nullopt : std::optional(!first_overflow().empty());
+  }
 
   bool is_enabled() const { return options_.enabled; }
-  double get_scale() const { return options_.enabled ? state_.scale : 1; }
-  /// The first parameter whose gradient was not finite in the last step; empty: all were. With an optimizer of
-  /// torch::optim, which knows no names, "a parameter of sizes [...]".
+  /// The same from the first optimizer's step until update().
+  double get_scale() const { return options_.enabled ? before().scale : 1; }
+  /// The first parameter whose gradient was not finite, of the optimizers since update(), or of those before it while
+  /// there are none; empty: all were. With an optimizer of torch::optim, which knows no names, "a parameter of sizes
+  /// [...]".
   const std::string& overflowed() const { return overflowed_; }
 
   ScalerState state_dict() const { return state_; }
@@ -102,12 +114,24 @@ class GradScaler {
   std::span<std::byte> kept() { return std::as_writable_bytes(std::span(&state_, 1)); }
 
  private:
-  void unscale_gradient(const at::Tensor& parameter);
-  void decide(const std::string& overflowed);
+  /// An optimizer since update().
+  struct Seen {
+    const void* optimizer;
+    bool stepped = false;
+    std::string overflowed;  ///< the first of its parameters; empty: none
+  };
+  Seen* saw(const void* optimizer);
+  Seen& begin_unscale(const void* optimizer);
+  void unscale_gradient(const at::Tensor& parameter, Seen& seen);
+  bool begin_step(const void* optimizer);
+  void decide(const void* optimizer, const std::string& overflowed);
+  const std::string& first_overflow() const;
+  const ScalerState& before() const { return before_ ? *before_ : state_; }
 
   const GradScalerOptions options_;
-  ScalerState state_;
-  std::optional<std::string> found_;  ///< by unscale_(), until update()
+  ScalerState state_;                  ///< behind what has stepped so far
+  std::optional<ScalerState> before_;  ///< what it was at the last update(), once an optimizer of ours has stepped
+  std::vector<Seen> seen_;             ///< in the order in which they came
   std::string overflowed_;
 };
 

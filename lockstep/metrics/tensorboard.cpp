@@ -39,7 +39,8 @@ void put_scalar(std::string& summary, const Event& event, const std::string& fie
 std::string train_summary(const Event& event) {
   std::string summary;
   for (const char* field : {"loss", "lr"}) put_scalar(summary, event, field);
-  if (event.find("samples_per_second") != nullptr) put_scalar(summary, event, "samples_per_second");
+  for (const char* field : {"gradient_norm", "samples_per_second"})
+    if (event.find(field) != nullptr) put_scalar(summary, event, field);
   return summary;
 }
 

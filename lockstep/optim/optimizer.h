@@ -16,6 +16,7 @@
 // The optimizer holds no tensors: its state lives in the node's segment, beside the weights.
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -86,7 +87,21 @@ struct RuleKey {
   std::uint64_t step = 0;  ///< the updates that these weights will have had with this one, counted from 1
   bool operator==(const RuleKey&) const = default;
 };
-using Rules = std::function<Rule(const RuleKey& key)>;
+
+/// Those of a step.
+class Rules {
+ public:
+  /// `options`: a hash of what they are made of, which the ranks compare before anything is updated.
+  template <std::invocable<const RuleKey&> F>
+  requires(!std::same_as<F, Rules>) Rules(F rule_of, std::uint64_t options = 0)  // NOLINT: meant to convert
+      : rule_of_(std::move(rule_of)), options_(options) {}
+  Rule operator()(const RuleKey& key) const { return rule_of_(key); }
+  std::uint64_t options() const { return options_; }
+
+ private:
+  std::function<Rule(const RuleKey& key)> rule_of_;
+  std::uint64_t options_;
+};
 
 /// What an optimizer steps: the data-parallel engine.
 class Target {
@@ -112,7 +127,8 @@ class Optimizer {
   /// One step of the whole group: waits for all gradients, reduces, updates, commits.
   /// Throws Error when a parameter got no gradient or a .grad was set by hand, GroupAborted
   /// when a peer failed; the weights are then still those of the last step.
-  /// UsageError for options out of range; Error on all ranks, with nothing updated, for options that differ.
+  /// UsageError for options out of range; Error on all ranks, with nothing updated, for options that differ, those of
+  /// groups among them.
   virtual void step(const StepOptions& options = {}) = 0;
   /// Forgets the gradients of backward passes since the last step. Not needed after step(). A forward pass before it
   /// counts: backward may follow.
@@ -126,6 +142,8 @@ class Optimizer {
   /// with, and its momentum (SGD's, RMSprop's, the first of the betas) if the schedule has one. UsageError when
   /// something is out of range, or when the optimizer has no momentum; then nothing is set.
   virtual void set_lr(const Schedule& schedule, std::uint64_t t) = 0;
+  /// The same with a schedule for each group, in their order. UsageError for another number of them.
+  virtual void set_lr(std::span<const Schedule> of_groups, std::uint64_t t) = 0;
 };
 
 template <class Options>
@@ -165,9 +183,12 @@ class FusedOptimizer final : public Optimizer {
   void step(const StepOptions& options = {}) override {
     check(options);
     check_options();
-    target_.apply(
-        [this](const RuleKey& key) { return Rule(rule_for(groups_[std::size_t(key.group)].options, key.step)); },
-        options);
+    const auto rule_of = [this](const RuleKey& key) {
+      return Rule(rule_for(groups_[std::size_t(key.group)].options, key.step));
+    };
+    std::uint64_t hash = 0;
+    for (const ParamGroup<Options>& group : groups_) hash = hash_of(group.options, hash);
+    target_.apply({rule_of, hash}, options);
   }
   void zero_grad() override { target_.discard_gradients(); }
 
@@ -189,9 +210,20 @@ class FusedOptimizer final : public Optimizer {
   }
   double lr() const override { return groups_.front().options.lr; }
   void set_lr(const Schedule& schedule, std::uint64_t t) override {
+    set_rates([&](std::size_t) -> const Schedule& { return schedule; }, t);
+  }
+  void set_lr(std::span<const Schedule> of_groups, std::uint64_t t) override {
+    if (of_groups.size() != groups_.size()) refuse_schedules(of_groups.size(), groups_.size());
+    set_rates([&](std::size_t group) -> const Schedule& { return of_groups[group]; }, t);
+  }
+
+ private:
+  static std::vector<ParamGroup<Options>> everything() { return {{"*"}}; }
+
+  void set_rates(const auto& schedule_of, std::uint64_t t) {
     std::vector<Options> changed;
     for (std::size_t i = 0; i < groups_.size(); ++i) {
-      const Rate rate = schedule.at(groups_[i].initial_lr, t);
+      const Rate rate = schedule_of(i).at(groups_[i].initial_lr, t);
       Options& options = changed.emplace_back(groups_[i].options);
       options.lr = rate.lr;
       if (rate.momentum) set_momentum(options, *rate.momentum);
@@ -200,9 +232,6 @@ class FusedOptimizer final : public Optimizer {
     }
     for (std::size_t i = 0; i < groups_.size(); ++i) groups_[i].options = changed[i];
   }
-
- private:
-  static std::vector<ParamGroup<Options>> everything() { return {{"*"}}; }
 
   static void set_momentum(Options& options, double momentum) {
     if constexpr (requires { options.momentum; })

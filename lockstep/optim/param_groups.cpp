@@ -77,4 +77,9 @@ void refuse_momentum() {
       "schedule .cycle_momentum = false");
 }
 
+void refuse_schedules(std::size_t schedules, std::size_t groups) {
+  throw UsageError("optimizer: " + std::to_string(schedules) + " schedules for " + std::to_string(groups) +
+                   " parameter groups; give one for each, or one for all");
+}
+
 }  // namespace lockstep::optim

@@ -2,6 +2,7 @@
 
 // Groups of parameters, as PyTorch's: which parameters, and the options that they have for themselves.
 
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -54,5 +55,7 @@ std::vector<int> groups_of(const std::vector<Parameter>& parameters, const std::
 [[noreturn]] void refuse_other_state(int group);
 /// UsageError: the schedule has a momentum and the optimizer was made without.
 [[noreturn]] void refuse_momentum();
+/// UsageError: there are more or fewer schedules than groups.
+[[noreturn]] void refuse_schedules(std::size_t schedules, std::size_t groups);
 
 }  // namespace lockstep::optim

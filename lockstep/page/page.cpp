@@ -52,6 +52,7 @@ std::string title_of(const std::string& part, const std::string& field) {
   static const std::map<std::string, std::string> titles = {
       {"train loss", "Loss in training"},
       {"train lr", "Learning rate"},
+      {"train gradient_norm", "Norm of the gradients, before clipping"},
       {"train samples_per_second", "Samples per second"},
       {"train loss_scale", "Scale of the loss"},
       {"train memory_bytes", "Memory of all processes, in MiB"},

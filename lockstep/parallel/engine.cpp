@@ -85,9 +85,17 @@ struct EngineParts {
   // Rank 0 says so once, as soon as it is known who exchanges gradients.
   void tell_ignored_options() {
     if (std::exchange(told_ignored, gradient_path()) == gradient_path() || group->rank() != 0) return;
-    for (const std::string& one : ignored_options(options, gradient_path()))
+    for (const std::string& one : ignored_options(options, gradient_path(), group->size()))
       base::Outlet::console(STDERR_FILENO)
           .offer("lockstep: hint: DistributedDataParallel without effect: " + one + "\n");
+    note_ignored_options();
+  }
+
+  // Into the timeline, where there is one, on rank 0.
+  void note_ignored_options() {
+    if (clock.timeline() == nullptr || group->rank() != 0) return;
+    for (const std::string& one : ignored_options(options, gradient_path(), group->size()))
+      clock.timeline()->note("without effect: " + one);
   }
 
   std::shared_ptr<torch::nn::Module> module;
@@ -100,6 +108,7 @@ struct EngineParts {
   std::optional<HookMemory> hook_memory;
   std::unique_ptr<FusedPath> path;  ///< from attach() on
   std::optional<GradientPath> told_ignored;
+  bool commits_together = false;  ///< with other models
   std::string timeline_path;
 };
 
@@ -158,7 +167,12 @@ void Engine::attach(const optim::Needs& needs) {
 
 void Engine::begin_shard(int shard) {
   require_one_shard_each(module(), shards(), group().size());  // it may have been converted since
-  if (!parts_->path) return;
+  if (!parts_->path) {
+    if (shards() == group().size()) return;
+    throw UsageError("data parallel: " + std::to_string(shards()) + " shards on " + std::to_string(group().size()) +
+                     " ranks without an optimizer of lockstep::optim, where each backward averages gradients; leave "
+                     "shards out, and let no_sync() surround all backwards of a step but the last");
+  }
   parts_->path->hooks.hook_unfrozen();
   parts_->path->session.begin_shard(shard);
 }
@@ -237,6 +251,7 @@ void commit_together(std::span<Engine* const> models) {
       throw UsageError("commit_together: the job has several nodes, each of which commits by itself; on one node only");
   }
   state::SharedState::commit_together(states);
+  for (Engine* const model : models) model->parts_->commits_together = true;
 }
 
 void Engine::register_comm_hook(CommHook hook, std::optional<HookMemory> memory) {
@@ -264,6 +279,10 @@ void Engine::join(const std::function<void()>& loop, const JoinOptions& options)
     throw UsageError(
         "data parallel: join() with skip_all_reduce_unused_params, where a rank without inputs cannot know which "
         "buckets the others send; leave it out");
+  if (parts_->commits_together)
+    throw UsageError(
+        "data parallel: join() of a model that commits together with others, whose steps a rank without inputs would "
+        "not make; leave commit_together() out, or give all ranks as many inputs");
   if (parts_->path) return parts_->path->inputs.join(loop, options);
   parts_->classic->join(loop, options, !synchronized_layer(module()).empty());
 }
@@ -360,8 +379,7 @@ void Engine::start_timeline(const std::string& path) {
     const std::chrono::nanoseconds shift(place.node == 0 ? 0 : clocks[0].item<std::int64_t>() - count);
     parts_->clock.set_timeline(std::make_unique<Timeline>(path, group().rank(), shift));
     parts_->timeline_path = path;
-    if (group().rank() == 0)
-      for (const std::string& one : debug().ignored_options()) parts_->clock.timeline()->note("without effect: " + one);
+    if (parts_->told_ignored) parts_->note_ignored_options();  // else once it is known
     group().barrier();
   });
 }
@@ -377,7 +395,7 @@ void Engine::stop_timeline() {
 }
 
 std::vector<std::string> EngineDebug::ignored_options() const {
-  return parallel::ignored_options(parts_.options, parts_.gradient_path());
+  return parallel::ignored_options(parts_.options, parts_.gradient_path(), parts_.group->size());
 }
 
 }  // namespace lockstep::parallel

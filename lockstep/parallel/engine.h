@@ -171,7 +171,8 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// Starts the next pass of shard `shard` in the next step: generator reseeded, module buffers as committed or as this
   /// shard's last pass left them; gradients of backward passes go into this shard's slot until the next begin_shard()
   /// or step. Needed only with several shards per rank, where Shards calls it.
-  /// Error naming what was edited outside modify(): a parameter's memory, a module buffer.
+  /// Error naming what was edited outside modify(): a parameter's memory, a module buffer. UsageError without an
+  /// optimizer of ours, where there are more shards than ranks.
   void begin_shard(int shard);
   /// Called before each forward: in training mode and with gradients, each is a pass of the only shard of a rank,
   /// unless begin_shard() started one in this step.
@@ -242,12 +243,11 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// rank that ended last; the state of an optimizer of torch::optim is each rank's own. In loop() no collectives but
   /// those of forward, backward and step(), of a SyncBatchNorm over the same group, where a rank without inputs counts
   /// as one with an empty batch, and of JoinOptions::joinables; others are named at once. What loop() throws ends the
-  /// job. With an optimizer of ours module buffers and what is kept stand still once rank 0 is done; no step of another
-  /// model, where models commit together.
+  /// job. With an optimizer of ours module buffers and what is kept stand still once rank 0 is done.
   ///
-  /// UsageError with skip_all_reduce_unused_params, for what a rank without inputs would use is unknown, with a
-  /// SyncBatchNorm over another group, and, unless throw_on_early_termination, with Amp::fp16 or a scaled loss without
-  /// JoinOptions::scaler.
+  /// UsageError with skip_all_reduce_unused_params, for what a rank without inputs would use is unknown, behind
+  /// commit_together(), for it makes no steps of the other models, with a SyncBatchNorm over another group, and, unless
+  /// throw_on_early_termination, with Amp::fp16 or a scaled loss without JoinOptions::scaler.
   void join(const std::function<void()>& loop, const JoinOptions& options = {});
 
   // optim::Target

@@ -18,6 +18,7 @@ namespace {
 struct ToldOptions {
   double max_norm = 0, norm_type = 2, max_value = 0;
   bool error_if_nonfinite = false, has_denominator = false, is_scaled = false;
+  std::uint64_t rules = 0;  ///< Rules::options()
 };
 
 struct ToldRule {
@@ -101,9 +102,10 @@ optim::Rules FusedJoin::share(const optim::Rules* mine, optim::StepOptions& opti
   const bool over_those_left = !inputs_->options().divide_by_initial_world_size;
   std::string bytes;
   if (group_->rank() == inputs_->source())
-    bytes = bytes_of({options.max_norm, options.norm_type, options.max_value, options.error_if_nonfinite,
-                      options.denominator.has_value() || over_those_left, options.loss_scale.has_value()},
-                     rules_of_step(fused_, *mine));
+    bytes =
+        bytes_of({options.max_norm, options.norm_type, options.max_value, options.error_if_nonfinite,
+                  options.denominator.has_value() || over_those_left, options.loss_scale.has_value(), mine->options()},
+                 rules_of_step(fused_, *mine));
   const auto begin = std::chrono::steady_clock::now();
   const auto [told, rules] = told_by(comm::broadcast_bytes(*group_, bytes, inputs_->source()));
   clock_.waited("rules", begin);
@@ -118,7 +120,10 @@ optim::Rules FusedJoin::share(const optim::Rules* mine, optim::StepOptions& opti
              .error_if_nonfinite = told.error_if_nonfinite};
   if (told.has_denominator) options.denominator = 0;
   if (told.is_scaled) options.loss_scale = scale_of_this_rank();
-  return [rules = rules](const optim::RuleKey& key) { return std::ranges::find(rules, key, &ToldRule::key)->rule; };
+  const auto rule_of = [rules = rules](const optim::RuleKey& key) {
+    return std::ranges::find(rules, key, &ToldRule::key)->rule;
+  };
+  return {rule_of, told.rules};
 }
 
 void FusedJoin::follow_the_others() {

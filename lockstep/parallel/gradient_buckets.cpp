@@ -43,7 +43,8 @@ void GradientBuckets::on_gradient(std::size_t parameter, bool added) {
   if (!has_one || !use_.count(parameter)) return;
   if (buckets_->is_ready(parameter)) {  // by a backward within this one
     if (!added || !buckets_->is_sent(parameter)) return;
-    refuse(parameter, "got a further gradient within one backward, after the ranks had averaged it; set static_graph");
+    refuse({parameters_[parameter].first},
+           "got a further gradient within one backward, after the ranks had averaged it; set static_graph");
   }
   buckets_->set_ready(parameter);
   if (!at_the_end_) send();
@@ -57,15 +58,17 @@ void GradientBuckets::send() { buckets_->send(inputs_ != nullptr ? inputs_->corr
 
 void GradientBuckets::finish_backward() {
   in_backward_ = false;
-  if (const auto difference = use_.check_graph()) refuse(difference->parameter, difference->what);
+  if (const auto difference = use_.check_graph()) refuse({parameters_[difference->parameter].first}, difference->what);
   if (use_.may_be_unused()) {
     add_unused();
   } else {
+    std::vector<std::string> without;
     for (std::size_t i = 0; i < parameters_.size(); ++i)
-      if (!buckets_->is_ready(i))
-        refuse(i,
-               "got no gradient, so the ranks cannot average it; every parameter must take part in the loss (freeze "
-               "those that do not before the model is wrapped, or set find_unused_parameters)");
+      if (!buckets_->is_ready(i)) without.push_back(parameters_[i].first);
+    if (!without.empty())
+      refuse(without, "got no gradient on rank " + std::to_string(group_->rank()) +
+                          ", so the ranks cannot average; every parameter must take part in the loss (freeze those "
+                          "that do not before the model is wrapped, or set find_unused_parameters)");
     if (at_the_end_) {
       const torch::NoGradGuard no_grad;
       announce();
@@ -93,7 +96,7 @@ void GradientBuckets::add_unused() {
   if (use_.agrees(averaged_)) use_.agree(*group_);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (buckets_->is_skipped(i) && use_.used_by_any(i))
-      refuse(i,
+      refuse({parameters_[i].first},
              "got a gradient on another rank and none on this one, which with skip_all_reduce_unused_params has not "
              "sent its bucket; leave that option out");
   use_.end();
@@ -119,8 +122,8 @@ void GradientBuckets::backward_without_inputs() {
   buckets_.end_pass(averaged_++);  // as the ranks that have inputs count
 }
 
-void GradientBuckets::refuse(std::size_t parameter, const std::string& why) {
-  const std::string cause = "backward: parameter '" + parameters_[parameter].first + "' " + why;
+void GradientBuckets::refuse(const std::vector<std::string>& parameters, const std::string& why) const {
+  const std::string cause = "backward: " + text_of_parameters(parameters) + " " + why;
   group_->abort(cause);
   throw Error(cause);
 }

@@ -25,7 +25,7 @@ namespace lockstep::parallel {
 class GradientBuckets {
  public:
   /// With find_unused_parameters, or static_graph, a parameter without a gradient counts as zeros; where all ranks have
-  /// none, it keeps what .grad() it had. Else that is an Error naming it. `clock` must outlive this.
+  /// none, it keeps what .grad() it had. Else that is an Error naming it and the rank. `clock` must outlive this.
   GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group,
                   const DataParallelOptions& options, StepClock& clock);
 
@@ -64,7 +64,7 @@ class GradientBuckets {
   void add_unused();
   void announce() const;
   void send();
-  [[noreturn]] void refuse(std::size_t parameter, const std::string& why);
+  [[noreturn]] void refuse(const std::vector<std::string>& parameters, const std::string& why) const;
 
   NamedTensors parameters_;
   std::shared_ptr<comm::Group> group_;

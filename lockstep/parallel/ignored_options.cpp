@@ -2,7 +2,7 @@
 
 namespace lockstep::parallel {
 
-std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path) {
+std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path, int ranks) {
   std::vector<std::string> ignored;
   const auto tell = [&](bool given, const char* what) {
     if (given) ignored.emplace_back(what);
@@ -29,6 +29,10 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
     tell(sized, "buckets: with an optimizer of lockstep::optim there are none");
     return ignored;
   }
+  tell(!options.name.empty(), "name: with an optimizer of torch::optim no state is kept that it would be found by");
+  tell(options.shards != ranks, "shards: with an optimizer of torch::optim each rank computes one");
+  tell(options.seed != 0, "seed: with an optimizer of torch::optim random numbers are those of torch's generator");
+  tell(options.ema.has_value(), "ema: only the update of an optimizer of lockstep::optim averages the weights");
   tell(options.skip_all_reduce_unused_params && !options.find_unused_parameters,
        "skip_all_reduce_unused_params: without find_unused_parameters each parameter gets a gradient");
   tell(options.skip_all_reduce_unused_params && options.find_unused_parameters && options.static_graph,

@@ -13,7 +13,7 @@ namespace lockstep::parallel {
 /// communication hook of the user's gets.
 enum class GradientPath { shared, buckets, hooked };
 
-/// "NAME: why" for each.
-std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path);
+/// "NAME: why" for each, in a group of so many ranks.
+std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path, int ranks);
 
 }  // namespace lockstep::parallel

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -77,6 +78,13 @@ NamedTensors frozen(const NamedTensors& parameters) {
   for (const auto& parameter : parameters)
     if (!parameter.second.requires_grad()) named.push_back(parameter);
   return named;
+}
+
+std::string text_of_parameters(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 8;
+  std::string text = names.size() == 1 ? "parameter" : "parameters";
+  for (std::size_t i = 0; i < std::min(kMost, names.size()); ++i) text += (i == 0 ? " '" : ", '") + names[i] + "'";
+  return names.size() <= kMost ? text : text + " (and " + std::to_string(names.size() - kMost) + " more)";
 }
 
 void refuse_unfit_modules(const torch::nn::Module& module) {

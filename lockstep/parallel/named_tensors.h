@@ -31,6 +31,9 @@ NamedTensors buffers_of(const torch::nn::Module& module);
 /// The tensors without their names.
 std::vector<at::Tensor> tensors_of(const NamedTensors& named);
 
+/// "parameter 'a'", "parameters 'a', 'b'", of many the first ones: "parameters 'a', 'b' (and 30 more)".
+std::string text_of_parameters(const std::vector<std::string>& names);
+
 /// Those that want a gradient.
 NamedTensors trainable(const NamedTensors& parameters);
 

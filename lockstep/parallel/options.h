@@ -55,7 +55,7 @@ struct DataParallelOptions {
   /// Of the model, where a program trains several on one group with optimizers of ours: each has a name of its own, by
   /// which a restart finds its state again. The same on all ranks. See commit_together().
   std::string name = {};
-  /// Logical shards S the global batch is cut into. It decides the bits of the result; the
+  /// Logical shards S the global batch is cut into, with an optimizer of ours. It decides the bits of the result; the
   /// number of ranks does not. 0: as many as ranks. At least as many as ranks.
   int shards = 0;
   /// Of the random numbers drawn inside shards (dropout): see shard_seed().
@@ -76,8 +76,9 @@ struct DataParallelOptions {
   /// and step where one has others. 0: never. With an optimizer of ours there is one copy, and this a UsageError.
   std::uint64_t verify_replicas_every = 0;
 
-  // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, because of the optimizer or of each
-  // other, are told once by rank 0 on standard error, and by EngineDebug::ignored_options().
+  // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, and name, shards, seed and ema where
+  // they do, because of the optimizer or of each other, are told once by rank 0 on standard error, in the timeline, and
+  // by EngineDebug::ignored_options().
 
   /// The group, where the constructor is given no other.
   std::shared_ptr<comm::Group> process_group = {};

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/stop_on.h"
+#include "lockstep/parallel/named_tensors.h"
 #include "lockstep/parallel/shard_record.h"
 #include "lockstep/state/binding.h"
 
@@ -26,11 +27,12 @@ void reseed(std::uint64_t seed) {
 
 // ---- slots
 
-GradientSlots::GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot)
+GradientSlots::GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot, int rank)
     : state_(state),
       layout_(state.layout()),
       first_(shards.first),
       first_slot_(first_slot),
+      rank_(rank),
       slots_(std::size_t(shards.count())) {
   for (int local = 0; local < shards.count(); ++local)
     for (std::size_t i = 0; i < layout_.parameters().size(); ++i) {
@@ -66,9 +68,8 @@ void GradientSlots::check_complete(const std::vector<at::Tensor>& parameters) co
       if (!slots_[local][i].written && parameters[i].requires_grad())
         names.push_back(layout_.parameters()[i].spec.name);
     if (names.empty()) continue;
-    const std::string more = names.size() == 1 ? "" : ", nor did " + std::to_string(names.size() - 1) + " others";
-    throw Error("step: parameter '" + names.front() + "' got no gradient in shard " +
-                std::to_string(first_ + int(local)) + more +
+    throw Error("step: " + text_of_parameters(names) + " got no gradient in shard " +
+                std::to_string(first_ + int(local)) + ", of rank " + std::to_string(rank_) +
                 "; every parameter must take part in the loss (set requires_grad to false for those that do not, or "
                 "find_unused_parameters)");
   }
@@ -112,7 +113,7 @@ ShardSession::ShardSession(FusedState& fused, const ModuleView& module, comm::Gr
       first_slot_(mine_.first - shards_on_node(group.topology(), options.shards).first),
       seed_(options.seed),
       may_be_unused_(options.find_unused_parameters || options.static_graph),
-      slots_(fused.state, mine_, first_slot_),
+      slots_(fused.state, mine_, first_slot_, group.rank()),
       shards_(std::size_t(mine_.count())) {
   for (Shard& shard : shards_) shard.module_buffers.resize(fused_.state.layout().module_buffer_bytes());
   restart();
@@ -211,7 +212,8 @@ void ShardSession::refuse_set_gradients() const {
                   "'; gradients belong to the engine, which takes them during backward");
 }
 
-void ShardSession::gather(std::optional<double> denominator, std::uint64_t options, bool has_inputs) {
+void ShardSession::gather(std::optional<double> denominator, std::uint64_t options, std::uint64_t rules,
+                          bool has_inputs) {
   if (active_) {
     keep_active();
     fused_.buffers.remember();
@@ -219,6 +221,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     state::ShardRecord record = shards_[i].record;
     record.options = options;
+    record.rules = rules;
     record.stop = base::StopOn::requested() ? 1 : 0;
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
     *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(mine_.first + int(i))) = record;

@@ -24,8 +24,8 @@ namespace lockstep::parallel {
 /// The gradient slots of this rank's shards.
 class GradientSlots {
  public:
-  /// Of `shards`, the first of which has slot `first_slot` of `state`.
-  GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot);
+  /// Of `shards` of rank `rank`, the first of which has slot `first_slot` of `state`.
+  GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot, int rank);
 
   /// Moves the gradient of parameter `parameter` into the slot of `shard`: a copy the first
   /// time in a step, an addition after that. Its own graph (create_graph) is left behind.
@@ -33,8 +33,8 @@ class GradientSlots {
   void put(int shard, std::size_t parameter, const at::Tensor& gradient);
 
   /// Ends the gathering of a step: what was not written counts as zeros, and the step is told what each shard used.
-  /// Error naming the parameters that were not written since clear(), but want a gradient, and their shard, unless
-  /// they `may_be_unused`.
+  /// Error naming the parameters that were not written since clear(), but want a gradient, their shard and rank,
+  /// unless they `may_be_unused`.
   void finish(const std::vector<at::Tensor>& parameters, bool may_be_unused);
 
   /// Whether no slot was written since clear().
@@ -55,6 +55,7 @@ class GradientSlots {
   const state::Layout& layout_;
   int first_;                             ///< shard
   int first_slot_;                        ///< its
+  int rank_;                              ///< its
   std::vector<std::vector<Slot>> slots_;  ///< by this rank's shards, then by parameter
 };
 
@@ -87,7 +88,7 @@ class ShardSession {
   /// Ends the active pass: gradients, records and what this rank told the step are where the step finds them. Error
   /// naming a parameter without a gradient, but where this rank has no inputs (Engine::join), a .grad that somebody
   /// set, or what was edited outside modify().
-  void gather(std::optional<double> denominator, std::uint64_t options, bool has_inputs);
+  void gather(std::optional<double> denominator, std::uint64_t options, std::uint64_t rules, bool has_inputs);
 
   /// Writes shard 0's module buffers (its rank, after gather()).
   void write_module_buffers(std::byte* to) const;

@@ -72,10 +72,11 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
   prepare(rules);
   double norm = 0;
   or_abort(group_, [&] {
-    gather(options, has_inputs);
+    gather(rules, options, has_inputs);
     exchange();
   });
   should_stop_ = any_asked_to_stop(fused_);
+  require_same_options();
   mean_ = float(agreed_mean() / (options.loss_scale ? options.loss_scale->scale : 1));
   set_used();
   slice_.set(used_, mean_);
@@ -102,8 +103,8 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
 }
 
 // This rank's part: its gradients are in their slots, and there is a buffer to write.
-void StepTransaction::gather(const optim::StepOptions& options, bool has_inputs) {
-  session_.gather(options.denominator, hash_of(options), has_inputs);
+void StepTransaction::gather(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs) {
+  session_.gather(options.denominator, hash_of(options), rules.options(), has_inputs);
   member_.set_phase(Phase::gather);
   if (group_.topology().local_rank == 0) fused_.state.choose_target(fused_.next_step());
 }
@@ -121,12 +122,23 @@ void StepTransaction::exchange() {
   clock_.waited("gradients", begin);
 }
 
-// All read the same records.
+// All read the same records. Each rank updates its slice by its own rules, which nobody could tell afterwards.
+void StepTransaction::require_same_options() {
+  const int shards = fused_.state.layout().options().shards;
+  const state::ShardRecord first = record_of(fused_, 0);
+  for (int shard = 1; shard < shards; ++shard) {
+    const state::ShardRecord other = record_of(fused_, shard);
+    if (other.options != first.options)
+      refuse("the ranks gave step() different max_norm, norm_type, max_value, error_if_nonfinite or loss scales");
+    if (other.rules != first.rules)
+      refuse("rank " + std::to_string(base::rank_of_shard(shard, group_.size(), shards)) +
+             " has other options in param_groups() than rank 0, such as the learning rate (of a metric that is not the "
+             "same on all ranks?)");
+  }
+}
+
 double StepTransaction::agreed_mean() {
   const int shards = fused_.state.layout().options().shards;
-  for (int shard = 1; shard < shards; ++shard)
-    if (record_of(fused_, shard).options != record_of(fused_, 0).options)
-      refuse("the ranks gave step() different max_norm, norm_type, max_value, error_if_nonfinite or loss scales");
   const MeanWeight mean = mean_weight(shards, [this](int shard) { return record_of(fused_, shard); });
   if (!mean.why_not.empty()) refuse(mean.why_not);
   return mean.value;

@@ -40,8 +40,9 @@ class StepTransaction {
   std::optional<optim::Stores> stores() const { return slice_.stores(); }
 
  private:
-  void gather(const optim::StepOptions& options, bool has_inputs);
+  void gather(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs);
   void exchange();
+  void require_same_options();
   double agreed_mean();
   void set_used();
   void skip_overflow(const optim::LossScale& scale, double norm);

@@ -22,6 +22,7 @@ struct ShardRecord {
   std::uint64_t options = 0;  ///< a hash of what its rank told the step, but for the denominator
   double denominator = 0;     ///< what the shard adds to that of the job; not a number: its rank gave none
   std::uint64_t stop = 0;     ///< 1: its rank was asked to stop (base/stop_on.h)
+  std::uint64_t rules = 0;    ///< a hash of the options of its rank's optimizer
 };
 
 }  // namespace lockstep::state

@@ -67,6 +67,7 @@ metrics::Event fault_event(const RunSize& run) {
 
 metrics::Event train_event(const TrainEvent& event) {
   Fields fields{{"step", event.step}, {"epoch", event.epoch}, {"loss", event.loss}, {"lr", event.lr}};
+  if (event.gradient_norm) fields.emplace_back("gradient_norm", *event.gradient_norm);
   add_rate(fields, event.samples, event.time.total());
   if (event.samples > 0)
     fields.insert(fields.end(), {{"data_seconds", event.time.data},

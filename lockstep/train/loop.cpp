@@ -285,6 +285,7 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
   const Timed timed(meter_.time.step);
   optimizer_->set_lr(rate(number));
   scaler_->step(*optimizer_, {.max_norm = options_.clip_grad_norm.value_or(0)});
+  scaler_->update();
   meter_.samples += ddp_.last_record().samples;
 }
 
@@ -305,10 +306,12 @@ double Loop::rate(std::int64_t number) const {
 }
 
 void Loop::report(std::int64_t number, const StepPlace& place) {
+  const state::StepRecord record = ddp_.last_record();
   TrainEvent event{.step = number,
                    .epoch = place.epoch + 1,
-                   .loss = ddp_.last_record().loss,
+                   .loss = record.loss,
                    .lr = rate(number),
+                   .gradient_norm = options_.clip_grad_norm ? std::optional(record.gradient_norm) : std::nullopt,
                    .input = meter_.untold(work_of(batches_->statistics())),
                    .memory_bytes = memory_of_all(group_),
                    .stores = ddp_.debug().stores(),

@@ -49,6 +49,8 @@ struct TrainEvent {
   std::int64_t epoch = 1;  ///< from 1, as the step
   double loss = 0;         ///< of the step's whole global batch, before the update
   double lr = 0;
+  std::optional<double> gradient_norm = {};  ///< of the step's mean gradients, before they were clipped; none: they
+                                             ///< were not to be
   std::int64_t samples = 0;  ///< since the last train event; 0: of a step that an earlier start of the job has taken,
                              ///< so that nothing was measured, and neither rate nor seconds are told
   TimeSplit time;

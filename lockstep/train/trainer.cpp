@@ -126,8 +126,10 @@ bool Trainer::step(Run& run, const data::Batch& batch) {
   optim::StepOptions how = options_.step;
   how.error_if_nonfinite = how.error_if_nonfinite || (options_.nan_guard && !scaler.is_enabled());
   scaler.step(run.optimizer, how);
+  scaler.update();
   const auto record = engine_.last_record();
   now.loss = record.loss;
+  now.gradient_norm = record.gradient_norm;
   now.samples += record.samples;
   now.seconds = seconds_since(run.start);
   tell(&TrainerObserver::after_step, now);

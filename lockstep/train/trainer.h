@@ -37,6 +37,7 @@ struct Standing {
   std::int64_t epoch = 0;                                  ///< from 0
   double loss = std::numeric_limits<double>::quiet_NaN();  ///< of the last step's whole global batch
   double lr = 0;                                           ///< of the last step, or the one to come
+  double gradient_norm = 0;                                ///< of the last step, before clipping; 0: it asked for none
   std::int64_t samples = 0;                                ///< in all steps of this process, of all ranks together
   double seconds = 0;                                      ///< since run() was called
 };

@@ -56,8 +56,9 @@ TrainerObserver console(const parallel::Engine& engine, std::uint64_t every) {
   observer.after_step = [before, every](const Standing& now) {
     if (every == 0 || now.step % every != 0) return;
     const double rate = double(now.samples - before->samples) / (now.seconds - before->seconds);
-    std::printf("epoch %" PRId64 "  step %" PRIu64 "  loss %.4f  lr %g  %.0f samples/s\n", now.epoch + 1, now.step,
-                now.loss, now.lr, rate);
+    std::printf("epoch %" PRId64 "  step %" PRIu64 "  loss %.4f  lr %g", now.epoch + 1, now.step, now.loss, now.lr);
+    if (now.gradient_norm != 0) std::printf("  norm %.4g", now.gradient_norm);
+    std::printf("  %.0f samples/s\n", rate);
     std::fflush(stdout);
     *before = now;
   };

@@ -24,8 +24,8 @@ TrainerObserver early_stopping(const EarlyStoppingOptions& options);
 /// rank. Each attempt of a job counts anew. UsageError unless more than 0.
 TrainerObserver time_limit(double seconds);
 
-/// Says on standard output how it goes, on rank 0: each `every` steps (0: never) loss, rate and samples per second
-/// since the line before, and each evaluation.
+/// Says on standard output how it goes, on rank 0: each `every` steps (0: never) loss, rate, the norm of the gradients
+/// where the step asks for it, and samples per second since the line before, and each evaluation.
 TrainerObserver console(const parallel::Engine& engine, std::uint64_t every = 100);
 
 }  // namespace lockstep::train

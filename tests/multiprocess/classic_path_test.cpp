@@ -50,15 +50,20 @@ TEST(ClassicPath, NoSyncKeepsGradientsLocalAndAddsUp) {
   });
 }
 
-TEST(ClassicPath, AnUnusedParameterIsNamed) {
+TEST(ClassicPath, UnusedParametersAndTheirRankAreNamed) {
   run_ranks(RankKind::processes, 2, [](auto group) {
     SmallNet model;
     DistributedDataParallel ddp(model, group);
     try {
-      torch::relu(model->fc1(torch::ones({1, 20}))).sum().backward();
+      model->only_head = group->rank() == 1;
+      ddp(torch::ones({2, 20})).sum().backward();
       ADD_FAILURE();
     } catch (const std::exception& error) {
-      EXPECT_NE(std::string(error.what()).find("got no gradient"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what())
+                    .find("parameters 'fc1.weight', 'fc1.bias', 'bn.weight', 'bn.bias', 'fc2.weight', 'fc2.bias' got "
+                          "no gradient on rank 1,"),
+                std::string::npos)
+          << error.what();
     }
   });
 }

@@ -146,6 +146,9 @@ TEST(Denominator, OfSomeRanksOnlyOrOfNothingIsRefusedByAll) {
     EXPECT_THAT(refusal({.denominator = 0}), HasSubstr("add up to 0"));
     EXPECT_THAT(refusal({.max_norm = first ? 1.0 : 0.0}),
                 HasSubstr("step 1: the ranks gave step() different max_norm"));
+    optimizer.set_lr(first ? 1 : 0.5);
+    EXPECT_THAT(refusal({}), HasSubstr("step 1: rank 1 has other options in param_groups() than rank 0"));
+    optimizer.set_lr(1);
     ddp(torch::ones({6})).backward();
     optimizer.step({.denominator = first ? 3 : 1});
     EXPECT_TRUE(torch::equal(model->first, torch::full({4}, -0.5))) << model->first;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -81,7 +82,9 @@ TEST(Scaler, KeepsWeightsAndCountsWhereItSkips) {
     optim::Adam optimizer(ddp, {.lr = 0.1});
     const auto step = [&](float factor) {
       scaler.scale(ddp(torch::full({1, 2}, factor)).sum()).backward();
-      return scaler.step(optimizer);
+      const bool updated = scaler.step(optimizer);
+      scaler.update();
+      return updated;
     };
     const at::Tensor start = model->weight.detach().clone();
     EXPECT_FALSE(step(std::numeric_limits<float>::infinity()));
@@ -122,6 +125,43 @@ TEST(Scaler, OfRanksThatDisagreeIsRefusedByAll) {
     scaler.scale(ddp(torch::ones({1, 2})).sum()).backward();
     EXPECT_THAT(support::what_of([&] { scaler.step(optimizer); }), HasSubstr("or loss scales"));
     EXPECT_EQ(ddp.steps(), 0u);
+  });
+}
+
+// A loss of the generator that was scaled before the discriminator's step is divided by the scale that it was scaled
+// by.
+TEST(Scaler, StandsStillOverTheStepsOfSeveralModels) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::Linear first(2, 1), second(2, 1);
+    DistributedDataParallel d(first, group, {.name = "d"}), g(second, group, {.name = "g"});
+    GradScaler scaler({.init_scale = 1024, .growth_interval = 1});
+    g.state().keep("scaler", scaler.kept());
+    optim::SGD of_d(d, {.lr = 1}), of_g(g, {.lr = 1});
+    const auto step = [&](float factor_of_d, float factor_of_g) {
+      const at::Tensor before = second->weight.detach().clone();
+      const at::Tensor ones = torch::ones({1, 2});
+      scaler.scale((d(ones) * factor_of_d).sum()).backward();
+      scaler.scale((g(ones) * factor_of_g).sum()).backward();
+      const double scale = scaler.get_scale();
+      EXPECT_EQ(scaler.step(of_d), std::isfinite(factor_of_d));
+      EXPECT_EQ(scaler.get_scale(), scale);
+      EXPECT_EQ(scaler.step(of_g), std::isfinite(factor_of_g));
+      const auto moved = (before - second->weight.detach()).max().template item<float>();
+      EXPECT_FLOAT_EQ(moved, std::isfinite(factor_of_g) ? factor_of_g : 0);
+      EXPECT_EQ(scaler.overflowed(), std::isfinite(factor_of_d + factor_of_g) ? "" : "weight");
+      const double committed = scaler.state_dict().scale;  // with the step of the last one
+      scaler.update();
+      EXPECT_EQ(scaler.get_scale(), committed);
+      return committed;
+    };
+    const float infinity = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(step(1, 2), 2048);
+    EXPECT_EQ(step(infinity, 3), 1024);
+    EXPECT_EQ(step(1, infinity), 512);
+    EXPECT_EQ(step(1, 4), 1024);
+    scaler.scale(g(torch::ones({1, 2})).sum()).backward();
+    EXPECT_TRUE(scaler.step(of_g));
+    EXPECT_THAT(support::what_of([&] { scaler.step(of_g); }), HasSubstr("again before update()"));
   });
 }
 

@@ -113,6 +113,15 @@ TEST(TwoModels, HaveTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
+TEST(TwoModels, ThatCommitTogetherAreNotJoined) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    Gan gan(group);
+    EXPECT_THAT(what_of([&] { gan.d.join([] {}); }), HasSubstr("join() of a model that commits together with others"));
+    gan.train(1);
+    EXPECT_EQ(gan.d.steps(), 1u);
+  });
+}
+
 // A model whose passes go through another one trains as in a loop of plain libtorch, on the whole batch.
 TEST(TwoModels, TrainAsInAPlainLoop) {
   run_ranks(RankKind::processes, 2, [](auto group) {

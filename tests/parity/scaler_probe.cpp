@@ -2,13 +2,20 @@
 //
 // Request: a list of {"scaler": {options...}, "optimizer": "SGD" or "Adam", "lr", "max_norm", "weights", "gradients"}:
 // a step for each list of gradients, null for an infinite one. Answer: a line per case, {"scales", "weights"}: the
-// scale behind each step, and the weights behind the last.
+// scale behind each step, and the weights behind the last. With "others", the gradients of a second model of the same
+// weights, which steps behind the first, and "others_weights" in the answer; with "torch" both are stepped by SGD of
+// torch::optim.
 
 #include <torch/nn/module.h>
+#include <torch/optim/sgd.h>
 
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/lockstep.h"
@@ -40,7 +47,56 @@ GradScalerOptions options_of(const json& j) {
   return options;
 }
 
+json numbers_of(const at::Tensor& tensor) {
+  return std::vector<float>(tensor.data_ptr<float>(), tensor.data_ptr<float>() + tensor.numel());
+}
+
+// A model, by an optimizer of ours or of torch::optim.
+struct Trained {
+  Trained(const json& request, const std::string& name)
+      : model(std::make_shared<Linear>(tensor(request.at("weights")))),
+        ddp(model, std::make_shared<comm::SingleGroup>(), {.name = name}) {
+    if (request.at("torch").get<bool>())
+      torchs.emplace(model->parameters(), torch::optim::SGDOptions(request.at("lr").get<double>()).momentum(0.9));
+    else
+      ours.emplace(ddp, optim::SGDOptions{.lr = request.at("lr").get<double>(), .momentum = 0.9});
+  }
+  void backward(GradScaler& scaler, const json& gradient) {
+    if (torchs) torchs->zero_grad();
+    scaler.scale(ddp(tensor(gradient))).backward();
+  }
+  void step(GradScaler& scaler) {
+    if (torchs)
+      scaler.step(*torchs);
+    else
+      scaler.step(*ours);
+  }
+
+  std::shared_ptr<Linear> model;
+  DistributedDataParallel<std::shared_ptr<Linear>> ddp;
+  std::optional<torch::optim::SGD> torchs;
+  std::optional<optim::SGD> ours;
+};
+
+json run_two(const json& request) {
+  Trained first(request, "first"), second(request, "second");
+  GradScaler scaler(options_of(request.at("scaler")));
+  json scales = json::array();
+  for (std::size_t i = 0; i < request.at("gradients").size(); ++i) {
+    first.backward(scaler, request.at("gradients")[i]);
+    second.backward(scaler, request.at("others")[i]);
+    first.step(scaler);
+    second.step(scaler);
+    scaler.update();
+    scales.push_back(scaler.get_scale());
+  }
+  return {{"scales", scales},
+          {"weights", numbers_of(first.model->weights.detach())},
+          {"others_weights", numbers_of(second.model->weights.detach())}};
+}
+
 json run(const json& request) {
+  if (request.contains("others")) return run_two(request);
   const auto model = std::make_shared<Linear>(tensor(request.at("weights")));
   DistributedDataParallel ddp(model, std::make_shared<comm::SingleGroup>());
   GradScaler scaler(options_of(request.at("scaler")));
@@ -57,9 +113,7 @@ json run(const json& request) {
     scaler.update();
     scales.push_back(scaler.get_scale());
   }
-  const at::Tensor weights = model->weights.detach();
-  return {{"scales", scales},
-          {"weights", std::vector<float>(weights.data_ptr<float>(), weights.data_ptr<float>() + weights.numel())}};
+  return {{"scales", scales}, {"weights", numbers_of(model->weights.detach())}};
 }
 
 }  // namespace

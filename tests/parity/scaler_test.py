@@ -52,14 +52,59 @@ def python_run(case: dict) -> dict:
     return {"scales": scales, "weights": weights.detach()}
 
 
+def two_cases() -> list[dict]:
+    """Two models that step before one update(), as with GANs, by optimizers of ours and of torch::optim."""
+    generator = torch.Generator().manual_seed(4)
+    cases = []
+    for scaler, by_torchs in itertools.product(SCALERS[:2], [False, True]):
+        both = torch.randn(2, STEPS, 20, generator=generator).tolist()
+        for gradients in both:
+            for step in torch.randint(STEPS, (8,), generator=generator).tolist():
+                gradients[step][step % 20] = None
+        cases.append({"scaler": scaler, "torch": by_torchs, "lr": 0.01, "gradients": both[0], "others": both[1],
+                      "weights": torch.randn(20, generator=generator).tolist()})
+    return cases
+
+
+def python_two(case: dict) -> dict:
+    both = [torch.tensor(case["weights"], requires_grad=True) for _ in range(2)]
+    optimizers = [torch.optim.SGD([weights], lr=case["lr"], momentum=0.9) for weights in both]
+    scaler = torch.amp.GradScaler("cpu", **case["scaler"])
+    scales = []
+    for gradients in zip(case["gradients"], case["others"], strict=True):
+        for weights, optimizer, gradient in zip(both, optimizers, gradients, strict=True):
+            optimizer.zero_grad()
+            numbers = torch.tensor([float("inf") if x is None else x for x in gradient])
+            scaler.scale((weights * numbers).sum()).backward()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return {"scales": scales, "weights": both[0].detach(), "others_weights": both[1].detach()}
+
+
+def answers(cases: list[dict]) -> list[dict]:
+    done = subprocess.run([lockstep.BIN / "scaler_probe"], input=json.dumps(cases), text=True, check=True,
+                          capture_output=True, timeout=120)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 class Scaler(unittest.TestCase):
+    def test_two_optimizers(self):
+        cases = two_cases()
+        for case, ours in zip(cases, answers(cases), strict=True):
+            with self.subTest(scaler=case["scaler"], torch=case["torch"]):
+                theirs = python_two(case)
+                self.assertEqual(ours["scales"], theirs["scales"])
+                for name in ("weights", "others_weights"):
+                    worst = (torch.tensor(ours[name]) - theirs[name]).abs().max() / theirs[name].abs().max()
+                    self.assertLessEqual(worst, LIMIT)
+
     def test_trajectories(self):
         cases = make_cases()
-        done = subprocess.run([lockstep.BIN / "scaler_probe"], input=json.dumps(cases), text=True, check=True,
-                              capture_output=True, timeout=120)
-        for case, line in zip(cases, done.stdout.splitlines(), strict=True):
+        for case, ours in zip(cases, answers(cases), strict=True):
             with self.subTest(scaler=case["scaler"], optimizer=case["optimizer"], max_norm=case["max_norm"]):
-                ours, theirs = json.loads(line), python_run(case)
+                theirs = python_run(case)
                 self.assertEqual(ours["scales"], theirs["scales"])
                 if case["scaler"]:
                     self.assertGreater(len(set(theirs["scales"])), 1, "the scale did not move")

@@ -4,7 +4,8 @@
 // place of "steps", null for one that is not a number. Options that are not there keep their defaults. A function is
 // the list of its values at 0, 1, ...; CyclicLR's scale_fn is c of 1 / (1 + c·x). Answer: a line per case, a list of
 // [lr, momentum or null] at t = 0, 1, ... (of ReduceLROnPlateau behind each metric), or {"error"}. With "optimizer",
-// "SGD" (of momentum 0.9) or "Adam", the answer is the weights that it trains in so many steps under the schedule.
+// "SGD" (of momentum 0.9) or "Adam", the answer is the weights that it trains in so many steps under the schedule. With
+// "groups", a list of two {"schedule", "base_lr"} in place of one, it is a list of [lr, momentum] of both at each t.
 
 #include <cstdint>
 #include <functional>
@@ -224,6 +225,33 @@ class Weights : public Target {
   std::uint64_t steps_ = 0;
 };
 
+// Two parameters that nothing trains.
+struct Named : Target {
+  std::vector<Parameter> parameters() const override { return {{"first", &steps}, {"second", this}}; }
+  void attach(const Needs&) override {}
+  std::uint64_t next_step() const override { return steps + 1; }
+  void apply(const Rules&, const StepOptions&) override { ++steps; }
+  void discard_gradients() override {}
+  std::uint64_t steps = 0;
+};
+
+json group_rates(const json& request) {
+  Named named;
+  const json& groups = request.at("groups");
+  const auto lr = [&](int group) { return groups[std::size_t(group)].at("base_lr").get<double>(); };
+  SGD sgd(named, {{"first", {.lr = lr(0)}}, {"second", {.lr = lr(1)}}}, {.momentum = 0.9});
+  std::vector<Schedule> schedules;
+  for (const json& group : groups) schedules.push_back(schedule_of(group.at("schedule")));
+  json found = json::array();
+  for (std::uint64_t t = 0; t <= request.at("steps").get<std::uint64_t>(); ++t) {
+    sgd.set_lr(schedules, t);
+    json both = json::array();
+    for (const auto& group : sgd.param_groups()) both.push_back({*group.options.lr, *group.options.momentum});
+    found.push_back(both);
+  }
+  return found;
+}
+
 json trained(const json& request) {
   Weights weights;
   const double base_lr = request.at("base_lr");
@@ -251,12 +279,17 @@ json trained(const json& request) {
   return weights.values();
 }
 
+json answer_to(const json& request) {
+  if (request.contains("groups")) return group_rates(request);
+  return request.contains("optimizer") ? trained(request) : rates(request);
+}
+
 }  // namespace
 
 int main() {
   try {
     for (const json& request : json::parse(std::cin)) try {
-        std::cout << (request.contains("optimizer") ? trained(request) : rates(request)).dump() << "\n";
+        std::cout << answer_to(request).dump() << "\n";
       } catch (const lockstep::UsageError& error) {
         std::cout << json{{"error", error.what()}}.dump() << "\n";
       }

@@ -289,6 +289,45 @@ class Schedules(Comparison):
                     python_rates(case)
 
 
+class Groups(unittest.TestCase):
+    """Two parameter groups with schedules of their own: Python's lists of lambdas and of rates."""
+
+    def test_rates(self):
+        two = [
+            ([schedule("LambdaLR", lr_lambda=FALLING), schedule("LambdaLR", lr_lambda=WAVING)], [0.1, 0.4]),
+            ([schedule("OneCycleLR", max_lr=rate, total_steps=STEPS + 1) for rate in (0.1, 0.7)], [0.1, 0.1]),
+            ([schedule("CyclicLR", base_lr=base, max_lr=top, step_size_up=8) for base, top in ((0.01, 0.1), (0.2, 0.3))],
+             [0.1, 0.1]),
+        ]
+        cases = [{"groups": [{"schedule": one, "base_lr": lr} for one, lr in zip(schedules, rates, strict=True)],
+                  "steps": STEPS} for schedules, rates in two]
+        for case, ours in zip(cases, answers(cases), strict=True):
+            options = [group["schedule"] for group in case["groups"]]
+            with self.subTest(options[0]["name"]):
+                theirs = torch.tensor(self.python_rates(case, options), dtype=torch.float64)
+                difference = (torch.tensor(ours, dtype=torch.float64) - theirs).abs()
+                self.assertLessEqual((difference / theirs.abs()).max(), RELATIVE)
+                self.assertGreater((theirs[:, 0, 0] - theirs[:, 1, 0]).abs().min(), 0, "two rates")
+
+    @staticmethod
+    def python_rates(case: dict, options: list[dict]) -> list:
+        optimizer = torch.optim.SGD([{"params": [torch.zeros(1, requires_grad=True)], "lr": group["base_lr"]}
+                                     for group in case["groups"]], momentum=0.9)
+        both = dict(options[0])
+        for name in {"max_lr", "base_lr"} & set(both):
+            both[name] = [one[name] for one in options]
+        if "lr_lambda" in both:
+            both["lr_lambda"] = [one["lr_lambda"].__getitem__ for one in options]
+        scheduler = getattr(lr_scheduler, both.pop("name"))(optimizer, **both)
+        found = []
+        for _ in range(case["steps"] + 1):
+            found.append([[group["lr"], group["momentum"]] for group in optimizer.param_groups])
+            optimizer.step()
+            if len(found) <= case["steps"]:
+                scheduler.step()
+        return found
+
+
 class Plateau(Comparison):
     """On metrics that get better, worse, and waver."""
 

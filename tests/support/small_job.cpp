@@ -38,6 +38,7 @@ class StepOptionsOfJob {
       optimizer.set_lr(plateau_.at(kRate).lr);
     }
     scaler_.step(optimizer, {.max_norm = job_.all_options ? 0.5 : 0});
+    scaler_.update();
   }
 
  private:

@@ -2,8 +2,10 @@
 
 // What the options of all optimizers are made of.
 
+#include <bit>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
 #include <utility>
 
@@ -68,6 +70,21 @@ Options inherit(Options group, const Options& defaults) {
   };
   std::apply([&](const auto&... field) { (take(field), ...); }, Options::fields());
   return group;
+}
+
+/// A hash of the values of all options, rounded to float32 as in most rules, that goes on from `hash`.
+template <class Options>
+std::uint64_t hash_of(const Options& options, std::uint64_t hash) {
+  const auto add = [&](double value) {
+    hash = (std::rotl(hash, 5) ^ std::bit_cast<std::uint32_t>(float(value))) * 0x9e3779b97f4a7c15ULL;
+  };
+  for_each_option(options, [&](const char*, const auto& option) {
+    if constexpr (requires { double(*option); })
+      add(double(*option));
+    else
+      for (const double part : *option) add(part);
+  });
+  return hash;
 }
 
 /// UsageError "optimizer: NAME is VALUE, must be RIGHT" unless `fine`.

@@ -84,6 +84,51 @@ TEST(GradScaler, LeavesATorchOptimizerAloneWhenSomethingOverflows) {
   EXPECT_EQ(scaler.overflowed(), "a parameter of sizes [2, 1]");
 }
 
+TEST(GradScaler, UnscalesEachOptimizerAndSkipsThoseOfItsOwnGradients) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  Torchs first, second;
+  GradScaler scaler({.init_scale = 4, .growth_interval = 1});
+  first.backward(scaler, infinity);
+  second.backward(scaler, 0.25);
+  EXPECT_FALSE(scaler.step(first.optimizer));
+  EXPECT_TRUE(scaler.step(second.optimizer));
+  EXPECT_TRUE(at::equal(second.weight, at::full({2, 1}, 0.75))) << "unscaled, too";
+  EXPECT_EQ(scaler.found_inf(), true);
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 2) << "one is enough, and all count once";
+  EXPECT_EQ(scaler.found_inf(), std::nullopt);
+
+  first.optimizer.zero_grad();
+  second.optimizer.zero_grad();
+  first.backward(scaler, 0.25);
+  second.backward(scaler, infinity);
+  scaler.unscale_(first.optimizer);
+  scaler.unscale_(second.optimizer);
+  EXPECT_TRUE(scaler.step(first.optimizer)) << "the other's overflow is not its own";
+  EXPECT_FALSE(scaler.step(second.optimizer));
+  scaler.update();
+  EXPECT_EQ(scaler.get_scale(), 1);
+  EXPECT_TRUE(at::equal(first.weight, second.weight));
+}
+
+TEST(GradScaler, RefusesWhatPythonsRefusesBetweenTwoUpdates) {
+  Torchs torchs;
+  GradScaler scaler({.init_scale = 4});
+  torchs.backward(scaler, 0.25);
+  scaler.unscale_(torchs.optimizer);
+  EXPECT_THAT([&] { scaler.unscale_(torchs.optimizer); },
+              ::testing::ThrowsMessage<UsageError>("GradScaler: unscale_() of this optimizer again before update()"));
+  EXPECT_TRUE(scaler.step(torchs.optimizer));
+  EXPECT_THAT([&] { scaler.step(torchs.optimizer); },
+              ::testing::ThrowsMessage<UsageError>("GradScaler: step() of this optimizer again before update()"));
+  EXPECT_THAT([&] { scaler.unscale_(torchs.optimizer); },
+              ::testing::ThrowsMessage<UsageError>(
+                  "GradScaler: unscale_() of an optimizer behind its step(); update() comes first"));
+  EXPECT_TRUE(at::equal(torchs.weight.grad(), at::full({2, 1}, 0.25)));
+  scaler.update();
+  scaler.unscale_(torchs.optimizer);
+}
+
 TEST(GradScaler, SwitchedOffDoesNothing) {
   Torchs torchs;
   GradScaler scaler({.enabled = false});

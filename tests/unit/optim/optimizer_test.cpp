@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -317,6 +318,21 @@ TEST(Optimizer, ZeroGradDiscards) {
   SGD optimizer(target);
   optimizer.zero_grad();
   EXPECT_EQ(target.discarded, 1);
+}
+
+TEST(Optimizer, EachGroupMayHaveAScheduleOfItsOwn) {
+  RecordingTarget target;
+  SGD sgd(target, {{"weight", {.lr = 1}}, {"bias", {.lr = 4}}});
+  const std::vector<Schedule> schedules = {ExponentialLR{.gamma = 0.5}, StepLR{.step_size = 2, .gamma = 0.25}};
+  sgd.set_lr(schedules, 1);
+  EXPECT_EQ(*sgd.param_groups()[0].options.lr, 0.5);
+  EXPECT_EQ(*sgd.param_groups()[1].options.lr, 4);
+  sgd.set_lr(schedules, 2);
+  EXPECT_EQ(*sgd.param_groups()[0].options.lr, 0.25);
+  EXPECT_EQ(*sgd.param_groups()[1].options.lr, 1);
+  EXPECT_THAT([&] { sgd.set_lr(std::span(schedules).first(1), 3); },
+              ::testing::ThrowsMessage<UsageError>(HasSubstr("1 schedules for 2 parameter groups")));
+  EXPECT_EQ(*sgd.param_groups()[1].options.lr, 1);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // The options of PyTorch's DistributedDataParallel, by what they change of a training with torch::optim.
 
+#include <gmock/gmock.h>
+
 #include "lockstep/parallel/bucket_plan.h"
 #include "tests/unit/parallel/hook_job.h"
 
@@ -335,6 +337,30 @@ TEST(IgnoredOptions, AreToldOnceAndByAQuery) {
   const std::string lines = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 7) << lines;
   EXPECT_TRUE(DistributedDataParallel(two_layers(), group).debug().ignored_options().empty());
+}
+
+TEST(IgnoredOptions, OfOursWithoutAnOptimizerOfOurs) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    const DataParallelOptions ours{.name = "net", .shards = 4, .seed = 1, .ema = EmaOptions{}};
+    DistributedDataParallel ddp(two_layers(), group, ours);
+    EXPECT_EQ(names_of(ddp.debug().ignored_options()), (std::vector<std::string>{"name", "shards", "seed", "ema"}));
+  });
+  DistributedDataParallel fused(two_layers(), std::make_shared<comm::SingleGroup>(),
+                                {.name = "net", .shards = 4, .seed = 1, .ema = EmaOptions{}});
+  optim::SGD optimizer(fused, {.lr = 0.1});
+  EXPECT_TRUE(fused.debug().ignored_options().empty());
+}
+
+// Each shard's backward would average and add, so the gradients would be those of two batches.
+TEST(IgnoredOptions, ALoopOverMoreShardsThanRanksIsRefused) {
+  run_ranks(RankKind::threads, 2, [](Groups group) {
+    DistributedDataParallel several(two_layers(), group, {.shards = 4});
+    EXPECT_THAT(error_of([&] { several.begin_shard(several.local_shards().first); }),
+                testing::HasSubstr("4 shards on 2 ranks without an optimizer of lockstep::optim"));
+    DistributedDataParallel one(two_layers(), group);
+    one.begin_shard(group->rank());
+    one(batch_of(group->rank(), 0)).sum().backward();
+  });
 }
 
 }  // namespace

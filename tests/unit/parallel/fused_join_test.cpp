@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <string>
+#include <utility>
+
 #include "tests/unit/parallel/hook_job.h"
 
 namespace lockstep::parallel {
@@ -188,6 +192,15 @@ TEST(FusedJoin, ABrokenBackwardIsMendedBeforeTheOthersHear) {
 
 // ---- without it
 
+// What fn() throws, long before the deadline of 20 s at which a wait ends by itself.
+template <class F>
+std::string error_at_once(F&& fn) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::string said = error_of(std::forward<F>(fn));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << said;
+  return said;
+}
+
 TEST(FusedUneven, ARankThatLeftIsNamed) {
   run_ranks(RankKind::threads, 2, [](Groups group) {
     DistributedDataParallel ddp(flat_line(), std::move(group));
@@ -196,7 +209,7 @@ TEST(FusedUneven, ARankThatLeftIsNamed) {
     optimizer.step();
     if (ddp.group().rank() == 1) return;  // its inputs are over, and so is it
     ddp(data_of(0, 1)).sum().backward();
-    EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("rank 1"));
+    EXPECT_THAT(error_at_once([&] { optimizer.step(); }), HasSubstr("rank 1"));
   });
 }
 
@@ -205,7 +218,7 @@ TEST(FusedUneven, AnotherCollectiveIsNamed) {
     DistributedDataParallel ddp(flat_line(), group);
     optim::SGD sgd(ddp, {.lr = 1});
     for (int step = 0; step < 2; ++step) {
-      const std::string said = error_of([&] {  // the slowest may hear of it as it begins
+      const std::string said = error_at_once([&] {  // the slowest may hear of it as it begins
         ddp(torch::ones({1, 2})).sum().backward();
         if (step == 1 && group->rank() == 1)
           group->all_gather(torch::zeros({7}));
@@ -223,7 +236,7 @@ TEST(FusedUneven, AnotherCollectiveIsNamedWithinJoin) {
   run_ranks(RankKind::processes, 2, [](Groups group) {
     DistributedDataParallel ddp(flat_line(), group);
     optim::SGD sgd(ddp, {.lr = 1});
-    const std::string said = error_of([&] {
+    const std::string said = error_at_once([&] {
       ddp.join([&] {
         ddp(torch::ones({1, 2})).sum().backward();
         if (group->rank() == 1) group->barrier();
@@ -238,7 +251,7 @@ TEST(FusedUneven, AStepOutsideOfTheOthersJoinIsNamed) {
   run_ranks(RankKind::processes, 2, [](Groups group) {
     DistributedDataParallel ddp(flat_line(), group);
     optim::SGD sgd(ddp, {.lr = 1});
-    const std::string said = error_of([&] {
+    const std::string said = error_at_once([&] {
       const auto step = [&] {
         ddp(torch::ones({1, 2})).sum().backward();
         sgd.step();

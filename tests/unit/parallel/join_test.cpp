@@ -199,6 +199,7 @@ TEST(JoinWithGradScaler, WithOursTheyDecideWithEachStep) {
     expect_scales(ddp, scaler, group, [&](const at::Tensor& data) {
       scaler.scale(ddp(data).sum()).backward();
       scaler.step(sgd);
+      scaler.update();
     });
     EXPECT_EQ(ddp.state_dict()["weight"][0][0].item<double>(), kWeightInTheEnd);
     EXPECT_EQ(ddp.steps(), 4u);

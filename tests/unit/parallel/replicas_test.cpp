@@ -3,6 +3,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <string>
+
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/parallel/replica_check.h"
@@ -215,6 +219,14 @@ TEST(Join, CountsForTheCheckOfReplicas) {
 
 // ---- without join
 
+// What body() throws, long before the deadline of 20 s at which a wait ends by itself.
+std::string message_at_once(const std::function<void()>& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::string said = message_of(body);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << said;
+  return said;
+}
+
 TEST(UnevenRanks, ARankThatLeftIsNamed) {
   run_ranks(RankKind::threads, 2, [](GroupPointer group) {
     torch::nn::Linear model = line();
@@ -222,7 +234,7 @@ TEST(UnevenRanks, ARankThatLeftIsNamed) {
     const int rank = ddp.group().rank();
     ddp(input_of(0, 0)).sum().backward();
     if (rank == 1) return;  // its inputs are over, and so is it
-    const std::string said = message_of([&] { ddp(input_of(0, 1)).sum().backward(); });
+    const std::string said = message_at_once([&] { ddp(input_of(0, 1)).sum().backward(); });
     EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
   });
 }
@@ -232,7 +244,7 @@ TEST(UnevenRanks, AnotherCollectiveIsNamed) {
     torch::nn::Linear model = line();
     DistributedDataParallel ddp(model, group);
     ddp(input_of(0, 0)).sum().backward();
-    const std::string said = message_of([&] {
+    const std::string said = message_at_once([&] {
       if (group->rank() == 1)
         group->all_gather(torch::zeros({1}));
       else

@@ -157,22 +157,25 @@ TEST(Timeline, AFileThatCannotBeWrittenIsNamed) {
 }
 
 TEST(Timeline, SaysWhichOptionsHaveNothingToDo) {
-  const std::string path = file_of("ignored.json");
-  run_ranks(RankKind::processes, 2, [&](Groups group) {
-    DistributedDataParallel ddp(two_layers(), group, {.static_graph = true, .gradient_as_bucket_view = true});
-    optim::SGD optimizer(ddp, {.lr = 0.1});
-    ddp.start_timeline(path);
-    ddp.stop_timeline();
-  });
-  std::ifstream file(path);
-  std::vector<std::string> notes;
-  for (const auto& event : nlohmann::json::parse(file)) {
-    if (event["ph"] != "i") continue;
-    EXPECT_EQ(event["pid"], 0) << "once";
-    notes.push_back(event["name"]);
+  for (const bool starts_first : {false, true}) {
+    const std::string path = file_of("ignored.json");
+    run_ranks(RankKind::processes, 2, [&](Groups group) {
+      DistributedDataParallel ddp(two_layers(), group, {.static_graph = true, .gradient_as_bucket_view = true});
+      if (starts_first) ddp.start_timeline(path);
+      optim::SGD optimizer(ddp, {.lr = 0.1});
+      if (!starts_first) ddp.start_timeline(path);
+      ddp.stop_timeline();
+    });
+    std::ifstream file(path);
+    std::vector<std::string> notes;
+    for (const auto& event : nlohmann::json::parse(file)) {
+      if (event["ph"] != "i") continue;
+      EXPECT_EQ(event["pid"], 0) << "once";
+      notes.push_back(event["name"]);
+    }
+    EXPECT_THAT(notes, ElementsAre(HasSubstr("without effect: static_graph: with an optimizer of lockstep::optim"),
+                                   HasSubstr("without effect: gradient_as_bucket_view: ")));
   }
-  EXPECT_THAT(notes, ElementsAre(HasSubstr("without effect: static_graph: with an optimizer of lockstep::optim"),
-                                 HasSubstr("without effect: gradient_as_bucket_view: ")));
 }
 
 }  // namespace

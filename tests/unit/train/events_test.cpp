@@ -49,6 +49,7 @@ TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
                                             .epoch = 2,
                                             .loss = 0.5,
                                             .lr = 0.1,
+                                            .gradient_norm = 2.5,
                                             .samples = 60,
                                             .time = {.data = 1, .compute = 2, .step = 3},
                                             .input = {.prepare = 4, .decode = 5},
@@ -58,6 +59,7 @@ TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
   EXPECT_EQ(event.integer("epoch"), 2);
   EXPECT_EQ(event.number("loss"), 0.5);
   EXPECT_EQ(event.number("lr"), 0.1);
+  EXPECT_EQ(event.number("gradient_norm"), 2.5);
   EXPECT_EQ(event.number("samples_per_second"), 10);
   EXPECT_EQ(event.number("data_seconds"), 1);
   EXPECT_EQ(event.number("compute_seconds"), 2);
@@ -87,7 +89,7 @@ TEST(Events, AnswersAreTheCellsThatAreNotZero) {
 TEST(Events, WhereNothingWasMeasuredNothingIsTold) {
   const metrics::Event train = train_event({.step = 3, .loss = 0.5});
   for (const char* field : {"samples_per_second", "data_seconds", "compute_seconds", "step_seconds", "prepare_seconds",
-                            "decode_seconds", "stores", "loss_scale"})
+                            "decode_seconds", "stores", "loss_scale", "gradient_norm"})
     EXPECT_EQ(train.find(field), nullptr) << field;
   EXPECT_EQ(done_event({.steps = 3, .seconds = 2}).find("samples_per_second"), nullptr);
 }
