@@ -12,7 +12,8 @@ void require_no_launcher_flags(const Options& options, const std::string& launch
   if (options.max_restarts > 0)
     throw UsageError("--max-restarts " + std::to_string(options.max_restarts) + " is the launcher's, and " +
                      (alone ? starts : launcher + " has started this job: give it to " + launcher));
-  if (options.nproc_per_node)
+  const bool holds_elsewhere = options.nproc_by_file && (!alone || options.processes() == 1);
+  if (options.nproc_per_node && !holds_elsewhere)
     throw UsageError(
         "--nproc-per-node " + std::to_string(*options.nproc_per_node) + " is the launcher's, and " +
         (alone ? starts

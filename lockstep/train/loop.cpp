@@ -180,7 +180,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   schedule_ = make_schedule(options, run_.epoch_steps, run_.total_steps + run_.ahead);
   run_.resumed_from = checkpoints_.resumed_from();
   if (run_.restart_count > 0) add_fault(run_, options, group_.node().member.page());
-  observers_ = make_observers(options, world.place());
+  observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.place());
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
   if (group_.rank() == 0 && options.overwrite && run_.first_step == 1) remove_checkpoints(options.output_dir);
   checkpoints_.guard();  // not before the directory is this run's

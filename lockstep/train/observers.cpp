@@ -43,10 +43,10 @@ void Observers::tell(const std::function<void(Observer&)>& one) {
   if (first) std::rethrow_exception(first);
 }
 
-std::unique_ptr<Observer> make_observers(const Options& options, const rendezvous::Place& place) {
+std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, const rendezvous::Place& place) {
   auto all = std::make_unique<Observers>();
   if (place.rank != 0) return all;
-  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, place));
+  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, record, place));
   all->add(std::make_unique<Terminal>(options));
   return all;
 }

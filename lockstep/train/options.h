@@ -52,6 +52,7 @@ struct Options {
   std::string recipe;  ///< a known job whose flags hold where nobody gives others (options_recipes.h); empty: none
   std::string config;  ///< a file of flags that goes before the recipe; empty: none
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
+  bool nproc_by_file = false;         ///< the number stands in a recipe or --config: another launcher's goes before it
 
   std::string parallel = "ddp";  ///< one of parallel_names(): processes, or replicas in one
   std::optional<int> replicas;   ///< of dp, of the model in one process, >= 1
@@ -187,7 +188,7 @@ struct Parsed {
 Parsed parse_options(int argc, const char* const* argv, const OwnNames& own = {});
 
 /// What config.json says of a run's options: a JSON object, the flags' names with underscores, values as given or by
-/// default (null: there is none). Where and by how many processes the run takes place is left out.
+/// default (null: there is none). Where the run takes place is left out.
 std::string options_json(Options options);
 
 /// Those of them that differ from their defaults, as a command line has them.

@@ -23,6 +23,19 @@ bool given(const flags::Parsed& parsed, const std::string& flag) {
   return parsed.sources.contains(flag) && parsed.given(flag);
 }
 
+bool only_by_file(const flags::Parsed& parsed, const std::string& flag) {
+  return given(parsed, flag) && parsed.sources.at(flag).front() == flags::Source::file;
+}
+
+// The record of a run has its processes and its batch as a whole; who asks for another batch per process, or the other
+// way round, means that.
+void settle_processes(Options& options, const flags::Parsed& parsed) {
+  options.nproc_by_file = only_by_file(parsed, "--nproc-per-node");
+  const bool each = only_by_file(parsed, "--batch-size"), all = only_by_file(parsed, "--global-batch-size");
+  if (all && options.batch_size && !each) options.global_batch_size.reset();
+  if (each && options.global_batch_size && !all) options.batch_size.reset();
+}
+
 void settle_momentum(Options& options, const flags::Parsed& parsed) {
   const OptimizerRow& row = optimizer_named(options.opt);
   const bool has_momentum = given(parsed, "--momentum");
@@ -310,6 +323,7 @@ void settle_fast_dev_run(Options& options) {
 }  // namespace
 
 void settle(Options& options, const flags::Parsed& parsed) {
+  settle_processes(options, parsed);
   if (options.fast_dev_run) settle_fast_dev_run(options);
   settle_download(options);
   settle_momentum(options, parsed);

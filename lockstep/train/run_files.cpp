@@ -8,9 +8,9 @@
 
 namespace lockstep::train {
 
-RunFiles::RunFiles(const Options& options, const rendezvous::Place& place)
+RunFiles::RunFiles(const Options& options, const Options& record, const rendezvous::Place& place)
     : EventObserver(options),
-      files_(options.output_dir, options_json(options),
+      files_(options.output_dir, options_json(record),
              {.run_id = rendezvous::run_id(place),
               .attempt = place.restart_count,
               .overwrite = options.overwrite,

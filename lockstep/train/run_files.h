@@ -14,7 +14,8 @@ namespace lockstep::train {
 /// object lives; those of an earlier start of the same job are continued. UsageError when the directory cannot be used.
 class RunFiles final : public EventObserver {
  public:
-  RunFiles(const Options& options, const rendezvous::Place& place);
+  /// `record`: the options as config.json is to tell them.
+  RunFiles(const Options& options, const Options& record, const rendezvous::Place& place);
 
   void evaluated(const EvalEvent& event) override;
 

@@ -313,6 +313,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"epochs", nullptr},
                                    {"max_steps", nullptr},
                                    {"max_time", nullptr},
+                                   {"nproc_per_node", nullptr},
                                    {"batch_size", nullptr},
                                    {"global_batch_size", nullptr},
                                    {"logical_shards", nullptr},
@@ -371,6 +372,7 @@ TEST(Options, TheRecordIsFrozen) {
   EXPECT_EQ(nlohmann::json::parse(options_json(options({}))), expected);
   const auto given = nlohmann::json::parse(options_json(options(
       {"-n", "2", "--opt", "sgd_nesterov", "--epochs", "3", "--no-eval", "--channels-last", "--save-weights", "w"})));
+  EXPECT_EQ(given.at("nproc_per_node"), 2);
   EXPECT_EQ(given.at("momentum"), 0.9) << "what follows from other flags";
   EXPECT_EQ(given.at("epochs"), 3);
   EXPECT_EQ(given.at("eval"), false);
