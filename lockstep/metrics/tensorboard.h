@@ -26,7 +26,8 @@ std::string tfrecord(std::string_view message);
 std::string tensorboard_version_message(double time);
 
 /// The scalars of a train event (train/loss, train/lr, train/samples_per_second where it has one) or an eval
-/// event (each of its fields that is a real number, eval/loss for instance) at its `step`; "" for other kinds.
+/// event (each of its fields that is a real number, eval/loss for instance) at its `step`; of an answers event the
+/// accuracy of each class (class_accuracy/NAME) where it has a matrix; "" for other kinds.
 /// TensorBoard keeps scalars as 32-bit floats. Throws Error when a field is missing, or an eval event has no number.
 std::string tensorboard_message(const Event& event);
 

@@ -57,10 +57,12 @@ std::string title_of(const std::string& part, const std::string& field) {
       {"train memory_bytes", "Memory of all processes, in MiB"},
       {"eval loss", "Loss of the evaluation"},
       {"eval top1", "Accuracy (share of right answers)"},
+      {"eval top5", "Share of right answers among the five likeliest"},
       {"eval mae", "Mean absolute error"},
       {"eval r2", "R²"},
       {"eval ema_loss", "Loss of the average of the weights"},
-      {"eval ema_top1", "Accuracy of the average of the weights"}};
+      {"eval ema_top1", "Accuracy of the average of the weights"},
+      {"eval ema_top5", "The same among the five likeliest"}};
   const auto found = titles.find(part + " " + field);
   return found == titles.end() ? part + ": " + field : found->second;
 }
@@ -178,6 +180,8 @@ std::string answers(const RunRecord& run) {
             escaped(run.name) + "</h2>" + drawn +
             "<p class=\"note\">A row is a class, a column what its samples were "
             "taken for.</p></section>\n";
+  if (const std::string table = classes_table(*run.answers); !table.empty())
+    text += "<section><h2>Accuracy by class: " + escaped(run.name) + "</h2>" + table + "</section>\n";
   if (const std::string table = mistakes_table(*run.answers); !table.empty())
     text += "<section><h2>The surest mistakes: " + escaped(run.name) + "</h2>" + table + "</section>\n";
   return text;

@@ -50,6 +50,10 @@ struct Answers {
   std::int64_t step = 0;
   std::vector<std::string> classes;
   std::vector<Cell> cells;        ///< those of the confusion matrix that are not 0; none: there are too many classes
+  struct OfClass {
+    std::int64_t samples = 0, right = 0;
+  };
+  std::vector<OfClass> by_class;  ///< one for each class; none: an older run
   std::vector<Mistake> mistakes;  ///< the surest
 };
 

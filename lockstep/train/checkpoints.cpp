@@ -45,7 +45,7 @@ bool is_due(const SaveEvery& every, std::int64_t step, const StepPlace& place, d
 double monitored(const CheckpointOptions& options, const EvalEvent& event) {
   const Evaluation& found = options.monitor.starts_with("ema_") ? event.ema.value() : event.evaluation;
   if (options.monitor.ends_with("loss")) return found.loss;
-  if (!found.errors) return found.top1;
+  if (!found.errors) return options.monitor.ends_with("top5") ? found.top5 : found.top1;
   return options.monitor.ends_with("mae") ? found.errors->mae : found.errors->r2;
 }
 

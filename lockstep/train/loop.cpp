@@ -32,6 +32,9 @@ RunSize size_of(const Options& options, const comm::World& world, const Input& i
   RunSize size{.world_size = world.size(), .restart_count = world.place().restart_count};
   size.train_samples = input.train ? input.train->size() : 0;
   size.plan = plan_batch(options, size.world_size, size.train_samples);
+  if (options.checkpoints.monitor.ends_with("top5") && input.task.classes <= 5)
+    throw UsageError("--monitor " + options.checkpoints.monitor + " with " + std::to_string(input.task.classes) +
+                     " classes, of which no model misses all of five: top1 or loss");
   if (input.mix && size.plan.shard_batch < 2)
     throw UsageError(
         "--mixup-alpha and --cutmix-alpha mix the samples of a shard, and a shard has only one: a larger "

@@ -62,7 +62,7 @@ void settle_task(Options& options, const flags::Parsed& parsed) {
   const bool of_numbers = monitor.ends_with("mae") || monitor.ends_with("r2");
   if (!monitor.ends_with("loss") && of_numbers != numbers)
     throw UsageError("--monitor " + monitor + " with --dataset " + options.dataset + ", whose targets are " +
-                     (numbers ? "numbers: loss, mae or r2" : "classes: loss or top1"));
+                     (numbers ? "numbers: loss, mae or r2" : "classes: loss, top1 or top5"));
   if (!options.class_weights.empty() &&
       std::ranges::all_of(options.class_weights, [](double weight) { return weight == 0; }))
     throw UsageError("--class-weights of 0 alone: at least one above 0 expected");

@@ -145,6 +145,19 @@ TEST(TensorBoard, AnIndependentReaderFindsVersionStepsAndScalars) {
             (std::map<std::string, float>{{"eval/loss", 1.0f / 3}, {"eval/top1", 0.9875f}}));
 }
 
+TEST(TensorBoard, EachClassHasItsAccuracy) {
+  Event event{.kind = Kind::answers,
+              .time = 2,
+              .fields = {{"step", std::int64_t(5)},
+                         {"classes", std::vector<std::string>{"cat", "dog", "none"}},
+                         {"confusion", std::vector<std::int64_t>{}},
+                         {"class_samples", std::vector<std::int64_t>{4, 2, 0}},
+                         {"class_right", std::vector<std::int64_t>{3, 2, 0}}}};
+  EXPECT_EQ(scalars(parse_message(tensorboard_message(event))),
+            (std::map<std::string, float>{{"class_accuracy/cat", 0.75f}, {"class_accuracy/dog", 1.0f}}));
+  EXPECT_EQ(tensorboard_message(without(event, "confusion")), "") << "too many classes";
+}
+
 // The cause as a text, where the job went on.
 TEST(TensorBoard, AFaultIsAText) {
   const Event event{

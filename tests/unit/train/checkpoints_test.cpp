@@ -43,9 +43,11 @@ TEST(SaveEvery, IsDue) {
 }
 
 TEST(Checkpoints, TheBestIsByWhatIsMonitored) {
-  const EvalEvent event{.evaluation = {.loss = 1, .top1 = 2}, .ema = Evaluation{.loss = 3, .top1 = 4}};
+  const EvalEvent event{.evaluation = {.loss = 1, .top1 = 2, .top5 = 5}, .ema = Evaluation{.loss = 3, .top1 = 4, .top5 = 6}};
   EXPECT_EQ(monitored({.monitor = "loss"}, event), 1);
   EXPECT_EQ(monitored({.monitor = "top1"}, event), 2);
+  EXPECT_EQ(monitored({.monitor = "top5"}, event), 5);
+  EXPECT_EQ(monitored({.monitor = "ema_top5"}, event), 6);
   EXPECT_EQ(monitored({.monitor = "ema_loss"}, event), 3);
   EXPECT_EQ(monitored({.monitor = "ema_top1"}, event), 4);
 }

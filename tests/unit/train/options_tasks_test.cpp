@@ -40,7 +40,7 @@ TEST(Tasks, WhatDoesNotFitTheTargetsIsRefused) {
   EXPECT_THAT(refusal({"--transforms", "standardize"}), HasSubstr("none or mnist"));
   EXPECT_THAT(refusal({"--dataset", "line", "--model", "mlp", "--patience", "1", "--monitor", "top1"}),
               HasSubstr("loss, mae or r2"));
-  EXPECT_THAT(refusal({"--patience", "1", "--monitor", "r2"}), HasSubstr("loss or top1"));
+  EXPECT_THAT(refusal({"--patience", "1", "--monitor", "r2"}), HasSubstr("loss, top1 or top5"));
   EXPECT_THAT(refusal({"--class-weights", "0,0"}), HasSubstr("at least one above 0"));
   EXPECT_THAT(refusal({"--class-weights", "1,x"}), HasSubstr("'x'"));
 }
