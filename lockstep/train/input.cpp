@@ -45,6 +45,8 @@ PictureSet cached(PictureSet set, const Options& options) {
 data::ImageFolderOptions index_of(const Options& options, Split split) {
   if (options.index_cache.empty()) return {};
   const char* file = split == Split::train ? "train.index" : "test.index";
+  std::error_code ignored;  // who writes the file says it better
+  if (options.cache_dataset) fs::create_directories(options.index_cache, ignored);
   return {.index_cache = (fs::path(options.index_cache) / file).string()};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "lockstep/train/options_download.h"
 #include "lockstep/train/options_optimizers.h"
 #include "lockstep/train/options_transforms.h"
+#include "lockstep/train/options_weights.h"
 
 namespace lockstep::train {
 namespace {
@@ -152,7 +154,7 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {
   const SetFiles files = set_of(options).files;
-  for (const char* flag : {"--cache-images", "--index-cache"}) {
+  for (const char* flag : {"--cache-images", "--index-cache", "--cache-dataset"}) {
     if (!given(parsed, flag)) continue;
     if (options.synthetic)
       throw UsageError(std::string(flag) + " has no meaning with --synthetic, which reads no files");
@@ -161,11 +163,33 @@ void check_in_memory(const Options& options, const flags::Parsed& parsed) {
                        ", which is the program's own: it is for imagefolder");
     if (files == SetFiles::annotated && std::string(flag) == "--cache-images") continue;
     if (files == SetFiles::annotated)
-      throw UsageError("--index-cache with --dataset csv-images, whose files are listed: it is for imagefolder");
+      throw UsageError(std::string(flag) + " with --dataset csv-images, whose files are listed: it is for imagefolder");
     if (files != SetFiles::class_folders)
       throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
                        ", which is held in memory: it is for imagefolder");
   }
+}
+
+// A folder for each set that is looked at.
+void settle_index_cache(Options& options, const flags::Parsed& parsed) {
+  if (!options.cache_dataset) return;
+  const std::string place =
+      cache_folder("index", ::getenv) + std::filesystem::absolute(options.data_path).lexically_normal().string();
+  if (given(parsed, "--index-cache") && options.index_cache != place)  // the record of a run has both
+    throw UsageError("--cache-dataset with --index-cache " + base::shown(options.index_cache) +
+                     ", which is another folder than the user's cache: give one of the two");
+  options.index_cache = place;
+}
+
+// To the file that torchvision would have brought.
+void settle_weights(Options& options) {
+  if (!is_published_name(options.weights)) return;
+  const std::string name = options.weights;
+  options.weights = file_of_published(name, options.model, ::getenv);
+  if (std::error_code ignored; !std::filesystem::exists(options.weights, ignored))
+    throw UsageError("--weights " + name + ": no file '" + base::shown(options.weights) +
+                     "', where torchvision keeps it; python3 -c \"import torchvision; torchvision.models.get_weight('" +
+                     name + "').get_state_dict()\" brings it");
 }
 
 // One process with several replicas, or several with one each.
@@ -331,6 +355,8 @@ void settle(Options& options, const flags::Parsed& parsed) {
   settle_transforms(options, parsed);
   check_columns(options, parsed);
   check_in_memory(options, parsed);
+  settle_index_cache(options, parsed);
+  settle_weights(options);
   check_transforms(options, parsed);
   check_parallel(options, parsed);
   check_company(options, parsed);

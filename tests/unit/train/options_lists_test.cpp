@@ -121,8 +121,17 @@ TEST(Options, OtherSpellingsArrive) {
 
 // Of PyTorch's scripts: what they ask for holds, or one line says what does.
 TEST(Options, ScriptsOfPyTorchMayKeepTheirFlags) {
-  EXPECT_EQ(options_json(options({"--use-deterministic-algorithms", "--dist-url", "env://", "--dist-backend", "gloo"})),
+  EXPECT_EQ(options_json(options({"--use-deterministic-algorithms", "--dist-url", "env://", "--dist-backend", "gloo",
+                                  "--device", "cpu", "--backend", "PIL", "--use-v2", "--start-epoch", "0"})),
             options_json(options({})));
+  EXPECT_EQ(options({"--world-size", "3"}).processes(), 3);
+  EXPECT_EQ(options({"--amp"}).amp, "fp16");
+  EXPECT_EQ(options({"--amp", "bf16"}).amp, "bf16");
+  EXPECT_EQ(refusal({"--device", "cuda"}), "--device 'cuda': models compute on the CPU; cpu is taken");
+  EXPECT_EQ(refusal({"--backend", "tensor"}),
+            "--backend 'tensor': pictures are read and transformed with PIL's numbers; pil is taken");
+  EXPECT_EQ(refusal({"--start-epoch", "3"}),
+            "--start-epoch '3': a checkpoint knows its step, and --resume goes on from there; 0 is taken");
   EXPECT_EQ(refusal({"--dist-url", "tcp://10.0.0.1:23456"}),
             "--dist-url 'tcp://10.0.0.1:23456': the launcher says where processes meet; env:// is taken");
   EXPECT_EQ(refusal({"--dist-backend", "nccl"}),
@@ -178,6 +187,15 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--logical-shards",
                                            "--lr",
                                            "--max-restarts",
+                                           "--grace-period",
+                                           "--log-dir",
+                                           "--redirects",
+                                           "--tee",
+                                           "--device",
+                                           "--backend",
+                                           "--use-v2",
+                                           "--start-epoch",
+                                           "--cache-dataset",
                                            "--max-steps",
                                            "--model",
                                            "--momentum",
@@ -273,7 +291,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--workers"};
   const std::string help = parse({"--help"}).text;
   std::vector<std::string> found;
-  const std::regex flag_line("(?:^|\n)  (?:-[a-z], ?)?(--[a-z-]+)");
+  const std::regex flag_line("(?:^|\n)  (?:-[a-z], ?)?(--[a-z0-9-]+)");
   for (std::sregex_iterator match(help.begin(), help.end(), flag_line), end; match != end; ++match)
     found.push_back((*match)[1]);
   EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(frozen)) << help;
@@ -284,6 +302,7 @@ TEST(Options, TheRecordIsFrozen) {
   const nlohmann::json expected = {{"model", "convnet"},
                                    {"dataset", "digits"},
                                    {"data_path", ""},
+                                   {"cache_dataset", false},
                                    {"index_cache", ""},
                                    {"train_split", "train"},
                                    {"val_split", ""},
