@@ -215,6 +215,19 @@ std::string troubles(const std::vector<RunRecord>& runs) {
          rows + "</table></div>\n";
 }
 
+std::string checkpoints(const std::vector<RunRecord>& runs) {
+  std::string rows;
+  for (const RunRecord& run : runs)
+    if (!run.saves.empty())
+      rows += "<tr>" + cell(run.name) + cell(std::to_string(run.saves.size())) +
+              cell(std::to_string(run.saves.back().step)) + cell(std::to_string(run.saves.back().skipped)) + "</tr>\n";
+  if (rows.empty()) return "";
+  return "<h2>Checkpoints</h2><div class=\"wide\"><table class=\"saves\"><tr><th>run</th><th>written</th><th>the last "
+         "of "
+         "step</th><th>left out while another was written</th></tr>\n" +
+         rows + "</table></div>\n";
+}
+
 std::string best_checkpoints(const std::vector<RunRecord>& runs) {
   std::string rows;
   for (const RunRecord& run : runs)
@@ -233,8 +246,8 @@ std::string html(const std::vector<RunRecord>& runs) {
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>Lockstep: " +
       escaped(title) + "</title><style>" + kStyle + colors() + "</style></head>\n<body><h1>" + escaped(title) +
-      "</h1>\n" + summary(runs) + best_checkpoints(runs) + troubles(runs) + "<div class=\"charts\">\n" +
-      charts(runs, &RunRecord::train, "train") + charts(runs, &RunRecord::eval, "eval");
+      "</h1>\n" + summary(runs) + best_checkpoints(runs) + checkpoints(runs) + troubles(runs) +
+      "<div class=\"charts\">\n" + charts(runs, &RunRecord::train, "train") + charts(runs, &RunRecord::eval, "eval");
   for (const RunRecord& run : runs) text += time_split(run);
   for (const RunRecord& run : runs) text += answers(run);
   return text + "</div></body></html>\n";

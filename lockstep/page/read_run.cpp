@@ -89,6 +89,7 @@ void add_event(RunRecord& run, const json& event) {
   const std::string kind = event.at("event");
   if (kind == "answers") run.answers = answers_of(event);
   if (kind == "start") add_start(run, event);
+  if (kind == "checkpoint") run.saves.push_back({whole(event.at("step")), whole_at(event, "skipped", 0)});
   if (kind == "fault")
     run.faults.push_back({.cause = event.contains("cause") ? event.at("cause").get<std::string>() : "",
                           .time = event.at("time"),

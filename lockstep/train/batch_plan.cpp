@@ -81,6 +81,10 @@ Options planned(Options options, const BatchPlan& plan, int world_size) {
 
 bool reads_data(const Options& options) { return !options.test_only && options.max_steps != 0 && options.epochs != 0; }
 
+bool heeds_signals(const Options& options) {
+  return saves(options.checkpoints, options.output_dir) && reads_data(options);
+}
+
 std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size) {
   return base::batches_per_epoch(dataset_size, plan.shards, plan.shard_batch, /*drop_last=*/false);
 }

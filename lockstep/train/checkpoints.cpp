@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/store/aside_folder.h"
@@ -107,13 +108,32 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
   if (last) saver_->wait();  // so that it is not left out
   checkpoint::SaveOptions now = what(true);
   if (found) now.metric = monitored(options_.checkpoints, *found);
-  if (saver_->save(now)) last_save_ = std::chrono::steady_clock::now();
+  begin(step, now);
   if (last) saver_->wait();
 }
 
+void Checkpoints::begin(std::int64_t step, const checkpoint::SaveOptions& now) {
+  hear();  // of the one before
+  if (!saver_->save(now)) return;
+  last_save_ = std::chrono::steady_clock::now();
+  saved_step_ = step;
+}
+
+void Checkpoints::hear() {
+  if (!saver_) return;
+  if (const auto saved = saver_->ended(); saved && !saved->path.empty())
+    news_.push_back({.step = saved_step_, .path = saved->path, .skipped = std::int64_t(saver_->skipped())});
+}
+
+std::vector<SaveEvent> Checkpoints::news() {
+  hear();
+  return std::exchange(news_, {});
+}
+
 std::string Checkpoints::save_and_stop() {
-  saver_->wait();
-  saver_->save(what(false));
+  const checkpoint::Saved before = saver_->wait();
+  if (saved_step_ == std::int64_t(engine_.steps()) && before.problem.empty()) return before.path;
+  begin(std::int64_t(engine_.steps()), what(false));
   return saver_->wait().path;
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/checkpoint/background_saver.h"
 #include "lockstep/train/input.h"
@@ -40,6 +41,9 @@ class Checkpoints {
   /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step.
   void after_step(std::int64_t step, const StepPlace& place, bool last, const std::optional<EvalEvent>& found);
 
+  /// The checkpoints that have become whole since this was asked last, on rank 0.
+  std::vector<SaveEvent> news();
+
   /// For a run that stops behind a step, before that is told and evaluated. Returns the checkpoint's path, on rank 0;
   /// empty: it could not be written, which was told.
   std::string save_and_stop();
@@ -48,6 +52,8 @@ class Checkpoints {
   void resume();
   std::string facts(const RunSize& run, const Input& input) const;
   checkpoint::SaveOptions what(bool told) const;
+  void begin(std::int64_t step, const checkpoint::SaveOptions& now);
+  void hear();
 
   const Options& options_;
   parallel::Engine& engine_;
@@ -55,6 +61,8 @@ class Checkpoints {
   std::optional<checkpoint::BackgroundSaver> saver_;
   std::optional<std::int64_t> resumed_step_;
   bool told_ = true;  ///< what belongs to resumed_step_
+  std::int64_t saved_step_ = 0;  ///< of the last save that began
+  std::vector<SaveEvent> news_;
   std::string resumed_from_;
   std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
 };

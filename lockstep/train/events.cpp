@@ -117,6 +117,10 @@ metrics::Event answers_event(const EvalEvent& event) {
   return {.kind = Kind::answers, .fields = std::move(fields)};
 }
 
+metrics::Event checkpoint_event(const SaveEvent& event) {
+  return {.kind = Kind::checkpoint, .fields = {{"step", event.step}, {"path", event.path}, {"skipped", event.skipped}}};
+}
+
 metrics::Event done_event(const RunEnd& end) {
   Fields fields{{"seconds", end.seconds}, {"steps", end.steps}, {"attempt_steps", end.attempt_steps}};
   add_rate(fields, end.samples, end.training_seconds);

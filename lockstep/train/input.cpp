@@ -5,6 +5,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/stop_on.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/cached_pictures.h"
 #include "lockstep/data/presets.h"
@@ -242,7 +243,8 @@ evaluation::PassOptions pass_options(const Options& options, const models::Image
   return {.batch_size = evaluation_chunk(task),
           .num_workers = options.workers,
           .prefetch_factor = kPrefetchFactor,
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          .asked_to_stop = heeds_signals(options) ? base::StopOn::requested : std::function<bool()>()};
 }
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,

@@ -75,6 +75,15 @@ struct RunEnd {
   std::string weights_hash;
 };
 
+/// A checkpoint that is whole, perhaps some steps after the one that it is of.
+struct SaveEvent {
+  std::int64_t step = 0;
+  std::string path;
+  std::int64_t skipped = 0;  ///< that fell due since the job's start while another one was written, and were left out
+
+  bool operator==(const SaveEvent&) const = default;
+};
+
 /// A run that a signal has stopped.
 struct RunStop {
   std::int64_t step = 0;   ///< the last one
@@ -90,6 +99,7 @@ class Observer {
   virtual void started(const RunSize& run) {}
   virtual void trained(const TrainEvent& event) {}
   virtual void evaluated(const EvalEvent& event) {}
+  virtual void saved(const SaveEvent& event) {}
   virtual void finished(const RunEnd& end) {}
   virtual void stopped(const RunStop& stop) {}
 };

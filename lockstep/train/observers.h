@@ -25,6 +25,7 @@ class Observers final : public Observer {
   void started(const RunSize& run) override;
   void trained(const TrainEvent& event) override;
   void evaluated(const EvalEvent& event) override;
+  void saved(const SaveEvent& event) override;
   void finished(const RunEnd& end) override;
   void stopped(const RunStop& stop) override;
 
