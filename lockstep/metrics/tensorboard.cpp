@@ -58,7 +58,8 @@ std::string class_summary(const Event& event) {
   const auto* samples = std::get_if<std::vector<std::int64_t>>(event.find("class_samples"));
   const auto* right = std::get_if<std::vector<std::int64_t>>(event.find("class_right"));
   std::string summary;
-  if (classes == nullptr || samples == nullptr || right == nullptr || event.find("confusion") == nullptr) return summary;
+  if (classes == nullptr || samples == nullptr || right == nullptr || event.find("confusion") == nullptr)
+    return summary;
   for (std::size_t i = 0; i < classes->size(); ++i)
     if ((*samples)[i] > 0)
       protobuf::put_bytes(summary, kValue,
@@ -146,6 +147,10 @@ void TensorBoard::add_histogram(std::string_view tag, std::span<const double> va
 void TensorBoard::add_text(std::string_view tag, std::string_view text, std::int64_t step) {
   add(text_value(tag, text), step);
 }
+
+void TensorBoard::begin_hparams(const Hyperparameters& hparams) { add(hparams_start_value(hparams, seconds_now()), 0); }
+
+void TensorBoard::end_hparams() { add(hparams_end_value(seconds_now()), 0); }
 
 void TensorBoard::add(const std::string& value, std::int64_t step) {
   std::string summary;

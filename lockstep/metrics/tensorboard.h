@@ -55,6 +55,9 @@ class TensorBoard : public Sink {
   void add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step);
   /// Markdown.
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
+  /// The run's place in the hparams plugin: once at its start, and once at its end, when that was a good one.
+  void begin_hparams(const Hyperparameters& hparams);
+  void end_hparams();
 
  private:
   void add(const std::string& value, std::int64_t step);

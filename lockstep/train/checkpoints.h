@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/amp/grad_scaler.h"
 #include "lockstep/checkpoint/background_saver.h"
 #include "lockstep/train/input.h"
+#include "lockstep/train/judge.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/options.h"
 
@@ -23,17 +25,27 @@ checkpoint::Retention retention_of(const CheckpointOptions& options);
 /// What options.monitor names of an evaluation.
 double monitored(const CheckpointOptions& options, const EvalEvent& event);
 
+/// How the learning rate of a run goes, as JSON: the flags that say so.
+std::string schedule_json(const Options& options);
+
+/// What evaluations and overflows have decided so far, as JSON for people to read: the kept bytes are what counts.
+std::string standing_json(const Options& options, const Judgement& judgement, const amp::GradScaler& scaler);
+
 /// Of one run, on all ranks. Made before the optimizer.
 class Checkpoints {
  public:
   /// Collective. Prepares to save in the background where options ask for it, and has the state begin with the
   /// checkpoint that options.checkpoints.resume names. UsageError on all ranks when there is none, when it is damaged,
   /// or of a run on other data, with another model or optimizer.
-  Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input);
+  /// `judge` and `scaler` are those of the run, which state.json shall tell in words; they must outlive it.
+  Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input,
+              const Judge& judge, const amp::GradScaler& scaler);
 
   /// Whether the run goes on from a checkpoint behind which all was said and evaluated that belongs to its step.
   bool resumed_and_told() const { return resumed_step_ && told_; }
   const std::string& resumed_from() const { return resumed_from_; }  ///< the checkpoint's path; empty: there was none
+  /// In what its learning rate goes otherwise than that of this run; empty: in nothing.
+  const std::string& other_schedule() const { return other_schedule_; }
 
   /// Once the optimizer is made, on all ranks: has the launcher save the last step of a run that fails for good.
   void guard();
@@ -57,12 +69,15 @@ class Checkpoints {
 
   const Options& options_;
   parallel::Engine& engine_;
+  const Judge& judge_;
+  const amp::GradScaler& scaler_;
   std::string facts_;  ///< JSON: what a run that goes on must have alike, but for batch and shards
   std::optional<checkpoint::BackgroundSaver> saver_;
   std::optional<std::int64_t> resumed_step_;
-  bool told_ = true;  ///< what belongs to resumed_step_
+  bool told_ = true;             ///< what belongs to resumed_step_
   std::int64_t saved_step_ = 0;  ///< of the last save that began
   std::vector<SaveEvent> news_;
+  std::string other_schedule_;
   std::string resumed_from_;
   std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
 };

@@ -168,7 +168,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       scaler_(make_scaler(options, ddp_.state())),
       batches_(make_batches(options, input_, run_, ddp_)),
       judge_(options, ddp_),
-      checkpoints_(options, ddp_, run_, input_),
+      checkpoints_(options, ddp_, run_, input_, judge_, *scaler_),
       optimizer_(make_optimizer(options, *model_, ddp_)),
       criterion_(options, input_.task.classes) {
   keep_with_state(input_, group_);
@@ -182,6 +182,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   if (batches_) find_place();
   schedule_ = make_schedule(options, run_.epoch_steps, run_.total_steps + run_.ahead);
   run_.resumed_from = checkpoints_.resumed_from();
+  run_.other_schedule = checkpoints_.other_schedule();
   if (run_.restart_count > 0) add_fault(run_, options, group_.node().member.page());
   observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.place());
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.

@@ -302,11 +302,6 @@ void settle_download(Options& options) {
   if (options.data_path.empty()) options.data_path = cache_folder(options.dataset, ::getenv);
 }
 
-// Ends a sentence that misses a folder.
-std::string how_to_download(const data::KnownSet& set) {
-  return set.downloads.empty() ? "" : "; lockstep train --dataset " + set.name + " --download brings them";
-}
-
 void check_places(const Options& options) {
   for (const auto& [flag, file] :
        {std::pair("--save-weights", options.save_weights), std::pair("--save-ema-weights", options.save_ema_weights)})
@@ -330,7 +325,7 @@ void check_places(const Options& options) {
   if (!drawn && !own && options.data_path.empty() && !options.synthetic)
     throw UsageError("--dataset " + options.dataset + " needs --data-path " +
                      (set.files == SetFiles::table ? "FILE, or a folder with train.csv and val.csv"
-                                                   : "DIR, the folder with its files" + how_to_download(set)));
+                                                   : "DIR, the folder with its files" + data::how_to_download(set)));
   if (options.overwrite && options.output_dir.empty()) throw UsageError("--overwrite needs --output-dir DIR");
 }
 
