@@ -29,9 +29,7 @@ std::string differences(const json& theirs, const json& ours, const std::vector<
 }
 
 // JSON has no words for what is no number.
-json number(double value) {
-  return std::isfinite(value) ? json(value) : json();
-}
+json number(double value) { return std::isfinite(value) ? json(value) : json(); }
 
 // Where to look, and for what: a run's directory may be given in its checkpoints' place.
 std::pair<std::string, std::string> place_of(const Options& options) {
@@ -117,6 +115,7 @@ std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
               {"entries", input.train_set.entries},
               {"ra_sampler", options_.ra_sampler},
               {"ra_reps", options_.ra_reps},
+              {"row_slices", options_.slice_rows ? run.plan.shards : 0},
               {"arithmetic", options_.arithmetic},
               {"fuse", options_.fuse},
               {"replicas", options_.replicas.value_or(1)},

@@ -14,6 +14,7 @@
 #include "lockstep/data/readers/load_set.h"
 #include "lockstep/data/samplers/random.h"
 #include "lockstep/data/samplers/repeated.h"
+#include "lockstep/data/samplers/sliced.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
 #include "lockstep/data/synthetic.h"
@@ -217,7 +218,10 @@ Input make_whole_input(const Options& options, const Additions& additions, bool 
 }
 
 // Shuffled, with the repetitions of its reference trainer where they are asked for.
-std::shared_ptr<const data::Sampler> sample_order(const Options& options, std::int64_t samples) {
+std::shared_ptr<const data::Sampler> sample_order(const Options& options, std::int64_t samples, int shards) {
+  if (options.slice_rows)
+    return std::make_shared<data::SlicedSampler>(
+        samples, data::SlicedSamplerOptions{.slices = shards, .seed = std::uint64_t(options.seed)});
   const data::RandomSamplerOptions shuffled{.seed = std::uint64_t(options.seed)};
   auto order = std::make_shared<data::RandomSampler>(samples, shuffled);
   if (!options.ra_sampler) return order;
@@ -252,7 +256,7 @@ std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Inpu
   return std::make_unique<data::DataLoader>(
       input.train, part,
       data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
-                              .sampler = sample_order(options, input.train->size()),
+                              .sampler = sample_order(options, input.train->size(), run.plan.shards),
                               .seed = std::uint64_t(options.seed),
                               .mix = input.mix,
                               .classes = input.task.classes,

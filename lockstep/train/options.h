@@ -76,6 +76,7 @@ struct Options {
   std::string test_split;             ///< the part that eval_best looks at; empty: that evaluated on
   std::string target;                 ///< columns of a table with the targets; empty: the last one
   std::string columns;                ///< those with the features; empty: all others
+  bool slice_rows = false;            ///< of a table: each logical shard trains on rows that follow each other
   double val_fraction = 0.2;          ///< of the rows of a single file, to evaluate on; (0, 1)
 
   std::optional<std::int64_t> epochs;             ///< passes over the data, >= 0; default 1. See steps_in_run()
@@ -112,8 +113,8 @@ struct Options {
 
   bool cache_dataset = false;  ///< index_cache is in the user's cache
   std::string index_cache;     ///< folder where the contents of picture folders are remembered; empty: none
-  std::string transforms;     ///< one of transform_names() or a list; default: what the data set's tutorials do
-  int train_crop_size = 224;  ///< of the ImageNet transforms, as the two below
+  std::string transforms;      ///< one of transform_names() or a list; default: what the data set's tutorials do
+  int train_crop_size = 224;   ///< of the ImageNet transforms, as the two below
   int val_resize_size = 256;
   int val_crop_size = 224;
   std::string interpolation = "bilinear";  ///< of resizing and turning; one of interpolation_names()

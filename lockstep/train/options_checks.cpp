@@ -82,7 +82,7 @@ void settle_task(Options& options, const flags::Parsed& parsed) {
 
 void check_columns(const Options& options, const flags::Parsed& parsed) {
   const data::KnownSet& set = set_of(options);
-  for (const char* flag : {"--target", "--columns", "--val-fraction"})
+  for (const char* flag : {"--target", "--columns", "--val-fraction", "--slice-rows"})
     if (given(parsed, flag) && set.files != SetFiles::table)
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset + ": it is for csv");
   for (const char* flag : {"--train-split", "--val-split", "--test-split"})

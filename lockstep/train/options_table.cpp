@@ -165,6 +165,8 @@ flags::Group input_flags(Options& o) {
            {"--target", text(o.target, "COLUMN,..."), "Columns of a csv that are learned, by names or numbers",
             "the last one"},
            {"--columns", text(o.columns, "COLUMN,..."), "Those that it is learned from", "all others"},
+           {"--slice-rows", on(o.slice_rows),
+            "Each logical shard trains on a slice of a csv's rows, as a process that reads a part of the file does"},
            {"--val-fraction", real(o.val_fraction, kShare, "P"),
             "Of the rows of a csv that is one file, to evaluate on; spread evenly over it"},
            {"--index-cache", text(o.index_cache, "DIR"), "Remember here what the folders of an imagefolder hold"},
@@ -265,15 +267,15 @@ flags::Group launcher_flags(Options& o) {
                        "Go on after a failure, at most N times; only where lockstep starts the processes"}),
            unrecorded({"--grace-period", real(l.grace_period, kSeconds, "SECONDS"),
                        "From SIGTERM to SIGKILL when the run ends early", "10"}),
-           unrecorded({"--log-dir", text(l.log_dir, "DIR"), "Where log files of the processes go",
-                       "a new folder in TMPDIR"}),
+           unrecorded(
+               {"--log-dir", text(l.log_dir, "DIR"), "Where log files of the processes go", "a new folder in TMPDIR"}),
            unrecorded({"-r, --redirects", text(l.redirects, "STREAMS"),
                        "To files: 0 none, 1 stdout, 2 stderr, 3 both; by rank: 0:3,1:2", "0"}),
            unrecorded({"-t, --tee", text(l.tee, "STREAMS"), "To files and to the console", "0"})}};
 }
 
 flags::Group script_flags() {
-  return {"Flags of PyTorch's scripts that change nothing here",
+  return {"Scripts of PyTorch",
           {{"--device", only("cpu", "models compute on the CPU"), "What models compute on"},
            {"--use-deterministic-algorithms", always(), "They are used in any case"},
            {"--dist-url", only("env://", "the launcher says where processes meet"), "Where processes meet"},

@@ -66,7 +66,8 @@ TEST_F(TrainRecipes, EachRunsAsItStands) {
 }
 
 TEST_F(TrainRecipes, EachOfSeveralRunsTakesAStep) {
-  for (const Words& flags : {Words{"resnet50-mock", "--transforms", "resize=32x32"}, {"cifar100-methods", "--synthetic"}}) {
+  for (const Words& flags :
+       {Words{"resnet50-mock", "--transforms", "resize=32x32"}, {"cifar100-methods", "--synthetic"}}) {
     SCOPED_TRACE(flags.front());
     const std::string said =
         ended(Words{"--recipe"} + flags + Words{"--fast-dev-run", "--batch-size", "4", "--no-eval"});
@@ -148,6 +149,12 @@ TEST_F(TrainRecipes, ATableIsLearnedWithTheSameBitsOnAnyNumberOfProcesses) {
            "linear", "--lr", "0.2", "--batch-size", batch, "--epochs", "30", "--output-dir",
            folder_.file(std::string("run") + processes)});
   EXPECT_EQ(testing::weights_hash(metrics("run1")), testing::weights_hash(metrics("run2")));
+  // Slices are the shards', too.
+  for (const char* run : {"run1", "run2"})
+    ended({"--config", folder_.file(std::string(run) + "/config.json"), "--slice-rows", "--output-dir",
+           folder_.file(std::string(run) + "-sliced")});
+  EXPECT_EQ(testing::weights_hash(metrics("run1-sliced")), testing::weights_hash(metrics("run2-sliced")));
+  EXPECT_NE(testing::weights_hash(metrics("run1-sliced")), testing::weights_hash(metrics("run1")));
   const auto last_eval = [&](const std::string& run) {
     nlohmann::json last;
     for (const std::string& line : testing::lines(metrics(run)))

@@ -119,25 +119,6 @@ TEST(Options, OtherSpellingsArrive) {
   EXPECT_EQ(refusal({"--wd", "-1"}), refusal({"--weight-decay", "-1"}));
 }
 
-// Of PyTorch's scripts: what they ask for holds, or one line says what does.
-TEST(Options, ScriptsOfPyTorchMayKeepTheirFlags) {
-  EXPECT_EQ(options_json(options({"--use-deterministic-algorithms", "--dist-url", "env://", "--dist-backend", "gloo",
-                                  "--device", "cpu", "--backend", "PIL", "--use-v2", "--start-epoch", "0"})),
-            options_json(options({})));
-  EXPECT_EQ(options({"--world-size", "3"}).processes(), 3);
-  EXPECT_EQ(options({"--amp"}).amp, "fp16");
-  EXPECT_EQ(options({"--amp", "bf16"}).amp, "bf16");
-  EXPECT_EQ(refusal({"--device", "cuda"}), "--device 'cuda': models compute on the CPU; cpu is taken");
-  EXPECT_EQ(refusal({"--backend", "tensor"}),
-            "--backend 'tensor': pictures are read and transformed with PIL's numbers; pil is taken");
-  EXPECT_EQ(refusal({"--start-epoch", "3"}),
-            "--start-epoch '3': a checkpoint knows its step, and --resume goes on from there; 0 is taken");
-  EXPECT_EQ(refusal({"--dist-url", "tcp://10.0.0.1:23456"}),
-            "--dist-url 'tcp://10.0.0.1:23456': the launcher says where processes meet; env:// is taken");
-  EXPECT_EQ(refusal({"--dist-backend", "nccl"}),
-            "--dist-backend 'nccl': processes share this machine's memory, and compute on its CPU; gloo is taken");
-}
-
 TEST(Options, TimeMayBeLimited) {
   EXPECT_EQ(options({"--max-time", "90.5"}).max_time, 90.5);
   EXPECT_THAT(refusal({"--max-time", "0"}), HasSubstr("--max-time '0'"));
@@ -188,6 +169,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--lr",
                                            "--max-restarts",
                                            "--grace-period",
+                                           "--slice-rows",
                                            "--log-dir",
                                            "--redirects",
                                            "--tee",
@@ -311,6 +293,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"head", ""},
                                    {"target", ""},
                                    {"columns", ""},
+                                   {"slice_rows", false},
                                    {"val_fraction", 0.2},
                                    {"loss", "cross_entropy"},
                                    {"class_weights", nlohmann::json::array()},

@@ -47,6 +47,7 @@ TEST(Tasks, WhatDoesNotFitTheTargetsIsRefused) {
 
 TEST(Tasks, FlagsOfATableAreForTables) {
   EXPECT_THAT(refusal({"--target", "y"}), HasSubstr("--target has no meaning for --dataset digits: it is for csv"));
+  EXPECT_THAT(refusal({"--slice-rows"}), HasSubstr("--slice-rows has no meaning for --dataset digits: it is for csv"));
   EXPECT_THAT(refusal({"--val-split", "y"}), HasSubstr("it is for imagefolder, csv-images and csv"));
   EXPECT_THAT(refusal({"--dataset", "csv", "--model", "mlp"}), HasSubstr("--dataset csv needs --data-path FILE"));
   EXPECT_THAT(refusal({"--dataset", "csv", "--model", "mlp", "--synthetic"}), HasSubstr("--dataset line is drawn"));
