@@ -25,6 +25,7 @@
 #include "lockstep/data/samplers/random.h"
 #include "lockstep/data/samplers/repeated.h"
 #include "lockstep/data/samplers/shard_order.h"
+#include "lockstep/data/samplers/sliced.h"
 #include "lockstep/data/samplers/state.h"
 #include "lockstep/data/split.h"
 #include "lockstep/data/standardizer.h"

@@ -1,6 +1,8 @@
 #include "worker_command.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 
 #include "child.h"
@@ -20,6 +22,15 @@ namespace {
 bool is_worker(const rendezvous::Place& place, const train::Options& options) {
   if (place.launcher == "alone") return false;
   return has_torch_contract(place) || place.world_size > 1 || !options.nproc_per_node;
+}
+
+launch::LogOptions logs_of(const train::LauncherOptions& options, int workers) {
+  launch::LogOptions logs{.dir = options.log_dir};
+  if (!options.redirects.empty()) logs.redirects = launch::StdMap::parse("--redirects", options.redirects);
+  if (!options.tee.empty()) logs.tee = launch::StdMap::parse("--tee", options.tee);
+  launch::require_ranks("--redirects", logs.redirects.named(), workers);
+  launch::require_ranks("--tee", logs.tee.named(), workers);
+  return logs;
 }
 
 int download_and_run(const rendezvous::Place& place, train::Options options, const std::string& program,
@@ -43,6 +54,9 @@ int run_as_worker_or_agent(const rendezvous::Place& place, const train::Options&
   train::set_arithmetic(options);
   if (!is_worker(place, options)) {
     launch::Plan plan{.command = {worker}, .workers = options.processes(), .max_restarts = options.max_restarts};
+    plan.logs = logs_of(options.launcher, plan.workers);
+    if (const auto grace = options.launcher.grace_period)
+      plan.grace = std::chrono::milliseconds(std::llround(*grace * 1000));
     plan.state_saver = checkpoint_program();
     if (saves(options.checkpoints, options.output_dir))
       for (const int signal : options.checkpoints.stop_on)

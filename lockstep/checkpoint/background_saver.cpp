@@ -74,8 +74,14 @@ Saved BackgroundSaver::wait() {
   if (!run_) return last_;
   run_->thread.join();
   last_ = std::move(run_->saved);
+  untold_ = true;
   run_.reset();
   return last_;
+}
+
+std::optional<Saved> BackgroundSaver::ended() {
+  if (run_ && run_->done.load(std::memory_order_acquire)) wait();
+  return std::exchange(untold_, false) ? std::optional(last_) : std::nullopt;
 }
 
 }  // namespace lockstep::checkpoint

@@ -39,6 +39,9 @@ class BackgroundSaver {
   /// files.
   Saved wait();
 
+  /// How the last save ended, once and without waiting: nothing while it runs, or when that was told already.
+  std::optional<Saved> ended();
+
   /// Saves that did not begin since another one ran.
   std::uint64_t skipped() const { return skipped_; }
 
@@ -50,6 +53,7 @@ class BackgroundSaver {
   const Retention retention_;
   std::uint64_t skipped_ = 0;
   Saved last_;
+  bool untold_ = false;  ///< last_, by ended()
   std::unique_ptr<Run> run_;
 };
 

@@ -77,6 +77,13 @@ void check_equal(comm::Group& group, const char* what, std::int64_t mine) {
                        "; all ranks give the same whole set, and the same batch size");
 }
 
+// Collective: whether that is so of any rank.
+bool any_was(comm::Group& group, bool mine) {
+  const at::Tensor asked = at::full({1}, std::int64_t(mine), at::kLong);
+  group.all_reduce(asked, comm::ReduceOp::max);
+  return asked.item<std::int64_t>() == 1;
+}
+
 }  // namespace
 
 void for_each_batch(torch::nn::Module& model, comm::Group& group, const std::shared_ptr<const data::Batches>& set,
@@ -96,13 +103,19 @@ void for_each_batch(torch::nn::Module& model, comm::Group& group, const std::sha
   const comm::Topology& place = group.topology();
   const std::int64_t batches = batches_of(size, options.batch_size);
   const std::int64_t mine = (batches - place.rank + place.world - 1) / place.world;
+  bool stopped = false;
   comm::or_abort(group, [&] {
     const at::NoGradGuard no_grad;
     const EvaluationMode mode(model);
     data::Loader loader(batches_of_rank(set, options.batch_size, place), 0, mine, threads);
-    for (std::int64_t number = place.rank; number < batches; number += place.world)
+    for (std::int64_t first = 0; first < batches && !stopped; first += place.world) {
+      stopped = options.asked_to_stop && any_was(group, options.asked_to_stop());
+      const std::int64_t number = first + place.rank;
+      if (stopped || number >= batches) continue;
       visit({.number = number, .first = number * options.batch_size, .batch = loader.next().value()});
+    }
   });
+  if (stopped) throw Stopped();
 }
 
 }  // namespace lockstep::evaluation

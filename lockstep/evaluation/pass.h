@@ -4,6 +4,7 @@
 // take every so many-th. Which rank takes a batch changes nothing about it.
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 
@@ -23,6 +24,17 @@ struct PassOptions {
   int num_workers = 1;      ///< threads that make batches, at least 1
   int prefetch_factor = 2;  ///< batches made ahead for each of them, at least 1
   double timeout = 300;     ///< seconds that a batch may take, more than 0
+  /// Whether this rank was asked to end, as StopOn::requested says: asked before each batch. One rank that was is
+  /// enough, and all throw Stopped. It costs one small collective for as many batches as there are ranks. Given on all
+  /// ranks or on none; empty: the pass goes to its end.
+  std::function<bool()> asked_to_stop = {};
+};
+
+/// A pass was left before its end, by all ranks behind the same batch, since one was asked to: no failure. What was
+/// found so far is of no use, since it depends on the moment.
+class Stopped : public std::exception {
+ public:
+  const char* what() const noexcept override { return "evaluation: a rank was asked to stop"; }
 };
 
 /// How many batches `samples` make.

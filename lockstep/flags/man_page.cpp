@@ -44,7 +44,7 @@ std::string entry(const Flag& flag) {
   const std::string name = name_of(flag);
   std::string head = bold(name);
   if (flag.names.size() > name.size()) head = bold(flag.names.substr(0, flag.names.find(','))) + ", " + head;
-  if (!flag.value.word.empty()) head += " " + italic(flag.value.word);
+  if (!flag.value.word.empty()) head += " " + italic(word_of(flag));
   return entry(head, text_of(flag));
 }
 

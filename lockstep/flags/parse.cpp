@@ -64,12 +64,16 @@ void refuse_value(const std::string& name, const Word& word) {
   if (word.value) throw UsageError(name + " takes no value, found '" + *word.value + "'");
 }
 
-// What the word asks for instead of a run; "": nothing.
-std::string text_asked_for(const Table& table, const Word& word) {
+// What the word asks for instead of a run, `next` the one behind it; "": nothing. Behind --help may stand a group of
+// flags, and where words may stand that belong to no flag, one of those.
+std::string text_asked_for(const Table& table, const Word& word, const std::string& next) {
   const bool help_asked = word.name == "-h" || word.name == "--help";
   const bool version_asked = word.name == "--version" && !table.version.empty();
-  if (help_asked || version_asked) refuse_value(word.name, word);
-  return help_asked ? help(table) : version_asked ? table.version : "";
+  if (version_asked || (help_asked && !has_groups(table))) refuse_value(word.name, word);
+  if (help_asked && word.value) return help(table, *word.value);
+  const bool group_asked = has_groups(table) && table.operands == Operands::none && !next.empty() && !is_flag(next);
+  if (help_asked) return group_asked ? help(table, next) : help(table);
+  return version_asked ? table.version : "";
 }
 
 // The value of a flag whose word is `word`; when it has none of its own, the next word is it, and `at` moves there.
@@ -81,6 +85,7 @@ std::string value_of(const Flag& flag, const Word& word, std::vector<std::string
     return "";
   }
   if (word.value) return *word.value;
+  if (!flag.value.alone.empty() && (at + 1 == end || is_flag(*(at + 1)))) return flag.value.alone;
   if (at + 1 == end) throw UsageError(name + " needs a value (" + name + " " + flag.value.word + ")");
   const std::string& next = *(at + 1);
   if (next.starts_with("--"))
@@ -104,7 +109,8 @@ Line read_line(const Table& table, const std::vector<std::string>& words) {
     }
     const Word word = take_apart(*at);
     try {
-      if (const std::string text = text_asked_for(table, word); !text.empty()) return {.text = text};
+      const std::string next = at + 1 == words.end() ? "" : *(at + 1);
+      if (const std::string text = text_asked_for(table, word, next); !text.empty()) return {.text = text};
       const Flag& flag = find_flag(table, word, *at);
       line.settings.push_back({&flag, name_of(flag), value_of(flag, word, at, words.end())});
     } catch (const UsageError& error) {  // who is at a loss may ask for help further on
@@ -174,6 +180,8 @@ std::optional<std::string> value_in_file(const Flag& flag, const std::string& na
     if (!value.is_boolean()) throw UsageError(name + " '" + value.dump() + "': a switch is true or false");
     return value.get<bool>() == flag.value.negated ? std::nullopt : std::optional<std::string>("");
   }
+  if (value.is_boolean() && !flag.value.alone.empty())
+    return value.get<bool>() ? std::optional(flag.value.alone) : std::nullopt;
   if (value.is_boolean()) throw UsageError(name + " is " + value.dump() + ", must be " + flag.value.word);
   if (!value.is_array()) return word_of(value);
   std::vector<std::string> words;

@@ -1,8 +1,10 @@
 #include "lockstep/flags/table.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 
 namespace lockstep::flags {
@@ -17,7 +19,19 @@ std::string line_of_help(const std::string& names, const std::string& text) {
 }
 
 std::string line_of_help(const Flag& flag) {
-  return line_of_help(flag.names + (flag.value.word.empty() ? "" : " " + flag.value.word), text_of(flag));
+  return line_of_help(flag.names + (flag.value.word.empty() ? "" : " " + word_of(flag)), text_of(flag));
+}
+
+std::string help_of(const Group& group) {
+  std::string text = group.title.empty() ? "" : group.title + ":\n";
+  for (const Flag& flag : group.flags) text += line_of_help(flag);
+  return text;
+}
+
+std::vector<std::string> group_names(const Table& table) {
+  std::vector<std::string> names;
+  for (const Group& group : table.groups) names.push_back(name_of(group));
+  return names;
 }
 
 }  // namespace
@@ -28,6 +42,10 @@ std::string key_of(const Flag& flag) {
   std::string key = name_of(flag).substr(flag.value.negated ? 5 : 2);  // "--no-" or "--"
   std::replace(key.begin(), key.end(), '-', '_');
   return key;
+}
+
+std::string word_of(const Flag& flag) {
+  return flag.value.alone.empty() ? flag.value.word : "[" + flag.value.word + "]";
 }
 
 std::string text_of(const Flag& flag) {
@@ -80,13 +98,31 @@ std::vector<Flag> all_flags(const Table& table) {
   return flags;
 }
 
+std::string name_of(const Group& group) {
+  std::string name = group.title;
+  for (char& letter : name) letter = letter == ' ' ? '-' : char(std::tolower(static_cast<unsigned char>(letter)));
+  return name;
+}
+
+bool has_groups(const Table& table) { return table.groups.size() > 1 && !table.groups.front().title.empty(); }
+
+std::string help(const Table& table, const std::string& name) {
+  std::vector<const Group*> found;
+  for (const Group& group : table.groups) {
+    if (name_of(group) == name) return help_of(group);
+    if (!name.empty() && name_of(group).starts_with(name)) found.push_back(&group);
+  }
+  if (found.size() != 1)
+    throw UsageError("--help '" + base::shown(name) + "': " + (found.empty() ? "no group" : "several groups") +
+                     " of flags; there are " + base::join(group_names(table)));
+  return help_of(*found.front());
+}
+
 std::string help(const Table& table) {
   std::string text = "usage: " + table.usage + "\n\n" + table.about + (table.about.empty() ? "" : "\n") + "Options:\n";
   for (const Flag& flag : standing_flags(table)) text += line_of_help(flag);
-  for (const Group& group : table.groups) {
-    if (!group.title.empty()) text += "\n" + group.title + ":\n";
-    for (const Flag& flag : group.flags) text += line_of_help(flag);
-  }
+  for (const Group& group : table.groups) text += (group.title.empty() ? "" : "\n") + help_of(group);
+  if (has_groups(table)) text += "\n--help GROUP shows one of them: " + base::join(group_names(table)) + "\n";
   return text + (table.after.empty() ? "" : "\n") + table.after;
 }
 

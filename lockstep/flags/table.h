@@ -30,7 +30,8 @@ struct Value {
   std::function<void(const std::string& name, const std::string& value)> read = {};
   /// What is held now, as JSON. None: it is not recorded.
   std::function<std::string()> json = {};
-  bool negated = false;  ///< a switch --no-x, recorded as x
+  std::string alone = {};  ///< the value of the flag that is given without one, "--amp"; empty: it needs one
+  bool negated = false;    ///< a switch --no-x, recorded as x
 };
 
 /// A row.
@@ -48,6 +49,9 @@ std::string name_of(const Flag& flag);
 
 /// By what it stands in the record: "batch_size"; "eval" for --no-eval.
 std::string key_of(const Flag& flag);
+
+/// What stands behind it: "NAME", or "[NAME]" where it may be left out; "" of a switch.
+std::string word_of(const Flag& flag);
 
 /// What the help says of it: "mlp|convnet: what is trained [mlp]", the choices, the text, the default.
 std::string text_of(const Flag& flag);
@@ -102,6 +106,16 @@ std::vector<std::string> names_of(const Table& table);
 
 /// The text of --help.
 std::string help(const Table& table);
+
+/// What --help calls a group: "learning-rate" of the title "Learning rate".
+std::string name_of(const Group& group);
+
+/// Whether the table has groups that can be asked for.
+bool has_groups(const Table& table);
+
+/// The text of --help GROUP; `name` is a group's, or its beginning where it is no other's. UsageError with all names
+/// when there is none.
+std::string help(const Table& table, const std::string& name);
 
 /// What the options hold now, as one JSON object with a line for each recorded flag: "--batch-size" is batch_size. What
 /// a run keeps of its flags.

@@ -106,6 +106,11 @@ Value on(bool& place) { return switch_to(place, true); }
 
 Value off(bool& place) { return switch_to(place, false); }
 
+Value or_alone(const std::string& alone, Value value) {
+  value.alone = alone;
+  return value;
+}
+
 Value real(double& place, const Reals& reals, const std::string& word) {
   const auto read = [&place, reals](const std::string& name, const std::string& value) {
     place = read_real(name, value, reals);

@@ -27,6 +27,9 @@ Value several_of(std::vector<std::string>& place, const std::vector<std::string>
 Value on(bool& place);
 Value off(bool& place);
 
+/// The same value, which may be left out: then it is `alone`. Not for a table whose operands stand anywhere.
+Value or_alone(const std::string& alone, Value value);
+
 /// Which real numbers a flag takes; they are finite always.
 struct Reals {
   const char* wanted;  ///< "a number of 0 or more"

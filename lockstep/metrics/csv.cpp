@@ -15,10 +15,10 @@ std::string csv_row(const Event& event) {
                             whole(event, "step") + "," + whole(event, "epoch") + ",";
   if (event.kind == Kind::train)
     return start + real(event, "loss") + "," + real(event, "lr") + "," + real_if_there(event, "samples_per_second") +
-           ",,,,,,,,," + real_if_there(event, "gradient_norm");
+           ",,,,,,,,,,," + real_if_there(event, "gradient_norm");
   std::string row =
       start + real_if_there(event, "loss") + ",,," + real_if_there(event, "top1") + "," + whole(event, "samples");
-  for (const char* name : {"mae", "r2", "ema_loss", "ema_top1", "ema_mae", "ema_r2"})
+  for (const char* name : {"mae", "r2", "ema_loss", "ema_top1", "ema_mae", "ema_r2", "top5", "ema_top5"})
     row += "," + real_if_there(event, name);
   return row + ",";
 }

@@ -12,7 +12,7 @@ namespace lockstep::metrics {
 /// The columns of every row; a column that an event has not stays empty.
 inline constexpr const char* kCsvHeader =
     "event,time,step,epoch,loss,lr,samples_per_second,top1,samples,mae,r2,ema_loss,ema_top1,ema_mae,ema_r2,"
-    "gradient_norm";
+    "top5,ema_top5,gradient_norm";
 
 /// The event as a row without its line end; "" for the kinds that have no row. Numbers as
 /// in metrics.jsonl. Throws Error when a field is missing that its kind must have.

@@ -29,20 +29,38 @@ std::string rate_text(const Event& event, const RunLength& run) {
   return format("%.0f", event.number("samples_per_second")) + " " + run.unit + "/s";
 }
 
-// The rate, and by it the time that is left, as far as they are known.
-std::string speed_text(const Event& event, const RunLength& run) {
-  if (event.find("samples_per_second") == nullptr) return "";
-  const std::string rate = "  " + rate_text(event, run);
-  if (run.steps == 0 || run.samples_per_step == 0) return rate;
+// By the rate, the time that is left.
+std::string left_text(const Event& event, const RunLength& run) {
+  if (event.find("samples_per_second") == nullptr || run.steps == 0 || run.samples_per_step == 0) return "";
   const double steps = static_cast<double>(run.steps - event.integer("step"));
-  return rate + "  ETA " +
+  return "  ETA " +
          duration_text(steps * static_cast<double>(run.samples_per_step) / event.number("samples_per_second"));
 }
 
-std::string train_text(const Event& event, const RunLength& run) {
-  return "epoch " + of(event.integer("epoch"), run.epochs) + "  step " + of(event.integer("step"), run.steps) +
-         "  loss " + format("%.4f", event.number("loss")) + "  lr " + format("%.4g", event.number("lr")) +
-         speed_text(event, run);
+// Of the time of the steps, what went by in waiting for batches.
+std::string wait_text(const Event& event) {
+  double all = 0;
+  for (const char* part : {"data_seconds", "compute_seconds", "step_seconds"}) {
+    if (event.find(part) == nullptr) return "";
+    all += event.number(part);
+  }
+  return all > 0 ? "  data wait " + format("%.0f", 100 * event.number("data_seconds") / all) + " %" : "";
+}
+
+std::string memory_text(const Event& event) {
+  if (event.find("memory_bytes") == nullptr) return "";
+  constexpr double kMebibyte = 1 << 20;
+  return "  " + format("%.0f", event.number("memory_bytes") / kMebibyte) + " MiB";
+}
+
+// What is known of a step, as far as it is.
+std::string train_text(const Event& event, const RunLength& run, const std::optional<double>& accuracy) {
+  std::string text = "epoch " + of(event.integer("epoch"), run.epochs) + "  step " +
+                     of(event.integer("step"), run.steps) + "  loss " + format("%.4f", event.number("loss")) + "  lr " +
+                     format("%.4g", event.number("lr"));
+  if (accuracy) text += "  accuracy " + format("%.2f", 100 * *accuracy) + " %";
+  if (event.find("samples_per_second") != nullptr) text += "  " + rate_text(event, run);
+  return text + left_text(event, run) + wait_text(event) + memory_text(event);
 }
 
 // What the evaluation of a classifier found has words of its own; other numbers have their names.
@@ -75,6 +93,12 @@ std::string done_text(const Event& event, const RunLength& run) {
   return text + "weights " + event.text("weights_hash");
 }
 
+std::string checkpoint_text(const Event& event) {
+  const std::int64_t skipped = event.find("skipped") != nullptr ? event.integer("skipped") : 0;
+  return "checkpoint at step " + std::to_string(event.integer("step")) + ": " + event.text("path") +
+         (skipped > 0 ? "; left out so far, while another was written: " + std::to_string(skipped) : "");
+}
+
 std::string fault_text(const Event& event) {
   std::string text = "fault: " + (event.find("cause") != nullptr ? event.text("cause") : "not known of what");
   if (event.find("lost_seconds") != nullptr) text += "; " + format("%.1f", event.number("lost_seconds")) + " s lost";
@@ -100,17 +124,17 @@ std::string duration_text(double seconds) {
   return text;
 }
 
-std::string progress_text(const Event& event, const RunLength& run) {
+std::string progress_text(const Event& event, const RunLength& run, const std::optional<double>& accuracy) {
   switch (event.kind) {
     case Kind::start:
     case Kind::answers:
       return "";
     case Kind::train:
-      return train_text(event, run);
+      return train_text(event, run, accuracy);
     case Kind::eval:
       return eval_text(event, run);
     case Kind::checkpoint:
-      return "checkpoint at step " + std::to_string(event.integer("step")) + ": " + event.text("path");
+      return checkpoint_text(event);
     case Kind::fault:
       return fault_text(event);
     case Kind::done:
@@ -136,7 +160,8 @@ Progress::~Progress() {
 }
 
 void Progress::write(const Event& event) {
-  const std::string text = progress_text(event, run_);
+  if (event.kind == Kind::eval && event.find("top1") != nullptr) accuracy_ = event.number("top1");
+  const std::string text = progress_text(event, run_, accuracy_);
   if (text.empty()) return;
   const std::string shown = terminal_ ? terminal_text(event.kind, text, base::terminal_columns(fd_)) : text + "\n";
   if (event.kind == Kind::train) {

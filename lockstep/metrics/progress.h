@@ -4,6 +4,7 @@
 // file or pipe plain lines. The texts are pure functions of the events.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/outlet.h"
@@ -22,11 +23,12 @@ struct RunLength {
 /// "0:42", "12:05", "1:02:03", "2d 03:04:05"; seconds are rounded up. "?" when not finite or negative.
 std::string duration_text(double seconds);
 
-/// Train: "epoch 1/10  step 100/600  loss 0.3456  lr 0.001  12345 images/s  ETA 0:42"; the
-/// other kinds, but start (""), have a line of their own. Without samples_per_second nothing is said of speed and
-/// time, with it and without the length of the run in samples nothing of time. Fields: docs/design/metrics.md.
-/// Numbers are rounded here only. Throws Error when the event lacks one.
-std::string progress_text(const Event& event, const RunLength& run);
+/// Train: "epoch 1/10  step 100/600  loss 0.3456  lr 0.001  accuracy 97.10 %  12345 images/s  ETA 0:42  data wait 3 %
+/// 812 MiB", on one line; the other kinds, but start and answers (""), have a line of their own. `accuracy` is that of
+/// the last evaluation, where there was one. Without samples_per_second nothing is said of speed and time, with it and
+/// without the length of the run in samples nothing of time, and so of what else the event lacks. Fields:
+/// docs/design/metrics.md. Numbers are rounded here only. Throws Error when the event lacks one that it must have.
+std::string progress_text(const Event& event, const RunLength& run, const std::optional<double>& accuracy = {});
 
 /// The bytes that show `text` on a terminal `columns` wide (0: unknown): a train line
 /// replaces the line the cursor is in, every other one stays.
@@ -50,7 +52,8 @@ class Progress : public Sink {
   base::Outlet outlet_;
   const RunLength run_;
   const bool terminal_;
-  bool line_open_ = false;  ///< the cursor is in a train line
+  std::optional<double> accuracy_;  ///< of the last evaluation
+  bool line_open_ = false;          ///< the cursor is in a train line
   bool done_ = false;
 };
 

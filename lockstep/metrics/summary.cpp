@@ -26,7 +26,14 @@ enum TensorField { kDtype = 1, kShape = 2, kStringValue = 8 };
 enum ShapeField { kDim = 2 };
 enum DimField { kSize = 1 };
 enum MetadataField { kPluginData = 1 };
-enum PluginField { kPluginName = 1 };
+enum PluginField { kPluginName = 1, kContent = 2 };
+// Of plugins/hparams/plugin_data.proto, and struct.proto.
+enum HparamsField { kSessionStart = 3, kSessionEnd = 4 };
+enum SessionStartField { kHparams = 1, kStartTime = 5 };
+enum SessionEndField { kStatus = 1, kEndTime = 2 };
+enum EntryField { kKey = 1, kEntryValue = 2 };
+enum WrappedField { kNumber = 2, kText = 3, kYes = 4 };
+constexpr int kSuccess = 1;
 constexpr int kDtString = 7;
 
 std::string tagged(std::string_view tag) {
@@ -73,9 +80,10 @@ void check(const Pixels& pixels) {
     throw UsageError("image: " + std::to_string(pixels.values.size()) + " values for " + std::to_string(needed));
 }
 
-std::string plugin_metadata(std::string_view name) {
+std::string plugin_metadata(std::string_view name, std::string_view content = {}) {
   std::string data, metadata;
   put_bytes(data, kPluginName, name);
+  if (!content.empty()) put_bytes(data, kContent, content);
   put_bytes(metadata, kPluginData, data);
   return metadata;
 }
@@ -88,6 +96,13 @@ std::string string_tensor(std::string_view text) {
   put_bytes(tensor, kShape, shape);
   put_bytes(tensor, kStringValue, text);
   return tensor;
+}
+
+std::string hparams_value(std::string_view tag, int field, std::string_view session) {
+  std::string content, message = tagged(tag);
+  put_bytes(content, field, session);
+  put_bytes(message, kMetadata, plugin_metadata("hparams", content));
+  return message;
 }
 
 }  // namespace
@@ -153,6 +168,28 @@ std::string text_value(std::string_view tag, std::string_view text) {
   put_bytes(message, kTensor, string_tensor(text));
   put_bytes(message, kMetadata, plugin_metadata("text"));
   return message;
+}
+
+std::string hparams_start_value(const Hyperparameters& hparams, double time) {
+  std::string session;
+  for (const auto& [name, held] : hparams) {
+    std::string value, entry;
+    if (const bool* const yes = std::get_if<bool>(&held)) put_integer(value, kYes, *yes);
+    if (const double* const number = std::get_if<double>(&held)) put_double(value, kNumber, *number);
+    if (const std::string* const text = std::get_if<std::string>(&held)) put_bytes(value, kText, *text);
+    put_bytes(entry, kKey, name);
+    put_bytes(entry, kEntryValue, value);
+    put_bytes(session, kHparams, entry);
+  }
+  put_double(session, kStartTime, time);
+  return hparams_value("_hparams_/session_start_info", kSessionStart, session);
+}
+
+std::string hparams_end_value(double time) {
+  std::string session;
+  put_integer(session, kStatus, kSuccess);
+  put_double(session, kEndTime, time);
+  return hparams_value("_hparams_/session_end_info", kSessionEnd, session);
 }
 
 std::string png_file(const Pixels& pixels) {

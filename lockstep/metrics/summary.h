@@ -4,9 +4,11 @@
 // Summary.Value. Pure functions.
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace lockstep::metrics {
@@ -45,6 +47,13 @@ std::string histogram_value(std::string_view tag, const Histogram& histogram);
 
 /// For the text plugin, which reads it as Markdown; its tag is "<tag>/text_summary", as PyTorch writes it.
 std::string text_value(std::string_view tag, std::string_view text);
+
+/// What a run was asked for, by name, for the hparams plugin, in the order of the names.
+using Hyperparameters = std::map<std::string, std::variant<bool, double, std::string>>;
+std::string hparams_start_value(const Hyperparameters& hparams, double time);
+
+/// Its end, for the same.
+std::string hparams_end_value(double time);
 
 /// The picture as a PNG file. UsageError as of image_value().
 std::string png_file(const Pixels& pixels);

@@ -53,6 +53,21 @@ std::string eval_summary(const Event& event) {
   return summary;
 }
 
+// The accuracy of each class that has samples. More classes than a matrix has would hide the other curves.
+std::string class_summary(const Event& event) {
+  const auto* classes = std::get_if<std::vector<std::string>>(event.find("classes"));
+  const auto* samples = std::get_if<std::vector<std::int64_t>>(event.find("class_samples"));
+  const auto* right = std::get_if<std::vector<std::int64_t>>(event.find("class_right"));
+  std::string summary;
+  if (classes == nullptr || samples == nullptr || right == nullptr || event.find("confusion") == nullptr)
+    return summary;
+  for (std::size_t i = 0; i < classes->size(); ++i)
+    if ((*samples)[i] > 0)
+      protobuf::put_bytes(summary, kValue,
+                          scalar_value("class_accuracy/" + (*classes)[i], double((*right)[i]) / double((*samples)[i])));
+  return summary;
+}
+
 // Where it went on, in words: of a scalar nobody could see what it was.
 std::string fault_summary(const Event& event) {
   std::string summary;
@@ -96,6 +111,10 @@ std::string tensorboard_version_message(double time) {
 std::string tensorboard_message(const Event& event) {
   if (event.kind == Kind::fault)
     return event_message(event.time, event.find("step") != nullptr ? event.integer("step") : 0, fault_summary(event));
+  if (event.kind == Kind::answers) {
+    const std::string summary = class_summary(event);
+    return summary.empty() ? "" : event_message(event.time, event.integer("step"), summary);
+  }
   if (event.kind != Kind::train && event.kind != Kind::eval) return "";
   if (event.find("best_on") != nullptr) return "";  // its step has a point
   const std::int64_t step = event.integer("step");
@@ -129,6 +148,10 @@ void TensorBoard::add_histogram(std::string_view tag, std::span<const double> va
 void TensorBoard::add_text(std::string_view tag, std::string_view text, std::int64_t step) {
   add(text_value(tag, text), step);
 }
+
+void TensorBoard::begin_hparams(const Hyperparameters& hparams) { add(hparams_start_value(hparams, seconds_now()), 0); }
+
+void TensorBoard::end_hparams() { add(hparams_end_value(seconds_now()), 0); }
 
 void TensorBoard::add(const std::string& value, std::int64_t step) {
   std::string summary;

@@ -26,7 +26,8 @@ std::string tfrecord(std::string_view message);
 std::string tensorboard_version_message(double time);
 
 /// The scalars of a train event (train/loss, train/lr, train/samples_per_second where it has one) or an eval
-/// event (each of its fields that is a real number, eval/loss for instance) at its `step`; "" for other kinds.
+/// event (each of its fields that is a real number, eval/loss for instance) at its `step`; of an answers event the
+/// accuracy of each class (class_accuracy/NAME) where it has a matrix; "" for other kinds.
 /// TensorBoard keeps scalars as 32-bit floats. Throws Error when a field is missing, or an eval event has no number.
 std::string tensorboard_message(const Event& event);
 
@@ -54,6 +55,9 @@ class TensorBoard : public Sink {
   void add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step);
   /// Markdown.
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
+  /// The run's place in the hparams plugin: once at its start, and once at its end, when that was a good one.
+  void begin_hparams(const Hyperparameters& hparams);
+  void end_hparams();
 
  private:
   void add(const std::string& value, std::int64_t step);

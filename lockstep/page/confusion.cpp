@@ -88,6 +88,23 @@ std::string confusion_svg(const Answers& answers, const std::string& title) {
   return text + "</svg>";
 }
 
+std::string classes_table(const Answers& answers) {
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < answers.by_class.size(); ++i)
+    if (const Answers::OfClass& one = answers.by_class[i]; one.samples > 0)
+      order.emplace_back(double(one.right) / double(one.samples), i);
+  if (order.empty()) return "";
+  std::ranges::sort(order);
+  std::string text =
+      "<div class=\"wide\"><table "
+      "class=\"classes\"><tr><th>class</th><th>right</th><th>of</th><th>accuracy</th></tr>\n";
+  for (const auto& [accuracy, i] : order)
+    text += "<tr><td>" + escaped(answers.classes[i]) + "</td><td>" + std::to_string(answers.by_class[i].right) +
+            "</td><td>" + std::to_string(answers.by_class[i].samples) + "</td><td>" + one_decimal(100 * accuracy) +
+            " %</td></tr>\n";
+  return text + "</table></div>\n";
+}
+
 std::string mistakes_table(const Answers& answers) {
   if (answers.mistakes.empty()) return "";
   const bool shown = std::ranges::any_of(answers.mistakes, [](const Mistake& one) { return !one.picture.empty(); });

@@ -13,6 +13,10 @@ namespace lockstep::page {
 /// what it stands for. Empty when there is no count.
 std::string confusion_svg(const Answers& answers, const std::string& title);
 
+/// A table of the classes with how many of their samples were taken for what they are, the worst first; empty when no
+/// class has any.
+std::string classes_table(const Answers& answers);
+
 /// A table of the mistakes, with their pictures where there are some; empty when there is none.
 std::string mistakes_table(const Answers& answers);
 

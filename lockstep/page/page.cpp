@@ -58,10 +58,12 @@ std::string title_of(const std::string& part, const std::string& field) {
       {"train memory_bytes", "Memory of all processes, in MiB"},
       {"eval loss", "Loss of the evaluation"},
       {"eval top1", "Accuracy (share of right answers)"},
+      {"eval top5", "Share of right answers among the five likeliest"},
       {"eval mae", "Mean absolute error"},
       {"eval r2", "R²"},
       {"eval ema_loss", "Loss of the average of the weights"},
-      {"eval ema_top1", "Accuracy of the average of the weights"}};
+      {"eval ema_top1", "Accuracy of the average of the weights"},
+      {"eval ema_top5", "The same among the five likeliest"}};
   const auto found = titles.find(part + " " + field);
   return found == titles.end() ? part + ": " + field : found->second;
 }
@@ -179,6 +181,8 @@ std::string answers(const RunRecord& run) {
             escaped(run.name) + "</h2>" + drawn +
             "<p class=\"note\">A row is a class, a column what its samples were "
             "taken for.</p></section>\n";
+  if (const std::string table = classes_table(*run.answers); !table.empty())
+    text += "<section><h2>Accuracy by class: " + escaped(run.name) + "</h2>" + table + "</section>\n";
   if (const std::string table = mistakes_table(*run.answers); !table.empty())
     text += "<section><h2>The surest mistakes: " + escaped(run.name) + "</h2>" + table + "</section>\n";
   return text;
@@ -212,6 +216,19 @@ std::string troubles(const std::vector<RunRecord>& runs) {
          rows + "</table></div>\n";
 }
 
+std::string checkpoints(const std::vector<RunRecord>& runs) {
+  std::string rows;
+  for (const RunRecord& run : runs)
+    if (!run.saves.empty())
+      rows += "<tr>" + cell(run.name) + cell(std::to_string(run.saves.size())) +
+              cell(std::to_string(run.saves.back().step)) + cell(std::to_string(run.saves.back().skipped)) + "</tr>\n";
+  if (rows.empty()) return "";
+  return "<h2>Checkpoints</h2><div class=\"wide\"><table class=\"saves\"><tr><th>run</th><th>written</th><th>the last "
+         "of "
+         "step</th><th>left out while another was written</th></tr>\n" +
+         rows + "</table></div>\n";
+}
+
 std::string best_checkpoints(const std::vector<RunRecord>& runs) {
   std::string rows;
   for (const RunRecord& run : runs)
@@ -230,8 +247,8 @@ std::string html(const std::vector<RunRecord>& runs) {
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>Lockstep: " +
       escaped(title) + "</title><style>" + kStyle + colors() + "</style></head>\n<body><h1>" + escaped(title) +
-      "</h1>\n" + summary(runs) + best_checkpoints(runs) + troubles(runs) + "<div class=\"charts\">\n" +
-      charts(runs, &RunRecord::train, "train") + charts(runs, &RunRecord::eval, "eval");
+      "</h1>\n" + summary(runs) + best_checkpoints(runs) + checkpoints(runs) + troubles(runs) +
+      "<div class=\"charts\">\n" + charts(runs, &RunRecord::train, "train") + charts(runs, &RunRecord::eval, "eval");
   for (const RunRecord& run : runs) text += time_split(run);
   for (const RunRecord& run : runs) text += answers(run);
   return text + "</div></body></html>\n";

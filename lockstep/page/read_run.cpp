@@ -73,6 +73,10 @@ Answers answers_of(const json& event) {
   for (std::size_t i = 0; i < cells.size(); i += 3)
     answers.cells.push_back({class_at(cells, i, answers), class_at(cells, i + 1, answers),
                              std::max<std::int64_t>(whole(cells.at(i + 2)), 0)});
+  const json& counts = event.contains("class_samples") ? event.at("class_samples") : none;
+  if (counts.size() > answers.classes.size()) throw json::other_error::create(501, "no such class", &counts);
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    answers.by_class.push_back({whole(counts[i]), whole(event.at("class_right").at(i))});
   const json& samples = event.at("mistake_samples");
   for (std::size_t i = 0; i < samples.size(); ++i)
     answers.mistakes.push_back({whole(samples[i]), class_at(event.at("mistake_truths"), i, answers),
@@ -85,6 +89,7 @@ void add_event(RunRecord& run, const json& event) {
   const std::string kind = event.at("event");
   if (kind == "answers") run.answers = answers_of(event);
   if (kind == "start") add_start(run, event);
+  if (kind == "checkpoint") run.saves.push_back({whole(event.at("step")), whole_at(event, "skipped", 0)});
   if (kind == "fault")
     run.faults.push_back({.cause = event.contains("cause") ? event.at("cause").get<std::string>() : "",
                           .time = event.at("time"),

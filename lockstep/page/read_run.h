@@ -33,6 +33,12 @@ struct Fault {
   double lost = 0;    ///< seconds until the job went on; not a number when that is not known
 };
 
+/// A checkpoint that was written.
+struct Save {
+  std::int64_t step = 0;
+  std::int64_t skipped = 0;  ///< left out until then, since the start of the job that wrote it
+};
+
 /// A sample that a classifier took for another class.
 struct Mistake {
   std::int64_t sample = 0;  ///< its number in the set that was evaluated on
@@ -49,7 +55,11 @@ struct Answers {
   };
   std::int64_t step = 0;
   std::vector<std::string> classes;
-  std::vector<Cell> cells;        ///< those of the confusion matrix that are not 0; none: there are too many classes
+  std::vector<Cell> cells;  ///< those of the confusion matrix that are not 0; none: there are too many classes
+  struct OfClass {
+    std::int64_t samples = 0, right = 0;
+  };
+  std::vector<OfClass> by_class;  ///< one for each class; none: an older run
   std::vector<Mistake> mistakes;  ///< the surest
 };
 
@@ -59,6 +69,7 @@ struct RunRecord {
   std::map<std::string, Points> train, eval;               ///< by field, steps rising; of a step told twice the later
   std::vector<Start> starts;
   std::vector<Fault> faults;
+  std::vector<Save> saves;
   std::optional<Answers> answers;           ///< of the last evaluation, if it was of a classifier
   std::map<std::string, double> best_eval;  ///< of the best checkpoint, if it was evaluated at the end
   bool done = false;                        ///< it came to its end

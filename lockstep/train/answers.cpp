@@ -48,6 +48,16 @@ void AnswerCount::add(const at::Tensor& logits, const at::Tensor& target, std::i
 Answers AnswerCount::of_all(comm::Group& group, std::int64_t classes) const {
   Answers all;
   for (std::int64_t number = 0; number < classes; ++number) all.classes.push_back(std::to_string(number));
+  const at::Tensor by_class = at::zeros({2, classes}, at::kLong);  // samples, and right ones
+  std::int64_t* const samples = by_class.mutable_data_ptr<std::int64_t>();
+  std::int64_t* const right = samples + classes;
+  for (const Cell& cell : cells_) {
+    ++samples[cell.truth];
+    right[cell.truth] += cell.truth == cell.prediction;
+  }
+  group.all_reduce(by_class);
+  all.samples.assign(samples, right);
+  all.right.assign(right, right + classes);
   if (classes <= kMostInMatrix) {
     const at::Tensor counts = at::zeros({classes * classes}, at::kLong);
     for (const Cell& cell : cells_) ++counts.mutable_data_ptr<std::int64_t>()[cell.truth * classes + cell.prediction];

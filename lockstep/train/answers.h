@@ -27,6 +27,8 @@ struct WrongAnswer {
 struct Answers {
   std::vector<std::string> classes;     ///< as many as the model has outputs; by number where nobody has named them
   std::vector<std::int64_t> confusion;  ///< [truth][prediction], row by row; empty for more than kMostInMatrix classes
+  std::vector<std::int64_t> samples;    ///< of each class
+  std::vector<std::int64_t> right;      ///< of these, taken for what they are
   std::vector<WrongAnswer> mistakes;    ///< the surest kMostMistakes, the surest first; of equal ones by number
 };
 inline constexpr std::int64_t kMostInMatrix = 100;

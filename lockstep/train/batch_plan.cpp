@@ -71,7 +71,19 @@ BatchPlan plan_batch(const Options& options, int world_size, std::int64_t datase
   return plan;
 }
 
+Options planned(Options options, const BatchPlan& plan, int world_size) {
+  options.nproc_per_node = world_size;
+  options.logical_shards = plan.shards;
+  options.global_batch_size = plan.global_batch;
+  options.batch_size.reset();
+  return options;
+}
+
 bool reads_data(const Options& options) { return !options.test_only && options.max_steps != 0 && options.epochs != 0; }
+
+bool heeds_signals(const Options& options) {
+  return saves(options.checkpoints, options.output_dir) && reads_data(options);
+}
 
 std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size) {
   return base::batches_per_epoch(dataset_size, plan.shards, plan.shard_batch, /*drop_last=*/false);

@@ -23,9 +23,16 @@ struct BatchPlan {
 /// other, world > S, S does not divide G, there are several ranks for --parallel dp, or G is more than the set has.
 BatchPlan plan_batch(const Options& options, int world_size, std::int64_t dataset_size);
 
+/// The options with what they have left open filled in, for the record of a run on `world_size` ranks: processes,
+/// shards and the whole batch, in whose place they give none per process. They repeat the run by themselves.
+Options planned(Options options, const BatchPlan& plan, int world_size);
+
 /// False when the run ends before its first step (--max-steps 0, --epochs 0, --test-only): no set to
 /// train on is needed then.
 bool reads_data(const Options& options);
+
+/// Whether the signals of --stop-on end the run in good order: it trains, and has somewhere to save.
+bool heeds_signals(const Options& options);
 
 /// Steps that one pass over `dataset_size` samples takes: the size of a data::DataLoader for this plan.
 std::int64_t steps_per_epoch(const BatchPlan& plan, std::int64_t dataset_size);

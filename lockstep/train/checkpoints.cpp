@@ -1,7 +1,10 @@
 #include "lockstep/train/checkpoints.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/store/aside_folder.h"
@@ -14,6 +17,19 @@ namespace {
 using nlohmann::json;
 
 std::string checkpoint_folder(const std::string& output_dir) { return output_dir + "/checkpoints"; }
+
+// "lr was 0.1, now 0.2; ..." of what both have, but for `others`.
+std::string differences(const json& theirs, const json& ours, const std::vector<std::string>& others = {}) {
+  std::string text;
+  if (!theirs.is_object()) return text;
+  for (const auto& [key, value] : ours.items())
+    if (theirs.contains(key) && theirs[key] != value && std::ranges::find(others, key) == others.end())
+      text += (text.empty() ? "" : "; ") + key + " was " + theirs[key].dump() + ", now " + value.dump();
+  return text;
+}
+
+// JSON has no words for what is no number.
+json number(double value) { return std::isfinite(value) ? json(value) : json(); }
 
 // Where to look, and for what: a run's directory may be given in its checkpoints' place.
 std::pair<std::string, std::string> place_of(const Options& options) {
@@ -45,12 +61,40 @@ bool is_due(const SaveEvery& every, std::int64_t step, const StepPlace& place, d
 double monitored(const CheckpointOptions& options, const EvalEvent& event) {
   const Evaluation& found = options.monitor.starts_with("ema_") ? event.ema.value() : event.evaluation;
   if (options.monitor.ends_with("loss")) return found.loss;
-  if (!found.errors) return found.top1;
+  if (!found.errors) return options.monitor.ends_with("top5") ? found.top5 : found.top1;
   return options.monitor.ends_with("mae") ? found.errors->mae : found.errors->r2;
 }
 
-Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input)
-    : options_(options), engine_(engine), facts_(facts(run, input)) {
+std::string schedule_json(const Options& options) {
+  const LrOptions& lr = options.lr_schedule;
+  json all = {{"lr", options.lr}, {"lr_scheduler", lr.scheduler}, {"lr_warmup_epochs", lr.warmup_epochs}};
+  if (lr.warmup_epochs > 0) all.update({{"lr_warmup_method", lr.warmup_method}, {"lr_warmup_decay", lr.warmup_decay}});
+  if (lr.scheduler == "steplr") all["lr_step_size"] = lr.step_size;
+  if (lr.scheduler == "multisteplr") all["lr_milestones"] = lr.milestones;
+  if (lr.scheduler == "cosineannealinglr") all["epochs"] = options.epochs.value_or(1);
+  if (is_plateau(lr)) all["lr_patience"] = lr.patience;
+  if (is_plateau(lr) || lr.scheduler == "cosineannealinglr") all["lr_min"] = lr.min;
+  if (lr.scheduler != "constant" && lr.scheduler != "cosineannealinglr") all["lr_gamma"] = lr.gamma;
+  return all.dump();
+}
+
+std::string standing_json(const Options& options, const Judgement& judgement, const amp::GradScaler& scaler) {
+  json all = json::object();
+  if (is_plateau(options.lr_schedule))
+    all["plateau"] = {{"best", number(judgement.plateau.best)},
+                      {"bad_evaluations", judgement.plateau.num_bad_epochs},
+                      {"reductions", judgement.plateau.reductions}};
+  if (options.patience > 0)
+    all["patience"] = {{"monitor", options.checkpoints.monitor},
+                       {"best", number(judgement.best)},
+                       {"evaluations_since", judgement.worse}};
+  if (scaler.is_enabled()) all["loss_scale"] = scaler.get_scale();
+  return all.dump();
+}
+
+Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input,
+                         const Judge& judge, const amp::GradScaler& scaler)
+    : options_(options), engine_(engine), judge_(judge), scaler_(scaler), facts_(facts(run, input)) {
   if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
     saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints));
   if (!options.checkpoints.resume.empty()) resume();
@@ -71,6 +115,7 @@ std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
               {"entries", input.train_set.entries},
               {"ra_sampler", options_.ra_sampler},
               {"ra_reps", options_.ra_reps},
+              {"row_slices", options_.slice_rows ? run.plan.shards : 0},
               {"arithmetic", options_.arithmetic},
               {"fuse", options_.fuse},
               {"replicas", options_.replicas.value_or(1)},
@@ -86,18 +131,20 @@ void Checkpoints::resume() {
   resumed_from_ = resumed.path;
   const json theirs = json::parse(resumed.extra), ours = json::parse(facts_);
   told_ = !theirs.is_object() || theirs.value("told", true);
-  std::string differences;
   // The loader goes on with another batch and number of shards.
-  const auto may_differ = [](const std::string& key) { return key == "logical_shards" || key == "global_batch_size"; };
-  for (const auto& [key, value] : ours.items())
-    if (theirs.is_object() && theirs.contains(key) && theirs[key] != value && !may_differ(key))
-      differences += (differences.empty() ? "" : "; ") + key + " was " + theirs[key].dump() + ", now " + value.dump();
-  if (!differences.empty())
-    throw UsageError("--resume: checkpoint '" + resumed.path + "' is of another run: " + differences);
+  if (const std::string other = differences(theirs, ours, {"logical_shards", "global_batch_size"}); !other.empty())
+    throw UsageError("--resume: checkpoint '" + resumed.path + "' is of another run: " + other);
+  if (theirs.is_object() && theirs.contains("schedule"))
+    other_schedule_ = differences(theirs["schedule"], json::parse(schedule_json(options_)));
 }
 
 void Checkpoints::guard() {
-  if (saver_) checkpoint::save_on_failure(checkpoint_folder(options_.output_dir), engine_, what(false));
+  if (!saver_) return;
+  checkpoint::SaveOptions later = what(false);
+  json extra = json::parse(later.extra);
+  extra.erase("standing");  // of now, not of then
+  later.extra = extra.dump();
+  checkpoint::save_on_failure(checkpoint_folder(options_.output_dir), engine_, later);
 }
 
 void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool last,
@@ -107,20 +154,41 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
   if (last) saver_->wait();  // so that it is not left out
   checkpoint::SaveOptions now = what(true);
   if (found) now.metric = monitored(options_.checkpoints, *found);
-  if (saver_->save(now)) last_save_ = std::chrono::steady_clock::now();
+  begin(step, now);
   if (last) saver_->wait();
 }
 
+void Checkpoints::begin(std::int64_t step, const checkpoint::SaveOptions& now) {
+  hear();  // of the one before
+  if (!saver_->save(now)) return;
+  last_save_ = std::chrono::steady_clock::now();
+  saved_step_ = step;
+}
+
+void Checkpoints::hear() {
+  if (!saver_) return;
+  if (const auto saved = saver_->ended(); saved && !saved->path.empty())
+    news_.push_back({.step = saved_step_, .path = saved->path, .skipped = std::int64_t(saver_->skipped())});
+}
+
+std::vector<SaveEvent> Checkpoints::news() {
+  hear();
+  return std::exchange(news_, {});
+}
+
 std::string Checkpoints::save_and_stop() {
-  saver_->wait();
-  saver_->save(what(false));
+  const checkpoint::Saved before = saver_->wait();
+  if (saved_step_ == std::int64_t(engine_.steps()) && before.problem.empty()) return before.path;
+  begin(std::int64_t(engine_.steps()), what(false));
   return saver_->wait().path;
 }
 
-// With the facts, and whether a step was told and evaluated before it was saved.
+// With the facts, how the rate goes, and whether a step was told and evaluated before it was saved.
 checkpoint::SaveOptions Checkpoints::what(bool told) const {
   json all = json::parse(facts_);
   all["told"] = told;
+  all["schedule"] = json::parse(schedule_json(options_));
+  all["standing"] = json::parse(standing_json(options_, judge_.judgement(), scaler_));
   return {.extra = all.dump(),
           .retention = retention_of(options_.checkpoints),
           .place = checkpoint::place_of("loader", data::DataLoader::place_in_kept())};

@@ -5,9 +5,12 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "lockstep/amp/grad_scaler.h"
 #include "lockstep/checkpoint/background_saver.h"
 #include "lockstep/train/input.h"
+#include "lockstep/train/judge.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/options.h"
 
@@ -22,23 +25,36 @@ checkpoint::Retention retention_of(const CheckpointOptions& options);
 /// What options.monitor names of an evaluation.
 double monitored(const CheckpointOptions& options, const EvalEvent& event);
 
+/// How the learning rate of a run goes, as JSON: the flags that say so.
+std::string schedule_json(const Options& options);
+
+/// What evaluations and overflows have decided so far, as JSON for people to read: the kept bytes are what counts.
+std::string standing_json(const Options& options, const Judgement& judgement, const amp::GradScaler& scaler);
+
 /// Of one run, on all ranks. Made before the optimizer.
 class Checkpoints {
  public:
   /// Collective. Prepares to save in the background where options ask for it, and has the state begin with the
   /// checkpoint that options.checkpoints.resume names. UsageError on all ranks when there is none, when it is damaged,
   /// or of a run on other data, with another model or optimizer.
-  Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input);
+  /// `judge` and `scaler` are those of the run, which state.json shall tell in words; they must outlive it.
+  Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input,
+              const Judge& judge, const amp::GradScaler& scaler);
 
   /// Whether the run goes on from a checkpoint behind which all was said and evaluated that belongs to its step.
   bool resumed_and_told() const { return resumed_step_ && told_; }
   const std::string& resumed_from() const { return resumed_from_; }  ///< the checkpoint's path; empty: there was none
+  /// In what its learning rate goes otherwise than that of this run; empty: in nothing.
+  const std::string& other_schedule() const { return other_schedule_; }
 
   /// Once the optimizer is made, on all ranks: has the launcher save the last step of a run that fails for good.
   void guard();
 
   /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step.
   void after_step(std::int64_t step, const StepPlace& place, bool last, const std::optional<EvalEvent>& found);
+
+  /// The checkpoints that have become whole since this was asked last, on rank 0.
+  std::vector<SaveEvent> news();
 
   /// For a run that stops behind a step, before that is told and evaluated. Returns the checkpoint's path, on rank 0;
   /// empty: it could not be written, which was told.
@@ -48,13 +64,20 @@ class Checkpoints {
   void resume();
   std::string facts(const RunSize& run, const Input& input) const;
   checkpoint::SaveOptions what(bool told) const;
+  void begin(std::int64_t step, const checkpoint::SaveOptions& now);
+  void hear();
 
   const Options& options_;
   parallel::Engine& engine_;
+  const Judge& judge_;
+  const amp::GradScaler& scaler_;
   std::string facts_;  ///< JSON: what a run that goes on must have alike, but for batch and shards
   std::optional<checkpoint::BackgroundSaver> saver_;
   std::optional<std::int64_t> resumed_step_;
-  bool told_ = true;  ///< what belongs to resumed_step_
+  bool told_ = true;             ///< what belongs to resumed_step_
+  std::int64_t saved_step_ = 0;  ///< of the last save that began
+  std::vector<SaveEvent> news_;
+  std::string other_schedule_;
   std::string resumed_from_;
   std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
 };

@@ -59,11 +59,16 @@ Evaluation evaluate(torch::nn::Module& model, comm::Group& group, const std::sha
     const at::Tensor loss = torch::nn::functional::cross_entropy(
         logits, batch.target, torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
     const at::Tensor correct = logits.argmax(1).eq(batch.target).sum();
-    return {{"loss", loss.item<double>()}, {"correct", double(correct.item<std::int64_t>())}};
+    const at::Tensor best = std::get<1>(logits.topk(std::min<std::int64_t>(5, logits.size(1)), 1));
+    const at::Tensor near = best.eq(batch.target.unsqueeze(1)).sum();
+    return {{"loss", loss.item<double>()},
+            {"correct", double(correct.item<std::int64_t>())},
+            {"near", double(near.item<std::int64_t>())}};
   };
   const evaluation::Totals totals = evaluation::evaluate_placed(model, group, set, sums_of, pass);
   return {.loss = totals.mean("loss"),
           .top1 = totals.mean("correct"),
+          .top5 = totals.mean("near"),
           .samples = totals.samples,
           .answers = answers.of_all(group, classes_of_all(group, classes))};
 }

@@ -25,6 +25,7 @@ struct Errors {
 struct Evaluation {
   double loss = 0;  ///< mean cross entropy, or loss of the regression
   double top1 = 0;  ///< share of samples whose largest logit is the label's, 0..1; of a classifier
+  double top5 = 0;  ///< share of those whose label is among the 5 largest logits; 1 where there are no more classes
   std::int64_t samples = 0;
   std::optional<Errors> errors = {};    ///< of a regression
   std::optional<Answers> answers = {};  ///< of a classifier

@@ -29,7 +29,11 @@ std::vector<std::int64_t> cells_of(const Answers& answers) {
 
 void add_found(Fields& fields, const std::string& prefix, const Evaluation& found) {
   fields.emplace_back(prefix + "loss", found.loss);
-  if (!found.errors) return void(fields.emplace_back(prefix + "top1", found.top1));
+  if (!found.errors) {
+    fields.emplace_back(prefix + "top1", found.top1);
+    fields.emplace_back(prefix + "top5", found.top5);
+    return;
+  }
   fields.emplace_back(prefix + "mae", found.errors->mae);
   fields.emplace_back(prefix + "r2", found.errors->r2);
 }
@@ -104,12 +108,18 @@ metrics::Event answers_event(const EvalEvent& event) {
     shares.push_back(mistake.share);
     files.push_back(mistake.file);
   }
+  fields.emplace_back("class_samples", answers.samples);
+  fields.emplace_back("class_right", answers.right);
   fields.emplace_back("mistake_samples", std::move(samples));
   fields.emplace_back("mistake_truths", std::move(truths));
   fields.emplace_back("mistake_predictions", std::move(predictions));
   fields.emplace_back("mistake_shares", std::move(shares));
   fields.emplace_back("mistake_files", std::move(files));
   return {.kind = Kind::answers, .fields = std::move(fields)};
+}
+
+metrics::Event checkpoint_event(const SaveEvent& event) {
+  return {.kind = Kind::checkpoint, .fields = {{"step", event.step}, {"path", event.path}, {"skipped", event.skipped}}};
 }
 
 metrics::Event done_event(const RunEnd& end) {

@@ -16,6 +16,7 @@ metrics::Event train_event(const TrainEvent& event);
 metrics::Event eval_event(const EvalEvent& event);
 /// What the samples were taken for; `event` is of a classifier.
 metrics::Event answers_event(const EvalEvent& event);
+metrics::Event checkpoint_event(const SaveEvent& event);
 metrics::Event done_event(const RunEnd& end);
 
 /// Who hears of a run as events, with the time at which each was told.
@@ -33,6 +34,7 @@ class EventObserver : public Observer {
     tell(eval_event(event));
     if (event.evaluation.answers && event.part.empty()) tell(answers_event(event));
   }
+  void saved(const SaveEvent& event) override { tell(checkpoint_event(event)); }
   void finished(const RunEnd& end) override { tell(done_event(end)); }
 
  protected:

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/stop_on.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/cached_pictures.h"
 #include "lockstep/data/presets.h"
@@ -13,6 +14,7 @@
 #include "lockstep/data/readers/load_set.h"
 #include "lockstep/data/samplers/random.h"
 #include "lockstep/data/samplers/repeated.h"
+#include "lockstep/data/samplers/sliced.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/data/split.h"
 #include "lockstep/data/synthetic.h"
@@ -45,6 +47,8 @@ PictureSet cached(PictureSet set, const Options& options) {
 data::ImageFolderOptions index_of(const Options& options, Split split) {
   if (options.index_cache.empty()) return {};
   const char* file = split == Split::train ? "train.index" : "test.index";
+  std::error_code ignored;  // who writes the file says it better
+  if (options.cache_dataset) fs::create_directories(options.index_cache, ignored);
   return {.index_cache = (fs::path(options.index_cache) / file).string()};
 }
 
@@ -215,7 +219,10 @@ Input make_whole_input(const Options& options, const Additions& additions, bool 
 }
 
 // Shuffled, with the repetitions of its reference trainer where they are asked for.
-std::shared_ptr<const data::Sampler> sample_order(const Options& options, std::int64_t samples) {
+std::shared_ptr<const data::Sampler> sample_order(const Options& options, std::int64_t samples, int shards) {
+  if (options.slice_rows)
+    return std::make_shared<data::SlicedSampler>(
+        samples, data::SlicedSamplerOptions{.slices = shards, .seed = std::uint64_t(options.seed)});
   const data::RandomSamplerOptions shuffled{.seed = std::uint64_t(options.seed)};
   auto order = std::make_shared<data::RandomSampler>(samples, shuffled);
   if (!options.ra_sampler) return order;
@@ -241,7 +248,8 @@ evaluation::PassOptions pass_options(const Options& options, const models::Image
   return {.batch_size = evaluation_chunk(task),
           .num_workers = options.workers,
           .prefetch_factor = kPrefetchFactor,
-          .timeout = options.timeout};
+          .timeout = options.timeout,
+          .asked_to_stop = heeds_signals(options) ? base::StopOn::requested : std::function<bool()>()};
 }
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
@@ -249,7 +257,7 @@ std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Inpu
   return std::make_unique<data::DataLoader>(
       input.train, part,
       data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
-                              .sampler = sample_order(options, input.train->size()),
+                              .sampler = sample_order(options, input.train->size(), run.plan.shards),
                               .seed = std::uint64_t(options.seed),
                               .mix = input.mix,
                               .classes = input.task.classes,

@@ -33,6 +33,7 @@ class Judge {
   /// Behind an evaluation, whose numbers are the same on all ranks. Collective: what is decided is committed.
   void heed(const EvalEvent& event);
 
+  const Judgement& judgement() const { return judgement_; }
   /// The rate of the steps to come. Only with reducelronplateau.
   double lr() const;
   /// Whether --patience is at its end.

@@ -9,8 +9,9 @@
 namespace lockstep::train {
 
 /// For a worker that our launcher has not started: refuses the flags that only `lockstep train` as the launcher heeds,
-/// --max-restarts (unless 0) and --nproc-per-node. `launcher` is who has started its `world_size` processes, "alone":
-/// nobody. Throws UsageError.
+/// --max-restarts (unless 0), those of LauncherOptions, and --nproc-per-node, unless that stands in a file and
+/// `launcher` has a number of its own. `launcher` is who has started its `world_size` processes, "alone": nobody.
+/// Throws UsageError.
 void require_no_launcher_flags(const Options& options, const std::string& launcher, int world_size);
 
 }  // namespace lockstep::train

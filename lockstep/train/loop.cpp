@@ -32,6 +32,9 @@ RunSize size_of(const Options& options, const comm::World& world, const Input& i
   RunSize size{.world_size = world.size(), .restart_count = world.place().restart_count};
   size.train_samples = input.train ? input.train->size() : 0;
   size.plan = plan_batch(options, size.world_size, size.train_samples);
+  if (options.checkpoints.monitor.ends_with("top5") && input.task.classes <= 5)
+    throw UsageError("--monitor " + options.checkpoints.monitor + " with " + std::to_string(input.task.classes) +
+                     " classes, of which no model misses all of five: top1 or loss");
   if (input.mix && size.plan.shard_batch < 2)
     throw UsageError(
         "--mixup-alpha and --cutmix-alpha mix the samples of a shard, and a shard has only one: a larger "
@@ -91,7 +94,7 @@ std::shared_ptr<models::ImageModel> trained(const std::shared_ptr<models::ImageM
 }
 
 std::unique_ptr<StopOn> stop_on(const Options& options) {
-  if (!saves(options.checkpoints, options.output_dir)) return nullptr;
+  if (!heeds_signals(options)) return nullptr;
   return std::make_unique<StopOn>(options.checkpoints.stop_on);
 }
 
@@ -165,7 +168,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       scaler_(make_scaler(options, ddp_.state())),
       batches_(make_batches(options, input_, run_, ddp_)),
       judge_(options, ddp_),
-      checkpoints_(options, ddp_, run_, input_),
+      checkpoints_(options, ddp_, run_, input_, judge_, *scaler_),
       optimizer_(make_optimizer(options, *model_, ddp_)),
       criterion_(options, input_.task.classes) {
   keep_with_state(input_, group_);
@@ -179,8 +182,9 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   if (batches_) find_place();
   schedule_ = make_schedule(options, run_.epoch_steps, run_.total_steps + run_.ahead);
   run_.resumed_from = checkpoints_.resumed_from();
+  run_.other_schedule = checkpoints_.other_schedule();
   if (run_.restart_count > 0) add_fault(run_, options, group_.node().member.page());
-  observers_ = make_observers(options, world.place());
+  observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.place());
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
   if (group_.rank() == 0 && options.overwrite && run_.first_step == 1) remove_checkpoints(options.output_dir);
   checkpoints_.guard();  // not before the directory is this run's
@@ -191,20 +195,30 @@ int Loop::run() {
   observers_->started(run_);
   const bool complete = run_.total_steps <= 0 || train_steps();
   ddp_.stop_timeline();
-  if (!complete) {
-    const RunStop stop{.step = std::int64_t(ddp_.steps()), .checkpoint = checkpoints_.save_and_stop()};
-    observers_->stopped(stop);
-    group_.barrier();
-    return group_.rank() == 0 && stop.checkpoint.empty() ? kExitFailure : kExitStopped;
-  }
+  return complete ? end(start) : stop();
+}
+
+int Loop::stop() {
+  const RunStop stop{.step = std::int64_t(ddp_.steps()), .checkpoint = checkpoints_.save_and_stop()};
+  tell_of_checkpoints();
+  observers_->stopped(stop);
+  group_.barrier();
+  return group_.rank() == 0 && stop.checkpoint.empty() ? kExitFailure : kExitStopped;
+}
+
+int Loop::end(std::chrono::steady_clock::time_point start) {
   if (options_.test_only) evaluate(0, {});
   const std::string hash = ddp_.weights_hash();
   if (group_.rank() == 0 && !options_.save_weights.empty())
     checkpoint::write_safetensors(options_.save_weights, ddp_.state_dict(), {{"format", "pt"}});
   if (group_.rank() == 0 && !options_.save_ema_weights.empty())
     checkpoint::write_safetensors(options_.save_ema_weights, ddp_.ema().state_dict(), {{"format", "pt"}});
-  if (options_.eval_best)
-    if (const auto best = evaluate_best(options_, input_, group_, additions_)) observers_->evaluated(*best);
+  try {
+    if (options_.eval_best)
+      if (const auto best = evaluate_best(options_, input_, group_, additions_)) observers_->evaluated(*best);
+  } catch (const evaluation::Stopped&) {
+    return stop();
+  }
   const auto steps = std::int64_t(ddp_.steps());  // fewer than planned where --patience has ended it
   observers_->finished({.steps = steps,
                         .attempt_steps = steps - (run_.first_step - 1),
@@ -213,7 +227,8 @@ int Loop::run() {
                         .training_seconds = meter_.told_seconds,
                         .weights_hash = hash});
   group_.barrier();  // nobody leaves while a peer can still fail
-  return kExitDone;
+  // Who was asked to end says so, though everything is done: the launcher was asked, too.
+  return stop_on_ && is_so_anywhere(StopOn::requested()) ? kExitStopped : kExitDone;
 }
 
 // Of the state there is: the steps before may have been of another batch or number of shards, so that no formula says
@@ -248,15 +263,15 @@ bool Loop::train_steps() {
     StepPlace place = place_of(run_.first_step - 1);
     // Of less than one batch of now was taken some of the epoch: that ends none.
     if (const data::DataLoaderState now = batches_->state(); now.batch == 0) place = {.epoch = now.epoch};
-    after_step(run_.first_step - 1, place);
+    if (!after_step(run_.first_step - 1, place)) return false;
   }
   for (std::int64_t number = run_.first_step; number <= run_.total_steps && !judge_.ends_run() && !out_of_time_;
        ++number) {
     if (options_.limit_train_batches) batches_->set_epoch(place_of(number).epoch);
     step(number, next_batch());
-    if (stop_on_ && ddp_.should_stop() && number < run_.total_steps) return false;
+    if (stop_on_ && ddp_.should_stop()) return false;
     out_of_time_ = time_is_up();
-    after_step(number, place_of(number));
+    if (!after_step(number, place_of(number))) return false;
   }
   batches_->set_total_batches(0);  // its threads end; its place stays, a part of the state
   return true;
@@ -264,10 +279,13 @@ bool Loop::train_steps() {
 
 // On all ranks alike: the clock of any of them decides.
 bool Loop::time_is_up() const {
-  if (!options_.max_time) return false;
-  const at::Tensor up = at::full({1}, std::int64_t(seconds_since(began_) >= *options_.max_time), at::kLong);
-  group_.all_reduce(up, comm::ReduceOp::max);
-  return up.item<std::int64_t>() == 1;
+  return options_.max_time && is_so_anywhere(seconds_since(began_) >= *options_.max_time);
+}
+
+bool Loop::is_so_anywhere(bool here) const {
+  const at::Tensor so = at::full({1}, std::int64_t(here), at::kLong);
+  group_.all_reduce(so, comm::ReduceOp::max);
+  return so.item<std::int64_t>() == 1;
 }
 
 data::Batch Loop::next_batch() {
@@ -289,16 +307,26 @@ void Loop::step(std::int64_t number, const data::Batch& batch) {
   meter_.samples += ddp_.last_record().samples;
 }
 
-// What is due then.
-void Loop::after_step(std::int64_t number, const StepPlace& place) {
+// What is due then. Returns whether it was all done: a signal ends an evaluation, which the next start begins anew.
+bool Loop::after_step(std::int64_t number, const StepPlace& place) {
   const bool last = number == run_.total_steps || out_of_time_;
   if (number % options_.print_freq == 0 || last) report(number, place);
   std::optional<EvalEvent> found;
   if (options_.eval && (place.ends_epoch || last)) {
-    found = evaluate(number, place);
+    try {
+      found = evaluate(number, place);
+    } catch (const evaluation::Stopped&) {
+      return false;
+    }
     judge_.heed(*found);
   }
   checkpoints_.after_step(number, place, last || judge_.ends_run(), found);
+  tell_of_checkpoints();
+  return true;
+}
+
+void Loop::tell_of_checkpoints() {
+  for (const SaveEvent& saved : checkpoints_.news()) observers_->saved(saved);
 }
 
 double Loop::rate(std::int64_t number) const {

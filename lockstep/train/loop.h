@@ -40,19 +40,23 @@ class Loop {
   Loop(const Options& options, const comm::World& world, const Additions& additions);
 
   /// Trains, evaluates, reports, saves. Throws what a step throws. Returns the exit code: kExitDone, or kExitStopped
-  /// when a signal asked for the end before the last step and everything is saved; kExitFailure where it could not be.
+  /// when a signal asked for the end before it was reached and everything is saved; kExitFailure where it could not be.
   int run();
 
  private:
   using Model = std::shared_ptr<models::ImageModel>;
 
   bool train_steps();
+  int stop();
+  int end(std::chrono::steady_clock::time_point start);
   void find_place();
   StepPlace place_of(std::int64_t number) const;
   bool time_is_up() const;
+  bool is_so_anywhere(bool here) const;
   data::Batch next_batch();
   void step(std::int64_t number, const data::Batch& batch);
-  void after_step(std::int64_t number, const StepPlace& place);
+  void tell_of_checkpoints();
+  bool after_step(std::int64_t number, const StepPlace& place);
   double rate(std::int64_t number) const;
   void report(std::int64_t number, const StepPlace& place);
   EvalEvent evaluate(std::int64_t number, const StepPlace& place);

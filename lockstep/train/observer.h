@@ -41,6 +41,7 @@ struct RunSize {
   std::string last_fault;        ///< why the start before this one ended; empty: not known
   std::optional<double> lost_seconds;  ///< at a restart: since that one wrote into its files last; nothing: not known
   std::string resumed_from;            ///< the checkpoint that the run goes on from; empty: none
+  std::string other_schedule;          ///< in what its learning rate goes otherwise; empty: in nothing
   std::int64_t first_step = 1;         ///< later than 1 when the state of an earlier start was taken over
 };
 
@@ -77,6 +78,15 @@ struct RunEnd {
   std::string weights_hash;
 };
 
+/// A checkpoint that is whole, perhaps some steps after the one that it is of.
+struct SaveEvent {
+  std::int64_t step = 0;
+  std::string path;
+  std::int64_t skipped = 0;  ///< that fell due since the job's start while another one was written, and were left out
+
+  bool operator==(const SaveEvent&) const = default;
+};
+
 /// A run that a signal has stopped.
 struct RunStop {
   std::int64_t step = 0;   ///< the last one
@@ -92,6 +102,7 @@ class Observer {
   virtual void started(const RunSize& run) {}
   virtual void trained(const TrainEvent& event) {}
   virtual void evaluated(const EvalEvent& event) {}
+  virtual void saved(const SaveEvent& event) {}
   virtual void finished(const RunEnd& end) {}
   virtual void stopped(const RunStop& stop) {}
 };

@@ -23,6 +23,10 @@ void Observers::evaluated(const EvalEvent& event) {
   tell([&](Observer& observer) { observer.evaluated(event); });
 }
 
+void Observers::saved(const SaveEvent& event) {
+  tell([&](Observer& observer) { observer.saved(event); });
+}
+
 void Observers::finished(const RunEnd& end) {
   tell([&](Observer& observer) { observer.finished(end); });
 }
@@ -43,10 +47,11 @@ void Observers::tell(const std::function<void(Observer&)>& one) {
   if (first) std::rethrow_exception(first);
 }
 
-std::unique_ptr<Observer> make_observers(const Options& options, const rendezvous::Place& place) {
+std::unique_ptr<Observer> make_observers(const Options& options, const Options& record,
+                                         const rendezvous::Place& place) {
   auto all = std::make_unique<Observers>();
   if (place.rank != 0) return all;
-  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, place));
+  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, record, place));
   all->add(std::make_unique<Terminal>(options));
   return all;
 }

@@ -25,6 +25,7 @@ class Observers final : public Observer {
   void started(const RunSize& run) override;
   void trained(const TrainEvent& event) override;
   void evaluated(const EvalEvent& event) override;
+  void saved(const SaveEvent& event) override;
   void finished(const RunEnd& end) override;
   void stopped(const RunStop& stop) override;
 
@@ -36,7 +37,7 @@ class Observers final : public Observer {
 
 /// Who is told on the rank of `place`. Rank 0: the files, where options.output_dir asks for them (run_files.h), and the
 /// terminal; a new observer is one line there. Other ranks: nobody. UsageError when the directory cannot be used.
-/// `options` must outlive what is returned.
-std::unique_ptr<Observer> make_observers(const Options& options, const rendezvous::Place& place);
+/// `record`: the options as the files are to tell them, planned(). `options` must outlive what is returned.
+std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, const rendezvous::Place& place);
 
 }  // namespace lockstep::train

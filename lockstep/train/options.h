@@ -45,6 +45,13 @@ struct OwnNames {
   std::vector<data::KnownSet> sets;  ///< the same of --dataset
 };
 
+/// What else is for our launcher, which reads it as `lockstep run` does; empty: its defaults.
+struct LauncherOptions {
+  std::string log_dir;                 ///< folder of the workers' log files
+  std::string redirects, tee;          ///< which streams go there, and which to the console, too
+  std::optional<double> grace_period;  ///< seconds from SIGTERM to SIGKILL, > 0
+};
+
 /// What `lockstep train` was asked to do. An optional without a value: the flag was not
 /// given, which for these flags differs from giving the default.
 struct Options {
@@ -52,10 +59,12 @@ struct Options {
   std::string recipe;  ///< a known job whose flags hold where nobody gives others (options_recipes.h); empty: none
   std::string config;  ///< a file of flags that goes before the recipe; empty: none
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
+  bool nproc_by_file = false;         ///< the number stands in a recipe or --config: another launcher's goes before it
 
   std::string parallel = "ddp";  ///< one of parallel_names(): processes, or replicas in one
   std::optional<int> replicas;   ///< of dp, of the model in one process, >= 1
   int max_restarts = 0;          ///< how often our launcher starts all processes again after a failure
+  LauncherOptions launcher;
 
   std::string model = "convnet";   ///< one of model_names(), or of own.models
   std::string dataset = "digits";  ///< one of data::set_names(), or of own.sets
@@ -67,6 +76,7 @@ struct Options {
   std::string test_split;             ///< the part that eval_best looks at; empty: that evaluated on
   std::string target;                 ///< columns of a table with the targets; empty: the last one
   std::string columns;                ///< those with the features; empty: all others
+  bool slice_rows = false;            ///< of a table: each logical shard trains on rows that follow each other
   double val_fraction = 0.2;          ///< of the rows of a single file, to evaluate on; (0, 1)
 
   std::optional<std::int64_t> epochs;             ///< passes over the data, >= 0; default 1. See steps_in_run()
@@ -93,16 +103,18 @@ struct Options {
   CheckpointOptions checkpoints;
 
   std::int64_t seed = 0;         ///< >= 0; initial weights, sample order, dropout
-  std::string weights;           ///< file to start from, safetensors or .pt; empty: initial weights of the seed
+  std::string weights;           ///< file to start from, safetensors or .pt, by torchvision's name, too; empty: initial
+                                 ///< weights of the seed
   std::string weights_map;       ///< other names for its tensors (checkpoint/files/name_map.h); empty: none
   std::string head;              ///< layers in place of the last one, as "512,relu,3"; empty: it stays
   std::string freeze;            ///< patterns of parameters that are not trained, with commas between; empty: none
   std::string save_weights;      ///< safetensors file to write at the end; empty: none
   std::string save_ema_weights;  ///< the same for the average of the weights
 
-  std::string index_cache;    ///< folder where the contents of picture folders are remembered; empty: none
-  std::string transforms;     ///< one of transform_names() or a list; default: what the data set's tutorials do
-  int train_crop_size = 224;  ///< of the ImageNet transforms, as the two below
+  bool cache_dataset = false;  ///< index_cache is in the user's cache
+  std::string index_cache;     ///< folder where the contents of picture folders are remembered; empty: none
+  std::string transforms;      ///< one of transform_names() or a list; default: what the data set's tutorials do
+  int train_crop_size = 224;   ///< of the ImageNet transforms, as the two below
   int val_resize_size = 256;
   int val_crop_size = 224;
   std::string interpolation = "bilinear";  ///< of resizing and turning; one of interpolation_names()
@@ -187,7 +199,7 @@ struct Parsed {
 Parsed parse_options(int argc, const char* const* argv, const OwnNames& own = {});
 
 /// What config.json says of a run's options: a JSON object, the flags' names with underscores, values as given or by
-/// default (null: there is none). Where and by how many processes the run takes place is left out.
+/// default (null: there is none). Where the run takes place is left out.
 std::string options_json(Options options);
 
 /// Those of them that differ from their defaults, as a command line has them.

@@ -77,8 +77,8 @@ bool smaller_is_better(const CheckpointOptions& options) {
 }
 
 const std::vector<std::string>& monitor_names() {
-  static const std::vector<std::string> names = {"top1",     "loss",     "mae",     "r2",
-                                                 "ema_top1", "ema_loss", "ema_mae", "ema_r2"};
+  static const std::vector<std::string> names = {"top1",     "top5",     "loss",     "mae",     "r2",
+                                                 "ema_top1", "ema_top5", "ema_loss", "ema_mae", "ema_r2"};
   return names;
 }
 

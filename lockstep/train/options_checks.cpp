@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "lockstep/train/options_download.h"
 #include "lockstep/train/options_optimizers.h"
 #include "lockstep/train/options_transforms.h"
+#include "lockstep/train/options_weights.h"
 
 namespace lockstep::train {
 namespace {
@@ -21,6 +23,19 @@ using data::SetFiles;
 // A program may know some of the flags only.
 bool given(const flags::Parsed& parsed, const std::string& flag) {
   return parsed.sources.contains(flag) && parsed.given(flag);
+}
+
+bool only_by_file(const flags::Parsed& parsed, const std::string& flag) {
+  return given(parsed, flag) && parsed.sources.at(flag).front() == flags::Source::file;
+}
+
+// The record of a run has its processes and its batch as a whole; who asks for another batch per process, or the other
+// way round, means that.
+void settle_processes(Options& options, const flags::Parsed& parsed) {
+  options.nproc_by_file = only_by_file(parsed, "--nproc-per-node");
+  const bool each = only_by_file(parsed, "--batch-size"), all = only_by_file(parsed, "--global-batch-size");
+  if (all && options.batch_size && !each) options.global_batch_size.reset();
+  if (each && options.global_batch_size && !all) options.batch_size.reset();
 }
 
 void settle_momentum(Options& options, const flags::Parsed& parsed) {
@@ -49,7 +64,7 @@ void settle_task(Options& options, const flags::Parsed& parsed) {
   const bool of_numbers = monitor.ends_with("mae") || monitor.ends_with("r2");
   if (!monitor.ends_with("loss") && of_numbers != numbers)
     throw UsageError("--monitor " + monitor + " with --dataset " + options.dataset + ", whose targets are " +
-                     (numbers ? "numbers: loss, mae or r2" : "classes: loss or top1"));
+                     (numbers ? "numbers: loss, mae or r2" : "classes: loss, top1 or top5"));
   if (!options.class_weights.empty() &&
       std::ranges::all_of(options.class_weights, [](double weight) { return weight == 0; }))
     throw UsageError("--class-weights of 0 alone: at least one above 0 expected");
@@ -67,7 +82,7 @@ void settle_task(Options& options, const flags::Parsed& parsed) {
 
 void check_columns(const Options& options, const flags::Parsed& parsed) {
   const data::KnownSet& set = set_of(options);
-  for (const char* flag : {"--target", "--columns", "--val-fraction"})
+  for (const char* flag : {"--target", "--columns", "--val-fraction", "--slice-rows"})
     if (given(parsed, flag) && set.files != SetFiles::table)
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset + ": it is for csv");
   for (const char* flag : {"--train-split", "--val-split", "--test-split"})
@@ -139,7 +154,7 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {
   const SetFiles files = set_of(options).files;
-  for (const char* flag : {"--cache-images", "--index-cache"}) {
+  for (const char* flag : {"--cache-images", "--index-cache", "--cache-dataset"}) {
     if (!given(parsed, flag)) continue;
     if (options.synthetic)
       throw UsageError(std::string(flag) + " has no meaning with --synthetic, which reads no files");
@@ -148,11 +163,33 @@ void check_in_memory(const Options& options, const flags::Parsed& parsed) {
                        ", which is the program's own: it is for imagefolder");
     if (files == SetFiles::annotated && std::string(flag) == "--cache-images") continue;
     if (files == SetFiles::annotated)
-      throw UsageError("--index-cache with --dataset csv-images, whose files are listed: it is for imagefolder");
+      throw UsageError(std::string(flag) + " with --dataset csv-images, whose files are listed: it is for imagefolder");
     if (files != SetFiles::class_folders)
       throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
                        ", which is held in memory: it is for imagefolder");
   }
+}
+
+// A folder for each set that is looked at.
+void settle_index_cache(Options& options, const flags::Parsed& parsed) {
+  if (!options.cache_dataset) return;
+  const std::string place =
+      cache_folder("index", ::getenv) + std::filesystem::absolute(options.data_path).lexically_normal().string();
+  if (given(parsed, "--index-cache") && options.index_cache != place)  // the record of a run has both
+    throw UsageError("--cache-dataset with --index-cache " + base::shown(options.index_cache) +
+                     ", which is another folder than the user's cache: give one of the two");
+  options.index_cache = place;
+}
+
+// To the file that torchvision would have brought.
+void settle_weights(Options& options) {
+  if (!is_published_name(options.weights)) return;
+  const std::string name = options.weights;
+  options.weights = file_of_published(name, options.model, ::getenv);
+  if (std::error_code ignored; !std::filesystem::exists(options.weights, ignored))
+    throw UsageError("--weights " + name + ": no file '" + base::shown(options.weights) +
+                     "', where torchvision keeps it; python3 -c \"import torchvision; torchvision.models.get_weight('" +
+                     name + "').get_state_dict()\" brings it");
 }
 
 // One process with several replicas, or several with one each.
@@ -265,11 +302,6 @@ void settle_download(Options& options) {
   if (options.data_path.empty()) options.data_path = cache_folder(options.dataset, ::getenv);
 }
 
-// Ends a sentence that misses a folder.
-std::string how_to_download(const data::KnownSet& set) {
-  return set.downloads.empty() ? "" : "; lockstep train --dataset " + set.name + " --download brings them";
-}
-
 void check_places(const Options& options) {
   for (const auto& [flag, file] :
        {std::pair("--save-weights", options.save_weights), std::pair("--save-ema-weights", options.save_ema_weights)})
@@ -293,7 +325,7 @@ void check_places(const Options& options) {
   if (!drawn && !own && options.data_path.empty() && !options.synthetic)
     throw UsageError("--dataset " + options.dataset + " needs --data-path " +
                      (set.files == SetFiles::table ? "FILE, or a folder with train.csv and val.csv"
-                                                   : "DIR, the folder with its files" + how_to_download(set)));
+                                                   : "DIR, the folder with its files" + data::how_to_download(set)));
   if (options.overwrite && options.output_dir.empty()) throw UsageError("--overwrite needs --output-dir DIR");
 }
 
@@ -310,6 +342,7 @@ void settle_fast_dev_run(Options& options) {
 }  // namespace
 
 void settle(Options& options, const flags::Parsed& parsed) {
+  settle_processes(options, parsed);
   if (options.fast_dev_run) settle_fast_dev_run(options);
   settle_download(options);
   settle_momentum(options, parsed);
@@ -317,6 +350,8 @@ void settle(Options& options, const flags::Parsed& parsed) {
   settle_transforms(options, parsed);
   check_columns(options, parsed);
   check_in_memory(options, parsed);
+  settle_index_cache(options, parsed);
+  settle_weights(options);
   check_transforms(options, parsed);
   check_parallel(options, parsed);
   check_company(options, parsed);

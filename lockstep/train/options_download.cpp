@@ -23,7 +23,8 @@ std::string cache_folder(const std::string& set, const std::function<const char*
   };
   if (const std::string cache = folder("XDG_CACHE_HOME"); !cache.empty()) return cache + "/lockstep/" + set;
   if (const std::string home = folder("HOME"); !home.empty()) return home + "/.cache/lockstep/" + set;
-  throw UsageError("--download needs --data-path DIR: neither XDG_CACHE_HOME nor HOME says where a cache is");
+  throw UsageError("neither XDG_CACHE_HOME nor HOME says where the user's cache is, for " + set +
+                   ": --data-path DIR or " + "--index-cache DIR names a folder");
 }
 
 std::vector<std::string> download_words(const Options& options) {

@@ -1,6 +1,7 @@
 #include "lockstep/train/options_table.h"
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 
 #include "lockstep/base/control_page.h"
@@ -22,6 +23,7 @@ using flags::kPositive;
 using flags::off;
 using flags::on;
 using flags::one_of;
+using flags::or_alone;
 using flags::real;
 using flags::reals;
 using flags::rising;
@@ -68,7 +70,9 @@ flags::Value head(std::string& place) {
 // A flag of PyTorch's scripts of which one value says what holds here anyway.
 flags::Value only(const std::string& wanted, const std::string& reason) {
   return {.word = wanted, .read = [wanted, reason](const std::string& name, const std::string& value) {
-            if (value != wanted)
+            std::string lower = value;
+            for (char& letter : lower) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+            if (lower != wanted)
               throw UsageError(name + " '" + base::shown(value) + "': " + reason + "; " + wanted + " is taken");
           }};
 }
@@ -103,14 +107,12 @@ flags::Group job_flags(Options& o) {
       "Job",
       {unrecorded({"--recipe", one_of(o.recipe, recipe_names()), "Flags of a known job: lockstep recipes"}),
        unrecorded({"--config", text(o.config, "FILE"), "Flags from a file, as the config.json of a run"}),
-       unrecorded({"-n, --nproc-per-node", integer(o.nproc_per_node, 1, base::kMaxLocalRanks),
-                   "Processes on this machine", "1"}),
+       also_called({"--world-size"}, {"-n, --nproc-per-node", integer(o.nproc_per_node, 1, base::kMaxLocalRanks),
+                                      "Processes on this machine", "1"}),
        {"--parallel", one_of(o.parallel, parallel_names()),
         "dp: one process whose replicas of the model each take a part of the batch (torch.nn.DataParallel)"},
        {"--replicas", integer(o.replicas, 1, base::kMaxLocalRanks), "Of the model, with --parallel dp; all on the CPU",
         "none"},
-       unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
-                   "Go on after a failure, at most N times; only where lockstep starts the processes"}),
        also_called({"-a", "--arch"}, {"--model", one_of(o.model, model_words(o))}),
        {"--head", head(o.head), "Layers in place of the last one: outputs, relu, gelu, tanh, dropout=P"},
        {"--dataset", one_of(o.dataset, set_words(o)), "digits is drawn, not read"},
@@ -163,9 +165,12 @@ flags::Group input_flags(Options& o) {
            {"--target", text(o.target, "COLUMN,..."), "Columns of a csv that are learned, by names or numbers",
             "the last one"},
            {"--columns", text(o.columns, "COLUMN,..."), "Those that it is learned from", "all others"},
+           {"--slice-rows", on(o.slice_rows),
+            "Each logical shard trains on a slice of a csv's rows, as a process that reads a part of the file does"},
            {"--val-fraction", real(o.val_fraction, kShare, "P"),
             "Of the rows of a csv that is one file, to evaluate on; spread evenly over it"},
            {"--index-cache", text(o.index_cache, "DIR"), "Remember here what the folders of an imagefolder hold"},
+           {"--cache-dataset", on(o.cache_dataset), "Remember it in the user's cache"},
            {"--cache-images", integer(o.cache_images, 0, kMostMebibytes),
             "MiB of decoded pictures that each process keeps of the training set, and as many to evaluate on"},
            {"-j, --workers", integer(o.workers, 1, kMostThreads), "Threads per process that prepare batches"}}};
@@ -230,14 +235,16 @@ flags::Group arithmetic_flags(Options& o) {
   return {"State and arithmetic",
           {{"--seed", integer(o.seed, 0, kLargestSeed), "Of initial weights, sample order and dropout"},
            also_called({"--initial-checkpoint"},
-                       {"--weights", text(o.weights, "FILE"), "Start from these weights (safetensors, .pt)"}),
+                       {"--weights", text(o.weights, "FILE"),
+                        "Start from these weights (safetensors, .pt), or torchvision's ResNet34_Weights.DEFAULT"}),
            {"--weights-map", text(o.weights_map, "THEIRS=OURS,..."),
             "Names in --weights that are others here, as 'backbone.*=*'; or a file with one a line"},
            {"--freeze", text(o.freeze, "PATTERN,..."), "Do not train the parameters of these names, as 'layer1.*'"},
            {"--save-weights", text(o.save_weights, "FILE"), "Write the final weights (safetensors)"},
            {"--save-ema-weights", text(o.save_ema_weights, "FILE"), "Write the average that --model-ema keeps"},
-           {"--amp", one_of(o.amp, amp_names()),
-            "forward and backward in 16 bits where that is safe, weights in float32; fp16 scales the loss"},
+           {"--amp", or_alone("fp16", one_of(o.amp, amp_names())),
+            "forward and backward in 16 bits where that is safe, weights in float32; fp16 scales the loss, and is "
+            "meant where no name stands behind it"},
            {"--arithmetic", one_of(o.arithmetic, arithmetic_names()),
             "native: the fastest kernels of this CPU; portable: those of AVX2, with equal bits on other kinds of CPU"},
            {"--channels-last", on(o.channels_last),
@@ -250,11 +257,34 @@ flags::Group arithmetic_flags(Options& o) {
            {"--bind-to", one_of(o.bind_to, bind_to_names()), "keep each process to cores of its own"},
            {"--timeout", real(o.timeout, kSeconds, "SECONDS"), "Longest wait for another process, or for a batch"},
            {"--stall-warning", real(o.stall_warning, kSecondsOrNone, "SECONDS"),
-            "Say for whom the others wait when it lasts so long; 0: never"},
+            "Say for whom the others wait when it lasts so long; 0: never"}}};
+}
+
+flags::Group launcher_flags(Options& o) {
+  LauncherOptions& l = o.launcher;
+  return {"Launcher",
+          {unrecorded({"--max-restarts", integer(o.max_restarts, 0, kMostRestarts),
+                       "Go on after a failure, at most N times; only where lockstep starts the processes"}),
+           unrecorded({"--grace-period", real(l.grace_period, kSeconds, "SECONDS"),
+                       "From SIGTERM to SIGKILL when the run ends early", "10"}),
+           unrecorded(
+               {"--log-dir", text(l.log_dir, "DIR"), "Where log files of the processes go", "a new folder in TMPDIR"}),
+           unrecorded({"-r, --redirects", text(l.redirects, "STREAMS"),
+                       "To files: 0 none, 1 stdout, 2 stderr, 3 both; by rank: 0:3,1:2", "0"}),
+           unrecorded({"-t, --tee", text(l.tee, "STREAMS"), "To files and to the console", "0"})}};
+}
+
+flags::Group script_flags() {
+  return {"Scripts of PyTorch",
+          {{"--device", only("cpu", "models compute on the CPU"), "What models compute on"},
            {"--use-deterministic-algorithms", always(), "They are used in any case"},
            {"--dist-url", only("env://", "the launcher says where processes meet"), "Where processes meet"},
            {"--dist-backend", only("gloo", "processes share this machine's memory, and compute on its CPU"),
-            "How processes talk"}}};
+            "How processes talk"},
+           {"--backend", only("pil", "pictures are read and transformed with PIL's numbers"), "What reads pictures"},
+           {"--use-v2", always(), "There is one implementation of the transforms"},
+           {"--start-epoch", only("0", "a checkpoint knows its step, and --resume goes on from there"),
+            "Epochs that were done before"}}};
 }
 
 flags::Group output_flags(Options& o) {
@@ -309,7 +339,8 @@ flags::Table table_of(Options& options) {
   return {.usage = (program.empty() ? "lockstep train" : program) + " [options]",
           .about = what + "A dash and an underscore in a flag's name are alike.\n",
           .groups = {job_flags(options), input_flags(options), batch_flags(options), optimizer_flags(options),
-                     rate_flags(options), arithmetic_flags(options), output_flags(options), checkpoint_flags(options)},
+                     rate_flags(options), arithmetic_flags(options), output_flags(options), checkpoint_flags(options),
+                     launcher_flags(options), script_flags()},
           .version = "lockstep " LOCKSTEP_VERSION "\n",
           .variables = "LOCKSTEP_",
           .unknown = unknown_flag};

@@ -3,18 +3,30 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/rendezvous/run_id.h"
 
 namespace lockstep::train {
 
-RunFiles::RunFiles(const Options& options, const rendezvous::Place& place)
+RunFiles::RunFiles(const Options& options, const Options& record, const rendezvous::Place& place)
     : EventObserver(options),
-      files_(options.output_dir, options_json(options),
+      hparams_(hparams_of(record)),
+      files_(options.output_dir, options_json(record),
              {.run_id = rendezvous::run_id(place),
               .attempt = place.restart_count,
               .overwrite = options.overwrite,
               .goes_on = continues_its_directory(options.checkpoints)}) {}
+
+void RunFiles::started(const RunSize& run) {
+  EventObserver::started(run);
+  files_.tensorboard().begin_hparams(hparams_);
+}
+
+void RunFiles::finished(const RunEnd& end) {
+  EventObserver::finished(end);
+  files_.tensorboard().end_hparams();
+}
 
 void RunFiles::evaluated(const EvalEvent& event) {
   EventObserver::evaluated(event);
@@ -23,6 +35,17 @@ void RunFiles::evaluated(const EvalEvent& event) {
   for (const WrongAnswer& mistake : event.evaluation.answers->mistakes)
     if (!mistake.picture.empty()) pictures.push_back({mistake.sample, mistake.picture});
   if (!pictures.empty()) files_.show_mistakes(event.step, pictures);
+}
+
+metrics::Hyperparameters hparams_of(const Options& record) {
+  metrics::Hyperparameters hparams;
+  const auto flags = nlohmann::json::parse(options_json(record));
+  for (const auto& [key, value] : flags.items()) {
+    if (value.is_boolean()) hparams[key] = value.get<bool>();
+    if (value.is_number()) hparams[key] = value.get<double>();
+    if (value.is_string() && value != "") hparams[key] = value.get<std::string>();
+  }
+  return hparams;
 }
 
 std::optional<double> seconds_since_written(const Options& options) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/evaluation/pass.h"
 #include "lockstep/train/meter.h"
 
 namespace lockstep::train {
@@ -147,7 +148,12 @@ bool Trainer::end_epoch(Run& run) {
   tell(&TrainerObserver::after_epoch, run.standing);
   std::optional<Found> found;
   if (options_.evaluate) {
-    found = options_.evaluate();
+    try {
+      found = options_.evaluate();
+    } catch (const evaluation::Stopped&) {  // by who was sent a signal; the next start evaluates anew
+      run.end.stopped_by = kSignal;
+      return true;
+    }
     tell(&TrainerObserver::after_evaluation, run.standing, *found);
     const auto keeps = [](const TrainerObserver& observer) { return !observer.kept.empty(); };
     if (std::ranges::any_of(observers_, keeps)) engine_.state().recommit();

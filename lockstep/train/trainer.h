@@ -76,7 +76,9 @@ struct TrainerOptions {
                                                   ///< gradients and one small message per step. A scaler that is
                                                   ///< enabled leaves out steps with such gradients, which end nothing
   std::function<Found()> evaluate = {};           ///< behind each whole epoch, at a signal in the next start;
-                                                  ///< collective, the same on all ranks
+                                                  ///< collective, the same on all ranks. evaluation::Stopped, which
+                                                  ///< PassOptions::asked_to_stop has it throw, ends the run as a
+                                                  ///< signal does
   std::string checkpoints = {};                   ///< folder; empty: none are saved, and no signal is heeded
   std::uint64_t save_every = 0;                   ///< steps; 0: behind each epoch
   checkpoint::Retention retention = {.keep = 3};  ///< which of them stay

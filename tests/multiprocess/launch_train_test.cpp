@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/support/job.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lockstep {
 namespace {
@@ -94,6 +95,30 @@ TEST_F(TrainCommand, RestartsAreTheLaunchersThatStarts) {
   Job job(train({"--max-restarts", "1"}), torchrun(0, 2));
   EXPECT_EQ(job.wait(), 2);
   EXPECT_THAT(job.err(), AllOf(HasSubstr("--max-restarts"), HasSubstr("give it to torchrun")));
+}
+
+TEST_F(TrainCommand, LogsAreThoseOfTheLauncher) {
+  const std::string logs = (folder_ / "logs").string();
+  Job job(train({"-n", "2", "--log-dir", logs, "--redirects", "0:1", "--tee", "1:1", "--grace-period", "2.5"}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.out(), HasSubstr("[default1]:rank 1 of 2: -n 2"));
+  EXPECT_THAT(job.out(), ::testing::Not(HasSubstr("rank 0"))) << "it is in a file";
+  std::string files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(logs))
+    if (entry.path().filename() == "stdout.log") files += testing::read_file(entry.path());
+  EXPECT_THAT(files, AllOf(HasSubstr("rank 0 of 2"), HasSubstr("rank 1 of 2")));
+  for (const auto& [flags, wrong] :
+       {std::pair(std::vector<std::string>{"-n", "2", "--tee", "2:1"}, "--tee"),
+        std::pair(std::vector<std::string>{"--redirects", "out"}, "--redirects 'out'"),
+        std::pair(std::vector<std::string>{"--grace-period", "0"}, "--grace-period '0'")}) {
+    Job refused(train(flags));
+    EXPECT_EQ(refused.wait(), 2) << wrong;
+    EXPECT_THAT(refused.err(), HasSubstr(wrong));
+    EXPECT_EQ(testing::lines(refused.err()).size(), 1u) << refused.err();
+  }
+  Job elsewhere(train({"--tee", "3"}), torchrun(0, 2));
+  EXPECT_EQ(elsewhere.wait(), 2);
+  EXPECT_THAT(elsewhere.err(), HasSubstr("--tee 3 is the launcher's, and torchrun has started this job"));
 }
 
 TEST_F(TrainCommand, RanksUnderALauncherDoNotComplainInChorus) {

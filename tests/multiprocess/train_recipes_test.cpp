@@ -65,18 +65,32 @@ TEST_F(TrainRecipes, EachRunsAsItStands) {
   }
 }
 
+TEST_F(TrainRecipes, EachOfSeveralRunsTakesAStep) {
+  for (const Words& flags :
+       {Words{"resnet50-mock", "--transforms", "resize=32x32"}, {"cifar100-methods", "--synthetic"}}) {
+    SCOPED_TRACE(flags.front());
+    const std::string said =
+        ended(Words{"--recipe"} + flags + Words{"--fast-dev-run", "--batch-size", "4", "--no-eval"});
+    EXPECT_THAT(said, HasSubstr("recipe " + flags.front() + ", run 5 of 5"));
+    int ends = 0;
+    for (const std::string& line : testing::lines(said)) ends += line.starts_with("done: 1 steps");
+    EXPECT_EQ(ends, 5) << said;
+  }
+}
+
 TEST_F(TrainRecipes, SeveralRunsMakeATable) {
   const Words small = {"--model", "mlp", "--transforms", "resize=32x32", "--batch-size", "2", "--max-steps", "1"};
   Job job(Words{LOCKSTEP_PROGRAM, "train", "--recipe=resnet50-mock", "--output-dir", folder_.file("runs")} + small);
   ASSERT_EQ(job.wait(), 0) << job.err();
   const std::vector<std::string> said = testing::lines(job.out());
-  ASSERT_GE(said.size(), 5u);
-  EXPECT_THAT(said.end()[-5], ::testing::MatchesRegex("method +processes +batch +ms/sample +ratio +s/epoch +top-1 %"));
-  EXPECT_THAT(said.end()[-4], ::testing::MatchesRegex("serial +1 +2 +[0-9.]+ +1.00 +[0-9.]+ +–"));
+  ASSERT_GE(said.size(), 6u);
+  EXPECT_THAT(said.end()[-6], ::testing::MatchesRegex("method +processes +batch +ms/sample +ratio +s/epoch +top-1 %"));
+  EXPECT_THAT(said.end()[-5], ::testing::MatchesRegex("serial +1 +2 +[0-9.]+ +1.00 +[0-9.]+ +–"));
+  EXPECT_THAT(said.end()[-4], ::testing::MatchesRegex("dp +1 +2 +[0-9.]+ +[0-9.]+ +[0-9.]+ +–"));
   EXPECT_THAT(said.end()[-3], ::testing::MatchesRegex("ddp +2 +4 +[0-9.]+ +[0-9.]+ +[0-9.]+ +–"));
   EXPECT_THAT(said.end()[-1], HasSubstr("ddp-amp"));
   EXPECT_TRUE(std::filesystem::exists(folder_.file("runs/ddp-amp/config.json")));
-  EXPECT_THAT(job.err(), HasSubstr("lockstep: recipe resnet50-mock, run 4 of 4: ddp-amp"));
+  EXPECT_THAT(job.err(), HasSubstr("lockstep: recipe resnet50-mock, run 5 of 5: ddp-amp"));
   // The first that fails ends it.
   Job failing({LOCKSTEP_PROGRAM, "train", "--recipe", "cifar100-methods", "--data-path", "/nowhere"});
   EXPECT_EQ(failing.wait(), 2);
@@ -89,9 +103,12 @@ TEST_F(TrainRecipes, TheRecordOfARunRepeatsItsBits) {
   ended({"--recipe", "mnist-mixed-precision", "--data-path", set, "--max-steps", "4", "--batch-size", "20",
          "--output-dir", first, "--no-eval"},
         {"LOCKSTEP_SEED=3"});
-  ended({"-n", "2", "--config", first + "/config.json", "--output-dir", second});
+  ended({"--config", first + "/config.json", "--output-dir", second});
   EXPECT_EQ(testing::weights_hash(metrics("second")), testing::weights_hash(metrics("first")));
   EXPECT_EQ(nlohmann::json::parse(testing::read_file(first + "/config.json")).at("seed"), 3);
+  // Shards and batch are of the record, whoever computes them.
+  ended({"-n", "1", "--config", second + "/config.json", "--output-dir", folder_.file("third")});
+  EXPECT_EQ(testing::weights_hash(metrics("third")), testing::weights_hash(metrics("first")));
 }
 
 TEST_F(TrainRecipes, LimitsCutEpochsAndEvaluations) {
@@ -132,6 +149,12 @@ TEST_F(TrainRecipes, ATableIsLearnedWithTheSameBitsOnAnyNumberOfProcesses) {
            "linear", "--lr", "0.2", "--batch-size", batch, "--epochs", "30", "--output-dir",
            folder_.file(std::string("run") + processes)});
   EXPECT_EQ(testing::weights_hash(metrics("run1")), testing::weights_hash(metrics("run2")));
+  // Slices are the shards', too.
+  for (const char* run : {"run1", "run2"})
+    ended({"--config", folder_.file(std::string(run) + "/config.json"), "--slice-rows", "--output-dir",
+           folder_.file(std::string(run) + "-sliced")});
+  EXPECT_EQ(testing::weights_hash(metrics("run1-sliced")), testing::weights_hash(metrics("run2-sliced")));
+  EXPECT_NE(testing::weights_hash(metrics("run1-sliced")), testing::weights_hash(metrics("run1")));
   const auto last_eval = [&](const std::string& run) {
     nlohmann::json last;
     for (const std::string& line : testing::lines(metrics(run)))

@@ -30,6 +30,41 @@ TEST_F(TrainResume, WithReplicasOfOneProcess) {
   EXPECT_EQ(hash("run"), hash("undisturbed"));
 }
 
+// One of a minute, behind the last step. Who goes on makes it anew, and it is the job's end.
+TEST_F(TrainResume, ASignalEndsAnEvaluation) {
+  const Words flags = {"--dataset",
+                       "cifar10",
+                       "--synthetic",
+                       "--model",
+                       "resnet18",
+                       "--transforms",
+                       "resize=224x224,to_tensor",
+                       "--max-steps",
+                       "1",
+                       "--global-batch-size",
+                       "2",
+                       "--logical-shards",
+                       "2",
+                       "--print-freq",
+                       "1",
+                       "--save-every",
+                       "1000",
+                       "--resume",
+                       "auto",
+                       "--output-dir",
+                       folder_.file("run")};
+  Job job(testing::train_command(By::lockstep, 2, flags));
+  testing::wait_until([&] { return reported() >= 2 || testing::process_state(job.pid()) == 'Z'; });
+  kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 75) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("stopped behind step 1 of 1 by a signal; saved in '"));
+  EXPECT_EQ(saved_state().at("step"), 1);
+  Job rest(testing::train_command(By::lockstep, 1, flags + Words{"--limit-val-batches", "1"}));
+  EXPECT_EQ(rest.wait(), 0) << rest.err();
+  EXPECT_THAT(rest.out(), HasSubstr("evaluation: loss"));
+  EXPECT_THAT(rest.out(), HasSubstr("done: 1 steps"));
+}
+
 TEST_F(TrainResume, FromTheMiddleOfAnEpochOrFromTheBest) {
   ended(2, {"--epochs", "3", "--output-dir", folder_.file("whole"), "--save-every", "1ep", "--checkpoint-hist", "2"});
   // One that falls due while another is written is left out, but for the last.

@@ -1,5 +1,5 @@
 // Lets the Python tests look at parts of Lockstep that no flag of `lockstep train` shows:
-//   parity_probe digits|sampler|orders|optimizer|table < request.json
+//   parity_probe digits|sampler|orders|optimizer|table|tensorboard < request.json
 // Arrays travel in raw files, native byte order.
 
 #include <array>
@@ -20,6 +20,7 @@
 #include "lockstep/data/samplers/distributed.h"
 #include "lockstep/data/samplers/random.h"
 #include "lockstep/data/samplers/repeated.h"
+#include "lockstep/metrics/tensorboard.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/update.h"
 
@@ -196,6 +197,18 @@ void table(const json& request) {
   }
 }
 
+// ---- tensorboard {"folder"}: one of each kind that a program may add
+
+void tensorboard(const json& request) {
+  metrics::TensorBoard board(request.at("folder").get<std::string>());
+  board.add_scalar("rate", 0.25, 7);
+  board.add_image("dots", {.height = 1, .width = 2, .channels = 3, .values = {255, 0, 0, 0, 0, 255}}, 7);
+  board.add_histogram("weights", std::vector<double>{-1, 0, 0.5, 2}, 7);
+  board.add_text("note", "**so**", 7);
+  board.begin_hparams({{"lr", 0.5}, {"fuse", true}, {"model", "mlp"}});
+  board.end_hparams();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -207,7 +220,8 @@ int main(int argc, char** argv) {
     if (command == "orders") return orders(request), 0;
     if (command == "optimizer") return optimizer(request), 0;
     if (command == "table") return table(request), 0;
-    throw std::invalid_argument("usage: parity_probe digits|sampler|orders|optimizer|table < request.json");
+    if (command == "tensorboard") return tensorboard(request), 0;
+    throw std::invalid_argument("usage: parity_probe digits|sampler|orders|optimizer|table|tensorboard < request.json");
   } catch (const std::exception& error) {
     std::cerr << "parity_probe: " << error.what() << "\n";
     return 2;

@@ -4,12 +4,14 @@ import collections
 import contextlib
 import io
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
 import zipfile
 
 import torch
+import torchvision
 
 import lockstep
 from files import read_safetensors
@@ -29,6 +31,19 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         return self.fc(self.bn(self.conv(x)).mean((2, 3)))
+
+
+class Published(unittest.TestCase):
+    def test_names_and_files_are_torchvisions(self):
+        code = (pathlib.Path(__file__).resolve().parents[2] / "lockstep/train/options_weights.cpp").read_text()
+        rows = re.findall(r'\{"(\w+)", "(\w+)", "(\w+)", "([\w.-]+)"(, false)?\}', code)
+        self.assertGreater(len(rows), 25)
+        for model in {row[0] for row in rows}:
+            weights = torchvision.models.get_model_weights(model)
+            theirs = {(model, weights.__name__, each.name, each.url.rsplit("/", 1)[1], each is weights.DEFAULT)
+                      for each in weights}
+            with self.subTest(model):
+                self.assertEqual({(*row[:4], not row[4]) for row in rows if row[0] == model}, theirs)
 
 
 def checkpoint_command(*words, code: int = 0) -> str:

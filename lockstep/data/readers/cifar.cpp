@@ -24,12 +24,13 @@ struct RecordHead {
   std::size_t label_at;  // the one that is wanted
 };
 
-std::string folder_of(const std::string& path, const std::string& inner, const std::string& file) {
+std::string folder_of(const std::string& path, const KnownSet& set, const std::string& file) {
   namespace fs = std::filesystem;
-  for (const fs::path& place : {fs::path(path), fs::path(path) / inner}) {
+  for (const fs::path& place : {fs::path(path), fs::path(path) / set.folder}) {
     if (is_there(place / file)) return place.string();
   }
-  throw UsageError("no CIFAR file '" + file + "' in '" + path + "' or '" + (fs::path(path) / inner).string() + "'");
+  throw UsageError("no CIFAR file '" + file + "' in '" + path + "' or '" + (fs::path(path) / set.folder).string() +
+                   "'" + how_to_download(set));
 }
 
 void append_records(const std::string& path, const RecordHead& head, MemoryPictures::Content& content) {
@@ -84,7 +85,7 @@ std::vector<std::string> cifar10_file_names(Split split) {
 
 MemoryPictures load_cifar10(const std::string& path, Split split) {
   std::vector<std::string> files = cifar10_file_names(split);
-  const std::string folder = folder_of(path, find_set("cifar10").folder, files[0]);
+  const std::string folder = folder_of(path, find_set("cifar10"), files[0]);
   for (std::string& file : files) file = folder + "/" + file;
   return read_cifar10(files);
 }
@@ -95,7 +96,7 @@ MemoryPictures load_cifar100(const std::string& path, Split split, CifarLabels l
   const bool fine = labels == CifarLabels::fine;
   const KnownSet& set = find_set(fine ? "cifar100" : "cifar100-coarse");
   const std::string file = split == Split::train ? "train.bin" : "test.bin";
-  const std::string folder = folder_of(path, set.folder, file);
+  const std::string folder = folder_of(path, set, file);
   MemoryPictures::Content content{.size = {kSide, kSide}};
   content.classes =
       read_names(folder + (fine ? "/fine_label_names.txt" : "/coarse_label_names.txt"), std::size_t(set.task.classes));

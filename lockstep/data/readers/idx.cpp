@@ -59,8 +59,9 @@ std::string hex(std::uint32_t word) {
 }
 
 // Plain or packed, in the folder or where torchvision puts the set: in SET/raw of it.
-std::string find_file(const std::string& folder, const std::string& inner, const std::string& name) {
+std::string find_file(const std::string& folder, const KnownSet& set, const std::string& name) {
   namespace fs = std::filesystem;
+  const std::string& inner = set.folder;
   for (const fs::path& place : {fs::path(folder), fs::path(folder) / inner}) {
     for (const char* ending : {"", ".gz"}) {
       const fs::path file = place / (name + ending);
@@ -68,7 +69,7 @@ std::string find_file(const std::string& folder, const std::string& inner, const
     }
   }
   throw UsageError("no " + inner.substr(0, inner.find('/')) + " file '" + name + "' or '" + name + ".gz' in '" +
-                   folder + "' or '" + (fs::path(folder) / inner).string() + "'");
+                   folder + "' or '" + (fs::path(folder) / inner).string() + "'" + how_to_download(set));
 }
 
 void check_labels(const std::vector<std::uint8_t>& labels, int classes, const std::string& path) {
@@ -105,8 +106,8 @@ IdxBytes read_idx(ByteSource& source, int dimensions) {
 
 MemoryPictures load_idx_set(const KnownSet& set, const std::string& path, Split split) {
   const std::vector<std::string> names = idx_file_names(split);
-  const std::string image_file = find_file(path, set.folder, names[0]);
-  const std::string label_file = find_file(path, set.folder, names[1]);
+  const std::string image_file = find_file(path, set, names[0]);
+  const std::string label_file = find_file(path, set, names[1]);
   IdxBytes images = read_idx(image_file, 3);
   const IdxBytes labels = read_idx(label_file, 1);
   const std::int64_t count = images.shape[0];

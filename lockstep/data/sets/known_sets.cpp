@@ -131,6 +131,10 @@ bool has_named_parts(const KnownSet& set) {
   return set.files == SetFiles::class_folders || set.files == SetFiles::annotated || set.files == SetFiles::table;
 }
 
+std::string how_to_download(const KnownSet& set) {
+  return set.downloads.empty() ? "" : "; lockstep train --dataset " + set.name + " --download brings them";
+}
+
 Names set_names() {
   return names_where([](const KnownSet&) { return true; });
 }

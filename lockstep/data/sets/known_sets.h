@@ -73,6 +73,10 @@ bool is_own(const KnownSet& set);
 /// Whether its files are in parts that have names: train, and val or test.
 bool has_named_parts(const KnownSet& set);
 
+/// Ends a sentence that misses the files of a set: "; lockstep train --dataset mnist --download brings them". Empty
+/// where nothing can be fetched.
+std::string how_to_download(const KnownSet& set);
+
 /// All names, and those of the sets that can be downloaded.
 std::vector<std::string> set_names();
 std::vector<std::string> fetched_set_names();

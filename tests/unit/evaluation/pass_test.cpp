@@ -111,6 +111,23 @@ TEST(Pass, OfDifferentSetsOrBatchSizesIsRefusedOnAllRanks) {
   });
 }
 
+TEST(Pass, OneRankThatIsAskedToStopEndsItOnAllBehindTheSameBatch) {
+  support::run_ranks(RankKind::processes, 3, [](auto group) {
+    torch::nn::Linear model(1, 1);
+    std::int64_t visited = 0;
+    const auto pass = [&](const std::function<bool()>& asked) {
+      visited = 0;
+      for_each_batch(*model, *group, counting(10), {.batch_size = 1, .asked_to_stop = asked},
+                     [&](const PlacedBatch&) { ++visited; });
+    };
+    EXPECT_THROW(pass([&] { return group->rank() == 2 && visited == 2; }), Stopped);
+    EXPECT_EQ(visited, 2);
+    EXPECT_TRUE(model->is_training());
+    pass([] { return false; });
+    EXPECT_EQ(visited, group->rank() == 0 ? 4 : 3) << "it can be used on, and nobody asks in vain";
+  });
+}
+
 // A set of two samples, of which the second cannot be read.
 class HalfDamaged : public data::Batches {
  public:

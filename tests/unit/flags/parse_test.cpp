@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/flags/values.h"
+#include "tests/support/usage_error.h"
 
 namespace lockstep::flags {
 namespace {
@@ -200,6 +201,44 @@ TEST(Parse, TextsThatAreAskedFor) {
   EXPECT_EQ(read({"--version"}, [](Table& table) { table.version = "program 1\n"; }).parsed.text, "program 1\n");
   EXPECT_THAT(refusal_of({"--version"}), HasSubstr("unknown option '--version'"));
   EXPECT_EQ(refusal_of({"--help=all"}), "--help takes no value, found 'all'");
+}
+
+TEST(Parse, HelpOfAGroupIsAskedForByItsName) {
+  std::string kind = "a";
+  bool fast = false;
+  Table table{.usage = "program",
+              .groups = {{"First", {{"--kind", or_alone("b", one_of(kind, {"a", "b"})), "What kind"}}},
+                         {"Second one", {{"--fast", on(fast), "Soon"}}}}};
+  for (const Words& words : std::vector<Words>{{"--help", "second-one"}, {"--help=second"}, {"--fast", "-h", "sec"}})
+    EXPECT_EQ(parse(table, words).text, "Second one:\n  --fast                          Soon\n") << words.back();
+  EXPECT_THAT(parse(table, {"--help", "--fast"}).text, HasSubstr("--kind [NAME]"));
+  EXPECT_EQ(testing::usage_error([&] {
+              parse(table, {"--help", "third"});
+            }),
+            "--help 'third': no group of flags; there are first, second-one");
+  table.operands = Operands::program;
+  EXPECT_THAT(parse(table, {"--help", "second"}).text, HasSubstr("--kind")) << "second may be a program";
+}
+
+TEST(Parse, AValueMayBeLeftOutWhereOneIsMeant) {
+  std::string kind = "a";
+  bool fast = false;
+  const Table table{.usage = "program",
+                    .groups = {{"", {{"--kind", or_alone("b", one_of(kind, {"a", "b", "c"}))}, {"--fast", on(fast)}}}}};
+  for (const auto& [words, meant] : {std::pair(Words{"--kind"}, "b"), std::pair(Words{"--kind", "--fast"}, "b"),
+                                     std::pair(Words{"--kind", "c"}, "c"), std::pair(Words{"--kind=a"}, "a")}) {
+    parse(table, words);
+    EXPECT_EQ(kind, meant) << words.back();
+  }
+  EXPECT_THAT(testing::usage_error([&] { parse(table, {"--kind", "d"}); }), HasSubstr("'d'"));
+  const auto of_file = [&](const char* text) {
+    kind = "a";
+    parse(table, {}, {}, {read_flag_file(text, "file")});
+    return kind;
+  };
+  EXPECT_EQ(of_file(R"({"kind": true})"), "b");
+  EXPECT_EQ(of_file(R"({"kind": false})"), "a");
+  EXPECT_EQ(of_file(R"({"kind": "c"})"), "c");
 }
 
 TEST(Parse, HelpIsGivenWhateverIsWrong) {

@@ -6,11 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/flags/values.h"
+#include "tests/support/usage_error.h"
 
 namespace lockstep::flags {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 struct Wishes {
   std::string model = "mlp";
@@ -67,6 +69,21 @@ TEST(Table, HelpOfLongNamesAndOfRowsWithoutText) {
             "  -h, --help                      Print this help and exit\n"
             "  --a-name-that-is-longer-than-the-column DIR  Text\n"
             "  --kind NAME                     a|b [what fits]\n");
+}
+
+TEST(Table, HelpOfAGroup) {
+  Wishes wishes;
+  Table table = table_of(wishes);
+  table.groups.front().title = "Learning rate";
+  EXPECT_THAT(help(table), HasSubstr("\n--help GROUP shows one of them: learning-rate, job\n"));
+  EXPECT_EQ(help(table, "learning"), "Learning rate:\n  --lr X                          Learning rate [0.1]\n");
+  EXPECT_EQ(help(table, "learning"), help(table, "learning-rate"));
+  EXPECT_EQ(testing::usage_error([&] { help(table, "jobs"); }),
+            "--help 'jobs': no group of flags; there are learning-rate, job");
+  EXPECT_THAT(testing::usage_error([&] { help(table, ""); }), HasSubstr("no group"));
+  table.groups.back().title = "Learning";
+  EXPECT_THAT(testing::usage_error([&] { help(table, "l"); }), HasSubstr("several groups"));
+  EXPECT_THAT(help(table, "learning"), HasSubstr("--model")) << "the whole name of one";
 }
 
 TEST(Table, NamesOfAllFlags) {

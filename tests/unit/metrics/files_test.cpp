@@ -84,7 +84,7 @@ TEST(Csv, RowsHaveTheColumnsOfTheHeader) {
   EXPECT_EQ(lines[0], kCsvHeader);
   const std::size_t columns = split(kCsvHeader, ',').size();
   for (const std::string& line : lines) EXPECT_EQ(split(line, ',').size(), columns) << line;
-  EXPECT_EQ(lines[1], "train,1000.25,300,2,0.1,1e-04,12345.678,,,,,,,,,");
+  EXPECT_EQ(lines[1], "train,1000.25,300,2,0.1,1e-04,12345.678,,,,,,,,,,,");
   const std::vector<std::string> eval = split(lines[2], ',');
   EXPECT_EQ(eval[0], "eval");
   EXPECT_EQ(std::stod(eval[4]), 1.0 / 3);
@@ -93,20 +93,21 @@ TEST(Csv, RowsHaveTheColumnsOfTheHeader) {
 }
 
 TEST(Csv, WhatWasNotMeasuredStaysEmpty) {
-  EXPECT_EQ(csv_row(without(train_event(), "samples_per_second")), "train,1000.25,300,2,0.1,1e-04,,,,,,,,,,");
+  EXPECT_EQ(csv_row(without(train_event(), "samples_per_second")), "train,1000.25,300,2,0.1,1e-04,,,,,,,,,,,,");
 }
 
 TEST(Csv, TheNormOfTheGradientsIsTheLastColumn) {
   Event event = train_event();
   event.fields.emplace_back("gradient_norm", 2.5);
-  EXPECT_EQ(csv_row(event), "train,1000.25,300,2,0.1,1e-04,12345.678,,,,,,,,,2.5");
+  EXPECT_EQ(csv_row(event), "train,1000.25,300,2,0.1,1e-04,12345.678,,,,,,,,,,,2.5");
 }
 
 TEST(Csv, AnEvaluationOfAnotherTaskLeavesTheColumnsOfAClassifierEmpty) {
-  EXPECT_EQ(csv_row(without(without(eval_event(), "top1"), "loss")), "eval,1001.5,600,2,,,,,10000,,,,,,,");
+  EXPECT_EQ(csv_row(without(without(eval_event(), "top1"), "loss")), "eval,1001.5,600,2,,,,,10000,,,,,,,,,");
   Event regression = without(without(eval_event(), "top1"), "loss");
-  regression.fields.insert(regression.fields.end(), {{"mae", 0.5}, {"r2", 0.75}, {"ema_loss", 2.0}, {"ema_r2", -1.0}});
-  EXPECT_EQ(csv_row(regression), "eval,1001.5,600,2,,,,,10000,0.5,0.75,2,,,-1,");
+  regression.fields.insert(regression.fields.end(),
+                           {{"mae", 0.5}, {"r2", 0.75}, {"ema_loss", 2.0}, {"ema_r2", -1.0}, {"top5", 0.5}});
+  EXPECT_EQ(csv_row(regression), "eval,1001.5,600,2,,,,,10000,0.5,0.75,2,,,-1,0.5,,");
 }
 
 TEST(Csv, AnEventWithoutItsFieldsIsRefused) {

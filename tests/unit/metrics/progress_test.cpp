@@ -53,7 +53,23 @@ TEST(ProgressText, ShowsEachKind) {
                            .fields = {{"step", std::int64_t(7)}, {"path", std::string("checkpoints/7")}}},
                           kRun),
             "checkpoint at step 7: checkpoints/7");
+  EXPECT_EQ(
+      progress_text({.kind = Kind::checkpoint,
+                     .fields = {{"step", std::int64_t(7)}, {"path", std::string("c")}, {"skipped", std::int64_t(2)}}},
+                    kRun),
+      "checkpoint at step 7: c; left out so far, while another was written: 2");
   EXPECT_EQ(progress_text({.kind = Kind::start}, kRun), "");
+}
+
+TEST(ProgressText, ShowsAccuracyWaitAndMemoryWhereTheyAreKnown) {
+  Event event = train_event();
+  event.fields.insert(event.fields.end(), {{"data_seconds", 1.0},
+                                           {"compute_seconds", 2.0},
+                                           {"step_seconds", 1.0},
+                                           {"memory_bytes", std::int64_t(300) << 20}});
+  EXPECT_EQ(progress_text(event, kRun, 0.9875),
+            "epoch 2/2  step 300/600  loss 0.1000  lr 0.0001  accuracy 98.75 %  12346 images/s  ETA 0:05  data wait 25 "
+            "%  300 MiB");
 }
 
 TEST(ProgressText, ShowsTheNumbersOfAnyTask) {
@@ -96,10 +112,11 @@ TEST(Progress, PlainLinesWhereThereIsNoTerminal) {
   const base::UniqueFd file(::open(folder.file("out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   {
     Progress progress(file.get(), kRun);
-    for (const Event& event : {train_event(), eval_event()}) progress.write(event);
+    for (const Event& event : {train_event(), eval_event(), train_event()}) progress.write(event);
   }
-  EXPECT_EQ(read_all(folder.file("out")),
-            progress_text(train_event(), kRun) + "\n" + progress_text(eval_event(), kRun) + "\n");
+  EXPECT_EQ(read_all(folder.file("out")), progress_text(train_event(), kRun) + "\n" +
+                                              progress_text(eval_event(), kRun) + "\n" +
+                                              progress_text(train_event(), kRun, 0.9875) + "\n");
 }
 
 TEST(Progress, OneRewrittenLineOnATerminal) {

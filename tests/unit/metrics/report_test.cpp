@@ -66,7 +66,7 @@ TEST(Report, WritesAndShowsALoopOfOnesOwn) {
   EXPECT_EQ(events[2]["samples"], 9);
   EXPECT_EQ(events[3]["attempt_steps"], 16);
   EXPECT_EQ(events[3]["weights_hash"], "00ff");
-  EXPECT_THAT(read_all(folder.file("run/metrics.csv")), HasSubstr(",10,2,,,,,9,0.125,,,,,,\n"));
+  EXPECT_THAT(read_all(folder.file("run/metrics.csv")), HasSubstr(",10,2,,,,,9,0.125,,,,,,,,\n"));
   const std::string shown = read_all(folder.file("out"));
   EXPECT_THAT(shown, HasSubstr("epoch 2  step 10/20  loss 0.5000  lr 0.1  "));
   EXPECT_THAT(shown, HasSubstr(" samples/s  ETA 0:0"));

@@ -145,6 +145,37 @@ TEST(TensorBoard, AnIndependentReaderFindsVersionStepsAndScalars) {
             (std::map<std::string, float>{{"eval/loss", 1.0f / 3}, {"eval/top1", 0.9875f}}));
 }
 
+TEST(TensorBoard, EachClassHasItsAccuracy) {
+  Event event{.kind = Kind::answers,
+              .time = 2,
+              .fields = {{"step", std::int64_t(5)},
+                         {"classes", std::vector<std::string>{"cat", "dog", "none"}},
+                         {"confusion", std::vector<std::int64_t>{}},
+                         {"class_samples", std::vector<std::int64_t>{4, 2, 0}},
+                         {"class_right", std::vector<std::int64_t>{3, 2, 0}}}};
+  EXPECT_EQ(scalars(parse_message(tensorboard_message(event))),
+            (std::map<std::string, float>{{"class_accuracy/cat", 0.75f}, {"class_accuracy/dog", 1.0f}}));
+  EXPECT_EQ(tensorboard_message(without(event, "confusion")), "") << "too many classes";
+}
+
+// As plugins/hparams/plugin_data.proto has it; Python's reader is in tests/parity.
+TEST(TensorBoard, HyperparametersAreThoseOfThePlugin) {
+  const auto session = [](const std::string& value, const char* tag, int field) {
+    const auto message = parse_message(value);
+    EXPECT_EQ(only(message, 1), tag);
+    const auto plugin = parse_message(only(parse_message(only(message, 9)), 1));
+    EXPECT_EQ(only(plugin, 1), "hparams");
+    return parse_message(only(parse_message(only(plugin, 2)), field));
+  };
+  const auto start = session(hparams_start_value({{"fuse", true}}, 2.5), "_hparams_/session_start_info", 3);
+  const auto entry = parse_message(only(start, 1));
+  EXPECT_EQ(only(entry, 1), "fuse");
+  std::string time = only(start, 5);
+  EXPECT_EQ(take<double>(time), 2.5);
+  std::string status = only(session(hparams_end_value(3), "_hparams_/session_end_info", 4), 1);
+  EXPECT_EQ(take<std::uint64_t>(status), 1u);
+}
+
 // The cause as a text, where the job went on.
 TEST(TensorBoard, AFaultIsAText) {
   const Event event{

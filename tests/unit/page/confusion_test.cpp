@@ -19,7 +19,8 @@ using testing::usage_error;
 
 constexpr const char* kAnswers =
     "{\"event\":\"answers\",\"time\":2,\"step\":7,\"epoch\":1,\"classes\":[\"cat\",\"<dog>\"],"
-    "\"confusion\":[0,0,5,0,1,2,1,1,9],\"mistake_samples\":[42,7],\"mistake_truths\":[0,0],"
+    "\"confusion\":[0,0,5,0,1,2,1,1,9],\"class_samples\":[7,9],\"class_right\":[5,9],\"mistake_samples\":[42,7],"
+    "\"mistake_truths\":[0,0],"
     "\"mistake_predictions\":[1,1],\"mistake_shares\":[0.987,0.5],\"mistake_files\":[\"a/b&c.png\",\"\"]}\n";
 
 RunRecord record_of(const std::string& lines) {
@@ -46,6 +47,20 @@ TEST(Confusion, TheSquaresAreTheCounts) {
   EXPECT_THAT(page, HasSubstr("What was taken for what after step 7: run"));
   EXPECT_THAT(page, HasSubstr("<td>42</td><td>cat</td><td>&lt;dog&gt;</td><td>98.7 %</td><td>a/b&amp;c.png</td>"));
   EXPECT_THAT(page, Not(HasSubstr("<dog>")));
+}
+
+TEST(Confusion, TheWorstClassIsTheFirstOfTheTable) {
+  const std::string table = classes_table(*record_of(kAnswers).answers);
+  const std::size_t cat = table.find("<td>cat</td><td>5</td><td>7</td><td>71.4 %</td>");
+  const std::size_t dog = table.find("<td>&lt;dog&gt;</td><td>9</td><td>9</td><td>100.0 %</td>");
+  EXPECT_LT(cat, dog);
+  EXPECT_NE(dog, std::string::npos) << table;
+  std::string older = kAnswers;
+  older.erase(older.find("\"class_samples\""), std::string("\"class_samples\":[7,9],\"class_right\":[5,9],").size());
+  EXPECT_EQ(classes_table(*record_of(older).answers), "");
+  older = kAnswers;
+  older.replace(older.find("[7,9]"), 5, "[7,9,1]");
+  EXPECT_THAT(usage_error([&] { record_of(older); }), HasSubstr("is no event of a run"));
 }
 
 TEST(Confusion, TheLastEvaluationIsShown) {

@@ -102,6 +102,17 @@ TEST(Steps, AnEpochCountsPaddedShardsAndItsSmallLastBatch) {
   EXPECT_EQ(steps_per_epoch({12, 4, 3}, 12), 1);
 }
 
+TEST(Planned, TheRecordOfARunNeedsNothingBeside) {
+  for (const Options& asked : {Options{}, Options{.batch_size = 25, .grad_accum_steps = 2},
+                               Options{.global_batch_size = 64, .logical_shards = 4}}) {
+    const BatchPlan plan = plan_batch(asked, 2, kSamples);
+    const Options record = planned(asked, plan, 2);
+    EXPECT_EQ(record.processes(), 2);
+    EXPECT_EQ(plan_batch(record, record.processes(), kSamples), plan);
+    EXPECT_EQ(plan_batch(record, 1, kSamples), plan) << "and one process computes the same";
+  }
+}
+
 TEST(PlaceOfStep, StepsCountFromOne) {
   const auto expect_place = [](std::int64_t step, std::int64_t per_epoch, StepPlace expected) {
     const StepPlace place = place_of_step(step, per_epoch);

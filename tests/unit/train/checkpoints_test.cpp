@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/support/usage_error.h"
 #include "tests/unit/train/parsed_options.h"
 
@@ -43,11 +45,34 @@ TEST(SaveEvery, IsDue) {
 }
 
 TEST(Checkpoints, TheBestIsByWhatIsMonitored) {
-  const EvalEvent event{.evaluation = {.loss = 1, .top1 = 2}, .ema = Evaluation{.loss = 3, .top1 = 4}};
+  const EvalEvent event{.evaluation = {.loss = 1, .top1 = 2, .top5 = 5},
+                        .ema = Evaluation{.loss = 3, .top1 = 4, .top5 = 6}};
   EXPECT_EQ(monitored({.monitor = "loss"}, event), 1);
   EXPECT_EQ(monitored({.monitor = "top1"}, event), 2);
+  EXPECT_EQ(monitored({.monitor = "top5"}, event), 5);
+  EXPECT_EQ(monitored({.monitor = "ema_top5"}, event), 6);
   EXPECT_EQ(monitored({.monitor = "ema_loss"}, event), 3);
   EXPECT_EQ(monitored({.monitor = "ema_top1"}, event), 4);
+}
+
+TEST(Checkpoints, TheRateAndWhatWasDecidedStandThereInWords) {
+  const Options step = options(
+      {"--lr", "0.5", "--lr-scheduler", "steplr", "--lr-step-size", "3", "--epochs", "9", "--lr-warmup-epochs", "1"});
+  EXPECT_EQ(nlohmann::json::parse(schedule_json(step)), nlohmann::json({{"lr", 0.5},
+                                                                        {"lr_scheduler", "steplr"},
+                                                                        {"lr_step_size", 3},
+                                                                        {"lr_gamma", 0.1},
+                                                                        {"lr_warmup_epochs", 1},
+                                                                        {"lr_warmup_method", "constant"},
+                                                                        {"lr_warmup_decay", 0.01}}));
+  EXPECT_EQ(schedule_json(options({})), R"({"lr":0.001,"lr_scheduler":"constant","lr_warmup_epochs":0})");
+  const amp::GradScaler off({.enabled = false}), on({.init_scale = 8});
+  EXPECT_EQ(standing_json({}, {}, off), "{}");
+  const Options asked = options({"--lr-scheduler", "reducelronplateau", "--patience", "4"});
+  EXPECT_EQ(nlohmann::json::parse(standing_json(asked, {.plateau = {.best = 0.5, .reductions = 2}, .worse = 1}, on)),
+            nlohmann::json({{"plateau", {{"best", 0.5}, {"bad_evaluations", 0}, {"reductions", 2}}},
+                            {"patience", {{"monitor", "top1"}, {"best", nullptr}, {"evaluations_since", 1}}},
+                            {"loss_scale", 8.0}}));
 }
 
 TEST(Checkpoints, TheNewestAndTheBestStay) {

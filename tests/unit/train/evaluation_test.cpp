@@ -74,6 +74,8 @@ TEST(Evaluation, EveryAnswerIsCountedOnceOnAnyNumberOfRanks) {
       std::vector<std::int64_t> expected(100);
       for (std::int64_t i = 0; i < 130; ++i) ++expected[std::size_t(i % 10 * 10 + (i + (i % 5 == 0)) % 10)];
       EXPECT_EQ(found.answers->confusion, expected) << ranks;
+      EXPECT_EQ(found.answers->samples, std::vector<std::int64_t>(10, 13)) << ranks;
+      for (std::size_t c = 0; c < 10; ++c) EXPECT_EQ(found.answers->right[c], c % 5 == 0 ? 0 : 13) << ranks;
       ASSERT_EQ(found.answers->mistakes.size(), kMostMistakes);
       for (std::size_t i = 0; i < kMostMistakes; ++i) {
         const WrongAnswer& mistake = found.answers->mistakes[i];
@@ -126,9 +128,14 @@ TEST(Evaluation, IsTheMeanOfPyTorchsLoss) {
   std::vector<std::int64_t> all(1250);
   std::iota(all.begin(), all.end(), 0);
   const data::Batch batch = set->make(0, all);
-  const at::Tensor loss = torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target);
+  const at::Tensor logits = model->forward(batch.data);
+  const at::Tensor loss = torch::nn::functional::cross_entropy(logits, batch.target);
+  const at::Tensor near = logits.gt(logits.gather(1, batch.target.unsqueeze(1))).sum(1).lt(5).to(at::kDouble);
   support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
-    EXPECT_NEAR(evaluate(*model, *group, set, forward_of(*model)).loss, loss.item<double>(), 1e-5);
+    const Evaluation found = evaluate(*model, *group, set, forward_of(*model));
+    EXPECT_NEAR(found.loss, loss.item<double>(), 1e-5);
+    EXPECT_NEAR(found.top5, near.mean().item<double>(), 1e-3);
+    EXPECT_GT(found.top5, found.top1);
   });
 }
 
@@ -223,6 +230,7 @@ TEST(Evaluation, TheSameNumbersForEveryWorldOnEveryRank) {
     for (const Evaluation& other : found) {
       EXPECT_EQ(other.loss, found[0].loss) << name;
       EXPECT_EQ(other.top1, found[0].top1) << name;
+      EXPECT_EQ(other.top5, found[0].top5) << name;
       EXPECT_EQ(other.samples, 1250);
     }
   }

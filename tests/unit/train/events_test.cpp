@@ -74,12 +74,16 @@ TEST(Events, AnswersAreTheCellsThatAreNotZero) {
   EvalEvent event{.step = 3, .epoch = 2};
   event.evaluation.answers = Answers{.classes = {"a", "b"},
                                      .confusion = {4, 0, 1, 5},
+                                     .samples = {4, 6},
+                                     .right = {4, 5},
                                      .mistakes = {{.sample = 9, .truth = 1, .share = 0.5, .file = "f"}}};
   const metrics::Event told = answers_event(event);
   EXPECT_EQ(told.kind, Kind::answers);
   EXPECT_EQ(told.integer("step"), 3);
   EXPECT_EQ(std::get<std::vector<std::int64_t>>(*told.find("confusion")),
             (std::vector<std::int64_t>{0, 0, 4, 1, 0, 1, 1, 1, 5}));
+  EXPECT_EQ(std::get<std::vector<std::int64_t>>(*told.find("class_samples")), (std::vector<std::int64_t>{4, 6}));
+  EXPECT_EQ(std::get<std::vector<std::int64_t>>(*told.find("class_right")), (std::vector<std::int64_t>{4, 5}));
   EXPECT_EQ(std::get<std::vector<std::int64_t>>(*told.find("mistake_samples")), std::vector<std::int64_t>{9});
   EXPECT_EQ(std::get<std::vector<std::string>>(*told.find("mistake_files")), std::vector<std::string>{"f"});
   event.evaluation.answers->confusion.clear();
@@ -96,10 +100,11 @@ TEST(Events, WhereNothingWasMeasuredNothingIsTold) {
 
 TEST(Events, EvaluationAndEnd) {
   const metrics::Event eval =
-      eval_event({.step = 5, .epoch = 1, .evaluation = {.loss = 0.4, .top1 = 0.9, .samples = 40}});
+      eval_event({.step = 5, .epoch = 1, .evaluation = {.loss = 0.4, .top1 = 0.9, .top5 = 0.95, .samples = 40}});
   EXPECT_EQ(eval.kind, Kind::eval);
   EXPECT_EQ(eval.integer("step"), 5);
   EXPECT_EQ(eval.number("top1"), 0.9);
+  EXPECT_EQ(eval.number("top5"), 0.95);
   EXPECT_EQ(eval.integer("samples"), 40);
   EXPECT_EQ(eval.find("ema_top1"), nullptr);
   const metrics::Event average = eval_event({.step = 5, .ema = Evaluation{.loss = 0.3, .top1 = 0.8, .samples = 40}});

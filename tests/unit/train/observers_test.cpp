@@ -22,6 +22,7 @@ class Diary final : public Observer {
   void started(const RunSize& run) override { write("start " + std::to_string(run.total_steps)); }
   void trained(const TrainEvent& event) override { write("train " + std::to_string(event.step)); }
   void evaluated(const EvalEvent& event) override { write("eval " + std::to_string(event.step)); }
+  void saved(const SaveEvent& event) override { write("save " + std::to_string(event.step)); }
   void finished(const RunEnd& end) override { write("done " + std::to_string(end.steps)); }
 
  private:
@@ -48,10 +49,11 @@ TEST(Observers, AreToldInTheirOrderAndEndInTheOpposite) {
     all.started({.total_steps = 7});
     all.trained({.step = 3});
     all.evaluated({.step = 5});
+    all.saved({.step = 5});
     all.finished({.steps = 7});
   }
   EXPECT_THAT(pages, ElementsAre("a: start 7", "b: start 7", "a: train 3", "b: train 3", "a: eval 5", "b: eval 5",
-                                 "a: done 7", "b: done 7", "b: end", "a: end"));
+                                 "a: save 5", "b: save 5", "a: done 7", "b: done 7", "b: end", "a: end"));
 }
 
 TEST(Observers, OneThatFailsKeepsNothingFromTheOthers) {
@@ -73,9 +75,9 @@ TEST(Observers, OneThatFailsKeepsNothingFromTheOthers) {
 TEST(Observers, OnlyRankZeroHasFiles) {
   const testing::ScratchFolder folder;
   const Options options{.output_dir = folder.file("run")};
-  make_observers(options, {.rank = 1, .world_size = 2})->finished({});
+  make_observers(options, options, {.rank = 1, .world_size = 2})->finished({});
   EXPECT_FALSE(std::filesystem::exists(folder.file("run")));
-  const auto zero = make_observers(options, {.rank = 0, .world_size = 2});
+  const auto zero = make_observers(options, options, {.rank = 0, .world_size = 2});
   EXPECT_TRUE(std::filesystem::exists(folder.file("run/config.json"))) << "before anything has begun";
   EXPECT_TRUE(std::filesystem::exists(folder.file("run/metrics.jsonl")));
 }

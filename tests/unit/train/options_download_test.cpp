@@ -26,7 +26,8 @@ TEST(Download, GoesIntoTheUsersCacheUnlessAFolderIsNamed) {
   variables["XDG_CACHE_HOME"] = "relative";  // is to be ignored, says the specification
   EXPECT_EQ(cache_folder("mnist", variable), "/users/me/.cache/lockstep/mnist");
   variables.erase("HOME");
-  EXPECT_THAT(usage_error([&] { cache_folder("mnist", variable); }), HasSubstr("--download needs --data-path DIR"));
+  EXPECT_THAT(usage_error([&] { cache_folder("mnist", variable); }),
+              HasSubstr("--data-path DIR or --index-cache DIR names"));
   EXPECT_EQ(options({"--dataset", "mnist", "--download", "--data-path", "d"}).data_path, "d");
   ::setenv("XDG_CACHE_HOME", "/cache", 1);
   EXPECT_THAT(options({"--dataset", "cifar10", "--download"}).data_path, ::testing::EndsWith("/lockstep/cifar10"));
@@ -49,6 +50,18 @@ TEST(Download, WorkersFindTheFilesThere) {
               ElementsAre("--seed", "3", "--data-path", "d"));
   EXPECT_THAT(words_after_download({"--data-dir=x", "--download-mirror", "u", "-n", "2"}, o),
               ElementsAre("-n", "2", "--data-path", "d"));
+}
+
+TEST(Download, FoldersMayBeRememberedInTheUsersCache) {
+  ::setenv("XDG_CACHE_HOME", "/cache", 1);
+  std::vector<const char*> flags = {"--dataset",   "imagefolder", "--model",        "resnet18",
+                                    "--data-path", "/data/./x",   "--cache-dataset"};
+  EXPECT_EQ(options(flags).index_cache, "/cache/lockstep/index/data/x");
+  flags.insert(flags.end(), {"--index-cache", "/cache/lockstep/index/data/x"});
+  EXPECT_TRUE(options(flags).cache_dataset) << "as the record of a run has it";
+  flags.back() = "y";
+  EXPECT_THAT(refusal(flags), HasSubstr("give one of the two"));
+  EXPECT_THAT(refusal({"--cache-dataset"}), HasSubstr("--cache-dataset with --dataset digits"));
 }
 
 TEST(Download, WhatCannotBeIsRefused) {

@@ -119,16 +119,6 @@ TEST(Options, OtherSpellingsArrive) {
   EXPECT_EQ(refusal({"--wd", "-1"}), refusal({"--weight-decay", "-1"}));
 }
 
-// Of PyTorch's scripts: what they ask for holds, or one line says what does.
-TEST(Options, ScriptsOfPyTorchMayKeepTheirFlags) {
-  EXPECT_EQ(options_json(options({"--use-deterministic-algorithms", "--dist-url", "env://", "--dist-backend", "gloo"})),
-            options_json(options({})));
-  EXPECT_EQ(refusal({"--dist-url", "tcp://10.0.0.1:23456"}),
-            "--dist-url 'tcp://10.0.0.1:23456': the launcher says where processes meet; env:// is taken");
-  EXPECT_EQ(refusal({"--dist-backend", "nccl"}),
-            "--dist-backend 'nccl': processes share this machine's memory, and compute on its CPU; gloo is taken");
-}
-
 TEST(Options, TimeMayBeLimited) {
   EXPECT_EQ(options({"--max-time", "90.5"}).max_time, 90.5);
   EXPECT_THAT(refusal({"--max-time", "0"}), HasSubstr("--max-time '0'"));
@@ -178,6 +168,16 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--logical-shards",
                                            "--lr",
                                            "--max-restarts",
+                                           "--grace-period",
+                                           "--slice-rows",
+                                           "--log-dir",
+                                           "--redirects",
+                                           "--tee",
+                                           "--device",
+                                           "--backend",
+                                           "--use-v2",
+                                           "--start-epoch",
+                                           "--cache-dataset",
                                            "--max-steps",
                                            "--model",
                                            "--momentum",
@@ -273,7 +273,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--workers"};
   const std::string help = parse({"--help"}).text;
   std::vector<std::string> found;
-  const std::regex flag_line("(?:^|\n)  (?:-[a-z], ?)?(--[a-z-]+)");
+  const std::regex flag_line("(?:^|\n)  (?:-[a-z], ?)?(--[a-z0-9-]+)");
   for (std::sregex_iterator match(help.begin(), help.end(), flag_line), end; match != end; ++match)
     found.push_back((*match)[1]);
   EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(frozen)) << help;
@@ -284,6 +284,7 @@ TEST(Options, TheRecordIsFrozen) {
   const nlohmann::json expected = {{"model", "convnet"},
                                    {"dataset", "digits"},
                                    {"data_path", ""},
+                                   {"cache_dataset", false},
                                    {"index_cache", ""},
                                    {"train_split", "train"},
                                    {"val_split", ""},
@@ -292,6 +293,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"head", ""},
                                    {"target", ""},
                                    {"columns", ""},
+                                   {"slice_rows", false},
                                    {"val_fraction", 0.2},
                                    {"loss", "cross_entropy"},
                                    {"class_weights", nlohmann::json::array()},
@@ -313,6 +315,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"epochs", nullptr},
                                    {"max_steps", nullptr},
                                    {"max_time", nullptr},
+                                   {"nproc_per_node", nullptr},
                                    {"batch_size", nullptr},
                                    {"global_batch_size", nullptr},
                                    {"logical_shards", nullptr},
@@ -371,6 +374,7 @@ TEST(Options, TheRecordIsFrozen) {
   EXPECT_EQ(nlohmann::json::parse(options_json(options({}))), expected);
   const auto given = nlohmann::json::parse(options_json(options(
       {"-n", "2", "--opt", "sgd_nesterov", "--epochs", "3", "--no-eval", "--channels-last", "--save-weights", "w"})));
+  EXPECT_EQ(given.at("nproc_per_node"), 2);
   EXPECT_EQ(given.at("momentum"), 0.9) << "what follows from other flags";
   EXPECT_EQ(given.at("epochs"), 3);
   EXPECT_EQ(given.at("eval"), false);

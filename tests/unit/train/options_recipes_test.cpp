@@ -75,8 +75,8 @@ TEST_F(Recipes, TheCommandLineGoesBeforeEnvironmentConfigAndRecipe) {
   EXPECT_EQ(o.amp, "bf16");
   EXPECT_EQ(o.model, "convnet");
   EXPECT_EQ(options_as_flags(o),
-            "--dataset mnist --synthetic --epochs 5 --transforms none --batch-size 7 --lr 0.2 --amp bf16 "
-            "--channels-last");
+            "--nproc-per-node 1 --dataset mnist --synthetic --epochs 5 --transforms none --batch-size 7 --lr 0.2 "
+            "--amp bf16 --channels-last");
 }
 
 TEST_F(Recipes, TheRecordOfARunIsAConfigThatRepeatsIt) {
@@ -90,6 +90,17 @@ TEST_F(Recipes, TheRecordOfARunIsAConfigThatRepeatsIt) {
     const Options o = options(flags);
     EXPECT_EQ(options_json(options({"--config", config(options_json(o)).c_str()})), options_json(o)) << flags[1];
   }
+}
+
+TEST_F(Recipes, ABatchThatIsAskedForGoesBeforeThatOfAFile) {
+  const std::string whole = config(R"({"global_batch_size": 40, "logical_shards": 2})");
+  const Options each = options({"--config", whole.c_str(), "--batch-size", "7"});
+  EXPECT_EQ(each.batch_size, 7);
+  EXPECT_EQ(each.global_batch_size, std::nullopt);
+  EXPECT_EQ(each.logical_shards, 2);
+  const Options all = options({"--recipe", "mnist-single", "--synthetic", "--global-batch-size", "30"});
+  EXPECT_EQ(all.batch_size, std::nullopt);
+  EXPECT_EQ(all.global_batch_size, 30);
 }
 
 TEST_F(Recipes, WhatIsWrongIsNamed) {

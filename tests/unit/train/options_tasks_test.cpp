@@ -40,13 +40,14 @@ TEST(Tasks, WhatDoesNotFitTheTargetsIsRefused) {
   EXPECT_THAT(refusal({"--transforms", "standardize"}), HasSubstr("none or mnist"));
   EXPECT_THAT(refusal({"--dataset", "line", "--model", "mlp", "--patience", "1", "--monitor", "top1"}),
               HasSubstr("loss, mae or r2"));
-  EXPECT_THAT(refusal({"--patience", "1", "--monitor", "r2"}), HasSubstr("loss or top1"));
+  EXPECT_THAT(refusal({"--patience", "1", "--monitor", "r2"}), HasSubstr("loss, top1 or top5"));
   EXPECT_THAT(refusal({"--class-weights", "0,0"}), HasSubstr("at least one above 0"));
   EXPECT_THAT(refusal({"--class-weights", "1,x"}), HasSubstr("'x'"));
 }
 
 TEST(Tasks, FlagsOfATableAreForTables) {
   EXPECT_THAT(refusal({"--target", "y"}), HasSubstr("--target has no meaning for --dataset digits: it is for csv"));
+  EXPECT_THAT(refusal({"--slice-rows"}), HasSubstr("--slice-rows has no meaning for --dataset digits: it is for csv"));
   EXPECT_THAT(refusal({"--val-split", "y"}), HasSubstr("it is for imagefolder, csv-images and csv"));
   EXPECT_THAT(refusal({"--dataset", "csv", "--model", "mlp"}), HasSubstr("--dataset csv needs --data-path FILE"));
   EXPECT_THAT(refusal({"--dataset", "csv", "--model", "mlp", "--synthetic"}), HasSubstr("--dataset line is drawn"));

@@ -275,6 +275,10 @@ TEST(LauncherFlags, AreNoWorkers) {
   EXPECT_EQ(refusal_of({"-n", "3"}, "mpirun"),
             "--nproc-per-node 3 is the launcher's, and mpirun has started 2 processes already: leave it out");
   EXPECT_EQ(refusal_of({"--max-restarts", "0"}, "alone"), "");
+  // A recipe says how many processes there usually are; who has started others means that.
+  EXPECT_EQ(refusal_of({"--recipe", "mnist-distributed", "--synthetic"}, "torchrun"), "");
+  EXPECT_EQ(refusal_of({"--recipe", "mnist-single", "--synthetic"}, "alone"), "");
+  EXPECT_THAT(refusal_of({"--recipe", "mnist-distributed", "--synthetic"}, "alone"), HasSubstr("--nproc-per-node 2"));
 }
 
 }  // namespace

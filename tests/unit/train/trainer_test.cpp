@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "lockstep/data/tensor_batches.h"
+#include "lockstep/evaluation/pass.h"
 #include "lockstep/optim.h"
 #include "lockstep/train/trainer_observers.h"
 #include "tests/support/ranks.h"
@@ -334,6 +335,35 @@ TEST(Trainer, ASignalSavesAndEarlyStoppingGoesOn) {
   EXPECT_EQ(steps, 1);
   EXPECT_EQ(run(9, [&](const Standing&) { ++steps; }).steps, 9u) << "it has ended, and stays so";
   EXPECT_EQ(steps, 1);
+}
+
+// As PassOptions::asked_to_stop has it end.
+TEST(Trainer, AnEvaluationThatASignalHasEndedIsMadeByTheNextStart) {
+  const testing::ScratchFolder folder;
+  int evaluations = 0;
+  const auto run = [&](bool signalled) {
+    TrainerEnd end;
+    run_ranks(RankKind::single, 1, [&](const Group& group) {
+      Parts parts(group);
+      Trainer trainer(parts.ddp, parts.loader,
+                      {.epochs = 2,
+                       .evaluate =
+                           [&] {
+                             if (signalled) throw evaluation::Stopped();
+                             ++evaluations;
+                             return Found{{"loss", 1}};
+                           },
+                       .checkpoints = folder.file("checkpoints"),
+                       .save_every = 100});
+      end = parts.run(trainer);
+    });
+    return end;
+  };
+  const TrainerEnd stopped = run(true);
+  EXPECT_EQ(int(stopped), kExitStopped);
+  EXPECT_EQ(stopped.steps, 3u);
+  EXPECT_EQ(int(run(false)), kExitDone);
+  EXPECT_EQ(evaluations, 2) << "that of the first epoch, too";
 }
 
 TEST(Trainer, RefusesWhatHasNoMeaning) {

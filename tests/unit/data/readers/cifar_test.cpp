@@ -77,9 +77,9 @@ TEST(LoadCifar100, HasFineAndCoarseLabels) {
 
 TEST(LoadCifar, DamageIsOneClearError) {
   const ScratchFolder folder;
-  EXPECT_EQ(
-      usage_error([&] { load_cifar10(folder.path(), Split::test); }),
-      "no CIFAR file 'test_batch.bin' in '" + folder.path() + "' or '" + folder.path() + "/cifar-10-batches-bin'");
+  EXPECT_EQ(usage_error([&] { load_cifar10(folder.path(), Split::test); }),
+            "no CIFAR file 'test_batch.bin' in '" + folder.path() + "' or '" + folder.path() +
+                "/cifar-10-batches-bin'; lockstep train --dataset cifar10 --download brings them");
   const std::string file = folder.file("test_batch.bin");
   for (const std::size_t length : {std::size_t(0), std::size_t(1), std::size_t(3072), std::size_t(3074)}) {
     folder.write("test_batch.bin", (char(3) + planes(0) + char(1)).substr(0, length));

@@ -126,7 +126,7 @@ TEST(LoadMnist, FindsPlainPackedAndTorchvisionFolders) {
 TEST(LoadMnist, SaysWhichNamesWereLookedFor) {
   EXPECT_EQ(usage_error([] { load_mnist("/nowhere", Split::train); }),
             "no MNIST file 'train-images-idx3-ubyte' or 'train-images-idx3-ubyte.gz' in '/nowhere' or "
-            "'/nowhere/MNIST/raw'");
+            "'/nowhere/MNIST/raw'; lockstep train --dataset mnist --download brings them");
 }
 
 TEST(LoadMnist, ChecksThatTheTwoFilesBelongTogether) {
