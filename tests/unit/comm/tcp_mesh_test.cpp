@@ -8,9 +8,13 @@
 #include <unistd.h>
 
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/tcp_wire.h"
 #include "lockstep/rendezvous/socket.h"
 
@@ -91,6 +95,70 @@ TEST(TcpMesh, RefusesAnAddressThatIsNotItsOwn) {
   MeshPlace place = place_of(0, 2, 29'500);
   place.host = "192.0.2.1";  // of nobody (RFC 5737)
   EXPECT_THAT(said_by([&] { make_mesh(place); }), HasSubstr("rank 0 cannot listen at MASTER_ADDR 192.0.2.1"));
+}
+
+// A store of this process, with what a dead attempt has left: an address at which nobody listens.
+class OneStore final : public Meeting {
+ public:
+  void publish(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+  }
+  std::optional<std::string> look_up(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void withdraw(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    values_.erase(key);
+  }
+  std::string name() const override { return "the test's store"; }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> values_{{"rank 0", own_host() + ":1 of-a-dead-one"}};
+};
+
+TEST(TcpMesh, MeetsThroughAStoreThatHasWhatTheDeadLeft) {
+  const int port = next_port();
+  const rendezvous::Listening taken = rendezvous::listen_at(rendezvous::resolve("test", own_host(), port));
+  const auto store = std::make_shared<OneStore>();
+  std::vector<MeshPlace> places{place_of(0, 3, port), place_of(1, 3, port), place_of(2, 3, port)};
+  for (MeshPlace& place : places) place.meeting = store;
+  std::vector<std::string> errors(3);
+  std::thread others([&] { errors = meet({places[1], places[2]}); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(said_by([&] { make_mesh(places[0]); }), "");
+  others.join();
+  EXPECT_THAT(errors, ::testing::Each(""));
+  EXPECT_EQ(store->look_up("rank 0"), std::nullopt);
+}
+
+TEST(TcpMesh, NamesTheStoreThatDoesNotTellOfRankZero) {
+  MeshPlace place = place_of(1, 2, next_port(), 100ms);
+  place.meeting = std::make_shared<OneStore>();
+  EXPECT_THAT(said_by([&] { make_mesh(place); }), HasSubstr("rank 0 was not to be reached at " + own_host() + ":1 "));
+  place.meeting->withdraw("rank 0");
+  EXPECT_THAT(said_by([&] { make_mesh(place); }), HasSubstr("rank 0 was not to be reached through the test's store"));
+}
+
+// As torchrun's agent has it: at MASTER_PORT itself.
+TEST(TcpMesh, MeetsThroughATcpStore) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore agent(own_host(), options);
+  std::vector<MeshPlace> places{place_of(0, 2, agent.getPort()), place_of(1, 2, agent.getPort())};
+  const auto store_of = [&](std::chrono::milliseconds timeout, int port) {
+    return meeting_of({.master_addr = own_host(), .master_port = port, .store_at_master = true}, timeout);
+  };
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (MeshPlace& place : places) place.meeting = store_of(20s, agent.getPort());
+    EXPECT_THAT(meet(places), ::testing::Each("")) << attempt;
+  }
+  EXPECT_THAT(said_by([&] { store_of(100ms, 1); }), ::testing::StartsWith("group: torchrun's store at " + own_host()));
 }
 
 TEST(TcpWire, NamesBothSidesOfAMismatch) {
