@@ -38,7 +38,7 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
   // gone, and then do what is left to them.
   void lose_rank_one(const std::function<at::Tensor(comm::Group&)>& make,
                      const std::function<void(comm::Group&, const at::Tensor&)>& afterwards) {
-    const bool processes = GetParam().kind == RankKind::processes;
+    const bool processes = GetParam().kind == RankKind::processes || GetParam().kind == RankKind::nodes;
     const auto body = [&](auto group) {
       const at::Tensor tensor = make(*group);
       group->all_reduce(tensor);

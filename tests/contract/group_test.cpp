@@ -236,6 +236,7 @@ TEST_P(GroupContract, ALateRankBeyondTheTimeoutIsNamed) {
           ADD_FAILURE() << "did not wait";
         } catch (const GroupAborted& error) {
           EXPECT_NE(std::string(error.what()).find("waited 1000 ms for rank 0"), std::string::npos) << error.what();
+          EXPECT_EQ(error.failure().rank, 0) << error.what();
         }
       },
       {.timeout = 1000ms});  // it counts for joining, too, and forking eight sanitized processes takes its time

@@ -61,6 +61,8 @@ struct TcpWire::Link {
   std::uint64_t messages_out = 0, messages_in = 0;
   Header incoming;
   bool has_left = false;
+
+  bool is_owed() const { return !in.empty() || !out.empty(); }
 };
 
 TcpWire::TcpWire(Mesh mesh, Settings settings)
@@ -217,16 +219,24 @@ void TcpWire::wait_for(Clock::time_point moved) {
     if (polled[2 * peer + 1].revents != 0) read_news(int(peer));
   settings_.check();
   const auto waited = Clock::now() - moved;
-  if (waited >= settings_.timeout)
-    fail({.rank = settings_.rank,
-          .cause = "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
+  if (waited >= settings_.timeout) give_up();
   if (settings_.stall_warning.count() > 0 && waited >= settings_.stall_warning) tell_stall();
+}
+
+// Where one alone is late it is his failure, and the text says who waited.
+void TcpWire::give_up() {
+  int culprit = settings_.rank, culprits = 0;
+  for (const Link& link : links_)
+    if (link.is_owed()) culprit = ++culprits == 1 ? int(&link - links_.data()) : settings_.rank;
+  fail({.rank = culprit,
+        .cause = (culprit == settings_.rank ? "" : "rank " + std::to_string(settings_.rank) + " ") + "waited " +
+                 std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
 }
 
 std::string TcpWire::late_peers() const {
   std::string late;
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
-    if (!links_[peer].in.empty() || !links_[peer].out.empty()) late += (late.empty() ? "" : ", ") + name_of(int(peer));
+    if (links_[peer].is_owed()) late += (late.empty() ? "" : ", ") + name_of(int(peer));
   return late + " in " + describe(note_);
 }
 

@@ -60,6 +60,7 @@ class TcpWire final : public Wire {
   void tell_all(const News& news);
   [[noreturn]] void lost(int peer, const std::string& how);
   [[noreturn]] void fail(Failure failure);
+  [[noreturn]] void give_up();
   std::string name_of(int peer) const;
   std::string late_peers() const;
   void tell_stall();
@@ -68,7 +69,7 @@ class TcpWire final : public Wire {
   const Settings settings_;
   const int process_ = base::process_id();
   CollectiveNote note_;
-  bool told_stall_ = false;       ///< in this exchange
+  bool told_stall_ = false;  ///< in this exchange
   std::vector<Link> links_;       ///< by rank
   std::optional<Failure> heard_;  ///< of a peer's failure, by its news
   std::optional<Failure> over_;   ///< why the wire is of no use any more

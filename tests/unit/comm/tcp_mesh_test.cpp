@@ -186,6 +186,23 @@ TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
   EXPECT_THAT(errors[0], HasSubstr("waited 200 ms for rank 1"));
 }
 
+TEST(TcpWire, AtTheDeadlineItIsTheOneThatIsLate) {
+  for (const bool both : {false, true}) {
+    const int port = next_port();
+    const auto errors =
+        meet({place_of(0, 3, port), place_of(1, 3, port), place_of(2, 3, port)}, [&](int rank, Mesh mesh) {
+          TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 300ms});
+          if (rank > 0) return std::this_thread::sleep_for(900ms);
+          std::byte theirs[8];
+          std::vector<Incoming> in{{2, theirs}};
+          if (both) in.push_back({1, theirs});
+          wire.exchange({.collective = Collective::step, .elements = 1}, {}, in);
+        });
+    EXPECT_THAT(errors[0], ::testing::StartsWith(both ? "rank 0: waited 300 ms for rank 1 ("
+                                                      : "rank 2: rank 0 waited 300 ms for rank 2 ("));
+  }
+}
+
 TEST(TcpWire, AWaitThatLastsIsToldOnce) {
   const int port = next_port();
   ::testing::internal::CaptureStderr();
