@@ -31,8 +31,9 @@ class Wire {
   /// Moves all of them at the same time, in whatever order they can be moved; between two ranks, in the order in which
   /// they are named here. Returns when everything is received, and sent as far as the caller is concerned. A message
   /// of no bytes is one, too. Error on both sides, and the end of the group, when a peer's note or number of bytes is
-  /// another. GroupAborted when a peer has failed, died or left, when this rank's node has failed, or when nothing has
-  /// moved for the group's timeout: then it is the failure of the one that is late, or, where several are, of this rank.
+  /// another. GroupAborted when a peer has failed, died or left, when this rank's node has failed, when the
+  /// machine of a peer that is waited for does not answer any more, or when nothing has moved for the group's timeout:
+  /// then it is the failure of the one that is late, or, where several are, of this rank.
   virtual void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
 
   /// Tells all peers that this rank cannot go on, and why: their waits end. Waits for nobody. Any thread.

@@ -203,6 +203,42 @@ TEST(TcpWire, AtTheDeadlineItIsTheOneThatIsLate) {
   }
 }
 
+// A mesh of two by socket pairs: this rank's ends, and what a peer would hold.
+std::pair<Mesh, MeshPeer> pair_of(int rank) {
+  std::pair<Mesh, MeshPeer> made;
+  made.first.peers.resize(2);
+  MeshPeer& mine = made.first.peers[std::size_t(1 - rank)];
+  for (auto [here, there] : {std::pair(&mine.data, &made.second.data), std::pair(&mine.news, &made.second.news)}) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    *here = base::UniqueFd(ends[0]);
+    *there = base::UniqueFd(ends[1]);
+  }
+  return made;
+}
+
+TEST(TcpWire, NewsThatComeInPiecesAreHeard) {
+  auto [mesh, peer] = pair_of(0);
+  auto [failing, reader] = pair_of(1);
+  TcpWire(std::move(failing), {.rank = 1, .timeout = 20s}).abort({.rank = 1, .cause = "the disk is full"});
+  std::vector<char> news(10'000);
+  news.resize(std::size_t(recv(reader.news.get(), news.data(), news.size(), MSG_DONTWAIT)));
+  TcpWire wire(std::move(mesh), {.rank = 0, .timeout = 20s});
+  std::thread sender([&, &peer = peer] {
+    for (std::size_t at = 0; at < news.size(); at += 400) {
+      send(peer.news.get(), news.data() + at, std::min<std::size_t>(400, news.size() - at), 0);
+      std::this_thread::sleep_for(50ms);
+    }
+  });
+  std::byte theirs[8];
+  const Incoming in{1, theirs};
+  EXPECT_THAT(said_by([&] {
+                wire.exchange({.collective = Collective::step}, {}, {&in, 1});
+              }),
+              HasSubstr("rank 1: the disk is full"));
+  sender.join();
+}
+
 TEST(TcpWire, AWaitThatLastsIsToldOnce) {
   const int port = next_port();
   ::testing::internal::CaptureStderr();
