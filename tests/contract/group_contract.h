@@ -8,6 +8,7 @@
 #include <csignal>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tests/support/ranks.h"
 
@@ -18,6 +19,7 @@ using support::RankKind;
 struct Ranks {
   RankKind kind;
   int ranks;
+  std::vector<int> per_node = {};  ///< of RankKind::nodes; empty: one each
 };
 
 class GroupContract : public ::testing::TestWithParam<Ranks> {
@@ -31,7 +33,10 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
   }
 
   void run(const support::RankBody& body, support::RankOptions options = {}) {
-    support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
+    if (GetParam().per_node.empty())
+      support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
+    else
+      support::run_nodes(GetParam().per_node, body, options);
   }
 
   // Rank 1 goes after its first all-reduce of the tensor that it makes; the others learn in one of the next who is
