@@ -184,6 +184,7 @@ bool TcpWire::move_out(Link& link) {
   }
   link.sent += std::size_t(sent);
   if (link.sent == sizeof(Header) + message.bytes.size()) {
+    bytes_sent_ += message.bytes.size();
     link.out.pop_front();
     link.sent = 0;
   }

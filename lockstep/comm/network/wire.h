@@ -4,6 +4,7 @@
 // of a training step are written once over it.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "lockstep/base/error.h"
@@ -38,6 +39,9 @@ class Wire {
 
   /// Tells all peers that this rank cannot go on, and why: their waits end. Waits for nobody. Any thread.
   virtual void abort(const Failure& failure) = 0;
+
+  /// Of messages to peers so far, without what the wire adds. By the thread that exchanges.
+  virtual std::uint64_t bytes_sent() const = 0;
 };
 
 }  // namespace lockstep::comm
