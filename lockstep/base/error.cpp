@@ -6,8 +6,8 @@
 namespace lockstep {
 
 std::string Failure::to_string() const {
-  if (rank == kOnAnotherNode) return cause;
-  std::string text = rank >= 0 ? "rank " + std::to_string(rank) : std::string("agent");
+  const int who = rank <= kOnAnotherNode ? kOnAnotherNode - rank : rank;
+  std::string text = who >= 0 ? "rank " + std::to_string(who) : std::string("agent");
   if (step > 0) text += ", step " + std::to_string(step);
   if (!phase.empty()) text += ", " + phase;
   return text + ": " + cause;

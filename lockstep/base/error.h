@@ -26,12 +26,12 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-/// A failure's rank, where it is another node's and `cause` names it.
+/// A failure's rank where ranks are seats and it is another node's: this, less its number in the world.
 inline constexpr int kOnAnotherNode = -2;
 
 /// What went wrong in a group, as the first rank that noticed wrote it down.
 struct Failure {
-  int rank = -1;           ///< the rank that failed; -1: the agent, or unknown; kOnAnotherNode
+  int rank = -1;           ///< the rank that failed; -1: the agent, or unknown; see kOnAnotherNode
   std::uint64_t step = 0;  ///< the step it was in; 0: before the first
   std::string phase;       ///< what it was doing, in words ("forward", "update")
   std::string cause;       ///< why, one line

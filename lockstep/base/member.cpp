@@ -153,15 +153,28 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
     check_peers(ready, owed, owed_object);
     const auto waited = Clock::now() - start;
     if (waited > timeout_) {
-      const std::string late = late_ranks(owed, owed_object);
-      fail("waited " + std::to_string(timeout_.count()) + " ms for " + (late.empty() ? awaited : late) + in_what());
-      throw_aborted();
+      give_up(owed, owed_object, awaited);
     }
     if (may_tell && waited > stall_warning_) {
       may_tell = false;
       tell_stall(owed, owed_object, awaited);
     }
   }
+}
+
+// Where one alone is late it is his failure, and the text says who waited.
+void Member::give_up(OwedCall owed, void* owed_object, const char* awaited) {
+  int culprit = rank_, culprits = 0;
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank_ && owed(owed_object, peer)) culprit = ++culprits == 1 ? peer : rank_;
+  const std::string late = late_ranks(owed, owed_object);
+  const RankWords& theirs = page_.ranks[culprit];
+  raise({.rank = culprit,
+         .step = theirs.step.load(std::memory_order_relaxed),
+         .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
+         .cause = (culprit == rank_ ? "" : "rank " + shown(rank_) + " ") + "waited " +
+                  std::to_string(timeout_.count()) + " ms for " + (late.empty() ? awaited : late) + in_what()});
+  throw_aborted();
 }
 
 void Member::check_peers(ReadyRef ready, OwedCall owed, void* owed_object) {
@@ -203,8 +216,12 @@ bool Member::fail(const std::string& cause, int exit_code) {
 }
 
 bool Member::raise(Failure failure) {
-  if (!is_this_process()) return false;
   if (failure.rank >= 0) failure.rank = name_of(failure.rank);
+  return raise_named(failure);
+}
+
+bool Member::raise_named(const Failure& failure) {
+  if (!is_this_process()) return false;
   // Of a part and the whole, the whole decides what was first.
   ControlPage* const whole = whole_.page.get();
   const bool first =
@@ -225,15 +242,16 @@ void Member::check_abort() const {
 
 // The page counts seats; what is on other nodes has none there.
 bool Member::report(const Failure& failure) {
-  const bool first = raise({.rank = kOnAnotherNode, .cause = failure.to_string(), .exit_code = failure.exit_code});
-  if (first) elsewhere_ = failure;
-  return first;
+  const int seats = whole_.page == nullptr ? size_ : int(whole_.page->local_world), seat = failure.rank - first_rank_;
+  Failure told = failure;
+  told.rank = seat >= 0 && seat < seats ? seat : kOnAnotherNode - failure.rank;
+  return raise_named(told);
 }
 
 void Member::throw_aborted() const {
-  if (elsewhere_) throw GroupAborted(*elsewhere_);
   Failure failure = read_failure(page_, generation_);
   if (failure.rank >= 0) failure.rank += first_rank_;
+  if (failure.rank <= kOnAnotherNode) failure.rank = kOnAnotherNode - failure.rank;
   throw GroupAborted(std::move(failure));
 }
 

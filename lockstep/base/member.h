@@ -3,7 +3,8 @@
 // One rank's seat at the control page: how it waits for its peers, and how it fails.
 //
 // Every wait has a deadline and ends early, with GroupAborted, when a peer has failed,
-// died or left, or when the job's next generation has begun without this rank. A Member belongs to one
+// died or left, or when the job's next generation has begun without this rank. At the deadline it is the failure of the
+// one that is late, or, where several are, of the one that waits. A Member belongs to one
 // rank, one process and one thread at a time: a child that the process forks has no part in the group;
 // its waits are a UsageError, its failures and its end are nobody's.
 
@@ -11,7 +12,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -136,7 +136,7 @@ class Member {
   /// Returns true when this failure was the first. Any thread may call it.
   bool fail(const std::string& cause, int exit_code = kExitFailure);
 
-  /// The same for a failure that this rank has heard of, of a rank on another node: its number in the world.
+  /// The same for a failure that this rank has heard of over the network: of a rank by its number in the world.
   bool report(const Failure& failure);
 
   /// In a job of several nodes: the number in the world of the node's first rank, which failures then name ranks by.
@@ -155,6 +155,8 @@ class Member {
   bool yield(ReadyRef ready) const;
   void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const char* awaited);
   bool raise(Failure failure);
+  bool raise_named(const Failure& failure);
+  [[noreturn]] void give_up(OwedCall owed, void* owed_object, const char* awaited);
   void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
   bool peer_is_dead(int rank) const;
   bool is_this_process() const { return process_ == process_id(); }
@@ -177,8 +179,7 @@ class Member {
   Doing doing_;
   bool crowded_ = false;  ///< ranks exceed cores
   int first_rank_ = 0;
-  std::optional<Failure> elsewhere_;  ///< on another node, as this rank has heard of it
-  std::vector<UniqueFd> peer_pids_;   ///< pidfds; empty entries for self and thread ranks
+  std::vector<UniqueFd> peer_pids_;  ///< pidfds; empty entries for self and thread ranks
 };
 
 }  // namespace lockstep::base

@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/comm/last_words.h"
+#include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/network_group.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
@@ -51,6 +52,7 @@ std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& o
                        .port = place.master_port,
                        .interface = place.socket_interface,
                        .key = place.meeting_key,
+                       .meeting = meeting_of(place, options.timeout),
                        .timeout = options.timeout,
                        .stall_warning = place.local_rank == 0 ? options.stall_warning : std::chrono::milliseconds(0),
                        .check = [node] { node->node().member.check_abort(); }},

@@ -271,10 +271,8 @@ void BetweenNodes::exchange(std::uint64_t step) {
 
 void BetweenNodes::share_rank_zeros(std::uint64_t step, int to) {
   const state::Layout& layout = state_.layout();
-  const std::size_t kept = layout.named_bytes(to, 0);
-  const std::pair<std::size_t, std::size_t> places[] = {
-      {layout.module_buffers(to), layout.module_buffer_bytes()},
-      {kept, layout.named_bytes(to, layout.options().bytes.size()) - kept}};
+  const std::pair<std::size_t, std::size_t> places[] = {{layout.module_buffers(to), layout.module_buffer_bytes()},
+                                                        {layout.named_bytes(to, 0), kept_bytes(layout)}};
   std::vector<comm::Outgoing> out;
   std::vector<comm::Incoming> in;
   for (const auto& [offset, bytes] : places) {
@@ -304,7 +302,7 @@ void BetweenNodes::unpack(int node) const {
     std::memcpy(state_.write(layout.uses(shard)), at, bytes_of_shard());
 }
 
-std::size_t BetweenNodes::bytes_of_shard() const { return state_.layout().use_bytes() + sizeof(state::ShardRecord); }
+std::size_t BetweenNodes::bytes_of_shard() const { return told_bytes_of_shard(state_.layout()); }
 
 std::size_t BetweenNodes::bytes_told_by(int node) const {
   return std::size_t(ranks_.shards_of(node, state_.layout().options().shards).count()) * bytes_of_shard();

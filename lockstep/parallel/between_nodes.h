@@ -35,6 +35,9 @@ class BetweenNodes {
   /// Behind an edit of the state by rank 0, committed on its node: makes it that of every node.
   void spread_edit();
 
+  /// What a step sends, in words.
+  std::string traffic() const { return describe_traffic(state_.layout(), ranks_); }
+
  private:
   /// The sum of a subtree of shards over a piece, as it travels.
   struct Operand {

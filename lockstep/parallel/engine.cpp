@@ -98,6 +98,11 @@ struct EngineParts {
       clock.timeline()->note("without effect: " + one);
   }
 
+  void tell_traffic() const {
+    if (path->fused.nodes && group->rank() == 0)
+      base::Outlet::console(STDERR_FILENO).offer("lockstep: " + path->fused.nodes->traffic() + "\n");
+  }
+
   std::shared_ptr<torch::nn::Module> module;
   std::shared_ptr<comm::Group> group;
   DataParallelOptions options;
@@ -163,6 +168,7 @@ void Engine::attach(const optim::Needs& needs) {
         std::make_unique<FusedPath>(parts_->view, parts_->beginning, parts_->group, options(), needs, parts_->clock);
   });
   parts_->tell_ignored_options();
+  parts_->tell_traffic();
 }
 
 void Engine::begin_shard(int shard) {

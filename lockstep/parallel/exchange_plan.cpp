@@ -74,6 +74,10 @@ std::vector<ShardSpan> whole_subtrees(int shards, ShardSpan held) {
   return found;
 }
 
+std::size_t kept_bytes(const state::Layout& layout) {
+  return layout.named_bytes(0, layout.options().bytes.size()) - layout.named_bytes(0, 0);
+}
+
 std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node) {
   const std::vector<ShardSpan> subtrees =
       whole_subtrees(layout.options().shards, ranks.shards_of(node, layout.options().shards));
@@ -90,6 +94,26 @@ std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, in
         bytes += elements * (subtree.count() == 1 ? c10::elementSize(part.gradients) : sizeof(float));
     }
   return bytes;
+}
+
+std::size_t told_bytes_of_shard(const state::Layout& layout) { return layout.use_bytes() + sizeof(state::ShardRecord); }
+
+std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, int node) {
+  const ShardSpan shards = ranks.shards_of(node, layout.options().shards);
+  std::uint64_t bytes = std::uint64_t(shards.count()) * told_bytes_of_shard(layout);
+  if (node == 0) bytes += layout.module_buffer_bytes() + kept_bytes(layout);
+  return bytes * std::uint64_t(ranks.nodes() - 1);
+}
+
+std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks) {
+  std::uint64_t all = 0, most = 0;
+  for (int node = 0; node < ranks.nodes(); ++node) {
+    const std::uint64_t bytes = sent_bytes(layout, ranks, node) + told_bytes(layout, ranks, node);
+    all += bytes;
+    most = std::max(most, bytes);
+  }
+  return std::to_string(ranks.nodes()) + " nodes send each other " + std::to_string(all) +
+         " bytes in each step, one of them " + std::to_string(most);
 }
 
 }  // namespace lockstep::parallel

@@ -7,7 +7,9 @@
 // the flat range, whose rank adds them up in tree order and sends the sum to all others. Where each node has one
 // aligned run of 2^k shards, these are the bytes of a ring.
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "lockstep/parallel/shards.h"
@@ -40,7 +42,19 @@ std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const No
 /// The maximal subtrees of the tree over `shards` shards that lie within `held`, in order; they cover it.
 std::vector<ShardSpan> whole_subtrees(int shards, ShardSpan held);
 
-/// The payload bytes of gradients that all ranks of `node` send in a step.
+/// The payload bytes of gradients and their sums that all ranks of `node` send in a step.
 std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node);
+
+/// What is told of a shard besides its gradients: which parameters it used, and its record.
+std::size_t told_bytes_of_shard(const state::Layout& layout);
+
+/// Of the bytes that the job keeps beside the weights.
+std::size_t kept_bytes(const state::Layout& layout);
+
+/// The payload bytes of the rest: what is told of the node's shards, and, from node 0, module buffers and kept bytes.
+std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, int node);
+
+/// What all nodes send in a step, in words.
+std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks);
 
 }  // namespace lockstep::parallel

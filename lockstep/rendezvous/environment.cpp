@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "lockstep/base/error.h"
+#include "lockstep/rendezvous/agent_store.h"
 #include "lockstep/rendezvous/variable_reader.h"
 
 namespace lockstep::rendezvous {
@@ -45,6 +46,8 @@ Place torchrun_place(const GetEnv& get) {
     // What is the same on all nodes: with torchrun each counts its own restarts.
     place.meeting_key = read.text("TORCHELASTIC_RUN_ID").value_or("none");
     place.job_key += " node " + read.text("GROUP_RANK").value_or("");  // two may be on one machine
+    place.store_at_master = read.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    place.agent_store = agent_store_name(get);
   }
   return place;
 }

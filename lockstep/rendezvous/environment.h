@@ -25,7 +25,9 @@ struct Place {
   std::string job_key;             ///< names this run and attempt on this node; empty when alone
   std::string segment_path;        ///< LOCKSTEP_SEGMENT; empty when no agent of ours made one
   std::string master_addr;         ///< MASTER_ADDR: where ranks of several nodes meet; rank 0's machine
-  int master_port = 0;             ///< MASTER_PORT, free there
+  int master_port = 0;             ///< MASTER_PORT, free there unless it is the launcher's store's
+  bool store_at_master = false;    ///< TORCHELASTIC_USE_AGENT_STORE: torchrun's agent has its store at MASTER_PORT
+  std::string agent_store;         ///< LOCKSTEP_AGENT_STORE: where our agents' store is reached (agent_store.h)
   std::string socket_interface;    ///< LOCKSTEP_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME's first; empty: not said
   std::string meeting_key;         ///< names this run on all nodes; empty on one
   int restart_count = 0;           ///< how often the launcher has restarted the job
@@ -36,7 +38,8 @@ using GetEnv = std::function<const char*(const char*)>;
 
 /// Pure. Throws UsageError, naming variable and value, when a launcher's variables are
 /// incomplete, no numbers, or out of range. Where ranks are on several nodes, MASTER_ADDR and
-/// MASTER_PORT say where they meet, under any launcher: UsageError without them.
+/// MASTER_PORT say where they meet, under any launcher: UsageError without them. A launcher's store is looked for only
+/// then.
 Place place_from_environment(const GetEnv& get);
 
 /// The same from this process's environment.

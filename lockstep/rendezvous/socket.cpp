@@ -105,6 +105,15 @@ SocketAddress own_end(int fd) {
   return found && (family == AF_INET || family == AF_INET6) ? address : SocketAddress{};
 }
 
+SocketAddress own_end_towards(const SocketAddress& address) {
+  const base::UniqueFd fd(socket(address.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd || connect(fd.get(), generic(address), address.length) != 0)
+    throw_errno("sockets: no way to " + to_text(address));
+  SocketAddress own = own_end(fd.get());
+  own.set_port(0);
+  return own;
+}
+
 Listening listen_at(const SocketAddress& address) {
   Listening listening{.fd = tcp_socket(address.bytes.ss_family), .error = 0};
   const int on = 1;  // connections of a job before this one may linger

@@ -285,7 +285,7 @@ INSTANTIATE_TEST_SUITE_P(Modules, GradientSink,
 
 TEST_P(GradientSink, TrainsAsOneProcessOrRefuses) {
   const auto& [sink, tested] = GetParam();
-  support::run_ranks(support::RankKind::processes, 2, [&, sink = sink, &tested = tested](auto group) {
+  const auto body = [&, sink = sink, &tested = tested](auto group) {
     if (sink == Sink::slots && tested.slots_refuse != nullptr) {
       const std::string refusal = support::what_of([&] {
         DistributedDataParallel ddp(net_of(tested), group);
@@ -296,7 +296,9 @@ TEST_P(GradientSink, TrainsAsOneProcessOrRefuses) {
     } else {
       train(tested, sink, group);
     }
-  });
+  };
+  for (const support::RankKind kind : {support::RankKind::processes, support::RankKind::nodes})
+    support::run_ranks(kind, 2, body);
 }
 
 TEST(SparseGradients, AreRefusedWhereTheModelIsWrapped) {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tests/support/ranks.h"
 
@@ -18,6 +19,7 @@ using support::RankKind;
 struct Ranks {
   RankKind kind;
   int ranks;
+  std::vector<int> per_node = {};  ///< of RankKind::nodes; empty: one each
 };
 
 class GroupContract : public ::testing::TestWithParam<Ranks> {
@@ -31,14 +33,17 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
   }
 
   void run(const support::RankBody& body, support::RankOptions options = {}) {
-    support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
+    if (GetParam().per_node.empty())
+      support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
+    else
+      support::run_nodes(GetParam().per_node, body, options);
   }
 
   // Rank 1 goes after its first all-reduce of the tensor that it makes; the others learn in one of the next who is
   // gone, and then do what is left to them.
   void lose_rank_one(const std::function<at::Tensor(comm::Group&)>& make,
                      const std::function<void(comm::Group&, const at::Tensor&)>& afterwards) {
-    const bool processes = GetParam().kind == RankKind::processes;
+    const bool processes = GetParam().kind == RankKind::processes || GetParam().kind == RankKind::nodes;
     const auto body = [&](auto group) {
       const at::Tensor tensor = make(*group);
       group->all_reduce(tensor);

@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "lockstep/base/generation.h"
+#include "lockstep/comm/network/wire.h"
 #include "tests/support/ambush.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
@@ -44,6 +45,32 @@ TEST(Nodes, HaveTheBitsOfOne) {
   const std::string one = hash_of(1, job);
   for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1, 1}, {3, 1}, {1, 2}})
     EXPECT_EQ(nodes_hash(nodes, job), one) << ::testing::PrintToString(nodes);
+}
+
+// What is said at the start is what is counted in a step, over all nodes and of the one that sends most.
+TEST(Nodes, SendWhatTheySay) {
+  for (const auto& [nodes, shards] :
+       std::vector<std::pair<std::vector<int>, int>>{{{2, 2}, 4}, {{3, 1}, 4}, {{1, 1, 1}, 9}}) {
+    SharedText counted;
+    ::testing::internal::CaptureStderr();
+    run_nodes(nodes, [&](auto group) {
+      SmallJob job{.shards = shards, .steps = 3, .amp = Amp::bf16};
+      std::vector<std::uint64_t> sent;
+      job.after_step = [&](Engine&) { sent.push_back(group->wire()->bytes_sent()); };
+      run_small_job(group, job);
+      ASSERT_EQ(sent.size(), 4u);
+      EXPECT_EQ(sent[2] - sent[1], sent[3] - sent[2]);
+      const at::Tensor by_node = torch::zeros({group->topology().nodes}, torch::kLong);
+      by_node[group->topology().node] = std::int64_t(sent[3] - sent[2]);
+      group->all_reduce(by_node);
+      if (group->rank() == 0)
+        counted.set("lockstep: " + std::to_string(group->topology().nodes) + " nodes send each other " +
+                    std::to_string(by_node.sum().template item<std::int64_t>()) + " bytes in each step, one of them " +
+                    std::to_string(by_node.max().template item<std::int64_t>()) + "\n");
+    });
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(counted.get())) << ::testing::PrintToString(nodes);
+    EXPECT_NE(counted.get(), "");
+  }
 }
 
 TEST(Nodes, HaveTheBitsOfOneWithManyShards) {

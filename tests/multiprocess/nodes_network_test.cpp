@@ -128,5 +128,32 @@ TEST(NodesNetwork, WhatHappensIsWhatMustHappen) {
   }
 }
 
+// Ranks that no agent of ours watches, as under mpirun: a wire that is cut says nothing to either side.
+TEST(NodesNetwork, RanksThatAreCutOffNoticeLongBeforeTheirTimeout) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  Job job(in_namespace(folder, "LOCKSTEP=" LOCKSTEP_PROGRAM "\n" + std::string(testing::kTwoNodes) + R"sh(
+rank() {
+  rank=$1; shift
+  exec "$@" env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=$rank MASTER_ADDR=10.77.0.1 \
+    MASTER_PORT=29500 $LOCKSTEP train --dataset digits --model mlp --max-steps 100000000 --no-eval --timeout 40 \
+    > $rank.out 2> $rank.err
+}
+rank 0 & a=$!
+rank 1 $in_b & b=$!
+until grep -q 'in each step' 0.err || ! kill -0 $a; do sleep 0.05; done
+ip link set va down
+wait $a; echo $?
+wait $b; echo $?
+kill $ns
+)sh"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  const std::string a = text_of(folder.file("0.err")), b = text_of(folder.file("1.err"));
+  EXPECT_EQ(testing::lines(job.out()), (std::vector<std::string>{"1", "1"})) << a << b;
+  EXPECT_THAT(a, HasSubstr("its connection broke: rank 1 ("));
+  EXPECT_THAT(b, HasSubstr("its connection broke: rank 0 ("));
+  EXPECT_TRUE(job.nothing_left());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,9 +1,12 @@
-"""Unchanged PyTorch scripts (ddp_scripts/) end under lockstep run as they do under torchrun.
+"""Unchanged PyTorch scripts (ddp_scripts/) end under lockstep run as they do under torchrun, and programs of this
+library under torchrun as under lockstep run.
 
 Every start carries a mark in its environment, by which what it leaves behind is found.
 """
 import concurrent.futures
+import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -127,6 +130,40 @@ class Ddp(unittest.TestCase):
         self.assertIn(begins[1][1], ("3", "4"))
         self.assertIn(begins[2][1], ("7", "8"))
         self.assertEqual(ours.err.count("lockstep: rank 1 failed: killed by SIGKILL"), 2, ours.err)
+
+
+class OurPrograms(unittest.TestCase):
+    TRAIN = (launchers.BIN / "lockstep", "train", "--dataset", "digits", "--model", "mlp", "--max-steps", "20", "--no-eval",
+             "--logical-shards", "2", "--seed", "5")
+
+    def end(self, *agents: launchers.Launched) -> str:
+        with contextlib.ExitStack() as stack:
+            for agent in agents:
+                stack.enter_context(agent)
+            ended = [agent.end() for agent in agents]
+        self.assertEqual([one.code for one in ended], [0] * len(ended), [one.err for one in ended])
+        found = re.findall(r"\bweights (\w+)$", "".join(one.out for one in ended), re.MULTILINE)
+        self.assertEqual(len(found), 1, ended)
+        return found[0]
+
+    def test_two_nodes_of_torchrun_have_the_weights_of_one(self):
+        one = self.end(launchers.Launched([*launchers.COMMANDS["lockstep"]["run"], "-n", "2", *self.TRAIN],
+                                          launchers.clean_environment()))
+        # Whoever has MASTER_PORT: torchrun's store, or nobody. With a static rendezvous it is always the store.
+        for backend, own_port in itertools.product(("c10d", "static"), ("0", "1")):
+            port = launchers.free_port()
+
+            def agent(node: int) -> launchers.Launched:
+                meets = {"c10d": ("--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf", f"is_host={1 - node}",
+                                  "--local-addr", "127.0.0.1"),
+                         "static": ("--master-addr", "127.0.0.1", "--master-port", port, "--node-rank", node)}
+                command = [*launchers.COMMANDS["torchrun"]["run"], "--nnodes", "2", "--rdzv-backend", backend,
+                           *meets[backend], "--no-python", *self.TRAIN]
+                return launchers.Launched(command, launchers.clean_environment(
+                    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=own_port), warm=True)
+
+            with self.subTest(backend=backend, own_port=own_port):
+                self.assertEqual(self.end(agent(0), agent(1)), one)
 
 
 if __name__ == "__main__":

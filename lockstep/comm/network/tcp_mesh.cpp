@@ -1,20 +1,18 @@
 #include "lockstep/comm/network/tcp_mesh.h"
 
-#include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/comm/network/door.h"
+#include "lockstep/comm/network/meeting.h"
 #include "lockstep/rendezvous/own_address.h"
 #include "lockstep/rendezvous/socket.h"
 
@@ -25,10 +23,11 @@ using base::UniqueFd;
 using rendezvous::SocketAddress;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-using Token = std::array<unsigned char, 16>;
 
-constexpr std::uint64_t kMeshMagic = 0x4c4b6d6573683031;  // "LKmesh01"
 constexpr milliseconds kRetry{20};
+// So long an address from a store is tried: it may be that of a machine which is gone.
+constexpr milliseconds kOneTry{2'000};
+constexpr const char* kRankZero = "rank 0";  // the key of its address
 constexpr std::size_t kMostWorld = 4096;
 
 // What a rank says of itself to rank 0.
@@ -47,14 +46,6 @@ struct Welcome {
   char refusal[256] = {};
 };
 
-// What a rank says to one of a lower number.
-struct Greeting {
-  std::uint64_t magic = kMeshMagic;
-  Token token{};
-  std::int32_t rank = 0;
-  std::int32_t news = 0;
-};
-
 template <std::size_t n>
 void copy_text(char (&to)[n], const std::string& text) {
   text.copy(to, n - 1);
@@ -67,47 +58,6 @@ std::string text_of(const char (&from)[n]) {
 
 std::string seconds(milliseconds timeout) { return std::to_string(timeout.count() / 1000) + " s"; }
 
-// Until when something is waited for, and who says that there is no sense in it any more.
-struct Patience {
-  Clock::time_point deadline;
-  const std::function<void()>& check;  // throws
-
-  bool is_over() const {
-    check();
-    return Clock::now() >= deadline;
-  }
-  // For poll(): so long, then is_over() is asked again.
-  int slice() const {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-    return int(std::clamp<long long>(left, 0, 100));
-  }
-};
-
-// Whether all of it was moved: not when the other side went away, or the deadline came.
-bool write_all(int fd, const void* bytes, std::size_t size, const Patience& patience) {
-  for (std::size_t at = 0; at < size;) {
-    const ssize_t sent = send(fd, static_cast<const char*>(bytes) + at, size - at, MSG_NOSIGNAL);
-    if (sent > 0) at += std::size_t(sent);
-    if (sent >= 0 || errno == EINTR) continue;
-    if (errno != EAGAIN) return false;
-    pollfd waits{.fd = fd, .events = POLLOUT, .revents = 0};
-    if (poll(&waits, 1, patience.slice()) <= 0 && patience.is_over()) return false;
-  }
-  return true;
-}
-
-bool read_all(int fd, void* bytes, std::size_t size, const Patience& patience) {
-  for (std::size_t at = 0; at < size;) {
-    const ssize_t got = recv(fd, static_cast<char*>(bytes) + at, size - at, 0);
-    if (got > 0) at += std::size_t(got);
-    if (got > 0 || (got < 0 && errno == EINTR)) continue;
-    if (got == 0 || errno != EAGAIN) return false;
-    pollfd waits{.fd = fd, .events = POLLIN, .revents = 0};
-    if (poll(&waits, 1, patience.slice()) <= 0 && patience.is_over()) return false;
-  }
-  return true;
-}
-
 SocketAddress bound_to(int fd) {
   SocketAddress address;
   address.length = sizeof address.bytes;
@@ -116,67 +66,7 @@ SocketAddress bound_to(int fd) {
   return address;
 }
 
-// Connected, or nothing.
-UniqueFd connect_by(const SocketAddress& address, const Patience& patience) {
-  UniqueFd fd = rendezvous::begin_connect(address, {});
-  if (!fd) return {};
-  pollfd waits{.fd = fd.get(), .events = POLLOUT, .revents = 0};
-  while (poll(&waits, 1, patience.slice()) <= 0)
-    if (patience.is_over()) return {};
-  if (rendezvous::connect_error(fd.get()) != 0) return {};
-  return fd;
-}
-
-// Who has come to a door and said what each says first, a T. As many strangers as like may hang about until all have
-// come; who speaks slowly is not waited for alone.
-template <class T>
-class Door {
- public:
-  explicit Door(int listener) : listener_(listener) {}
-
-  // The next that has spoken; nothing when the deadline has come.
-  std::optional<std::pair<UniqueFd, T>> next(const Patience& patience) {
-    while (!patience.is_over()) {
-      std::vector<pollfd> polled{{.fd = listener_, .events = POLLIN, .revents = 0}};
-      for (const Guest& guest : guests_) polled.push_back({.fd = guest.fd.get(), .events = POLLIN, .revents = 0});
-      const int ready = poll(polled.data(), polled.size(), patience.slice());
-      if (ready < 0 && errno != EINTR) throw_errno("group: poll");
-      if (ready <= 0) continue;
-      for (std::size_t i = 0; i < guests_.size(); ++i) {
-        if (polled[1 + i].revents == 0) continue;
-        Guest& guest = guests_[i];
-        const ssize_t got = recv(guest.fd.get(), guest.bytes.data() + guest.size, sizeof(T) - guest.size, 0);
-        if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-        if (got > 0) guest.size += std::size_t(got);
-        if (got > 0 && guest.size < sizeof(T)) continue;
-        Guest done = std::move(guest);
-        guests_.erase(guests_.begin() + std::ptrdiff_t(i));
-        T said;
-        std::memcpy(&said, done.bytes.data(), sizeof said);
-        if (got > 0 && said.magic == kMeshMagic) return std::pair(std::move(done.fd), said);
-        break;  // a stranger; the list is another now
-      }
-      if (polled[0].revents != 0)
-        if (UniqueFd fd = rendezvous::accept_at(listener_)) {
-          if (guests_.size() >= kMostGuests) guests_.erase(guests_.begin());
-          guests_.push_back({.fd = std::move(fd)});
-        }
-    }
-    return {};
-  }
-
- private:
-  static constexpr std::size_t kMostGuests = 512;
-  struct Guest {
-    UniqueFd fd;
-    std::array<std::byte, sizeof(T)> bytes{};
-    std::size_t size = 0;
-  };
-  const int listener_;
-  std::vector<Guest> guests_;
-};
-
-Hello hello_of(const MeshPlace& place, const SocketAddress& address) {
+Hello hello_of(const MeshPlace& place, const SocketAddress& address, const std::string& key) {
   Hello hello{.rank = place.rank,
               .world = place.world,
               .local_rank = place.local_rank,
@@ -185,7 +75,7 @@ Hello hello_of(const MeshPlace& place, const SocketAddress& address) {
   char host[sizeof hello.host] = {};
   gethostname(host, sizeof host - 1);
   copy_text(hello.host, host);
-  copy_text(hello.key, place.key);
+  copy_text(hello.key, key);
   return hello;
 }
 
@@ -210,11 +100,6 @@ std::string refusal_of(const MeshPlace& place, const Hello& hello, const std::ve
   return {};
 }
 
-struct Table {
-  Token token{};
-  std::vector<Hello> ranks;
-};
-
 UniqueFd listener_at(const MeshPlace& place, const SocketAddress& address, const std::string& what) {
   rendezvous::Listening listening = rendezvous::listen_at(address);
   if (listening.fd) return std::move(listening.fd);
@@ -222,34 +107,74 @@ UniqueFd listener_at(const MeshPlace& place, const SocketAddress& address, const
                    std::strerror(listening.error));
 }
 
-Table gather_table(const MeshPlace& place, const SocketAddress& meeting, const Hello& own, const Patience& patience) {
-  const UniqueFd listener =
-      listener_at(place, meeting, "MASTER_ADDR " + place.host + ", MASTER_PORT " + std::to_string(place.port));
-  Table table{.ranks = std::vector<Hello>(std::size_t(place.world))};
-  table.ranks[0] = own;
-  if (getrandom(table.token.data(), table.token.size(), 0) != ssize_t(table.token.size()))
-    throw_errno("group: getrandom");
+// Where rank 0 lets the others in, and the key that they show.
+struct Entrance {
+  SocketAddress address;
+  std::string key;
+};
+
+std::string at_master(const MeshPlace& place) {
+  return "MASTER_ADDR " + place.host + ", MASTER_PORT " + std::to_string(place.port);
+}
+
+// The launcher's store has the entrance of this attempt's rank 0: its address, and a number that no other one has.
+std::optional<Entrance> entrance_in_store(const MeshPlace& place) {
+  const std::optional<std::string> text = place.meeting->look_up(kRankZero);
+  if (!text) return std::nullopt;
+  const std::size_t space = text->find(' ');
+  const std::optional<SocketAddress> address = rendezvous::parse_address(text->substr(0, space));
+  if (space == std::string::npos || !address)
+    throw Error("group: " + place.meeting->name() + " has '" + base::shown(*text) + "' for rank 0's address");
+  return Entrance{*address, text->substr(space + 1) + " " + place.key};
+}
+
+// Opens it. At MASTER_PORT, unless the launcher has a store: it may listen there itself.
+UniqueFd open_entrance(const MeshPlace& place, const SocketAddress& own, const SocketAddress& master,
+                       Entrance& entrance) {
+  if (place.meeting == nullptr) {
+    entrance = {.address = master, .key = place.key};
+    return listener_at(place, master, at_master(place));
+  }
+  UniqueFd listener = listener_at(place, own, "its own address");
+  const std::string number = hex_of(new_token());
+  entrance = {.address = bound_to(listener.get()), .key = number + " " + place.key};
+  place.meeting->publish(kRankZero, to_text(entrance.address) + " " + number);
+  return listener;
+}
+
+void refuse(int fd, const std::string& why, const Patience& patience) {
+  Welcome refused;
+  copy_text(refused.refusal, why);
+  write_all(fd, &refused, sizeof refused, patience);
+}
+
+struct Table {
+  Token token{};
+  std::vector<Hello> ranks;
+};
+
+Table gather_table(const MeshPlace& place, int listener, const Entrance& entrance, const Hello& own,
+                   const Patience& patience) {
+  Table table{.token = new_token(), .ranks = std::vector<Hello>(std::size_t(place.world))};
+  std::vector<Hello>& all = table.ranks;
+  all[0] = own;
   std::vector<UniqueFd> ranks(std::size_t(place.world));
-  Door<Hello> door(listener.get());
+  Door<Hello> door(listener);
   for (int here = 1; here < place.world;) {
     auto came = door.next(patience);
     if (!came)
-      throw Error("group: these ranks did not come to " + place.host + ":" + std::to_string(place.port) + " within " +
-                  seconds(place.timeout) + ": " + missing(table.ranks));
+      throw Error("group: these ranks did not come to " + to_text(entrance.address) + " within " +
+                  seconds(place.timeout) + ": " + missing(all));
     auto& [fd, hello] = *came;
-    if (text_of(hello.key) != place.key.substr(0, sizeof hello.key - 1)) {
-      Welcome refused;
-      copy_text(refused.refusal, "rank 0 at this port is of another job, '" + place.key + "'");
-      write_all(fd.get(), &refused, sizeof refused, patience);
+    if (text_of(hello.key) != entrance.key.substr(0, sizeof hello.key - 1)) {
+      refuse(fd.get(), "rank 0 at this port is of another job, '" + place.key + "'", patience);
       continue;
     }
-    if (const std::string why = refusal_of(place, hello, table.ranks); !why.empty()) {
-      Welcome refused;
-      copy_text(refused.refusal, why);
-      write_all(fd.get(), &refused, sizeof refused, patience);
+    if (const std::string why = refusal_of(place, hello, all); !why.empty()) {
+      refuse(fd.get(), why, patience);
       throw UsageError("group: " + why);
     }
-    table.ranks[std::size_t(hello.rank)] = hello;
+    all[std::size_t(hello.rank)] = hello;
     ranks[std::size_t(hello.rank)] = std::move(fd);
     ++here;
   }
@@ -257,23 +182,35 @@ Table gather_table(const MeshPlace& place, const SocketAddress& meeting, const H
   for (int rank = 1; rank < place.world; ++rank) {
     const int fd = ranks[std::size_t(rank)].get();
     if (!write_all(fd, &welcome, sizeof welcome, patience) ||
-        !write_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), patience))
+        !write_all(fd, all.data(), all.size() * sizeof(Hello), patience))
       throw Error("group: rank " + std::to_string(rank) + " went away while the group was forming");
   }
   return table;
 }
 
-UniqueFd reach_rank_zero(const MeshPlace& place, const SocketAddress& meeting, const Patience& patience) {
+UniqueFd reach_rank_zero(const MeshPlace& place, const SocketAddress& master, Entrance& entrance,
+                         const Patience& patience) {
   for (;;) {
-    if (UniqueFd fd = connect_by(meeting, patience)) return fd;
+    const std::optional<Entrance> found =
+        place.meeting == nullptr ? Entrance{.address = master, .key = place.key} : entrance_in_store(place);
+    Patience once = patience;
+    if (place.meeting != nullptr) once.deadline = std::min(once.deadline, Clock::now() + kOneTry);
+    if (found) {
+      entrance = *found;
+      if (UniqueFd fd = connect_by(entrance.address, once)) return fd;
+    }
     if (patience.is_over())
-      throw Error("group: rank 0 was not to be reached at MASTER_ADDR " + place.host + ", MASTER_PORT " +
-                  std::to_string(place.port) + " within " + seconds(place.timeout));
+      throw Error("group: rank 0 was not to be reached " +
+                  (place.meeting == nullptr ? "at " + at_master(place)
+                   : found                  ? "at " + to_text(entrance.address)
+                                            : "through " + place.meeting->name()) +
+                  " within " + seconds(place.timeout));
     std::this_thread::sleep_for(kRetry);
   }
 }
 
-Table ask_for_table(const MeshPlace& place, int fd, const Hello& own, const Patience& patience) {
+Table ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, const Hello& own,
+                    const Patience& patience) {
   Table table{.ranks = std::vector<Hello>(std::size_t(place.world))};
   Welcome welcome;
   const auto lost = [&] {
@@ -282,7 +219,7 @@ Table ask_for_table(const MeshPlace& place, int fd, const Hello& own, const Pati
   };
   if (!write_all(fd, &own, sizeof own, patience) || !read_all(fd, &welcome, sizeof welcome, patience)) throw lost();
   if (welcome.magic != kMeshMagic)
-    throw UsageError("group: at MASTER_ADDR " + place.host + ", MASTER_PORT " + std::to_string(place.port) +
+    throw UsageError("group: at " + (place.meeting ? to_text(entrance.address) : at_master(place)) +
                      " somebody else listens than rank 0 of this job");
   if (welcome.refusal[0] != 0) throw UsageError("group: " + text_of(welcome.refusal));
   if (!read_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), patience)) throw lost();
@@ -310,40 +247,6 @@ int number_nodes(const std::vector<Hello>& ranks, std::vector<MeshPeer>& peers) 
   return node + 1;
 }
 
-void connect_lower(const MeshPlace& place, const Table& table, std::vector<MeshPeer>& peers, const Patience& patience) {
-  for (int peer = 0; peer < place.rank; ++peer)
-    for (const bool news : {false, true}) {
-      UniqueFd fd = connect_by(table.ranks[std::size_t(peer)].address, patience);
-      const Greeting greeting{.token = table.token, .rank = place.rank, .news = news};
-      if (!fd || !write_all(fd.get(), &greeting, sizeof greeting, patience))
-        throw Error("group: rank " + std::to_string(place.rank) + " cannot reach rank " + std::to_string(peer) + " (" +
-                    peers[std::size_t(peer)].host + "), whose ports may be closed to it");
-      (news ? peers[std::size_t(peer)].news : peers[std::size_t(peer)].data) = std::move(fd);
-    }
-}
-
-void await_higher(const MeshPlace& place, int listener, const Table& table, std::vector<MeshPeer>& peers,
-                  const Patience& patience) {
-  Door<Greeting> door(listener);
-  for (int left = 2 * (place.world - 1 - place.rank); left > 0;) {
-    auto came = door.next(patience);
-    if (!came) {
-      std::string late;
-      for (std::size_t peer = std::size_t(place.rank) + 1; peer < peers.size(); ++peer)
-        if (!peers[peer].data || !peers[peer].news) late += (late.empty() ? "" : ", ") + std::to_string(peer);
-      throw Error("group: these ranks did not connect to rank " + std::to_string(place.rank) + " within " +
-                  seconds(place.timeout) + ": " + late);
-    }
-    auto& [fd, greeting] = *came;
-    if (greeting.token != table.token || greeting.rank <= place.rank || greeting.rank >= place.world) continue;
-    MeshPeer& peer = peers[std::size_t(greeting.rank)];
-    UniqueFd& place_of = greeting.news != 0 ? peer.news : peer.data;
-    if (place_of) continue;
-    place_of = std::move(fd);
-    --left;
-  }
-}
-
 }  // namespace
 
 Mesh make_mesh(const MeshPlace& place) {
@@ -352,24 +255,31 @@ Mesh make_mesh(const MeshPlace& place) {
                      std::to_string(kMostWorld) + " are possible");
   const Patience patience{Clock::now() + place.timeout, place.check};
   const std::vector<rendezvous::Interface> interfaces = rendezvous::own_interfaces();
-  const SocketAddress meeting = rendezvous::reachable("group: MASTER_ADDR", place.host,
-                                                      rendezvous::resolve("group: MASTER_ADDR", place.host, place.port),
-                                                      interfaces, place.interface);
-  UniqueFd to_zero;
-  if (place.rank != 0) to_zero = reach_rank_zero(place, meeting, patience);
-  SocketAddress own = place.rank == 0 ? meeting : bound_to(to_zero.get());
+  const SocketAddress master = rendezvous::reachable("group: MASTER_ADDR", place.host,
+                                                     rendezvous::resolve("group: MASTER_ADDR", place.host, place.port),
+                                                     interfaces, place.interface);
+  Entrance entrance;
+  UniqueFd door, to_zero;
+  SocketAddress own = place.meeting == nullptr ? master : rendezvous::own_end_towards(master);
+  if (place.rank != 0) {
+    to_zero = reach_rank_zero(place, master, entrance, patience);
+    own = bound_to(to_zero.get());
+  }
   if (!place.interface.empty()) own = rendezvous::address_of(place.interface, interfaces);
   own.set_port(0);
+  if (place.rank == 0) door = open_entrance(place, own, master, entrance);
   const UniqueFd listener = listener_at(place, own, place.rank == 0 ? "MASTER_ADDR " + place.host : "its own address");
-  const Hello hello = hello_of(place, bound_to(listener.get()));
-  const Table table = place.rank == 0 ? gather_table(place, meeting, hello, patience)
-                                      : ask_for_table(place, to_zero.get(), hello, patience);
+  const Hello hello = hello_of(place, bound_to(listener.get()), entrance.key);
+  const Table table = place.rank == 0 ? gather_table(place, door.get(), entrance, hello, patience)
+                                      : ask_for_table(place, to_zero.get(), entrance, hello, patience);
+  if (place.rank == 0 && place.meeting != nullptr) place.meeting->withdraw(kRankZero);
   Mesh mesh;
   mesh.peers.resize(std::size_t(place.world));
   mesh.nodes = number_nodes(table.ranks, mesh.peers);
   mesh.node = mesh.peers[std::size_t(place.rank)].node;
-  connect_lower(place, table, mesh.peers, patience);
-  await_higher(place, listener.get(), table, mesh.peers, patience);
+  Roster roster{.rank = place.rank, .token = table.token, .addresses = {}, .timeout = place.timeout};
+  for (const Hello& rank : table.ranks) roster.addresses.push_back(rank.address);
+  connect_all(listener.get(), roster, mesh.peers, patience);
   return mesh;
 }
 

@@ -1,21 +1,24 @@
 #pragma once
 
-// How ranks that share no memory find each other, and the connections that they make: two between each pair, one for
-// payload and one for news. Torch-free.
+// How ranks that share no memory find each other, and the connections that they make. Torch-free.
 //
 // Rank 0 listens at MASTER_ADDR and MASTER_PORT until all have come, tells each where the others listen, and closes
-// that door again. Each rank listens on the one address by which it reaches rank 0, or on that of an interface,
-// until the mesh is there.
+// that door again. Where the launcher has a store (meeting.h), it listens at a port of its own instead, and tells it
+// there. Each rank listens on the one address by which it reaches rank 0, or on that of an interface, until the mesh is
+// there.
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "lockstep/base/unique_fd.h"
+#include "lockstep/comm/network/connections.h"
 
 namespace lockstep::comm {
+
+class Meeting;
 
 /// Which rank this is, and where they meet.
 struct MeshPlace {
@@ -27,16 +30,11 @@ struct MeshPlace {
   int port = 0;
   std::string interface;  ///< whose address this rank listens on; empty: that by which it reaches rank 0
   std::string key;        ///< of the job; who brings another one is a stranger
+  std::shared_ptr<Meeting> meeting = nullptr;  ///< null: rank 0 listens at `port`
   std::chrono::milliseconds timeout{};
   std::chrono::milliseconds stall_warning{0};  ///< a longer wait for peers is told on standard error; 0: never
   /// Throws when this rank's node has failed; called in every wait.
   std::function<void()> check = [] {};
-};
-
-struct MeshPeer {
-  base::UniqueFd data, news;  ///< connected, never waiting; none to this rank itself
-  std::string host;           ///< its machine's name
-  int node = 0;
 };
 
 struct Mesh {

@@ -1,11 +1,14 @@
 #include "lockstep/comm/network/tcp_wire.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -27,6 +30,21 @@ constexpr milliseconds kSlice{10};
 
 // How long the news of a failure may come behind the end of the connection that it explains.
 constexpr milliseconds kNewsTime{300};
+
+// A wire that is cut says nothing. The kernel asks the other machine from time to time, on the connection that is
+// silent otherwise: the other one may be full for long because its reader computes. A quarter of the group's timeout,
+// 2 s at least and 20 s at most: a wire is mended within that, or not soon.
+void keep_alive(int fd, milliseconds timeout) {
+  constexpr int kQuestions = 4;
+  const auto limit = std::clamp<milliseconds>(timeout / 4, 2s, 20s);
+  const int on = 1, seconds = std::max(1, int(limit / 1s) / kQuestions), more = kQuestions - 1;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &more, sizeof more);
+}
+
+bool is_cut(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
 
 void tell(int fd, const void* news, std::size_t size) {
   [[maybe_unused]] const ssize_t sent = send(fd, news, size, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -60,11 +78,19 @@ struct TcpWire::Link {
   std::size_t received = 0;  // of the first one, header included
   std::uint64_t messages_out = 0, messages_in = 0;
   Header incoming;
+  std::array<std::byte, sizeof(News)> news{};  // as much of it as has come
+  std::size_t heard = 0;
   bool has_left = false;
+  std::string cut;  // how the way to it was lost: it may live, and not know
+
+  bool is_owed() const { return !in.empty() || !out.empty(); }
 };
 
 TcpWire::TcpWire(Mesh mesh, Settings settings)
-    : mesh_(std::move(mesh)), settings_(std::move(settings)), links_(mesh_.peers.size()) {}
+    : mesh_(std::move(mesh)), settings_(std::move(settings)), links_(mesh_.peers.size()) {
+  for (const MeshPeer& peer : mesh_.peers)
+    if (peer.news) keep_alive(peer.news.get(), settings_.timeout);
+}
 
 TcpWire::~TcpWire() { tell_all({.rank = settings_.rank, .left = 1}); }
 
@@ -158,6 +184,7 @@ bool TcpWire::move_out(Link& link) {
   }
   link.sent += std::size_t(sent);
   if (link.sent == sizeof(Header) + message.bytes.size()) {
+    bytes_sent_ += message.bytes.size();
     link.out.pop_front();
     link.sent = 0;
   }
@@ -216,17 +243,27 @@ void TcpWire::wait_for(Clock::time_point moved) {
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
     if (polled[2 * peer + 1].revents != 0) read_news(int(peer));
   settings_.check();
+  for (std::size_t peer = 0; peer < links_.size(); ++peer)
+    if (links_[peer].is_owed() && !links_[peer].cut.empty() && !heard_) lost(int(peer), links_[peer].cut);
   const auto waited = Clock::now() - moved;
-  if (waited >= settings_.timeout)
-    fail({.rank = settings_.rank,
-          .cause = "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
+  if (waited >= settings_.timeout) give_up();
   if (settings_.stall_warning.count() > 0 && waited >= settings_.stall_warning) tell_stall();
+}
+
+// Where one alone is late it is his failure, and the text says who waited.
+void TcpWire::give_up() {
+  int culprit = settings_.rank, culprits = 0;
+  for (const Link& link : links_)
+    if (link.is_owed()) culprit = ++culprits == 1 ? int(&link - links_.data()) : settings_.rank;
+  fail({.rank = culprit,
+        .cause = (culprit == settings_.rank ? "" : "rank " + std::to_string(settings_.rank) + " ") + "waited " +
+                 std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
 }
 
 std::string TcpWire::late_peers() const {
   std::string late;
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
-    if (!links_[peer].in.empty() || !links_[peer].out.empty()) late += (late.empty() ? "" : ", ") + name_of(int(peer));
+    if (links_[peer].is_owed()) late += (late.empty() ? "" : ", ") + name_of(int(peer));
   return late + " in " + describe(note_);
 }
 
@@ -246,25 +283,30 @@ void TcpWire::hear_news(milliseconds time) {
     if (polled[peer].revents != 0) read_news(int(peer));
 }
 
-// Who has left, or ended without a word, is missed by those only whom it owes something: what it has sent may still be
-// on its way, and the end of that connection tells.
+// They may come in pieces. Who has left, or ended without a word, is missed by those only whom it owes something: what
+// it has sent may still be on its way, and the end of that connection tells.
 void TcpWire::read_news(int peer) {
   Link& link = links_[std::size_t(peer)];
   base::UniqueFd& fd = mesh_.peers[std::size_t(peer)].news;
-  News news;
-  const ssize_t got = recv(fd.get(), &news, sizeof news, MSG_DONTWAIT);
+  const ssize_t got = recv(fd.get(), link.news.data() + link.heard, link.news.size() - link.heard, MSG_DONTWAIT);
   if (got < 0 && would_wait(errno)) return;
+  if (got < 0 && is_cut(errno)) link.cut = std::strerror(errno);
+  link.heard += got > 0 ? std::size_t(got) : 0;
+  if (got > 0 && link.heard < link.news.size()) return;
   {
     const std::lock_guard lock(news_mutex_);
     fd = {};
   }
-  if (got == ssize_t(sizeof news) && news.magic == kWireMagic && news.left == 0)
+  if (link.heard < link.news.size()) return;
+  News news;
+  std::memcpy(&news, link.news.data(), sizeof news);
+  if (news.magic == kWireMagic && news.left == 0)
     heard_ = {.rank = news.rank,
               .step = news.step,
               .phase = std::string(news.phase, strnlen(news.phase, sizeof news.phase)),
               .cause = base::shown(std::string(news.cause, std::min<std::size_t>(news.length, sizeof news.cause))),
               .exit_code = news.exit_code};
-  link.has_left = got == ssize_t(sizeof news) && news.magic == kWireMagic;
+  link.has_left = news.magic == kWireMagic;
 }
 
 // The news may explain it.

@@ -36,6 +36,7 @@ class TcpWire final : public Wire {
 
   void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) override;
   void abort(const Failure& failure) override;
+  std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
   /// What goes before each message.
@@ -60,6 +61,7 @@ class TcpWire final : public Wire {
   void tell_all(const News& news);
   [[noreturn]] void lost(int peer, const std::string& how);
   [[noreturn]] void fail(Failure failure);
+  [[noreturn]] void give_up();
   std::string name_of(int peer) const;
   std::string late_peers() const;
   void tell_stall();
@@ -68,7 +70,8 @@ class TcpWire final : public Wire {
   const Settings settings_;
   const int process_ = base::process_id();
   CollectiveNote note_;
-  bool told_stall_ = false;       ///< in this exchange
+  bool told_stall_ = false;  ///< in this exchange
+  std::uint64_t bytes_sent_ = 0;
   std::vector<Link> links_;       ///< by rank
   std::optional<Failure> heard_;  ///< of a peer's failure, by its news
   std::optional<Failure> over_;   ///< why the wire is of no use any more

@@ -4,6 +4,7 @@
 // of a training step are written once over it.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "lockstep/base/error.h"
@@ -31,12 +32,16 @@ class Wire {
   /// Moves all of them at the same time, in whatever order they can be moved; between two ranks, in the order in which
   /// they are named here. Returns when everything is received, and sent as far as the caller is concerned. A message
   /// of no bytes is one, too. Error on both sides, and the end of the group, when a peer's note or number of bytes is
-  /// another. GroupAborted when a peer has failed, died or left, when this rank's node has failed, or when nothing
-  /// has moved for the group's timeout.
+  /// another. GroupAborted when a peer has failed, died or left, when this rank's node has failed, when the
+  /// machine of a peer that is waited for does not answer any more, or when nothing has moved for the group's timeout:
+  /// then it is the failure of the one that is late, or, where several are, of this rank.
   virtual void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
 
   /// Tells all peers that this rank cannot go on, and why: their waits end. Waits for nobody. Any thread.
   virtual void abort(const Failure& failure) = 0;
+
+  /// Of messages to peers so far, without what the wire adds. By the thread that exchanges.
+  virtual std::uint64_t bytes_sent() const = 0;
 };
 
 }  // namespace lockstep::comm

@@ -8,9 +8,13 @@
 #include <unistd.h>
 
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/tcp_wire.h"
 #include "lockstep/rendezvous/socket.h"
 
@@ -93,6 +97,70 @@ TEST(TcpMesh, RefusesAnAddressThatIsNotItsOwn) {
   EXPECT_THAT(said_by([&] { make_mesh(place); }), HasSubstr("rank 0 cannot listen at MASTER_ADDR 192.0.2.1"));
 }
 
+// A store of this process, with what a dead attempt has left: an address at which nobody listens.
+class OneStore final : public Meeting {
+ public:
+  void publish(const std::string& key, const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+  }
+  std::optional<std::string> look_up(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void withdraw(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    values_.erase(key);
+  }
+  std::string name() const override { return "the test's store"; }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> values_{{"rank 0", own_host() + ":1 of-a-dead-one"}};
+};
+
+TEST(TcpMesh, MeetsThroughAStoreThatHasWhatTheDeadLeft) {
+  const int port = next_port();
+  const rendezvous::Listening taken = rendezvous::listen_at(rendezvous::resolve("test", own_host(), port));
+  const auto store = std::make_shared<OneStore>();
+  std::vector<MeshPlace> places{place_of(0, 3, port), place_of(1, 3, port), place_of(2, 3, port)};
+  for (MeshPlace& place : places) place.meeting = store;
+  std::vector<std::string> errors(3);
+  std::thread others([&] { errors = meet({places[1], places[2]}); });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(said_by([&] { make_mesh(places[0]); }), "");
+  others.join();
+  EXPECT_THAT(errors, ::testing::Each(""));
+  EXPECT_EQ(store->look_up("rank 0"), std::nullopt);
+}
+
+TEST(TcpMesh, NamesTheStoreThatDoesNotTellOfRankZero) {
+  MeshPlace place = place_of(1, 2, next_port(), 100ms);
+  place.meeting = std::make_shared<OneStore>();
+  EXPECT_THAT(said_by([&] { make_mesh(place); }), HasSubstr("rank 0 was not to be reached at " + own_host() + ":1 "));
+  place.meeting->withdraw("rank 0");
+  EXPECT_THAT(said_by([&] { make_mesh(place); }), HasSubstr("rank 0 was not to be reached through the test's store"));
+}
+
+// As torchrun's agent has it: at MASTER_PORT itself.
+TEST(TcpMesh, MeetsThroughATcpStore) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore agent(own_host(), options);
+  std::vector<MeshPlace> places{place_of(0, 2, agent.getPort()), place_of(1, 2, agent.getPort())};
+  const auto store_of = [&](std::chrono::milliseconds timeout, int port) {
+    return meeting_of({.master_addr = own_host(), .master_port = port, .store_at_master = true}, timeout);
+  };
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (MeshPlace& place : places) place.meeting = store_of(20s, agent.getPort());
+    EXPECT_THAT(meet(places), ::testing::Each("")) << attempt;
+  }
+  EXPECT_THAT(said_by([&] { store_of(100ms, 1); }), ::testing::StartsWith("group: torchrun's store at " + own_host()));
+}
+
 TEST(TcpWire, NamesBothSidesOfAMismatch) {
   const int port = next_port();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
@@ -116,6 +184,59 @@ TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
     std::this_thread::sleep_for(600ms);
   });
   EXPECT_THAT(errors[0], HasSubstr("waited 200 ms for rank 1"));
+}
+
+TEST(TcpWire, AtTheDeadlineItIsTheOneThatIsLate) {
+  for (const bool both : {false, true}) {
+    const int port = next_port();
+    const auto errors =
+        meet({place_of(0, 3, port), place_of(1, 3, port), place_of(2, 3, port)}, [&](int rank, Mesh mesh) {
+          TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 300ms});
+          if (rank > 0) return std::this_thread::sleep_for(900ms);
+          std::byte theirs[8];
+          std::vector<Incoming> in{{2, theirs}};
+          if (both) in.push_back({1, theirs});
+          wire.exchange({.collective = Collective::step, .elements = 1}, {}, in);
+        });
+    EXPECT_THAT(errors[0], ::testing::StartsWith(both ? "rank 0: waited 300 ms for rank 1 ("
+                                                      : "rank 2: rank 0 waited 300 ms for rank 2 ("));
+  }
+}
+
+// A mesh of two by socket pairs: this rank's ends, and what a peer would hold.
+std::pair<Mesh, MeshPeer> pair_of(int rank) {
+  std::pair<Mesh, MeshPeer> made;
+  made.first.peers.resize(2);
+  MeshPeer& mine = made.first.peers[std::size_t(1 - rank)];
+  for (auto [here, there] : {std::pair(&mine.data, &made.second.data), std::pair(&mine.news, &made.second.news)}) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    *here = base::UniqueFd(ends[0]);
+    *there = base::UniqueFd(ends[1]);
+  }
+  return made;
+}
+
+TEST(TcpWire, NewsThatComeInPiecesAreHeard) {
+  auto [mesh, peer] = pair_of(0);
+  auto [failing, reader] = pair_of(1);
+  TcpWire(std::move(failing), {.rank = 1, .timeout = 20s}).abort({.rank = 1, .cause = "the disk is full"});
+  std::vector<char> news(10'000);
+  news.resize(std::size_t(recv(reader.news.get(), news.data(), news.size(), MSG_DONTWAIT)));
+  TcpWire wire(std::move(mesh), {.rank = 0, .timeout = 20s});
+  std::thread sender([&, &peer = peer] {
+    for (std::size_t at = 0; at < news.size(); at += 400) {
+      send(peer.news.get(), news.data() + at, std::min<std::size_t>(400, news.size() - at), 0);
+      std::this_thread::sleep_for(50ms);
+    }
+  });
+  std::byte theirs[8];
+  const Incoming in{1, theirs};
+  EXPECT_THAT(said_by([&] {
+                wire.exchange({.collective = Collective::step}, {}, {&in, 1});
+              }),
+              HasSubstr("rank 1: the disk is full"));
+  sender.join();
 }
 
 TEST(TcpWire, AWaitThatLastsIsToldOnce) {

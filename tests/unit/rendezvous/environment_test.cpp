@@ -145,6 +145,14 @@ TEST(Environment, OfSeveralNodesTellsWhereTheyMeet) {
               HasSubstr("MASTER_PORT=70000"));
 }
 
+TEST(Environment, OfSeveralNodesTellsTheLaunchersStore) {
+  const Variables two = with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_TRUE(place_of(two).store_at_master);
+  EXPECT_FALSE(place_of(with(two, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).store_at_master);
+  EXPECT_EQ(place_of(two).agent_store, "");
+  EXPECT_EQ(place_of(with(two, {{"LOCKSTEP_AGENT_STORE", "lockstep-7"}})).agent_store, "lockstep-7");
+}
+
 TEST(Environment, SeveralNodesMeetWhereAnyLauncherIsToldTo) {
   const Variables two = with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "2,1"}, {"SLURM_LOCALID", "0"}});
   EXPECT_THAT(refusal(two), HasSubstr("srun does not say where those of several nodes meet: give all ranks MASTER_"));
