@@ -258,6 +258,14 @@ DistributedOptimizer::SkipSynchronize DistributedOptimizer::skip_synchronize() {
   return SkipSynchronize(*this);
 }
 
+std::vector<torch::optim::OptimizerParamGroup>& DistributedOptimizer::param_groups() {
+  if (passes_->any())
+    throw UsageError(
+        "DistributedOptimizer: param_groups() between backward() and step(), while gradients are on their way; call "
+        "synchronize() first, and step() under skip_synchronize()");
+  return optimizer_.param_groups();
+}
+
 void DistributedOptimizer::set_backward_passes_per_step(int passes) {
   check_passes(passes);
   passes_->allowed = passes;

@@ -81,6 +81,9 @@ class DistributedOptimizer {
   /// Between steps.
   void set_backward_passes_per_step(int passes);
   torch::optim::Optimizer& optimizer() { return optimizer_; }
+  /// Of the optimizer; so a GradScaler takes this object, behind synchronize() and with step() under
+  /// skip_synchronize(). UsageError between backward() and synchronize(), while gradients are on their way.
+  std::vector<torch::optim::OptimizerParamGroup>& param_groups();
 
  private:
   struct Passes;  ///< what the hooks on the parameters count

@@ -67,9 +67,10 @@ void ViewExchange::take_memory() {
     for (const at::Tensor& parameter : buckets_[bucket]) {
       const at::Tensor flat = memory_[bucket].narrow(0, offset, parameter.numel());
       offset += parameter.numel();
-      views_.back().push_back(parameter.is_non_overlapping_and_dense()
+      const at::Tensor view = parameter.is_non_overlapping_and_dense()
                                   ? flat.as_strided(parameter.sizes(), parameter.strides())
-                                  : flat.view(parameter.sizes()));
+                                  : flat.view(parameter.sizes());
+      views_.back().push_back(view.variable_data());  // to autograd no view: an optimizer's zero_grad() detaches it
     }
   }
 }

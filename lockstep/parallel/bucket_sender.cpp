@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/parallel/bucket_plan.h"
 #include "lockstep/parallel/hooked_exchange.h"
 #include "lockstep/parallel/hooks/default_hooks.h"
@@ -12,7 +13,8 @@ namespace lockstep::parallel {
 
 BucketSender::BucketSender(const NamedTensors& parameters, std::shared_ptr<comm::Group> group,
                            const DataParallelOptions& options, StepClock& clock)
-    : group_(std::move(group)),
+    : parameters_(parameters),
+      group_(std::move(group)),
       clock_(clock),
       as_views_(options.gradient_as_bucket_view),
       reduce_dtype_(options.mixed_precision.reduce_dtype),
@@ -72,10 +74,22 @@ void BucketSender::skip_unless(const std::vector<bool>& used) {
         std::none_of(bucket.parameters.begin(), bucket.parameters.end(), [&](std::size_t i) { return used[i]; });
 }
 
+// The module knows of none: a function's own backward may make one all the same.
+void BucketSender::check_dense(const Bucket& bucket) const {
+  for (const std::size_t i : bucket.parameters) {
+    if (parameters_[i].second.grad().layout() == at::kStrided) continue;
+    const std::string cause = "backward: parameter '" + parameters_[i].first +
+                              "' got a sparse gradient, and dense ones are averaged; compute it without sparse=true";
+    group_->abort(cause);
+    throw Error(cause);
+  }
+}
+
 void BucketSender::send(double correction) {
   for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
     if (buckets_[next_].skipped) continue;
     const auto begin = std::chrono::steady_clock::now();
+    check_dense(buckets_[next_]);
     exchange().send(next_, correction);
     clock_.exchanged(next_, begin);
   }

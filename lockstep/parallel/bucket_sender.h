@@ -36,7 +36,8 @@ class BucketSender {
   void skip_unless(const std::vector<bool>& used);
   bool is_skipped(std::size_t parameter) const { return buckets_[bucket_of_[parameter]].skipped; }
 
-  /// Collective: exchanges what is complete. A mean over the ranks is multiplied by `correction`.
+  /// Collective: exchanges what is complete. A mean over the ranks is multiplied by `correction`. Error naming the
+  /// parameter of a sparse gradient, here and on the ranks that wait.
   void send(double correction);
   /// At the end of a backward: waits for what a communication hook has promised.
   void finish();
@@ -53,7 +54,9 @@ class BucketSender {
     bool skipped = false;     ///< in this backward
   };
   BucketExchange& exchange();
+  void check_dense(const Bucket& bucket) const;
 
+  const NamedTensors parameters_;
   std::shared_ptr<comm::Group> group_;
   StepClock& clock_;
   const bool as_views_;

@@ -4,210 +4,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/autograd.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "lockstep/lockstep.h"
+#include "tests/contract/gradient_cases.h"
 #include "tests/support/ranks.h"
 #include "tests/support/what_of.h"
 
 namespace lockstep::parallel {
 namespace {
 
-using at::Tensor;
 using ::testing::HasSubstr;
 
 enum class Sink { slots, buckets };
-
-struct Pair {
-  Tensor first;
-  Tensor second;
-};
-
-// Parameters by name, and a forward pass of several inputs that gives a struct.
-struct Net : torch::nn::Module {
-  Tensor add(const std::string& name, at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
-    return register_parameter(name, torch::randn(sizes).to(dtype) * 0.3);
-  }
-  Tensor operator[](const std::string& name) const { return named_parameters()[name]; }
-  Pair forward(const Tensor& x, const std::function<Pair(const Net&, const Tensor&)>& body) { return body(*this, x); }
-};
-using Body = std::function<Pair(const Net&, const Tensor&)>;
-// A forward pass, of the wrapper or of the plain module.
-using Forward = std::function<Pair(const Tensor& x, const Body& body)>;
-
-struct Case {
-  const char* name;
-  std::function<void(Net&)> build;
-  /// Of the samples x of a half of the batch.
-  std::function<Tensor(const Forward& forward, const Tensor& x, int half)> loss;
-  bool unused = false;  ///< parameters may be without a gradient
-  at::ScalarType dtype = at::kFloat;
-  double tolerance = 1e-5;
-  const char* slots_refuse = nullptr;
-};
-
-void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
-
-Pair linear(const Net& net, const Tensor& x) { return {at::matmul(x, net["w"]), {}}; }
-Tensor mean_square(const Tensor& x) { return (x - 0.5).square().mean(); }
-
-// y = 2 x, by a backward of its own.
-struct Doubled : torch::autograd::Function<Doubled> {
-  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x * 2; }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::variable_list grads) {
-    return {grads[0] * 2};
-  }
-};
-
-// As torch.utils.checkpoint: forward without a graph, and once more within backward.
-struct Recomputed : torch::autograd::Function<Recomputed> {
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& w) {
-    context->save_for_backward({x, w});
-    return at::tanh(at::matmul(x, w));
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const torch::AutoGradMode with_graph(true);
-    const Tensor x = saved[0].detach().requires_grad_(saved[0].requires_grad());
-    at::tanh(at::matmul(x, saved[1])).backward(grads[0]);  // adds to the gradient of w
-    return {x.grad(), Tensor()};
-  }
-};
-
-std::vector<Case> cases() {
-  return {
-      {"SeveralInputsAndAStruct",
-       [](Net& net) {
-         net.add("w", {6, 3}), net.add("b", {3});
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         const Pair y = forward(x, [](const Net& net, const Tensor& in) {
-           return Pair{at::matmul(in, net["w"]), net["b"] * in.sum(0).narrow(0, 0, 3)};
-         });
-         return mean_square(y.first) + mean_square(y.second) * 0.1;
-       }},
-      {"AParameterUsedTwice",
-       [](Net& net) {
-         net.add("w", {6, 6});
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         return mean_square(forward(x, [](const Net& net, const Tensor& in) {
-                              return Pair{at::matmul(at::tanh(at::matmul(in, net["w"])), net["w"].t()), {}};
-                            }).first);
-       }},
-      {"TwoForwardsBeforeOneBackward",
-       [](Net& net) {
-         net.add("w", {6, 3});
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         return mean_square(forward(x, linear).first) + mean_square(forward(x * 2, linear).first);
-       }},
-      {"UnusedOnAllRanks",
-       [](Net& net) {
-         net.add("w", {6, 3}), net.add("idle", {5});
-       },
-       [](const Forward& forward, const Tensor& x, int) { return mean_square(forward(x, linear).first); },
-       /*unused=*/true},
-      {"UnusedOnOneRank",
-       [](Net& net) {
-         net.add("w", {6, 3}), net.add("side", {6, 3});
-       },
-       [](const Forward& forward, const Tensor& x, int half) {
-         return mean_square(forward(x, [half](const Net& net, const Tensor& in) {
-                              return Pair{at::matmul(in, half == 0 ? net["w"] + net["side"] : net["w"]), {}};
-                            }).first);
-       },
-       /*unused=*/true},
-      {"ScalarAndEmpty",
-       [](Net& net) {
-         net.add("w", {6, 3}), net.add("scale", {}), net.add("empty", {0, 4});
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         return mean_square(forward(x, [](const Net& net, const Tensor& in) {
-                              return Pair{at::matmul(in, net["w"]) * net["scale"] + net["empty"].sum(), {}};
-                            }).first);
-       }},
-      {"OfOtherStrides",
-       [](Net& net) {
-         net.register_parameter("w", torch::randn({3, 6}).t() * 0.3);
-         net.register_parameter("kernel",
-                                (torch::randn({4, 2, 3, 3}) * 0.2).contiguous(at::MemoryFormat::ChannelsLast));
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         const Pair y = forward(x, [](const Net& net, const Tensor& in) {
-           const Tensor picture = at::cat({in, in, in}, 1).narrow(1, 0, 18).view({-1, 2, 3, 3});
-           return Pair{at::matmul(in, net["w"]), at::conv2d(picture, net["kernel"])};
-         });
-         return mean_square(y.first) + mean_square(y.second);
-       }},
-      {"AFunctionOfOnesOwn",
-       [](Net& net) {
-         net.add("w", {6, 3});
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         return mean_square(forward(x, [](const Net& net, const Tensor& in) {
-                              return Pair{Doubled::apply(at::matmul(in, net["w"])), {}};
-                            }).first);
-       }},
-      {"RecomputedInBackward",
-       [](Net& net) {
-         net.add("w", {6, 6}), net.add("v", {6, 3});
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         return mean_square(forward(x, [](const Net& net, const Tensor& in) {
-                              const Tensor input = in.detach().requires_grad_();
-                              return Pair{at::matmul(Recomputed::apply(input, net["w"]), net["v"]), {}};
-                            }).first);
-       }},
-      {"AGradientPenalty",
-       [](Net& net) {
-         net.add("w", {6, 6}), net.add("v", {6, 1});
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         const Tensor input = x.detach().clone().requires_grad_();
-         const Tensor y = forward(input, [](const Net& net, const Tensor& in) {
-                            return Pair{at::matmul(at::tanh(at::matmul(in, net["w"])), net["v"]), {}};
-                          }).first;
-         const Tensor slope = torch::autograd::grad({y.sum()}, {input}, {}, /*retain_graph=*/true,
-                                                    /*create_graph=*/true)[0];
-         return mean_square(y) + (slope.norm(2, 1) - 1).square().mean();
-       }},
-      {"Float64",
-       [](Net& net) {
-         net.add("w", {6, 3}, at::kDouble);
-       },
-       [](const Forward& forward, const Tensor& x, int) { return mean_square(forward(x, linear).first); }, false,
-       at::kDouble, 1e-12, "'w' is Double; the fused optimizers keep float32 parameters"},
-      {"BFloat16",
-       [](Net& net) {
-         net.add("w", {6, 3}, at::kBFloat16);
-       },
-       [](const Forward& forward, const Tensor& x, int) { return mean_square(forward(x, linear).first); }, false,
-       at::kBFloat16, 2e-2, "'w' is BFloat16; the fused optimizers keep float32 parameters"},
-      {"Float16",
-       [](Net& net) {
-         net.add("w", {6, 3}, at::kHalf);
-       },
-       [](const Forward& forward, const Tensor& x, int) { return mean_square(forward(x, linear).first); }, false,
-       at::kHalf, 2e-3, "'w' is Half; the fused optimizers keep float32 parameters"},
-      {"OfTwoDtypes",
-       [](Net& net) {
-         net.add("w", {6, 3}), net.add("v", {3, 2}, at::kDouble);
-       },
-       [](const Forward& forward, const Tensor& x, int) {
-         return mean_square(forward(x, [](const Net& net, const Tensor& in) {
-                              return Pair{at::matmul(at::matmul(in, net["w"]).to(at::kDouble), net["v"]), {}};
-                            }).first);
-       },
-       false, at::kFloat, 1e-5, "'v' is Double; the fused optimizers keep float32 parameters"},
-  };
-}
 
 std::shared_ptr<Net> net_of(const Case& tested) {
   torch::manual_seed(1);
@@ -225,7 +38,11 @@ constexpr int kSteps = 4;
 constexpr double kRate = 0.1, kMomentum = 0.9;
 
 torch::optim::SGD plain_optimizer(Net& net) {
-  return torch::optim::SGD(net.parameters(), torch::optim::SGDOptions(kRate).momentum(kMomentum));
+  std::vector<Tensor> parameters;  // tied ones once
+  for (const Tensor& one : net.parameters())
+    if (std::none_of(parameters.begin(), parameters.end(), [&](const Tensor& other) { return other.is_same(one); }))
+      parameters.push_back(one);
+  return torch::optim::SGD(parameters, torch::optim::SGDOptions(kRate).momentum(kMomentum));
 }
 
 // What is trained in one process, on both halves.
@@ -247,15 +64,24 @@ void train(const Case& tested, Sink sink, const std::shared_ptr<comm::Group>& gr
   DistributedDataParallel ddp(net, group, {.find_unused_parameters = tested.unused});
   const Forward forward = [&](const Tensor& x, const Body& body) { return ddp(x, body); };
   const auto loss = [&](int step) { return tested.loss(forward, half_of(tested, step, group->rank()), group->rank()); };
+  const auto throw_in_backward = [&](int step, auto& optimizer) {
+    if (!tested.throws || step != 1) return;
+    Fragile::throws = true;
+    EXPECT_THROW(loss(step).backward(), std::runtime_error);
+    Fragile::throws = false;
+    optimizer.zero_grad();
+  };
   if (sink == Sink::slots) {
     optim::SGD optimizer(ddp, {.lr = kRate, .momentum = kMomentum});
     for (int step = 0; step < kSteps; ++step) {
+      throw_in_backward(step, optimizer);
       loss(step).backward();
       optimizer.step();
     }
   } else {
     torch::optim::SGD optimizer = plain_optimizer(*net);
     for (int step = 0; step < kSteps; ++step) {
+      throw_in_backward(step, optimizer);
       optimizer.zero_grad();
       loss(step).backward();
       optimizer.step();
@@ -299,6 +125,62 @@ TEST_P(GradientSink, TrainsAsOneProcessOrRefuses) {
   };
   for (const support::RankKind kind : {support::RankKind::processes, support::RankKind::nodes})
     support::run_ranks(kind, 2, body);
+}
+
+class EachSink : public testing::TestWithParam<Sink> {
+ protected:
+  // With the optimizer that the sink is of.
+  static void step(Engine& ddp, const std::function<void()>& backward) {
+    if (GetParam() == Sink::slots) {
+      optim::SGD optimizer(ddp, {.lr = kRate});
+      backward();
+      optimizer.step();
+    } else {
+      torch::optim::SGD optimizer(ddp.module().parameters(), kRate);
+      backward();
+      optimizer.step();
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Jobs, EachSink, testing::Values(Sink::slots, Sink::buckets),
+                         [](const auto& info) { return info.param == Sink::slots ? "Slots" : "Buckets"; });
+
+// The second one's loss goes through the first.
+TEST_P(EachSink, TwoModelsOnOneGroup) {
+  support::run_ranks(support::RankKind::processes, 2, [](auto group) {
+    const Case& tested = cases()[1];
+    DistributedDataParallel g(net_of(tested), group, {.name = "g"}), d(net_of(tested), group, {.name = "d"});
+    const auto alone_g = net_of(tested), alone_d = net_of(tested);
+    Tensor wanted;
+    for (int half = 0; half < 2; ++half) {
+      const Tensor y = alone_d->forward(alone_g->forward(half_of(tested, 0, half), linear).first, linear).first;
+      const Tensor loss = mean_square(y) / 2;
+      wanted = half == 0 ? loss : wanted + loss;
+    }
+    wanted.backward();
+    step(g, [&] {
+      step(d, [&] { mean_square(d(g(half_of(tested, 0, group->rank()), linear).first, linear).first).backward(); });
+    });
+    for (const auto& [ddp, alone] : {std::pair{&g, alone_g}, std::pair{&d, alone_d}})
+      EXPECT_TRUE(at::allclose(ddp->state_dict().at("w"), (*alone)["w"] - kRate * (*alone)["w"].grad(), 1e-5, 1e-6));
+  });
+}
+
+TEST_P(EachSink, SparseGradientsOfAFunctionAreRefused) {
+  support::run_ranks(support::RankKind::processes, 2, [](auto group) {
+    auto net = std::make_shared<Net>();
+    net->add("table", {4, 2});
+    DistributedDataParallel ddp(net, group);
+    const Body body = [](const Net& net, const Tensor& in) {
+      return Pair{at::embedding(net["table"], in, -1, false, /*sparse=*/true), {}};
+    };
+    const std::string refusal = support::what_of([&] {
+      step(ddp, [&] { ddp(torch::tensor({0, 1}), body).first.sum().backward(); });
+    });
+    EXPECT_THAT(refusal, HasSubstr("table"));
+    EXPECT_THAT(refusal, HasSubstr("sparse gradient"));
+    EXPECT_EQ(refusal.find('\n'), std::string::npos);
+  });
 }
 
 TEST(SparseGradients, AreRefusedWhereTheModelIsWrapped) {

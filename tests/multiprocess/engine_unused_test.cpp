@@ -164,6 +164,43 @@ TEST_P(Freezing, KeepsWeightsStateAndCountAndGoesOn) {
   EXPECT_EQ(hashes[2], hashes[0]);
 }
 
+// Steps 3 to 5 are made with the left branch frozen, in whatever generation they fall; returns the weights' hash.
+std::string train_frozen(const std::shared_ptr<comm::Group>& group, std::uint64_t until) {
+  Branches model = branches();
+  DistributedDataParallel ddp(model, group, {.shards = kShards});
+  optim::Adam optimizer(ddp, {.lr = 0.01});
+  while (ddp.steps() < until) {
+    const std::uint64_t step = ddp.next_step();
+    const bool frozen = step >= 3 && step < 6;
+    set_frozen(*model->left, frozen);
+    const at::Tensor before = model->left->weight.detach().clone();
+    for (auto& shard : ddp.shards(support::small_batch(step, ddp.local_shards())))
+      loss_of(ddp(shard.data, true, true), shard.target).backward();
+    optimizer.step();
+    EXPECT_EQ(torch::equal(model->left->weight, before), frozen) << step;
+  }
+  return ddp.weights_hash();
+}
+
+// Frozen at step 3, by another number of ranks from step 4 on, and unfrozen by these at step 6.
+TEST(Freezing, OutlivesARestartAndGoesOnFromTheStateBefore) {
+  support::SharedText undisturbed;
+  run_ranks(RankKind::single, 1, [&](auto group) { undisturbed.set(train_frozen(group, kSteps)); });
+  base::Segment segment = base::Segment::create(2);
+  const auto run = [&](std::uint64_t until) {
+    for (const pid_t pid : support::start_ranks(segment, [&](auto group) {
+           const std::string now = train_frozen(group, until);
+           return until < kSteps || now == undisturbed.get() ? 0 : 7;
+         }))
+      EXPECT_TRUE(support::exited_with(support::wait_for(pid), 0));
+  };
+  run(3);
+  segment = base::next_generation(std::move(segment), 3);
+  run(4);
+  segment = base::next_generation(std::move(segment), 4);
+  run(kSteps);
+}
+
 TEST(Freezing, GivesTorchsWeights) {
   run_ranks(RankKind::single, 1, [](auto group) {
     Branches ours = branches(), theirs = branches();

@@ -11,7 +11,10 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include "lockstep/amp/grad_scaler.h"
+#include "lockstep/state/hash.h"
 #include "tests/support/horovod_ranks.h"
+#include "tests/support/small_job.h"
 #include "tests/support/usage_error.h"
 #include "tests/support/what_of.h"
 #include "tests/unit/horovod/plain_adasum.h"
@@ -112,6 +115,69 @@ TEST(HorovodOptimizer, SumIsTheAverageOfASmallerRate) {
       optimizer.step();
     }
     expect_near(model->parameters(), whole_batch(by_rate(0.3)), 1e-6);
+  });
+}
+
+std::string hash_trained(const hvd::DistributedOptimizerOptions& options) {
+  torch::nn::Sequential model = small_mlp();
+  const auto inner = sgd(model->parameters());
+  hvd::DistributedOptimizer optimizer(*inner, options);
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    loss_of(model, inputs_of(step, hvd::rank())).backward();
+    optimizer.step();
+  }
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& item : model->named_parameters()) weights.emplace(item.key(), item.value().detach());
+  return state::tensors_hash(weights);
+}
+
+TEST(HorovodOptimizer, GivesTheSameBitsInEveryRun) {
+  support::SharedText first, second;
+  for (support::SharedText* const text : {&first, &second})
+    run_horovod(kRanks, [&] {
+      std::string hashes;
+      for (const hvd::DistributedOptimizerOptions& options :
+           std::vector<hvd::DistributedOptimizerOptions>{{},
+                                                         {.gradient_predivide_factor = 2},
+                                                         {.num_groups = 2},
+                                                         {.compression = hvd::Compression::fp16},
+                                                         {.op = hvd::Sum},
+                                                         {.op = hvd::Adasum}})
+        hashes += hash_trained(options) + ' ';
+      if (hvd::rank() == 0) text->set(hashes);
+    });
+  EXPECT_EQ(first.get(), second.get());
+  EXPECT_NE(first.get(), "");
+}
+
+// Horovod's own way with AMP: overflows are those of all ranks, for gradients are unscaled when they are one.
+TEST(HorovodOptimizer, TakesAGradScalerBehindSynchronize) {
+  run_horovod(2, [] {
+    torch::nn::Linear model(1, 1);
+    model->weight.detach().fill_(0);
+    torch::optim::SGD inner(model->parameters(), 1.0);
+    hvd::DistributedOptimizer optimizer(inner);
+    amp::GradScaler scaler({.init_scale = 1024});
+    const auto step = [&](double factor) {
+      optimizer.zero_grad();
+      scaler.scale(model(torch::ones({1, 1})).sum() * factor).backward();
+      EXPECT_THAT(testing::usage_error([&] { (void)optimizer.param_groups(); }), HasSubstr("call synchronize() first"));
+      optimizer.synchronize();
+      scaler.unscale_(optimizer);
+      bool stepped = false;
+      {
+        const auto skip = optimizer.skip_synchronize();
+        stepped = scaler.step(optimizer);
+      }
+      scaler.update();
+      return stepped;
+    };
+    EXPECT_FALSE(step(hvd::rank() == 1 ? std::numeric_limits<double>::infinity() : 1));
+    EXPECT_EQ(scaler.get_scale(), 512);
+    EXPECT_EQ(model->weight.item<float>(), 0);
+    EXPECT_TRUE(step(1 + 2 * hvd::rank()));
+    EXPECT_EQ(model->weight.item<float>(), -2);
   });
 }
 

@@ -44,8 +44,9 @@ support::SmallBatch samples(int step) {
   return {at::randn({kRanks * 4, 2, 7, 7}, generator), at::randint(0, 4, {kRanks * 4}, generator, at::kLong)};
 }
 
-support::SmallBatch part_of(const support::SmallBatch& all, int rank) {
-  return {all.data.narrow(0, rank * 4, 4), all.target.narrow(0, rank * 4, 4)};
+support::SmallBatch part_of(const support::SmallBatch& all, int rank, int ranks = kRanks) {
+  const std::int64_t each = all.data.size(0) / ranks;
+  return {all.data.narrow(0, rank * each, each), all.target.narrow(0, rank * each, each)};
 }
 
 template <class Forward>
@@ -97,17 +98,35 @@ TEST(SyncBatchNormInDdp, FusedPathTrainsLikeOneProcessWithTheSameBitsInEveryRun)
   }
 }
 
+// Gradients are averaged over `group`, statistics are those of the ranks of `normed`, a part of it.
+void train_classic(const std::shared_ptr<comm::Group>& group, const std::shared_ptr<comm::Group>& normed) {
+  const NormNet model = convert_sync_batchnorm(norm_net(), normed);
+  DistributedDataParallel ddp(model, group);
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < kSynchronizedSteps; ++step) {
+    optimizer.zero_grad();
+    loss_of(ddp, part_of(samples(step), normed->rank(), normed->size())).backward();
+    optimizer.step();
+  }
+  expect_trained_like_one(model);
+}
+
 TEST(SyncBatchNormInDdp, ClassicPathTrainsLikeOneProcess) {
-  run_ranks(RankKind::processes, kRanks, [](auto group) {
-    const NormNet model = convert_sync_batchnorm(norm_net(), group);
-    DistributedDataParallel ddp(model, group);
-    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-    for (int step = 0; step < kSynchronizedSteps; ++step) {
-      optimizer.zero_grad();
-      loss_of(ddp, part_of(samples(step), group->rank())).backward();
-      optimizer.step();
-    }
-    expect_trained_like_one(model);
+  run_ranks(RankKind::processes, kRanks, [](auto group) { train_classic(group, group); });
+}
+
+// Both halves see the same samples, so the mean of their gradients is that of either.
+TEST(SyncBatchNormInDdp, OverPartsOfTheRanks) {
+  run_ranks(RankKind::processes, 4, [](auto group) {
+    const auto first = group->new_group({0, 1}), second = group->new_group({2, 3});
+    train_classic(group, first ? first : second);
+  });
+}
+
+TEST(SyncBatchNormInDdp, OverSeveralNodes) {
+  support::run_nodes({2, 1}, [](auto group) {
+    train_classic(group, group);
+    trained_fused(group);
   });
 }
 

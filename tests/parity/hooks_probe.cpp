@@ -1,11 +1,13 @@
-// Lets the Python tests look at training with torch::optim on two ranks: lockstep run -n 2 hooks_probe REQUEST
+// Lets the Python tests look at training on two ranks: lockstep run -n 2 hooks_probe REQUEST
 //
-// The file: a list of {"what": a hook's name, "join" or "zero", "options": {...}, "steps", "weights": {name: numbers},
-// "inputs": for each rank, for each of its steps, [samples, 12] numbers}. Rank 0 answers with a line per case: the
-// weights behind the last step.
+// The file: a list of {"what": "ddp", "data_parallel", "join", "zero" or a communication hook's name, "fused": with an
+// optimizer of ours, "options": {...}, "steps", "weights": {name: numbers}, "inputs": for each rank, for each of its
+// steps, [samples, 12] numbers, "skips": in the same way whether the second layer is left out}. Rank 0 answers with a
+// line per case: for each rank the weights behind the last step, and what else its options ask for.
 
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/lockstep.h"
@@ -17,14 +19,30 @@ using namespace lockstep;
 
 constexpr double kRate = 0.05;
 
-struct Net : torch::nn::Module {
-  torch::nn::Linear first = register_module("first", torch::nn::Linear(12, 20));
-  torch::nn::Linear second = register_module("second", torch::nn::Linear(20, 20));
-  torch::nn::Linear third = register_module("third", torch::nn::Linear(20, 8));
-  at::Tensor forward(const at::Tensor& x) { return third(torch::tanh(second(torch::tanh(first(x))))); }
+struct Net : torch::nn::Cloneable<Net> {
+  explicit Net(bool normalized) : normalized_(normalized) { reset(); }
+  void reset() override {
+    first = register_module("first", torch::nn::Linear(12, 20));
+    if (normalized_) norm = register_module("norm", torch::nn::BatchNorm1d(20));
+    second = register_module("second", torch::nn::Linear(20, 20));
+    third = register_module("third", torch::nn::Linear(20, 8));
+  }
+  at::Tensor forward(const at::Tensor& x, bool skip = false) {
+    at::Tensor hidden = torch::tanh(first(x));
+    if (norm) hidden = norm(hidden);
+    return third(skip ? hidden : torch::tanh(second(hidden)));
+  }
+  bool normalized_;
+  torch::nn::Linear first = nullptr, second = nullptr, third = nullptr;
+  torch::nn::BatchNorm1d norm = nullptr;
 };
 
 at::Tensor tensor(const json& numbers) { return torch::tensor(numbers.get<std::vector<float>>()); }
+
+std::vector<float> numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kFloat).contiguous();
+  return {flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel()};
+}
 
 PowerSGDOptions power_sgd(const json& j) {
   PowerSGDOptions options{.start_powerSGD_iter = 10};
@@ -57,43 +75,158 @@ void register_hook(parallel::Engine& ddp, const std::shared_ptr<comm::Group>& gr
   }
 }
 
-json run(const json& request, const std::shared_ptr<comm::Group>& group) {
-  const auto model = std::make_shared<Net>();
-  {
-    const torch::NoGradGuard no_grad;
-    for (auto& item : model->named_parameters())
-      item.value().copy_(tensor(request.at("weights").at(item.key())).view(item.value().sizes()));
-  }
-  DistributedDataParallel ddp(model, group);
-  register_hook(ddp, group, request);
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
-  if (request.at("what") == "zero")
-    optimizer = std::make_unique<ZeroRedundancyOptimizer<torch::optim::Adam>>(model->parameters(), group,
+DataParallelOptions ddp_options(const json& j) {
+  DataParallelOptions options;
+  options.find_unused_parameters = j.value("find_unused_parameters", options.find_unused_parameters);
+  options.static_graph = j.value("static_graph", options.static_graph);
+  options.gradient_as_bucket_view = j.value("gradient_as_bucket_view", options.gradient_as_bucket_view);
+  options.broadcast_buffers = j.value("broadcast_buffers", options.broadcast_buffers);
+  options.init_sync = j.value("init_sync", options.init_sync);
+  options.skip_all_reduce_unused_params = j.value("skip_all_reduce_unused_params", false);
+  if (j.contains("bucket_cap_mb")) options.buckets.bucket_cap_mb = j.at("bucket_cap_mb").get<double>();
+  options.buckets.bucket_cap_mb_list = j.value("bucket_cap_mb_list", std::vector<double>());
+  if (j.contains("reduce_dtype"))
+    options.mixed_precision.reduce_dtype = j.at("reduce_dtype") == "float16" ? at::kHalf : at::kBFloat16;
+  if (j.contains("ema_decay")) options.ema = EmaOptions{.decay = j.at("ema_decay")};
+  return options;
+}
+
+// What a loop has of its own, beside the engine: the steps of one of our optimizers or of one of torch's.
+class Stepper {
+ public:
+  Stepper(parallel::Engine& ddp, const std::shared_ptr<comm::Group>& group, const json& request)
+      : ddp_(ddp), options_(request.at("options")), scaler_(scaler_options(options_)) {
+    if (request.value("fused", false)) {
+      ddp.state().keep("scaler", scaler_.kept());
+      ours_ = std::make_unique<optim::SGD>(ddp, optim::SGDOptions{.lr = kRate, .momentum = 0.9});
+    } else if (request.at("what") == "zero") {
+      theirs_ = std::make_unique<ZeroRedundancyOptimizer<torch::optim::Adam>>(ddp.module().parameters(), group,
                                                                               torch::optim::AdamOptions(kRate / 10));
-  else
-    optimizer = std::make_unique<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(kRate).momentum(0.9));
-  PeriodicModelAverager averager(group, PeriodicModelAveragerOptions{4, 10});
-  PostLocalSGDOptimizer local(*optimizer, averager);
-  const auto loop = [&] {
-    for (const json& input : request.at("inputs")[std::size_t(group->rank())]) {
-      optimizer->zero_grad();
-      ddp(tensor(input).view({-1, 12})).square().mean().backward();
-      if (request.at("what") == "post_localSGD")
-        local.step();
-      else
-        optimizer->step();
+    } else {
+      const auto options = torch::optim::SGDOptions(kRate).momentum(0.9);
+      theirs_ = std::make_unique<torch::optim::SGD>(ddp.module().parameters(), options);
     }
-  };
-  if (request.at("what") == "join")
-    ddp.join(loop, {.divide_by_initial_world_size = request.at("options").at("divide_by_initial_world_size")});
-  else
-    loop();
-  json weights;
-  for (const auto& [name, weight] : ddp.state_dict()) {
-    const at::Tensor flat = weight.detach().contiguous();
-    weights[name] = std::vector<float>(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel());
+    if (request.at("what") == "post_localSGD") {
+      averager_.emplace(group, PeriodicModelAveragerOptions{4, 10});
+      local_.emplace(*theirs_, *averager_);
+    }
   }
-  return weights;
+
+  void zero_grad() { ours_ ? ours_->zero_grad() : theirs_->zero_grad(); }
+  void backward(const at::Tensor& loss) { scaler_.scale(loss).backward(); }
+  void step() {
+    if (ours_)
+      scaler_.step(*ours_, {.max_norm = max_norm(), .norm_type = norm_type(), .max_value = max_value()});
+    else if (local_)
+      local_->step();
+    else
+      step_theirs();
+    scaler_.update();
+    if (scaler_.is_enabled()) scales_.push_back(float(scaler_.get_scale()));
+  }
+  const std::vector<float>& scales() const { return scales_; }
+
+ private:
+  static GradScalerOptions scaler_options(const json& j) {
+    GradScalerOptions options{.enabled = j.contains("init_scale")};
+    if (options.enabled) options.init_scale = j.at("init_scale"), options.growth_interval = j.at("growth_interval");
+    return options;
+  }
+  void step_theirs() {
+    scaler_.unscale_(*theirs_);
+    const std::vector<at::Tensor> parameters = ddp_.module().parameters();
+    if (max_norm() > 0) torch::nn::utils::clip_grad_norm_(parameters, max_norm(), norm_type());
+    if (max_value() > 0) torch::nn::utils::clip_grad_value_(parameters, max_value());
+    scaler_.step(*theirs_);
+  }
+  double max_norm() const { return options_.value("max_norm", 0.0); }
+  double max_value() const { return options_.value("max_value", 0.0); }
+  double norm_type() const {
+    const double p = options_.value("norm_type", 2.0);
+    return p > 0 ? p : std::numeric_limits<double>::infinity();
+  }
+
+  parallel::Engine& ddp_;
+  const json& options_;
+  GradScaler scaler_;
+  std::unique_ptr<optim::SGD> ours_;
+  std::unique_ptr<torch::optim::Optimizer> theirs_;
+  std::optional<PeriodicModelAverager> averager_;
+  std::optional<PostLocalSGDOptimizer> local_;
+  std::vector<float> scales_;
+};
+
+// Each part of a step's batch is a pass; under no_sync all but the last.
+void train(DistributedDataParallel<std::shared_ptr<Net>>& ddp, Stepper& stepper, const json& request) {
+  const json& options = request.at("options");
+  const auto rank = std::size_t(ddp.group().rank());
+  const json& inputs = request.at("inputs")[rank];
+  const int passes = options.value("passes", 1);
+  for (std::size_t step = 0; step < inputs.size(); ++step) {
+    stepper.zero_grad();
+    const std::vector<at::Tensor> parts = tensor(inputs[step]).view({-1, 12}).chunk(passes);
+    const bool skip = request.at("skips")[rank][step];
+    for (int i = 0; i < passes; ++i) {
+      const std::shared_ptr<void> local = options.value("no_sync", false) && i + 1 < passes ? ddp.no_sync() : nullptr;
+      at::Tensor loss = ddp(parts[std::size_t(i)], skip).square().mean() / passes;
+      if (const int every = options.value("overflow_every", 0); rank == 1 && every > 0 && int(step) % every == 2)
+        loss = loss * std::numeric_limits<float>::infinity();
+      stepper.backward(loss);
+    }
+    stepper.step();
+  }
+}
+
+// Two replicas on the CPU, in each rank alone.
+void train_replicas(const std::shared_ptr<Net>& model, const json& inputs) {
+  DataParallel dp(model, {at::kCPU, at::kCPU});
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(kRate).momentum(0.9));
+  for (const json& input : inputs) {
+    optimizer.zero_grad();
+    dp(tensor(input).view({-1, 12})).square().mean().backward();
+    optimizer.step();
+  }
+}
+
+json of_all_ranks(comm::Group& group, const at::Tensor& tensor) {
+  json all = json::array();
+  for (const at::Tensor& one : group.all_gather(tensor.detach().to(at::kFloat).contiguous()))
+    all.push_back(numbers(one));
+  return all;
+}
+
+std::shared_ptr<Net> made_model(const json& request, int rank) {
+  const auto model = std::make_shared<Net>(request.at("options").value("normalized", false));
+  const torch::NoGradGuard no_grad;
+  for (auto& item : model->named_parameters()) {
+    item.value().copy_(tensor(request.at("weights").at(item.key())).view(item.value().sizes()));
+    if (request.at("options").contains("apart")) item.value().add_(rank * 0.01);
+  }
+  return model;
+}
+
+json run(const json& request, const std::shared_ptr<comm::Group>& group) {
+  const auto model = made_model(request, group->rank());
+  json answer;
+  if (request.at("what") == "data_parallel") {
+    train_replicas(model, request.at("inputs")[std::size_t(group->rank())]);
+    for (const auto& item : model->named_parameters()) answer[item.key()] = of_all_ranks(*group, item.value());
+    for (const auto& item : model->named_buffers()) answer[item.key()] = of_all_ranks(*group, item.value());
+    return answer;
+  }
+  DistributedDataParallel ddp(model, group, ddp_options(request.at("options")));
+  register_hook(ddp, group, request);
+  Stepper stepper(ddp, group, request);
+  if (request.at("what") == "join")
+    ddp.join([&] { train(ddp, stepper, request); },
+             {.divide_by_initial_world_size = request.at("options").at("divide_by_initial_world_size")});
+  else
+    train(ddp, stepper, request);
+  for (const auto& [name, weight] : ddp.state_dict()) answer[name] = of_all_ranks(*group, weight);
+  if (request.at("options").contains("ema_decay"))
+    for (const auto& [name, weight] : ddp.ema().state_dict()) answer["ema." + name] = of_all_ranks(*group, weight);
+  if (!stepper.scales().empty()) answer["scales"] = of_all_ranks(*group, torch::tensor(stepper.scales()));
+  return answer;
 }
 
 }  // namespace
@@ -102,7 +235,7 @@ int main(int, char** arguments) {
   auto world = init({.idle_cores_hint = false});
   std::ifstream file(arguments[1]);
   for (const json& request : json::parse(file)) {
-    const json weights = run(request, world.group());
-    if (world.rank() == 0) std::cout << weights << std::endl;
+    const json answer = run(request, world.group());
+    if (world.rank() == 0) std::cout << answer << std::endl;
   }
 }

@@ -1,5 +1,7 @@
-"""DistributedDataParallel beside Python's, over 100 steps on two ranks: each communication hook, join(), ZeRO."""
+"""DistributedDataParallel beside Python's, over 100 steps on two ranks: its options, each communication hook, join(),
+ZeRO, gradient accumulation, clipping, GradScaler, EMA, with optimizers of torch and with ours. And DataParallel."""
 import contextlib
+import copy
 import datetime
 import json
 import os
@@ -17,6 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (default_hooks, post_loc
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import swa_utils
 
 import lockstep
 from reference import free_port
@@ -25,34 +28,75 @@ RANKS, STEPS, RATE = 2, 100, 0.05
 LIMIT = 1e-6  # of the largest weight
 
 
-def network() -> torch.nn.Module:
-    net = torch.nn.Sequential()
-    for name, sizes in [("first", (12, 20)), ("second", (20, 20)), ("third", (20, 8))]:
-        if len(net):
-            net.append(torch.nn.Tanh())
-        net.add_module(name, torch.nn.Linear(*sizes))
-    return net
+class Net(torch.nn.Module):
+    def __init__(self, normalized: bool = False):
+        super().__init__()
+        self.first, self.second, self.third = (torch.nn.Linear(*sizes) for sizes in ((12, 20), (20, 20), (20, 8)))
+        self.norm = torch.nn.BatchNorm1d(20) if normalized else torch.nn.Identity()
+
+    def forward(self, x, skip: bool = False):
+        hidden = self.norm(torch.tanh(self.first(x)))
+        return self.third(hidden if skip else torch.tanh(self.second(hidden)))
+
+
+def hooks_and_others():
+    """What there is with optimizers of torch only."""
+    for what in ("allreduce", "fp16_compress", "bf16_compress", "post_localSGD", "zero", "quantization_pertensor",
+                 "quantization_perchannel", "data_parallel"):
+        yield what, {}
+    yield "data_parallel", {"normalized": True}
+    for options in ({}, {"matrix_approximation_rank": 2, "random_seed": 7},
+                    {"matrix_approximation_rank": 4, "min_compression_rate": 0.5}, {"warm_start": False},
+                    {"use_error_feedback": False, "orthogonalization_epsilon": 1e-8},
+                    {"batch_tensors_with_same_shape": True, "min_compression_rate": 0.5}):
+        yield "powerSGD", options
+    yield "batched_powerSGD", {}
+    yield "batched_powerSGD", {"matrix_approximation_rank": 3, "warm_start": False}
+    yield "fp16_powerSGD", {"orthogonalization_epsilon": 1e-4}
+    yield "bf16_powerSGD", {"orthogonalization_epsilon": 1e-4}
+    for options in ({"static_graph": True, "skips": "always"}, {"gradient_as_bucket_view": True},
+                    {"broadcast_buffers": False, "normalized": True}, {"normalized": True},
+                    {"init_sync": False, "apart": True}, {"apart": True}, {"bucket_cap_mb": 0.001},
+                    {"bucket_cap_mb_list": [0.0005, 0.001]}, {"passes": 2, "no_sync": True},
+                    {"find_unused_parameters": True, "skip_all_reduce_unused_params": True, "bucket_cap_mb": 0.001,
+                     "skips": "together"},
+                    {"reduce_dtype": "float16"}, {"reduce_dtype": "bfloat16"}):
+        yield "ddp", options
+
+
+def both_paths():
+    for every in (True, False):
+        yield "join", {"divide_by_initial_world_size": every}
+    yield "ddp", {}
+    for skips in ("apart", "together", "always"):
+        yield "ddp", {"find_unused_parameters": True, "skips": skips}
+    yield "ddp", {"passes": 3}
+    for norm_type in (2, 1, 3, 0):  # 0 stands for infinity
+        yield "ddp", {"max_norm": 0.05, "norm_type": norm_type}
+    yield "ddp", {"max_value": 1e-3}
+    yield "ddp", {"max_norm": 0.05, "max_value": 1e-3}
+    yield "ddp", {"init_scale": 1024.0, "growth_interval": 3, "overflow_every": 8, "passes": 2, "max_norm": 0.05}
+    yield "ddp", {"init_scale": 3.0, "growth_interval": 5, "overflow_every": 4}
+
+
+# In which steps of six the second layer is left out, for each rank.
+SKIPS = {"never": [(), ()], "always": [range(6)] * 2, "together": [(0, 1)] * 2, "apart": [(0, 1), (1, 2)]}
 
 
 def make_cases() -> list[dict]:
-    wanted = [(name, {}) for name in ("allreduce", "fp16_compress", "bf16_compress", "post_localSGD", "zero",
-                                       "quantization_pertensor", "quantization_perchannel")]
-    wanted += [("powerSGD", options) for options in (
-        {}, {"matrix_approximation_rank": 2, "random_seed": 7}, {"matrix_approximation_rank": 4, "min_compression_rate": 0.5},
-        {"warm_start": False}, {"use_error_feedback": False, "orthogonalization_epsilon": 1e-8},
-        {"batch_tensors_with_same_shape": True, "min_compression_rate": 0.5})]
-    wanted += [("batched_powerSGD", {}), ("batched_powerSGD", {"matrix_approximation_rank": 3, "warm_start": False}),
-               ("fp16_powerSGD", {"orthogonalization_epsilon": 1e-4}),
-               ("bf16_powerSGD", {"orthogonalization_epsilon": 1e-4})]
-    wanted += [("join", {"divide_by_initial_world_size": yes}) for yes in (True, False)]
+    wanted = [(what, False, options) for what, options in [*hooks_and_others(), *both_paths()]]
+    wanted += [(what, True, options) for what, options in [*both_paths(), ("ddp", {"ema_decay": 0.9})]]
     torch.manual_seed(1)
     cases = []
-    for what, options in wanted:
+    for what, fused, options in wanted:
         inputs = torch.randn(RANKS, STEPS, 6 * 12)
         steps = [STEPS, STEPS - 30] if what == "join" else [STEPS, STEPS]
-        cases.append({"what": what, "options": options,
-                      "weights": {name: weight.flatten().tolist() for name, weight in network().state_dict().items()},
-                      "inputs": [rows[:count].tolist() for rows, count in zip(inputs, steps)]})
+        weights = dict(Net(options.get("normalized", False)).named_parameters())
+        cases.append({"what": what, "fused": fused, "options": options,
+                      "weights": {name: weight.flatten().tolist() for name, weight in weights.items()},
+                      "inputs": [rows[:count].tolist() for rows, count in zip(inputs, steps)],
+                      "skips": [[step % 6 in left_out for step in range(STEPS)]
+                                for left_out in SKIPS[options.get("skips", "never")]]})
     return cases
 
 
@@ -108,26 +152,96 @@ def register(ddp: DistributedDataParallel, what: str, options: dict) -> None:
         ddp.register_comm_hook(*hooks[what]())
 
 
+DDP_OPTIONS = ("find_unused_parameters", "static_graph", "gradient_as_bucket_view", "broadcast_buffers", "init_sync",
+               "skip_all_reduce_unused_params", "bucket_cap_mb", "bucket_cap_mb_list")
+
+
+def wrapped(model: Net, options: dict) -> DistributedDataParallel:
+    ddp = DistributedDataParallel(model, **{name: options[name] for name in DDP_OPTIONS if name in options})
+    # Python's MixedPrecision wants a stream of an accelerator; what it exchanges is what these hooks do.
+    hooks = {"float16": default_hooks.fp16_compress_hook, "bfloat16": default_hooks.bf16_compress_hook}
+    if "reduce_dtype" in options:
+        ddp.register_comm_hook(None, hooks[options["reduce_dtype"]])
+    return ddp
+
+
+def chunked(model: Net):
+    """DataParallel on two devices, by hand: Python's does not cut on the CPU. Buffers are those of the first chunk."""
+    def forward(x, _):
+        parts = x.chunk(2)
+        others = dict(model.named_parameters()) | {name: copy.deepcopy(b) for name, b in model.named_buffers()}
+        return torch.cat([model(parts[0]), torch.func.functional_call(model, others, parts[1])])
+    return forward
+
+
+def make_optimizer(case: dict, model: Net):
+    if case["what"] == "zero":
+        return ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=RATE / 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    if case["what"] == "post_localSGD":
+        return PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(4, 10))
+    return optimizer
+
+
+def backward_passes(case: dict, rank: int, step: int, forward, scaler) -> None:
+    options, passes = case["options"], case["options"].get("passes", 1)
+    parts = torch.tensor(case["inputs"][rank][step]).view(-1, 12).chunk(passes)
+    for i, part in enumerate(parts):
+        with forward.no_sync() if options.get("no_sync") and i + 1 < passes else contextlib.nullcontext():
+            loss = forward(part, case["skips"][rank][step]).square().mean() / passes
+            if rank == 1 and "overflow_every" in options and step % options["overflow_every"] == 2:
+                loss = loss * float("inf")
+            scaler.scale(loss).backward()
+
+
+def clip(model: Net, options: dict) -> None:
+    if "max_norm" in options:
+        norm_type = options.get("norm_type", 2) or float("inf")
+        torch.nn.utils.clip_grad_norm_(model.parameters(), options["max_norm"], norm_type)
+    if "max_value" in options:
+        torch.nn.utils.clip_grad_value_(model.parameters(), options["max_value"])
+
+
 def python_run(case: dict, rank: int) -> dict:
-    model = network()
+    """What this rank has behind the last step, by name."""
+    options = case["options"]
+    model = Net(options.get("normalized", False))
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            weight.copy_(torch.tensor(case["weights"][name]).view_as(weight))
-    ddp = DistributedDataParallel(model)
-    register(ddp, case["what"], case["options"])
-    if case["what"] == "zero":
-        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=RATE / 10)
-    else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    if case["what"] == "post_localSGD":
-        optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(4, 10))
-    joining = ddp.join(**case["options"]) if case["what"] == "join" else contextlib.nullcontext()
+            weight.copy_(torch.tensor(case["weights"][name]).view_as(weight)).add_(rank * 0.01 * ("apart" in options))
+    forward = chunked(model) if case["what"] == "data_parallel" else wrapped(model, options)
+    if case["what"] != "data_parallel":
+        register(forward, case["what"], options)
+    optimizer = make_optimizer(case, model)
+    average = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(options.get("ema_decay", 0)))
+    scaler = torch.amp.GradScaler("cpu", options.get("init_scale", 1.0), enabled="init_scale" in options,
+                                  growth_interval=options.get("growth_interval", 1))
+    scales = []
+    joining = forward.join(**options) if case["what"] == "join" else contextlib.nullcontext()
     with joining:
-        for numbers in case["inputs"][rank]:
+        for step in range(len(case["inputs"][rank])):
             optimizer.zero_grad()
-            ddp(torch.tensor(numbers).view(-1, 12)).square().mean().backward()
-            optimizer.step()
-    return {name: weight.flatten().tolist() for name, weight in model.state_dict().items()}
+            backward_passes(case, rank, step, forward, scaler)
+            if scaler.is_enabled():
+                scaler.unscale_(optimizer)
+            clip(model, options)
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+            average.update_parameters(model)
+    found = dict(model.state_dict())
+    if "ema_decay" in options:
+        found |= {f"ema.{name}": weight for name, weight in average.module.state_dict().items()}
+    if "init_scale" in options:
+        found["scales"] = torch.tensor(scales)
+    return {name: tensor.flatten().float().tolist() for name, tensor in found.items()}
+
+
+def of_all_ranks(found: dict) -> dict:
+    """By name, what each rank has."""
+    gathered = [None] * RANKS
+    dist.all_gather_object(gathered, found)
+    return {name: [one[name] for one in gathered] for name in found}
 
 
 def worker(rank: int, port: int, cases: list[dict], output: str) -> None:
@@ -136,32 +250,46 @@ def worker(rank: int, port: int, cases: list[dict], output: str) -> None:
                             timeout=datetime.timedelta(seconds=60))
     with (unittest.mock.patch.object(powerSGD_hook, "_orthogonalize", orthogonalize_2d(powerSGD_hook._orthogonalize)),
           unittest.mock.patch.object(quantization_hooks, "dist", GlooGather())):
-        results = [python_run(case, rank) for case in cases]
+        results = [of_all_ranks(python_run(case, rank)) for case in cases]
     if rank == 0:
         pathlib.Path(output).write_text(json.dumps(results))
     dist.barrier()
     os._exit(0)  # as in reference.py
 
 
+def our_lines(cases: list[dict], folder: str) -> list[str]:
+    request = pathlib.Path(folder, "request.json")
+    request.write_text(json.dumps(cases))
+    done = subprocess.run([lockstep.BIN / "lockstep", "run", "-n", str(RANKS), lockstep.BIN / "hooks_probe", request],
+                          check=True, text=True, stdout=subprocess.PIPE, timeout=60)
+    return done.stdout.splitlines()
+
+
 class Hooks(unittest.TestCase):
     def test_weights(self):
         cases = make_cases()
         with tempfile.TemporaryDirectory() as folder:
-            request, answer = pathlib.Path(folder, "request.json"), pathlib.Path(folder, "answer.json")
-            request.write_text(json.dumps(cases))
-            done = subprocess.run([lockstep.BIN / "lockstep", "run", "-n", str(RANKS), lockstep.BIN / "hooks_probe",
-                                   request], check=True, text=True, stdout=subprocess.PIPE, timeout=60)
+            answer = pathlib.Path(folder, "answer.json")
+            # A group carries the state of a few models only, for as long as it lives.
+            starts = [[case for case in cases if not case["fused"]], *([case] for case in cases if case["fused"])]
+            lines = [line for some in starts for line in our_lines(some, folder)]
             torch.multiprocessing.start_processes(worker, (free_port(), cases, str(answer)), RANKS, start_method="fork")
             reference = json.loads(answer.read_text())
-        for case, line, theirs in zip(cases, done.stdout.splitlines(), reference, strict=True):
-            with self.subTest(what=case["what"], **case["options"]):
-                ours = json.loads(line)
-                self.assertEqual(set(ours), set(theirs))
-                for name, wanted in theirs.items():
-                    wanted, found = torch.tensor(wanted), torch.tensor(ours[name])
-                    self.assertLessEqual(float((found - wanted).abs().max() / wanted.abs().max()), LIMIT, name)
-                    start = torch.tensor(case["weights"][name])
-                    self.assertGreater(float((wanted - start).abs().max()), 1e-3, "nothing was learned")
+        for case, line, theirs in zip(cases, lines, reference, strict=True):
+            with self.subTest(what=case["what"], fused=case["fused"], **case["options"]):
+                self.compare(case, json.loads(line), theirs)
+
+    def compare(self, case: dict, ours: dict, theirs: dict):
+        self.assertEqual(set(ours), set(theirs))
+        for name, wanted in theirs.items():
+            wanted, found = torch.tensor(wanted), torch.tensor(ours[name])
+            limit = 0 if name == "scales" else LIMIT
+            self.assertLessEqual(float((found - wanted).abs().max() / wanted.abs().max()), limit, name)
+            if name in case["weights"] and not (name.startswith("second") and case["options"].get("skips") == "always"):
+                start = torch.tensor(case["weights"][name])
+                self.assertGreater(float((wanted[0] - start).abs().max()), 1e-3, f"{name}: nothing was learned")
+        if "scales" in theirs:
+            self.assertGreater(len(set(theirs["scales"][0])), 2, "the scale did not move")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 // Groups as a user may write them: another group does the work.
 
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +41,29 @@ class WrappingGroup final : public BareGroup {
   base::Node* shared_node() override { return inner().shared_node(); }
   void all_to_all(const at::Tensor& output, const at::Tensor& input) override { inner().all_to_all(output, input); }
   std::shared_ptr<comm::Group> new_group(const std::vector<int>& ranks) override { return inner().new_group(ranks); }
+};
+
+/// Counts the calls of its collectives by name.
+class CountingGroup final : public BareGroup {
+ public:
+  using BareGroup::BareGroup;
+  void all_reduce(const at::Tensor& tensor, comm::ReduceOp op) override {
+    ++calls["all_reduce"];
+    BareGroup::all_reduce(tensor, op);
+  }
+  void broadcast(const at::Tensor& tensor, int root) override {
+    ++calls["broadcast"];
+    BareGroup::broadcast(tensor, root);
+  }
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override {
+    ++calls["all_gather"];
+    return BareGroup::all_gather(tensor);
+  }
+  void barrier() override {
+    ++calls["barrier"];
+    BareGroup::barrier();
+  }
+  std::map<std::string, int> calls;
 };
 
 }  // namespace lockstep::support

@@ -87,9 +87,12 @@ TEST(DdpOptions, GradientsAsPartsOfTheBuckets) {
     ddp(batch_of(group->rank(), 0)).sum().backward();
     const at::Tensor last = net->parameters()[3].grad(), before = net->parameters()[2].grad();
     EXPECT_EQ(last.data_ptr<float>() + last.numel(), before.data_ptr<float>()) << "one behind the other";
-    net->zero_grad(/*set_to_none=*/false);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    optimizer.zero_grad(/*set_to_none=*/false);
     ddp(batch_of(group->rank(), 1)).sum().backward();
     EXPECT_TRUE(net->parameters()[3].grad().is_same(last)) << "and they stay there";
+    optimizer.zero_grad();
+    EXPECT_FALSE(net->parameters()[3].grad().defined());
   });
 }
 

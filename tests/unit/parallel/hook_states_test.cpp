@@ -130,6 +130,52 @@ TEST(HookState, OptionsOutOfRangeAreNamed) {
   EXPECT_NE(error_of([&] { PeriodicModelAverager(group, {.period = 0}); }).find("period is 0"), std::string::npos);
 }
 
+enum class Way { topk, post_local_sgd, join };
+
+// Rank 0's weights behind a few steps; in a join rank r has three batches more than rank r - 1.
+std::vector<at::Tensor> weights_by(Way way) {
+  std::vector<at::Tensor> found;
+  run_ranks(RankKind::threads, 3, [&](Groups group) {
+    torch::nn::Sequential net = two_layers();
+    DistributedDataParallel ddp(net, group);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    PeriodicModelAverager averager(group, PeriodicModelAveragerOptions{2, 2});
+    PostLocalSGDOptimizer local(sgd, averager);
+    if (way == Way::topk)
+      ddp.register_comm_hook(std::make_shared<TopKState>(group, TopKOptions{.ratio = 0.3}), topk_hook);
+    if (way == Way::post_local_sgd) {
+      const PostLocalSGDOptions options{.start_localSGD_iter = 2};
+      ddp.register_comm_hook(std::make_shared<PostLocalSGDState>(group, nullptr, options), post_localSGD_hook);
+    }
+    const auto train = [&] {
+      for (int step = 0; step < (way == Way::join ? 3 * (group->rank() + 1) : 8); ++step) {
+        net->zero_grad();
+        ddp(batch_of(group->rank(), step)).square().mean().backward();
+        if (way == Way::post_local_sgd)
+          local.step();
+        else
+          sgd.step();
+      }
+    };
+    if (way == Way::join)
+      ddp.join(train);
+    else
+      train();
+    if (group->rank() == 0)
+      for (const at::Tensor& parameter : net->parameters()) found.push_back(parameter.detach().clone());
+  });
+  return found;
+}
+
+TEST(SameBitsInEveryRun, OfTopKPostLocalSGDAndJoin) {
+  for (const Way way : {Way::topk, Way::post_local_sgd, Way::join}) {
+    const std::vector<at::Tensor> first = weights_by(way), second = weights_by(way);
+    ASSERT_EQ(first.size(), second.size());
+    for (std::size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(torch::equal(first[i], second[i])) << int(way);
+    EXPECT_FALSE(torch::equal(first[0], two_layers()->parameters()[0])) << "nothing was trained";
+  }
+}
+
 TEST(TopK, OfAllIsTheMean) {
   run_ranks(RankKind::threads, 3, [](Groups group) {
     const auto plain = gradients_with(group, kNoHook);

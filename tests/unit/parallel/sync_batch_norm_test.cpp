@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/own_group.h"
 #include "tests/support/ranks.h"
 
 namespace lockstep::parallel {
@@ -17,6 +18,8 @@ namespace {
 
 using support::RankKind;
 using support::run_ranks;
+using ::testing::ElementsAre;
+using ::testing::Pair;
 
 constexpr std::int64_t kChannels = 5;
 using Sizes = std::vector<std::int64_t>;
@@ -224,6 +227,18 @@ INSTANTIATE_TEST_SUITE_P(
                       SyncCase{"no_weights", {4, 4}, {3, 2}, at::kDouble, false, false, true},
                       SyncCase{"cumulative", {4, 4}, {3, 2}, at::kDouble, false, true, true, std::nullopt}),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(SyncBatchNorm, SendsOneMessageForwardAndOneBackward) {
+  run_ranks(RankKind::threads, 2, [](auto inner) {
+    const auto group = std::make_shared<support::CountingGroup>(inner);
+    SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels), group);
+    const at::Tensor pictures = at::ones({3, kChannels, 4, 6}).requires_grad_();
+    const at::Tensor output = norm->forward(pictures);
+    EXPECT_THAT(group->calls, ElementsAre(Pair("all_gather", 1)));
+    output.backward(at::ones_like(output));
+    EXPECT_THAT(group->calls, ElementsAre(Pair("all_gather", 1), Pair("all_reduce", 1)));
+  });
+}
 
 TEST(SyncBatchNorm, TakesStridesThatAreNeitherOrder) {
   const at::Tensor pictures = at::rand({3, kChannels, 4, 6}, at::kDouble);
