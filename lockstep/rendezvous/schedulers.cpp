@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/rendezvous/node_list.h"
+#include "lockstep/rendezvous/own_address.h"
 #include "lockstep/rendezvous/variable_reader.h"
 
 namespace lockstep::rendezvous {
@@ -102,14 +103,6 @@ bool is_name(std::string_view word) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' ||
            c == '_';
   });
-}
-
-std::string short_name(const std::string& name) { return name.substr(0, name.find('.')); }
-
-// "node7" is "node7.cluster.local", but not "node7.elsewhere" when both have a domain.
-bool same_host(const std::string& a, const std::string& b) {
-  const bool both_full = a.find('.') != std::string::npos && b.find('.') != std::string::npos;
-  return both_full ? a == b : short_name(a) == short_name(b);
 }
 
 // Nodes with their slots, in the order in which they come first.

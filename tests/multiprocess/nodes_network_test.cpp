@@ -128,5 +128,62 @@ TEST(NodesNetwork, WhatHappensIsWhatMustHappen) {
   }
 }
 
+// Node a's own name is 127.0.1.1 there, as Debian writes it into /etc/hosts.
+constexpr const char* kByName = R"sh(
+printf '127.0.0.1 localhost\n127.0.1.1 far-away\n' > hosts.a
+printf '127.0.0.1 localhost\n10.77.0.1 far-away\n' > hosts.b
+name_a=far-away name_b=near
+agent() {
+  node=$1; shift
+  eval name=\$name_$node
+  exec "$@" unshare -m -u sh -c 'mount --bind hosts.'$node' /etc/hosts && echo '$name' > /proc/sys/kernel/hostname \
+    && exec "$@"' sh $LOCKSTEP $command > $node.out 2> $try.$node.err
+}
+both() {
+  agent a & a=$!
+  agent b $in_b & b=$!
+  wait $a; echo $try a $? $(cat a.out)
+  wait $b; echo $try b $? $(cat b.out)
+}
+job='run --nnodes 2 --rdzv-backend c10d --rdzv-endpoint far-away'
+tell='printenv MASTER_ADDR'
+try=keyless command="$job $tell"; (agent a); echo $try $?
+try=one command="$job --insecure $tell"; both
+try=cloned; name_a=other; (agent a); echo $try $?
+try=said command="$job --insecure --rdzv-conf is_host=1 $tell"; (agent a) & a=$!
+command="$job --insecure $tell"; (agent b $in_b); echo $try b $?
+wait $a; echo $try a $?
+name_a=far-away
+ip link set va down; try=alone; (agent a); echo $try $?
+try=doctor-alone command="doctor --endpoint far-away:29400"; (agent a); ip link set va up
+try=doctor; (agent a); grep -c 'good.*endpoint far-away.*10.77.0.1 by va, here' a.out
+ip link add other type veth peer name behind; ip addr add 10.78.0.1/24 dev other; ip link set other up
+try=several command="$job --insecure $tell"; (agent a); echo $try $?
+try=interface; export LOCKSTEP_SOCKET_IFNAME=va; both
+unset LOCKSTEP_SOCKET_IFNAME
+try=local command="$job --insecure --local-addr 10.77.0.1 $tell"; (agent a) & a=$!
+command="$job --insecure $tell"; (agent b $in_b); echo $try b $?
+wait $a; echo $try a $? $(cat a.out)
+kill $ns
+)sh";
+
+TEST(NodesNetwork, TheMachinesOwnNameIsAnAddressThatTheOtherNodesReach) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  Job job(in_namespace(folder, "LOCKSTEP=" LOCKSTEP_PROGRAM "\n" + std::string(testing::kTwoNodes) + kByName));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(),
+            "keyless 2\none a 0 far-away\none b 0 far-away\ncloned 2\nsaid b 0\nsaid a 0\nalone 2\n1\nseveral 2\n"
+            "interface a 0 far-away\ninterface b 0 far-away\nlocal b 0\nlocal a 0 10.77.0.1\n")
+      << text_of(folder.file("one.a.err")) << text_of(folder.file("interface.a.err"));
+  const auto said = [&](const std::string& name) { return text_of(folder.file(name + ".a.err")); };
+  EXPECT_THAT(said("keyless"), HasSubstr("--rdzv-endpoint far-away is beyond this machine"));
+  EXPECT_THAT(said("cloned"), HasSubstr("is 127.0.1.1 here (see /etc/hosts), but this machine is other: "));
+  EXPECT_THAT(said("alone"), HasSubstr("no other node reaches, and this machine has no other address: "));
+  EXPECT_THAT(said("several"), HasSubstr("this machine has several addresses (va 10.77.0.1, other 10.78.0.1): give"));
+  for (const char* name : {"keyless", "cloned", "alone", "several"})
+    EXPECT_EQ(testing::lines(said(name)).size(), 1u) << said(name);
+}
+
 }  // namespace
 }  // namespace lockstep
