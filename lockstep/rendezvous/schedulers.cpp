@@ -279,20 +279,21 @@ std::optional<Allocation> find_allocation() {
 }
 
 AutoNodes resolve_auto_nodes(const std::optional<Allocation>& allocation, int nodes) {
+  const std::string asked = nodes > 0 ? std::to_string(nodes) : "auto";
   if (!allocation)
     throw UsageError(
         "run: --nnodes auto: no scheduler has started this process (looked for SLURM, Open MPI, MPICH, PMIx, LSF, PBS, "
         "Kubernetes): give the number, --nnodes N");
   const Allocation& job = *allocation;
   if (job.task && job.local_tasks && job.local_tasks->value > 1)
-    throw UsageError("run: --nnodes auto: " + job.scheduler + " has started " + std::to_string(job.local_tasks->value) +
-                     " tasks on this node (" + job.local_tasks->from +
+    throw UsageError("run: --nnodes " + asked + ": " + job.scheduler + " has started " +
+                     std::to_string(job.local_tasks->value) + " tasks on this node (" + job.local_tasks->from +
                      "): start one per node, its workers come from --nproc-per-node");
   AutoNodes result;
   if (!job.nodes && nodes == 0) not_told(job, "the number of nodes", "give it, --nnodes N");
-  result.nodes = job.nodes ? job.nodes->value : nodes;
+  result.nodes = nodes > 0 ? nodes : job.nodes->value;
   result.because = job.scheduler + ": " + std::to_string(result.nodes) + (result.nodes == 1 ? " node (" : " nodes (") +
-                   (job.nodes ? job.nodes->from : "--nnodes") + ")";
+                   (nodes > 0 ? "--nnodes" : job.nodes->from) + ")";
   if (result.nodes == 1) return result;
   if (!job.node_rank)
     not_told(job, "which of " + std::to_string(result.nodes) + " nodes this is",
@@ -301,7 +302,7 @@ AutoNodes resolve_auto_nodes(const std::optional<Allocation>& allocation, int no
                                       : "give it, --node-rank R");
   result.node_rank = job.node_rank->value;
   if (result.node_rank >= result.nodes)
-    throw UsageError("run: --nnodes auto: this is node " + std::to_string(result.node_rank) + " by " +
+    throw UsageError("run: --nnodes " + asked + ": this is node " + std::to_string(result.node_rank) + " by " +
                      job.node_rank->from + ", but there are " + std::to_string(result.nodes) +
                      " nodes: their ranks are 0 to " + std::to_string(result.nodes - 1));
   result.because += ", this is node " + std::to_string(result.node_rank) + " (" + job.node_rank->from + ")";
