@@ -14,8 +14,8 @@ namespace lockstep::launch {
 
 /// What of this machine the answer depends on.
 struct OwnMachine {
-  std::string host_name;  ///< as gethostname() tells it
-  std::string interface;  ///< rendezvous::socket_interface()
+  std::string host_name;                                           ///< as gethostname() tells it
+  std::string interface;                                           ///< rendezvous::socket_interface()
   std::function<std::vector<rendezvous::Interface>()> interfaces;  ///< asked only where it matters
 };
 
