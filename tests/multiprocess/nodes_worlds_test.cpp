@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-using ::testing::StartsWith;
 using testing::Job;
+using ::testing::StartsWith;
 using testing::text_of;
 
 constexpr const char* kTrain =
@@ -28,8 +28,9 @@ constexpr const char* kWorlds = R"sh(
 $LOCKSTEP secret new > key
 agent() {
   eval into=\$in_$1
-  NODE=$1 exec $into $LOCKSTEP run --nnodes $nnodes -n $2 --max-restarts 3 --rdzv-backend c10d --rdzv-endpoint 10.77.1.2 \
-    --rdzv-conf keep_alive_interval=0.5,last_call_timeout=0.5 --secret-file key sh -c "$before $train" > $1.out 2> $1.err
+  NODE=$1 exec $into $LOCKSTEP run --nnodes $nnodes -n $2 --max-restarts 3 --rdzv-backend c10d \
+    --rdzv-endpoint 10.77.1.2 --rdzv-conf keep_alive_interval=0.5,last_call_timeout=0.5 --secret-file key \
+    sh -c "$before $train" > $1.out 2> $1.err
 }
 up() { until [ -e up.$1 ]; do sleep 0.02; done; }
 )sh";
