@@ -87,6 +87,16 @@ int start_on_hosts(launch::Dialect dialect, const std::vector<std::string>& argu
   return launch::run_on_hosts(job, options.plan, key);
 }
 
+// Where the flags leave something to it.
+void ask_scheduler(launch::Options& options) {
+  if (options.nodes.by_scheduler)
+    return launch::settle_nodes(options, rendezvous::resolve_auto_nodes(rendezvous::find_allocation()));
+  if (!launch::asks_for_rank(options)) return;
+  const std::optional<rendezvous::Allocation> allocation = rendezvous::find_allocation();
+  if (!allocation || !allocation->node_rank) return;
+  launch::settle_nodes(options, rendezvous::resolve_auto_nodes(allocation, options.nodes.settings.limits.max_nodes));
+}
+
 int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
   launch::Parsed parsed = launch::parse_options(dialect, arguments, ::getenv);
   if (!parsed.text.empty()) return flags::print_help(parsed.text) ? kExitDone : kExitFailure;
@@ -100,8 +110,7 @@ int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
   refuse_to_nest(options.nodes.by_scheduler);
   if ((!options.hosts.empty() || !options.discovery.empty()) && !options.by_starter)
     return start_on_hosts(dialect, arguments, options);
-  if (options.nodes.by_scheduler)
-    launch::settle_nodes(options, rendezvous::resolve_auto_nodes(rendezvous::find_allocation()));
+  ask_scheduler(options);
   const launch::Machine machine = launch::this_machine();
   launch::Plan plan = launch::make_plan(options, dialect, machine);
   plan.state_saver = checkpoint_program();

@@ -75,8 +75,9 @@ class GradScaler {
   template <class TorchOptimizer>
   void unscale_(TorchOptimizer& optimizer) {
     if (!options_.enabled) return;
+    auto&& groups = optimizer.param_groups();  // first, for it may refuse
     Seen& seen = begin_unscale(&optimizer);
-    for (auto& group : optimizer.param_groups())
+    for (auto& group : groups)
       for (const at::Tensor& parameter : group.params()) unscale_gradient(parameter, seen);
   }
   /// unscale_() unless that was called, and a step when all its gradients are finite. Returns whether there was one.

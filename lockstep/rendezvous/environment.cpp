@@ -102,8 +102,6 @@ void read_meeting(const VariableReader& read, Place& place) {
   place.master_addr = read.required_text("MASTER_ADDR");
   place.master_port = read.number("MASTER_PORT", 1, 65535);
   place.meeting_key += " " + std::to_string(place.master_port);
-  if (const auto gloo = read.text("GLOO_SOCKET_IFNAME")) place.socket_interface = gloo->substr(0, gloo->find(','));
-  if (const auto ours = read.text("LOCKSTEP_SOCKET_IFNAME")) place.socket_interface = *ours;
 }
 
 // A half-set contract must not read as "alone": four processes would each train a model.
@@ -141,6 +139,13 @@ int slurm_tasks_on_node(std::string_view list, int node) {
   throw wrong();
 }
 
+std::string socket_interface(const GetEnv& get) {
+  const VariableReader read(get, "");
+  if (const auto ours = read.text("LOCKSTEP_SOCKET_IFNAME")) return *ours;
+  const std::string gloo = read.text("GLOO_SOCKET_IFNAME").value_or("");
+  return gloo.substr(0, gloo.find(','));
+}
+
 Place place_from_environment(const GetEnv& get) {
   const VariableReader read(get, "the launcher");
   const bool in_slurm_step = read.has("SLURM_PROCID") && (read.has("SLURM_STEP_ID") || read.has("SLURM_STEPID"));
@@ -155,10 +160,12 @@ Place place_from_environment(const GetEnv& get) {
     place = slurm_place(get);
   else
     refuse_half_a_contract(get);
-  if (place.local_world_size != place.world_size)
+  if (place.local_world_size != place.world_size) {
     read_meeting(read, place);
-  else
+    place.socket_interface = socket_interface(get);
+  } else {
     place.meeting_key.clear();
+  }
   return place;
 }
 

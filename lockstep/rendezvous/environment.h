@@ -28,13 +28,16 @@ struct Place {
   int master_port = 0;             ///< MASTER_PORT, free there unless it is the launcher's store's
   bool store_at_master = false;    ///< TORCHELASTIC_USE_AGENT_STORE: torchrun's agent has its store at MASTER_PORT
   std::string agent_store;         ///< LOCKSTEP_AGENT_STORE: where our agents' store is reached (agent_store.h)
-  std::string socket_interface;    ///< LOCKSTEP_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME's first; empty: not said
+  std::string socket_interface;    ///< socket_interface(); where ranks are on several nodes
   std::string meeting_key;         ///< names this run on all nodes; empty on one
   int restart_count = 0;           ///< how often the launcher has restarted the job
 };
 
 /// Returns a variable's value, or null when it is not set. An empty value counts as not set.
 using GetEnv = std::function<const char*(const char*)>;
+
+/// The network interface that is asked for: LOCKSTEP_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME's first; empty: none. Pure.
+std::string socket_interface(const GetEnv& get);
 
 /// Pure. Throws UsageError, naming variable and value, when a launcher's variables are
 /// incomplete, no numbers, or out of range. Where ranks are on several nodes, MASTER_ADDR and

@@ -5,6 +5,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,19 +19,6 @@ namespace {
 bool is_of_the_link_alone(const SocketAddress& address) {
   return address.bytes.ss_family == AF_INET6 &&
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.bytes).sin6_addr);
-}
-
-std::string text_of(const SocketAddress& address) {
-  char text[NI_MAXHOST] = {};
-  getnameinfo(reinterpret_cast<const sockaddr*>(&address.bytes), address.length, text, sizeof text, nullptr, 0,
-              NI_NUMERICHOST);
-  return text;
-}
-
-std::string list_of(const std::vector<Interface>& interfaces) {
-  std::string list;
-  for (const Interface& one : interfaces) list += (list.empty() ? "" : ", ") + one.name + " " + text_of(one.address);
-  return list.empty() ? "none" : list;
 }
 
 bool means_this_machine_alone(const std::string& host) {
@@ -53,13 +41,6 @@ std::vector<Interface> only_family(const std::vector<Interface>& interfaces, int
   return found;
 }
 
-std::vector<Interface> beyond_this_machine(const std::vector<Interface>& interfaces) {
-  std::vector<Interface> found;
-  std::ranges::copy_if(interfaces, std::back_inserter(found),
-                       [](const Interface& one) { return !one.address.is_loopback(); });
-  return found;
-}
-
 // IPv4 where there is any: it needs no scope, and is what the names in /etc/hosts are given.
 std::vector<Interface> preferred(const std::vector<Interface>& interfaces) {
   std::vector<Interface> four = only_family(interfaces, AF_INET);
@@ -67,6 +48,33 @@ std::vector<Interface> preferred(const std::vector<Interface>& interfaces) {
 }
 
 }  // namespace
+
+std::string host_text(const SocketAddress& address) {
+  char text[NI_MAXHOST] = {};
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address.bytes), address.length, text, sizeof text, nullptr, 0,
+              NI_NUMERICHOST);
+  return text;
+}
+
+std::string to_text(const std::vector<Interface>& interfaces) {
+  std::string list;
+  for (const Interface& one : interfaces) list += (list.empty() ? "" : ", ") + one.name + " " + host_text(one.address);
+  return list.empty() ? "none" : list;
+}
+
+bool is_loopback_by_name(const std::string& host, const SocketAddress& resolved) {
+  return resolved.is_loopback() && !means_this_machine_alone(host);
+}
+
+std::string short_name(const std::string& name) { return name.substr(0, name.find('.')); }
+
+bool same_host(const std::string& a, const std::string& b) {
+  const bool both_full = a.find('.') != std::string::npos && b.find('.') != std::string::npos;
+  const auto same = [](const std::string& one, const std::string& other) {
+    return strcasecmp(one.c_str(), other.c_str()) == 0;
+  };
+  return both_full ? same(a, b) : same(short_name(a), short_name(b));
+}
 
 std::vector<Interface> own_interfaces() {
   ifaddrs* list = nullptr;
@@ -90,20 +98,27 @@ SocketAddress address_of(const std::string& name, const std::vector<Interface>& 
   std::ranges::copy_if(interfaces, std::back_inserter(found), [&](const Interface& one) { return one.name == name; });
   if (found.empty())
     throw UsageError("LOCKSTEP_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) " + name +
-                     ": no interface here has this name and an address; there are: " + list_of(interfaces));
+                     ": no interface here has this name and an address; there are: " + to_text(interfaces));
   return preferred(found).front().address;
+}
+
+std::vector<Interface> reachable_interfaces(const std::vector<Interface>& interfaces) {
+  std::vector<Interface> found;
+  std::ranges::copy_if(interfaces, std::back_inserter(found),
+                       [](const Interface& one) { return !one.address.is_loopback(); });
+  return preferred(found);
 }
 
 SocketAddress reachable(const std::string& what, const std::string& host, const SocketAddress& resolved,
                         const std::vector<Interface>& interfaces, const std::string& wanted) {
-  if (!resolved.is_loopback() || means_this_machine_alone(host)) return resolved;
-  const std::vector<Interface> possible = preferred(beyond_this_machine(interfaces));
+  if (!is_loopback_by_name(host, resolved)) return resolved;
+  const std::vector<Interface> possible = reachable_interfaces(interfaces);
   if (possible.empty() && wanted.empty()) return resolved;
   if (possible.size() > 1 && wanted.empty())
     throw UsageError(
-        what + " " + host + " is " + text_of(resolved) +
+        what + " " + host + " is " + host_text(resolved) +
         " here (see /etc/hosts), which no other machine reaches, and this machine has several addresses (" +
-        list_of(possible) + "): name the interface by LOCKSTEP_SOCKET_IFNAME");
+        to_text(possible) + "): name the interface by LOCKSTEP_SOCKET_IFNAME");
   SocketAddress address = wanted.empty() ? possible.front().address : address_of(wanted, interfaces);
   address.set_port(port_of(resolved));
   return address;

@@ -16,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/rendezvous/node_list.h"
+#include "lockstep/rendezvous/own_address.h"
 #include "lockstep/rendezvous/variable_reader.h"
 
 namespace lockstep::rendezvous {
@@ -102,14 +103,6 @@ bool is_name(std::string_view word) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' ||
            c == '_';
   });
-}
-
-std::string short_name(const std::string& name) { return name.substr(0, name.find('.')); }
-
-// "node7" is "node7.cluster.local", but not "node7.elsewhere" when both have a domain.
-bool same_host(const std::string& a, const std::string& b) {
-  const bool both_full = a.find('.') != std::string::npos && b.find('.') != std::string::npos;
-  return both_full ? a == b : short_name(a) == short_name(b);
 }
 
 // Nodes with their slots, in the order in which they come first.
@@ -286,20 +279,21 @@ std::optional<Allocation> find_allocation() {
 }
 
 AutoNodes resolve_auto_nodes(const std::optional<Allocation>& allocation, int nodes) {
+  const std::string asked = nodes > 0 ? std::to_string(nodes) : "auto";
   if (!allocation)
     throw UsageError(
         "run: --nnodes auto: no scheduler has started this process (looked for SLURM, Open MPI, MPICH, PMIx, LSF, PBS, "
         "Kubernetes): give the number, --nnodes N");
   const Allocation& job = *allocation;
   if (job.task && job.local_tasks && job.local_tasks->value > 1)
-    throw UsageError("run: --nnodes auto: " + job.scheduler + " has started " + std::to_string(job.local_tasks->value) +
-                     " tasks on this node (" + job.local_tasks->from +
+    throw UsageError("run: --nnodes " + asked + ": " + job.scheduler + " has started " +
+                     std::to_string(job.local_tasks->value) + " tasks on this node (" + job.local_tasks->from +
                      "): start one per node, its workers come from --nproc-per-node");
   AutoNodes result;
   if (!job.nodes && nodes == 0) not_told(job, "the number of nodes", "give it, --nnodes N");
-  result.nodes = job.nodes ? job.nodes->value : nodes;
+  result.nodes = nodes > 0 ? nodes : job.nodes->value;
   result.because = job.scheduler + ": " + std::to_string(result.nodes) + (result.nodes == 1 ? " node (" : " nodes (") +
-                   (job.nodes ? job.nodes->from : "--nnodes") + ")";
+                   (nodes > 0 ? "--nnodes" : job.nodes->from) + ")";
   if (result.nodes == 1) return result;
   if (!job.node_rank)
     not_told(job, "which of " + std::to_string(result.nodes) + " nodes this is",
@@ -308,7 +302,7 @@ AutoNodes resolve_auto_nodes(const std::optional<Allocation>& allocation, int no
                                       : "give it, --node-rank R");
   result.node_rank = job.node_rank->value;
   if (result.node_rank >= result.nodes)
-    throw UsageError("run: --nnodes auto: this is node " + std::to_string(result.node_rank) + " by " +
+    throw UsageError("run: --nnodes " + asked + ": this is node " + std::to_string(result.node_rank) + " by " +
                      job.node_rank->from + ", but there are " + std::to_string(result.nodes) +
                      " nodes: their ranks are 0 to " + std::to_string(result.nodes - 1));
   result.because += ", this is node " + std::to_string(result.node_rank) + " (" + job.node_rank->from + ")";

@@ -66,7 +66,8 @@ struct AutoNodes {
   std::string because;  ///< "SLURM: 4 nodes (SLURM_STEP_NUM_NODES), this is node 2 (SLURM_NODEID), ...", for a log line
 };
 
-/// What --nnodes auto means. Pure. `nodes` is the number that the user gave for schedulers that tell none; 0: none.
+/// What --nnodes auto means. Pure. `nodes` is the number that the user gave instead; 0: none. The scheduler may have
+/// told another one: a job may have fewer nodes than it was granted.
 /// Throws UsageError where the scheduler has not told enough: it names the missing part and how to give it.
 AutoNodes resolve_auto_nodes(const std::optional<Allocation>& allocation, int nodes = 0);
 

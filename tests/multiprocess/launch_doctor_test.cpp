@@ -86,7 +86,7 @@ class DoctorHosts : public ::testing::Test {
 TEST_F(DoctorHosts, AreExaminedWithTheWaysBetweenThem) {
   const Told told = doctor("--hosts 127.0.0.1,127.0.0.2,unknown --remote-shell " + folder_.file("shell"));
   const json& all = told.report["examined"];
-  ASSERT_EQ(all.size(), 5U) << all.dump(1);
+  ASSERT_EQ(all.size(), 6U) << all.dump(1);
   EXPECT_EQ(all[0]["title"], "127.0.0.1");
   EXPECT_EQ(finding(all[0], "kernel")["level"], "good");
   EXPECT_EQ(finding(all[1], "same as")["value"], "127.0.0.1: version, commit, libtorch, processor type");
@@ -132,7 +132,7 @@ TEST_F(DoctorHosts, HaveTheirOwnAddressesAndTheWayBetween) {
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_TRUE(job.nothing_left());
   const json all = json::parse(job.out())["examined"];
-  ASSERT_EQ(all.size(), 4U) << all.dump(1);
+  ASSERT_EQ(all.size(), 5U) << all.dump(1);
   EXPECT_THAT(finding(all[0], "interfaces")["value"].get<std::string>(), HasSubstr("v0 10.9.0.1"));
   EXPECT_THAT(finding(all[1], "interfaces")["value"].get<std::string>(), HasSubstr("v1 10.9.0.2"));
   EXPECT_THAT(finding(all[2], "bandwidth")["value"].get<std::string>(), HasSubstr("10.9.0.2, "));
@@ -144,7 +144,7 @@ TEST_F(DoctorHosts, AnAddressThatIsNotThereIsNamed) {
   folder_.write("hosts", "127.0.0.1 slots=2\n198.51.100.1\n");
   const Told told = doctor("--hosts " + folder_.file("hosts") + " --remote-shell " + folder_.file("shell"));
   const json& all = told.report["examined"];
-  ASSERT_EQ(all.size(), 4U) << all.dump(1);
+  ASSERT_EQ(all.size(), 5U) << all.dump(1);
   EXPECT_EQ(finding(all[2], "connection")["level"], "wrong");
   EXPECT_THAT(finding(all[2], "connection")["value"].get<std::string>(),
               HasSubstr("'198.51.100.1' is 198.51.100.1 there, which cannot be listened at"));

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <vector>
 
 #include "tests/multiprocess/two_nodes.h"
@@ -99,6 +101,83 @@ TEST(NodesGuide, ItsCommandsRun) {
   EXPECT_EQ(text_of(folder.file("job.key")).size(), 65u);
 }
 
+// Two machines that know each other's names, and remote shells that enter the other's network.
+constexpr const char* kTwoMachines = R"sh(
+printf '127.0.0.1 localhost\n10.77.0.1 node0\n10.77.0.2 node1\n' > hosts
+mount --bind hosts /etc/hosts
+export NS=$ns DATA=there PATH=$PWD/stubs:$PATH
+mkdir stubs one
+cat > stubs/ssh <<'end'
+#!/bin/sh
+echo "$1" >> ssh.called
+case $1 in node0) shift; exec sh -c "$*";; node1) shift; exec nsenter -t $NS -n sh -c "$*";; esac
+exit 255
+end
+cat > stubs/scp <<'end'
+#!/bin/sh
+[ "$1 $3" = "-p node1:" ] && exec cp -p "$2" one/
+exit 1
+end
+printf '#!/bin/sh\necho node0\necho node1\n' > hosts.sh
+chmod +x hosts.sh stubs/*
+cat > train.py <<'end'
+import os
+os.write(1, "rank {RANK} of {WORLD_SIZE} {DATA}\n".format_map({"DATA": "", **os.environ}).encode())
+end
+cp train.py one
+on_both() {  # in the home folders of two machines
+  (cd one && exec $in_b sh -c "$1" > ../b.out 2> ../b.err) & b=$!
+  sh -c "$1" > a.out 2> a.err; echo $? $(grep -c '^rank [0-7] of 8' a.out)
+  wait $b; echo $? $(grep -c '^rank [0-7] of 8' b.out)
+}
+)sh";
+
+// The blocks of docs/guide/multi-node.md without a language that are commands, as they stand.
+std::vector<std::string> commands_of_the_guide() {
+  std::istringstream page(text_of(GUIDE "/multi-node.md"));
+  std::vector<std::string> blocks;
+  bool inside = false, plain = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("```")) {
+      inside = !inside;
+      plain = inside && line == "```";
+      if (plain) blocks.emplace_back();
+    } else if (plain) {
+      blocks.back() += line + "\n";
+    }
+  }
+  std::erase_if(blocks, [](const std::string& block) { return block.starts_with("lockstep: "); });
+  return blocks;
+}
+
+TEST(NodesGuide, ItsCommandsForSeveralMachinesRun) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const std::vector<std::string> blocks = commands_of_the_guide();
+  ASSERT_EQ(blocks.size(), 5u) << "the same line on each, --hosts, the script, scp, with a key";
+  const testing::ScratchFolder folder;
+  const std::string program = LOCKSTEP_PROGRAM;
+  std::string script =
+      testing::kTwoNodes + ("PATH=" + program.substr(0, program.rfind('/')) + ":$PATH\n") + kTwoMachines;
+  for (std::size_t i = 0; i < blocks.size(); ++i) std::ofstream(folder.file("block" + std::to_string(i))) << blocks[i];
+  script += R"sh(
+on_both "$(cat block0)"
+sh block1 > hosts.out 2> hosts.err; echo $? $(grep -c 'rank [0-7] of 8 there' hosts.out) $(sort ssh.called)
+rm ssh.called
+sh block2 > found.out 2> found.err; echo $? $(grep -c 'rank [0-7] of 8' found.out) $(sort -u ssh.called)
+lockstep secret new > job.key
+sh block3; echo $? $(cmp job.key one/job.key && stat -c %a one/job.key)
+on_both "$(cat block4)"
+kill $ns
+)sh";
+  std::ofstream(folder.file("script")) << script;
+  Job job(in_namespace(folder, "exec unshare -m sh script"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "0 4\n0 4\n0 8 node0 node1\n0 8 node0 node1\n0 600\n0 4\n0 4\n")
+      << job.err() << text_of(folder.file("a.err")) << text_of(folder.file("b.err"))
+      << text_of(folder.file("hosts.err")) << text_of(folder.file("found.err"));
+  EXPECT_TRUE(job.nothing_left());
+}
+
 TEST(NodesNetwork, WhatHappensIsWhatMustHappen) {
   if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
   struct Running {
@@ -153,6 +232,63 @@ kill $ns
   EXPECT_THAT(a, HasSubstr("its connection broke: rank 1 ("));
   EXPECT_THAT(b, HasSubstr("its connection broke: rank 0 ("));
   EXPECT_TRUE(job.nothing_left());
+}
+
+// Node a's own name is 127.0.1.1 there, as Debian writes it into /etc/hosts.
+constexpr const char* kByName = R"sh(
+printf '127.0.0.1 localhost\n127.0.1.1 far-away\n' > hosts.a
+printf '127.0.0.1 localhost\n10.77.0.1 far-away\n' > hosts.b
+name_a=far-away name_b=near
+agent() {
+  node=$1; shift
+  eval name=\$name_$node
+  exec "$@" unshare -m -u sh -c 'mount --bind hosts.'$node' /etc/hosts && echo '$name' > /proc/sys/kernel/hostname \
+    && exec "$@"' sh $LOCKSTEP $command > $node.out 2> $try.$node.err
+}
+both() {
+  agent a & a=$!
+  agent b $in_b & b=$!
+  wait $a; echo $try a $? $(cat a.out)
+  wait $b; echo $try b $? $(cat b.out)
+}
+job='run --nnodes 2 --rdzv-backend c10d --rdzv-endpoint far-away'
+tell='printenv MASTER_ADDR'
+try=keyless command="$job $tell"; (agent a); echo $try $?
+try=one command="$job --insecure $tell"; both
+try=cloned; name_a=other; (agent a); echo $try $?
+try=said command="$job --insecure --rdzv-conf is_host=1 $tell"; (agent a) & a=$!
+command="$job --insecure $tell"; (agent b $in_b); echo $try b $?
+wait $a; echo $try a $?
+name_a=far-away
+ip link set va down; try=alone; (agent a); echo $try $?
+try=doctor-alone command="doctor --endpoint far-away:29400"; (agent a); ip link set va up
+try=doctor; (agent a); grep -c 'good.*endpoint far-away.*10.77.0.1 by va, here' a.out
+ip link add other type veth peer name behind; ip addr add 10.78.0.1/24 dev other; ip link set other up
+try=several command="$job --insecure $tell"; (agent a); echo $try $?
+try=interface; export LOCKSTEP_SOCKET_IFNAME=va; both
+unset LOCKSTEP_SOCKET_IFNAME
+try=local command="$job --insecure --local-addr 10.77.0.1 $tell"; (agent a) & a=$!
+command="$job --insecure $tell"; (agent b $in_b); echo $try b $?
+wait $a; echo $try a $? $(cat a.out)
+kill $ns
+)sh";
+
+TEST(NodesNetwork, TheMachinesOwnNameIsAnAddressThatTheOtherNodesReach) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  Job job(in_namespace(folder, "LOCKSTEP=" LOCKSTEP_PROGRAM "\n" + std::string(testing::kTwoNodes) + kByName));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(),
+            "keyless 2\none a 0 far-away\none b 0 far-away\ncloned 2\nsaid b 0\nsaid a 0\nalone 2\n1\nseveral 2\n"
+            "interface a 0 far-away\ninterface b 0 far-away\nlocal b 0\nlocal a 0 10.77.0.1\n")
+      << text_of(folder.file("one.a.err")) << text_of(folder.file("interface.a.err"));
+  const auto said = [&](const std::string& name) { return text_of(folder.file(name + ".a.err")); };
+  EXPECT_THAT(said("keyless"), HasSubstr("--rdzv-endpoint far-away is beyond this machine"));
+  EXPECT_THAT(said("cloned"), HasSubstr("is 127.0.1.1 here (see /etc/hosts), but this machine is other: "));
+  EXPECT_THAT(said("alone"), HasSubstr("no other node reaches, and this machine has no other address: "));
+  EXPECT_THAT(said("several"), HasSubstr("this machine has several addresses (va 10.77.0.1, other 10.78.0.1): give"));
+  for (const char* name : {"keyless", "cloned", "alone", "several"})
+    EXPECT_EQ(testing::lines(said(name)).size(), 1u) << said(name);
 }
 
 }  // namespace

@@ -2,15 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "tests/multiprocess/nodes_fixture.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
 
@@ -20,43 +21,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Job;
+using testing::NodesTest;
 using ::testing::UnorderedElementsAre;
-
-// An address that no other process uses, so every port of it is free.
-std::string own_address() {
-  static int next = 0;
-  return "127." + std::to_string(1 + next++ % 200) + "." + std::to_string(getpid() / 250 % 250) + "." +
-         std::to_string(1 + getpid() % 250);
-}
-
-class NodesTest : public ::testing::Test {
- protected:
-  // An agent of the job, with flags of its own and a script.
-  Job& agent(std::vector<std::string> flags, const std::string& script,
-             const std::vector<std::string>& variables = {}) {
-    std::vector<std::string> command{LOCKSTEP_PROGRAM,   "run", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                                     address_ + ":29400"};
-    command.insert(command.end(), flags.begin(), flags.end());
-    command.insert(command.end(), {"sh", "-c", script});
-    jobs_.push_back(std::make_unique<Job>(command, variables));
-    return *jobs_.back();
-  }
-
-  // What all agents have printed.
-  std::vector<std::string> lines() const {
-    std::vector<std::string> all;
-    for (const auto& job : jobs_)
-      for (const std::string& line : testing::lines(job->out())) all.push_back(line);
-    return all;
-  }
-
-  void expect_nothing_left() const {
-    for (const auto& job : jobs_) EXPECT_TRUE(job->nothing_left());
-  }
-
-  const std::string address_ = own_address();
-  std::vector<std::unique_ptr<Job>> jobs_;
-};
 
 TEST_F(NodesTest, WorkersAreCountedThroughTheNodes) {
   const std::string script =
@@ -106,6 +72,66 @@ TEST_F(NodesTest, AsManyAsTheSchedulerSays) {
   for (const auto& job : jobs_) EXPECT_EQ(job->wait(), 0) << job->err();
   EXPECT_EQ(jobs_[0]->out(), "1/2 " + address_ + "\n");
   EXPECT_EQ(jobs_[1]->out(), "0/2 " + address_ + "\n");
+}
+
+// As the pods of an indexed job, whose number Kubernetes does not tell.
+TEST_F(NodesTest, TheRankIsTheSchedulersWhereNoneIsGiven) {
+  const auto pod = [&](const std::string& index, std::vector<std::string> flags) -> Job& {
+    std::vector<std::string> command{LOCKSTEP_PROGRAM, "run"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    command.insert(command.end(), {"sh", "-c", "echo $GROUP_RANK/$WORLD_SIZE"});
+    jobs_.push_back(std::make_unique<Job>(
+        command, std::vector<std::string>{"KUBERNETES_SERVICE_HOST=10.96.0.1", "JOB_COMPLETION_INDEX=" + index}));
+    return *jobs_.back();
+  };
+  const std::vector<std::string> two{"--nnodes", "2", "--rdzv-endpoint", address_};
+  Job& b = pod("1", two);
+  Job& a = pod("0", two);
+  EXPECT_EQ(a.wait(), 0) << a.err();
+  EXPECT_EQ(b.wait(), 0) << b.err();
+  EXPECT_EQ(a.out() + b.out(), "0/2\n1/2\n");
+  // What is given counts.
+  Job& second = pod("0", {"--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", address_});
+  Job& first = pod("7", {"--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", address_});
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_EQ(first.out() + second.out(), "0/2\n1/2\n");
+  Job& beyond = pod("2", two);
+  EXPECT_EQ(beyond.wait(), 2);
+  EXPECT_THAT(beyond.err(), HasSubstr("--nnodes 2: this is node 2 by JOB_COMPLETION_INDEX, but there are 2 nodes"));
+  Job& nowhere = pod("1", {"--nnodes", "2"});
+  EXPECT_EQ(nowhere.wait(), 2);
+  EXPECT_THAT(nowhere.err(), HasSubstr("--nnodes 2: the scheduler does not say where the nodes can meet"));
+}
+
+// torchrun's two nodes would both write [default0]: and attempt_0/0.
+TEST_F(NodesTest, LogsAreNamedByTheRanksOfTheJob) {
+  const testing::ScratchFolder folder;
+  const auto node = [&](const char* rank, const char* streams) -> Job& {
+    return agent({"--rdzv-backend", "static", "--nnodes", "2", "--node-rank", rank, "-n", "2", "--rdzv-id", "job",
+                  "--log-dir", folder.file(rank), "-t", streams},
+                 "echo out of $RANK; echo err of $RANK >&2");
+  };
+  Job& b = node("1", "0:1,1:3");
+  Job& a = node("0", "3");
+  EXPECT_EQ(a.wait(), 0) << a.err();
+  EXPECT_EQ(b.wait(), 0) << b.err();
+  EXPECT_THAT(lines(), ::testing::IsSupersetOf({"[default0]:out of 0", "[default1]:out of 1", "[default2]:out of 2",
+                                                "[default3]:out of 3"}));
+  EXPECT_THAT(a.err(), HasSubstr("[default1]:err of 1\n"));
+  EXPECT_THAT(b.err(), AllOf(HasSubstr("[default3]:err of 3\n"), HasSubstr("err of 2\n")));
+  EXPECT_THAT(b.err(), ::testing::Not(HasSubstr("[default2]:err")));
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+    if (entry.path().filename() == "stdout.log") {
+      std::ifstream file(entry.path());
+      std::string line;
+      std::getline(file, line);
+      files.push_back(entry.path().parent_path().parent_path().filename().string() + "/" +
+                      entry.path().parent_path().filename().string() + " " + line);
+    }
+  EXPECT_THAT(files, UnorderedElementsAre("attempt_0/0 out of 0", "attempt_0/1 out of 1", "attempt_0/2 out of 2",
+                                          "attempt_0/3 out of 3"));
 }
 
 TEST_F(NodesTest, TheFirstFailureIsToldOnEveryNodeAndEndsTheJobEverywhere) {
@@ -275,99 +301,6 @@ TEST_F(NodesTest, ASignalToOneAgentEndsAll) {
     EXPECT_THAT(job->err(), HasSubstr("was ended by SIGTERM"));
   }
   expect_nothing_left();
-}
-
-TEST_F(NodesTest, WhoDoesNotFitIsRefusedInOneLine) {
-  Job& host = agent({"--nnodes", "2", "--rdzv-id", "right", "--rdzv-conf", "is_host=1"}, "true");
-  const std::string start = "lockstep: error: run: ";
-  const auto refused = [&](std::vector<std::string> flags) {
-    Job& job = agent(std::move(flags), "true");
-    EXPECT_EQ(job.wait(), 2) << job.err();
-    EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
-    return job.err();
-  };
-  const std::string no_host = "is_host=0";
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-id", "wrong", "--rdzv-conf", no_host}),
-              AllOf(HasSubstr(start + "--rdzv-id is 'wrong' on "), HasSubstr("and 'right' on ")));
-  EXPECT_THAT(refused({"--nnodes", "1:3", "--rdzv-id", "right", "--rdzv-conf", no_host}),
-              HasSubstr("--nnodes is '1:3' on "));
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-backend", "static", "--node-rank", "1", "--rdzv-id", "right"}),
-              HasSubstr("--rdzv-backend is 'static' on "));
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-conf", "is_host=1"}), HasSubstr("the port is taken"));
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "192.0.2.1", "--insecure", "--rdzv-conf", "is_host=1"}),
-              HasSubstr("192.0.2.1:29400 (is_host): the address is not one of this machine's"));
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "192.0.2.1"}), HasSubstr("--secret-file FILE"));
-  for (const char* any : {"0.0.0.0", "::", "[::ffff:0.0.0.0]:29400"})
-    EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", any}), HasSubstr("every address of a machine"));
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "no.such.host.invalid"}), HasSubstr("no such host"));
-  Job& right = agent({"--nnodes", "2", "--rdzv-id", "right", "--rdzv-conf", no_host}, "true");
-  EXPECT_EQ(right.wait(), 0) << right.err();
-  EXPECT_EQ(host.wait(), 0) << host.err();
-}
-
-TEST_F(NodesTest, AKeyLetsInThoseWhoHaveIt) {
-  const testing::ScratchFolder folder;
-  const auto key = [&](const std::string& name) {
-    const std::string path = folder.file(name);
-    Job make({"/bin/sh", "-c", "umask 0; " LOCKSTEP_PROGRAM " secret new > " + path});
-    EXPECT_EQ(make.wait(), 0) << make.err();
-    struct stat status {};
-    EXPECT_EQ(stat(path.c_str(), &status), 0);
-    EXPECT_EQ(status.st_mode & 0777, 0600u);
-    return path;
-  };
-  const std::string right = key("right"), wrong = key("wrong");
-  const std::string script = "echo $RANK ${LOCKSTEP_SECRET_FILE:-none} ${PET_SECRET_FILE:-none}";
-  const std::vector<std::string> flags{"--nnodes", "2", "--rdzv-conf", "is_host=0", "--secret-file"};
-  Job& host = agent({"--nnodes", "2", "--rdzv-conf", "is_host=1"}, script, {"LOCKSTEP_SECRET_FILE=" + right});
-  const auto with = [&](const std::string& file) -> Job& {
-    std::vector<std::string> all = flags;
-    all.push_back(file);
-    return agent(all, script);
-  };
-  for (Job* job : {&with(wrong), &agent({"--nnodes", "2", "--rdzv-conf", "is_host=0"}, script)}) {
-    EXPECT_EQ(job->wait(), 2);
-    EXPECT_THAT(job->err(), AllOf(HasSubstr("does not let this one in"), HasSubstr("--secret-file")));
-  }
-  Job& last = with(right);
-  EXPECT_EQ(last.wait(), 0) << last.err();
-  EXPECT_EQ(host.wait(), 0) << host.err();
-  EXPECT_THAT(lines(), UnorderedElementsAre("0 none none", "1 none none"));
-
-  EXPECT_EQ(chmod(right.c_str(), 0640), 0);
-  const auto refused = [&](const std::string& file, const std::string& why) {
-    Job& job = with(file);
-    EXPECT_EQ(job.wait(), 2);
-    EXPECT_THAT(job.err(), HasSubstr("--secret-file " + file + why));
-  };
-  refused(right, " can be read by others: chmod 600");
-  refused(folder.file("none"), ": No such file or directory (lockstep secret new > FILE makes one)");
-  refused(folder.path(), " is not a regular file");
-  std::ofstream(wrong) << "0123";
-  refused(wrong, " is not a key of 64 hexadecimal digits");
-}
-
-// As Debian's /etc/hosts says it of a machine's own name.
-TEST_F(NodesTest, AnEndpointThatNoOtherNodeReachesIsRefused) {
-  Job may({"/bin/sh", "-c", "unshare -m true"});
-  if (may.wait() != 0) GTEST_SKIP() << "no mount namespace can be made: " << may.err();
-  const testing::ScratchFolder folder;
-  std::ofstream(folder.file("hosts")) << "127.0.0.1 localhost\n127.0.1.1 far-away\n";
-  const std::string hosts =
-      "exec unshare -m sh -c 'mount --bind " + folder.file("hosts") + " /etc/hosts && exec \"$@\"' sh \"$@\"";
-  Job job({"/bin/sh", "-c", hosts, "sh", LOCKSTEP_PROGRAM, "run", "--nnodes", "2", "--rdzv-backend", "c10d",
-           "--rdzv-endpoint", "far-away", "true"});
-  EXPECT_EQ(job.wait(), 2);
-  EXPECT_THAT(job.err(), HasSubstr("--rdzv-endpoint far-away is an address of this machine alone here"));
-}
-
-TEST_F(NodesTest, TheTimeIsUp) {
-  Job& alone = agent({"--nnodes", "2", "--rdzv-conf", "join_timeout=0.1"}, "true");
-  EXPECT_EQ(alone.wait(), 2);
-  EXPECT_THAT(alone.err(), HasSubstr("error: run: the time is up (1 s): 1 of 2 nodes: "));
-  Job& nobody = agent({"--nnodes", "2", "--rdzv-conf", "join_timeout=0.1,is_host=0"}, "true");
-  EXPECT_EQ(nobody.wait(), 2);
-  EXPECT_THAT(nobody.err(), HasSubstr("no agent hosts at " + address_ + ":29400: Connection refused"));
 }
 
 // Whatever the nodes have of the ranks.

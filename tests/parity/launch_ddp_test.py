@@ -85,6 +85,18 @@ class Ddp(unittest.TestCase):
         self.assertEqual([ended.code for ended in nodes], [0, 0], [ended.err for ended in nodes])
         self.assertEqual(sorted(ended.out for ended in nodes), ["", theirs.out])
 
+    def test_agents_of_the_two_launchers_do_not_meet(self):
+        place = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{launchers.free_port()}")
+        theirs = Run("torchrun", "train.py", place=place)  # waits for a second node
+        with theirs.launched, theirs.folder:
+            command = [*launchers.COMMANDS["lockstep"]["run"], *place, "--rdzv-conf", "is_host=0", "--no-python", "true"]
+            with launchers.Launched(command, launchers.clean_environment()) as job:
+                ours = job.end(120)
+        self.assertEqual(ours.code, 2, ours.err)
+        said = [line for line in ours.err.splitlines() if "waiting for the agent" not in line]
+        self.assertEqual(len(said), 1, ours.err)
+        self.assertIn(" is torchrun's (a TCPStore), with whose agents these cannot meet", said[0])
+
     def test_a_failure_in_rank_1_is_told_as_such(self):
         for arguments in ((), ("record",)):
             with self.subTest(arguments):

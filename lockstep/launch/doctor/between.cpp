@@ -81,6 +81,7 @@ std::vector<Examined> check_hosts(const std::vector<HostFacts>& hosts, const std
     all.push_back(std::move(one));
   }
   for (const WayFacts& way : ways) all.push_back({way.from + " -> " + way.to, check_way(way)});
+  if (!ways.empty()) all.push_back({"between hosts", {unprotected()}});
   return all;
 }
 

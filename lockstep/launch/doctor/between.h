@@ -44,7 +44,8 @@ std::vector<Finding> check_host(const HostFacts& host, const HostFacts& first);
 
 std::vector<Finding> check_way(const WayFacts& way);
 
-/// A title for each host, with its own findings behind what concerns all, and one for each way.
+/// A title for each host, with its own findings behind what concerns all, one for each way, and what no key protects on
+/// them.
 std::vector<Examined> check_hosts(const std::vector<HostFacts>& hosts, const std::vector<WayFacts>& ways);
 
 }  // namespace lockstep::launch

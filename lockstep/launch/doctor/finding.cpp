@@ -59,4 +59,9 @@ std::string findings_as_json(const std::vector<Examined>& all) {
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+Finding unprotected() {
+  return {Finding::Level::note, "not protected", "what workers say to each other, with a key or without",
+          "Gloo, NCCL, MPI and a script's store at MASTER_PORT: keep the network between the nodes to yourself"};
+}
+
 }  // namespace lockstep::launch

@@ -35,4 +35,7 @@ std::string findings_as_text(const std::vector<Examined>& all);
 /// are not UTF-8 become U+FFFD. Pure.
 std::string findings_as_json(const std::vector<Examined>& all);
 
+/// What no key protects where several nodes are used; a note.
+Finding unprotected();
+
 }  // namespace lockstep::launch

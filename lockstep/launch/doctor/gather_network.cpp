@@ -17,6 +17,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/launch/doctor/gather.h"
+#include "lockstep/launch/nodes/meeting_place.h"
 
 namespace lockstep::launch {
 namespace {
@@ -52,23 +53,27 @@ std::string name_of(const addrinfo& at) {
 }
 
 // From which of our addresses a packet would go there. Nothing is sent: a datagram socket only learns its route.
-std::string source_towards(const addrinfo& there) {
-  const base::UniqueFd probe(socket(there.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  if (!probe || connect(probe.get(), there.ai_addr, there.ai_addrlen) != 0 ||
-      getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
-    return {};
-  return numeric(reinterpret_cast<const sockaddr*>(&own), length);
+std::string source_towards(const rendezvous::SocketAddress& there) {
+  const base::UniqueFd probe(socket(there.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe || connect(probe.get(), reinterpret_cast<const sockaddr*>(&there.bytes), there.length) != 0) return {};
+  return rendezvous::host_text(rendezvous::own_end(probe.get()));
 }
 
 // 0, or why nobody can listen there.
-int try_listening(const addrinfo& there) {
-  const base::UniqueFd probe(socket(there.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+int try_listening(const rendezvous::SocketAddress& there) {
+  const base::UniqueFd probe(socket(there.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   if (!probe) return errno;
   setsockopt(probe.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  return bind(probe.get(), there.ai_addr, there.ai_addrlen) == 0 && listen(probe.get(), 1) == 0 ? 0 : errno;
+  const auto* const address = reinterpret_cast<const sockaddr*>(&there.bytes);
+  return bind(probe.get(), address, there.length) == 0 && listen(probe.get(), 1) == 0 ? 0 : errno;
+}
+
+rendezvous::SocketAddress address_of(const addrinfo& found) {
+  rendezvous::SocketAddress address;
+  std::memcpy(&address.bytes, found.ai_addr, found.ai_addrlen);
+  address.length = found.ai_addrlen;
+  return address;
 }
 
 }  // namespace
@@ -135,9 +140,15 @@ EndpointFacts gather_endpoint(const std::string& text, const std::vector<Interfa
     facts.error = "'" + wanted.host + "' does not resolve: " + resolved.error;
     return facts;
   }
-  const addrinfo& first = *resolved.list;
-  facts.address = numeric(first.ai_addr, first.ai_addrlen);
-  const std::string source = source_towards(first);
+  rendezvous::SocketAddress place = address_of(*resolved.list);
+  try {  // as the agents do
+    place = meeting_place({.host = wanted.host, .port = wanted.port}, place, {}, own_machine());
+  } catch (const UsageError& error) {
+    facts.error = error.what();
+    return facts;
+  }
+  facts.address = rendezvous::host_text(place);
+  const std::string source = source_towards(place);
   for (const Interface& one : interfaces) {
     // All of 127.0.0.0/8 is the loopback interface's, which has one address.
     facts.local |= one.address == facts.address || (one.loopback && facts.address.starts_with("127."));
@@ -145,7 +156,7 @@ EndpointFacts gather_endpoint(const std::string& text, const std::vector<Interfa
   }
   if (source.empty()) facts.error = "there is no way to " + facts.address + " from here";
   if (facts.local)
-    if (const int error = try_listening(first)) facts.port_error = std::strerror(error);
+    if (const int error = try_listening(place)) facts.port_error = std::strerror(error);
   return facts;
 }
 

@@ -161,7 +161,7 @@ std::vector<Finding> check_endpoint(const EndpointFacts& facts) {
   if (!facts.error.empty())
     return {{Level::wrong, what, facts.error, "give a name or an address that this machine can reach"}};
   const std::string place = facts.address + " by " + (facts.interface_name.empty() ? "?" : facts.interface_name);
-  if (!facts.local) return {{Level::good, what, place + ", on another machine", ""}};
+  if (!facts.local) return {{Level::good, what, place + ", on another machine", ""}, unprotected()};
   if (!facts.port_error.empty())
     return {{Level::wrong, what, place + ", port " + std::to_string(facts.port) + ": " + facts.port_error,
              "choose another port, or end who has it (ss -ltnp)"}};
@@ -170,6 +170,8 @@ std::vector<Finding> check_endpoint(const EndpointFacts& facts) {
        ""}};
   if (is_loopback(facts.address))
     findings.push_back({Level::note, what, "is loopback", "other machines cannot reach it"});
+  else
+    findings.push_back(unprotected());
   return findings;
 }
 

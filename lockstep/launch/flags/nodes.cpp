@@ -86,13 +86,20 @@ std::pair<std::string, int> endpoint_of(const std::string& text, int port) {
   return {bare(text.substr(0, colon)), number("run: --rdzv-endpoint", text.substr(colon + 1), 0, 65'535)};
 }
 
+bool asks_for_rank(const Options& options) {
+  const rendezvous::Limits& limits = options.nodes.settings.limits;
+  return !options.nodes.by_scheduler && options.nodes.rank < 0 && options.rdzv_backend == "static" &&
+         !options.by_starter && limits.min_nodes == limits.max_nodes && limits.max_nodes > 1;
+}
+
 void settle_nodes(Options& options, const rendezvous::AutoNodes& told) {
   options.nodes.settings.limits.min_nodes = options.nodes.settings.limits.max_nodes = told.nodes;
   if (told.nodes == 1) return;
-  if (options.rdzv_backend == "static") options.nodes.rank = told.node_rank;
+  if (options.rdzv_backend == "static" && options.nodes.rank < 0) options.nodes.rank = told.node_rank;
   if (!options.rdzv_endpoint.empty() || !options.master_addr.empty()) return;
   if (told.host.empty())
-    throw UsageError("run: --nnodes auto: the scheduler does not say where the nodes can meet (" + told.because +
+    throw UsageError("run: --nnodes " + (options.nodes.by_scheduler ? "auto" : std::to_string(told.nodes)) +
+                     ": the scheduler does not say where the nodes can meet (" + told.because +
                      "); give --rdzv-endpoint HOST[:PORT]");
   options.rdzv_endpoint = told.host;
 }
@@ -119,7 +126,7 @@ NodesSettings nodes_settings(const Options& options) {
   if (settings.host.empty() || settings.port == 0)
     throw UsageError("run: --rdzv-endpoint '" + given + "' is not HOST or HOST:PORT with a port from 1 to 65535");
   settings.limits.fixed_ranks = fixed;
-  settings.node_rank = fixed ? options.nodes.rank : -1;
+  settings.node_rank = fixed ? std::max(0, options.nodes.rank) : -1;
   if (options.nodes.rank >= settings.limits.max_nodes)
     throw UsageError("run: --node-rank " + std::to_string(options.nodes.rank) + " is not one of " + nnodes.substr(5) +
                      ": 0 to " + std::to_string(settings.limits.max_nodes - 1));

@@ -13,8 +13,10 @@ void read_nnodes(NodeOptions& options, const std::string& name, const std::strin
 void read_rdzv_conf(NodeOptions& options, const std::string& name, const std::string& value);
 /// An endpoint "HOST[:PORT]"; `port` where it names none. Throws UsageError.
 std::pair<std::string, int> endpoint_of(const std::string& text, int port);
-/// --nnodes auto: what the scheduler has told, where the flags say nothing else. UsageError when nobody says where
-/// several nodes meet.
+/// Whether the number of nodes is given, and which of them this is is not: a scheduler may tell.
+bool asks_for_rank(const Options& options);
+/// --nnodes auto, or asks_for_rank(): what the scheduler has told, where the flags say nothing else. UsageError when
+/// nobody says where several nodes meet.
 void settle_nodes(Options& options, const rendezvous::AutoNodes& told);
 /// How the nodes meet. Throws UsageError.
 NodesSettings nodes_settings(const Options& options);

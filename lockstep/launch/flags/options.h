@@ -25,7 +25,7 @@ enum class Dialect { run, launch };
 struct NodeOptions {
   NodesSettings settings;     ///< number of nodes, key
   bool by_scheduler = false;  ///< --nnodes auto: number, rank and meeting place are settled when it is asked
-  int rank = 0;
+  int rank = -1;              ///< --node-rank; -1: not given, and 0 unless a scheduler tells
   std::vector<std::pair<std::string, std::string>> conf;  ///< --rdzv-conf, where `conf_name` says it
   std::string conf_name;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/launch/machine/machine.h"
+#include "lockstep/launch/nodes/tcp_store.h"
 
 namespace lockstep::launch {
 
@@ -138,6 +139,10 @@ void HostLine::lose(const std::string& why, Parting how) {
   if (heard_) return events_.lost(why, how);
   if (how != Parting::silent && why != kNoKey && ++turned_away_ < kTurnedAway)
     return try_again("it closes the connection: " + why);
+  if (address_.length > 0 && is_tcp_store(address_))
+    return events_.refused("the agent at " + endpoint_ +
+                           " is torchrun's (a TCPStore), with whose agents these cannot meet: start lockstep run on "
+                           "every node, or torchrun");
   events_.refused("the agent at " + endpoint_ + " does not let this one in: " + why +
                   "; is --secret-file the same on all nodes, and the version of lockstep?");
 }

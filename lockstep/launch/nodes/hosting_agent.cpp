@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/machine/machine.h"
+#include "lockstep/launch/nodes/meeting_place.h"
 #include "lockstep/launch/nodes/secret.h"
 
 namespace lockstep::launch {
@@ -20,15 +21,10 @@ namespace {
 // How long the members may take to be told how the job has ended.
 constexpr std::chrono::milliseconds kFarewell{2'000};
 
-// Debian's /etc/hosts gives a machine's own name an address that no other machine reaches.
-meet::SocketAddress reachable(const meet::SocketAddress& address, const NodesSettings& settings) {
-  const std::string& name = settings.host;
-  const bool means_here = name == "localhost" || name == "::1" || name.starts_with("127.");
-  if (!address.is_loopback() || means_here) return address;
-  if (!settings.local_addr.empty()) return meet::resolve("run: --local-addr", settings.local_addr, settings.port);
-  throw UsageError("run: --rdzv-endpoint " + name +
-                   " is an address of this machine alone here (see /etc/hosts), which no other node reaches: give this "
-                   "node --local-addr ADDRESS, or localhost where all agents are on one machine");
+// Without a length: none.
+meet::SocketAddress local_address(const NodesSettings& settings) {
+  return settings.local_addr.empty() ? meet::SocketAddress{}
+                                     : meet::resolve("run: --local-addr", settings.local_addr, 0);
 }
 
 std::string endpoint_text(const std::string& host, int port) {
@@ -60,11 +56,12 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
       loop_(loop),
       events_(std::move(events)),
       own_host_(host_name()),
-      address_(meet::resolve("run: --rdzv-endpoint", settings_.host, settings_.port)),
+      local_(local_address(settings_)),
+      address_(meeting_place(settings_, meet::resolve("run: --rdzv-endpoint", settings_.host, settings_.port), local_,
+                             own_machine())),
       endpoint_(endpoint_text(settings_.host, settings_.port)),
       succession_(settings_, plan.leash < 0 && !settings_.limits.fixed_ranks, plan.max_restarts) {
   events_.joins = [this](int fd, meet::Join& join) { succession_.introduce(fd, join); };
-  if (!settings_.local_addr.empty()) local_ = meet::resolve("run: --local-addr", settings_.local_addr, 0);
   const bool beyond = !address_.is_loopback() || (local_.length > 0 && !local_.is_loopback());
   if (beyond && settings_.secret_file.empty() && !settings_.insecure)
     throw UsageError(
@@ -79,7 +76,7 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
 
 void HostingAgent::listen() {
   if (!settings_.is_host.value_or(!settings_.limits.fixed_ranks || settings_.node_rank == 0)) return;
-  meet::Listening listening = meet::listen_at(reachable(address_, settings_));
+  meet::Listening listening = meet::listen_at(address_);
   if (!listening.fd) {
     const bool must = settings_.is_host.value_or(settings_.limits.fixed_ranks);
     if (!must) return;  // another agent's: this one joins it

@@ -20,8 +20,8 @@ namespace lockstep::launch {
 class HostingAgent {
  public:
   /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else. `events.joins` is set
-  /// here. UsageError: an endpoint that cannot be resolved, that this agent must host and cannot, or that is beyond
-  /// loopback without a key.
+  /// here. UsageError: an endpoint that cannot be resolved, whose address on this machine cannot be told, that this
+  /// agent must host and cannot, or that is beyond loopback without a key.
   HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events);
   HostingAgent(const HostingAgent&) = delete;
   HostingAgent& operator=(const HostingAgent&) = delete;
@@ -53,10 +53,10 @@ class HostingAgent {
   EventLoop& loop_;
   HostLine::Events events_;
   const std::string own_host_;
+  const rendezvous::SocketAddress local_;  // --local-addr; without a length: none
   const rendezvous::SocketAddress address_;
-  rendezvous::SocketAddress local_;  // --local-addr; without a length: none
-  std::unique_ptr<Tls> tls_;         // before all that uses it
-  ReportCollection reports_;         // before the host
+  std::unique_ptr<Tls> tls_;  // before all that uses it
+  ReportCollection reports_;  // before the host
   std::unique_ptr<Host> host_;
   std::string endpoint_;
   Succession succession_;

@@ -51,19 +51,18 @@ struct StreamNames {
   const char* filter_file;
 };
 
-StreamLog plan_stream(const LogOptions& options, const StreamNames& names, const std::string& attempt_folder,
-                      int local_rank) {
+StreamLog plan_stream(const LogOptions& options, const StreamNames& names, const std::string& folder, int local_rank) {
   StreamLog log;
   if (options.dir == kNoFiles) return log;
   const bool tee = has(options.tee.of(local_rank), names.stream);
   const bool visible = shown(options, local_rank);
   const bool filtered = !(names.stream == Std::out ? options.stdout_filters : options.stderr_filters).empty();
-  const std::string rank = std::to_string(local_rank);
   if (tee || has(options.redirects.of(local_rank), names.stream)) {
     log.sink = StreamLog::Sink::file;
-    if (!attempt_folder.empty()) log.file = attempt_folder + "/" + rank + "/" + names.file;
+    if (!folder.empty()) log.file = folder + "/" + names.file;
     log.console = tee && visible;
-    if (log.console && filtered && !attempt_folder.empty()) log.filter_file = attempt_folder + "/" + names.filter_file;
+    if (log.console && filtered && !folder.empty())
+      log.filter_file = folder.substr(0, folder.rfind('/') + 1) + names.filter_file;
   } else if (!visible) {
     log.sink = StreamLog::Sink::null;
   }
@@ -154,17 +153,18 @@ std::vector<std::string> parse_filters(const std::string& flag, const std::strin
 std::vector<RankLogs> plan_logs(const LogOptions& options, const std::string& run_folder, int attempt, int workers,
                                 int first_rank) {
   const bool files = options.dir != kNoFiles && !run_folder.empty();
-  const std::string folder = files ? run_folder + "/attempt_" + std::to_string(attempt) : std::string();
   std::vector<RankLogs> logs;
   for (int rank = 0; rank < workers; ++rank) {
     RankLogs& log = logs.emplace_back();
+    const std::string name = std::to_string(first_rank + rank);
+    const std::string folder = files ? run_folder + "/attempt_" + std::to_string(attempt) + "/" + name : "";
     log.out = plan_stream(options, {Std::out, "stdout.log", "filtered_stdout.log"}, folder, rank);
     log.err = plan_stream(options, {Std::err, "stderr.log", "filtered_stderr.log"}, folder, rank);
     log.prefix = options.prefix_template.empty()
-                     ? "[" + options.role + std::to_string(rank) + "]:"
+                     ? "[" + options.role + name + "]:"
                      : expand_prefix(options.prefix_template, options.role, first_rank + rank, rank);
     if (!files) continue;
-    log.folder = folder + "/" + std::to_string(rank);
+    log.folder = folder;
     log.error_file = log.folder + "/error.json";
   }
   return logs;

@@ -3,7 +3,7 @@
 // What happens to the output of each worker, by the rules of torchrun 2.11: pure functions,
 // and the folders they need. Carried out by LogRouter (log_router.h).
 //
-//   <dir>/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json}
+//   <dir>/<run id>_<random>/attempt_<n>/<rank>/{stdout.log,stderr.log,error.json}
 //   <dir>/<run id>_<random>/attempt_<n>/{filtered_stdout.log,filtered_stderr.log}
 
 #include <map>
@@ -51,7 +51,7 @@ struct LogOptions {
   std::vector<int> console_ranks;           ///< local ranks seen on the console; empty: all
   std::vector<std::string> stdout_filters;  ///< lines of tee'd streams with one of these are copied once more
   std::vector<std::string> stderr_filters;
-  std::string prefix_template;  ///< TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[${role_name}${local_rank}]:"
+  std::string prefix_template;  ///< TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[${role_name}${rank}]:"
   std::string role = "default";
 };
 

@@ -167,6 +167,7 @@ TEST(Environment, TheInterfaceIsOursOrElseGloos) {
   const Variables two = with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}, {"GLOO_SOCKET_IFNAME", "eth0,eth1"}});
   EXPECT_EQ(place_of(two).socket_interface, "eth0");
   EXPECT_EQ(place_of(with(two, {{"LOCKSTEP_SOCKET_IFNAME", "ib0"}})).socket_interface, "ib0");
+  EXPECT_EQ(place_of(with(two, {{"GLOO_SOCKET_IFNAME", ""}})).socket_interface, "");
   EXPECT_EQ(place_of(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}})).socket_interface, "");
 }
 

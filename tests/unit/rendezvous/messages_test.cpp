@@ -75,6 +75,7 @@ TEST(Messages, LongTextsAreCut) {
 TEST(Messages, StrangersAreToldApartByTheirFirstBytes) {
   EXPECT_THAT(wrong("GET / HTTP/1.1"), HasSubstr("not the protocol"));
   EXPECT_THAT(wrong("\x16"), HasSubstr("not the protocol"));
+  EXPECT_THAT(wrong(std::string("\0\xce\xf7\x85\x3c", 5)), HasSubstr("torchrun's protocol (a TCPStore)"));
   EXPECT_THAT(wrong("LKr\x01"), HasSubstr("another version"));
 }
 

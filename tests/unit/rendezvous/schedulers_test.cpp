@@ -176,6 +176,9 @@ TEST(AutoNodes, AreThoseThatTheSchedulerTells) {
   EXPECT_EQ(pod.nodes, 4);
   EXPECT_EQ(pod.node_rank, 3);
   EXPECT_EQ(pod.host, "web-0.s");
+  const AutoNodes given = resolve_auto_nodes(allocation_of({kStep}), 4);
+  EXPECT_EQ(given.nodes, 4);
+  EXPECT_EQ(given.node_rank, 2);
   const AutoNodes one = resolve_auto_nodes(allocation_of(
       {with(kBatch, {{"SLURM_JOB_NODELIST", "n1"}, {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_TASKS_PER_NODE", "4"}})}));
   EXPECT_EQ(one.nodes, 1);
@@ -194,7 +197,7 @@ TEST(AutoNodes, AMissingPartIsNamedWithTheFlagThatGivesIt) {
   EXPECT_THAT(refusal_of({kPod, {}, "web-3"}),
               AllOf(HasSubstr("Kubernetes does not tell the number of nodes"), HasSubstr("--nnodes N")));
   EXPECT_THAT(refusal_of({kPod, {}, "web-3"}, 3),
-              AllOf(HasSubstr("node 3 by the host name web-3"), HasSubstr("0 to 2")));
+              AllOf(HasSubstr("--nnodes 3: this is node 3 by the host name web-3"), HasSubstr("0 to 2")));
   EXPECT_THAT(refusal_of({{{"PMIX_RANK", "0"}}}, 2), AllOf(HasSubstr("which of 2 nodes"), HasSubstr("--node-rank R")));
   EXPECT_THAT(refusal_of({with(kStep, {{"SLURM_STEP_TASKS_PER_NODE", "4(x3)"}})}),
               AllOf(HasSubstr("4 tasks on this node (SLURM_STEP_TASKS_PER_NODE)"), HasSubstr("one per node")));

@@ -81,6 +81,7 @@ TEST(DoctorBetween, Ways) {
   way.error = "Connection refused";
   EXPECT_EQ(told(check_way(way)), "wrong connection");
   EXPECT_EQ(check_hosts({}, {way}).front().title, "n1 -> n2");
+  EXPECT_EQ(told(check_hosts({}, {way}).back().findings), "note not protected");
 }
 
 TEST(DoctorPeer, DescriptionsComeBackAsTheyWere) {

@@ -107,10 +107,12 @@ TEST(Doctor, Endpoint) {
   EndpointFacts facts{
       .text = "n1:29400", .address = "10.0.0.1", .interface_name = "eth0", .local = true, .port = 29400};
   expect_finding(check_endpoint(facts), "endpoint n1:29400", Level::good, "10.0.0.1 by eth0, here, port 29400 is free");
+  expect_finding(check_endpoint(facts), "not protected", Level::note, "with a key or without");
   facts.port_error = "Address already in use";
   expect_finding(check_endpoint(facts), "endpoint n1:29400", Level::wrong, "port 29400: Address already in use");
   facts.local = false;
   expect_finding(check_endpoint(facts), "endpoint n1:29400", Level::good, "on another machine");
+  expect_finding(check_endpoint(facts), "not protected", Level::note, "with a key or without");
   facts.error = "Name or service not known";
   expect_finding(check_endpoint(facts), "endpoint n1:29400", Level::wrong, "not known");
   const EndpointFacts loop{.text = "localhost", .address = "127.0.0.1", .interface_name = "lo", .local = true};

@@ -129,6 +129,7 @@ TEST(Logs, OnlyTeedStreamsAreFiltered) {
 TEST(Logs, Prefixes) {
   LogOptions options{.role = "trainer"};
   EXPECT_EQ(plan_logs(options, "", 0, 2)[1].prefix, "[trainer1]:");
+  EXPECT_EQ(plan_logs(options, "", 0, 2, 8)[1].prefix, "[trainer9]:");
   options.prefix_template = "<${role_name} ${rank}/$local_rank> ";
   EXPECT_EQ(plan_logs(options, "", 0, 2, 8)[1].prefix, "<trainer 9/1> ");
   const std::pair<const char*, const char*> cases[] = {{"$$rank", "$rank"},  {"$other ${x}", "$other ${x}"},

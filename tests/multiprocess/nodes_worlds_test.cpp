@@ -1,0 +1,95 @@
+// Our trainer over two to four nodes with one to three workers each, in network namespaces of the test's own. However
+// the ranks are spread, whoever comes late, dies or steps in: the weights are those of one machine.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/multiprocess/routed_nodes.h"
+#include "tests/multiprocess/two_nodes.h"
+#include "tests/support/job.h"
+#include "tests/support/scratch_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Job;
+using ::testing::StartsWith;
+using testing::text_of;
+
+constexpr const char* kTrain =
+    "exec " LOCKSTEP_PROGRAM
+    " train --dataset digits --model mlp --max-steps 200 --no-eval --logical-shards 6 --global-batch-size 300 --seed 5";
+
+// `agent NODE WORKERS` on a node; the first one hosts. Before it trains a worker does what `before` says.
+constexpr const char* kWorlds = R"sh(
+$LOCKSTEP secret new > key
+agent() {
+  eval into=\$in_$1
+  NODE=$1 exec $into $LOCKSTEP run --nnodes $nnodes -n $2 --max-restarts 3 --rdzv-backend c10d \
+    --rdzv-endpoint 10.77.1.2 --rdzv-conf keep_alive_interval=0.5,last_call_timeout=0.5 --secret-file key \
+    sh -c "$before $train" > $1.out 2> $1.err
+}
+up() { until [ -e up.$1 ]; do sleep 0.02; done; }
+)sh";
+
+struct World {
+  const char* name;
+  int nodes;
+  const char* nnodes;
+  const char* before;  // of a worker
+  const char* agents;
+  const char* ends;  // exit codes, in the order of the nodes
+};
+
+// A spare has as many workers as who is lost: the others' memory is as large as their first part asks for.
+// A first attempt's worker dies at some moment of it; or kills its agent; or all of its node.
+#define FIRST_OF_B "[ $NODE$TORCHELASTIC_RESTART_COUNT = b0 ] && "
+const World kWorldCells[] = {
+    {"two nodes, three workers and one", 2, "2", "", "agent a 3 & a=$!; agent b 1 & b=$!", "0 0"},
+    {"three nodes, unequal", 3, "3", "", "agent a 1 & a=$!; agent b 2 & b=$!; agent c 1 & c=$!", "0 0 0"},
+    {"four nodes", 4, "4", "", "agent a 1 & a=$!; agent b 1 & b=$!; agent c 1 & c=$!; agent d 2 & d=$!", "0 0 0 0"},
+    {"a late comer", 2, "1:2", "touch up.$NODE; until [ $WORLD_SIZE = 2 ]; do sleep 0.05; done;",
+     "agent a 1 & a=$!; up a; agent b 1 & b=$!", "0 0"},
+    {"a worker killed", 2, "2", FIRST_OF_B "(sleep 0.7; kill -9 $$) &", "agent a 1 & a=$!; agent b 1 & b=$!", "0 0"},
+    {"an agent killed, and a spare steps in", 3, "2", "touch up.$NODE; " FIRST_OF_B "(sleep 0.7; kill -9 $PPID) &",
+     "agent a 1 & a=$!; agent b 2 & b=$!; up a; up b; agent c 2 & c=$!", "0 137 0"},
+    {"a node gone, and a spare steps in", 3, "2",
+     "touch up.$NODE; " FIRST_OF_B "(sleep 0.7; kill -9 $PPID $(cat /proc/$PPID/task/*/children)) &",
+     "agent a 1 & a=$!; agent b 1 & b=$!; up a; up b; agent c 1 & c=$!", "0 137 0"},
+};
+#undef FIRST_OF_B
+
+std::string weights_of(const std::string& out) { return out.substr(std::min(out.rfind("weights "), out.size())); }
+
+TEST(NodesWorlds, OurTrainerHasTheWeightsOfOneMachine) {
+  if (const std::string why = testing::no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  Job one({LOCKSTEP_PROGRAM, "run", "sh", "-c", kTrain});
+  EXPECT_EQ(one.wait(), 0) << one.err();
+  const std::string expected = weights_of(one.out());
+  EXPECT_THAT(expected, StartsWith("weights "));
+  for (const World& world : kWorldCells) {
+    const testing::ScratchFolder folder;
+    std::string script = testing::routed_nodes(world.nodes) + "LOCKSTEP=" LOCKSTEP_PROGRAM " nnodes=" + world.nnodes +
+                         " train='" + kTrain + "'\nbefore='" + world.before + "'\n" + kWorlds + world.agents + "\n";
+    for (int node = 0; node < world.nodes; ++node) {
+      const std::string name(1, char('a' + node));
+      script += "wait $" + name + "; printf '%s ' $?\n";
+    }
+    Job job(testing::in_namespace(folder, script + "end_nodes"));
+    EXPECT_EQ(job.wait(), 0) << world.name << job.err();
+    std::string out, err;
+    for (const char* name : {"a", "b", "c", "d"}) {
+      out += text_of(folder.file(std::string(name) + ".out"));
+      err += text_of(folder.file(std::string(name) + ".err"));
+    }
+    EXPECT_EQ(job.out(), world.ends + std::string(" ")) << world.name << "\n" << err;
+    EXPECT_EQ(weights_of(out), expected) << world.name << "\n" << err;
+    EXPECT_TRUE(job.nothing_left()) << world.name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

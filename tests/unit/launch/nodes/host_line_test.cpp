@@ -1,0 +1,121 @@
+// What a member makes of the hosting agent's clock, against a stub whose clock is minutes off and that answers late.
+
+#include "lockstep/launch/nodes/host_line.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <string>
+
+#include "lockstep/launch/machine/machine.h"
+
+namespace lockstep::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = EventLoop::Clock;
+
+class HostLineTest : public ::testing::Test {
+ protected:
+  HostLineTest() {
+    settings_.keep_alive = milliseconds(10);
+    settings_.misses = 6'000;  // nobody is silent by chance
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    stub_ = base::UniqueFd(ends[0]);
+    line_.emplace(loop_, settings_, "stub", rendezvous::Join{.host = "h"},
+                  HostLine::Events{.message = [](const rendezvous::Message&) {},
+                                   .waits = [](const std::string&) {},
+                                   .refused = [](const std::string& why) { ADD_FAILURE() << why; },
+                                   .lost = [](const std::string& why, Parting) { ADD_FAILURE() << why; },
+                                   .leased = [](Clock::time_point) {}});
+    line_->use(base::UniqueFd(ends[1]), std::make_unique<PlainChannel>(ends[1]));
+    say(rendezvous::Waiting{.reason = "first"});
+  }
+
+  void say(const rendezvous::Message& message) {
+    const std::string bytes = to_frame(message);
+    EXPECT_EQ(send(stub_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
+
+  // The next Ping; those that were sent before are passed over.
+  rendezvous::Ping next_ping() {
+    std::optional<rendezvous::Ping> ping;
+    char bytes[4096];
+    while (recv(stub_.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) received_.clear();
+    loop_.run_until(
+        [&] {
+          const ssize_t got = recv(stub_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+          if (got > 0) received_.append(bytes, std::size_t(got));
+          while (const auto message = rendezvous::take_message(received_, rendezvous::kLongestMessage))
+            if (const auto* found = std::get_if<rendezvous::Ping>(&*message)) ping = *found;
+          return ping.has_value();
+        },
+        Clock::now() + milliseconds(20'000));
+    EXPECT_TRUE(ping);
+    return ping.value_or(rendezvous::Ping{});
+  }
+
+  // Answers a Ping with a clock that is `ahead` seconds before ours, `there` after it was sent, and back later.
+  void answer(double ahead, milliseconds there, milliseconds back) {
+    const rendezvous::Ping ping = next_ping();
+    loop_.run_until([] { return false; }, Clock::now() + there);
+    const double wall = wall_clock() + ahead;
+    loop_.run_until([] { return false; }, Clock::now() + back);
+    const double known = line_->clock_error();
+    say(rendezvous::Pong{.sent = ping.sent, .wall = wall, .answered = 1, .good_for = 60'000});
+    loop_.turn(Clock::now() + milliseconds(20'000));
+    EXPECT_LE(line_->clock_error(), known + 0.01) << "a worse answer is not taken";
+  }
+
+  // By how much what is made of the clock is wrong.
+  double wrong_by(double ahead) const { return std::abs(line_->host_time(1'000) - (1'000 + ahead)); }
+
+  base::Outlet console_ = base::Outlet::console(STDERR_FILENO);
+  EventLoop loop_{console_};
+  NodesSettings settings_;
+  base::UniqueFd stub_;
+  std::string received_;
+  std::optional<HostLine> line_;
+};
+
+constexpr double kMinutes = 300;
+
+TEST_F(HostLineTest, KnowsNothingOfTheClockBeforeAnAnswer) { EXPECT_GT(line_->clock_error(), 1e6); }
+
+TEST_F(HostLineTest, TakesAClockThatIsMinutesOffWithinItsError) {
+  answer(kMinutes, milliseconds(0), milliseconds(0));
+  EXPECT_LT(line_->clock_error(), 60);
+  EXPECT_LE(wrong_by(kMinutes), line_->clock_error());
+}
+
+TEST_F(HostLineTest, AClockBehindToo) {
+  answer(-kMinutes, milliseconds(0), milliseconds(0));
+  EXPECT_LT(line_->clock_error(), 60);
+  EXPECT_LE(wrong_by(-kMinutes), line_->clock_error());
+}
+
+// All of the delay on one side is the worst that the half of it can be wrong by.
+TEST_F(HostLineTest, ADelayIsInTheError) {
+  answer(kMinutes, milliseconds(0), milliseconds(100));
+  EXPECT_GE(line_->clock_error(), 0.05);
+  EXPECT_LE(wrong_by(kMinutes), line_->clock_error());
+  EXPECT_GE(wrong_by(kMinutes), 0.03) << "the stub's delay is not there";
+}
+
+TEST_F(HostLineTest, AQuickerAnswerIsBetterAndASlowerOneLeavesIt) {
+  answer(kMinutes, milliseconds(400), milliseconds(0));
+  const double slow = line_->clock_error();
+  EXPECT_GE(slow, 0.2);
+  // However busy the machine is, one of many is quick.
+  for (int i = 0; i < 100 && line_->clock_error() > slow / 2; ++i) answer(kMinutes, milliseconds(0), milliseconds(0));
+  const double quick = line_->clock_error();
+  EXPECT_LE(quick, slow / 2);
+  answer(-kMinutes, milliseconds(0), milliseconds(int(quick * 4'000) + 100));
+  EXPECT_LE(wrong_by(kMinutes), line_->clock_error()) << "the clock of an answer that was slower";
+}
+
+}  // namespace
+}  // namespace lockstep::launch
