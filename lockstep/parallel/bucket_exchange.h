@@ -29,6 +29,12 @@ class BucketExchange {
   virtual void forget() {}
 };
 
+/// Of a rank alone, whose gradients are the mean.
+class NoExchange final : public BucketExchange {
+ public:
+  void send(std::size_t /*bucket*/, double /*correction*/) override {}
+};
+
 /// By their mean, in memory that the ranks share, where the all-reduce copies nothing.
 class MeanExchange final : public BucketExchange {
  public:

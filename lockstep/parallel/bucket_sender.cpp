@@ -49,6 +49,8 @@ BucketExchange& BucketSender::exchange() {
     });
   else if (as_views_)
     exchange_ = std::make_unique<ViewExchange>(tensors_, group_);
+  else if (group_->size() == 1)
+    exchange_ = std::make_unique<NoExchange>();
   else
     exchange_ = std::make_unique<MeanExchange>(tensors_, group_);
   return *exchange_;

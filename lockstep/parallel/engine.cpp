@@ -173,12 +173,7 @@ void Engine::attach(const optim::Needs& needs) {
 
 void Engine::begin_shard(int shard) {
   require_one_shard_each(module(), shards(), group().size());  // it may have been converted since
-  if (!parts_->path) {
-    if (shards() == group().size()) return;
-    throw UsageError("data parallel: " + std::to_string(shards()) + " shards on " + std::to_string(group().size()) +
-                     " ranks without an optimizer of lockstep::optim, where each backward averages gradients; leave "
-                     "shards out, and let no_sync() surround all backwards of a step but the last");
-  }
+  if (!parts_->path) return check_one_backward(shards(), group());
   parts_->path->hooks.hook_unfrozen();
   parts_->path->session.begin_shard(shard);
 }
@@ -285,10 +280,7 @@ void Engine::join(const std::function<void()>& loop, const JoinOptions& options)
     throw UsageError(
         "data parallel: join() with skip_all_reduce_unused_params, where a rank without inputs cannot know which "
         "buckets the others send; leave it out");
-  if (parts_->commits_together)
-    throw UsageError(
-        "data parallel: join() of a model that commits together with others, whose steps a rank without inputs would "
-        "not make; leave commit_together() out, or give all ranks as many inputs");
+  if (parts_->commits_together) refuse_join_of_several();
   if (parts_->path) return parts_->path->inputs.join(loop, options);
   parts_->classic->join(loop, options, !synchronized_layer(module()).empty());
 }

@@ -60,6 +60,19 @@ DataParallelOptions for_group(DataParallelOptions options, const comm::Group& gr
   return options;
 }
 
+void check_one_backward(int shards, const comm::Group& group) {
+  if (shards == group.size()) return;
+  throw UsageError("data parallel: " + std::to_string(shards) + " shards on " + std::to_string(group.size()) +
+                   " ranks without an optimizer of lockstep::optim, where each backward averages gradients; leave "
+                   "shards out, and let no_sync() surround all backwards of a step but the last");
+}
+
+void refuse_join_of_several() {
+  throw UsageError(
+      "data parallel: join() of a model that commits together with others, whose steps a rank without inputs would not "
+      "make; leave commit_together() out, or give all ranks as many inputs");
+}
+
 void check_needs(const optim::Needs& needs) {
   if (needs.arrays < 0 || needs.arrays > optim::kMaxStateArrays)
     throw UsageError("data parallel: an optimizer with " + std::to_string(needs.arrays) +

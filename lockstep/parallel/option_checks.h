@@ -16,6 +16,12 @@ std::shared_ptr<comm::Group> group_of(std::shared_ptr<comm::Group> group, const 
 /// The options, with the number of shards that they mean.
 DataParallelOptions for_group(DataParallelOptions options, const comm::Group& group);
 
+/// Of a loop over shards without an optimizer of ours: a rank may have one, for each backward averages gradients.
+void check_one_backward(int shards, const comm::Group& group);
+
+/// join() of a model that commits together with others.
+[[noreturn]] void refuse_join_of_several();
+
 /// What an optimizer of ours wants.
 void check_needs(const optim::Needs& needs);
 
