@@ -1,6 +1,5 @@
-// Two models in one program: a generator learns to make points of a circle, a discriminator to tell them from real
-// ones. Each has an optimizer of its own; a step of both is one transaction, so a killed process leaves them at the
-// same step. With a folder each has checkpoints there:
+// Two models in one program: a generator learns to make points of a circle, a discriminator to tell them from real.
+// Each has an optimizer, and checkpoints where there is a folder. A step of both is one transaction, whatever dies.
 //   lockstep run -n 2 build/bin/example_10_gan [CHECKPOINTS]
 #include <filesystem>
 #include <iostream>
@@ -19,8 +18,7 @@ at::Tensor loss(const at::Tensor& logits, double real) {
 }
 
 // What is saved first is there of every step of which the other one is: resumed from the other's step, both are alike.
-void resume(const std::filesystem::path& folder, lockstep::parallel::Engine& first,
-            lockstep::parallel::Engine& second) {
+void resume(const std::filesystem::path& folder, auto& first, auto& second) {
   const auto from = lockstep::checkpoint::resume(folder / "generator", second);
   if (from.path.empty()) return;
   lockstep::checkpoint::resume("", first, folder / "discriminator" / std::filesystem::path(from.path).filename());
@@ -41,12 +39,11 @@ int main(int argc, char** argv) {
     lockstep::checkpoint::save_on_failure(folder / "discriminator", d);
     lockstep::checkpoint::save_on_failure(folder / "generator", g);
   }
-  at::Tensor fake;
   for (auto step = g.next_step(); step <= 1000; ++step) {  // from 1, or from where a killed process left off
     torch::manual_seed(step * world.size() + world.rank());
     at::Tensor angle = torch::rand({64}) * 2 * std::numbers::pi;
     at::Tensor real = torch::stack({angle.cos(), angle.sin()}, 1);
-    fake = g(torch::randn({64, 2}));
+    at::Tensor fake = g(torch::randn({64, 2}));
     (loss(d(real), 1) + loss(d(fake.detach()), 0)).backward();
     d_optimizer.step();
     loss(d(fake), 1).backward();
