@@ -18,10 +18,11 @@ space = $(empty) $(empty)
 asan_labels = contract bytes
 tsan_labels = contract threads
 # What they leave out, for it costs minutes there and reads no byte and has no thread that other cases have not: worlds
-# of a size between two that are run, counts of launches and ranks, saves killed at each system call, and the ways to
-# start and to kill a job whose programs are those of their neighbours.
-asan_skip = */processes5* */processes6* */processes7* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* \
-  WriteDisturbed.* TrainBits.By* *KilledAsAWhole*
+# of a size or shape between two that are run, counts of launches and ranks, saves killed at each system call, and the
+# ways to start, to disturb and to kill a job whose programs are those of their neighbours.
+asan_skip = */processes5* */processes6* */processes7* */threads7* */nodes4* */nodes_2_2* */nodes_3_1* \
+  Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* TrainBits.By* TrainDisk.* *InterruptedAtRandom* \
+  *ASignalEndsAnEvaluation*
 tsan_skip = */processes* */nodes* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* Member.AsManyRanks* \
   CachingAllocatorAtStart.*
 
