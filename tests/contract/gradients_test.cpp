@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Jobs, EachSink, testing::Values(Sink::slots, Sink::buck
 // The second one's loss goes through the first.
 TEST_P(EachSink, TwoModelsOnOneGroup) {
   support::run_ranks(support::RankKind::processes, 2, [](auto group) {
-    const Case& tested = cases()[1];
+    const Case tested = cases()[1];
     DistributedDataParallel g(net_of(tested), group, {.name = "g"}), d(net_of(tested), group, {.name = "d"});
     const auto alone_g = net_of(tested), alone_d = net_of(tested);
     Tensor wanted;

@@ -135,7 +135,12 @@ TEST_F(TrainDisk, ReadOnly) {
 // A folder that is only gone is made again; where it was there is a file.
 TEST_F(TrainDisk, GoneAndInTheWay) {
   const auto replace = [&] {
-    fs::remove_all(checkpoints());
+    // While the folder is emptied a save may put a file in.
+    testing::wait_until([&] {
+      std::error_code busy;
+      fs::remove_all(checkpoints(), busy);
+      return !busy;
+    });
     folder_.write("run/checkpoints", "");
   };
   expect_goes_on(
