@@ -12,7 +12,7 @@ target_compile_options(lockstep_compile_flags INTERFACE
   # The arithmetic is part of the product: no compiler may fuse or reorder it.
   -ffp-contract=off
   # In a batch no source is the main file, where a class with a member of an unnamed namespace's type is no fault.
-  $<$<BOOL:${LOCKSTEP_UNITY}>:-Wno-subobject-linkage>)
+  $<$<AND:$<BOOL:${LOCKSTEP_UNITY}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>)
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_compile_flags INTERFACE
     -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -83,7 +83,7 @@ GradScaler::Seen& GradScaler::begin_unscale(const void* optimizer) {
   if (const Seen* const seen = saw(optimizer))
     throw UsageError(seen->stepped ? "GradScaler: unscale_() of an optimizer behind its step(); update() comes first"
                                    : "GradScaler: unscale_() of this optimizer again before update()");
-  return seen_.emplace_back(optimizer);
+  return seen_.emplace_back(Seen{optimizer});
 }
 
 void GradScaler::unscale_gradient(const at::Tensor& parameter, Seen& seen) {

@@ -71,7 +71,7 @@ void remove_run_files(const std::string& path) {
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
     if (is_run_file(entry->path().filename().string())) names.push_back(entry->path().filename().string());
   if (error) refuse(path, error.message());
-  std::ranges::stable_partition(names, [](const std::string& name) { return !marks_use(name); });
+  std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return !marks_use(name); });
   for (const std::string& name : names) {
     if (fs::is_directory(fs::path(path) / name, error)) continue;
     if (!fs::remove(fs::path(path) / name, error) && error)

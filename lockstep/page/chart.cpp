@@ -137,7 +137,7 @@ Points thinned(const Points& points, std::size_t most) {
     }
     std::vector<std::size_t> kept = {begin, least, greatest};
     std::ranges::sort(kept);
-    kept.erase(std::ranges::unique(kept).begin(), kept.end());
+    kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
     for (const std::size_t i : kept) few.push_back(points[i]);
   }
   few.push_back(points.back());

@@ -53,7 +53,7 @@ TEST(Nodes, SendWhatTheySay) {
        std::vector<std::pair<std::vector<int>, int>>{{{2, 2}, 4}, {{3, 1}, 4}, {{1, 1, 1}, 9}}) {
     SharedText counted;
     ::testing::internal::CaptureStderr();
-    run_nodes(nodes, [&](auto group) {
+    run_nodes(nodes, [&, shards = shards](auto group) {
       SmallJob job{.shards = shards, .steps = 3, .amp = Amp::bf16};
       std::vector<std::uint64_t> sent;
       job.after_step = [&](Engine&) { sent.push_back(group->wire()->bytes_sent()); };

@@ -183,7 +183,7 @@ TEST(ResumeAfterKills, GoesOnFromTheNewestAndEndsAsTheUndisturbedRun) {
       const bool last = attempt >= 5;
       const int ranks = 1 + attempt % 3;
       const base::Segment segment = base::Segment::create(ranks);
-      const std::vector<pid_t> pids = support::start_ranks(segment, [&](auto group) {
+      const std::vector<pid_t> pids = support::start_ranks(segment, [&, amp = amp, background = background](auto group) {
         SmallJob job = support::disturbed_job(amp, kSteps);
         job.optimizer = resumed(job.optimizer, folder.path());
         std::optional<BackgroundSaver> saver;

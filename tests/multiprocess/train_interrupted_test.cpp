@@ -38,7 +38,7 @@ class TrainResumeWays : public TrainResume, public ::testing::WithParamInterface
 INSTANTIATE_TEST_SUITE_P(Ways, TrainResumeWays,
                          ::testing::Values(Way{"Sgd", {"--opt", "sgd", "--momentum", "0.9"}},
                                            Way{"AdamBf16Augmented",
-                                               {"--opt", "adam", "--amp", "bf16", "--model", "convnet", "--transforms",
+                                               {"--opt", "adam", "--amp", "bf16", "--model", "mlp_dropout", "--transforms",
                                                 "random_resized_crop=28,hflip,auto_augment,to_tensor"}},
                                            Way{"Fp16EmaMixup",
                                                {"--opt", "adamw", "--amp", "fp16", "--model-ema", "--model-ema-steps",

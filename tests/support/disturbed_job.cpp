@@ -51,7 +51,7 @@ std::vector<pid_t> start_ranks(const base::Segment& segment, const RankMain& bod
 }
 
 std::optional<int> wait_for(pid_t pid) {
-  const Clock::time_point deadline = Clock::now() + 2s;
+  const Clock::time_point deadline = Clock::now() + 60s;
   int status = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
     if (Clock::now() > deadline) {

@@ -54,6 +54,8 @@ struct Field {
   const char* name;
   Option<T> Options::*member;
 };
+template <class Options, class T>
+Field(const char*, Option<T> Options::*) -> Field<Options, T>;  // clang before 17 does not deduce it for an aggregate
 
 /// Calls visit(name, option) for each option, in the order of fields().
 template <class Options, class Visit>
