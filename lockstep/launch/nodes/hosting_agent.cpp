@@ -19,7 +19,7 @@ namespace meet = rendezvous;
 namespace {
 
 // How long the members may take to be told how the job has ended.
-constexpr std::chrono::milliseconds kFarewell{2'000};
+constexpr std::chrono::milliseconds kHostsFarewell{2'000};
 
 // Without a length: none.
 meet::SocketAddress local_address(const NodesSettings& settings) {
@@ -149,7 +149,7 @@ void HostingAgent::dismiss(int code, const std::string& text) {
 }
 
 void HostingAgent::settle() {
-  if (host_ != nullptr) loop_.run_until([this] { return host_->settled(); }, EventLoop::Clock::now() + kFarewell);
+  if (host_ != nullptr) loop_.run_until([this] { return host_->settled(); }, EventLoop::Clock::now() + kHostsFarewell);
 }
 
 }  // namespace lockstep::launch
