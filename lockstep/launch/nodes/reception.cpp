@@ -23,7 +23,8 @@ void Reception::on_listener() {
     if (std::size_t(std::ranges::count_if(guests_, stranger)) >= kMostStrangers)
       guests_.erase(std::ranges::find_if(guests_, stranger));
     const int number = fd.get();
-    add(std::move(fd), settings_.accept_channel(number));
+    const std::string from = rendezvous::to_text(rendezvous::other_end(number));
+    guests_.at(add(std::move(fd), settings_.accept_channel(number))).from = from;
   }
 }
 
@@ -70,6 +71,8 @@ bool Reception::trusts(std::uint64_t id) const {
 void Reception::lose(std::uint64_t id, const std::string& why, Parting how) {
   const auto found = guests_.find(id);
   if (found == guests_.end() || found->second.gone) return;
+  if (!found->second.trusted && why == rendezvous::kTorchrunsProtocol && !std::exchange(told_of_torchrun_, true))
+    if (events_.torchrun) events_.torchrun(found->second.from);
   found->second.gone = why;
   found->second.how = how;
   sweep_ = loop_.at(Clock::now(), [this] { sweep(); });

@@ -37,6 +37,9 @@ class Reception {
     std::function<void(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard)> gone;
     /// One who is trusted says that he lives. Returns how long he may count on this agent; none: Settings::silence.
     std::function<std::chrono::milliseconds(std::uint64_t id, const rendezvous::Ping&)> ping = {};
+    /// The first stranger of torchrun's (kTcpStoreHello); `from`: "10.0.0.7:51234". He cannot be told: it is another
+    /// protocol.
+    std::function<void(const std::string& from)> torchrun = {};
   };
 
   /// `listener` listens already.
@@ -64,6 +67,7 @@ class Reception {
     std::unique_ptr<Connection> connection;
     bool trusted = false;
     bool own = false;
+    std::string from = {};                   // a stranger's address
     Clock::time_point heard = Clock::now();  // a stranger: when he came
     std::optional<std::string> gone;         // why; swept soon
     Parting how = Parting::closed;
@@ -81,6 +85,7 @@ class Reception {
   const Events events_;
   std::map<std::uint64_t, Guest> guests_;
   std::uint64_t next_id_ = 0;
+  bool told_of_torchrun_ = false;
   EventLoop::Handle listener_watch_, keep_alive_, sweep_;
 };
 

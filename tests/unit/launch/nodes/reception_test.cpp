@@ -36,7 +36,8 @@ class ReceptionTest : public ::testing::Test {
                             .accept_channel = [](int fd) { return std::make_unique<PlainChannel>(fd); }},
         Reception::Events{.message = [this](std::uint64_t id, const rendezvous::Message& message) { on(id, message); },
                           .gone = [this](std::uint64_t id, const std::string& why, Parting how,
-                                         Clock::time_point) { gone_.push_back(told(why, how)); }});
+                                         Clock::time_point) { gone_.push_back(told(why, how)); },
+                          .torchrun = [this](const std::string& from) { torchruns_.push_back(from); }});
   }
 
   void on(std::uint64_t id, const rendezvous::Message& message) {
@@ -77,7 +78,7 @@ class ReceptionTest : public ::testing::Test {
   EventLoop::Handle tick_;
   rendezvous::SocketAddress address_;
   std::optional<Reception> reception_;
-  std::vector<std::string> gone_;
+  std::vector<std::string> gone_, torchruns_;
   int messages_ = 0;
 };
 
@@ -91,6 +92,17 @@ TEST_F(ReceptionTest, GarbageIsDroppedAndSaysNothingToTheJob) {
     EXPECT_TRUE(closed(fd)) << bytes.substr(0, 10);
   }
   EXPECT_EQ(messages_, 0);
+  EXPECT_TRUE(gone_.empty());
+}
+
+TEST_F(ReceptionTest, TorchrunsAgentIsToldOfOnce) {
+  for (int i = 0; i < 3; ++i) {
+    const UniqueFd fd = connect();
+    say(fd, std::string(rendezvous::kTcpStoreHello));
+    EXPECT_TRUE(closed(fd));
+  }
+  ASSERT_EQ(torchruns_.size(), 1U);
+  EXPECT_TRUE(torchruns_[0].starts_with("127.0.0.1:")) << torchruns_[0];
   EXPECT_TRUE(gone_.empty());
 }
 
