@@ -61,13 +61,7 @@ Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener, base
                         if (!running_ && settings_.inherited) consider();
                         return following_.lease(running_);
                       },
-                  .torchrun =
-                      [this](const std::string& from) {
-                        if (settings_.says)
-                          settings_.says("a torchrun agent at " + from +
-                                         " wants to join, which it cannot (it speaks to a TCPStore): start lockstep "
-                                         "run on every node, or torchrun");
-                      }}),
+                  .notes = settings_.says}),
       following_(settings_.nodes, settings_.inherited),
       store_([this](std::uint64_t id, const meet::StoreAnswer& answer) { reception_.send(id, answer); }) {
   const int fd = own.get();

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <string>
@@ -37,7 +38,7 @@ class ReceptionTest : public ::testing::Test {
         Reception::Events{.message = [this](std::uint64_t id, const rendezvous::Message& message) { on(id, message); },
                           .gone = [this](std::uint64_t id, const std::string& why, Parting how,
                                          Clock::time_point) { gone_.push_back(told(why, how)); },
-                          .torchrun = [this](const std::string& from) { torchruns_.push_back(from); }});
+                          .notes = [this](const std::string& line) { notes_.push_back(line); }});
   }
 
   void on(std::uint64_t id, const rendezvous::Message& message) {
@@ -78,7 +79,7 @@ class ReceptionTest : public ::testing::Test {
   EventLoop::Handle tick_;
   rendezvous::SocketAddress address_;
   std::optional<Reception> reception_;
-  std::vector<std::string> gone_, torchruns_;
+  std::vector<std::string> gone_, notes_;
   int messages_ = 0;
 };
 
@@ -101,9 +102,25 @@ TEST_F(ReceptionTest, TorchrunsAgentIsToldOfOnce) {
     say(fd, std::string(rendezvous::kTcpStoreHello));
     EXPECT_TRUE(closed(fd));
   }
-  ASSERT_EQ(torchruns_.size(), 1U);
-  EXPECT_TRUE(torchruns_[0].starts_with("127.0.0.1:")) << torchruns_[0];
+  EXPECT_THAT(notes_, ::testing::ElementsAre(::testing::StartsWith("a torchrun agent at 127.0.0.1:")));
   EXPECT_TRUE(gone_.empty());
+}
+
+// Who waits at the door makes it readable all the time: without a rest the loop would do nothing else.
+TEST_F(ReceptionTest, WithoutDescriptorsWhoComesWaitsAndTheLoopRests) {
+  const UniqueFd fd = connect();
+  say(fd, to_frame(rendezvous::Join{.host = "h"}));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  int turns = 0;
+  for (const auto until = Clock::now() + milliseconds(50); Clock::now() < until; ++turns) loop_.turn(until);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_LT(turns, 30);  // of its keep-alive
+  EXPECT_EQ(messages_, 0);
+  EXPECT_THAT(notes_, ::testing::ElementsAre(::testing::HasSubstr("this process may have 3 files open")));
+  EXPECT_TRUE(waits([this] { return messages_ == 1; }));
 }
 
 TEST_F(ReceptionTest, ManyHalfOpenOnesGiveWayAndARightOneComesIn) {
