@@ -32,6 +32,11 @@ flags::Table env_table(bool& json);
 struct DoctorOptions {
   std::string endpoint;
   std::string hosts;
+  std::string nnodes;
+  std::string secret_file;
+  std::string local_addr;
+  bool insecure = false;
+  std::string member;  ///< the file of doctor_of_node()
   std::string remote_shell = "ssh -o BatchMode=yes";
   double timeout = 20;  ///< seconds
   bool peer = false;

@@ -23,7 +23,7 @@ PROGRAMS = {
     "reduce-update": ("lockstep-bench-reduce-update",), "rules": ("lockstep-bench-rules",),
     "replicas": ("lockstep-bench-replicas",), "overhead": ("lockstep-bench-overhead",),
     "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",),
-    "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "feed": ("lockstep-bench-feed",),
+    "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "nodes": ("lockstep",), "feed": ("lockstep-bench-feed",),
     "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.
 SHARED = ("CMakeLists.txt", "CMakePresets.json", "CMakeUserPresets.json", "cmake/lockstep_module.cmake",

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "lockstep/base/descriptor_limit.h"
+
 namespace lockstep {
 
 std::string Failure::to_string() const {
@@ -21,6 +23,9 @@ int exit_code(const std::exception& error) {
   return kExitFailure;
 }
 
-void throw_errno(const std::string& what) { throw Error(what + ": " + std::strerror(errno)); }
+void throw_errno(const std::string& what) {
+  const int error = errno;
+  throw Error(what + ": " + std::strerror(error) + (error == EMFILE ? ": " + base::descriptor_limit_text() : ""));
+}
 
 }  // namespace lockstep

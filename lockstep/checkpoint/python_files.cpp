@@ -23,6 +23,14 @@ TensorMap read_weights(const std::string& path, std::map<std::string, std::strin
   return tensors;
 }
 
+void check_read(const TensorMap& wanted, const TensorMap& tensors, const std::map<std::string, std::string>& others,
+                const std::string& source) {
+  for (const auto& [name, tensor] : wanted)
+    if (const auto other = others.find(name); other != others.end() && !tensors.contains(name))
+      throw UsageError(source + " has '" + brief(name) + "' as " + other->second +
+                       ", which is no dense tensor and stays unread");
+}
+
 void write_pt(const std::string& path, const TensorMap& tensors) {
   TensorSources sources;
   for (const auto& [name, tensor] : tensors) {

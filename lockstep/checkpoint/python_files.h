@@ -18,6 +18,11 @@ namespace lockstep::checkpoint {
 TensorMap read_weights(const std::string& path, std::map<std::string, std::string>* others = nullptr,
                        const NameMap& names = {});
 
+/// UsageError when one of `others`, what read_weights() has left unread, is what `wanted` needs and `tensors` lack:
+/// names it and its class. `source`: "file w.pt".
+void check_read(const TensorMap& wanted, const TensorMap& tensors, const std::map<std::string, std::string>& others,
+                const std::string& source);
+
 /// Writes the tensors (any device and strides) as torch.save writes a state_dict; torch.load opens the file by its
 /// defaults, and with weights_only. Equal tensors give equal bytes. The file appears whole or not at all. UsageError as
 /// write_safetensors().

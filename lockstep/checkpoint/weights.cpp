@@ -83,10 +83,7 @@ void load_file_into(torch::nn::Module& module, const std::string& path, const Na
   TensorMap tensors = read_weights(path, &others, names);
   const TensorMap wanted = state_dict(module);
   add_missing_counts(wanted, tensors);
-  for (const auto& [name, tensor] : wanted)
-    if (const auto other = others.find(name); other != others.end() && !tensors.contains(name))
-      throw UsageError("file " + path + " has '" + brief(name) + "' as " + other->second +
-                       ", which is no dense tensor and stays unread");
+  check_read(wanted, tensors, others, "file " + path);
   load_into(module, tensors, "file " + path);
 }
 

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::size_t kMostPoints = 600;  // the plot is not wider
 constexpr Plot kPlot;
+constexpr double kLabelGap = 6;       // between the plot and a label at its left
+constexpr double kLetterWidth = 7.7;  // of a figure at 12px, in the widest of the usual fonts
 
 struct Range {
   double low = 0, high = 1;
@@ -70,11 +72,19 @@ std::string label(const char* anchor, double x, double y, const std::string& tex
          "</text>";
 }
 
+// How far the drawing reaches to the left of 0, so that no label is cut off: "0.0001025" takes more than the usual
+// room.
+double left_of_zero(const Frame& frame) {
+  std::size_t longest = 0;
+  for (const double value : ticks(frame.y.low, frame.y.high)) longest = std::max(longest, short_number(value).size());
+  return std::max(0.0, std::ceil(double(longest) * kLetterWidth + kLabelGap - kPlot.left));
+}
+
 std::string axes(const Frame& frame) {
   std::string text;
   for (const double value : ticks(frame.y.low, frame.y.high))
     text += line("grid", kPlot.left, frame.at_y(value), kPlot.right, frame.at_y(value)) +
-            label("end", kPlot.left - 6, frame.at_y(value) + 4, short_number(value));
+            label("end", kPlot.left - kLabelGap, frame.at_y(value) + 4, short_number(value));
   for (const double value : ticks(frame.x.low, frame.x.high))
     text += line("grid", frame.at_x(value), kPlot.top, frame.at_x(value), kPlot.bottom) +
             label("middle", frame.at_x(value), kPlot.bottom + 17, short_number(value));
@@ -175,9 +185,11 @@ std::string escaped(const std::string& text) {
 std::string svg(const Chart& chart) {
   Frame frame;
   if (!frame_of(chart, frame)) return "";
-  std::string text = "<svg viewBox=\"0 0 640 232\" role=\"img\" data-x0=\"" + exact(frame.x.low) + "\" data-x1=\"" +
-                     exact(frame.x.high) + "\" data-y0=\"" + exact(frame.y.low) + "\" data-y1=\"" +
-                     exact(frame.y.high) + "\"><title>" + escaped(chart.title) + "</title>" + axes(frame);
+  const double more = left_of_zero(frame);
+  std::string text = "<svg viewBox=\"" + short_number(0 - more) + " 0 " + short_number(640 + more) +
+                     " 232\" role=\"img\" data-x0=\"" + exact(frame.x.low) + "\" data-x1=\"" + exact(frame.x.high) +
+                     "\" data-y0=\"" + exact(frame.y.low) + "\" data-y1=\"" + exact(frame.y.high) + "\"><title>" +
+                     escaped(chart.title) + "</title>" + axes(frame);
   for (const Curve& curve : chart.curves) text += drawn(curve, frame);
   return text + "</svg>";
 }

@@ -23,6 +23,7 @@ struct Chart {
 
 /// Where a chart's values lie, in its own units: x from 66 to 628, y from 208 (low) to 12 (high). The svg element says
 /// the ranges in data-x0, data-x1, data-y0 and data-y1, by which the values of a curve can be read back to half a unit.
+/// Where labels are long the drawing begins left of 0.
 struct Plot {
   double left = 66, right = 628, top = 12, bottom = 208;
 };

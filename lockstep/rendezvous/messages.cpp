@@ -8,8 +8,6 @@ namespace lockstep::rendezvous {
 namespace {
 
 constexpr std::string_view kMark("LKr\x03", 4);
-// What a client of c10d's TCPStore begins with.
-constexpr std::string_view kTcpStore("\x00\xce\xf7\x85", 4);
 
 template <class A>
 void fields(A& a, Join& m) {
@@ -184,9 +182,9 @@ std::optional<Message> take_message(std::string& bytes, std::size_t longest) {
   const std::string_view view(bytes);
   const std::string_view mark = view.substr(0, kMark.size());
   if (mark != kMark.substr(0, mark.size()))
-    throw BadFrame(mark.starts_with("LKr") ? "another version of the protocol"
-                   : mark == kTcpStore     ? "torchrun's protocol (a TCPStore), not that of lockstep's agents"
-                                           : "not the protocol of lockstep's agents");
+    throw BadFrame(mark.starts_with("LKr")  ? "another version of the protocol"
+                   : mark == kTcpStoreHello ? kTorchrunsProtocol
+                                            : "not the protocol of lockstep's agents");
   if (view.size() < kFrameHeader) return std::nullopt;
   const std::uint64_t size = FrameReader(view.substr(kMark.size())).number(4);
   if (size == 0 || size > longest)

@@ -179,6 +179,12 @@ struct GivesUp {
 using Message = std::variant<Join, Ready, Ping, Pong, Failed, Stopping, Done, Waiting, Refused, Start, EndNow, Outcome,
                              StoreAsk, StoreForget, StoreAnswer, Report, GivesUp>;
 
+/// What a client of c10d's TCPStore says first: torchrun's agent, where its endpoint is one of ours. With a key it is
+/// looked for before the handshake.
+inline constexpr std::string_view kTcpStoreHello("\x00\xce\xf7\x85", 4);
+/// What is wrong with it.
+inline constexpr const char* kTorchrunsProtocol = "torchrun's protocol (a TCPStore), not that of lockstep's agents";
+
 /// Bytes that are no frame of ours; what() says what is wrong.
 class BadFrame : public Error {
  public:

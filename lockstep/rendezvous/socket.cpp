@@ -97,12 +97,24 @@ std::optional<SocketAddress> parse_address(const std::string& text) {
   return address.is_wildcard() ? std::nullopt : std::optional(address);
 }
 
-SocketAddress own_end(int fd) {
+namespace {
+
+SocketAddress end_of(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
   SocketAddress address;
   address.length = sizeof address.bytes;
-  const bool found = getsockname(fd, reinterpret_cast<sockaddr*>(&address.bytes), &address.length) == 0;
+  const bool found = ask(fd, reinterpret_cast<sockaddr*>(&address.bytes), &address.length) == 0;
   const int family = address.bytes.ss_family;
   return found && (family == AF_INET || family == AF_INET6) ? address : SocketAddress{};
+}
+
+}  // namespace
+
+SocketAddress own_end(int fd) {
+  return end_of(fd, [](int of, sockaddr* to, socklen_t* size) { return getsockname(of, to, size); });
+}
+
+SocketAddress other_end(int fd) {
+  return end_of(fd, [](int of, sockaddr* to, socklen_t* size) { return getpeername(of, to, size); });
 }
 
 SocketAddress own_end_towards(const SocketAddress& address) {

@@ -31,6 +31,8 @@ std::string to_text(const SocketAddress& address);
 std::optional<SocketAddress> parse_address(const std::string& text);
 /// The address that a socket has here; without a length where it has none (AF_UNIX).
 SocketAddress own_end(int fd);
+/// The address of who is connected, as own_end().
+SocketAddress other_end(int fd);
 /// The address by which this machine would reach that one, with port 0; nothing is sent. Throws Error where it would
 /// not.
 SocketAddress own_end_towards(const SocketAddress& address);

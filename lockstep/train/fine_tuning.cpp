@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "lockstep/base/error.h"
@@ -43,8 +44,10 @@ std::string load_all_but_other_classes(const Options& options, models::ImageMode
   const std::string &file = options.weights, &head = options.head;
   const std::string source = "file " + file, layer = models::last_layer(model);
   const TensorMap ours = checkpoint::state_dict(model);
-  TensorMap theirs = checkpoint::read_weights(file, nullptr, checkpoint::name_map(options.weights_map));
+  std::map<std::string, std::string> others;
+  TensorMap theirs = checkpoint::read_weights(file, &others, checkpoint::name_map(options.weights_map));
   checkpoint::add_missing_counts(ours, theirs);
+  if (head.empty()) checkpoint::check_read(ours, theirs, others, source);
   if (!head.empty() && !theirs.contains(layer + ".weight")) return load_all_but_head(file, model, theirs);
   std::string note;
   if (has_other_classes(ours, theirs, layer)) {

@@ -139,6 +139,43 @@ TEST_F(DoctorHosts, HaveTheirOwnAddressesAndTheWayBetween) {
   EXPECT_THAT(finding(all[3], "bandwidth")["value"].get<std::string>(), HasSubstr("10.9.0.1, "));
 }
 
+// The same machine twice, and two machines: the second by the namespaces of above, with a key.
+TEST(DoctorOfNodes, MeetAtTheEndpoint) {
+  const std::string address =
+      "127.77." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
+  const std::vector<std::string> command{LOCKSTEP_PROGRAM, "doctor", "--nnodes", "2", "--endpoint", address + ":29400"};
+  std::vector<std::string> with_json = command;
+  with_json.push_back("--json");
+  Job first(with_json);
+  Job second(command);
+  const int code = first.wait();
+  EXPECT_EQ(second.wait(), code) << second.err();
+  EXPECT_TRUE(first.nothing_left() && second.nothing_left());
+  // Who of the two was first hosts.
+  const bool json_is_first = first.out() != "";
+  const std::string printed = json_is_first ? first.out() : second.out();
+  if (json_is_first) {
+    EXPECT_THAT(second.out(), HasSubstr("the findings are printed on node 0, "));
+    const json all = json::parse(printed)["examined"];
+    ASSERT_EQ(all.size(), 5U) << all.dump(1);
+    EXPECT_EQ(code, json::parse(printed)["wrong"] == 0 ? 0 : 1);
+    EXPECT_THAT(all[0]["title"].get<std::string>(), ::testing::StartsWith("node 0 ("));
+    EXPECT_THAT(finding(all[1], "same as")["value"].get<std::string>(), HasSubstr("version, commit, libtorch"));
+    EXPECT_THAT(finding(all[3], "bandwidth")["value"].get<std::string>(), HasSubstr(" MB/s"));
+  } else {
+    EXPECT_THAT(printed, HasSubstr("bandwidth"));
+  }
+}
+
+TEST(DoctorOfNodes, SaysWhoIsMissing) {
+  const std::string address =
+      "127.78." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
+  Job job({LOCKSTEP_PROGRAM, "doctor", "--nnodes", "2", "--endpoint", address, "--timeout", "0.3"});
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_EQ(job.out(), "");
+  EXPECT_THAT(job.err(), HasSubstr("1 of 2 nodes"));
+}
+
 // 198.51.100.1 is for documentation: nobody's.
 TEST_F(DoctorHosts, AnAddressThatIsNotThereIsNamed) {
   folder_.write("hosts", "127.0.0.1 slots=2\n198.51.100.1\n");
@@ -157,6 +194,10 @@ TEST(DoctorCommand, Refusals) {
   expect_doctor_refuses({"--hosts", "n1", "--remote-shell", " "}, "--remote-shell");
   expect_doctor_refuses({"--hosts", "n1", "--timeout", "0"}, "--timeout");
   expect_doctor_refuses({"--endpoint", "node1:x"}, "doctor: --endpoint 'node1:x' is not HOST or HOST:PORT");
+  expect_doctor_refuses({"--nnodes", "1:2"}, "--nnodes 1:2 is neither a number from 2 nor auto");
+  expect_doctor_refuses({"--nnodes", "2"}, "--nnodes 2 needs --endpoint");
+  expect_doctor_refuses({"--nnodes", "2", "--endpoint", "h", "--hosts", "a,b"}, "give one of the two");
+  expect_doctor_refuses({"--insecure"}, "doctor: --insecure needs --nnodes");
   expect_doctor_refuses({"--jsn"}, "did you mean '--json'?");
   expect_doctor_refuses({"node1"}, "takes no arguments: 'node1'");
 }

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "tests/support/job.h"
+#include "tests/support/scratch_folder.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +53,26 @@ class Folder {
  private:
   char name_[32] = "/tmp/lockstep-test-XXXXXX";
 };
+
+// However many descriptors there are: one line that names the limit, and nobody is left of the workers that run
+// already.
+TEST(RunUsage, NoFileDescriptorsAreLeft) {
+  const testing::ScratchFolder folder;
+  const std::string shell = folder.write("shell", "#!/bin/sh\nexec sleep 600\n");
+  chmod(shell.c_str(), 0700);
+  const std::string hosts = "--hosts a,b,c,d,e,f,g,h,i,j,k,l,m --insecure --remote-shell " + shell + " true";
+  for (const std::string& rest :
+       {std::string("-n 48 sleep 600"), "-n 48 -r 3 --log-dir " + folder.path() + " sleep 600", hosts}) {
+    for (const int limit : {16, 24, 33, 40}) {
+      const std::string so_many = "ulimit -n " + std::to_string(limit) + "; exec " + LOCKSTEP_PROGRAM + " run " + rest;
+      Job job({"/bin/sh", "-c", so_many});
+      EXPECT_EQ(job.wait(), 1) << so_many;
+      EXPECT_EQ(testing::lines(job.err()).size(), 1u) << so_many << "\n" << job.err();
+      EXPECT_THAT(job.err(), HasSubstr("Too many open files: this process may have " + std::to_string(limit)));
+      EXPECT_TRUE(job.nothing_left()) << so_many;
+    }
+  }
+}
 
 TEST(RunUsage, ProgramsThatCannotBeExecuted) {
   expect_refused({"run", "-n", "4", "no-such-program"}, 127, "cannot execute 'no-such-program'");

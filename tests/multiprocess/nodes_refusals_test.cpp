@@ -72,6 +72,39 @@ TEST_F(NodesTest, WhoDoesNotFitIsRefusedInOneLine) {
   EXPECT_EQ(host.wait(), 0) << host.err();
 }
 
+// What its store says first, as torch 2.11 does; it is not answered in a language that it knows.
+TEST_F(NodesTest, ATorchrunAgentIsToldOfInOneLineWithAKeyAndWithout) {
+  const testing::ScratchFolder folder;
+  std::ofstream(folder.file("key")) << std::string(64, 'a');
+  chmod(folder.file("key").c_str(), 0600);
+  const std::string hello(
+      "\x00\xce\xf7\x85\x3c\x0d"
+      "abcd",
+      10);
+  for (const bool key : {false, true}) {
+    const std::string port = key ? "29402" : "29401";
+    std::vector<std::string> flags{"--nnodes", "2", "--rdzv-endpoint", address_ + ":" + port};
+    if (key) flags.insert(flags.end(), {"--secret-file", folder.file("key")});
+    Job& host = agent(flags, "true");
+    while (host.err().find("1 of 2 nodes") == std::string::npos) usleep(10'000);
+    for (int i = 0; i < 2; ++i) {  // again and again, as it does
+      const base::UniqueFd fd = rendezvous::begin_connect(rendezvous::resolve("test", address_, std::stoi(port)), {});
+      pollfd there{fd.get(), POLLOUT, 0};
+      EXPECT_EQ(poll(&there, 1, 10'000), 1);
+      EXPECT_EQ(send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL), ssize_t(hello.size()));
+      there.events = POLLIN;
+      EXPECT_EQ(poll(&there, 1, 10'000), 1) << "it is let go";
+    }
+    Job& right = agent(flags, "true");
+    EXPECT_EQ(right.wait(), 0) << right.err();
+    EXPECT_EQ(host.wait(), 0) << host.err();
+    int told = 0;
+    for (const std::string& line : testing::lines(host.err()))
+      if (line.starts_with("lockstep: a torchrun agent at 127.0.0.1:") && line.ends_with("or torchrun")) ++told;
+    EXPECT_EQ(told, 1) << host.err();
+  }
+}
+
 TEST_F(NodesTest, AnotherVersionIsRefusedWithBoth) {
   Job& host = agent({"--nnodes", "2", "--rdzv-id", "job", "--rdzv-conf", "is_host=1"}, "true");
   while (host.err().find("1 of 2 nodes") == std::string::npos) usleep(10'000);

@@ -2,10 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <map>
+#include <semaphore>
 
 #include "lockstep/base/stop_on.h"
 #include "lockstep/checkpoint.h"
@@ -17,6 +22,21 @@
 #include "tests/support/small_job.h"
 #include "tests/support/usage_error.h"
 #include "tests/support/what_of.h"
+
+// A disk that stands still until the test lets it go on, for a minute at most: in the place of libc's fsync for all
+// that is linked into this program.
+namespace {
+std::atomic<bool> disk_stands_still{false};
+std::binary_semaphore disk_goes_on{0};
+}  // namespace
+
+extern "C" int fsync(int fd) {
+  if (disk_stands_still) {
+    disk_goes_on.try_acquire_for(std::chrono::minutes(1));
+    disk_stands_still = false;
+  }
+  return int(syscall(SYS_fsync, fd));
+}
 
 namespace lockstep::checkpoint {
 namespace {
@@ -87,6 +107,44 @@ TEST(BackgroundSaving, HasTheStateOfItsStepWhileTrainingGoesOn) {
         EXPECT_EQ(read_state(path).extra, std::to_string(step));
       }
     }
+  });
+}
+
+// Steps go on beside a save that takes long, those that fall due are left out and counted, and what it writes is the
+// state that it began with.
+TEST(BackgroundSaving, ASaveThatTakesLongLeavesOutThoseThatFallDue) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    BackgroundSaver saver(folder.path(), ddp);
+    optim::SGD optimizer(ddp);
+    std::map<std::uint64_t, std::string> weights;
+    const auto step = [&] {
+      for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
+        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+      optimizer.step();
+      weights[ddp.steps()] = ddp.weights_hash();
+    };
+    step();
+    disk_stands_still = true;
+    EXPECT_TRUE(saver.save());
+    for (std::uint64_t left_out = 1; left_out <= 4; ++left_out) {
+      step();
+      EXPECT_FALSE(saver.save());
+      EXPECT_EQ(saver.skipped(), left_out);
+      EXPECT_FALSE(saver.ended());
+    }
+    EXPECT_THAT(steps_in(folder.path()), IsEmpty()) << "nothing is there before it is whole";
+    disk_goes_on.release();
+    EXPECT_EQ(saver.wait().path, folder.file(step_name(1)));
+    EXPECT_THAT(verify(folder.file(step_name(1))), IsEmpty());
+    EXPECT_EQ(read_manifest(folder.file(step_name(1))).weights, weights[1]);
+    EXPECT_TRUE(saver.save()) << "the next one begins again";
+    EXPECT_EQ(saver.wait().problem, "");
+    EXPECT_THAT(steps_in(folder.path()), ::testing::UnorderedElementsAre(1u, 5u));
+    EXPECT_EQ(read_manifest(folder.file(step_name(5))).weights, weights[5]);
+    EXPECT_EQ(saver.skipped(), 4u);
   });
 }
 

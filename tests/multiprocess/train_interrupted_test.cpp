@@ -9,8 +9,10 @@
 #include <functional>
 #include <iostream>
 #include <random>
+#include <sstream>
 
 #include "tests/multiprocess/resumed_run.h"
+#include "tests/support/control_group.h"
 #include "tests/support/wait_until.h"
 
 namespace lockstep {
@@ -151,6 +153,38 @@ TEST_P(TrainResumeWays, WhateverEndsItTheLastCommittedStepIsSaved) {
   }
   ended(2, saving);
   EXPECT_EQ(hash("run"), hash("undisturbed"));
+}
+
+// What is charged to a control group and cannot be taken back from it: cache can.
+std::int64_t kept_bytes(const testing::OwnControlGroup& group) {
+  std::istringstream stat(testing::read_file(group.file("memory.stat")));
+  std::int64_t bytes = 0, value = 0;
+  for (std::string name; stat >> name >> value;)
+    if (name == (group.version() == 2 ? "anon" : "rss") || name == "shmem") bytes += value;
+  return bytes;
+}
+
+// Launcher, workers and who saves share the group, as in a container. Its largest process is a worker.
+TEST_F(TrainResume, KilledForItsMemoryItSaysSoAndTheLastCommittedStepIsSaved) {
+  const testing::OwnControlGroup group("memory", "memory.limit_in_bytes", "memory.max");
+  if (!group.made()) GTEST_SKIP() << group.why_not();
+  const bool v2 = group.version() == 2;
+  const auto within = [&](const Words& command) {
+    return Words{"/bin/sh", "-c", "echo $$ > " + group.file("cgroup.procs") + " && exec \"$@\"", "sh"} + command;
+  };
+  Job job(within(testing::train_command(
+      testing::By::lockstep, 2,
+      flags({"--epochs", "100000", "--no-eval", "--output-dir", folder_.file("run"), "--save-every", "1000000s"}))));
+  testing::wait_until([&] { return reported() >= 6; });
+  const std::string limit = std::to_string(kept_bytes(group) + (32 << 20));
+  ASSERT_TRUE(group.write(v2 ? "memory.max" : "memory.limit_in_bytes", limit));
+  group.write(v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", v2 ? "0" : limit);
+  Job more(within({"/bin/sh", "-c", "head -c 64M /dev/zero | tail > /dev/null"}));
+  EXPECT_EQ(job.wait(), 137) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("cause: out of memory: the kernel killed it (memory limit of its control group: "));
+  EXPECT_THAT(job.err(), HasSubstr("is saved in '"));
+  EXPECT_GE(saved_step(), last_told());
+  more.wait();
 }
 
 // Each attempt goes on from the state in memory; the launcher saves when the last one is over.

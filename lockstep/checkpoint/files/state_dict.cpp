@@ -53,6 +53,19 @@ std::string entry_with_weights(const PtFile& file, const Values& entries) {
   return "";
 }
 
+// "; 'model' is demo.Net, which is not made": what was saved in the place of weights, by names that the pickle has.
+std::string objects_among(const Pickle& saved, const Values& entries) {
+  constexpr std::size_t kMost = 3;
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [name, value] : entries) {
+    if (value->kind != PickledValue::Kind::call && value->kind != PickledValue::Kind::global) continue;
+    if (++count <= kMost) text += (count == 1 ? "; '" : ", '") + brief(name) + "' is " + described(saved, *value);
+  }
+  if (count > kMost) text += " and " + std::to_string(count - kMost) + " more are objects";
+  return count == 0 ? "" : text + ": objects are not made, save the state_dict() of a model";
+}
+
 }  // namespace
 
 FoundWeights weights_in(const InputFile& file, const PtFile& pt) {
@@ -71,7 +84,8 @@ FoundWeights weights_in(const InputFile& file, const PtFile& pt) {
   } else if (!has_tensors(pt, entries)) {
     file.fail(root.offset,
               "no weights: neither a dictionary of tensors, nor one as its 'model', 'state_dict', "
-              "'model_state_dict' or 'model_ema'");
+              "'model_state_dict' or 'model_ema'" +
+                  objects_among(saved, entries));
   }
   std::uint64_t bytes = 0;
   for (const auto& [name, value] : without_prefix(std::move(entries))) {

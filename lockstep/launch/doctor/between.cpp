@@ -39,8 +39,9 @@ Finding check_offset(const HostFacts& host) {
 
 std::vector<Finding> check_host(const HostFacts& host, const HostFacts& first) {
   if (!host.error.empty())
-    return {{Level::wrong, "remote shell", host.error,
-             "the command must run there without a password, and lockstep be at the same path"}};
+    return {host.by_shell ? Finding{Level::wrong, "remote shell", host.error,
+                                    "the command must run there without a password, and lockstep be at the same path"}
+                          : Finding{Level::wrong, "its doctor", host.error, "run lockstep doctor on that node alone"}};
   std::vector<Finding> findings;
   const VersionFacts& mine = host.versions;
   const VersionFacts& theirs = first.versions;

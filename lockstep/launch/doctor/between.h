@@ -21,8 +21,9 @@ inline constexpr double kSlowBytes = 100e6;  // per second; 1 Gbit/s has 125e6
 
 /// One host by its doctor.
 struct HostFacts {
-  std::string name;   ///< as given
-  std::string error;  ///< why its doctor did not answer; empty: it did
+  std::string name;      ///< as given
+  std::string error;     ///< why its doctor did not answer; empty: it did
+  bool by_shell = true;  ///< it was started by a remote shell
   VersionFacts versions;
   std::vector<Finding> findings;            ///< its own
   std::chrono::nanoseconds offset{0};       ///< of its clock from this machine's

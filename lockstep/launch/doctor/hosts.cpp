@@ -26,7 +26,7 @@ nanoseconds now_by_epoch() {
 }
 
 // The quickest of some answers tells the offset best: half of its time is all that it can be wrong by.
-void compare_clocks(RemotePeer& peer, HostFacts& host) {
+void compare_clocks(OtherDoctor& peer, HostFacts& host) {
   host.uncertainty = nanoseconds::max();
   for (int i = 0; i < kClockQuestions; ++i) {
     const nanoseconds before = now_by_epoch();
@@ -39,7 +39,7 @@ void compare_clocks(RemotePeer& peer, HostFacts& host) {
   }
 }
 
-WayFacts measure_between(RemotePeer& from, RemotePeer& to, const std::string& host) {
+WayFacts measure_between(OtherDoctor& from, OtherDoctor& to, const std::string& host) {
   WayFacts way;
   const std::string token = random_id();
   bool listens = false;
@@ -67,32 +67,36 @@ WayFacts measure_between(RemotePeer& from, RemotePeer& to, const std::string& ho
 
 }  // namespace
 
-HostsFound examine_hosts(const std::vector<std::string>& hosts, const std::vector<std::string>& shell,
-                         const std::vector<std::string>& program, std::chrono::milliseconds patience) {
-  HostsFound found;
-  std::vector<std::unique_ptr<RemotePeer>> peers;
+std::vector<Contact> contacts_by_shell(const std::vector<std::string>& hosts, const std::vector<std::string>& shell,
+                                       const std::vector<std::string>& program) {
+  std::vector<Contact> contacts;
   for (const std::string& host : hosts)
-    peers.push_back(std::make_unique<RemotePeer>(remote_command(shell, host, program)));
+    contacts.push_back({host, host, std::make_unique<RemotePeer>(remote_command(shell, host, program))});
+  return contacts;
+}
+
+HostsFound examine_hosts(std::vector<Contact> contacts, std::chrono::milliseconds patience) {
+  HostsFound found;
   const auto deadline = Steady::now() + patience;
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    HostFacts host{.name = hosts[i]};
+  for (Contact& contact : contacts) {
+    HostFacts host{.name = contact.name};
     try {
-      read_description(peers[i]->find(kPeerHello, deadline), host);
-      compare_clocks(*peers[i], host);
+      read_description(contact.doctor->find(kPeerHello, deadline), host);
+      compare_clocks(*contact.doctor, host);
     } catch (const Error& error) {
       host.error = error.what();
       host.findings.clear();
-      peers[i].reset();
+      contact.doctor.reset();
     }
     found.hosts.push_back(std::move(host));
   }
-  for (std::size_t from = 0; from < hosts.size(); ++from) {
-    for (std::size_t to = 0; to < hosts.size(); ++to) {
-      const bool left_out = hosts.size() >= kManyHosts && from != 0 && to != 0;
-      if (from == to || left_out || !peers[from] || !peers[to]) continue;
-      WayFacts way = measure_between(*peers[from], *peers[to], hosts[to]);
-      way.from = hosts[from];
-      way.to = hosts[to];
+  for (std::size_t from = 0; from < contacts.size(); ++from) {
+    for (std::size_t to = 0; to < contacts.size(); ++to) {
+      const bool left_out = contacts.size() >= kManyHosts && from != 0 && to != 0;
+      if (from == to || left_out || !contacts[from].doctor || !contacts[to].doctor) continue;
+      WayFacts way = measure_between(*contacts[from].doctor, *contacts[to].doctor, contacts[to].address);
+      way.from = contacts[from].name;
+      way.to = contacts[to].name;
       found.ways.push_back(std::move(way));
     }
   }

@@ -3,10 +3,12 @@
 // Doctors on several hosts, and what they find out together.
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/launch/doctor/between.h"
+#include "lockstep/launch/doctor/other_doctor.h"
 
 namespace lockstep::launch {
 
@@ -18,9 +20,19 @@ struct HostsFound {
   std::vector<WayFacts> ways;
 };
 
-/// Starts `program` on each of `hosts` by `shell` and has them measure the ways between them. `patience`: for the first
-/// word of each. What fails is said in the facts. SIGPIPE must be ignored.
-HostsFound examine_hosts(const std::vector<std::string>& hosts, const std::vector<std::string>& shell,
-                         const std::vector<std::string>& program, std::chrono::milliseconds patience);
+/// One whose doctor is asked.
+struct Contact {
+  std::string name;     ///< in what is found
+  std::string address;  ///< where the others reach it: a name, or an address in figures
+  std::unique_ptr<OtherDoctor> doctor;
+};
+
+/// The doctors of `hosts`, each started by `program` through `shell`. SIGPIPE must be ignored.
+std::vector<Contact> contacts_by_shell(const std::vector<std::string>& hosts, const std::vector<std::string>& shell,
+                                       const std::vector<std::string>& program);
+
+/// Has them say what they have found, and measure the ways between them. `patience`: for the first word of each. What
+/// fails is said in the facts.
+HostsFound examine_hosts(std::vector<Contact> contacts, std::chrono::milliseconds patience);
 
 }  // namespace lockstep::launch

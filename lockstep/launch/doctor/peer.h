@@ -1,7 +1,7 @@
 #pragma once
 
 // The doctor on another host: `lockstep doctor --peer`, which answers lines of standard input on standard output, and
-// ends with its input.
+// ends with its input. The doctor of a node speaks the same (node_doctors.h).
 //
 //   it says first           lockstep-doctor-peer 1 {"version": ..., "findings": [...]}
 //   time                    time NANOSECONDS
@@ -21,7 +21,7 @@ std::string describe_peer(const VersionFacts& versions, const std::vector<Findin
 /// Reads it into `host`. Throws Error for anything else.
 void read_description(const std::string& text, HostFacts& host);
 
-/// Answers until its input ends, or is silent for ten minutes.
-void serve_as_peer(const VersionFacts& versions, const std::vector<Finding>& findings, int in, int out);
+/// Says `description`, which is describe_peer()'s, and answers until its input ends, or is silent for ten minutes.
+void serve_as_peer(const std::string& description, int in, int out);
 
 }  // namespace lockstep::launch

@@ -96,32 +96,13 @@ RemotePeer::~RemotePeer() {
   waitpid(pid_, nullptr, 0);
 }
 
-std::string RemotePeer::find(const std::string& beginning, TimePoint deadline) {
-  while (const auto line = lines_.next(deadline))
-    if (line->starts_with(beginning)) return line->substr(beginning.size());
-  complain(std::chrono::steady_clock::now() < deadline ? "it ended" : "it did not answer in time");
-}
-
-void RemotePeer::send(const std::string& line, TimePoint deadline) {
-  if (!write_line(in_.get(), line, deadline)) complain("it takes no requests");
-}
-
-std::string RemotePeer::ask(const std::string& line, const std::string& beginning, TimePoint deadline) {
-  send(line, deadline);
-  const auto answer = lines_.next(deadline);
-  if (!answer) complain("no answer to '" + line.substr(0, line.find(' ')) + "'");
-  if (answer->starts_with("error ")) throw Error(answer->substr(6));
-  if (!answer->starts_with(beginning)) complain("'" + answer->substr(0, 100) + "' is no answer");
-  return answer->substr(beginning.size());
-}
-
-void RemotePeer::complain(const std::string& why) const {
+std::string RemotePeer::last_words() const {
   char text[2000];
   const off_t size = lseek(errors_.get(), 0, SEEK_END);
   const off_t begin = std::max<off_t>(0, size - off_t(sizeof text));
   const ssize_t count = pread(errors_.get(), text, sizeof text, begin);
   const std::string said = without_newline(std::string(text, std::size_t(std::max<ssize_t>(0, count))));
-  throw Error(why + (said.empty() ? "" : ": " + said.substr(said.rfind('\n') + 1)));
+  return said.substr(said.rfind('\n') + 1);
 }
 
 }  // namespace lockstep::launch

@@ -4,13 +4,13 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/launch/doctor/line_reader.h"
+#include "lockstep/launch/doctor/other_doctor.h"
 
 namespace lockstep::launch {
 
@@ -22,29 +22,18 @@ std::vector<std::string> remote_shell_words(const std::string& text);
 std::vector<std::string> remote_command(std::vector<std::string> shell, const std::string& host,
                                         const std::vector<std::string>& program, const std::string& folder = "");
 
-class RemotePeer {
+class RemotePeer : public OtherDoctor {
  public:
   /// Starts it; it dies with this thread. Throws Error when there is no process to be had.
   explicit RemotePeer(const std::vector<std::string>& command);
   /// Closes its input, and kills it when it has not ended a second later.
-  ~RemotePeer();
-  RemotePeer(const RemotePeer&) = delete;
-  RemotePeer& operator=(const RemotePeer&) = delete;
-
-  using TimePoint = std::chrono::steady_clock::time_point;
-
-  /// What stands behind `beginning` in the first line that begins so; others are skipped, as shells greet. Throws Error
-  /// with the end of what it wrote to its standard error when there is none before `deadline`.
-  std::string find(const std::string& beginning, TimePoint deadline);
-
-  /// Sends a line.
-  void send(const std::string& line, TimePoint deadline);
-
-  /// Sends `line`; what stands behind `beginning` in the answer. Throws Error, also with what it says is wrong.
-  std::string ask(const std::string& line, const std::string& beginning, TimePoint deadline);
+  ~RemotePeer() override;
 
  private:
-  [[noreturn]] void complain(const std::string& why) const;
+  std::optional<std::string> next(TimePoint deadline) override { return lines_.next(deadline); }
+  bool write(const std::string& line, TimePoint deadline) override { return write_line(in_.get(), line, deadline); }
+  /// The last line of its standard error.
+  std::string last_words() const override;
 
   base::UniqueFd in_;
   base::UniqueFd out_;

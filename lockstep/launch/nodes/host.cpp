@@ -60,7 +60,8 @@ Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener, base
                         following_.on_ping(id, ping);
                         if (!running_ && settings_.inherited) consider();
                         return following_.lease(running_);
-                      }}),
+                      },
+                  .notes = settings_.says}),
       following_(settings_.nodes, settings_.inherited),
       store_([this](std::uint64_t id, const meet::StoreAnswer& answer) { reception_.send(id, answer); }) {
   const int fd = own.get();

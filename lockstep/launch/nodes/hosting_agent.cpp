@@ -19,7 +19,7 @@ namespace meet = rendezvous;
 namespace {
 
 // How long the members may take to be told how the job has ended.
-constexpr std::chrono::milliseconds kFarewell{2'000};
+constexpr std::chrono::milliseconds kHostsFarewell{2'000};
 
 // Without a length: none.
 meet::SocketAddress local_address(const NodesSettings& settings) {
@@ -50,11 +50,13 @@ meet::Join application(const Plan& plan, const std::string& host) {
 
 }  // namespace
 
-HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events)
+HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events,
+                           std::function<void(const std::string& line)> says)
     : plan_(plan),
       settings_(*plan.nodes),
       loop_(loop),
       events_(std::move(events)),
+      says_(std::move(says)),
       own_host_(host_name()),
       local_(local_address(settings_)),
       address_(meeting_place(settings_, meet::resolve("run: --rdzv-endpoint", settings_.host, settings_.port), local_,
@@ -105,7 +107,8 @@ HostSettings HostingAgent::host_settings() {
           .accept_channel = [this](int fd) -> std::unique_ptr<Channel> {
             if (tls_ == nullptr) return std::make_unique<PlainChannel>(fd);
             return tls_->accept(fd);
-          }};
+          },
+          .says = says_};
 }
 
 std::unique_ptr<HostLine> HostingAgent::new_line() {
@@ -149,7 +152,7 @@ void HostingAgent::dismiss(int code, const std::string& text) {
 }
 
 void HostingAgent::settle() {
-  if (host_ != nullptr) loop_.run_until([this] { return host_->settled(); }, EventLoop::Clock::now() + kFarewell);
+  if (host_ != nullptr) loop_.run_until([this] { return host_->settled(); }, EventLoop::Clock::now() + kHostsFarewell);
 }
 
 }  // namespace lockstep::launch

@@ -22,7 +22,9 @@ class HostingAgent {
   /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else. `events.joins` is set
   /// here. UsageError: an endpoint that cannot be resolved, whose address on this machine cannot be told, that this
   /// agent must host and cannot, or that is beyond loopback without a key.
-  HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events);
+  /// `says`: for people at this node.
+  HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events,
+               std::function<void(const std::string& line)> says);
   HostingAgent(const HostingAgent&) = delete;
   HostingAgent& operator=(const HostingAgent&) = delete;
 
@@ -52,6 +54,7 @@ class HostingAgent {
   const NodesSettings settings_;
   EventLoop& loop_;
   HostLine::Events events_;
+  const std::function<void(const std::string& line)> says_;
   const std::string own_host_;
   const rendezvous::SocketAddress local_;  // --local-addr; without a length: none
   const rendezvous::SocketAddress address_;

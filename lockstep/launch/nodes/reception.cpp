@@ -4,26 +4,36 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/descriptor_limit.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::launch {
 
 Reception::Reception(EventLoop& loop, base::UniqueFd listener, Settings settings, Events events)
-    : loop_(loop), listener_(std::move(listener)), settings_(std::move(settings)), events_(std::move(events)) {
-  listener_watch_ = loop_.watch(listener_.get(), [this] { on_listener(); });
+    : loop_(loop),
+      listener_(loop, std::move(listener), [this] { on_guests(); }),
+      settings_(std::move(settings)),
+      events_(std::move(events)) {
   on_keep_alive();
 }
 
-void Reception::on_listener() {
+void Reception::tell(bool& told, const std::string& line) {
+  if (!std::exchange(told, true) && events_.notes) events_.notes(line);
+}
+
+void Reception::on_guests() {
   for (int i = 0; i < kGuestsAtATime; ++i) {
-    base::UniqueFd fd = rendezvous::accept_at(listener_.get());
+    base::UniqueFd fd = listener_.accept();
+    if (!fd && listener_.none_left())
+      tell(told_of_descriptors_, "no file descriptor is left for nodes that come: " + base::descriptor_limit_text());
     if (!fd) return;
     const auto stranger = [](const auto& entry) { return !entry.second.trusted && !entry.second.own; };
     if (std::size_t(std::ranges::count_if(guests_, stranger)) >= kMostStrangers)
       guests_.erase(std::ranges::find_if(guests_, stranger));
     const int number = fd.get();
-    add(std::move(fd), settings_.accept_channel(number));
+    const std::string from = rendezvous::to_text(rendezvous::other_end(number));
+    guests_.at(add(std::move(fd), settings_.accept_channel(number))).from = from;
   }
 }
 
@@ -70,6 +80,11 @@ bool Reception::trusts(std::uint64_t id) const {
 void Reception::lose(std::uint64_t id, const std::string& why, Parting how) {
   const auto found = guests_.find(id);
   if (found == guests_.end() || found->second.gone) return;
+  if (!found->second.trusted && why == rendezvous::kTorchrunsProtocol)
+    tell(told_of_torchrun_,
+         "a torchrun agent at " + found->second.from +
+             " wants to join, which it cannot (it speaks to a TCPStore): start lockstep run on every "
+             "node, or torchrun");
   found->second.gone = why;
   found->second.how = how;
   sweep_ = loop_.at(Clock::now(), [this] { sweep(); });
@@ -104,10 +119,7 @@ void Reception::on_keep_alive() {
   }
 }
 
-void Reception::shut() {
-  listener_watch_ = {};
-  listener_ = {};
-}
+void Reception::shut() { listener_.shut(); }
 
 bool Reception::settled() const {
   return std::ranges::all_of(guests_, [](const auto& entry) { return entry.second.connection->settled(); });

@@ -12,6 +12,7 @@
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/connection.h"
+#include "lockstep/launch/nodes/listener.h"
 
 namespace lockstep::launch {
 
@@ -37,6 +38,9 @@ class Reception {
     std::function<void(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard)> gone;
     /// One who is trusted says that he lives. Returns how long he may count on this agent; none: Settings::silence.
     std::function<std::chrono::milliseconds(std::uint64_t id, const rendezvous::Ping&)> ping = {};
+    /// For people, once each: a stranger speaks torchrun's protocol (kTcpStoreHello), in which he cannot be answered;
+    /// no descriptor is left for who comes.
+    std::function<void(const std::string& line)> notes = {};
   };
 
   /// `listener` listens already.
@@ -64,24 +68,27 @@ class Reception {
     std::unique_ptr<Connection> connection;
     bool trusted = false;
     bool own = false;
+    std::string from = {};                   // a stranger's address
     Clock::time_point heard = Clock::now();  // a stranger: when he came
     std::optional<std::string> gone;         // why; swept soon
     Parting how = Parting::closed;
   };
 
-  void on_listener();
+  void on_guests();
+  void tell(bool& told, const std::string& line);
   void on_message(std::uint64_t id, const rendezvous::Message& message);
   void lose(std::uint64_t id, const std::string& why, Parting how);
   void sweep();
   void on_keep_alive();
 
   EventLoop& loop_;
-  base::UniqueFd listener_;
+  Listener listener_;
   const Settings settings_;
   const Events events_;
   std::map<std::uint64_t, Guest> guests_;
   std::uint64_t next_id_ = 0;
-  EventLoop::Handle listener_watch_, keep_alive_, sweep_;
+  bool told_of_torchrun_ = false, told_of_descriptors_ = false;
+  EventLoop::Handle keep_alive_, sweep_;
 };
 
 }  // namespace lockstep::launch

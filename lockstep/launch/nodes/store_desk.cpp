@@ -13,17 +13,23 @@ namespace lockstep::launch {
 
 namespace meet = rendezvous;
 
+namespace {
+
+base::UniqueFd never_waiting(base::UniqueFd fd) {
+  fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+  return fd;
+}
+
+}  // namespace
+
 StoreDesk::StoreDesk(EventLoop& loop, Events events)
     : loop_(loop),
       events_(std::move(events)),
       name_(meet::socket_name("store")),
-      listener_(meet::listen_at(name_, meet::Carries::bytes)) {
-  fcntl(listener_.get(), F_SETFL, O_NONBLOCK);
-  watch_ = loop_.watch(listener_.get(), [this] { on_listener(); });
-}
+      listener_(loop, never_waiting(meet::listen_at(name_, meet::Carries::bytes)), [this] { on_workers(); }) {}
 
-void StoreDesk::on_listener() {
-  while (base::UniqueFd fd = rendezvous::accept_at(listener_.get())) {
+void StoreDesk::on_workers() {
+  while (base::UniqueFd fd = listener_.accept()) {
     const std::optional<meet::Peer> peer = meet::peer_of(fd.get());
     if (!peer || peer->user != geteuid() || clients_.size() >= kMostStoreClients) continue;
     const std::uint64_t number = next_client_++;

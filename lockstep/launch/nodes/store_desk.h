@@ -12,6 +12,7 @@
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/connection.h"
+#include "lockstep/launch/nodes/listener.h"
 #include "lockstep/rendezvous/store.h"
 
 namespace lockstep::launch {
@@ -46,7 +47,7 @@ class StoreDesk {
     bool gone = false;        // swept soon
   };
 
-  void on_listener();
+  void on_workers();
   void on_message(std::uint64_t number, const rendezvous::Message& message);
   void lose(std::uint64_t number);
   void sweep();
@@ -54,12 +55,12 @@ class StoreDesk {
   EventLoop& loop_;
   const Events events_;
   const std::string name_;
-  const base::UniqueFd listener_;
+  Listener listener_;
   std::map<std::uint64_t, Client> clients_;
   std::map<std::int64_t, std::uint64_t> asked_;  // who waits, by the desk's id
   std::uint64_t next_client_ = 0;
   std::int64_t last_id_ = 0;
-  EventLoop::Handle watch_, sweep_;
+  EventLoop::Handle sweep_;
 };
 
 }  // namespace lockstep::launch

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/rendezvous/messages.h"
 
 namespace lockstep::launch {
 namespace {
@@ -83,7 +85,8 @@ int find_key(SSL* connection, const unsigned char* identity, std::size_t size, S
 
 class TlsChannel : public Channel {
  public:
-  TlsChannel(SSL_CTX* context, int fd, bool accepts) : connection_(ssl().SSL_new(context)) {
+  TlsChannel(SSL_CTX* context, int fd, bool accepts)
+      : connection_(ssl().SSL_new(context)), fd_(fd), looks_for_torchrun_(accepts) {
     if (connection_ == nullptr || ssl().SSL_set_fd(connection_, fd) != 1) {
       ssl().SSL_free(connection_);
       throw Error("launcher: OpenSSL makes no connection");
@@ -96,6 +99,13 @@ class TlsChannel : public Channel {
   ~TlsChannel() override { ssl().SSL_free(connection_); }
 
   Moved read(char* into, std::size_t size) override {
+    if (looks_for_torchrun_) {
+      char first[rendezvous::kTcpStoreHello.size()];
+      const ssize_t size = recv(fd_, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+      if (size == ssize_t(sizeof first) && rendezvous::kTcpStoreHello == std::string_view(first, sizeof first))
+        return {.state = State::closed, .why = rendezvous::kTorchrunsProtocol};
+      looks_for_torchrun_ = size < 0;
+    }
     ssl().ERR_clear_error();  // what another connection has left would be taken for this one's
     return moved(ssl().SSL_read(connection_, into, int(size)));
   }
@@ -118,6 +128,8 @@ class TlsChannel : public Channel {
   }
 
   SSL* const connection_;
+  const int fd_;
+  bool looks_for_torchrun_;  // in the first bytes, which a handshake would not tell from garbage
   bool waits_for_room_ = false;
   bool met_ = false;  // both have shown that they have the key
 };

@@ -161,6 +161,22 @@ class Pages(unittest.TestCase):
         self.assertEqual(report.verdict(found, 30), "`lockstep run` 5.00 ms: 400.0 times as fast as torchrun (target: 30), "
                                                     "10.0 times as fast as the fastest peer, mpirun.")
 
+    def test_nodes_compare_starts_and_losses(self):
+        report = of("nodes", "report")
+        found = [{"name": "lockstep run", "kind": "ours", "seconds": [0.1, 0.3, 0.2]},
+                 {"name": "torchrun", "kind": "installed", "seconds": [40.0]},
+                 {"name": "torchrun, tuned", "kind": "tuned", "seconds": [2.0]}]
+        self.assertEqual(report.verdict(found), "`lockstep run` 0.200 s: 10.0 times as fast as the fastest peer, "
+                                                "torchrun, tuned.")
+        self.assertIn("| torchrun | 40.000 | 40.000-40.000 | 1 | 200.0 |", report.table(found))
+        self.assertIn("| lockstep run | 0.200 | 0.120-0.280 | 3 | 1.0 |", report.table(found))
+
+    def test_agents_of_two_nodes_meet_with_the_same_flags(self):
+        nodes = of("nodes", "nodes")
+        for contender in nodes.contenders(pathlib.Path("/bin")):
+            first, second = (contender.agent("2", node, 29_400) for node in range(2))
+            self.assertEqual([word.replace("is_host=1", "is_host=0") for word in first], second)
+
     def test_input_names_the_fastest_peer(self):
         contenders = [{"name": "lockstep", "kind": "ours", "rates": [1000.0]},
                       {"name": "torchvision", "kind": "installed", "rates": [10.0]},

@@ -52,6 +52,16 @@ TEST(Svg, ACurveThatIsNoNumberBreaks) {
   EXPECT_EQ(svg({.title = "t"}), "");
 }
 
+// A learning rate that stays at 1e-4: the first figures of its marks were outside.
+TEST(Svg, LongLabelsOfTheAxisHaveRoom) {
+  const auto drawn = [](double value) {
+    return svg({.title = "t", .curves = {{.name = "a", .points = {{1, value}, {2, value}}}}});
+  };
+  EXPECT_THAT(drawn(1e-4), ::testing::AllOf(HasSubstr(">0.0001025<"), HasSubstr("viewBox=\"-10 0 650 232\"")));
+  EXPECT_THAT(drawn(-1.25e-10), HasSubstr("viewBox=\"-17 0 657 232\""));
+  EXPECT_THAT(drawn(0.1), HasSubstr("viewBox=\"0 0 640 232\""));
+}
+
 TEST(Svg, EqualValuesAreALineInTheMiddle) {
   for (const double value : {0.0, 0.5, -1e30, 1e-300, 1e300}) {
     const std::string drawn = svg({.title = "t", .curves = {{.name = "a", .points = {{1, value}, {2, value}}}}});

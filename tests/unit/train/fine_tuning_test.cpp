@@ -5,6 +5,7 @@
 
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/train/make_model.h"
+#include "tests/support/pt_files.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 
@@ -48,6 +49,16 @@ TEST_F(FineTuning, TheSameClassesAreTaken) {
   EXPECT_EQ(start.new_layer, "");
   for (const auto& [key, tensor] : checkpoint::read_safetensors(file_))
     EXPECT_TRUE(at::equal(tensor, checkpoint::state_dict(*start.model).at(key))) << key;
+}
+
+TEST_F(FineTuning, WhatIsNoTensorIsNamedWithItsClass) {
+  using namespace testing::pt;
+  const std::string weight = global("torch._utils", "_rebuild_sparse_tensor") + ")R";
+  const std::string bias = tensor(storage("FloatStorage", "0", 3), {3}, {1});
+  const std::string file = folder_.write(
+      "w.pt", archive(dictionary({{"fc1.weight", weight}, {"fc1.bias", bias}}), {{"data/0", std::string(12, '\0')}}));
+  EXPECT_THAT(testing::usage_error([&] { make_start_model({.model = "mlp", .weights = file}); }),
+              HasSubstr("has 'fc1.weight' as torch._utils._rebuild_sparse_tensor, which is no dense tensor"));
 }
 
 // As other programs spell it: a prefix, another last layer.

@@ -24,6 +24,10 @@ std::vector<std::string> names_in(const std::string& value) {
   return names;
 }
 
+std::string weights_refusal(const std::string& value) {
+  return usage_error([&] { names_in(value); });
+}
+
 const std::string kTensor = small_entries()[0].second;
 
 TEST(StateDict, IsTheDictionaryOrTheEntryOfACheckpoint) {
@@ -63,6 +67,17 @@ TEST(StateDict, WhatIsNoTensorIsListed) {
   EXPECT_THAT(file.others(),
               ElementsAre(Pair("_extra_state", "None"), Pair("args", "argparse.Namespace"), Pair("epoch", "12"),
                           Pair("optimizer", "a dictionary"), Pair("s", "torch._utils._rebuild_sparse_tensor")));
+}
+
+// torch.save({'model': model, ...}), and a model alone: the class is named, and never made.
+TEST(StateDict, AnObjectInThePlaceOfWeightsIsNamed) {
+  const std::string net = global("demo.nets", "Net") + ")\x81";
+  EXPECT_THAT(weights_refusal(dictionary({{"epoch", integer(3)}, {"model", net}})),
+              HasSubstr("'model_ema'; 'model' is demo.nets.Net: objects are not made, save the state_dict()"));
+  EXPECT_THAT(weights_refusal(dictionary({{"a", net}, {"b", net}, {"c", net}, {"d", net}, {"e", net}})),
+              HasSubstr("'c' is demo.nets.Net and 2 more are objects"));
+  EXPECT_THAT(weights_refusal(dictionary({{"epoch", integer(3)}})), ::testing::Not(HasSubstr("objects")));
+  EXPECT_THAT(weights_refusal(net), HasSubstr("demo.nets.Net was saved; save the state_dict() of a model"));
 }
 
 TEST(StateDict, OfEqualNamesTheLastCounts) {

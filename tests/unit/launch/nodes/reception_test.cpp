@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <string>
@@ -36,7 +37,8 @@ class ReceptionTest : public ::testing::Test {
                             .accept_channel = [](int fd) { return std::make_unique<PlainChannel>(fd); }},
         Reception::Events{.message = [this](std::uint64_t id, const rendezvous::Message& message) { on(id, message); },
                           .gone = [this](std::uint64_t id, const std::string& why, Parting how,
-                                         Clock::time_point) { gone_.push_back(told(why, how)); }});
+                                         Clock::time_point) { gone_.push_back(told(why, how)); },
+                          .notes = [this](const std::string& line) { notes_.push_back(line); }});
   }
 
   void on(std::uint64_t id, const rendezvous::Message& message) {
@@ -77,7 +79,7 @@ class ReceptionTest : public ::testing::Test {
   EventLoop::Handle tick_;
   rendezvous::SocketAddress address_;
   std::optional<Reception> reception_;
-  std::vector<std::string> gone_;
+  std::vector<std::string> gone_, notes_;
   int messages_ = 0;
 };
 
@@ -92,6 +94,33 @@ TEST_F(ReceptionTest, GarbageIsDroppedAndSaysNothingToTheJob) {
   }
   EXPECT_EQ(messages_, 0);
   EXPECT_TRUE(gone_.empty());
+}
+
+TEST_F(ReceptionTest, TorchrunsAgentIsToldOfOnce) {
+  for (int i = 0; i < 3; ++i) {
+    const UniqueFd fd = connect();
+    say(fd, std::string(rendezvous::kTcpStoreHello));
+    EXPECT_TRUE(closed(fd));
+  }
+  EXPECT_THAT(notes_, ::testing::ElementsAre(::testing::StartsWith("a torchrun agent at 127.0.0.1:")));
+  EXPECT_TRUE(gone_.empty());
+}
+
+// Who waits at the door makes it readable all the time: without a rest the loop would do nothing else.
+TEST_F(ReceptionTest, WithoutDescriptorsWhoComesWaitsAndTheLoopRests) {
+  const UniqueFd fd = connect();
+  say(fd, to_frame(rendezvous::Join{.host = "h"}));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  int turns = 0;
+  for (const auto until = Clock::now() + milliseconds(50); Clock::now() < until; ++turns) loop_.turn(until);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_LT(turns, 30);  // of its keep-alive
+  EXPECT_EQ(messages_, 0);
+  EXPECT_THAT(notes_, ::testing::ElementsAre(::testing::HasSubstr("this process may have 3 files open")));
+  EXPECT_TRUE(waits([this] { return messages_ == 1; }));
 }
 
 TEST_F(ReceptionTest, ManyHalfOpenOnesGiveWayAndARightOneComesIn) {
