@@ -12,6 +12,7 @@
 #include "lockstep/comm/async.h"
 #include "lockstep/comm/collectives.h"
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/point_to_point.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/data.h"
 #include "lockstep/evaluation/evaluate.h"

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/collectives.h"
 
@@ -74,10 +75,6 @@ void put(const at::Tensor& to, const at::Tensor& from) { to.detach().copy_(from.
 
 void put_all(const Tensors& to, const Tensors& from) {
   for (std::size_t rank = 0; rank < to.size(); ++rank) put(to[rank], from[rank]);
-}
-
-void gather_into(Group& group, const at::Tensor& output, const at::Tensor& input) {
-  put_all(output.detach().view({group.size(), input.numel()}).unbind(), group.all_gather(input));
 }
 
 void check_into(const at::Tensor& output, const at::Tensor& input, int size, const char* collective) {
@@ -158,7 +155,7 @@ Backend::Result Backend::allgather(Lists& outputs, Tensors& inputs, const c10d::
 Backend::Result Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
   check_into(output, input, size_, "all_gather_into_tensor");
   return add(OpType::_ALLGATHER_BASE, "lockstep:all_gather_into_tensor", {output}, options.asyncOp,
-             [output, input](Group& group) { gather_into(group, output, input); });
+             [output, input](Group& group) { group.all_gather_into_tensor(output, input); });
 }
 
 Backend::Result Backend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
@@ -181,7 +178,7 @@ Backend::Result Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
   for (std::size_t i = 0; i < inputs.size(); ++i) check_into(outputs[i], inputs[i], size_, "all_gather_into_tensor");
   return add(OpType::ALLGATHER_COALESCED, "lockstep:all_gather_into_tensor", outputs, options.asyncOp,
              [outputs, inputs](Group& group) {
-               for (std::size_t i = 0; i < inputs.size(); ++i) gather_into(group, outputs[i], inputs[i]);
+               for (std::size_t i = 0; i < inputs.size(); ++i) group.all_gather_into_tensor(outputs[i], inputs[i]);
              });
 }
 
@@ -271,16 +268,30 @@ Backend::Result Backend::barrier(const c10d::BarrierOptions& options) {
   return add(OpType::BARRIER, "lockstep:barrier", {}, options.asyncOp, [](Group& group) { group.barrier(); });
 }
 
-namespace {
-[[noreturn]] void refuse_point_to_point(const char* name) {
-  TORCH_CHECK_VALUE(false, name, ": in a lockstep process group all ranks meet; use one of gloo between two, ",
-                    "torch.distributed.new_group(backend=\"gloo\")");
+Backend::Result Backend::add(OpType type, const char* name, comm::P2POp op) {
+  ++called_;
+  auto work = c10::make_intrusive<Work>(rank_, type, name, Tensors{op.tensor}, nullptr);
+  try {
+    turns_->add(work, std::move(op));
+  } catch (const UsageError&) {
+    std::rethrow_exception(for_python(std::current_exception()));
+  }
+  return work;
 }
-}  // namespace
 
-Backend::Result Backend::send(Tensors&, int, int) { refuse_point_to_point("send"); }
-Backend::Result Backend::recv(Tensors&, int, int) { refuse_point_to_point("recv"); }
-Backend::Result Backend::recvAnysource(Tensors&, int) { refuse_point_to_point("recv"); }
+Backend::Result Backend::send(Tensors& tensors, int to, int tag) {
+  return add(OpType::SEND, "lockstep:send",
+             {.way = comm::Way::send, .tensor = only(tensors, "send"), .peer = to, .tag = tag});
+}
+
+Backend::Result Backend::recv(Tensors& tensors, int from, int tag) {
+  return add(OpType::RECV, "lockstep:recv",
+             {.way = comm::Way::recv, .tensor = only(tensors, "recv"), .peer = from, .tag = tag});
+}
+
+Backend::Result Backend::recvAnysource(Tensors&, int) {
+  TORCH_CHECK_VALUE(false, "recv: a lockstep process group needs the rank to receive from: recv(tensor, src)");
+}
 
 at::Tensor Backend::shared_empty(const std::vector<std::int64_t>& sizes, at::ScalarType dtype) {
   at::Tensor made;

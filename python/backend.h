@@ -48,9 +48,10 @@ class Backend : public c10d::Backend {
   Result alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   Result barrier(const c10d::BarrierOptions& options) override;
 
-  // Refused: a meeting is of all ranks.
+  /// comm/point_to_point.h; the group's thread moves them. Tags are 0 to 65535, and part of the order.
   Result send(Tensors& tensors, int to, int tag) override;
   Result recv(Tensors& tensors, int from, int tag) override;
+  /// Refused: ValueError.
   Result recvAnysource(Tensors& tensors, int tag) override;
 
   void setSequenceNumberForGroup() override {}
@@ -71,6 +72,7 @@ class Backend : public c10d::Backend {
 
  private:
   Result add(c10d::OpType type, const char* name, Tensors outputs, bool is_async, Work::Collective collective);
+  Result add(c10d::OpType type, const char* name, comm::P2POp op);
 
   std::unique_ptr<Turns> turns_;
   std::atomic<std::uint64_t> called_ = 0;

@@ -68,7 +68,24 @@ void Turns::add(const c10::intrusive_ptr<Work>& work, bool caller_waits) {
     if (others) changed_.notify_all();
     return;
   }
-  queue_.push_back(work);
+  queue({work, nullptr}, std::move(lock));
+}
+
+void Turns::add(const c10::intrusive_ptr<Work>& work, comm::P2POp op) {
+  TORCH_CHECK_VALUE(is_this_process(), "this process was forked by a rank, and is none of its process group");
+  std::unique_lock lock(mutex_);
+  TORCH_CHECK_VALUE(!closed_, "this process group was destroyed");
+  const auto ended = [this, work](const std::exception_ptr& error) {
+    if (work->end(error ? for_python(error, suffix_) : nullptr)) with_callbacks_.push_back(work);
+  };
+  auto transfer = std::make_shared<comm::Transfer>(std::move(op), rank_, group_->size(), ended);
+  if (worker_ != std::this_thread::get_id()) return queue({work, std::move(transfer)}, std::move(lock));
+  lock.unlock();
+  carry([&] { return std::exchange(transfer, nullptr); });
+}
+
+void Turns::queue(Turn turn, std::unique_lock<std::mutex> lock) {
+  queue_.push_back(std::move(turn));
   if (!thread_) {
     // Signals are for the program's own threads.
     sigset_t all, before;
@@ -87,15 +104,37 @@ void Turns::run_queue() {
   for (;;) {
     changed_.wait(lock, [&] { return !busy_ && (closed_ || !queue_.empty()); });
     if (queue_.empty()) return;
-    const c10::intrusive_ptr<Work> work = std::move(queue_.front());
-    queue_.pop_front();
     busy_ = true;
-    lock.unlock();
-    work->run(*group_, suffix_);
+    if (queue_.front().transfer != nullptr) {
+      lock.unlock();
+      carry([this] { return next_transfer(); });
+    } else {
+      const c10::intrusive_ptr<Work> work = std::move(queue_.front().work);
+      queue_.pop_front();
+      lock.unlock();
+      work->run(*group_, suffix_);
+    }
     lock.lock();
     busy_ = false;
     changed_.notify_all();
   }
+}
+
+// Callbacks may call collectives, for which the messages have to be done.
+void Turns::carry(const std::function<std::shared_ptr<comm::Transfer>()>& next) {
+  try {
+    comm::carry(*group_, next);
+  } catch (const std::exception&) {  // their works have been told
+  }
+  for (const c10::intrusive_ptr<Work>& work : std::exchange(with_callbacks_, {})) work->complete_future();
+}
+
+std::shared_ptr<comm::Transfer> Turns::next_transfer() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty()) return nullptr;
+  std::shared_ptr<comm::Transfer> transfer = std::move(queue_.front().transfer);
+  if (transfer != nullptr) queue_.pop_front();
+  return transfer;
 }
 
 }  // namespace lockstep::python

@@ -45,15 +45,17 @@ void Work::run(comm::Group& group, const std::string& suffix) {
     error = for_python(std::current_exception(), suffix);
   }
   collective_ = nullptr;  // whoever waits has the tensors to himself
-  finish(error);
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-    future = future_;
-  }
-  if (future) complete(future);
+  if (end(error)) complete_future();
 }
+
+bool Work::end(const std::exception_ptr& error) {
+  finish(error);
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  return future_ != nullptr;
+}
+
+void Work::complete_future() { complete(future_); }
 
 bool Work::wait(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);

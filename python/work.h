@@ -25,6 +25,10 @@ class Work final : public c10d::Work {
 
   /// Throws nothing: what the collective throws is kept for wait(). `suffix`: see for_python().
   void run(comm::Group& group, const std::string& suffix);
+  /// Ends one that was moved by others (a message), well or with an error for Python. Where it returns true somebody
+  /// has asked for the future, and complete_future() is to follow, where a callback may call collectives.
+  [[nodiscard]] bool end(const std::exception_ptr& error);
+  void complete_future();
 
   /// Returns when it has ended and throws what it threw, each time. `timeout` 0: its group's deadline is enough.
   /// DistBackendError when it has not ended by then; the collective goes on.

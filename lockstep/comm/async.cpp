@@ -44,7 +44,7 @@ AsyncCollectives::~AsyncCollectives() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
-    unfinished = !queue_.empty();
+    unfinished = unfinished_ > 0;
   }
   changed_.notify_one();
   if (unfinished && std::uncaught_exceptions() > 0)
@@ -54,15 +54,19 @@ AsyncCollectives::~AsyncCollectives() {
 
 bool AsyncCollectives::is_idle() const {
   const std::lock_guard lock(mutex_);
-  return queue_.empty();
+  return unfinished_ == 0;
 }
 
 Work AsyncCollectives::run(std::function<void(Group&)> collective) {
-  Item item{std::move(collective), std::make_shared<Work::State>()};
+  return add({.collective = std::move(collective), .transfer = nullptr, .state = std::make_shared<Work::State>()});
+}
+
+Work AsyncCollectives::add(Item item) {
   Work work(item.state);
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(item));
+    ++unfinished_;
   }
   changed_.notify_one();
   return work;
@@ -73,26 +77,69 @@ void AsyncCollectives::run_queue() {
   for (;;) {
     changed_.wait(lock, [&] { return closed_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    Item item = std::move(queue_.front());
+    Item item;
+    if (queue_.front().transfer == nullptr) {
+      item = std::move(queue_.front());
+      queue_.pop_front();
+    }
     lock.unlock();
     std::exception_ptr error;
     try {
-      item.collective(*group_);
+      if (item.state)
+        item.collective(*group_);
+      else
+        carry(*group_, [this] { return next_transfer(); });
     } catch (...) {
-      error = std::current_exception();
+      error = std::current_exception();  // messages have been told
     }
     item.collective = nullptr;  // whoever waits has the tensors to himself
-    lock.lock();
-    queue_.pop_front();  // whoever has waited for all finds nothing left
-    lock.unlock();
-    {
-      const std::lock_guard state_lock(item.state->mutex);
-      item.state->done = true;
-      item.state->error = error;
-    }
-    item.state->ended.notify_all();
+    if (item.state) end(*item.state, error);
     lock.lock();
   }
+}
+
+std::shared_ptr<Transfer> AsyncCollectives::next_transfer() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty()) return nullptr;
+  std::shared_ptr<Transfer> transfer = std::move(queue_.front().transfer);
+  if (transfer != nullptr) queue_.pop_front();
+  return transfer;
+}
+
+void AsyncCollectives::end(Work::State& state, const std::exception_ptr& error) {
+  {
+    const std::lock_guard lock(mutex_);  // whoever has waited for all finds nothing left
+    --unfinished_;
+  }
+  {
+    const std::lock_guard lock(state.mutex);
+    state.done = true;
+    state.error = error;
+  }
+  state.ended.notify_all();
+}
+
+AsyncCollectives::Item AsyncCollectives::transfer_of(const P2POp& op) {
+  auto state = std::make_shared<Work::State>();
+  auto transfer = std::make_shared<Transfer>(op, rank(), size(),
+                                             [this, state](const std::exception_ptr& error) { end(*state, error); });
+  return {.collective = {}, .transfer = std::move(transfer), .state = std::move(state)};
+}
+
+Work AsyncCollectives::isend(const at::Tensor& tensor, int peer, int tag) {
+  return add(transfer_of({.way = Way::send, .tensor = tensor, .peer = peer, .tag = tag}));
+}
+
+Work AsyncCollectives::irecv(const at::Tensor& tensor, int peer, int tag) {
+  return add(transfer_of({.way = Way::recv, .tensor = tensor, .peer = peer, .tag = tag}));
+}
+
+std::vector<Work> AsyncCollectives::batch_isend_irecv(const std::vector<P2POp>& ops) {
+  std::vector<Item> items;  // all, or none when one cannot be
+  for (const P2POp& op : ops) items.push_back(transfer_of(op));
+  std::vector<Work> works;
+  for (Item& item : items) works.push_back(add(std::move(item)));
+  return works;
 }
 
 Work AsyncCollectives::all_reduce(const at::Tensor& tensor, ReduceOp op) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/point_to_point.h"
 
 namespace lockstep::comm {
 
@@ -68,6 +69,11 @@ class AsyncCollectives {
   Work all_gather(std::vector<at::Tensor> outputs, const at::Tensor& tensor);
   Work all_to_all(const at::Tensor& output, const at::Tensor& input);
   Work barrier();
+  /// comm/point_to_point.h; UsageError at once. Messages that follow one another in the queue are under way at the same
+  /// time, so that ranks may send to each other, and are done each for itself; a collective behind them waits for all.
+  Work isend(const at::Tensor& tensor, int peer, int tag = 0);
+  Work irecv(const at::Tensor& tensor, int peer, int tag = 0);
+  std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops);
   /// Anything else, as one item of the queue: what it captures it keeps alive.
   Work run(std::function<void(Group&)> collective);
 
@@ -77,16 +83,23 @@ class AsyncCollectives {
   int size() const { return group_->size(); }
 
  private:
+  /// A collective, or a message.
   struct Item {
     std::function<void(Group&)> collective;
+    std::shared_ptr<Transfer> transfer;
     std::shared_ptr<Work::State> state;
   };
+  Work add(Item item);
+  Item transfer_of(const P2POp& op);
   void run_queue();
+  std::shared_ptr<Transfer> next_transfer();
+  void end(Work::State& state, const std::exception_ptr& error);
 
   std::shared_ptr<Group> group_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> queue_;  ///< the first is under way
+  std::deque<Item> queue_;
+  std::size_t unfinished_ = 0;  ///< in the queue and under way
   bool closed_ = false;
   std::thread thread_;
 };

@@ -1,5 +1,7 @@
 #include "lockstep/comm/checks.h"
 
+#include <cstdint>
+#include <limits>
 #include <string>
 
 namespace lockstep::comm {
@@ -52,6 +54,34 @@ void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int siz
   if (output.numel() != input.numel() || input.numel() % size != 0)
     throw UsageError("all_to_all: input has " + std::to_string(input.numel()) + " elements, output " +
                      std::to_string(output.numel()) + "; both need the same multiple of " + std::to_string(size));
+}
+
+void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
+  check_cpu(input, "all_gather_into_tensor");
+  check_cpu(output, "all_gather_into_tensor");
+  if (output.scalar_type() != input.scalar_type())
+    throw UsageError(std::string("all_gather_into_tensor: output is ") + c10::toString(output.scalar_type()) +
+                     ", input is " + c10::toString(input.scalar_type()));
+  if (output.numel() != input.numel() * size)
+    throw UsageError("all_gather_into_tensor: output has " + std::to_string(output.numel()) + " elements, not " +
+                     std::to_string(size) + " times the " + std::to_string(input.numel()) + " of input");
+}
+
+void check_message(const at::Tensor& tensor, int peer, int tag, int rank, int size, const char* way) {
+  constexpr int kMostTag = std::numeric_limits<std::uint16_t>::max();
+  check_cpu(tensor, way);
+  if (peer < 0 || peer >= size)
+    throw UsageError(std::string(way) + ": peer " + std::to_string(peer) + " is not one of the ranks 0 to " +
+                     std::to_string(size - 1));
+  if (peer == rank)
+    throw UsageError(std::string(way) + ": peer " + std::to_string(peer) + " is this rank; copy the tensor instead");
+  if (tag < 0 || tag > kMostTag)
+    throw UsageError(std::string(way) + ": tag " + std::to_string(tag) + " is not one of 0 to " +
+                     std::to_string(kMostTag));
+}
+
+std::vector<at::Tensor> parts_of(const at::Tensor& dense, int size) {
+  return dense.detach().view({size, dense.numel() / size}).unbind();
 }
 
 void check_ranks(const std::vector<int>& ranks, int size) {

@@ -22,11 +22,20 @@ void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, Red
 /// UsageError unless both are dense on the CPU, of one dtype and of as many elements, a multiple of `size`.
 void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int size);
 
+/// UsageError unless both are dense on the CPU, of one dtype, and `output` has `size` times the elements of `input`.
+void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int size);
+
+/// UsageError unless a message of the tensor can go to the peer, or come from it; `rank` is this one.
+void check_message(const at::Tensor& tensor, int peer, int tag, int rank, int size, const char* way);
+
 /// UsageError unless `ranks` are some of those below `size`, rising.
 void check_ranks(const std::vector<int>& ranks, int size);
 
 /// UsageError unless a tensor can have these sizes.
 void check_sizes(at::IntArrayRef sizes);
+
+/// The equal parts of a contiguous tensor, one for each of `size` ranks; views of it.
+std::vector<at::Tensor> parts_of(const at::Tensor& dense, int size);
 
 /// UsageError unless 0 <= root < size.
 void check_root(int root, int size, const char* collective = "broadcast");

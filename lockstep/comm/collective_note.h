@@ -17,18 +17,24 @@ enum class Collective : std::uint16_t {
   reduce_scatter,
   shared_empty,
   all_to_all,
-  step  ///< the exchange of a training step between nodes
+  step,  ///< the exchange of a training step between nodes
+  send,
+  recv,
+  monitored_barrier
 };
 
 struct CollectiveNote {
   Collective collective{};
-  std::uint16_t detail = 0;  ///< reduce op, or root
+  std::uint16_t detail = 0;  ///< reduce op, root, or tag
   std::int32_t dtype = 0;    ///< c10::ScalarType
   std::int64_t elements = 0;
   bool operator==(const CollectiveNote&) const = default;
 };
 
 CollectiveNote make_note(Collective collective, int detail, const at::Tensor& tensor);
+
+/// Whether a peer that calls `theirs` does its part of what this rank calls: the same, or the send to this rank's recv.
+bool answers(const CollectiveNote& mine, const CollectiveNote& theirs);
 
 /// "all_reduce(3 x Float, op 0)".
 std::string describe(const CollectiveNote& note);

@@ -64,24 +64,44 @@ at::Tensor empty_rows(const at::Tensor& like, std::int64_t rows) {
   return at::empty(sizes, like.options().requires_grad(false));
 }
 
+// Where the tensors of each dtype are, in the order in which the dtypes first come.
+std::vector<std::vector<std::size_t>> numbers_by_dtype(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const std::vector<std::size_t>& group) {
+      return tensors[group[0]].scalar_type() == tensors[i].scalar_type();
+    });
+    if (found == groups.end())
+      groups.push_back({i});
+    else
+      found->push_back(i);
+  }
+  return groups;
+}
+
+at::Tensor flat_of(const std::vector<at::Tensor>& tensors, const std::vector<std::size_t>& numbers) {
+  std::vector<at::Tensor> parts;
+  for (const std::size_t i : numbers) parts.push_back(tensors[i].detach().reshape({-1}));
+  return at::cat(parts);
+}
+
+// Cuts what is one behind the other in `flat` into tensors like tensors[i]; put(i, part) has them.
+template <class Put>
+void hand_out(const at::Tensor& flat, const std::vector<at::Tensor>& tensors, const std::vector<std::size_t>& numbers,
+              Put&& put) {
+  std::int64_t offset = 0;
+  for (const std::size_t i : numbers) {
+    put(i, flat.narrow(0, offset, tensors[i].numel()).view(tensors[i].sizes()));
+    offset += tensors[i].numel();
+  }
+}
+
 // Calls collective(flat) with the tensors of each dtype one behind the other, and puts back what has become of them.
 void by_dtype(const std::vector<at::Tensor>& tensors, const std::function<void(const at::Tensor&)>& collective) {
-  std::vector<at::ScalarType> done;
-  for (const at::Tensor& first : tensors) {
-    const at::ScalarType dtype = first.scalar_type();
-    if (std::find(done.begin(), done.end(), dtype) != done.end()) continue;
-    done.push_back(dtype);
-    std::vector<at::Tensor> parts;
-    for (const at::Tensor& tensor : tensors)
-      if (tensor.scalar_type() == dtype) parts.push_back(tensor.detach().reshape({-1}));
-    const at::Tensor flat = at::cat(parts);
+  for (const std::vector<std::size_t>& numbers : numbers_by_dtype(tensors)) {
+    const at::Tensor flat = flat_of(tensors, numbers);
     collective(flat);
-    std::int64_t offset = 0;
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.scalar_type() != dtype) continue;
-      tensor.detach().copy_(flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-      offset += tensor.numel();
-    }
+    hand_out(flat, tensors, numbers, [&](std::size_t i, const at::Tensor& part) { tensors[i].detach().copy_(part); });
   }
 }
 
@@ -196,6 +216,36 @@ void broadcast_coalesced(Group& group, const std::vector<at::Tensor>& tensors, i
   by_dtype(tensors, [&](const at::Tensor& flat) { group.broadcast(flat, root); });
 }
 
+std::vector<std::vector<at::Tensor>> all_gather_coalesced(Group& group, const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) check_cpu(tensor, "all_gather_coalesced");
+  std::vector<std::vector<at::Tensor>> by_rank(std::size_t(group.size()), std::vector<at::Tensor>(tensors.size()));
+  for (const std::vector<std::size_t>& numbers : numbers_by_dtype(tensors)) {
+    const std::vector<at::Tensor> gathered = group.all_gather(flat_of(tensors, numbers));
+    for (std::size_t rank = 0; rank < gathered.size(); ++rank)
+      hand_out(gathered[rank], tensors, numbers,
+               [&](std::size_t i, const at::Tensor& part) { by_rank[rank][i] = part; });
+  }
+  return by_rank;
+}
+
+// The inputs of a dtype as one matrix with a row for each rank.
+void reduce_scatter_coalesced(Group& group, const std::vector<at::Tensor>& outputs,
+                              const std::vector<at::Tensor>& inputs, ReduceOp op) {
+  if (outputs.size() != inputs.size())
+    throw UsageError("reduce_scatter_coalesced: " + std::to_string(inputs.size()) + " inputs for " +
+                     std::to_string(outputs.size()) + " outputs");
+  for (std::size_t i = 0; i < inputs.size(); ++i) check_reduce_scatter(outputs[i], inputs[i], op, group.size());
+  for (const std::vector<std::size_t>& numbers : numbers_by_dtype(inputs)) {
+    std::vector<at::Tensor> columns;
+    for (const std::size_t i : numbers)
+      columns.push_back(inputs[i].detach().reshape({group.size(), outputs[i].numel()}));
+    const at::Tensor all = at::cat(columns, 1);
+    const at::Tensor mine = at::empty({all.size(1)}, all.options());
+    group.reduce_scatter(mine, all, op);
+    hand_out(mine, outputs, numbers, [&](std::size_t i, const at::Tensor& part) { outputs[i].detach().copy_(part); });
+  }
+}
+
 std::string broadcast_bytes(Group& group, const std::string& bytes, int root) {
   std::int64_t length = std::int64_t(bytes.size());
   group.broadcast(words_of(&length, sizeof length), root);
@@ -212,6 +262,38 @@ std::vector<std::string> all_gather_bytes(Group& group, const std::string& bytes
   std::vector<std::string> strings;
   for (const at::Tensor& theirs : all_gather_uneven(group, tensor_of(bytes))) strings.push_back(string_of(theirs));
   return strings;
+}
+
+std::vector<std::string> gather_bytes(Group& group, const std::string& bytes, int root) {
+  check_root(root, group.size(), "gather_bytes");
+  std::vector<std::string> all = all_gather_bytes(group, bytes);
+  if (group.rank() != root) all.clear();
+  return all;
+}
+
+std::string scatter_bytes(Group& group, const std::vector<std::string>& objects, int root) {
+  check_root(root, group.size(), "scatter_bytes");
+  const auto ranks = std::size_t(group.size());
+  std::vector<std::int64_t> lengths(ranks);
+  std::string all;
+  if (group.rank() == root) {
+    // Only the root sees it: the others hear of it instead of waiting.
+    if (objects.size() != ranks) {
+      const std::string cause =
+          "scatter_bytes: the root needs " + std::to_string(ranks) + " objects, not " + std::to_string(objects.size());
+      group.abort(cause, kExitUsage);
+      throw UsageError(cause);
+    }
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      lengths[rank] = std::int64_t(objects[rank].size());
+      all += objects[rank];
+    }
+  }
+  group.broadcast(words_of(lengths.data(), ranks * sizeof(std::int64_t)), root);
+  all.resize(std::size_t(std::accumulate(lengths.begin(), lengths.end(), std::int64_t(0))));
+  group.broadcast(tensor_of(all), root);
+  const auto mine = lengths.begin() + group.rank();
+  return all.substr(std::size_t(std::accumulate(lengths.begin(), mine, std::int64_t(0))), std::size_t(*mine));
 }
 
 }  // namespace lockstep::comm

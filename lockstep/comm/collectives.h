@@ -44,9 +44,19 @@ void reduce(Group& group, const at::Tensor& tensor, int root = 0, ReduceOp op = 
 void all_reduce_coalesced(Group& group, const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::sum);
 void broadcast_coalesced(Group& group, const std::vector<at::Tensor>& tensors, int root = 0);
 
+/// The tensors of all ranks: result[rank][i] is tensors[i] of that rank. Equal dtypes and numbers of elements on all.
+std::vector<std::vector<at::Tensor>> all_gather_coalesced(Group& group, const std::vector<at::Tensor>& tensors);
+/// reduce_scatter of inputs[i] into outputs[i]; UsageError unless each pair fits and there are as many of both.
+void reduce_scatter_coalesced(Group& group, const std::vector<at::Tensor>& outputs,
+                              const std::vector<at::Tensor>& inputs, ReduceOp op = ReduceOp::sum);
+
 /// An object in whatever bytes the caller writes it in. Only the root's `bytes` count.
 std::string broadcast_bytes(Group& group, const std::string& bytes, int root = 0);
 /// The bytes of all ranks, by rank; of any lengths.
 std::vector<std::string> all_gather_bytes(Group& group, const std::string& bytes);
+/// The same on `root`; nothing elsewhere. Costs an all_gather_bytes.
+std::vector<std::string> gather_bytes(Group& group, const std::string& bytes, int root = 0);
+/// objects[r] of `root`, on rank r. The others' are not looked at. Costs a broadcast of all.
+std::string scatter_bytes(Group& group, const std::vector<std::string>& objects, int root = 0);
 
 }  // namespace lockstep::comm

@@ -18,6 +18,13 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input) {
   output.detach().copy_(at::cat(parts).view(output.sizes()));
 }
 
+void Group::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
+  check_all_gather_into(output, input, size());
+  output.detach().copy_(at::cat(all_gather(input.detach().reshape({-1}))).view(output.sizes()));
+}
+
+void Group::carry(Messages&) { throw UsageError("send and recv: groups of this kind have none"); }
+
 std::shared_ptr<Group> Group::new_group(const std::vector<int>&) {
   throw UsageError("new_group: groups of this kind make no others");
 }

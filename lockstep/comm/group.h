@@ -20,6 +20,7 @@
 
 namespace lockstep::comm {
 
+class Messages;
 class Wire;
 
 /// As torch.distributed's SUM, AVG, MIN, MAX and PRODUCT.
@@ -75,6 +76,19 @@ class Group : public Collectives {
   /// one dtype, else UsageError. Any dtype; any strides; elements count in the order of a contiguous tensor. The
   /// tensors may not overlap. Made of all_gather unless overridden. Uneven parts: comm/collectives.h.
   virtual void all_to_all(const at::Tensor& output, const at::Tensor& input);
+
+  /// Puts the tensors of all ranks into `output`, by rank; torch.distributed's. `output` has as many times the elements
+  /// of `input` as there are ranks, and its dtype, else UsageError. Any dtype; any strides; elements count in the order
+  /// of a contiguous tensor. The tensors may not overlap, except that `input` may be this rank's part of `output`. Made
+  /// of all_gather unless overridden.
+  virtual void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input);
+
+  /// Moves messages between this rank and others (messages.h), all at the same time, until none is under way and none
+  /// has come; what programs call is in comm/point_to_point.h. No collective: only the two ranks of a message have to
+  /// do with it, and other ranks may be in collectives meanwhile. Error on the receiver, and the end of the group, when
+  /// a peer's message is another one than expected. GroupAborted as in collectives; the deadline is the group's timeout
+  /// in which nothing moves. UsageError unless overridden.
+  virtual void carry(Messages& messages);
 
   /// The group of these ranks, rising and without doubles, which are then called 0, 1, ... in it. A collective of all
   /// ranks of this group, with the same list; null for those that are not in it. It takes part in this group's fate: a

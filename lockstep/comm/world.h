@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/point_to_point.h"
 #include "lockstep/rendezvous/environment.h"
 
 namespace lockstep::comm {
@@ -60,6 +61,12 @@ class World {
   [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) const {
     return group_->all_gather(tensor);
   }
+  void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) const {
+    group_->all_gather_into_tensor(output, input);
+  }
+  /// comm/point_to_point.h
+  void send(const at::Tensor& tensor, int peer, int tag = 0) const { comm::send(*group_, tensor, peer, tag); }
+  void recv(const at::Tensor& tensor, int peer, int tag = 0) const { comm::recv(*group_, tensor, peer, tag); }
   void barrier() const { group_->barrier(); }
   [[nodiscard]] at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) const {
     return group_->shared_empty(sizes, dtype);

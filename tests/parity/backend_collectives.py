@@ -46,6 +46,7 @@ def collectives(rank):
     for case in (reductions, gathers, exchanges, rooted, coalesced, objects):
         case(gloo, rank, size)
         dist.barrier()
+    messages(rank, size)
     asynchronous(rank, size)
     subsets(rank, size)
     shared(rank, size)
@@ -181,6 +182,44 @@ def objects(_gloo, rank, size):
     assert said == [f"by {size - 1}", size - 1], said
 
 
+def messages(rank, size):
+    after, before = (rank + 1) % size, (rank - 1) % size
+    if rank == 0:
+        dist.send(whole_numbers(0, 70_000), size - 1, tag=3)
+    if rank == size - 1:
+        into = torch.zeros(70_000, 2)
+        assert dist.recv(into[:, 1], 0, tag=3) == 0
+        same(into, torch.stack((torch.zeros(70_000), whole_numbers(0, 70_000)), 1))
+    # All send at the same time what no buffer holds.
+    large, into = torch.full((3_000_000,), float(rank)), torch.zeros(3_000_000)
+    works = [dist.isend(large, after), dist.irecv(into, before)]
+    for work in works:
+        work.wait()
+    same(into, torch.full_like(into, before))
+    small = torch.zeros(3, dtype=torch.int16)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, small + rank, after), dist.P2POp(dist.irecv, small, before),
+                                    dist.P2POp(dist.isend, large, before), dist.P2POp(dist.irecv, into, after)])
+    for work in works:
+        work.wait()
+    same(small, torch.full_like(small, before))
+    same(into, torch.full_like(into, after))
+    # What is called back may call collectives, and messages that it waits for.
+    def called(future):
+        dist.all_reduce(future.value()[0])
+        dist.barrier()
+        return future.value()[0]
+
+    sent, received = dist.isend(torch.ones(1), after), dist.irecv(torch.zeros(1), before)
+    same(received.get_future().then(called).wait(), torch.full((1,), float(size)))
+    sent.wait()
+    if rank == 0:
+        dist.send_object_list([{"a": "x" * 1000}, 7], 1)
+    if rank == 1:
+        objects = [None, None]
+        dist.recv_object_list(objects, 0)
+        assert objects == [{"a": "x" * 1000}, 7], objects
+
+
 def asynchronous(rank, size):
     tensors = [torch.full((count,), float(rank)) for count in (1, 70_000, 3)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
@@ -252,6 +291,6 @@ def refusals(rank):
     refused(ValueError, "dense CPU tensor", dist.all_reduce, torch.ones(2, 2).to_sparse())
     refused(ValueError, "all_gather_into_tensor: the output needs to be contiguous", dist.all_gather_into_tensor,
             torch.ones(1), torch.ones(5))
-    refused(ValueError, "use one of gloo between two", dist.send, torch.ones(1), 1 - min(rank, 1))
-    refused(ValueError, "use one of gloo between two", dist.recv, torch.ones(1))
+    refused(ValueError, "recv: a lockstep process group needs the rank to receive from", dist.recv, torch.ones(1))
+    refused(ValueError, "send: tag 65536 is not one of 0 to 65535", dist.send, torch.ones(1), 1 - min(rank, 1), tag=1 << 16)
     dist.barrier()  # the group is as good as before

@@ -19,7 +19,7 @@ int Patience::slice() const {
 
 bool write_all(int fd, const void* bytes, std::size_t size, const Patience& patience) {
   for (std::size_t at = 0; at < size;) {
-    const ssize_t sent = send(fd, static_cast<const char*>(bytes) + at, size - at, MSG_NOSIGNAL);
+    const ssize_t sent = ::send(fd, static_cast<const char*>(bytes) + at, size - at, MSG_NOSIGNAL);
     if (sent > 0) at += std::size_t(sent);
     if (sent >= 0 || errno == EINTR) continue;
     if (errno != EAGAIN) return false;
@@ -31,7 +31,7 @@ bool write_all(int fd, const void* bytes, std::size_t size, const Patience& pati
 
 bool read_all(int fd, void* bytes, std::size_t size, const Patience& patience) {
   for (std::size_t at = 0; at < size;) {
-    const ssize_t got = recv(fd, static_cast<char*>(bytes) + at, size - at, 0);
+    const ssize_t got = ::recv(fd, static_cast<char*>(bytes) + at, size - at, 0);
     if (got > 0) at += std::size_t(got);
     if (got > 0 || (got < 0 && errno == EINTR)) continue;
     if (got == 0 || errno != EAGAIN) return false;

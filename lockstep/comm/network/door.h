@@ -59,7 +59,7 @@ class Door {
       for (std::size_t i = 0; i < guests_.size(); ++i) {
         if (polled[1 + i].revents == 0) continue;
         Guest& guest = guests_[i];
-        const ssize_t got = recv(guest.fd.get(), guest.bytes.data() + guest.size, sizeof(T) - guest.size, 0);
+        const ssize_t got = ::recv(guest.fd.get(), guest.bytes.data() + guest.size, sizeof(T) - guest.size, 0);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (got > 0) guest.size += std::size_t(got);
         if (got > 0 && guest.size < sizeof(T)) continue;

@@ -138,17 +138,28 @@ void NetworkGroup::broadcast(const at::Tensor& tensor, int root) {
 std::vector<at::Tensor> NetworkGroup::all_gather(const at::Tensor& tensor) {
   check_cpu(tensor, "all_gather");
   const at::Tensor dense = tensor.detach().contiguous();
-  const std::size_t bytes = std::size_t(dense.numel()) * dense.element_size();
   std::vector<at::Tensor> gathered;
+  for (int peer = 0; peer < size(); ++peer) gathered.push_back(at::empty(dense.sizes(), dense.options()));
+  gather(gathered, dense);
+  return gathered;
+}
+
+void NetworkGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
+  check_all_gather_into(output, input, size());
+  const at::Tensor dense = output.is_contiguous() ? output : at::empty(output.sizes(), output.options());
+  gather(parts_of(dense, size()), input.detach().contiguous());
+  if (!dense.is_same(output)) output.detach().copy_(dense);
+}
+
+// Of a contiguous tensor into contiguous ones.
+void NetworkGroup::gather(const std::vector<at::Tensor>& outputs, const at::Tensor& dense) {
+  const std::size_t bytes = std::size_t(dense.numel()) * dense.element_size();
   std::vector<std::byte*> parts;
-  for (int peer = 0; peer < size(); ++peer) {
-    gathered.push_back(at::empty(dense.sizes(), dense.options()));
-    parts.push_back(data_of(gathered.back()));
-  }
-  if (bytes > 0) std::memcpy(parts[std::size_t(rank())], data_of(dense), bytes);
+  for (const at::Tensor& output : outputs) parts.push_back(data_of(output));
+  if (bytes > 0 && parts[std::size_t(rank())] != data_of(dense))
+    std::memcpy(parts[std::size_t(rank())], data_of(dense), bytes);
   swap(
       make_note(Collective::all_gather, 0, dense), [&](int) { return std::span(data_of(dense), bytes); }, parts, bytes);
-  return gathered;
 }
 
 void NetworkGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) {
@@ -186,18 +197,20 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Grou
                           .local_world = place.local_world};
   base::Member& member = node->node().member;
   member.set_first_rank(place.rank - place.local_rank);
-  auto wire = std::make_unique<TcpWire>(std::move(mesh),
-                                        TcpWire::Settings{.rank = place.rank,
-                                                          .timeout = place.timeout,
-                                                          .stall_warning = place.stall_warning,
-                                                          .check = [&member] { member.check_abort(); },
-                                                          .failed =
-                                                              [&member, rank = place.rank](const Failure& failure) {
-                                                                if (failure.rank == rank)
-                                                                  member.fail(failure.cause, failure.exit_code);
-                                                                else
-                                                                  member.report(failure);
-                                                              }});
+  auto wire = std::make_unique<TcpWire>(
+      std::move(mesh),
+      TcpWire::Settings{.rank = place.rank,
+                        .timeout = place.timeout,
+                        .stall_warning = place.stall_warning,
+                        .step = [&member] { return member.words().step.load(std::memory_order_relaxed); },
+                        .check = [&member] { member.check_abort(); },
+                        .failed =
+                            [&member, rank = place.rank](const Failure& failure) {
+                              if (failure.rank == rank)
+                                member.fail(failure.cause, failure.exit_code);
+                              else
+                                member.report(failure);
+                            }});
   return std::make_shared<NetworkGroup>(topology, std::move(wire), std::move(node));
 }
 

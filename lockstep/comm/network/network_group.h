@@ -22,11 +22,14 @@ class NetworkGroup final : public Group {
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
   void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
+  void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) override;
+  void carry(Messages& messages) override { wire_->carry(messages); }
   base::Node* shared_node() override { return node_->shared_node(); }
   Wire* wire() override { return wire_.get(); }
   bool abort(const std::string& cause, int exit_code = kExitFailure) override;
 
  private:
+  void gather(const std::vector<at::Tensor>& outputs, const at::Tensor& dense);
   template <class Bytes>
   void swap(const CollectiveNote& note, Bytes&& bytes_for, const std::vector<std::byte*>& from, std::size_t size);
 

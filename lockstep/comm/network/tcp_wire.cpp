@@ -47,7 +47,7 @@ void keep_alive(int fd, milliseconds timeout) {
 bool is_cut(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
 
 void tell(int fd, const void* news, std::size_t size) {
-  [[maybe_unused]] const ssize_t sent = send(fd, news, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+  [[maybe_unused]] const ssize_t sent = ::send(fd, news, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -68,22 +68,18 @@ struct TcpWire::News {
 
 // The traffic with one peer: messages wait in the order in which they were named.
 struct TcpWire::Link {
-  struct Out {
-    Header header;
-    std::span<const std::byte> bytes;
-  };
-  std::deque<Out> out;
-  std::deque<std::span<std::byte>> in;
+  std::deque<Message*> out, in;
   std::size_t sent = 0;      // of the first one, header included
   std::size_t received = 0;  // of the first one, header included
   std::uint64_t messages_out = 0, messages_in = 0;
-  Header incoming;
+  Header outgoing, incoming;                   // of the first ones
   std::array<std::byte, sizeof(News)> news{};  // as much of it as has come
   std::size_t heard = 0;
   bool has_left = false;
   std::string cut;  // how the way to it was lost: it may live, and not know
 
   bool is_owed() const { return !in.empty() || !out.empty(); }
+  const Message& first() const { return in.empty() ? *out.front() : *in.front(); }
 };
 
 TcpWire::TcpWire(Mesh mesh, Settings settings)
@@ -110,10 +106,10 @@ void TcpWire::abort(const Failure& failure) {
 }
 
 // However it ends early, the wire is of no use any more: what is under way belongs to the caller.
-void TcpWire::exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) {
+void TcpWire::carry(Messages& messages) {
   if (over_) throw GroupAborted(*over_);
   try {
-    move_all(note, out, in);
+    move_all(messages);
   } catch (const GroupAborted& aborted) {  // of this node perhaps, which the others wait for
     end(aborted.failure());
     throw;
@@ -132,26 +128,33 @@ void TcpWire::end(const Failure& failure) {
   abort(failure);
 }
 
-void TcpWire::move_all(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) {
+// Whether anything new has come.
+bool TcpWire::begin(Messages& messages) {
+  bool any = false;
+  while (Message* const message = messages.next()) {
+    Link& link = links_[std::size_t(message->peer)];
+    (message->way == Way::send ? link.out : link.in).push_back(message);
+    any = true;
+  }
+  return any;
+}
+
+void TcpWire::move_all(Messages& messages) {
   settings_.check();
   hear_news(0ms);
   if (heard_) fail(*heard_);
-  note_ = note;
-  for (const Outgoing& message : out) {
-    Link& link = links_[std::size_t(message.peer)];
-    link.out.push_back(
-        {.header = {.magic = kWireMagic, .number = ++link.messages_out, .bytes = message.bytes.size(), .note = note},
-         .bytes = message.bytes});
-  }
-  for (const Incoming& message : in) links_[std::size_t(message.peer)].in.push_back(message.bytes);
   told_stall_ = false;
   Clock::time_point moved = Clock::now();
   for (;;) {
     bool any_moved = false, any_left = false;
     for (Link& link : links_) {
-      while (!link.out.empty() && move_out(link)) any_moved = true;
-      while (!link.in.empty() && move_in(link)) any_moved = true;
+      while (!link.out.empty() && move_out(link, messages)) any_moved = true;
+      while (!link.in.empty() && move_in(link, messages)) any_moved = true;
       any_left = any_left || !link.out.empty() || !link.in.empty();
+    }
+    if (begin(messages)) {
+      moved = Clock::now();
+      continue;
     }
     if (!any_left) return;
     if (any_moved) moved = Clock::now();
@@ -162,14 +165,16 @@ void TcpWire::move_all(const CollectiveNote& note, std::span<const Outgoing> out
 }
 
 // Whether anything was moved.
-bool TcpWire::move_out(Link& link) {
+bool TcpWire::move_out(Link& link, Messages& messages) {
   const int peer = int(&link - links_.data());
-  Link::Out& message = link.out.front();
+  Message& message = *link.out.front();
+  if (link.sent == 0)
+    link.outgoing = {
+        .magic = kWireMagic, .number = link.messages_out + 1, .bytes = message.bytes.size(), .note = message.note};
   const std::size_t head = std::min(link.sent, sizeof(Header));
   iovec pieces[] = {
-      {.iov_base = reinterpret_cast<std::byte*>(&message.header) + head, .iov_len = sizeof(Header) - head},
-      {.iov_base = const_cast<std::byte*>(message.bytes.data()) + (link.sent - head),
-       .iov_len = message.bytes.size() - (link.sent - head)}};
+      {.iov_base = reinterpret_cast<std::byte*>(&link.outgoing) + head, .iov_len = sizeof(Header) - head},
+      {.iov_base = message.bytes.data() + (link.sent - head), .iov_len = message.bytes.size() - (link.sent - head)}};
   const msghdr what{.msg_name = nullptr,
                     .msg_namelen = 0,
                     .msg_iov = pieces,
@@ -187,19 +192,22 @@ bool TcpWire::move_out(Link& link) {
     bytes_sent_ += message.bytes.size();
     link.out.pop_front();
     link.sent = 0;
+    ++link.messages_out;
+    messages.moved(message);
   }
   return true;
 }
 
-bool TcpWire::move_in(Link& link) {
+bool TcpWire::move_in(Link& link, Messages& messages) {
   const int peer = int(&link - links_.data());
-  const std::span<std::byte> bytes = link.in.front();
+  Message& message = *link.in.front();
+  const std::span<std::byte> bytes = message.bytes;
   const int fd = mesh_.peers[std::size_t(peer)].data.get();
   const bool in_header = link.received < sizeof(Header);
   const std::size_t at = in_header ? link.received : link.received - sizeof(Header);
   std::byte* const to = (in_header ? reinterpret_cast<std::byte*>(&link.incoming) : bytes.data()) + at;
   const std::size_t room = (in_header ? sizeof(Header) : bytes.size()) - at;
-  const ssize_t got = recv(fd, to, room, MSG_DONTWAIT);
+  const ssize_t got = ::recv(fd, to, room, MSG_DONTWAIT);
   if (got == 0) lost(peer, "");
   if (got < 0) {
     if (would_wait(errno)) return false;
@@ -210,6 +218,7 @@ bool TcpWire::move_in(Link& link) {
   if (link.received == sizeof(Header) + bytes.size()) {
     link.in.pop_front();
     link.received = 0;
+    messages.moved(message);
   }
   return true;
 }
@@ -217,17 +226,18 @@ bool TcpWire::move_in(Link& link) {
 void TcpWire::check_header(Link& link) {
   const int peer = int(&link - links_.data());
   const Header& header = link.incoming;
+  const Message& expected = *link.in.front();
   const std::uint64_t number = ++link.messages_in;
-  if (header.magic == kWireMagic && header.number == number && header.note == note_ &&
-      header.bytes == link.in.front().size())
+  if (header.magic == kWireMagic && header.number == number && answers(expected.note, header.note) &&
+      header.bytes == expected.bytes.size())
     return;
   const Failure failure{.rank = settings_.rank,
                         .cause = header.magic != kWireMagic || header.number != number
                                      ? name_of(peer) + " sent what is no message of this group"
-                                 : header.note != note_
-                                     ? disagreement(settings_.rank, note_, peer, header.note)
+                                 : !answers(expected.note, header.note)
+                                     ? disagreement(settings_.rank, expected.note, peer, header.note)
                                      : name_of(peer) + " sent " + std::to_string(header.bytes) + " bytes where " +
-                                           std::to_string(link.in.front().size()) + " were expected"};
+                                           std::to_string(expected.bytes.size()) + " were expected"};
   settings_.failed(failure);
   throw Error(failure.cause);
 }
@@ -261,10 +271,15 @@ void TcpWire::give_up() {
 }
 
 std::string TcpWire::late_peers() const {
-  std::string late;
-  for (std::size_t peer = 0; peer < links_.size(); ++peer)
-    if (links_[peer].is_owed()) late += (late.empty() ? "" : ", ") + name_of(int(peer));
-  return late + " in " + describe(note_);
+  std::string late, what;
+  for (std::size_t peer = 0; peer < links_.size(); ++peer) {
+    if (!links_[peer].is_owed()) continue;
+    const CollectiveNote& note = links_[peer].first().note;
+    const std::uint64_t step = note.collective == Collective::step ? 0 : settings_.step();  // it says so itself
+    if (late.empty()) what = describe(note) + (step > 0 ? ", step " + std::to_string(step) : "");
+    late += (late.empty() ? "" : ", ") + name_of(int(peer));
+  }
+  return late + " in " + what;
 }
 
 void TcpWire::tell_stall() {
@@ -288,7 +303,7 @@ void TcpWire::hear_news(milliseconds time) {
 void TcpWire::read_news(int peer) {
   Link& link = links_[std::size_t(peer)];
   base::UniqueFd& fd = mesh_.peers[std::size_t(peer)].news;
-  const ssize_t got = recv(fd.get(), link.news.data() + link.heard, link.news.size() - link.heard, MSG_DONTWAIT);
+  const ssize_t got = ::recv(fd.get(), link.news.data() + link.heard, link.news.size() - link.heard, MSG_DONTWAIT);
   if (got < 0 && would_wait(errno)) return;
   if (got < 0 && is_cut(errno)) link.cut = std::strerror(errno);
   link.heard += got > 0 ? std::size_t(got) : 0;

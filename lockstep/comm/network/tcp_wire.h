@@ -24,6 +24,8 @@ class TcpWire final : public Wire {
     std::chrono::milliseconds timeout{};
     /// A wait in which nothing moves for longer is told on standard error, once in an exchange; 0: never.
     std::chrono::milliseconds stall_warning{0};
+    /// The step that this rank is in, for what is said of waits; 0: in none.
+    std::function<std::uint64_t()> step = [] { return 0; };
     /// Throws when this rank's node has failed; called in every wait.
     std::function<void()> check = [] {};
     /// Tells this rank's node of a failure that came over the wire or was met there.
@@ -34,7 +36,7 @@ class TcpWire final : public Wire {
   /// Tells the peers that this rank has left.
   ~TcpWire() override;
 
-  void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) override;
+  void carry(Messages& messages) override;
   void abort(const Failure& failure) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
@@ -50,10 +52,11 @@ class TcpWire final : public Wire {
   struct News;
   using Clock = std::chrono::steady_clock;
 
-  void move_all(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in);
+  void move_all(Messages& messages);
+  bool begin(Messages& messages);
   void end(const Failure& failure);
-  bool move_out(Link& link);
-  bool move_in(Link& link);
+  bool move_out(Link& link, Messages& messages);
+  bool move_in(Link& link, Messages& messages);
   void check_header(Link& link);
   void wait_for(Clock::time_point moved);
   void hear_news(std::chrono::milliseconds time);
@@ -69,7 +72,6 @@ class TcpWire final : public Wire {
   Mesh mesh_;
   const Settings settings_;
   const int process_ = base::process_id();
-  CollectiveNote note_;
   bool told_stall_ = false;  ///< in this exchange
   std::uint64_t bytes_sent_ = 0;
   std::vector<Link> links_;       ///< by rank

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collective_note.h"
+#include "lockstep/comm/messages.h"
 
 namespace lockstep::comm {
 
@@ -29,13 +30,16 @@ class Wire {
  public:
   virtual ~Wire() = default;
 
-  /// Moves all of them at the same time, in whatever order they can be moved; between two ranks, in the order in which
-  /// they are named here. Returns when everything is received, and sent as far as the caller is concerned. A message
-  /// of no bytes is one, too. Error on both sides, and the end of the group, when a peer's note or number of bytes is
-  /// another. GroupAborted when a peer has failed, died or left, when this rank's node has failed, when the
-  /// machine of a peer that is waited for does not answer any more, or when nothing has moved for the group's timeout:
-  /// then it is the failure of the one that is late, or, where several are, of this rank.
-  virtual void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
+  /// Moves messages at the same time, in whatever order they can be moved; between two ranks, in the order in which
+  /// they come. Returns when everything is received, and sent as far as the caller is concerned, and nothing more has
+  /// come. A message of no bytes is one, too. Error on both sides, and the end of the group, when a peer's note or
+  /// number of bytes is another. GroupAborted when a peer has failed, died or left, when this rank's node has failed,
+  /// when the machine of a peer that is waited for does not answer any more, or when nothing has moved for the group's
+  /// timeout: then it is the failure of the one that is late, or, where several are, of this rank.
+  virtual void carry(Messages& messages) = 0;
+
+  /// The same for messages that are all there, of one collective.
+  void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in);
 
   /// Tells all peers that this rank cannot go on, and why: their waits end. Waits for nobody. Any thread.
   virtual void abort(const Failure& failure) = 0;

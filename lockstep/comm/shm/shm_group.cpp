@@ -8,6 +8,8 @@
 
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/reduce/reduce.h"
+#include "lockstep/comm/shm/courier.h"
+#include "lockstep/comm/shm/in_collective.h"
 #include "lockstep/comm/shm/reduction_of.h"
 
 namespace lockstep::comm {
@@ -16,32 +18,7 @@ namespace {
 // The parts that the ranks reduce for all begin on such edges: whole cache lines.
 constexpr std::size_t kEdge = 64;
 
-// Marks the rank as inside a collective for the length of a scope.
-class InCollective {
- public:
-  explicit InCollective(base::Member& member) : member_(member), before_(member.phase()) {
-    member_.set_phase(base::Phase::collective);
-  }
-  ~InCollective() { member_.set_phase(before_); }
-
- private:
-  base::Member& member_;
-  base::Phase before_;
-};
-
-// While a collective waits, its member can say which it is.
-class Described {
- public:
-  Described(base::Member& member, const CollectiveNote& note) : member_(member) {
-    member_.set_doing({.text = &text, .of = &note});
-  }
-  ~Described() { member_.set_doing({}); }
-
- private:
-  static std::string text(const void* note) { return describe(*static_cast<const CollectiveNote*>(note)); }
-
-  base::Member& member_;
-};
+std::string text_of(const void* note) { return describe(*static_cast<const CollectiveNote*>(note)); }
 
 // Ranks come to meetings and to barriers, which are counted apart, in one order. So a peer that has come to more
 // barriers than this rank, and not yet to the meeting that this rank is in, never comes there.
@@ -79,7 +56,7 @@ void ShmGroup::meet(const CollectiveNote& note, Fill&& fill) {
   mine.note = note;
   fill(mine.payload);
   base::advance(mine.mark, mark);
-  const Described described(node_.member, note);
+  const Described described(node_.member, {.text = text_of, .of = &note});
   const auto missing = [&](int peer) {
     return !base::has_reached(staging_.post(peer, post_).mark.load(std::memory_order_seq_cst), mark);
   };
@@ -350,26 +327,39 @@ void ShmGroup::broadcast(const at::Tensor& tensor, int root) {
 std::vector<at::Tensor> ShmGroup::all_gather(const at::Tensor& tensor) {
   check_cpu(tensor, "all_gather");
   const at::Tensor dense = tensor.detach().contiguous();
-  const std::byte* data = bytes_of(dense);
-  const std::size_t width = dense.element_size();
   std::vector<at::Tensor> gathered;
   gathered.reserve(std::size_t(size()));
   for (int peer = 0; peer < size(); ++peer) gathered.push_back(at::empty(dense.sizes(), dense.options()));
+  gather(gathered, dense);
+  return gathered;
+}
+
+void ShmGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
+  check_all_gather_into(output, input, size());
+  const at::Tensor dense = output.is_contiguous() ? output : at::empty(output.sizes(), output.options());
+  gather(parts_of(dense, size()), input.detach().contiguous());
+  if (!dense.is_same(output)) output.detach().copy_(dense);
+}
+
+void ShmGroup::gather(const std::vector<at::Tensor>& outputs, const at::Tensor& dense) {
+  const std::byte* data = bytes_of(dense);
+  const std::size_t width = dense.element_size();
   const auto take = [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
     for (std::size_t peer = 0; peer < parts.size(); ++peer)
-      std::memcpy(bytes_of(gathered[peer]) + first * width, parts[peer], n * width);
+      std::memcpy(bytes_of(outputs[peer]) + first * width, parts[peer], n * width);
   };
   exchange(
       {make_note(Collective::all_gather, 0, dense), std::size_t(dense.numel()), width, data},
       [&](std::byte* part, std::size_t first, std::size_t n) { std::memcpy(part, data + first * width, n * width); },
       take, [&](const std::vector<std::byte*>& tensors) { take(tensors, 0, std::size_t(dense.numel())); });
-  return gathered;
 }
 
 void ShmGroup::barrier() {
   InCollective in_collective(node_.member);
   meet({.collective = Collective::barrier}, [](std::byte*) {});
 }
+
+void ShmGroup::carry(Messages& messages) { Courier(node_.member, staging_, half_, messages).run(); }
 
 at::Tensor ShmGroup::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   check_sizes(sizes);

@@ -33,6 +33,8 @@ class ShmGroup final : public Group {
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
   void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
+  void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) override;
+  void carry(Messages& messages) override;
   std::shared_ptr<Group> new_group(const std::vector<int>& ranks) override;
   at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   base::Node* shared_node() override { return &node_; }
@@ -79,6 +81,8 @@ class ShmGroup final : public Group {
   template <class Reduce>
   void reduce_in_parts(const Load& load, std::byte* data, Reduce&& reduce);
   void point_to_halves(int half);
+  /// all_gather of a contiguous tensor into contiguous ones, by rank.
+  void gather(const std::vector<at::Tensor>& outputs, const at::Tensor& dense);
   std::size_t chunk_of(const Load& load) const { return sizes_.chunk / load.width; }  ///< elements
   Place place_of(const Load& load) const;
   Place place_at(int peer) const;

@@ -41,6 +41,15 @@ void SingleGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) 
   output.detach().copy_(input.detach().reshape(output.sizes()));
 }
 
+void SingleGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
+  check_all_gather_into(output, input, 1);
+  node_.member.check_abort();
+  output.detach().copy_(input.detach().reshape(output.sizes()));
+}
+
+// There is nobody to have any for.
+void SingleGroup::carry(Messages&) { node_.member.check_abort(); }
+
 std::shared_ptr<Group> SingleGroup::new_group(const std::vector<int>& ranks) {
   check_ranks(ranks, 1);
   node_.member.check_abort();

@@ -18,6 +18,8 @@ class SingleGroup final : public Group {
   std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override;
   void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
+  void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) override;
+  void carry(Messages& messages) override;
   std::shared_ptr<Group> new_group(const std::vector<int>& ranks) override;
   at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   base::Node* shared_node() override { return &node_; }
