@@ -26,6 +26,7 @@
 #include "lockstep/optim.h"
 #include "lockstep/parallel/data_parallel.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
+#include "lockstep/parallel/exponential_moving_average.h"
 #include "lockstep/parallel/hooks/default_hooks.h"
 #include "lockstep/parallel/hooks/post_local_sgd.h"
 #include "lockstep/parallel/hooks/post_local_sgd_optimizer.h"

@@ -17,8 +17,21 @@ namespace lockstep::comm {
 namespace {
 
 std::weak_ptr<Group> the_group;
+int the_rank = -1;
+int the_size = 1;
 bool the_agent_reports = false;
 std::terminate_handler handler_before = nullptr;
+
+template <class E>
+bool is_thrown() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const E&) {
+    return true;
+  } catch (...) {
+  }
+  return false;
+}
 
 // The first line: libtorch's messages go on with a stack of their own.
 std::string what_is_thrown() {
@@ -39,6 +52,20 @@ Failure failure_of(Group& group) {
   const base::Node* const node = group.shared_node();
   if (node == nullptr) return {.rank = group.rank(), .cause = what_is_thrown()};
   return base::read_failure(node->member.page(), node->member.generation());
+}
+
+// With the rank, where there are several: what is wrong may be so on one alone.
+std::string line_of_ours() {
+  const std::string text = what_is_thrown();
+  return the_size == 1 || is_thrown<GroupAborted>() ? text : Failure{.rank = the_rank, .cause = text}.to_string();
+}
+
+// Tells the group why it ends. Returns whether this rank is the one to say so to the user: it was the first to fail,
+// maybe in the very call that threw, which has told the group already.
+bool tell(Group& group, int code) {
+  const bool now = group.abort(what_is_thrown(), code);
+  const base::Node* const node = group.shared_node();
+  return now || node == nullptr || node->member.first_to_fail();
 }
 
 // Whoever only followed another rank's failure ends without a word: an error is told once.
@@ -84,14 +111,16 @@ std::optional<int> exit_code_of_ours() {
   try {
     if (const std::shared_ptr<Group> group = the_group.lock()) {
       leave_if_follower(*group);
-      first = group->abort(what_is_thrown(), code.value_or(kExitFailure));
+      first = tell(*group, code.value_or(kExitFailure));
       if (first) rendezvous::write_error_file(failure_of(*group));
+    } else if (the_rank >= 0) {  // it has left the group, whose page says nothing of it
+      rendezvous::write_error_file({.rank = the_rank, .cause = what_is_thrown()});
     }
   } catch (...) {  // nothing may come between the exception and its message
   }
   if (code) {
     const bool told_by_the_agent = the_agent_reports && *code != kExitUsage;
-    if (first && !told_by_the_agent) base::tell(STDERR_FILENO, "lockstep: error: " + what_is_thrown() + "\n");
+    if (first && !told_by_the_agent) base::tell(STDERR_FILENO, "lockstep: error: " + line_of_ours() + "\n");
     std::_Exit(*code);
   }
   if (handler_before != nullptr && !say_without_call_stack()) handler_before();
@@ -102,6 +131,8 @@ std::optional<int> exit_code_of_ours() {
 
 void speak_before_terminating(const std::shared_ptr<Group>& group, bool agent_reports) {
   the_group = group;
+  the_rank = group != nullptr ? group->rank() : -1;
+  the_size = group != nullptr ? group->size() : 1;
   the_agent_reports = agent_reports;
   const std::terminate_handler before = std::set_terminate(on_terminate);
   if (before != on_terminate) handler_before = before;

@@ -32,7 +32,9 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
   tell(!options.name.empty(), "name: with an optimizer of torch::optim no state is kept that it would be found by");
   tell(options.shards != ranks, "shards: with an optimizer of torch::optim each rank computes one");
   tell(options.seed != 0, "seed: with an optimizer of torch::optim random numbers are those of torch's generator");
-  tell(options.ema.has_value(), "ema: only the update of an optimizer of lockstep::optim averages the weights");
+  tell(options.ema.has_value(),
+       "ema: only the update of an optimizer of lockstep::optim averages the weights; with one of torch::optim take "
+       "lockstep::ExponentialMovingAverage");
   tell(options.skip_all_reduce_unused_params && !options.find_unused_parameters,
        "skip_all_reduce_unused_params: without find_unused_parameters each parameter gets a gradient");
   tell(options.skip_all_reduce_unused_params && options.find_unused_parameters && options.static_graph,

@@ -34,10 +34,25 @@ TEST(Uncaught, IsToldWithRankStepAndText) {
 TEST(Uncaught, WrongInputIsOneLineAndNoReasonToStartAgain) {
   testing::Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "--max-restarts", "3", UNCAUGHT_WORKER, "usage"});
   EXPECT_EQ(job.wait(), kExitUsage) << job.err();
-  EXPECT_EQ(job.err(), "lockstep: error: cannot open 'table.csv'\nlockstep: not restarted: bad input stays bad\n");
+  EXPECT_THAT(job.err(), ::testing::MatchesRegex("lockstep: error: rank [01]: cannot open 'table.csv'\n"
+                                                 "lockstep: not restarted: bad input stays bad\n"));
   testing::Job alone({UNCAUGHT_WORKER, "usage"}, {"OMP_NUM_THREADS=2"});
   EXPECT_EQ(alone.wait(), kExitUsage) << alone.err();
   EXPECT_THAT(alone.err(), ::testing::EndsWith("lockstep: error: cannot open 'table.csv'\n"));
+}
+
+// As a communication hook's: the call that throws has told the group already, which is no reason to be silent.
+TEST(Uncaught, AnErrorThatTheGroupHasHeardIsStillTold) {
+  testing::Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", UNCAUGHT_WORKER, "told"}, {"OMP_NUM_THREADS=1"});
+  EXPECT_EQ(job.wait(), kExitUsage);
+  EXPECT_EQ(job.err(), "lockstep: error: rank 1: the hook made no tensor\n");
+}
+
+TEST(Uncaught, AnErrorBehindTheGroupsEndIsInTheReport) {
+  testing::Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", UNCAUGHT_WORKER, "left"});
+  EXPECT_EQ(job.wait(), kExitFailure);
+  EXPECT_THAT(job.err(), HasSubstr("lockstep: rank 1 failed: exit code 1"));
+  EXPECT_THAT(job.err(), HasSubstr("lockstep:   cause: cannot write 'rows.csv'\n"));
 }
 
 // libtorch's own what() is a message and pages of addresses.

@@ -1,5 +1,5 @@
 // A user's program: rank 1 throws in the third barrier's place, and nobody catches it. With an argument it is an error
-// of libtorch, or wrong input that every rank finds.
+// of libtorch, wrong input that every rank finds, or one that has told the group already; or rank 1 has left the group.
 
 #include <ATen/ops/ones.h>
 
@@ -7,10 +7,15 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/comm/world.h"
 
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
+  if (what == "left") {
+    if (lockstep::comm::init().rank() == 1) throw lockstep::Error("cannot write 'rows.csv'");
+    return 0;
+  }
   const lockstep::comm::World world = lockstep::comm::init();
   for (int step = 1;; ++step) {
     world.group()->node().member.set_step(std::uint64_t(step));
@@ -18,6 +23,8 @@ int main(int argc, char** argv) {
     if (step == 3 && world.rank() == 1 && what.empty())
       throw std::runtime_error("the learning rate is nan\nat frame 0");
     if (step == 3 && what == "usage") throw lockstep::UsageError("cannot open 'table.csv'");
+    if (step == 3 && world.rank() == 1 && what == "told")
+      lockstep::comm::or_abort(*world.group(), [] { throw lockstep::UsageError("the hook made no tensor"); });
     world.group()->barrier();
   }
 }
