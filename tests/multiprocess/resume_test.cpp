@@ -183,28 +183,30 @@ TEST(ResumeAfterKills, GoesOnFromTheNewestAndEndsAsTheUndisturbedRun) {
       const bool last = attempt >= 5;
       const int ranks = 1 + attempt % 3;
       const base::Segment segment = base::Segment::create(ranks);
-      const std::vector<pid_t> pids = support::start_ranks(segment, [&, amp = amp, background = background](auto group) {
-        SmallJob job = support::disturbed_job(amp, kSteps);
-        job.optimizer = resumed(job.optimizer, folder.path());
-        std::optional<BackgroundSaver> saver;
-        const OptimizerMaker maker = job.optimizer;
-        job.optimizer = [&](optim::Target& target) {
-          if (background) saver.emplace(folder.path(), dynamic_cast<parallel::Engine&>(target), Retention{.keep = 2});
-          return maker(target);
-        };
-        bool same = true;
-        job.after_step = [&](parallel::Engine& engine) {
-          same = same && engine.state().hash() == history.at(engine.steps());
-          if (engine.steps() == 0) return;
-          if (!background) save(folder.path(), engine, {.retention = {.keep = 2}});
-          if (!background) return;
-          if (engine.steps() == kSteps) saver->wait();  // so that the last one is saved
-          saver->save();
-          if (engine.steps() == kSteps) saver.reset();
-        };
-        run_small_job(group, job);
-        return same ? 0 : 3;
-      });
+      const std::vector<pid_t> pids =
+          support::start_ranks(segment, [&, amp = amp, background = background](auto group) {
+            SmallJob job = support::disturbed_job(amp, kSteps);
+            job.optimizer = resumed(job.optimizer, folder.path());
+            std::optional<BackgroundSaver> saver;
+            const OptimizerMaker maker = job.optimizer;
+            job.optimizer = [&](optim::Target& target) {
+              if (background)
+                saver.emplace(folder.path(), dynamic_cast<parallel::Engine&>(target), Retention{.keep = 2});
+              return maker(target);
+            };
+            bool same = true;
+            job.after_step = [&](parallel::Engine& engine) {
+              same = same && engine.state().hash() == history.at(engine.steps());
+              if (engine.steps() == 0) return;
+              if (!background) save(folder.path(), engine, {.retention = {.keep = 2}});
+              if (!background) return;
+              if (engine.steps() == kSteps) saver->wait();  // so that the last one is saved
+              saver->save();
+              if (engine.steps() == kSteps) saver.reset();
+            };
+            run_small_job(group, job);
+            return same ? 0 : 3;
+          });
       if (!last) {
         const std::uint64_t step = 2 * std::uint64_t(attempt) + 1;  // behind the one before
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);

@@ -29,8 +29,8 @@ using RankMain = std::function<int(std::shared_ptr<comm::Group>)>;
 /// Forks the ranks of the segment's generation. They end with body's result, 1 when it throws, and with this process.
 std::vector<pid_t> start_ranks(const base::Segment& segment, const RankMain& body);
 
-/// The status of a process that ends within a minute, which is no measure: other work keeps the cores busy. Nothing (and
-/// it is killed) otherwise.
+/// The status of a process that ends within a minute, which is no measure: other work may keep the cores busy. Nothing
+/// (and it is killed) otherwise.
 std::optional<int> wait_for(pid_t pid);
 bool exited_with(const std::optional<int>& status, int code);
 
