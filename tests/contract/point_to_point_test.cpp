@@ -128,7 +128,7 @@ TEST_P(MessageContract, AnotherMessageThanExpectedIsNamedByBothSides) {
                                                   {irecv(torch::zeros({3}, at::kInt), 0, 7), "recv(3 x Int, tag 7)"},
                                                   {irecv(torch::zeros({3}), 0, 8), "recv(3 x Float, tag 8)"}};
   for (const auto& [wrong, name] : wrongs)
-    run([&](auto group) {
+    run([&wrong = wrong, &name = name](auto group) {
       const std::string told = failure_of([&] {
         if (group->rank() == 1) return batch_isend_irecv(*group, {wrong});
         send(*group, torch::ones({3}), 1, 7);
