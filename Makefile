@@ -30,7 +30,7 @@ tsan_skip = */processes* */nodes* */threads7* Fault.AThousandLaunches* Ranks.AsM
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
 
-.PHONY: all demo docs test python wheel tidy bench bench-programs parity-long sanitize asan tsan fuzz asan-programs tsan-programs fuzz-programs clang mutants lint format install clean help FORCE
+.PHONY: all demo docs test python wheel tidy bench bench-programs parity-long sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -74,18 +74,15 @@ parity-long: all
 
 sanitize: asan tsan
 
-asan tsan: %: %-programs
+asan tsan: %: build-%/build.ninja
+	$(BUILD) $@ -j $(JOBS) --target $(addprefix tests_,$($@_labels))
 	$(if $(filter tsan,$@),OMP_NUM_THREADS=1) GTEST_FILTER='-$(subst $(space),:,$(strip $($@_skip)))' \
 	  $(CTEST) --test-dir build-$@ --label-regex '$(subst $(space),|,$($@_labels))'
 
 # Each libFuzzer program for half a minute, two at a time.
-fuzz: fuzz-programs
+fuzz: build-fuzz/build.ninja
+	$(BUILD) fuzz -j $(JOBS) --target tests_fuzz
 	$(CTEST) --test-dir build-fuzz --label-regex fuzz
-
-# What these three run, by itself: .ci/run builds it while tests wait.
-fuzz_labels = fuzz
-asan-programs tsan-programs fuzz-programs: %-programs: build-%/build.ninja
-	$(BUILD) $* -j $(JOBS) --target $(addprefix tests_,$($*_labels))
 
 clang:
 	@scripts/bootstrap --fuzz
@@ -137,7 +134,7 @@ help:
 	@echo 'make python     build the Python package lockstep_torch into build/python/'
 	@echo 'make wheel      the same as a file for pip, which brings `lockstep run` along, into build/wheel/'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
-	@echo '                (ONLY=step, job, reduce-update, rules, comm, launch, feed or input: one of them)'
+	@echo '                (ONLY=step, job, reduce-update, rules, comm, launch, nodes, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for half a minute'

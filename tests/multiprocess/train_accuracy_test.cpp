@@ -42,16 +42,6 @@ TEST_F(TrainAccuracy, MnistConvNetIn2Epochs) {
       << "0.9901";
 }
 
-// A thousand pictures of ten classes.
-TEST_F(TrainAccuracy, Cifar10ResNet18In6Epochs) {
-  if (const std::string why = testing::missing_data({"cifar10-small/train", "cifar10-small/val"}); !why.empty())
-    GTEST_SKIP() << why;
-  EXPECT_GE(accuracy("cifar10-small", {"--dataset", "imagefolder", "--model", "resnet18", "--transforms", "cifar",
-                                       "--batch-size", "25", "--epochs", "6", "--opt", "adam", "--lr", "1e-3",
-                                       "--lr-scheduler", "cosineannealinglr", "--channels-last"}),
-            0.28);
-}
-
 // The recipe as it stands, but for the names of the folders, the number of classes and smaller pictures.
 TEST_F(TrainAccuracy, FlowersByTheRecipeFinetuneResnet34In2Epochs) {
   if (const std::string why = testing::missing_data({"flowers/train", "flowers/val"}); !why.empty())

@@ -35,13 +35,15 @@ class TrainBits : public ::testing::Test {
     return testing::results(testing::read_file(folder_.file("run/metrics.jsonl")));
   }
 
-  // 13 steps, 2 evaluations, the hash.
-  void expect_same_bits(By launcher, const std::vector<int>& worlds, int shards, const Flags& flags) {
+  // 13 steps, 2 evaluations, the hash: what one process has of them.
+  std::vector<std::string> expect_same_bits(By launcher, const std::vector<int>& worlds, int shards,
+                                            const Flags& flags) {
     const auto reference = train(By::lockstep, 1, shards, flags);
     EXPECT_EQ(reference.size(), 16u);
     for (const int processes : worlds)
       EXPECT_EQ(train(launcher, processes, shards, flags), reference)
           << processes << " processes by " << to_string(launcher);
+    return reference;
   }
 
   testing::ScratchFolder folder_;
@@ -56,14 +58,14 @@ TEST_F(TrainBits, FourShardsConvNet) { expect_same_bits(By::lockstep, {2, 3, 4, 
 TEST_F(TrainBits, InBfloat16AndChannelsLast) {
   Flags flags = kConvNet;
   flags.insert(flags.end(), {"--amp", "bf16", "--channels-last"});
-  expect_same_bits(By::lockstep, {2, 4}, 4, flags);
-  EXPECT_NE(train(By::lockstep, 2, 4, flags).back(), train(By::lockstep, 2, 4, kConvNet).back());
+  const auto bits = expect_same_bits(By::lockstep, {4}, 4, flags);
+  EXPECT_NE(bits.back(), train(By::lockstep, 2, 4, kConvNet).back());
 }
 
 TEST_F(TrainBits, WithFusedLayers) {
   Flags flags = kConvNet;
   flags.insert(flags.end(), {"--fuse", "--channels-last", "--amp", "bf16"});
-  expect_same_bits(By::lockstep, {2, 4}, 4, flags);
+  expect_same_bits(By::lockstep, {4}, 4, flags);
   Job job = start(By::lockstep, 2, 4, flags);
   EXPECT_EQ(job.wait(), 0);
   EXPECT_THAT(job.err(), ::testing::HasSubstr("lockstep: fused layer1.1: BatchNorm2d, ReLU, MaxPool2d -> "));
@@ -80,8 +82,8 @@ TEST_F(TrainBits, WithFusedLayers) {
 TEST_F(TrainBits, InFloat16WithAScaledLoss) {
   Flags flags = kMlp;
   flags.insert(flags.end(), {"--amp", "fp16"});
-  expect_same_bits(By::lockstep, {2}, 4, flags);
-  EXPECT_NE(train(By::lockstep, 2, 4, flags).back(), train(By::lockstep, 2, 4, kMlp).back());
+  const auto bits = expect_same_bits(By::lockstep, {2}, 4, flags);
+  EXPECT_NE(bits.back(), train(By::lockstep, 2, 4, kMlp).back());
 }
 
 // The hashes are those of a Sapphire Rapids, found on AMDs of the third and fourth generation, too. The second is one
@@ -173,6 +175,7 @@ TEST_F(TrainBits, ReplicasOfOneProcessAreTheSameInEveryRun) {
     const auto first = train(By::lockstep, 1, 2, with(flags, "3"));
     EXPECT_EQ(first.size(), 16u);
     EXPECT_EQ(train(By::lockstep, 1, 2, with(flags, "3")), first);
+    if (flags == half) continue;  // bfloat16 is slow where a CPU has none
     const auto alone = train(By::lockstep, 1, 2, flags);
     EXPECT_EQ(train(By::lockstep, 1, 2, with(flags, "1")), alone);
     EXPECT_NE(first.back(), alone.back());
