@@ -57,7 +57,8 @@ void EventLoop::hand_out_events() {
   const int count = epoll_wait(epoll_.get(), events.data(), int(events.size()), 0);
   if (count < 0 && errno != EINTR) throw_errno("launcher: epoll_wait");
   for (int i = 0; i < count; ++i) {
-    const auto watched = watches_.find(events[std::size_t(i)].data.u64);
+    const std::uint64_t id = events[std::size_t(i)].data.u64;  // a copy: the kernel's struct is packed
+    const auto watched = watches_.find(id);
     if (watched == watches_.end()) continue;
     const std::shared_ptr<const Handler> handler = watched->second.handler;
     (*handler)();
