@@ -14,12 +14,10 @@
 #include "lockstep/comm/single/single_group.h"
 #include "tests/support/listener.h"
 
-#ifdef __SANITIZE_THREAD__
 // What ThreadSanitizer takes for a race of ranks that are threads, since it sees libtorch's locks but not its atomics:
 // the end of a copy that autocast keeps for all threads and any of them drops, the last that used it long before.
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() { return "race:lockstep::parallel::ForwardScope::~ForwardScope"; }
-#endif
 
 namespace lockstep::support {
 namespace {
