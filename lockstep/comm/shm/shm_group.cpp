@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "lockstep/comm/checks.h"
+#include "lockstep/comm/gathering.h"
 #include "lockstep/comm/reduce/reduce.h"
 #include "lockstep/comm/shm/courier.h"
 #include "lockstep/comm/shm/in_collective.h"
@@ -325,20 +326,11 @@ void ShmGroup::broadcast(const at::Tensor& tensor, int root) {
 }
 
 std::vector<at::Tensor> ShmGroup::all_gather(const at::Tensor& tensor) {
-  check_cpu(tensor, "all_gather");
-  const at::Tensor dense = tensor.detach().contiguous();
-  std::vector<at::Tensor> gathered;
-  gathered.reserve(std::size_t(size()));
-  for (int peer = 0; peer < size(); ++peer) gathered.push_back(at::empty(dense.sizes(), dense.options()));
-  gather(gathered, dense);
-  return gathered;
+  return gather_all(tensor, size(), [this](const auto& outputs, const at::Tensor& dense) { gather(outputs, dense); });
 }
 
 void ShmGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
-  check_all_gather_into(output, input, size());
-  const at::Tensor dense = output.is_contiguous() ? output : at::empty(output.sizes(), output.options());
-  gather(parts_of(dense, size()), input.detach().contiguous());
-  if (!dense.is_same(output)) output.detach().copy_(dense);
+  gather_into(output, input, size(), [this](const auto& outputs, const at::Tensor& dense) { gather(outputs, dense); });
 }
 
 void ShmGroup::gather(const std::vector<at::Tensor>& outputs, const at::Tensor& dense) {
