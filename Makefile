@@ -96,7 +96,7 @@ tidy: | build-tidy/build.ninja
 	run-clang-tidy -quiet -p build-tidy -j $(JOBS) '^$(CURDIR)/$(or $(ONLY),(lockstep|apps|examples|tests|benchmarks))/'
 
 # Seeds the faults of tests/mutants/ one at a time; hours. ONLY="memory launch" seeds those of some modules.
-mutants: .deps/libtorch
+mutants: .deps/libtorch | clang
 	JOBS=$(JOBS) scripts/mutants $(ONLY)
 
 lint:
@@ -134,7 +134,7 @@ help:
 	@echo 'make python     build the Python package lockstep_torch into build/python/'
 	@echo 'make wheel      the same as a file for pip, which brings `lockstep run` along, into build/wheel/'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
-	@echo '                (ONLY=step, job, reduce-update, rules, comm, launch, nodes, feed or input: one of them)'
+	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for half a minute'

@@ -38,25 +38,38 @@ constexpr int kMostCalls = 2000;
 // The monotonic clock is one for all processes of a machine.
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// The seconds of each of `calls` calls, from the first rank's start to the last rank's end.
-std::vector<double> time_calls(comm::Group& group, int calls, const std::function<void()>& prepare,
-                               const std::function<void()>& call) {
+// What a row measures: from the first rank's start to the last rank's end, or, where rank 0 is late, from its start.
+struct Call {
+  std::string name;
+  std::function<void()> prepare;
+  std::function<void()> run;
+  double late = 0;  // seconds that the others wait for rank 0
+};
+
+void be_late(double seconds) {
+  for (const double end = now() + seconds; now() < end;) {
+  }
+}
+
+// The seconds of each of `calls` calls.
+std::vector<double> time_calls(comm::Group& group, int calls, const Call& call) {
   const at::Tensor mine = at::zeros({2, calls}, at::kDouble);
   double* times = mine.mutable_data_ptr<double>();
   for (int i = 0; i < calls; ++i) {
-    prepare();
+    call.prepare();
     group.barrier();
+    if (group.rank() == 0) be_late(call.late);
     times[i] = now();
-    call();
+    call.run();
     times[calls + i] = now();
   }
   const std::vector<at::Tensor> all = group.all_gather(mine);
   std::vector<double> seconds;
   for (int i = 0; i < calls; ++i) {
-    double start = times[i];
+    double start = all.front().const_data_ptr<double>()[i];
     double end = times[calls + i];
     for (const at::Tensor& other : all) {
-      start = std::min(start, other.const_data_ptr<double>()[i]);
+      if (call.late == 0) start = std::min(start, other.const_data_ptr<double>()[i]);
       end = std::max(end, other.const_data_ptr<double>()[calls + i]);
     }
     seconds.push_back(end - start);
@@ -64,12 +77,11 @@ std::vector<double> time_calls(comm::Group& group, int calls, const std::functio
   return seconds;
 }
 
-std::string row(comm::Group& group, const Options& options, const std::string& name,
-                const std::function<void()>& prepare, const std::function<void()>& call) {
-  const double first = spread_of(time_calls(group, 5, prepare, call)).median;  // the same on all ranks
+std::string row(comm::Group& group, const Options& options, const Call& call) {
+  const double first = spread_of(time_calls(group, 5, call)).median + call.late;  // the same on all ranks
   const int calls = std::clamp(int(options.seconds / first), 5, kMostCalls);
-  const Spread us = spread_of(time_calls(group, calls, prepare, call));
-  return text("%-24s %12.2f us   (p10-p90 %.2f-%.2f, %d calls)\n", name.c_str(), us.median * 1e6, us.p10 * 1e6,
+  const Spread us = spread_of(time_calls(group, calls, call));
+  return text("%-24s %12.2f us   (p10-p90 %.2f-%.2f, %d calls)\n", call.name.c_str(), us.median * 1e6, us.p10 * 1e6,
               us.p90 * 1e6, calls);
 }
 
@@ -80,19 +92,27 @@ std::string measure(comm::Group& group, const Options& options) {
   // Two ranks on one core would measure the scheduler.
   const comm::Topology& place = group.topology();
   if (place.local_world <= base::affinity_cores()) base::bind_to_own_cores(place.local_rank, place.local_world, 1);
-  std::string rows = row(
-      group, options, "barrier", [] {}, [&] { group.barrier(); });
-  const std::pair<const char*, std::int64_t> sizes[] = {{"4 B", 4},           {"1 KiB", 1 << 10},    {"4 KiB", 4 << 10},
-                                                        {"16 KiB", 16 << 10}, {"64 KiB", 64 << 10},  {"1 MiB", 1 << 20},
-                                                        {"25 MiB", 25 << 20}, {"256 MiB", 256 << 20}};
+  const auto nothing = [] {};
+  const auto barrier = [&] { group.barrier(); };
+  std::string rows = row(group, options, {"barrier", nothing, barrier});
+  // While the others wait they look, yield or sleep.
+  if (group.size() > 1) {
+    for (const auto& [name, late] :
+         {std::pair{"rank 0 200 us late", 200e-6}, {"rank 0 1 ms late", 1e-3}, {"rank 0 5 ms late", 5e-3}})
+      rows += row(group, options, {std::string("barrier, ") + name, nothing, barrier, late});
+  }
+  const std::pair<const char*, std::int64_t> sizes[] = {
+      {"4 B", 4},         {"1 KiB", 1 << 10},   {"2 KiB", 2 << 10},    {"4 KiB", 4 << 10},
+      {"8 KiB", 8 << 10}, {"16 KiB", 16 << 10}, {"64 KiB", 64 << 10},  {"1 MiB", 1 << 20},
+      {"4 MiB", 4 << 20}, {"25 MiB", 25 << 20}, {"256 MiB", 256 << 20}};
   for (const auto& [name, bytes] : sizes) {
     if (bytes > options.largest << 20) continue;
     for (const bool shared : {false, true}) {
       const std::int64_t elements = bytes / std::int64_t(sizeof(float));
       const at::Tensor tensor = shared ? group.shared_empty({elements}) : at::zeros({elements});
-      rows += row(
-          group, options, std::string(name) + (shared ? ", zero copy" : ", staged"),
-          [&] { tensor.fill_(group.rank() + 1); }, [&] { group.all_reduce(tensor); });
+      rows += row(group, options,
+                  {std::string(name) + (shared ? ", zero copy" : ", staged"), [&] { tensor.fill_(group.rank() + 1); },
+                   [&] { group.all_reduce(tensor); }});
     }
   }
   return rows;

@@ -8,7 +8,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import rows  # noqa: E402
-from report_parts import command_text, machine_line, read_machine, spread, write_report  # noqa: E402,F401
+from report_parts import command_text, machine_line, read_machine, spread, write_plotted_report  # noqa: E402,F401
 
 COLUMNS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo tuned", "mpi": "Open MPI as installed",
            "mpi tuned": "Open MPI tuned", "staged": "ours, staged", "zero copy": "ours, zero copy"}
@@ -125,4 +125,4 @@ def write(path: pathlib.Path, whole: dict):
             for contender in case["contenders"]:
                 contender["calls"] = len(contender["seconds"])
                 contender["seconds"] = thinned(contender["seconds"])
-    write_report(path, text, whole)
+    write_plotted_report(path, text, whole)

@@ -4,7 +4,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import rows  # noqa: E402
-from report_parts import command_text, machine_line, median, read_machine, spread, write_report  # noqa: E402,F401
+from report_parts import command_text, machine_line, median, read_machine, spread, write_plotted_report  # noqa: E402,F401
 
 
 def seconds(row: dict) -> float:
@@ -56,4 +56,4 @@ Pictures made ready per second, in random order, by the whole machine, from byte
 
 
 def write(path: pathlib.Path, whole: dict):
-    write_report(path, markdown(whole), whole)
+    write_plotted_report(path, markdown(whole), whole)

@@ -5,7 +5,7 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import rows  # noqa: E402
 from report_parts import (command_text, machine_line, median, read_machine, require_tcmalloc, versions,  # noqa: E402,F401
-                          write_report)
+                          write_plotted_report)
 
 TARGET_SECONDS = 26.3  # what the tutorial's four V100 needed for ten epochs
 
@@ -99,4 +99,4 @@ By operator (time in it without those it calls), from torch's own callbacks; "fr
 
 
 def write(path: pathlib.Path, whole: dict):
-    write_report(path, markdown(whole), whole)
+    write_plotted_report(path, markdown(whole), whole)

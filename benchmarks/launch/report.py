@@ -7,7 +7,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import rows  # noqa: E402
-from report_parts import command_text, machine_line, read_machine, spread, write_report  # noqa: E402,F401
+from report_parts import command_text, machine_line, read_machine, spread, write_plotted_report  # noqa: E402,F401
 
 TARGETS = {"start": 30, "restart": 20, "memory": 10e6, "first_step": 8}
 OURS = "lockstep run"
@@ -111,4 +111,4 @@ When all workers run; at most {peak / 1e6:.1f} MB for `lockstep run`, its peak a
 
 
 def write(path: pathlib.Path, whole: dict):
-    write_report(path, markdown(whole), whole)
+    write_plotted_report(path, markdown(whole), whole)

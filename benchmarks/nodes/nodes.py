@@ -181,7 +181,7 @@ def main():
              "command": report.command_text("nodes"), "versions": report.versions(), "start": start, "lost": lost}
     print(report.markdown(whole))
     if arguments.report:
-        report.write(arguments.report, whole)
+        report.write_report(arguments.report, report.markdown(whole), whole)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """The report of two nodes: numbers in, Markdown and JSON out."""
-import json
 import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import rows  # noqa: E402
-from report_parts import command_text, machine_line, read_machine, spread, versions  # noqa: E402,F401
+from report_parts import command_text, machine_line, read_machine, spread, versions, write_report  # noqa: E402,F401
 
 
 def median(row: dict) -> float:
@@ -49,10 +48,3 @@ Both agents are started at once. {verdict(whole["start"])}
 `--nnodes 1:2`: agent and worker of the node that does not host are killed at once, by SIGKILL; the other node's worker sees that as a collective does, whose connection breaks, and fails. {verdict(whole["lost"])}
 
 {table(whole["lost"])}"""
-
-
-def write(path: pathlib.Path, whole: dict):
-    for suffix, text in ((".md", markdown(whole)), (".json", json.dumps(whole, indent=1) + "\n")):
-        part = path.with_name(path.name + suffix + ".part")
-        part.write_text(text)
-        part.replace(path.with_name(path.name + suffix))

@@ -4,7 +4,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import rows  # noqa: E402
-from report_parts import command_text, machine_line, read_machine, require_tcmalloc, versions, write_report  # noqa: E402,F401
+from report_parts import command_text, machine_line, read_machine, require_tcmalloc, versions, write_plotted_report  # noqa: E402,F401
 
 
 def median(row: dict) -> float:
@@ -103,4 +103,4 @@ As installed: torchrun's and PyTorch's defaults, float32. Tuned: one thread, fus
 
 
 def write(path: pathlib.Path, whole: dict):
-    write_report(path, markdown(whole), whole)
+    write_plotted_report(path, markdown(whole), whole)

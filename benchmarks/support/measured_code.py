@@ -22,7 +22,7 @@ PROGRAMS = {
     "step": ("lockstep-bench-step",), "job": ("lockstep-trainer", "lockstep-bench-step"),
     "reduce-update": ("lockstep-bench-reduce-update",), "rules": ("lockstep-bench-rules",),
     "replicas": ("lockstep-bench-replicas",), "overhead": ("lockstep-bench-overhead",),
-    "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",),
+    "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",), "constants": ("lockstep-bench-comm",),
     "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "nodes": ("lockstep",), "feed": ("lockstep-bench-feed",),
     "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.

@@ -65,9 +65,13 @@ def with_plot(path: pathlib.Path, markdown: str) -> str:
     return f"{title}\n\n![{title.removeprefix('# ')}]({path.name}.svg)\n{rest}"
 
 
+def write_plotted_report(path: pathlib.Path, markdown: str, whole: dict):
+    """Of a benchmark that scripts/bench draws a plot of."""
+    write_report(path, with_plot(path, markdown), whole)
+
+
 def write_report(path: pathlib.Path, markdown: str, whole: dict):
     """PATH.md and PATH.json, nothing half-written."""
-    markdown = with_plot(path, markdown)
     for suffix, text in ((".md", markdown), (".json", json.dumps(whole, indent=1) + "\n")):
         part = path.with_name(path.name + suffix + ".part")
         part.write_text(text)

@@ -333,7 +333,11 @@ TEST_F(HostsTest, ThroughAnSshdOfItsOwn) {
     all.insert(all.end(), {"sh", "-c", program, "x", "it's \"$HOME\""});
     return all;
   };
-  Job job(on_hosts({}, "echo $RANK/$WORLD_SIZE \"$1\"; [ $RANK = 0 ] || exit 7"), {"SSHD=" + sshd});
+  // The first failure ends the others: it comes when the other has spoken.
+  const std::string spoken = folder_.file("spoken");
+  Job job(on_hosts({}, "echo $RANK/$WORLD_SIZE \"$1\"; [ $RANK = 1 ] || exec touch " + spoken + "; until [ -e " +
+                           spoken + " ]; do sleep 0.01; done; exit 7"),
+          {"SSHD=" + sshd});
   EXPECT_EQ(job.wait(), 7) << job.err();
   EXPECT_THAT(testing::lines(job.out()),
               UnorderedElementsAre(a_ + ": 0/2 it's \"$HOME\"", b_ + ": 1/2 it's \"$HOME\""));

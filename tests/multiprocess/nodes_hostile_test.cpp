@@ -212,8 +212,9 @@ TEST(NodesHostile, AThousandConnectionsDoNotTouchTheJob) {
   most = std::max(most, descriptors(host.pid()));
 
   const long grown = most_memory(host.pid()) - memory;
-  if (!testing::kAddressSanitizer)  // which keeps what was freed for a while
+  if (!testing::kAddressSanitizer) {  // which keeps what was freed for a while
     EXPECT_LE(grown, 32 * 1024) << "KiB of memory";
+  }
 
   folder.write("go", "");
   EXPECT_EQ(host.wait(), 0) << host.err();

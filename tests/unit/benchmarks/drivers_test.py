@@ -4,6 +4,7 @@ import importlib
 import io
 import pathlib
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -151,6 +152,37 @@ class Pages(unittest.TestCase):
         comm = of("comm", "comm")
         largest = {ranks: max(comm.cases(ranks, quick=False), key=lambda case: case.bytes).name for ranks in comm.RANKS}
         self.assertEqual(largest, {2: "256 MiB", 4: "256 MiB", 8: "25 MiB"})
+
+    def test_a_constant_matters_where_the_turns_do_not_overlap(self):
+        constants = of("constants", "constants")
+        rows = constants.parse("barrier                          0.48 us   (p10-p90 0.40-0.60, 2000 calls)\n"
+                               "4 KiB, zero copy                 2.05 us   (p10-p90 1.90-2.60, 2000 calls)\n")
+        self.assertEqual(rows, {"barrier": 0.48, "4 KiB, zero copy": 2.05})
+        world = {"default": {"a": [1.0, 1.1, 1.2], "b": [1.0, 1.0, 1.0]},
+                 "--at-once 4096": {"a": [1.5, 1.6, 1.7], "b": [1.01, 1.02, 1.02]},
+                 "--at-once 8192": {"a": [0.9, 1.15, 2.0], "b": [0.5, 0.5, 0.6]}}
+        self.assertTrue(constants.differs(world, "--at-once 4096", "a"))
+        self.assertFalse(constants.differs(world, "--at-once 4096", "b"))  # by 2 %
+        self.assertFalse(constants.differs(world, "--at-once 8192", "a"))  # not beyond what turns differ by
+        self.assertEqual(constants.verdict(world, "--at-once"), "`--at-once 4096`: a 1.45; `--at-once 8192`: b 0.50")
+
+    def test_the_constants_that_are_tried_are_those_of_the_code(self):
+        sources = BENCHMARKS.parent / "lockstep"
+        shm = (sources / "comm/shm/shm_group.h").read_text()
+        staging = (sources / "comm/shm/staging.h").read_text()
+        member = (sources / "base/member.h").read_text()
+        defaults = {flag: default for flag, (_, default, _) in of("constants", "constants").CONSTANTS.items()}
+        self.assertIn(f"at_once = std::size_t({defaults['--at-once'] >> 10}) << 10", shm)
+        self.assertIn(f"std::size_t({defaults['--chunk'] >> 10}) << 10", staging)
+        self.assertIn(f"look{{{defaults['--look']}}}", member)
+        self.assertIn(f"yield{{{defaults['--yield']}}}", member)
+
+    def test_a_page_names_a_plot_only_where_one_is_drawn(self):
+        for named, write in ((True, report_parts.write_plotted_report), (False, report_parts.write_report)):
+            with tempfile.TemporaryDirectory() as folder:
+                page = pathlib.Path(folder) / "page"
+                write(page, "# A page\n\ntext\n", {})
+                self.assertEqual("page.svg" in page.with_suffix(".md").read_text(), named)
 
     def test_launch_names_the_fastest_peer(self):
         report = of("launch", "report")
