@@ -39,7 +39,7 @@ class BackgroundSaver {
   /// files.
   Saved wait();
 
-  /// How the last save ended, once and without waiting: nothing while it runs, or when that was told already.
+  /// How the last save that has ended did so, once and without waiting; nothing when that was told already.
   std::optional<Saved> ended();
 
   /// Saves that did not begin since another one ran.

@@ -63,11 +63,11 @@ Saved save(const std::string& folder, parallel::Engine& engine, const SaveOption
 
 Saved written(const std::string& folder, const Contents& contents, const Retention& retention) {
   try {
-    return {.path = write_checkpoint(folder, contents, retention), .problem = ""};
+    return {.path = write_checkpoint(folder, contents, retention), .problem = "", .step = contents.state.step};
   } catch (const std::exception& error) {
     std::cerr << "lockstep: warning: no checkpoint of step " + std::to_string(contents.state.step) + ": " +
                      base::shown(error.what()) + "; training goes on\n";
-    return {.path = "", .problem = error.what()};
+    return {.path = "", .problem = error.what(), .step = contents.state.step};
   }
 }
 

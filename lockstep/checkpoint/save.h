@@ -14,6 +14,7 @@
 // The job ends with the bits that it would have had without the interruption, also on another number of ranks. What is
 // saved is the committed state: weights, module buffers, optimizer state, counts of updates, the average, kept bytes.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,8 +36,9 @@ struct SaveOptions {
 };
 
 struct Saved {
-  std::string path;     ///< of the checkpoint, on rank 0
-  std::string problem;  ///< why there is none; empty: there is, or this is another rank
+  std::string path;        ///< of the checkpoint, on rank 0
+  std::string problem;     ///< why there is none; empty: there is, or this is another rank
+  std::uint64_t step = 0;  ///< that it is of, on rank 0
 };
 
 /// Writes the committed state to `folder`/step-…, on rank 0; between steps. The other ranks return at once: they wait

@@ -161,6 +161,7 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
 void Checkpoints::begin(std::int64_t step, const checkpoint::SaveOptions& now) {
   hear();  // of the one before
   if (!saver_->save(now)) return;
+  hear();  // it may have ended just now
   last_save_ = std::chrono::steady_clock::now();
   saved_step_ = step;
 }
@@ -168,7 +169,8 @@ void Checkpoints::begin(std::int64_t step, const checkpoint::SaveOptions& now) {
 void Checkpoints::hear() {
   if (!saver_) return;
   if (const auto saved = saver_->ended(); saved && !saved->path.empty())
-    news_.push_back({.step = saved_step_, .path = saved->path, .skipped = std::int64_t(saver_->skipped())});
+    news_.push_back(
+        {.step = std::int64_t(saved->step), .path = saved->path, .skipped = std::int64_t(saver_->skipped())});
 }
 
 std::vector<SaveEvent> Checkpoints::news() {

@@ -138,10 +138,12 @@ TEST(BackgroundSaving, ASaveThatTakesLongLeavesOutThoseThatFallDue) {
     EXPECT_THAT(steps_in(folder.path()), IsEmpty()) << "nothing is there before it is whole";
     disk_goes_on.release();
     EXPECT_EQ(saver.wait().path, folder.file(step_name(1)));
+    EXPECT_EQ(saver.wait().step, 1u) << "not that which was left out last";
     EXPECT_THAT(verify(folder.file(step_name(1))), IsEmpty());
     EXPECT_EQ(read_manifest(folder.file(step_name(1))).weights, weights[1]);
     EXPECT_TRUE(saver.save()) << "the next one begins again";
     EXPECT_EQ(saver.wait().problem, "");
+    EXPECT_EQ(saver.wait().step, 5u);
     EXPECT_THAT(steps_in(folder.path()), ::testing::UnorderedElementsAre(1u, 5u));
     EXPECT_EQ(read_manifest(folder.file(step_name(5))).weights, weights[5]);
     EXPECT_EQ(saver.skipped(), 4u);
