@@ -36,6 +36,8 @@ class ExponentialMovingAverage {
   /// It begins as the module's parameters and buffers, in as much memory, of their dtypes. `module` keeps its tensors
   /// as long as this is used: its dtype stays. UsageError when an option is out of range.
   explicit ExponentialMovingAverage(const torch::nn::Module& module, EmaOptions options = {});
+  ExponentialMovingAverage(const ExponentialMovingAverage&) = delete;  // use() gives out a way back to this one
+  ExponentialMovingAverage& operator=(const ExponentialMovingAverage&) = delete;
 
   /// Behind each step. Whether the weights are taken in, the options say, by how often this was called.
   /// UsageError while use() shows the average.

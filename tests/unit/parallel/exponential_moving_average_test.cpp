@@ -9,6 +9,7 @@
 
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -82,6 +83,9 @@ Tensors of_ours(const std::shared_ptr<comm::Group>& group, const EmaOptions& ema
     return std::pair([=] { sgd->step(); }, [&ddp] { return ddp.ema().state_dict(); });
   });
 }
+
+static_assert(!std::is_copy_constructible_v<ExponentialMovingAverage> &&
+              !std::is_move_constructible_v<ExponentialMovingAverage>);
 
 TEST(ExponentialMovingAverage, HasTheNumbersOfOptimizersOfOurs) {
   for (const EmaOptions& ema : {EmaOptions{.decay = 0.9}, EmaOptions{.decay = 0.8, .interval = 2, .use_buffers = false},
