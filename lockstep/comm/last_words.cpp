@@ -113,7 +113,7 @@ std::optional<int> exit_code_of_ours() {
       leave_if_follower(*group);
       first = tell(*group, code.value_or(kExitFailure));
       if (first) rendezvous::write_error_file(failure_of(*group));
-    } else if (the_rank >= 0) {  // it has left the group, whose page says nothing of it
+    } else if (the_rank >= 0 && !is_thrown<GroupAborted>()) {  // it has left the group, whose page says nothing of it
       rendezvous::write_error_file({.rank = the_rank, .cause = what_is_thrown()});
     }
   } catch (...) {  // nothing may come between the exception and its message

@@ -55,6 +55,20 @@ TEST(Uncaught, AnErrorBehindTheGroupsEndIsInTheReport) {
   EXPECT_THAT(job.err(), HasSubstr("lockstep:   cause: cannot write 'rows.csv'\n"));
 }
 
+// Under a launcher that takes the first error file for the cause.
+TEST(Uncaught, WhoHasOnlyHeardOfAFailureWritesNoErrorFile) {
+  const testing::ScratchFolder folder;
+  const std::string port = std::to_string(20'000 + getpid() % 10'000);
+  testing::Job job({"/bin/sh", "-c",
+                    "cd " + folder.path() +
+                        "; export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port +
+                        "; for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank TORCHELASTIC_ERROR_FILE=$PWD/$rank " +
+                        UNCAUGHT_WORKER + " rethrown & done; wait; ls"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "");
+  EXPECT_THAT(job.err(), HasSubstr("rank 1"));
+}
+
 // libtorch's own what() is a message and pages of addresses.
 TEST(Uncaught, LibtorchsErrorsComeWithoutItsCallStackUnlessAskedFor) {
   const std::vector<std::string> command = {LOCKSTEP_PROGRAM, "run", "-n", "2", UNCAUGHT_WORKER, "torch"};

@@ -1,8 +1,10 @@
 // A user's program: rank 1 throws in the third barrier's place, and nobody catches it. With an argument it is an error
-// of libtorch, wrong input that every rank finds, or one that has told the group already; or rank 1 has left the group.
+// of libtorch, wrong input that every rank finds, or one that has told the group already; or rank 1 has left the group,
+// or is killed, of which rank 0 hears only.
 
 #include <ATen/ops/ones.h>
 
+#include <csignal>
 #include <stdexcept>
 #include <string_view>
 
@@ -15,6 +17,15 @@ int main(int argc, char** argv) {
   if (what == "left") {
     if (lockstep::comm::init().rank() == 1) throw lockstep::Error("cannot write 'rows.csv'");
     return 0;
+  }
+  if (what == "rethrown") {
+    try {
+      const lockstep::comm::World world = lockstep::comm::init();
+      if (world.rank() == 1) raise(SIGKILL);
+      world.group()->barrier();
+    } catch (const lockstep::Error&) {
+      throw;  // when the group is gone
+    }
   }
   const lockstep::comm::World world = lockstep::comm::init();
   for (int step = 1;; ++step) {
