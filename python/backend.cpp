@@ -269,7 +269,6 @@ Backend::Result Backend::barrier(const c10d::BarrierOptions& options) {
 }
 
 Backend::Result Backend::add(OpType type, const char* name, comm::P2POp op) {
-  ++called_;
   auto work = c10::make_intrusive<Work>(rank_, type, name, Tensors{op.tensor}, nullptr);
   try {
     turns_->add(work, std::move(op));

@@ -55,7 +55,7 @@ class Backend : public c10d::Backend {
   Result recvAnysource(Tensors& tensors, int tag) override;
 
   void setSequenceNumberForGroup() override {}
-  /// Collectives called so far.
+  /// Collectives called so far; messages between two ranks are none.
   std::uint64_t getSequenceNumberForGroup() override { return called_; }
 
   /// comm::Group::shared_empty. Collective.

@@ -124,9 +124,9 @@ std::string Member::late_ranks(OwedCall owed, void* owed_object) const {
   return late;
 }
 
-// One voice is enough: that of the lowest rank that has arrived.
+// One voice is enough for what all come to: that of the lowest rank that has arrived.
 void Member::tell_stall(OwedCall owed, void* owed_object, const char* awaited) const {
-  for (int peer = 0; peer < rank_; ++peer)
+  for (int peer = 0; peer < rank_ && !doing_.alone; ++peer)
     if (!owed(owed_object, peer)) return;
   const std::string late = late_ranks(owed, owed_object);
   Outlet::console(STDERR_FILENO)

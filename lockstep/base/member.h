@@ -52,6 +52,8 @@ struct Waiting {
 struct Doing {
   std::string (*text)(const void* of) = nullptr;
   const void* of = nullptr;
+  /// Not all ranks come to it: that others do not wait for this one does not mean that they wait with it.
+  bool alone = false;
 };
 
 /// The group that another one is a part of. A failure of the part is one of the whole, and what fails the whole ends
@@ -90,7 +92,8 @@ class Member {
   void set_waiting(Waiting waiting) { waiting_ = waiting; }
 
   /// A wait that lasts longer than this, in a group that has formed, is told on standard error, once, by the lowest of
-  /// the ranks that wait: who is late, where the late ones and this one are. 0, as at first: none is told.
+  /// the ranks that wait, or by each that waits alone: who is late, where the late ones and this one are. 0, as at
+  /// first: none is told.
   void set_stall_warning(std::chrono::milliseconds after) { stall_warning_ = after; }
   std::chrono::milliseconds stall_warning() const { return stall_warning_; }
   /// What this rank calls, for what is said of waits; both pointers outlive the call, and {} follows.

@@ -30,7 +30,8 @@ class Work {
   /// Whether it has ended, well or not.
   bool is_completed() const;
   /// Returns when it has ended; throws what it threw, each time. The waits of a collective have the deadline of their
-  /// group, so this has, too: that of each collective before it in the queue and its own.
+  /// group, so this has, too: that of each collective before it in the queue and its own. Messages that are under way
+  /// at the same time have one deadline, which begins anew with each that moves or is begun.
   void wait() const;
   /// The same with a deadline of its own: Error when it has not ended by then. The collective goes on.
   void wait(std::chrono::milliseconds timeout) const;

@@ -1,5 +1,7 @@
 #include "lockstep/comm/checks.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -10,6 +12,15 @@ void check_cpu(const at::Tensor& tensor, const char* collective) {
   if (!tensor.defined()) throw UsageError(std::string(collective) + ": the tensor is undefined");
   if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided)
     throw UsageError(std::string(collective) + ": needs a dense CPU tensor, this one is on " + tensor.device().str());
+  if (tensor.is_conj() || tensor.is_neg())
+    throw UsageError(std::string(collective) + ": this tensor is conjugated or negated only when it is read; " +
+                     "resolve_conj() or resolve_neg() gives one that is");
+}
+
+void check_writable(const at::Tensor& tensor, const char* collective) {
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+    throw UsageError(std::string(collective) + ": several elements of the tensor are one, as expand() makes them; " +
+                     "contiguous() gives each its own");
 }
 
 void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collective) {
@@ -37,6 +48,7 @@ void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collecti
 void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int size) {
   check_reducible(input, op, "reduce_scatter");
   check_cpu(output, "reduce_scatter");
+  check_writable(output, "reduce_scatter");
   if (output.scalar_type() != input.scalar_type())
     throw UsageError(std::string("reduce_scatter: output is ") + c10::toString(output.scalar_type()) + ", input is " +
                      c10::toString(input.scalar_type()));
@@ -48,6 +60,7 @@ void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, Red
 void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int size) {
   check_cpu(input, "all_to_all");
   check_cpu(output, "all_to_all");
+  check_writable(output, "all_to_all");
   if (output.scalar_type() != input.scalar_type())
     throw UsageError(std::string("all_to_all: output is ") + c10::toString(output.scalar_type()) + ", input is " +
                      c10::toString(input.scalar_type()));
@@ -59,6 +72,7 @@ void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int siz
 void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
   check_cpu(input, "all_gather_into_tensor");
   check_cpu(output, "all_gather_into_tensor");
+  check_writable(output, "all_gather_into_tensor");
   if (output.scalar_type() != input.scalar_type())
     throw UsageError(std::string("all_gather_into_tensor: output is ") + c10::toString(output.scalar_type()) +
                      ", input is " + c10::toString(input.scalar_type()));

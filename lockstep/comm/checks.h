@@ -10,8 +10,12 @@
 
 namespace lockstep::comm {
 
-/// UsageError unless the tensor is defined, dense and on the CPU.
+/// UsageError unless the tensor is defined, dense and on the CPU, and its memory holds its values: no view that
+/// conjugates or negates them when they are read.
 void check_cpu(const at::Tensor& tensor, const char* collective);
+
+/// UsageError when several elements of the tensor are one in memory.
+void check_writable(const at::Tensor& tensor, const char* collective);
 
 /// check_cpu, and UsageError unless `op` exists for the dtype.
 void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collective);

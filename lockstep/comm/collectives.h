@@ -40,7 +40,9 @@ void scatter(Group& group, const at::Tensor& output, const std::vector<at::Tenso
 /// all_reduce whose result only `root` gets; the others' tensors stay as they are.
 void reduce(Group& group, const at::Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::sum);
 
-/// One collective for all tensors of a dtype instead of one for each. The bits are those of single calls.
+/// One collective for all tensors of a dtype instead of one for each. The bits are those of single calls. Here and
+/// below, ranks whose lists have other sizes are told so only where the elements of a dtype are not as many in all: {2,
+/// 3} beside {3, 2} is not noticed.
 void all_reduce_coalesced(Group& group, const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::sum);
 void broadcast_coalesced(Group& group, const std::vector<at::Tensor>& tensors, int root = 0);
 

@@ -1,6 +1,7 @@
 #include "lockstep/comm/point_to_point.h"
 
 #include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/checks.h"
+#include "lockstep/comm/network/wire.h"
 
 namespace lockstep::comm {
 namespace {
@@ -32,7 +34,12 @@ class UnderWay final : public Messages {
                                     [&](const auto& transfer) { return &transfer->message() == &message; });
     const std::shared_ptr<Transfer> transfer = std::move(*found);
     transfers_.erase(found);
-    transfer->finish();
+    try {
+      transfer->finish();
+    } catch (...) {
+      transfer->tell(std::current_exception());
+      throw;
+    }
     transfer->tell(nullptr);
   }
   void fail(const std::exception_ptr& error) {
@@ -51,6 +58,13 @@ CollectiveNote note_of(const P2POp& op) {
 }
 
 void carry_one(Group& group, P2POp op) { batch_isend_irecv(group, {std::move(op)}); }
+
+// Half of the longest there is where the group does not tell.
+std::chrono::milliseconds timeout_of(Group& group) {
+  if (const Wire* const wire = group.wire()) return wire->timeout();
+  if (const base::Node* const node = group.shared_node()) return node->member.timeout();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::duration::max()) / 2;
+}
 
 // Messages of nothing, that throw when they are not moved in time.
 class Roll final : public Messages {
@@ -96,6 +110,7 @@ class Roll final : public Messages {
 
 Transfer::Transfer(P2POp op, int rank, int size, Ended ended) : op_(std::move(op)), ended_(std::move(ended)) {
   check_message(op_.tensor, op_.peer, op_.tag, rank, size, name_of(op_.way));
+  if (op_.way == Way::recv) check_writable(op_.tensor, name_of(op_.way));
   dense_ = op_.tensor.detach().contiguous();
   message_ = {.way = op_.way,
               .peer = op_.peer,
@@ -104,7 +119,9 @@ Transfer::Transfer(P2POp op, int rank, int size, Ended ended) : op_(std::move(op
 }
 
 void Transfer::finish() {
-  if (op_.way == Way::recv && dense_.const_data_ptr() != op_.tensor.const_data_ptr()) op_.tensor.detach().copy_(dense_);
+  if (op_.way == Way::send || dense_.const_data_ptr() == op_.tensor.const_data_ptr()) return;
+  const c10::InferenceMode mode(op_.tensor.is_inference());  // maybe another thread than the caller's
+  op_.tensor.detach().copy_(dense_);
 }
 
 void Transfer::tell(const std::exception_ptr& error) const {
@@ -152,8 +169,9 @@ std::string recv_bytes(Group& group, int peer, int tag) {
 }
 
 // Rank 0 hears from all that they have come, and then tells them so. Whoever comes `timeout` before it may have to wait
-// as long again until it has given up on others.
+// as long again until it has given up on others: all of that before the group gives up on rank 0.
 void monitored_barrier(Group& group, std::chrono::milliseconds timeout) {
+  timeout = std::min(timeout, timeout_of(group) / 2);
   const CollectiveNote note{.collective = Collective::monitored_barrier};
   const auto all = [&](Way way) {
     std::vector<Message> messages;

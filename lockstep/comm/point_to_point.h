@@ -7,11 +7,12 @@
 // dtype, number of elements and tag: any other is an Error on the receiver that names both sides, and ends the group.
 // The order of calls between messages and collectives is to be such that a rank that waits for a message is not waited
 // for in a collective by the one that is to send it. Tensors are dense and on the CPU, of any dtype and strides;
-// strided ones cost a copy. UsageError, before anything moves: a tensor of another kind; a peer that is no rank of the
-// group, or this one; a tag that is not one of 0 to 65535.
+// strided ones cost a copy. UsageError, before anything moves: a tensor of another kind, a lazy conjugate among them;
+// one to receive into of which several elements are one (expand()); a peer that is no rank of the group, or this one; a
+// tag that is not one of 0 to 65535.
 //
 // A wait ends with GroupAborted when a rank has failed, died or left, or when nothing has moved for the group's
-// timeout; the failure names the peer, its step and the call.
+// timeout; the failure names the peer and the call, and the peer's step, or over a network this rank's.
 
 #include <ATen/core/Tensor.h>
 
@@ -47,9 +48,10 @@ void batch_isend_irecv(Group& group, const std::vector<P2POp>& ops);
 void send_bytes(Group& group, const std::string& bytes, int peer, int tag = 0);
 std::string recv_bytes(Group& group, int peer, int tag = 0);
 
-/// A barrier with a deadline of its own, at most the group's: when ranks have not come by then, all of them are named
-/// in an Error on rank 0, and the group ends. Where rank 0 is late itself, the others say so after twice the time. Rank
-/// 0 hears from each rank; a plain barrier names the late ones, too, and is faster.
+/// A barrier with a deadline of its own, at most half of the group's timeout, to which longer ones are cut: when ranks
+/// have not come by then, all of them are named in an Error on rank 0, and the group ends. Where rank 0 is late itself,
+/// the others say so after twice the time. Rank 0 hears from each rank; a plain barrier names the late ones, too, and
+/// is faster.
 void monitored_barrier(Group& group, std::chrono::milliseconds timeout);
 
 /// One P2POp on its way. `ended`, if any, is called once, in the thread that moves it: with nothing when it is done,

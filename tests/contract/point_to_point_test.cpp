@@ -2,7 +2,11 @@
 
 #include "lockstep/comm/point_to_point.h"
 
+#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
+
+#include <stdexcept>
+#include <thread>
 
 #include "lockstep/comm/async.h"
 #include "lockstep/comm/collectives.h"
@@ -154,6 +158,11 @@ TEST_P(MessageContract, WhatCannotBeIsRefused) {
       EXPECT_EQ(refusal(irecv(tensor, peer, 65'536)), "recv: tag 65536 is not one of 0 to 65535");
       EXPECT_THAT(refusal(isend({}, peer)), HasSubstr("send: the tensor is undefined"));
       EXPECT_THAT(refusal(isend(tensor.to_sparse(), peer)), HasSubstr("needs a dense CPU tensor"));
+      EXPECT_THAT(refusal(irecv(tensor.narrow(0, 0, 1).expand({4}), peer)),
+                  HasSubstr("several elements of the tensor"));
+      const at::Tensor complex = torch::zeros({2}, at::kComplexDouble);
+      EXPECT_THAT(refusal(isend(complex.conj(), peer)), HasSubstr("send: this tensor is conjugated or negated only"));
+      EXPECT_THAT(refusal(irecv(at::imag(complex.conj()), peer)), HasSubstr("resolve_neg()"));
       support::BareGroup bare(group);
       EXPECT_EQ(testing::usage_error([&] { send(bare, tensor, peer); }),
                 "send and recv: groups of this kind have none");
@@ -232,6 +241,55 @@ TEST_P(MessageContract, AMonitoredBarrierNamesWhoIsMissing) {
     });
     EXPECT_THAT(told, AllOf(HasSubstr("monitored_barrier: rank 0 waited 200 ms for rank "),
                             ::testing::EndsWith("rank " + std::to_string(last))));
+  });
+}
+
+// Longer than what the others wait for rank 0, which would be named instead.
+TEST_P(MessageContract, AMonitoredBarrierIsOverBeforeTheGroupsDeadline) {
+  if (GetParam().ranks != 3) return;
+  run(
+      [](auto group) {
+        const std::string told = failure_of([&] {
+          if (group->rank() != 2) monitored_barrier(*group, std::chrono::milliseconds::max());
+          std::this_thread::sleep_for(1500ms);  // which is where rank 2 is
+          group->barrier();
+        });
+        EXPECT_THAT(told, AllOf(HasSubstr("monitored_barrier: rank 0 waited 1000 ms for rank "), HasSubstr("rank 2")));
+        EXPECT_THAT(told, ::testing::Not(HasSubstr("for rank 1")));
+      },
+      {.timeout = 2000ms});
+}
+
+// The thread that receives is not in the mode, and what comes has to be copied.
+TEST_P(MessageContract, TensorsOfInferenceModeReceive) {
+  if (GetParam().ranks != 2 || GetParam().kind == RankKind::nodes) return;
+  run([](auto group) {
+    const c10::InferenceMode mode;
+    const at::Tensor columns = torch::zeros({3, 2});
+    AsyncCollectives async(group);
+    if (group->rank() == 0) async.isend(torch::ones({3}), 1).wait(10s);
+    if (group->rank() == 1) {
+      async.irecv(columns.select(1, 0), 0).wait(10s);
+      EXPECT_EQ(columns.sum().template item<float>(), 3);
+    }
+  });
+}
+
+// What throws within messages ends the group on all ranks, for they may be half moved.
+TEST_P(MessageContract, WhatMessagesThrowEndsTheGroup) {
+  if (GetParam().ranks != 2) return;
+  class Throwing final : public Messages {
+   public:
+    Message* next() override { throw std::runtime_error("the disk of the messages is full"); }
+    void moved(Message&) override {}
+  };
+  run([](auto group) {
+    if (group->rank() == 0) {
+      Throwing messages;
+      EXPECT_THROW(group->carry(messages), std::runtime_error);
+    }
+    EXPECT_THAT(failure_of([&] { recv(*group, torch::zeros({100'000}), 1 - group->rank()); }),
+                HasSubstr("the disk of the messages is full"));
   });
 }
 

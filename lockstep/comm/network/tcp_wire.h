@@ -38,6 +38,7 @@ class TcpWire final : public Wire {
 
   void carry(Messages& messages) override;
   void abort(const Failure& failure) override;
+  std::chrono::milliseconds timeout() const override { return settings_.timeout; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:

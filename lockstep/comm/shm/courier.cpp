@@ -56,17 +56,22 @@ std::string Courier::first_of_all() const {
 // Each turn begins where something could be moved: the deadline is for one that cannot.
 void Courier::run() {
   const InCollective in_collective(member_);
-  const Described described(
-      member_, {.text = [](const void* of) { return static_cast<const Courier*>(of)->first_of_all(); }, .of = this});
+  const Described described(member_,
+                            {.text = [](const void* of) { return static_cast<const Courier*>(of)->first_of_all(); },
+                             .of = this,
+                             .alone = true});
+  begin();
   do {
     member_.check_abort();
+    // What has come counts before begin(), which may look at a deadline: this rank itself may have been held up.
+    if (move()) base::wake_all(member_.page());
     begin();
     if (is_idle()) return;
     bool moved = false;
     member_.wait(
         [&] {
-          const bool has_begun = begin();
-          moved = move() || has_begun || moved;
+          const bool has_moved = move();
+          moved = begin() || has_moved || moved;
           return moved;
         },
         [&](int peer) { return is_owed(peer); });

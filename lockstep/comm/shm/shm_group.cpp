@@ -351,7 +351,17 @@ void ShmGroup::barrier() {
   meet({.collective = Collective::barrier}, [](std::byte*) {});
 }
 
-void ShmGroup::carry(Messages& messages) { Courier(node_.member, staging_, half_, messages).run(); }
+// However it ends early, messages are left half moved: the group is of no use any more.
+void ShmGroup::carry(Messages& messages) {
+  try {
+    Courier(node_.member, staging_, half_, messages).run();
+  } catch (const GroupAborted&) {
+    throw;
+  } catch (const std::exception& error) {
+    node_.member.fail(error.what());
+    throw;
+  }
+}
 
 at::Tensor ShmGroup::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   check_sizes(sizes);

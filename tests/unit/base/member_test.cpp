@@ -276,6 +276,32 @@ TEST(Member, AWaitThatLastsIsToldOnceByTheLowestThatWaits) {
             "lockstep: rank 1 (step 7, gather) has waited 30 ms for rank 0 (step 7, gather) in a collective\n");
 }
 
+// The lowest rank has to do with none of it.
+TEST(Member, AWaitOfOneRankAloneIsTold) {
+  Segment segment = Segment::create(3);
+  ::testing::internal::CaptureStderr();
+  std::atomic<bool> told{false};
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      Member member(segment.control(), rank, 60s);
+      member.set_stall_warning(30ms);
+      if (rank != 2) {
+        for (int looks = 0; !told && looks < 20'000; ++looks) std::this_thread::sleep_for(1ms);
+        return;
+      }
+      member.set_doing({.text = &doing_in_words, .of = nullptr, .alone = true});
+      struct stat said {};
+      member.wait([&] { return fstat(STDERR_FILENO, &said) == 0 && said.st_size > 0; },
+                  [](int peer) { return peer == 1; });
+      told = true;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "lockstep: rank 2 (step 0, outside a step) has waited 30 ms for rank 1 (step 0, outside a step) in a "
+            "collective\n");
+}
+
 TEST(MemberFence, AChildThatARankForkedIsNotTheRank) {
   Segment segment = Segment::create(1);
   auto member = std::make_unique<Member>(segment.control(), 0, 10s);
