@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/multiprocess/two_nodes.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
 
@@ -139,7 +140,7 @@ TEST_F(DoctorHosts, HaveTheirOwnAddressesAndTheWayBetween) {
   EXPECT_THAT(finding(all[3], "bandwidth")["value"].get<std::string>(), HasSubstr("10.9.0.1, "));
 }
 
-// The same machine twice, and two machines: the second by the namespaces of above, with a key.
+// The same machine twice.
 TEST(DoctorOfNodes, MeetAtTheEndpoint) {
   const std::string address =
       "127.77." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
@@ -165,6 +166,41 @@ TEST(DoctorOfNodes, MeetAtTheEndpoint) {
   } else {
     EXPECT_THAT(printed, HasSubstr("bandwidth"));
   }
+}
+
+// Two machines with a wire between them, with one key and with two.
+TEST(DoctorOfNodes, OfTwoNetworksMeetByAKey) {
+  if (const std::string why = testing::no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  Job job(testing::in_namespace(folder, testing::kTwoNodes + std::string("lockstep=") + LOCKSTEP_PROGRAM + R"sh(
+$lockstep secret new > job.key
+$lockstep secret new > other.key
+doctor="$lockstep doctor --nnodes 2 --endpoint 10.77.0.1:29400"
+$in_b $doctor --timeout 30 --secret-file job.key > b.out 2> b.err & b=$!
+$doctor --timeout 30 --secret-file job.key --json > a.out 2> a.err
+echo $? > codes; wait $b; echo $? >> codes
+$in_b $doctor --timeout 2 --secret-file other.key > c.out 2> c.err & c=$!
+$doctor --timeout 3 --secret-file job.key > d.out 2> d.err
+echo $? >> codes; wait $c; echo $? >> codes
+kill $ns
+)sh"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_TRUE(job.nothing_left());
+  const auto told = [&](const char* name) { return testing::text_of(folder.file(name)); };
+  const json report = json::parse(told("a.out"), nullptr, false);
+  ASSERT_FALSE(report.is_discarded()) << told("a.out") << told("a.err");
+  const json& all = report["examined"];
+  ASSERT_EQ(all.size(), 5U) << all.dump(1);
+  EXPECT_THAT(finding(all[0], "interfaces")["value"].get<std::string>(), HasSubstr("va 10.77.0.1"));
+  EXPECT_THAT(finding(all[1], "interfaces")["value"].get<std::string>(), HasSubstr("vb 10.77.0.2"));
+  EXPECT_THAT(finding(all[2], "bandwidth")["value"].get<std::string>(), HasSubstr("10.77.0.2, "));
+  EXPECT_THAT(finding(all[3], "bandwidth")["value"].get<std::string>(), HasSubstr("10.77.0.1, "));
+  EXPECT_THAT(told("b.out"), HasSubstr("the findings are printed on node 0, "));
+  const std::string code = report["wrong"] == 0 ? "0\n" : "1\n";
+  EXPECT_EQ(told("codes"), code + code + "2\n2\n") << told("a.err") << told("b.err");
+  EXPECT_THAT(told("c.err"), ::testing::AllOf(HasSubstr("does not let this one in"), HasSubstr("--secret-file")));
+  EXPECT_THAT(told("d.err"), HasSubstr("1 of 2 nodes"));
+  EXPECT_EQ(told("c.out") + told("d.out"), "");
 }
 
 TEST(DoctorOfNodes, SaysWhoIsMissing) {

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import tempfile
 import unittest
 import uuid
@@ -23,6 +24,24 @@ SCRIPTS = launchers.HERE / "ddp_scripts"
 RESTARTS_WORK = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 STANDALONE = ("--standalone", "--nproc-per-node", "2")
 LEFT_SECONDS = 1  # what an ended launcher may leave behind, and how long
+# Two machines, networks of their own with a wire between them, and on each an agent with one worker: $1 is lockstep, $2
+# the script. What the agents print comes one behind the other; the exit code is the first node's, unless it is 0.
+TWO_MACHINES = """
+ip link set lo up
+unshare --net sleep 100 & other=$!
+trap "kill $other" EXIT
+until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.01; done
+there="nsenter --target $other --net"
+ip link add va type veth peer name vb netns $other
+ip addr add 10.77.0.1/24 dev va && ip link set va up
+$there sh -c "ip link set lo up; ip addr add 10.77.0.2/24 dev vb; ip link set vb up"
+agent="$1 run --nnodes 2 --rdzv-backend c10d --rdzv-endpoint 10.77.0.1:29400 --insecure $2"
+GLOO_SOCKET_IFNAME=vb $there $agent > second & second=$!
+GLOO_SOCKET_IFNAME=va $agent; first=$?
+wait $second; second=$?
+cat second
+exit $((first == 0 ? second : first))
+"""
 
 
 def setUpModule():
@@ -84,6 +103,16 @@ class Ddp(unittest.TestCase):
         nodes = at_once((node,), (node,))
         self.assertEqual([ended.code for ended in nodes], [0, 0], [ended.err for ended in nodes])
         self.assertEqual(sorted(ended.out for ended in nodes), ["", theirs.out])
+
+        # And on two machines.
+        alone = ["unshare", "--user", "--map-root-user", "--net"]
+        if subprocess.run([*alone, "true"], check=False, capture_output=True, timeout=30).returncode != 0:
+            self.skipTest("two machines need namespaces of users and networks")
+        with tempfile.TemporaryDirectory() as folder, launchers.Launched(
+                [*alone, "sh", "-c", TWO_MACHINES, "sh", launchers.BIN / "lockstep", SCRIPTS / "train.py"],
+                launchers.clean_environment(PATH=os.environ["PATH"] + ":/usr/sbin:/sbin"), cwd=folder) as machines:
+            ended = machines.end(120)
+        self.assertEqual((ended.code, ended.out), (0, theirs.out), ended.err)
 
     def test_agents_of_the_two_launchers_do_not_meet(self):
         place = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{launchers.free_port()}")
