@@ -179,8 +179,8 @@ doctor="$lockstep doctor --nnodes 2 --endpoint 10.77.0.1:29400"
 $in_b $doctor --timeout 30 --secret-file job.key > b.out 2> b.err & b=$!
 $doctor --timeout 30 --secret-file job.key --json > a.out 2> a.err
 echo $? > codes; wait $b; echo $? >> codes
-$in_b $doctor --timeout 2 --secret-file other.key > c.out 2> c.err & c=$!
-$doctor --timeout 3 --secret-file job.key > d.out 2> d.err
+$in_b $doctor --timeout 30 --secret-file other.key > c.out 2> c.err & c=$!
+$doctor --timeout 5 --secret-file job.key > d.out 2> d.err
 echo $? >> codes; wait $c; echo $? >> codes
 kill $ns
 )sh"));
