@@ -23,7 +23,6 @@ CONSTANTS = {
 RANKS = (2, 4)
 ROUNDS = 9
 MATTERS = 0.03  # as a part of a call's time
-SHOWN = ("µs, median", "p10", "p90")
 ROW = re.compile(r"^(\S.*?) {2,}([0-9.]+) us ", re.M)
 
 
