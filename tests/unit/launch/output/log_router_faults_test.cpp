@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "lockstep/launch/workers/process_state.h"
@@ -201,7 +202,8 @@ TEST_F(LogRouterTest, DoesNotWaitForAProcessThatWritesForEver) {
     syscall(SYS_close_range, 3U, ~0U, 0U);  // a worker has none of what the agent keeps
     for (;;) write_all(STDOUT_FILENO, "and on\n");
   });
-  wait_until([&] { return !text("0").empty(); });
+  // Its size: who reads a file to its end while it is written, slower than it is, reads for ever.
+  wait_until([&] { return std::filesystem::file_size(scratch_.file("0")) > 0; });
   EXPECT_TRUE(router->finish(kLong));
   const int status = wait_child(writer);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) << status;
