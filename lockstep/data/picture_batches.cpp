@@ -10,6 +10,9 @@
 namespace lockstep::data {
 namespace {
 
+// So many samples before its turn the set is told of one.
+constexpr std::size_t kExpected = 4;
+
 std::string shape_of(const Picture& picture) {
   return to_string(picture.size()) + " with " + std::to_string(picture.channels()) +
          (picture.channels() == 1 ? " channel" : " channels");
@@ -95,7 +98,9 @@ Batch PictureBatches::make(std::uint64_t epoch, std::span<const std::int64_t> in
   char* place = nullptr;
   std::size_t bytes = 0;
   std::int64_t* target = batch.target.mutable_data_ptr<std::int64_t>();
-  for (const std::int64_t index : indices) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (i + kExpected < indices.size()) set_->expect(sample_of(indices[i + kExpected]));
+    const std::int64_t index = indices[i];
     const Views sample = prepared(key(epoch, index));
     const Picture& picture = sample.pictures.front();
     if (place == nullptr) {

@@ -26,6 +26,10 @@ class PictureSet {
   /// outlive it. What is wrong with a sample's file is a UsageError that names the file.
   virtual Sample get(std::int64_t index) const = 0;
 
+  /// That get(index) comes soon, in this thread: a set whose samples lie in memory fetches this one's into the cache
+  /// meanwhile. Any index. Does nothing unless overridden.
+  virtual void expect(std::int64_t index) const;
+
   /// The file of a sample, for messages; "" when it has none of its own.
   virtual std::string file_of(std::int64_t index) const;
 
@@ -53,6 +57,7 @@ class MemoryPictures : public PictureSet {
   std::int64_t size() const override { return std::int64_t(content_.labels.size()); }
   /// UsageError for an index outside the set.
   Sample get(std::int64_t index) const override;
+  void expect(std::int64_t index) const override;
   const std::vector<std::string>& classes() const override { return content_.classes; }
   SetFingerprint fingerprint() const override;
   const Content& content() const { return content_; }

@@ -71,7 +71,19 @@ void normalize_as(const NormalizePicture& picture, float* out) {
   if (Stream) _mm_sfence();  // other threads see it all
 }
 
-void normalize(const NormalizePicture& picture, float* out) {
+// Rows that follow each other are one row: fewer groups that repeat pixels.
+NormalizePicture in_one_row(NormalizePicture picture) {
+  ImageView& view = picture.view;
+  const std::int64_t pixels = std::int64_t(view.height) * view.width;
+  const bool follow = view.row_bytes == std::ptrdiff_t(view.width) * view.channels;
+  if (!follow || picture.mirrored || pixels > kMaxPixels) return picture;
+  view.width = int(pixels);
+  view.height = 1;
+  return picture;
+}
+
+void normalize(const NormalizePicture& given, float* out) {
+  const NormalizePicture picture = in_one_row(given);
   const ImageView& view = picture.view;
   const std::size_t bytes = std::size_t(view.height) * std::size_t(view.width) * sizeof(float);
   const bool aligned = reinterpret_cast<std::uintptr_t>(out) % 64 == 0 && view.width % kNormalizeWidth == 0;

@@ -186,6 +186,31 @@ TEST(PictureBatches, NameTheSampleThatDoesNotFit) {
   EXPECT_EQ(usage_error([&] { batches.make(0, damaged); }), "sample 2: 'x.jpg': truncated");
 }
 
+// Notes what it is told and asked.
+class Noting : public PictureSet {
+ public:
+  explicit Noting(std::string& seen) : seen_(seen) {}
+  std::int64_t size() const override { return 100; }
+  Sample get(std::int64_t index) const override {
+    seen_ += " " + std::to_string(index);
+    return {Picture(Image(1, 1, 1)), 0};
+  }
+  void expect(std::int64_t index) const override { seen_ += " (" + std::to_string(index) + ")"; }
+  const std::vector<std::string>& classes() const override { return classes_; }
+
+ private:
+  std::string& seen_;
+  std::vector<std::string> classes_ = {"only"};
+};
+
+TEST(PictureBatches, TellTheSetOfSamplesSomeAhead) {
+  std::string seen;
+  const PictureBatches batches(std::make_shared<Noting>(seen), Compose(), {.repetitions = 2});
+  const std::vector<std::int64_t> indices = {9, 8, 7, 6, 5, 104};
+  batches.make(0, indices);
+  EXPECT_EQ(seen, " (5) 9 (4) 8 7 6 5 4");
+}
+
 TEST(PictureBatches, AFileRemovedInMidEpochIsNamedOnceByTheLoader) {
   const testing::ScratchFolder folder;
   const testing::Bytes png = testing::png_file(testing::picture(4, 4), false);

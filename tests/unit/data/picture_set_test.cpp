@@ -39,6 +39,12 @@ TEST(MemoryPictures, RefusesWhatDoesNotFit) {
   EXPECT_EQ(usage_error([&] { MemoryPictures{content}; }), "label 2 of sample 1, there are 2 classes");
 }
 
+TEST(MemoryPictures, ExpectWhatTheyDoNotHaveInSilence) {
+  const MemoryPictures set(two());
+  for (const std::int64_t index : {-1, 0, 1, 2}) set.expect(index);
+  EXPECT_EQ(set.get(1).label, 0);
+}
+
 TEST(MemoryPictures, TheFingerprintIsOfLabelsShapeAndClassesNotOfPixels) {
   const auto print = [](MemoryPictures::Content content) { return MemoryPictures(std::move(content)).fingerprint(); };
   const MemoryPictures::Content content{

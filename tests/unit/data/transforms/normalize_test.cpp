@@ -60,6 +60,30 @@ TEST(NormalizeTransform, WritesCropsAndMirrorImagesInBothLayouts) {
   }
 }
 
+// As wide as the kernels of vector instructions need: rows that follow each other, and others.
+TEST(NormalizeTransform, WritesWidePicturesWholeCutAndMirrored) {
+  for (const int channels : {1, 3})
+    for (const int width : {16, 28, 33})
+      for (const int cut : {0, 5})
+        for (const bool mirrored : {false, true}) {
+          const Image image = picture(7, width + cut, channels);
+          Picture seen = Picture::borrowed(image.view());
+          if (cut > 0) seen.crop(1, cut - 1, {5, width});
+          if (mirrored) seen.mirror();
+          const auto [height, _] = seen.size();
+          const std::vector<float> values = written<float>(Normalize(kImageNet), seen);
+          const int top = cut > 0 ? 1 : 0, left = cut > 0 ? cut - 1 : 0;
+          for (int c = 0; c < channels; ++c)
+            for (int y = 0; y < height; ++y)
+              for (int x = 0; x < width; ++x) {
+                const int from = left + (mirrored ? width - 1 - x : x);
+                ASSERT_EQ(values[std::size_t((c * height + y) * width + x)],
+                          expected(image.row(top + y)[channels * from + c], c))
+                    << width << (mirrored ? " mirrored" : "") << " cut " << cut << ": " << c << ", " << y << ", " << x;
+              }
+        }
+}
+
 // By arithmetic instead of bits: bfloat16 keeps 8 significant bits.
 TEST(NormalizeTransform, BfloatIsTheNearest) {
   NormalizeOptions options = kImageNet;
