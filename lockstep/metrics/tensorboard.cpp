@@ -1,10 +1,11 @@
 #include "lockstep/metrics/tensorboard.h"
 
 #include <filesystem>
+#include <span>
 #include <variant>
 
+#include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
-#include "lockstep/metrics/crc32c.h"
 #include "lockstep/metrics/protobuf.h"
 
 namespace lockstep::metrics {
@@ -16,6 +17,12 @@ constexpr std::string_view kNameEnd = ".lockstep";
 // Field numbers of event.proto and summary.proto.
 enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5 };
 enum SummaryField { kValue = 1 };
+
+// As frames of TFRecord have it: turned and moved, so that a checksum of data that holds checksums is not weak.
+std::uint32_t masked_crc(std::string_view bytes) {
+  const std::uint32_t crc = base::crc32c(std::as_bytes(std::span(bytes)));
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
 
 std::string event_start(double time) {
   std::string message;
@@ -96,9 +103,9 @@ bool is_tensorboard_file_name(std::string_view name) {
 std::string tfrecord(std::string_view message) {
   std::string frame;
   protobuf::put_little_endian(frame, static_cast<std::uint64_t>(message.size()));
-  protobuf::put_little_endian(frame, masked_crc32c(frame));
+  protobuf::put_little_endian(frame, masked_crc(frame));
   frame += message;
-  protobuf::put_little_endian(frame, masked_crc32c(message));
+  protobuf::put_little_endian(frame, masked_crc(message));
   return frame;
 }
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/crc32c.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/process_id.h"
 #include "lockstep/base/text.h"
@@ -23,10 +24,13 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t kWireMagic = 0x4c4b776972653031;  // "LKwire01"
+constexpr std::uint64_t kWireMagic = 0x4c4b776972653032;  // "LKwire02"
 
 // Each slice of a wait ends with a look at this rank's node and at the deadline.
 constexpr milliseconds kSlice{10};
+
+// So much of a message is summed and moved at a time: its bytes are still in the cache.
+constexpr std::size_t kPiece = std::size_t(256) << 10;
 
 // How long the news of a failure may come behind the end of the connection that it explains.
 constexpr milliseconds kNewsTime{300};
@@ -50,6 +54,13 @@ void tell(int fd, const void* news, std::size_t size) {
   [[maybe_unused]] const ssize_t sent = ::send(fd, news, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+msghdr over(std::array<iovec, 3>& pieces) {
+  msghdr what{};
+  what.msg_iov = pieces.data();
+  what.msg_iovlen = pieces.size();
+  return what;
+}
+
 bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
@@ -66,13 +77,46 @@ struct TcpWire::News {
   char cause[1024] = {};
 };
 
+// A message on its way: its header, its bytes, and the CRC-32C of both. TCP's own checksum has 16 bits, and is that of
+// each hop.
+struct TcpWire::Frame {
+  Header header;
+  std::uint32_t sum = 0;      // that of the sender
+  std::size_t moved = 0;      // of all three
+  std::size_t summed = 0;     // of the header and the bytes
+  std::uint32_t running = 0;  // the checksum of these
+
+  std::size_t moved_bytes() const { return moved - std::min(moved, sizeof(Header)); }
+  bool is_whole(std::span<const std::byte> bytes) const { return moved == sizeof(Header) + bytes.size() + sizeof(sum); }
+
+  // What is left of the header, of the bytes up to `end`, and of the sum where the bytes end there.
+  std::array<iovec, 3> rest(std::span<std::byte> bytes, std::size_t end) {
+    const auto left = [&](void* data, std::size_t begin, std::size_t size) {
+      const std::size_t done = std::min(moved - std::min(moved, begin), size);
+      return iovec{.iov_base = static_cast<std::byte*>(data) + done, .iov_len = size - done};
+    };
+    return {left(&header, 0, sizeof header), left(bytes.data(), sizeof header, end),
+            left(&sum, sizeof header + bytes.size(), end == bytes.size() ? sizeof sum : 0)};
+  }
+
+  // Adds to the running sum what comes before `end` of the bytes.
+  void add_up(std::span<const std::byte> bytes, std::size_t end) {
+    if (summed == 0) {
+      running = base::crc32c(std::as_bytes(std::span(&header, 1)));
+      summed = sizeof header;
+    }
+    const std::size_t begin = summed - sizeof header;
+    if (end <= begin) return;
+    running = base::crc32c(bytes.subspan(begin, end - begin), running);
+    summed = sizeof header + end;
+  }
+};
+
 // The traffic with one peer: messages wait in the order in which they were named.
 struct TcpWire::Link {
   std::deque<Message*> out, in;
-  std::size_t sent = 0;      // of the first one, header included
-  std::size_t received = 0;  // of the first one, header included
+  Frame outgoing, incoming;  // of the first ones
   std::uint64_t messages_out = 0, messages_in = 0;
-  Header outgoing, incoming;                   // of the first ones
   std::array<std::byte, sizeof(News)> news{};  // as much of it as has come
   std::size_t heard = 0;
   bool has_left = false;
@@ -168,30 +212,25 @@ void TcpWire::move_all(Messages& messages) {
 bool TcpWire::move_out(Link& link, Messages& messages) {
   const int peer = int(&link - links_.data());
   Message& message = *link.out.front();
-  if (link.sent == 0)
-    link.outgoing = {
+  Frame& frame = link.outgoing;
+  if (frame.moved == 0)
+    frame.header = {
         .magic = kWireMagic, .number = link.messages_out + 1, .bytes = message.bytes.size(), .note = message.note};
-  const std::size_t head = std::min(link.sent, sizeof(Header));
-  iovec pieces[] = {
-      {.iov_base = reinterpret_cast<std::byte*>(&link.outgoing) + head, .iov_len = sizeof(Header) - head},
-      {.iov_base = message.bytes.data() + (link.sent - head), .iov_len = message.bytes.size() - (link.sent - head)}};
-  const msghdr what{.msg_name = nullptr,
-                    .msg_namelen = 0,
-                    .msg_iov = pieces,
-                    .msg_iovlen = 2,
-                    .msg_control = nullptr,
-                    .msg_controllen = 0,
-                    .msg_flags = 0};
+  const std::size_t end = std::min(frame.moved_bytes() + kPiece, message.bytes.size());
+  frame.add_up(message.bytes, end);
+  frame.sum = frame.running;
+  std::array<iovec, 3> pieces = frame.rest(message.bytes, end);
+  const msghdr what = over(pieces);
   const ssize_t sent = sendmsg(mesh_.peers[std::size_t(peer)].data.get(), &what, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0) {
     if (would_wait(errno)) return false;
     lost(peer, std::strerror(errno));
   }
-  link.sent += std::size_t(sent);
-  if (link.sent == sizeof(Header) + message.bytes.size()) {
+  frame.moved += std::size_t(sent);
+  if (frame.is_whole(message.bytes)) {
     bytes_sent_ += message.bytes.size();
     link.out.pop_front();
-    link.sent = 0;
+    frame = {};
     ++link.messages_out;
     messages.moved(message);
   }
@@ -201,23 +240,25 @@ bool TcpWire::move_out(Link& link, Messages& messages) {
 bool TcpWire::move_in(Link& link, Messages& messages) {
   const int peer = int(&link - links_.data());
   Message& message = *link.in.front();
-  const std::span<std::byte> bytes = message.bytes;
-  const int fd = mesh_.peers[std::size_t(peer)].data.get();
-  const bool in_header = link.received < sizeof(Header);
-  const std::size_t at = in_header ? link.received : link.received - sizeof(Header);
-  std::byte* const to = (in_header ? reinterpret_cast<std::byte*>(&link.incoming) : bytes.data()) + at;
-  const std::size_t room = (in_header ? sizeof(Header) : bytes.size()) - at;
-  const ssize_t got = ::recv(fd, to, room, MSG_DONTWAIT);
+  Frame& frame = link.incoming;
+  const bool in_header = frame.moved < sizeof(Header);
+  const std::size_t end = in_header ? 0 : std::min(frame.moved_bytes() + kPiece, message.bytes.size());
+  std::array<iovec, 3> pieces = frame.rest(message.bytes, end);
+  if (in_header) pieces[2].iov_len = 0;  // which says whether anything may follow
+  msghdr what = over(pieces);
+  const ssize_t got = recvmsg(mesh_.peers[std::size_t(peer)].data.get(), &what, MSG_DONTWAIT);
   if (got == 0) lost(peer, "");
   if (got < 0) {
     if (would_wait(errno)) return false;
     lost(peer, std::strerror(errno));
   }
-  link.received += std::size_t(got);
-  if (in_header && link.received == sizeof(Header)) check_header(link);
-  if (link.received == sizeof(Header) + bytes.size()) {
+  frame.moved += std::size_t(got);
+  if (in_header && frame.moved == sizeof(Header)) check_header(link);
+  if (!in_header) frame.add_up(message.bytes, std::min(frame.moved_bytes(), message.bytes.size()));
+  if (frame.is_whole(message.bytes)) {
+    check_sum(link);
     link.in.pop_front();
-    link.received = 0;
+    frame = {};
     messages.moved(message);
   }
   return true;
@@ -225,21 +266,27 @@ bool TcpWire::move_in(Link& link, Messages& messages) {
 
 void TcpWire::check_header(Link& link) {
   const int peer = int(&link - links_.data());
-  const Header& header = link.incoming;
+  const Header& header = link.incoming.header;
   const Message& expected = *link.in.front();
   const std::uint64_t number = ++link.messages_in;
-  if (header.magic == kWireMagic && header.number == number && answers(expected.note, header.note) &&
-      header.bytes == expected.bytes.size())
-    return;
-  const Failure failure{.rank = settings_.rank,
-                        .cause = header.magic != kWireMagic || header.number != number
-                                     ? name_of(peer) + " sent what is no message of this group"
-                                 : !answers(expected.note, header.note)
-                                     ? disagreement(settings_.rank, expected.note, peer, header.note)
-                                     : name_of(peer) + " sent " + std::to_string(header.bytes) + " bytes where " +
-                                           std::to_string(expected.bytes.size()) + " were expected"};
-  settings_.failed(failure);
-  throw Error(failure.cause);
+  if (header.magic != kWireMagic || header.number != number)
+    refuse(name_of(peer) + " sent what is no message of this group");
+  if (!answers(expected.note, header.note)) refuse(disagreement(settings_.rank, expected.note, peer, header.note));
+  if (header.bytes != expected.bytes.size())
+    refuse(name_of(peer) + " sent " + std::to_string(header.bytes) + " bytes where " +
+           std::to_string(expected.bytes.size()) + " were expected");
+}
+
+void TcpWire::check_sum(Link& link) {
+  const Frame& frame = link.incoming;
+  if (frame.sum == frame.running) return;
+  refuse("what " + name_of(int(&link - links_.data())) + " sent came damaged, in " + describe(frame.header.note) +
+         ": its CRC-32C is another");
+}
+
+void TcpWire::refuse(const std::string& cause) {
+  settings_.failed({.rank = settings_.rank, .cause = cause});
+  throw Error(cause);
 }
 
 void TcpWire::wait_for(Clock::time_point moved) {

@@ -49,6 +49,7 @@ class TcpWire final : public Wire {
     std::uint64_t bytes = 0;
     CollectiveNote note;
   };
+  struct Frame;
   struct Link;
   struct News;
   using Clock = std::chrono::steady_clock;
@@ -59,6 +60,8 @@ class TcpWire final : public Wire {
   bool move_out(Link& link, Messages& messages);
   bool move_in(Link& link, Messages& messages);
   void check_header(Link& link);
+  void check_sum(Link& link);
+  [[noreturn]] void refuse(const std::string& cause);
   void wait_for(Clock::time_point moved);
   void hear_news(std::chrono::milliseconds time);
   void read_news(int peer);

@@ -7,9 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <span>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -215,6 +218,70 @@ std::pair<Mesh, MeshPeer> pair_of(int rank) {
     *there = base::UniqueFd(ends[1]);
   }
   return made;
+}
+
+// What a peer sends as its first message, of these bytes.
+std::string sent_by_peer(std::span<const std::byte> bytes) {
+  auto [mesh, reader] = pair_of(1);
+  std::string seen;
+  std::thread listener([&, &reader = reader] {
+    std::array<char, 4096> piece;
+    for (ssize_t got = 0; (got = recv(reader.data.get(), piece.data(), piece.size(), 0)) > 0;)
+      seen.append(piece.data(), std::size_t(got));
+  });
+  {
+    TcpWire wire(std::move(mesh), {.rank = 1, .timeout = 20s});
+    const Outgoing out{0, bytes};
+    wire.exchange({.collective = Collective::step, .elements = 1}, {&out, 1}, {});
+  }
+  listener.join();
+  return seen;
+}
+
+// Takes so many bytes of a peer that sends `seen`; what is thrown.
+std::string error_of(const std::string& seen, std::span<std::byte> bytes) {
+  auto [mesh, peer] = pair_of(0);
+  std::thread sender([&, &peer = peer] {
+    for (std::size_t at = 0; at < seen.size();) {
+      const ssize_t sent = send(peer.data.get(), seen.data() + at, seen.size() - at, MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      at += std::size_t(sent);
+    }
+  });
+  const std::string error = said_by([&, &mesh = mesh] {
+    TcpWire wire(std::move(mesh), {.rank = 0, .timeout = 20s});
+    const Incoming in{1, bytes};
+    wire.exchange({.collective = Collective::step, .elements = 1}, {}, {&in, 1});
+  });
+  sender.join();
+  return error;
+}
+
+TEST(TcpWire, FindsEveryFlippedBit) {
+  for (const std::size_t size : {0, 1, 33}) {
+    std::vector<std::byte> bytes(size, std::byte{7}), theirs(size);
+    const std::string seen = sent_by_peer(bytes);
+    EXPECT_EQ(error_of(seen, theirs), "");
+    EXPECT_EQ(theirs, bytes);
+    for (std::size_t bit = 0; bit < 8 * seen.size(); ++bit) {
+      std::string flipped = seen;
+      flipped[bit / 8] = char(flipped[bit / 8] ^ (1 << bit % 8));
+      EXPECT_NE(error_of(flipped, theirs), "") << size << " bytes, bit " << bit;
+    }
+  }
+}
+
+TEST(TcpWire, NamesWhoseBytesCameDamaged) {
+  std::vector<std::byte> bytes(1'000'003), theirs(bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(i * 7 / 3);
+  const std::string seen = sent_by_peer(bytes);
+  EXPECT_EQ(error_of(seen, theirs), "");
+  EXPECT_EQ(theirs, bytes);
+  for (const std::size_t behind : {1, 5, 300'000, 999'999}) {  // bytes before the end
+    std::string flipped = seen;
+    flipped[seen.size() - behind] ^= 16;
+    EXPECT_THAT(error_of(flipped, theirs), ::testing::MatchesRegex("what rank 1 \\(\\) sent came damaged, in .*"));
+  }
 }
 
 TEST(TcpWire, NewsThatComeInPiecesAreHeard) {
