@@ -15,9 +15,9 @@
 #include "tests/support/listener.h"
 
 // What ThreadSanitizer takes for races of ranks that are threads, since it sees libtorch's locks but neither its
-// atomics nor its guards of statics: the end of a copy that autocast keeps for all threads and any of them drops, the
-// last that used it long before; and oneDNN's cache of primitives, which ranks share (bfloat16 where the processor has
-// it).
+// atomics nor how a local variable that is static is made: the end of a copy that autocast keeps for all threads and
+// any of them drops, the last that used it long before; and oneDNN's cache of primitives, which ranks share (bfloat16
+// where the processor has it).
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() {
   return "race:lockstep::parallel::ForwardScope::~ForwardScope\n"
