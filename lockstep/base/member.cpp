@@ -37,6 +37,7 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, s
       size_(page.local_world),
       timeout_(timeout),
       whole_(std::move(whole)),
+      abroad_(whole_.abroad),
       crowded_(size_ > 1) {  // as long as nothing is known of the others
   check_abort();             // the next generation may have begun since this one was looked up
   RankWords& mine = words();
@@ -149,7 +150,7 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
     if (!is_ready && !is_aborted(page_, generation_)) futex_wait(mine.futex, seen, kSlice);
     mine.asleep.store(0, std::memory_order_relaxed);
     if (is_ready || ready()) return;
-    check_abort();
+    check_abort_anywhere();
     check_peers(ready, owed, owed_object);
     const auto waited = Clock::now() - start;
     if (waited > timeout_) {
@@ -216,7 +217,7 @@ bool Member::fail(const std::string& cause, int exit_code) {
 }
 
 bool Member::raise(Failure failure) {
-  if (failure.rank >= 0) failure.rank = name_of(failure.rank);
+  if (failure.rank >= 0) failure.rank = seat_of(failure.rank);
   return raise_named(failure);
 }
 
@@ -228,6 +229,7 @@ bool Member::raise_named(const Failure& failure) {
       whole == nullptr ? raise_abort(page_, generation_, failure) : raise_abort(*whole, whole_.generation, failure);
   if (whole != nullptr) raise_abort(page_, generation_, read_failure(*whole, whole_.generation));
   if (first) *whole_.first_to_fail = true;
+  if (first && whole != nullptr) abroad_.tell(in_world(failure));
   return first;
 }
 
@@ -240,19 +242,27 @@ void Member::check_abort() const {
   if (is_aborted(page_, generation_)) throw_aborted();
 }
 
+void Member::check_abort_anywhere() const {
+  if (whole_.page != nullptr && is_this_process()) abroad_.listen();
+  check_abort();
+}
+
 // The page counts seats; what is on other nodes has none there.
 bool Member::report(const Failure& failure) {
-  const int seats = whole_.page == nullptr ? size_ : int(whole_.page->local_world), seat = failure.rank - first_rank_;
+  const int seats = whole_.page == nullptr ? size_ : int(whole_.page->local_world),
+            seat = failure.rank - abroad_.first_rank;
   Failure told = failure;
   told.rank = seat >= 0 && seat < seats ? seat : kOnAnotherNode - failure.rank;
   return raise_named(told);
 }
 
-void Member::throw_aborted() const {
-  Failure failure = read_failure(page_, generation_);
-  if (failure.rank >= 0) failure.rank += first_rank_;
+// The other way round.
+Failure Member::in_world(Failure failure) const {
+  if (failure.rank >= 0) failure.rank += abroad_.first_rank;
   if (failure.rank <= kOnAnotherNode) failure.rank = kOnAnotherNode - failure.rank;
-  throw GroupAborted(std::move(failure));
+  return failure;
 }
+
+void Member::throw_aborted() const { throw GroupAborted(in_world(read_failure(page_, generation_))); }
 
 }  // namespace lockstep::base

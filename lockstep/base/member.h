@@ -11,12 +11,15 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/control_page.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/process_id.h"
 #include "lockstep/base/unique_fd.h"
 
@@ -56,12 +59,22 @@ struct Doing {
   bool alone = false;
 };
 
+/// What ties a node's ranks to those of other nodes; as it is, they are all there are.
+struct Abroad {
+  int first_rank = 0;  ///< the number in the world of the node's first rank, which failures then name ranks by
+  /// Writes down what failures the other nodes have told. Waits for nobody. Any thread.
+  std::function<void()> listen = [] {};
+  /// Tells them of one. Waits for nobody. Any thread.
+  std::function<void(const Failure&)> tell = [](const Failure&) {};
+};
+
 /// The group that another one is a part of. A failure of the part is one of the whole, and what fails the whole ends
 /// the waits of the part. Failures name ranks as the whole does.
 struct Whole {
   std::shared_ptr<ControlPage> page = nullptr;  ///< null: the group is no part of another
   std::uint32_t generation = 0;
-  std::vector<int> ranks = {};  ///< by seat of the part
+  std::vector<int> ranks = {};  ///< by seat of the part, the seats of the whole
+  Abroad abroad = {};           ///< of the whole; a part's failures are told there, and its waits listen
   /// Whether this rank was the first to fail, in whichever of its groups.
   std::shared_ptr<std::atomic<bool>> first_to_fail = std::make_shared<std::atomic<bool>>(false);
 };
@@ -84,8 +97,10 @@ class Member {
   ControlPage& page() const { return page_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   const Whole& whole() const { return whole_; }
-  /// What failures call a rank: its number in the outermost group.
-  int name_of(int rank) const { return whole_.page == nullptr ? rank : whole_.ranks[std::size_t(rank)]; }
+  /// What failures call a rank: its number in the outermost group, over all nodes.
+  int name_of(int rank) const { return seat_of(rank) + abroad_.first_rank; }
+  /// A rank's seat at the page of the outermost group.
+  int seat_of(int rank) const { return whole_.page == nullptr ? rank : whole_.ranks[std::size_t(rank)]; }
   RankWords& words() const { return page_.ranks[rank_]; }
 
   /// Of this rank alone. For measurements: the default is for all machines.
@@ -142,15 +157,17 @@ class Member {
   /// The same for a failure that this rank has heard of over the network: of a rank by its number in the world.
   bool report(const Failure& failure);
 
-  /// In a job of several nodes: the number in the world of the node's first rank, which failures then name ranks by.
-  /// Before the group is used.
-  void set_first_rank(int first) { first_rank_ = first; }
+  /// In a job of several nodes. Before the group is used.
+  void set_abroad(Abroad abroad) { abroad_ = std::move(abroad); }
+  const Abroad& abroad() const { return abroad_; }
 
   /// Whether the failure of the group, or of a part of it, was written down by this rank: then it is the one to say so.
   bool first_to_fail() const { return *whole_.first_to_fail; }
 
   /// Throws GroupAborted when the group has failed, UsageError in a forked child.
   void check_abort() const;
+  /// The same in a wait, which may last: a part's has listened before to what other nodes have told.
+  void check_abort_anywhere() const;
 
  private:
   using OwedCall = bool (*)(void*, int);
@@ -163,11 +180,12 @@ class Member {
   void check_peers(ReadyRef ready, OwedCall owed, void* owed_object);
   bool peer_is_dead(int rank) const;
   bool is_this_process() const { return process_ == process_id(); }
+  Failure in_world(Failure failure) const;
   [[noreturn]] void throw_aborted() const;
   std::string late_ranks(OwedCall owed, void* owed_object) const;
   void tell_stall(OwedCall owed, void* owed_object, const char* awaited) const;
   std::string in_what() const { return doing_.text == nullptr ? "" : " in " + doing_.text(doing_.of); }
-  std::string shown(int rank) const { return std::to_string(name_of(rank) + first_rank_); }
+  std::string shown(int rank) const { return std::to_string(name_of(rank)); }
 
   ControlPage& page_;
   const int rank_;
@@ -176,12 +194,12 @@ class Member {
   const int process_ = process_id();
   const std::chrono::milliseconds timeout_;
   const Whole whole_;
+  Abroad abroad_;
   std::uint64_t barriers_ = 0;
   Waiting waiting_;
   std::chrono::milliseconds stall_warning_{0};
   Doing doing_;
-  bool crowded_ = false;  ///< ranks exceed cores
-  int first_rank_ = 0;
+  bool crowded_ = false;             ///< ranks exceed cores
   std::vector<UniqueFd> peer_pids_;  ///< pidfds; empty entries for self and thread ranks
 };
 

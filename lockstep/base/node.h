@@ -25,9 +25,10 @@ struct Node {
       auto own = std::make_shared<Segment>(Segment::open(segment.path(), member.size()));
       whole.page = std::shared_ptr<ControlPage>(own, &own->control());
       whole.generation = member.generation();
+      whole.abroad = member.abroad();
     }
     whole.ranks.clear();
-    for (const int rank : ranks) whole.ranks.push_back(member.name_of(rank));
+    for (const int rank : ranks) whole.ranks.push_back(member.seat_of(rank));
     return whole;
   }
 

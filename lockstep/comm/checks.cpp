@@ -1,12 +1,24 @@
 #include "lockstep/comm/checks.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstdint>
 #include <limits>
 #include <string>
 
 namespace lockstep::comm {
+namespace {
+
+std::string list_of(const at::Tensor& members) {
+  std::string list;
+  for (std::int64_t rank = 0; rank < members.numel(); ++rank)
+    if (members.const_data_ptr<bool>()[rank]) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+  return list;
+}
+
+}  // namespace
 
 void check_cpu(const at::Tensor& tensor, const char* collective) {
   if (!tensor.defined()) throw UsageError(std::string(collective) + ": the tensor is undefined");
@@ -107,6 +119,17 @@ void check_ranks(const std::vector<int>& ranks, int size) {
                        std::to_string(size - 1));
     last = rank;
   }
+}
+
+void agree_on_ranks(Group& group, const std::vector<int>& ranks) {
+  check_ranks(ranks, group.size());
+  const at::Tensor members = at::zeros({group.size()}, at::kBool);
+  for (const int member : ranks) members.mutable_data_ptr<bool>()[member] = true;
+  const std::vector<at::Tensor> all = group.all_gather(members);
+  for (std::size_t peer = 1; peer < all.size(); ++peer)
+    if (!all[peer].equal(all[0]))
+      throw UsageError("new_group: rank 0 asks for the ranks " + list_of(all[0]) + ", rank " + std::to_string(peer) +
+                       " for " + list_of(all[peer]));
 }
 
 void check_sizes(at::IntArrayRef sizes) {

@@ -35,6 +35,9 @@ void check_message(const at::Tensor& tensor, int peer, int tag, int rank, int si
 /// UsageError unless `ranks` are some of those below `size`, rising.
 void check_ranks(const std::vector<int>& ranks, int size);
 
+/// check_ranks, and UsageError on all ranks of the group unless all ask for the same ones. A collective.
+void agree_on_ranks(Group& group, const std::vector<int>& ranks);
+
 /// UsageError unless a tensor can have these sizes.
 void check_sizes(at::IntArrayRef sizes);
 

@@ -23,6 +23,7 @@ std::string describe(const CollectiveNote& note) {
                          "shared_empty", "all_to_all", "step",      "send",       "recv",    "monitored_barrier"};
   if (note.collective == Collective::barrier) return "barrier()";
   if (note.collective == Collective::monitored_barrier) return "monitored_barrier()";
+  if (note.collective == Collective::new_group) return "new_group()";
   if (note.collective == Collective::step) return "step(" + std::to_string(note.elements) + ")";
   if (std::size_t(note.collective) >= std::size(names)) return "an unknown collective";
   const bool is_message = note.collective == Collective::send || note.collective == Collective::recv;

@@ -20,7 +20,8 @@ enum class Collective : std::uint16_t {
   step,  ///< the exchange of a training step between nodes
   send,
   recv,
-  monitored_barrier
+  monitored_barrier,
+  new_group  ///< of several nodes: where its ranks listen
 };
 
 struct CollectiveNote {

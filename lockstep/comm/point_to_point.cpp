@@ -86,9 +86,12 @@ class Roll final : public Messages {
     return std::any_of(messages_.begin(), messages_.end(), [](const Message& one) { return one.peer != kDone; });
   }
   [[noreturn]] void miss() const {
-    base::Node* const node = group_.wire() == nullptr ? group_.shared_node() : nullptr;
+    Wire* const wire = group_.wire();
+    base::Node* const node = group_.shared_node();
     const auto name_of = [&](int rank) {
-      return "rank " + std::to_string(node == nullptr ? rank : node->member.name_of(rank));
+      return "rank " + std::to_string(wire != nullptr   ? wire->name_of(rank)
+                                      : node != nullptr ? node->member.name_of(rank)
+                                                        : rank);
     };
     std::string missing;
     for (const Message& one : messages_)

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/ranks.h"
@@ -27,8 +29,6 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
   void SetUp() override {
     const std::string file = ::testing::UnitTest::GetInstance()->current_test_info()->file();
     if (GetParam().kind != RankKind::nodes) return;
-    if (file.ends_with("new_group_test.cpp") || file.ends_with("async_test.cpp"))
-      GTEST_SKIP() << "groups of several nodes make no others yet";
     if (file.ends_with("shared_tensors_test.cpp")) GTEST_SKIP() << "nodes share no memory";
   }
 
@@ -37,6 +37,11 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
       support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
     else
       support::run_nodes(GetParam().per_node, body, options);
+  }
+
+  // Before a failure on purpose: between nodes its news may come before what another rank owes this one.
+  static void let_all_arrive() {
+    if (GetParam().kind == RankKind::nodes) std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
 
   // Rank 1 goes after its first all-reduce of the tensor that it makes; the others learn in one of the next who is

@@ -365,11 +365,10 @@ TEST_P(MessageContract, BytesAreGatheredAndScattered) {
   });
 }
 
-// Of a group of several nodes no other can be made: the queue has it alone then.
 TEST_P(MessageContract, IsendAndIrecvCross) {
   if (GetParam().ranks == 1) return;
   run([](auto group) {
-    AsyncCollectives async(group->wire() == nullptr ? duplicate(*group) : group);
+    AsyncCollectives async(duplicate(*group));
     const int ranks = group->size(), rank = group->rank();
     const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     const std::int64_t large = 2'000'000;

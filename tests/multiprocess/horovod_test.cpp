@@ -127,6 +127,22 @@ TEST(Horovod, AProcessSetIsForItsRanks) {
   });
 }
 
+TEST(Horovod, ProcessSetsOverSeveralNodes) {
+  const std::function<void()> body = [] {
+    EXPECT_EQ(hvd::cross_size(), 2);
+    EXPECT_EQ(hvd::cross_rank(), hvd::rank() / 2);
+    EXPECT_TRUE(torch::equal(hvd::allreduce(full(70'001, hvd::rank())), full(70'001, 1)));
+    for (const std::vector<int>& ranks : {std::vector<int>{0, 1}, {1, 2}, {2}}) {
+      const hvd::ProcessSet some = hvd::add_process_set(ranks);
+      if (!some.included()) continue;
+      const double mean = std::accumulate(ranks.begin(), ranks.end(), 0) / double(ranks.size());
+      EXPECT_TRUE(torch::equal(hvd::allreduce(full(7, hvd::rank()), {.process_set = some}), full(7, mean)));
+    }
+    hvd::barrier();
+  };
+  support::run_nodes({2, 1}, support::with_horovod(body));
+}
+
 TEST(Horovod, RanksThatDisagreeAreToldAndMayGoOn) {
   run_horovod(2, [] {
     const std::string told = support::what_of([] {

@@ -123,6 +123,14 @@ TEST(SyncBatchNormInDdp, OverPartsOfTheRanks) {
   });
 }
 
+TEST(SyncBatchNormInDdp, OverPartsOfTheRanksOfSeveralNodes) {
+  support::run_nodes({3, 1}, [](auto group) {
+    const auto first = group->new_group({0, 1}), second = group->new_group({2, 3});
+    train_classic(group, first ? first : second);
+    if (const auto three = group->new_group({1, 2, 3})) trained_fused(three);
+  });
+}
+
 TEST(SyncBatchNormInDdp, OverSeveralNodes) {
   support::run_nodes({2, 1}, [](auto group) {
     train_classic(group, group);

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -24,8 +25,9 @@ void connect_lower(const Roster& roster, std::vector<MeshPeer>& peers, const Pat
       base::UniqueFd fd = connect_by(roster.addresses[std::size_t(peer)], patience);
       const Greeting greeting{.token = roster.token, .rank = roster.rank, .news = news};
       if (!fd || !write_all(fd.get(), &greeting, sizeof greeting, patience))
-        throw Error("group: rank " + std::to_string(roster.rank) + " cannot reach rank " + std::to_string(peer) + " (" +
-                    peers[std::size_t(peer)].host + "), whose ports may be closed to it");
+        throw Error("group: rank " + std::to_string(peers[std::size_t(roster.rank)].rank) + " cannot reach rank " +
+                    std::to_string(peers[std::size_t(peer)].rank) + " (" + peers[std::size_t(peer)].host +
+                    "), whose ports may be closed to it");
       (news ? peers[std::size_t(peer)].news : peers[std::size_t(peer)].data) = std::move(fd);
     }
 }
@@ -38,9 +40,10 @@ void await_higher(int listener, const Roster& roster, std::vector<MeshPeer>& pee
     if (!came) {
       std::string late;
       for (std::size_t peer = std::size_t(roster.rank) + 1; peer < peers.size(); ++peer)
-        if (!peers[peer].data || !peers[peer].news) late += (late.empty() ? "" : ", ") + std::to_string(peer);
-      throw Error("group: these ranks did not connect to rank " + std::to_string(roster.rank) + " within " +
-                  std::to_string(roster.timeout.count() / 1000) + " s: " + late);
+        if (!peers[peer].data || !peers[peer].news)
+          late += (late.empty() ? "" : ", ") + std::to_string(peers[peer].rank);
+      throw Error("group: these ranks did not connect to rank " + std::to_string(peers[std::size_t(roster.rank)].rank) +
+                  " within " + std::to_string(roster.timeout.count() / 1000) + " s: " + late);
     }
     auto& [fd, greeting] = *came;
     if (greeting.token != roster.token || greeting.rank <= roster.rank || greeting.rank >= world) continue;
@@ -53,6 +56,13 @@ void await_higher(int listener, const Roster& roster, std::vector<MeshPeer>& pee
 }
 
 }  // namespace
+
+base::UniqueFd listener_at(int rank, const rendezvous::SocketAddress& address, const std::string& what) {
+  rendezvous::Listening listening = rendezvous::listen_at(address);
+  if (listening.fd) return std::move(listening.fd);
+  throw UsageError("group: rank " + std::to_string(rank) + " cannot listen at " + what + ": " +
+                   std::strerror(listening.error));
+}
 
 Token new_token() {
   Token token{};

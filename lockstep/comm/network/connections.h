@@ -18,6 +18,7 @@ struct MeshPeer {
   base::UniqueFd data, news;  ///< connected, never waiting; none to this rank itself
   std::string host;           ///< its machine's name
   int node = 0;
+  int rank = 0;  ///< in the world: what failures call it
 };
 
 /// What each connection begins with: who does not know it is a stranger.
@@ -26,6 +27,9 @@ using Token = std::array<unsigned char, 16>;
 Token new_token();
 /// In hexadecimal figures.
 std::string hex_of(const Token& token);
+
+/// Where this rank listens for the others. UsageError, which calls the address `what`, when it cannot.
+base::UniqueFd listener_at(int rank, const rendezvous::SocketAddress& address, const std::string& what);
 
 /// Where the ranks of a group listen, by rank.
 struct Roster {

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/gathering.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/network/tcp_wire.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/comm/reduce/reduce.h"
 #include "lockstep/comm/shm/reduction_of.h"
 
@@ -25,10 +28,37 @@ std::byte* data_of(const at::Tensor& tensor) { return static_cast<std::byte*>(te
 // Where rank `rank`'s part of `elements` begins.
 std::size_t cut(std::size_t elements, int rank, int size) { return elements * std::size_t(rank) / std::size_t(size); }
 
+// They hold the node: another group's thread may be listening when this one's ends.
+WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds stall_warning) {
+  const std::shared_ptr<base::Member> member(node, &node->node().member);
+  return {.stall_warning = stall_warning,
+          .step = [member] { return member->words().step.load(std::memory_order_relaxed); },
+          .check = [member] { member->check_abort_anywhere(); },
+          .failed =
+              [member](const Failure& failure) {
+                if (failure.rank == member->name_of(member->rank()))
+                  member->fail(failure.cause, failure.exit_code);
+                else
+                  member->report(failure);
+              }};
+}
+
 }  // namespace
 
-NetworkGroup::NetworkGroup(const Topology& topology, std::unique_ptr<Wire> wire, std::shared_ptr<Group> node)
-    : Group(topology), node_(std::move(node)), wire_(std::move(wire)) {}
+Topology topology_of(const std::vector<int>& nodes, int rank) {
+  const int own = nodes[std::size_t(rank)];
+  const auto first = std::find(nodes.begin(), nodes.end(), own);
+  const std::set<int> all(nodes.begin(), nodes.end());
+  return {.rank = rank,
+          .world = int(nodes.size()),
+          .node = int(std::distance(all.begin(), all.find(own))),
+          .nodes = int(all.size()),
+          .local_rank = rank - int(first - nodes.begin()),
+          .local_world = int(std::count(nodes.begin(), nodes.end(), own))};
+}
+
+NetworkGroup::NetworkGroup(std::vector<int> nodes, int rank, std::shared_ptr<Wire> wire, std::shared_ptr<Group> node)
+    : Group(topology_of(nodes, rank)), nodes_(std::move(nodes)), node_(std::move(node)), wire_(std::move(wire)) {}
 
 // Gives each peer bytes_for(peer), and puts the `size` bytes that each has for this rank where `from` says.
 template <class Bytes>
@@ -176,35 +206,53 @@ void NetworkGroup::barrier() {
 
 bool NetworkGroup::abort(const std::string& cause, int exit_code) {
   const bool first = node_->abort(cause, exit_code);
-  wire_->abort({.rank = rank(), .cause = cause, .exit_code = exit_code});
+  wire_->abort({.rank = wire_->name_of(rank()), .cause = cause, .exit_code = exit_code});
   return first;
+}
+
+std::shared_ptr<Group> NetworkGroup::new_group(const std::vector<int>& ranks) {
+  agree_on_ranks(*this, ranks);
+  const int first = rank() - topology().local_rank;  // of this node's
+  std::vector<int> here, nodes;
+  for (const int member : ranks) {
+    nodes.push_back(nodes_[std::size_t(member)]);
+    if (nodes.back() == nodes_[std::size_t(rank())]) here.push_back(member - first);
+  }
+  const auto mine = std::find(ranks.begin(), ranks.end(), rank());
+  std::shared_ptr<Group> group;
+  or_abort(*this, [&] {
+    if (!here.empty()) group = node_->new_group(here);
+    if (mine == ranks.end() || here.size() == ranks.size()) return;
+    base::Member& member = group->node().member;
+    // One voice for the node.
+    const bool speaks = member.rank() == 0;
+    std::shared_ptr<Wire> wire =
+        wire_->part(ranks, ties_of(group, speaks ? member.stall_warning() : std::chrono::milliseconds(0)));
+    group = std::make_shared<NetworkGroup>(std::move(nodes), int(mine - ranks.begin()), std::move(wire), group);
+  });
+  return group;
 }
 
 std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Group> node) {
   Mesh mesh = make_mesh(place);
-  const Topology topology{.rank = place.rank,
-                          .world = place.world,
-                          .node = mesh.node,
-                          .nodes = mesh.nodes,
-                          .local_rank = place.local_rank,
-                          .local_world = place.local_world};
+  std::vector<int> nodes;
+  for (const MeshPeer& peer : mesh.peers) nodes.push_back(peer.node);
   base::Member& member = node->node().member;
-  member.set_first_rank(place.rank - place.local_rank);
-  auto wire = std::make_unique<TcpWire>(
+  const int first_rank = place.rank - place.local_rank;
+  const std::shared_ptr<Wire> wire = std::make_shared<TcpWire>(
       std::move(mesh),
-      TcpWire::Settings{.rank = place.rank,
-                        .timeout = place.timeout,
-                        .stall_warning = place.stall_warning,
-                        .step = [&member] { return member.words().step.load(std::memory_order_relaxed); },
-                        .check = [&member] { member.check_abort(); },
-                        .failed =
-                            [&member, rank = place.rank](const Failure& failure) {
-                              if (failure.rank == rank)
-                                member.fail(failure.cause, failure.exit_code);
-                              else
-                                member.report(failure);
-                            }});
-  return std::make_shared<NetworkGroup>(topology, std::move(wire), std::move(node));
+      TcpWire::Settings{.rank = place.rank, .timeout = place.timeout, .ties = ties_of(node, place.stall_warning)});
+  // What is a part of this group may outlive it.
+  member.set_abroad({.first_rank = first_rank,
+                     .listen =
+                         [weak = std::weak_ptr(wire)] {
+                           if (const auto outer = weak.lock()) outer->listen();
+                         },
+                     .tell =
+                         [weak = std::weak_ptr(wire)](const Failure& failure) {
+                           if (const auto outer = weak.lock()) outer->abort(failure);
+                         }});
+  return std::make_shared<NetworkGroup>(std::move(nodes), place.rank, wire, std::move(node));
 }
 
 }  // namespace lockstep::comm

@@ -5,6 +5,7 @@
 // what its ranks share.
 
 #include <memory>
+#include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/network/wire.h"
@@ -13,8 +14,8 @@ namespace lockstep::comm {
 
 class NetworkGroup final : public Group {
  public:
-  /// `node`: the group of this node's ranks (ShmGroup, SingleGroup).
-  NetworkGroup(const Topology& topology, std::unique_ptr<Wire> wire, std::shared_ptr<Group> node);
+  /// `nodes`: the number of each rank's, rising. `node`: the group of this node's ranks (ShmGroup, SingleGroup).
+  NetworkGroup(std::vector<int> nodes, int rank, std::shared_ptr<Wire> wire, std::shared_ptr<Group> node);
 
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
@@ -24,6 +25,7 @@ class NetworkGroup final : public Group {
   void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
   void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) override;
   void carry(Messages& messages) override { wire_->carry(messages); }
+  std::shared_ptr<Group> new_group(const std::vector<int>& ranks) override;
   base::Node* shared_node() override { return node_->shared_node(); }
   Wire* wire() override { return wire_.get(); }
   bool abort(const std::string& cause, int exit_code = kExitFailure) override;
@@ -33,9 +35,13 @@ class NetworkGroup final : public Group {
   template <class Bytes>
   void swap(const CollectiveNote& note, Bytes&& bytes_for, const std::vector<std::byte*>& from, std::size_t size);
 
+  const std::vector<int> nodes_;
   std::shared_ptr<Group> node_;
-  std::unique_ptr<Wire> wire_;  // ends before the node's group
+  std::shared_ptr<Wire> wire_;  // ends before the node's group
 };
+
+/// Where rank `rank` is when `nodes` are the numbers of all ranks' nodes, rising, with or without gaps. Pure.
+Topology topology_of(const std::vector<int>& nodes, int rank);
 
 /// Joins the ranks of all nodes at MASTER_ADDR:MASTER_PORT (tcp_mesh.h), when those of this node have met in `node`.
 struct MeshPlace;

@@ -100,13 +100,6 @@ std::string refusal_of(const MeshPlace& place, const Hello& hello, const std::ve
   return {};
 }
 
-UniqueFd listener_at(const MeshPlace& place, const SocketAddress& address, const std::string& what) {
-  rendezvous::Listening listening = rendezvous::listen_at(address);
-  if (listening.fd) return std::move(listening.fd);
-  throw UsageError("group: rank " + std::to_string(place.rank) + " cannot listen at " + what + ": " +
-                   std::strerror(listening.error));
-}
-
 // Where rank 0 lets the others in, and the key that they show.
 struct Entrance {
   SocketAddress address;
@@ -133,9 +126,9 @@ UniqueFd open_entrance(const MeshPlace& place, const SocketAddress& own, const S
                        Entrance& entrance) {
   if (place.meeting == nullptr) {
     entrance = {.address = master, .key = place.key};
-    return listener_at(place, master, at_master(place));
+    return listener_at(place.rank, master, at_master(place));
   }
-  UniqueFd listener = listener_at(place, own, "its own address");
+  UniqueFd listener = listener_at(place.rank, own, "its own address");
   const std::string number = hex_of(new_token());
   entrance = {.address = bound_to(listener.get()), .key = number + " " + place.key};
   place.meeting->publish(kRankZero, to_text(entrance.address) + " " + number);
@@ -228,7 +221,7 @@ Table ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, co
 }
 
 // Ranks of a node follow one another; its number is that of the nodes before it.
-int number_nodes(const std::vector<Hello>& ranks, std::vector<MeshPeer>& peers) {
+void name_peers(const std::vector<Hello>& ranks, std::vector<MeshPeer>& peers) {
   int node = -1;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const Hello& hello = ranks[rank];
@@ -243,8 +236,8 @@ int number_nodes(const std::vector<Hello>& ranks, std::vector<MeshPeer>& peers) 
                        " there; the ranks of a node must follow one another");
     peers[rank].node = node;
     peers[rank].host = text_of(hello.host);
+    peers[rank].rank = int(rank);
   }
-  return node + 1;
 }
 
 }  // namespace
@@ -268,15 +261,15 @@ Mesh make_mesh(const MeshPlace& place) {
   if (!place.interface.empty()) own = rendezvous::address_of(place.interface, interfaces);
   own.set_port(0);
   if (place.rank == 0) door = open_entrance(place, own, master, entrance);
-  const UniqueFd listener = listener_at(place, own, place.rank == 0 ? "MASTER_ADDR " + place.host : "its own address");
+  const UniqueFd listener =
+      listener_at(place.rank, own, place.rank == 0 ? "MASTER_ADDR " + place.host : "its own address");
   const Hello hello = hello_of(place, bound_to(listener.get()), entrance.key);
   const Table table = place.rank == 0 ? gather_table(place, door.get(), entrance, hello, patience)
                                       : ask_for_table(place, to_zero.get(), entrance, hello, patience);
   if (place.rank == 0 && place.meeting != nullptr) place.meeting->withdraw(kRankZero);
-  Mesh mesh;
+  Mesh mesh{.peers = {}, .own = own};
   mesh.peers.resize(std::size_t(place.world));
-  mesh.nodes = number_nodes(table.ranks, mesh.peers);
-  mesh.node = mesh.peers[std::size_t(place.rank)].node;
+  name_peers(table.ranks, mesh.peers);
   Roster roster{.rank = place.rank, .token = table.token, .addresses = {}, .timeout = place.timeout};
   for (const Hello& rank : table.ranks) roster.addresses.push_back(rank.address);
   connect_all(listener.get(), roster, mesh.peers, patience);

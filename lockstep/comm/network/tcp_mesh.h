@@ -38,9 +38,8 @@ struct MeshPlace {
 };
 
 struct Mesh {
-  std::vector<MeshPeer> peers;  ///< by rank
-  int node = 0;                 ///< of this rank
-  int nodes = 1;
+  std::vector<MeshPeer> peers;      ///< by rank
+  rendezvous::SocketAddress own{};  ///< where this rank listened, without the port
 };
 
 /// Called by every rank. Error naming the ranks that did not come in time; UsageError when the ranks were started for

@@ -26,14 +26,8 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kWireMagic = 0x4c4b776972653032;  // "LKwire02"
 
-// Each slice of a wait ends with a look at this rank's node and at the deadline.
-constexpr milliseconds kSlice{10};
-
 // So much of a message is summed and moved at a time: its bytes are still in the cache.
 constexpr std::size_t kPiece = std::size_t(256) << 10;
-
-// How long the news of a failure may come behind the end of the connection that it explains.
-constexpr milliseconds kNewsTime{300};
 
 // A wire that is cut says nothing. The kernel asks the other machine from time to time, on the connection that is
 // silent otherwise: the other one may be full for long because its reader computes. A quarter of the group's timeout,
@@ -132,7 +126,7 @@ TcpWire::TcpWire(Mesh mesh, Settings settings)
     if (peer.news) keep_alive(peer.news.get(), settings_.timeout);
 }
 
-TcpWire::~TcpWire() { tell_all({.rank = settings_.rank, .left = 1}); }
+TcpWire::~TcpWire() { tell_all({.rank = name_of(settings_.rank), .left = 1}); }
 
 // Once, and of what happened first.
 void TcpWire::tell_all(const News& news) {
@@ -158,7 +152,7 @@ void TcpWire::carry(Messages& messages) {
     end(aborted.failure());
     throw;
   } catch (const std::exception& error) {
-    end({.rank = settings_.rank, .cause = error.what()});
+    end({.rank = name_of(settings_.rank), .cause = error.what()});
     throw;
   }
 }
@@ -184,9 +178,9 @@ bool TcpWire::begin(Messages& messages) {
 }
 
 void TcpWire::move_all(Messages& messages) {
-  settings_.check();
+  settings_.ties.check();
   hear_news(0ms);
-  if (heard_) fail(*heard_);
+  if (const auto failure = heard()) fail(*failure);
   told_stall_ = false;
   Clock::time_point moved = Clock::now();
   for (;;) {
@@ -203,8 +197,9 @@ void TcpWire::move_all(Messages& messages) {
     if (!any_left) return;
     if (any_moved) moved = Clock::now();
     // Who fails behind this exchange has sent what it owes it.
-    if (heard_ && !any_moved) fail(*heard_);
-    if (!heard_) wait_for(moved);
+    const std::optional<Failure> failure = heard();
+    if (failure && !any_moved) fail(*failure);
+    if (!failure) wait_for(moved);
   }
 }
 
@@ -270,41 +265,41 @@ void TcpWire::check_header(Link& link) {
   const Message& expected = *link.in.front();
   const std::uint64_t number = ++link.messages_in;
   if (header.magic != kWireMagic || header.number != number)
-    refuse(name_of(peer) + " sent what is no message of this group");
-  if (!answers(expected.note, header.note)) refuse(disagreement(settings_.rank, expected.note, peer, header.note));
+    refuse(shown(peer) + " sent what is no message of this group");
+  if (!answers(expected.note, header.note))
+    refuse(disagreement(name_of(settings_.rank), expected.note, name_of(peer), header.note));
   if (header.bytes != expected.bytes.size())
-    refuse(name_of(peer) + " sent " + std::to_string(header.bytes) + " bytes where " +
+    refuse(shown(peer) + " sent " + std::to_string(header.bytes) + " bytes where " +
            std::to_string(expected.bytes.size()) + " were expected");
 }
 
 void TcpWire::check_sum(Link& link) {
   const Frame& frame = link.incoming;
   if (frame.sum == frame.running) return;
-  refuse("what " + name_of(int(&link - links_.data())) + " sent came damaged, in " + describe(frame.header.note) +
+  refuse("what " + shown(int(&link - links_.data())) + " sent came damaged, in " + describe(frame.header.note) +
          ": its CRC-32C is another");
 }
 
 void TcpWire::refuse(const std::string& cause) {
-  settings_.failed({.rank = settings_.rank, .cause = cause});
+  settings_.ties.failed({.rank = name_of(settings_.rank), .cause = cause});
   throw Error(cause);
 }
 
 void TcpWire::wait_for(Clock::time_point moved) {
-  std::vector<pollfd> polled;
+  std::vector<pollfd> polled = news_polled();
   for (std::size_t peer = 0; peer < links_.size(); ++peer) {
     const short events = short((links_[peer].in.empty() ? 0 : POLLIN) | (links_[peer].out.empty() ? 0 : POLLOUT));
     polled.push_back({.fd = events == 0 ? -1 : mesh_.peers[peer].data.get(), .events = events, .revents = 0});
-    polled.push_back({.fd = mesh_.peers[peer].news.get(), .events = POLLIN, .revents = 0});
   }
   if (poll(polled.data(), polled.size(), int(kSlice.count())) < 0 && errno != EINTR) throw_errno("wire: poll");
+  read_news(polled);
+  settings_.ties.check();
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
-    if (polled[2 * peer + 1].revents != 0) read_news(int(peer));
-  settings_.check();
-  for (std::size_t peer = 0; peer < links_.size(); ++peer)
-    if (links_[peer].is_owed() && !links_[peer].cut.empty() && !heard_) lost(int(peer), links_[peer].cut);
+    if (links_[peer].is_owed() && !heard())
+      if (const std::string cut = cut_of(int(peer)); !cut.empty()) lost(int(peer), cut);
   const auto waited = Clock::now() - moved;
   if (waited >= settings_.timeout) give_up();
-  if (settings_.stall_warning.count() > 0 && waited >= settings_.stall_warning) tell_stall();
+  if (settings_.ties.stall_warning.count() > 0 && waited >= settings_.ties.stall_warning) tell_stall();
 }
 
 // Where one alone is late it is his failure, and the text says who waited.
@@ -312,9 +307,9 @@ void TcpWire::give_up() {
   int culprit = settings_.rank, culprits = 0;
   for (const Link& link : links_)
     if (link.is_owed()) culprit = ++culprits == 1 ? int(&link - links_.data()) : settings_.rank;
-  fail({.rank = culprit,
-        .cause = (culprit == settings_.rank ? "" : "rank " + std::to_string(settings_.rank) + " ") + "waited " +
-                 std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
+  fail({.rank = name_of(culprit),
+        .cause = (culprit == settings_.rank ? "" : "rank " + std::to_string(name_of(settings_.rank)) + " ") +
+                 "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
 }
 
 std::string TcpWire::late_peers() const {
@@ -322,9 +317,9 @@ std::string TcpWire::late_peers() const {
   for (std::size_t peer = 0; peer < links_.size(); ++peer) {
     if (!links_[peer].is_owed()) continue;
     const CollectiveNote& note = links_[peer].first().note;
-    const std::uint64_t step = note.collective == Collective::step ? 0 : settings_.step();  // it says so itself
+    const std::uint64_t step = note.collective == Collective::step ? 0 : settings_.ties.step();  // it says so itself
     if (late.empty()) what = describe(note) + (step > 0 ? ", step " + std::to_string(step) : "");
-    late += (late.empty() ? "" : ", ") + name_of(int(peer));
+    late += (late.empty() ? "" : ", ") + shown(int(peer));
   }
   return late + " in " + what;
 }
@@ -332,17 +327,54 @@ std::string TcpWire::late_peers() const {
 void TcpWire::tell_stall() {
   if (std::exchange(told_stall_, true)) return;
   base::Outlet::console(STDERR_FILENO)
-      .offer("lockstep: rank " + std::to_string(settings_.rank) + " has waited " +
-             std::to_string(settings_.stall_warning.count()) + " ms for " + late_peers() + "\n");
+      .offer("lockstep: rank " + std::to_string(name_of(settings_.rank)) + " has waited " +
+             std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() + "\n");
+}
+
+void TcpWire::listen() {
+  hear_news(0ms);
+  if (const auto failure = heard()) settings_.ties.failed(*failure);
+}
+
+std::optional<Failure> TcpWire::heard() {
+  const std::lock_guard lock(news_mutex_);
+  return heard_;
+}
+
+std::string TcpWire::cut_of(int peer) {
+  const std::lock_guard lock(news_mutex_);
+  return links_[std::size_t(peer)].cut;
+}
+
+bool TcpWire::has_left(int peer) {
+  const std::lock_guard lock(news_mutex_);
+  return links_[std::size_t(peer)].has_left;
+}
+
+// What it had to say last has come, or nothing will.
+bool TcpWire::are_news_over(int peer) {
+  const std::lock_guard lock(news_mutex_);
+  return !mesh_.peers[std::size_t(peer)].news;
 }
 
 // Waits so long for news, unless there are some, and reads them.
 void TcpWire::hear_news(milliseconds time) {
+  std::vector<pollfd> polled = news_polled();
+  if (poll(polled.data(), polled.size(), int(time.count())) > 0) read_news(polled);
+}
+
+std::vector<pollfd> TcpWire::news_polled() {
+  const std::lock_guard lock(news_mutex_);
   std::vector<pollfd> polled;
   for (const MeshPeer& peer : mesh_.peers) polled.push_back({.fd = peer.news.get(), .events = POLLIN, .revents = 0});
-  if (poll(polled.data(), polled.size(), int(time.count())) <= 0) return;
-  for (std::size_t peer = 0; peer < polled.size(); ++peer)
-    if (polled[peer].revents != 0) read_news(int(peer));
+  return polled;
+}
+
+// The first of `polled` are those of news_polled(), which another thread may have read and closed meanwhile.
+void TcpWire::read_news(const std::vector<pollfd>& polled) {
+  const std::lock_guard lock(news_mutex_);
+  for (std::size_t peer = 0; peer < mesh_.peers.size(); ++peer)
+    if (polled[peer].revents != 0 && mesh_.peers[peer].news) read_news(int(peer));
 }
 
 // They may come in pieces. Who has left, or ended without a word, is missed by those only whom it owes something: what
@@ -355,10 +387,7 @@ void TcpWire::read_news(int peer) {
   if (got < 0 && is_cut(errno)) link.cut = std::strerror(errno);
   link.heard += got > 0 ? std::size_t(got) : 0;
   if (got > 0 && link.heard < link.news.size()) return;
-  {
-    const std::lock_guard lock(news_mutex_);
-    fd = {};
-  }
+  fd = {};
   if (link.heard < link.news.size()) return;
   News news;
   std::memcpy(&news, link.news.data(), sizeof news);
@@ -374,24 +403,23 @@ void TcpWire::read_news(int peer) {
 // The news may explain it.
 void TcpWire::lost(int peer, const std::string& how) {
   const Clock::time_point deadline = Clock::now() + kNewsTime;
-  const auto is_explained = [&] { return links_[std::size_t(peer)].has_left || !mesh_.peers[std::size_t(peer)].news; };
-  while (!is_explained() && !heard_ && Clock::now() < deadline) hear_news(kSlice);
-  if (heard_) fail(*heard_);
-  settings_.check();
-  const std::string me = "rank " + std::to_string(settings_.rank);
-  fail({.rank = peer,
-        .cause = links_[std::size_t(peer)].has_left ? "left the group while " + me + " waited for it"
-                 : how.empty() ? "its connection was closed: " + name_of(peer) + " ended without a word"
-                               : "its connection broke: " + name_of(peer) + ": " + how});
+  while (!are_news_over(peer) && !heard() && Clock::now() < deadline) hear_news(kSlice);
+  if (const auto failure = heard()) fail(*failure);
+  settings_.ties.check();
+  const std::string me = "rank " + std::to_string(name_of(settings_.rank));
+  fail({.rank = name_of(peer),
+        .cause = has_left(peer) ? "left the group while " + me + " waited for it"
+                 : how.empty()  ? "its connection was closed: " + shown(peer) + " ended without a word"
+                                : "its connection broke: " + shown(peer) + ": " + how});
 }
 
 void TcpWire::fail(Failure failure) {
-  settings_.failed(failure);
+  settings_.ties.failed(failure);
   throw GroupAborted(std::move(failure));
 }
 
-std::string TcpWire::name_of(int peer) const {
-  return "rank " + std::to_string(peer) + " (" + mesh_.peers[std::size_t(peer)].host + ")";
+std::string TcpWire::shown(int peer) const {
+  return "rank " + std::to_string(name_of(peer)) + " (" + mesh_.peers[std::size_t(peer)].host + ")";
 }
 
 }  // namespace lockstep::comm

@@ -2,10 +2,12 @@
 
 // A Wire of TCP connections (tcp_mesh.h): no thread of its own, one wait for all that moves.
 
+#include <poll.h>
+
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,14 +24,7 @@ class TcpWire final : public Wire {
   struct Settings {
     int rank = 0;
     std::chrono::milliseconds timeout{};
-    /// A wait in which nothing moves for longer is told on standard error, once in an exchange; 0: never.
-    std::chrono::milliseconds stall_warning{0};
-    /// The step that this rank is in, for what is said of waits; 0: in none.
-    std::function<std::uint64_t()> step = [] { return 0; };
-    /// Throws when this rank's node has failed; called in every wait.
-    std::function<void()> check = [] {};
-    /// Tells this rank's node of a failure that came over the wire or was met there.
-    std::function<void(const Failure&)> failed = [](const Failure&) {};
+    WireTies ties = {};
   };
 
   TcpWire(Mesh mesh, Settings settings);
@@ -37,6 +32,9 @@ class TcpWire final : public Wire {
   ~TcpWire() override;
 
   void carry(Messages& messages) override;
+  std::unique_ptr<Wire> part(const std::vector<int>& ranks, WireTies ties) override;
+  int name_of(int rank) const override { return mesh_.peers[std::size_t(rank)].rank; }
+  void listen() override;
   void abort(const Failure& failure) override;
   std::chrono::milliseconds timeout() const override { return settings_.timeout; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
@@ -53,6 +51,10 @@ class TcpWire final : public Wire {
   struct Link;
   struct News;
   using Clock = std::chrono::steady_clock;
+  /// Each slice of a wait ends with a look at this rank's node and at the deadline.
+  static constexpr std::chrono::milliseconds kSlice{10};
+  /// How long the news of a failure may come behind the end of the connection that it explains.
+  static constexpr std::chrono::milliseconds kNewsTime{300};
 
   void move_all(Messages& messages);
   bool begin(Messages& messages);
@@ -64,12 +66,19 @@ class TcpWire final : public Wire {
   [[noreturn]] void refuse(const std::string& cause);
   void wait_for(Clock::time_point moved);
   void hear_news(std::chrono::milliseconds time);
+  std::vector<pollfd> news_polled();
+  void read_news(const std::vector<pollfd>& polled);
   void read_news(int peer);
   void tell_all(const News& news);
   [[noreturn]] void lost(int peer, const std::string& how);
   [[noreturn]] void fail(Failure failure);
   [[noreturn]] void give_up();
-  std::string name_of(int peer) const;
+  void connect_part(const std::vector<int>& ranks, int listener, const Roster& roster, Mesh& mesh);
+  std::optional<Failure> heard();
+  std::string cut_of(int peer);
+  bool has_left(int peer);
+  bool are_news_over(int peer);
+  std::string shown(int peer) const;
   std::string late_peers() const;
   void tell_stall();
 
@@ -79,9 +88,9 @@ class TcpWire final : public Wire {
   bool told_stall_ = false;  ///< in this exchange
   std::uint64_t bytes_sent_ = 0;
   std::vector<Link> links_;       ///< by rank
-  std::optional<Failure> heard_;  ///< of a peer's failure, by its news
   std::optional<Failure> over_;   ///< why the wire is of no use any more
-  std::mutex news_mutex_;         ///< of the peers' news connections, and:
+  std::mutex news_mutex_;         ///< of the peers' news connections, what has come through them, and:
+  std::optional<Failure> heard_;  ///< of a peer's failure
   bool told_ = false;             ///< the peers, how this rank ended
 };
 

@@ -6,7 +6,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collective_note.h"
@@ -14,7 +17,7 @@
 
 namespace lockstep::comm {
 
-/// Bytes for a peer, named by its rank in the world.
+/// Bytes for a peer, named by its rank in the group.
 struct Outgoing {
   int peer = 0;
   std::span<const std::byte> bytes;
@@ -26,7 +29,19 @@ struct Incoming {
   std::span<std::byte> bytes;
 };
 
-/// Belongs to one rank and is used by one thread at a time, but for abort().
+/// What a wire has of its rank's node.
+struct WireTies {
+  /// A wait in which nothing moves for longer is told on standard error, once in an exchange; 0: never.
+  std::chrono::milliseconds stall_warning{0};
+  /// The step that this rank is in, for what is said of waits; 0: in none.
+  std::function<std::uint64_t()> step = [] { return 0; };
+  /// Throws when this rank's node has failed; called in every wait.
+  std::function<void()> check = [] {};
+  /// Tells this rank's node of a failure that came over the wire or was met there.
+  std::function<void(const Failure&)> failed = [](const Failure&) {};
+};
+
+/// Belongs to one rank and is used by one thread at a time, but for what is said to be for any.
 class Wire {
  public:
   virtual ~Wire() = default;
@@ -42,6 +57,17 @@ class Wire {
 
   /// The same for messages that are all there, of one collective.
   void exchange(const CollectiveNote& note, std::span<const Outgoing> out, std::span<const Incoming> in);
+
+  /// A wire of these of its ranks, rising, which are then 0, 1, ... in it; failures call them what this one's call
+  /// them. Called by each of them, and by nobody else, as a collective is. Errors as of carry(); Error naming the ranks
+  /// that could not be reached.
+  virtual std::unique_ptr<Wire> part(const std::vector<int>& ranks, WireTies ties) = 0;
+
+  /// What failures call a rank: its number in the world. Any thread.
+  virtual int name_of(int rank) const = 0;
+
+  /// Tells this rank's node of the failures of which peers have told. Waits for nobody. Any thread.
+  virtual void listen() = 0;
 
   /// Tells all peers that this rank cannot go on, and why: their waits end. Waits for nobody. Any thread.
   virtual void abort(const Failure& failure) = 0;

@@ -1,7 +1,6 @@
 // What one rank makes and the others open: the memory of shared tensors, and the segments of groups within the group.
 
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,16 +9,6 @@
 #include "lockstep/comm/shm/shm_group.h"
 
 namespace lockstep::comm {
-namespace {
-
-std::string list_of(const at::Tensor& members) {
-  std::string list;
-  for (std::int64_t rank = 0; rank < members.numel(); ++rank)
-    if (members.const_data_ptr<bool>()[rank]) list += (list.empty() ? "" : ", ") + std::to_string(rank);
-  return list;
-}
-
-}  // namespace
 
 // The others open it by the path through the maker's descriptors.
 ShmGroup::Handed ShmGroup::hand_over(std::optional<Handed> made, int maker, int world, const std::string& what) {
@@ -35,7 +24,12 @@ ShmGroup::Handed ShmGroup::hand_over(std::optional<Handed> made, int maker, int 
                      what);
   if (!made) {
     const std::string path = "/proc/" + std::to_string(message.pid) + "/fd/" + std::to_string(message.fd);
-    made = Handed{base::Segment::open(path, world), message.offset};
+    try {
+      made = Handed{base::Segment::open(path, world), message.offset};
+    } catch (const Error&) {
+      node_.member.barrier();  // the one that follows; where the maker has died, that is what failed
+      throw;
+    }
   }
   return std::move(*made);
 }
@@ -59,19 +53,8 @@ Region ShmGroup::make_region(std::size_t bytes) {
   return region;
 }
 
-void ShmGroup::agree_on(const std::vector<int>& ranks) {
-  const at::Tensor members = at::zeros({size()}, at::kBool);
-  for (const int member : ranks) members.mutable_data_ptr<bool>()[member] = true;
-  const std::vector<at::Tensor> all = all_gather(members);
-  for (std::size_t peer = 1; peer < all.size(); ++peer)
-    if (!all[peer].equal(all[0]))
-      throw UsageError("new_group: rank 0 asks for the ranks " + list_of(all[0]) + ", rank " + std::to_string(peer) +
-                       " for " + list_of(all[peer]));
-}
-
 std::shared_ptr<Group> ShmGroup::new_group(const std::vector<int>& ranks) {
-  check_ranks(ranks, size());
-  agree_on(ranks);
+  agree_on_ranks(*this, ranks);
   const int world = int(ranks.size());
   try {
     std::optional<Handed> made;

@@ -94,8 +94,6 @@ class ShmGroup final : public Group {
     std::size_t offset = 0;
   };
   Handed hand_over(std::optional<Handed> made, int maker, int world, const std::string& what);
-  /// UsageError on all ranks unless all ask for the same ranks.
-  void agree_on(const std::vector<int>& ranks);
 
   base::Node node_;
   Staging staging_;

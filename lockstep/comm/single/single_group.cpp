@@ -53,7 +53,9 @@ void SingleGroup::carry(Messages&) { node_.member.check_abort(); }
 std::shared_ptr<Group> SingleGroup::new_group(const std::vector<int>& ranks) {
   check_ranks(ranks, 1);
   node_.member.check_abort();
-  return std::make_shared<SingleGroup>(node_.whole_of(ranks));
+  auto group = std::make_shared<SingleGroup>(node_.whole_of(ranks));
+  group->node_.member.set_stall_warning(node_.member.stall_warning());
+  return group;
 }
 
 at::Tensor SingleGroup::shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) {

@@ -1,0 +1,82 @@
+// A wire within a wire: its ranks tell each other over the outer one where they listen.
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/network/tcp_wire.h"
+#include "lockstep/rendezvous/socket.h"
+
+namespace lockstep::comm {
+namespace {
+
+// What a rank says to the others of the part.
+struct Place {
+  rendezvous::SocketAddress address;  // where it listens
+  Token token{};                      // the first rank's counts
+};
+
+}  // namespace
+
+std::unique_ptr<Wire> TcpWire::part(const std::vector<int>& ranks, WireTies ties) {
+  const auto mine = std::find(ranks.begin(), ranks.end(), settings_.rank) - ranks.begin();
+  const base::UniqueFd listener = listener_at(name_of(settings_.rank), mesh_.own, "its own address");
+  std::vector<Place> places(ranks.size());
+  places[std::size_t(mine)] = {.address = rendezvous::own_end(listener.get()), .token = new_token()};
+  const CollectiveNote note{.collective = Collective::new_group};
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  Mesh mesh{.peers = {}, .own = mesh_.own};
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const MeshPeer& peer = mesh_.peers[std::size_t(ranks[i])];
+    mesh.peers.push_back({.data = {}, .news = {}, .host = peer.host, .node = peer.node, .rank = peer.rank});
+    if (ranks[i] == settings_.rank) continue;
+    out.push_back({.peer = ranks[i], .bytes = std::as_bytes(std::span(&places[std::size_t(mine)], 1))});
+    in.push_back({.peer = ranks[i], .bytes = std::as_writable_bytes(std::span(&places[i], 1))});
+  }
+  exchange(note, out, in);
+  Roster roster{.rank = int(mine), .token = places[0].token, .addresses = {}, .timeout = settings_.timeout};
+  for (const Place& place : places) roster.addresses.push_back(place.address);
+  connect_part(ranks, listener.get(), roster, mesh);
+  const std::chrono::milliseconds timeout = settings_.timeout;
+  return std::make_unique<TcpWire>(std::move(mesh),
+                                   Settings{.rank = int(mine), .timeout = timeout, .ties = std::move(ties)});
+}
+
+// Of who dies meanwhile the outer wire's news connection tells, and it is named instead of what failed for its sake;
+// who alone is late, too. Nobody returns, and might leave the outer wire, before all are connected.
+void TcpWire::connect_part(const std::vector<int>& ranks, int listener, const Roster& roster, Mesh& mesh) {
+  const auto check = [&](std::chrono::milliseconds time) {
+    hear_news(time);
+    if (const auto failure = heard()) fail(*failure);
+    settings_.ties.check();
+    for (const int rank : ranks)
+      if (rank != settings_.rank && are_news_over(rank)) lost(rank, cut_of(rank));
+  };
+  const std::function<void()> look = [&] { check({}); };
+  const Patience patience{Clock::now() + roster.timeout, look};
+  try {
+    connect_all(listener, roster, mesh.peers, patience);
+  } catch (const GroupAborted&) {
+    throw;
+  } catch (const Error& error) {
+    const bool in_time = !patience.is_over();
+    for (const Clock::time_point end = Clock::now() + kNewsTime; Clock::now() < end;) check(kSlice);
+    std::vector<int> late;
+    for (const MeshPeer& peer : mesh.peers)
+      if (peer.rank != name_of(settings_.rank) && (!peer.data || !peer.news)) late.push_back(peer.rank);
+    if (in_time || late.size() != 1) throw;
+    fail({.rank = late[0], .cause = error.what()});
+  }
+  std::vector<Outgoing> out;
+  std::vector<Incoming> in;
+  for (const int rank : ranks) {
+    if (rank == settings_.rank) continue;
+    out.push_back({.peer = rank, .bytes = {}});
+    in.push_back({.peer = rank, .bytes = {}});
+  }
+  exchange({.collective = Collective::new_group}, out, in);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,195 @@
+// Groups within a group of several nodes: what is particular to them.
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <numeric>
+#include <thread>
+
+#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/network/network_group.h"
+#include "lockstep/comm/point_to_point.h"
+#include "tests/contract/group_contract.h"
+#include "tests/support/usage_error.h"
+
+namespace lockstep::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using support::run_nodes;
+using ::testing::HasSubstr;
+
+template <class Body>
+Failure failure_of(Body&& body) {
+  try {
+    body();
+  } catch (const GroupAborted& aborted) {
+    return aborted.failure();
+  }
+  ADD_FAILURE() << "nothing failed";
+  return {};
+}
+
+void expect_sums(Group& part, const std::vector<int>& ranks, int rank) {
+  const at::Tensor tensor = torch::full({70'001}, float(rank));
+  part.all_reduce(tensor);
+  EXPECT_EQ(tensor[70'000].item<float>(), float(std::accumulate(ranks.begin(), ranks.end(), 0)));
+  part.barrier();
+}
+
+TEST(GroupsOverNodes, TheTopologyOfSomeRanksHasNoGaps) {
+  EXPECT_EQ(topology_of({0, 0, 0, 1}, 3), (Topology{3, 4, 1, 2, 0, 1}));
+  EXPECT_EQ(topology_of({0, 2, 2, 5}, 2), (Topology{2, 4, 1, 3, 1, 2}));
+  EXPECT_EQ(topology_of({7}, 0), Topology{});
+}
+
+TEST(GroupsOverNodes, APartKnowsWhereItsRanksAre) {
+  const auto check = [](const std::vector<int>& per_node, const std::vector<int>& ranks,
+                        const std::vector<Topology>& places) {
+    run_nodes(per_node, [&](auto group) {
+      const std::shared_ptr<Group> part = group->new_group(ranks);
+      const auto mine = std::find(ranks.begin(), ranks.end(), group->rank());
+      ASSERT_EQ(part == nullptr, mine == ranks.end());
+      if (part == nullptr) return;
+      EXPECT_EQ(part->topology(), places[std::size_t(mine - ranks.begin())]);
+      EXPECT_EQ(part->node().member.rank(), part->topology().local_rank);
+      EXPECT_EQ(part->wire() == nullptr, part->topology().nodes == 1);
+      expect_sums(*part, ranks, group->rank());
+    });
+  };
+  check({3, 1}, {1, 2, 3}, {{0, 3, 0, 2, 0, 2}, {1, 3, 0, 2, 1, 2}, {2, 3, 1, 2, 0, 1}});
+  check({2, 2}, {0, 2, 3}, {{0, 3, 0, 2, 0, 1}, {1, 3, 1, 2, 0, 2}, {2, 3, 1, 2, 1, 2}});
+  check({1, 1, 2}, {0, 3}, {{0, 2, 0, 2, 0, 1}, {1, 2, 1, 2, 0, 1}});
+  check({2, 2}, {2, 3}, {on_one_node(0, 2), on_one_node(1, 2)});
+  check({3, 1}, {3}, {Topology{}});
+}
+
+TEST(GroupsOverNodes, APartOfOneNodeSharesItsMemory) {
+  run_nodes({1, 3}, [](auto group) {
+    const std::shared_ptr<Group> part = group->new_group({1, 3});
+    if (part == nullptr) return;
+    const at::Tensor shared = part->shared_empty({70'001});
+    shared.fill_(float(group->rank()));
+    part->all_reduce(shared);
+    EXPECT_EQ(shared[7].template item<float>(), 4);
+    try {
+      part->all_reduce(torch::ones({group->rank()}));
+      ADD_FAILURE() << "different sizes were reduced";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 calls all_reduce(1 x Float"));
+      EXPECT_THAT(error.what(), HasSubstr("rank 3 calls all_reduce(3 x Float"));
+    }
+  });
+}
+
+TEST(GroupsOverNodes, APartOfAPartNamesRanksAsTheWorldDoes) {
+  run_nodes({2, 2}, [](auto group) {
+    const std::shared_ptr<Group> part = group->new_group({1, 2, 3});
+    if (part == nullptr) return;
+    const std::shared_ptr<Group> inner = part->new_group({0, 2});
+    if (inner == nullptr) return;
+    const int rank = group->rank();
+    expect_sums(*inner, {1, 3}, rank);
+    if (rank == 3) return;
+    const Failure failure = failure_of([&] { inner->barrier(); });
+    EXPECT_EQ(failure.rank, 3);
+    EXPECT_THAT(failure.cause, HasSubstr("left the group while rank 1 waited for it"));
+  });
+}
+
+// Those who fail come to no collective of the world, and do not end.
+TEST(GroupsOverNodes, AFailureInAPartEndsTheWorldOnAllNodes) {
+  for (const std::vector<int>& ranks : {std::vector<int>{1, 3}, {2, 3}})
+    run_nodes({2, 2}, [&](auto group) {
+      const std::shared_ptr<Group> part = group->new_group(ranks);
+      const int rank = group->rank();
+      const Failure failure = failure_of([&] {
+        if (rank == 3) {
+          std::this_thread::sleep_for(100ms);
+          EXPECT_TRUE(part->abort("no more data"));
+          recv(*part, torch::ones({1}), 0);
+        } else {
+          group->barrier();
+        }
+      });
+      EXPECT_EQ(failure.rank, 3);
+      EXPECT_EQ(failure.cause, "no more data");
+      if (rank == 3) std::this_thread::sleep_for(500ms);
+    });
+}
+
+TEST(GroupsOverNodes, AFailureElsewhereEndsAWaitWithinANode) {
+  run_nodes({2, 1}, [](auto group) {
+    const std::shared_ptr<Group> part = group->new_group({0, 1});
+    const int rank = group->rank();
+    if (rank == 1) return std::this_thread::sleep_for(3s);  // computes
+    if (rank == 2) {
+      recv(*group, torch::ones({1}), 0);
+      group->abort("no more data");
+      return;
+    }
+    send(*group, torch::ones({1}), 2);
+    const auto start = std::chrono::steady_clock::now();
+    const Failure failure = failure_of([&] { part->barrier(); });
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
+    EXPECT_EQ(failure.rank, 2);
+    EXPECT_EQ(failure.cause, "no more data");
+  });
+}
+
+TEST(GroupsOverNodes, DifferentListsAreRefusedByAll) {
+  run_nodes({2, 1}, [](auto group) {
+    const std::vector<int> mine = group->rank() == 2 ? std::vector<int>{1, 2} : std::vector<int>{0, 1};
+    EXPECT_THAT(testing::usage_error([&] { (void)group->new_group(mine); }),
+                HasSubstr("rank 0 asks for the ranks 0, 1, rank 2 for 1, 2"));
+    const std::shared_ptr<Group> all = duplicate(*group);  // is as good as before
+    expect_sums(*all, {0, 1, 2}, group->rank());
+  });
+}
+
+// At whatever moment of it.
+TEST(GroupsOverNodes, ARankThatDiesWhileAPartIsMadeIsNamed) {
+  for (const int victim : {0, 1, 2})
+    for (int moment = 0; moment < 8; ++moment)
+      run_nodes({2, 1},
+                [&](auto group) {
+                  if (group->rank() == victim)
+                    std::thread([moment] {
+                      std::this_thread::sleep_for(moment * 1700us);
+                      raise(SIGKILL);
+                    }).detach();
+                  const auto start = std::chrono::steady_clock::now();
+                  const Failure failure = failure_of([&] {
+                    for (;;) (void)duplicate(*group);
+                  });
+                  EXPECT_EQ(failure.rank, victim) << failure.to_string();
+                  EXPECT_LT(std::chrono::steady_clock::now() - start, 15s);
+                },
+                {.timeout = 10s, .allowed_signal = SIGKILL});
+}
+
+// It stops at some moment, and does not end.
+TEST(GroupsOverNodes, ARankThatIsLateWhileAPartIsMadeIsNamed) {
+  for (int moment = 0; moment < 5; ++moment)
+    run_nodes({2, 1},
+              [&](auto group) {
+                const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
+                if (group->rank() == 2)
+                  std::thread([moment] {
+                    std::this_thread::sleep_for(moment * 1100us);
+                    raise(SIGSTOP);
+                  }).detach();
+                const Failure failure = failure_of([&] {
+                  for (;;) (void)duplicate(*group);
+                });
+                EXPECT_EQ(failure.rank, 2) << failure.to_string();
+                if (group->rank() == 0) kill(processes[2].template item<int>(), SIGKILL);
+              },
+              {.timeout = 1s, .allowed_signal = SIGKILL});
+}
+
+}  // namespace
+}  // namespace lockstep::comm
