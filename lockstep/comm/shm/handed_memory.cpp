@@ -4,11 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/shm/shm_group.h"
 
 namespace lockstep::comm {
+namespace {
+
+// How long the news of a process's end may come behind the loss of its files.
+constexpr std::chrono::milliseconds kEndTime{300};
+
+}  // namespace
 
 // The others open it by the path through the maker's descriptors.
 ShmGroup::Handed ShmGroup::hand_over(std::optional<Handed> made, int maker, int world, const std::string& what) {
@@ -27,7 +34,10 @@ ShmGroup::Handed ShmGroup::hand_over(std::optional<Handed> made, int maker, int 
     try {
       made = Handed{base::Segment::open(path, world), message.offset};
     } catch (const Error&) {
-      node_.member.barrier();  // the one that follows; where the maker has died, that is what failed
+      // Where the maker has died, that is what failed; the kernel closes its files before it tells of its end.
+      const auto end = std::chrono::steady_clock::now() + kEndTime;
+      node_.member.wait([&] { return std::chrono::steady_clock::now() >= end; },
+                        [&](int peer) { return peer == maker; });
       throw;
     }
   }
