@@ -171,13 +171,13 @@ TEST(GroupsOverNodes, ARankThatDiesWhileAPartIsMadeIsNamed) {
                 {.timeout = 10s, .allowed_signal = SIGKILL});
 }
 
-// It stops at some moment, and does not end.
+// It stops at some moment, and does not end. Of two ranks: of more, one may first miss one that itself waits.
 TEST(GroupsOverNodes, ARankThatIsLateWhileAPartIsMadeIsNamed) {
   for (int moment = 0; moment < 5; ++moment)
-    run_nodes({2, 1},
+    run_nodes({1, 1},
               [&](auto group) {
                 const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
-                if (group->rank() == 2)
+                if (group->rank() == 1)
                   std::thread([moment] {
                     std::this_thread::sleep_for(moment * 1100us);
                     raise(SIGSTOP);
@@ -185,8 +185,8 @@ TEST(GroupsOverNodes, ARankThatIsLateWhileAPartIsMadeIsNamed) {
                 const Failure failure = failure_of([&] {
                   for (;;) (void)duplicate(*group);
                 });
-                EXPECT_EQ(failure.rank, 2) << failure.to_string();
-                if (group->rank() == 0) kill(processes[2].template item<int>(), SIGKILL);
+                EXPECT_EQ(failure.rank, 1) << failure.to_string();
+                if (group->rank() == 0) kill(processes[1].template item<int>(), SIGKILL);
               },
               {.timeout = 1s, .allowed_signal = SIGKILL});
 }
