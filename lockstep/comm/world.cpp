@@ -13,10 +13,12 @@
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/network_group.h"
+#include "lockstep/comm/network/roll_call.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/memory/caching_allocator.h"
+#include "lockstep/rendezvous/init_method.h"
 #include "lockstep/rendezvous/run_id.h"
 #include "lockstep/rendezvous/segment_exchange.h"
 
@@ -40,10 +42,24 @@ std::shared_ptr<Group> join_node(const rendezvous::Place& place, std::chrono::mi
   return std::make_shared<ShmGroup>(rendezvous::share_segment(place, timeout), place.local_rank, timeout);
 }
 
+rendezvous::Place find_place(const InitOptions& options) {
+  const rendezvous::InitMethod method{.url = options.init_method,
+                                      .rank = options.rank,
+                                      .world_size = options.world_size,
+                                      .backend = rendezvous::parse_backend(options.backend)};
+  if (options.group && method != rendezvous::InitMethod())
+    throw UsageError(
+        "init: a group is given, which has its ranks; no init_method, rank, world_size or backend beside it");
+  if (options.group) return place_in(options.group->topology());
+  rendezvous::Place place = rendezvous::place_by(method);
+  return place.nodes_known ? place : call_roll(place, method.backend, options.timeout);
+}
+
 std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& options) {
   if (options.group) return options.group;
   const std::shared_ptr<Group> node = join_node(place, options.timeout);
-  if (place.local_world_size == place.world_size) return node;
+  const bool one_node = place.local_world_size == place.world_size;
+  if (one_node && (options.backend != "tcp" || place.world_size == 1)) return node;
   return join_network({.rank = place.rank,
                        .world = place.world_size,
                        .local_rank = place.local_rank,
@@ -92,7 +108,7 @@ std::string idle_cores_hint(int ranks, int threads, int cores) {
 
 World init(InitOptions options) {
   speak_before_terminating(nullptr, /*agent_reports=*/false);
-  rendezvous::Place place = options.group ? place_in(options.group->topology()) : rendezvous::place_from_environment();
+  rendezvous::Place place = find_place(options);
   if (options.bind_to == BindTo::core)
     base::bind_to_own_cores(place.local_rank, place.local_world_size, std::max(options.threads, 1));
   if (options.threads > 0) at::set_num_threads(options.threads);

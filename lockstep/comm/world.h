@@ -3,6 +3,7 @@
 // How a program becomes a rank of a job.
 //
 //   auto world = lockstep::init();   // under lockstep run, torchrun, mpirun, srun, or alone
+//   auto world = lockstep::init({.init_method = "tcp://node0:29500", .rank = 1, .world_size = 4});   // by hand
 //   world.all_reduce(tensor);
 
 #include <chrono>
@@ -19,6 +20,14 @@ namespace lockstep::comm {
 enum class BindTo { none, core };
 
 struct InitOptions {
+  /// Where the ranks meet: "env://", "tcp://host:port" or "file:///path" (rendezvous/init_method.h).
+  std::string init_method = "env://";
+  /// Who this is among how many; with env:// they take the place of RANK and WORLD_SIZE. -1: not given.
+  int rank = -1;
+  int world_size = -1;
+  /// What carries the bytes. "auto": shared memory within a node, TCP between nodes. "shm": all ranks must be on one
+  /// node. "tcp": messages even where they are.
+  std::string backend = "auto";
   /// How long a wait for a peer may last before the group is given up.
   std::chrono::milliseconds timeout = base::kDefaultTimeout;
   /// How long it may last before it is told on standard error for whom, and by whom; 0: never.
@@ -31,8 +40,8 @@ struct InitOptions {
   /// share them, unless they were started before or call base::leave_own_cores(), as the loader's do.
   BindTo bind_to = BindTo::none;
   /// A group of one's own (comm/group.h), which all ranks have joined already. Its topology says who this rank is; the
-  /// environment is not read, and `timeout` is the group's own affair. Null: the group of the job that the environment
-  /// describes.
+  /// environment is not read, `timeout` is the group's own affair, and nothing may say where ranks meet. Null: the
+  /// group of the job that `init_method` describes.
   std::shared_ptr<Group> group = nullptr;
   /// Whether local rank 0 says in a line on standard error that the ranks of its node leave cores idle.
   bool idle_cores_hint = true;
@@ -77,9 +86,10 @@ class World {
   std::shared_ptr<Group> group_;
 };
 
-/// Joins the job that the environment describes (see rendezvous/environment.h), or takes the group of the options;
-/// returns when all ranks have. UsageError when the environment is incomplete, or the topology of the options' group
-/// makes no sense; GroupAborted when a rank fails or does not come in time.
+/// Joins the job that the options describe, by default that of the environment (rendezvous/environment.h), or takes the
+/// group of the options; returns when all ranks have. UsageError when options, environment or the topology of the
+/// options' group are incomplete or make no sense, or ranks that were started by hand contradict each other; Error or
+/// GroupAborted when a rank fails or does not come in time.
 [[nodiscard]] World init(InitOptions options = {});
 
 /// What init() says when `ranks` of a node with `threads` computing threads each leave some of the `cores` that they

@@ -30,7 +30,7 @@ Place read_place(const VariableReader& read, const Names& names) {
   return place;
 }
 
-Place torchrun_place(const GetEnv& get) {
+Place torchrun_place(const GetEnv& get, bool over_network) {
   const VariableReader read(get, "torchrun or lockstep run");
   Place place = read_place(read, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
   // With --virtual-local-rank every LOCAL_RANK is 0. On one node the ranks are the local ranks.
@@ -42,7 +42,7 @@ Place torchrun_place(const GetEnv& get) {
   if (place.world_size > 1 || read.has("MASTER_PORT"))
     place.job_key = "torchrun " + read.text("MASTER_ADDR").value_or("") + ":" + read.required_text("MASTER_PORT") +
                     " " + read.text("TORCHELASTIC_RUN_ID").value_or("none") + " " + std::to_string(place.restart_count);
-  if (place.local_world_size < place.world_size) {
+  if (place.local_world_size < place.world_size || over_network) {
     // What is the same on all nodes: with torchrun each counts its own restarts.
     place.meeting_key = read.text("TORCHELASTIC_RUN_ID").value_or("none");
     place.job_key += " node " + read.text("GROUP_RANK").value_or("");  // two may be on one machine
@@ -69,7 +69,7 @@ Place mpich_place(const GetEnv& get) {
   const VariableReader read(get, "mpiexec (MPICH)");
   Place place = read_place(read, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
   place.launcher = "mpirun";
-  // MPICH names no job; place_from_environment() adds what the ranks of a node share.
+  // MPICH names no job; name_job() adds what the ranks of a node share.
   place.job_key = place.meeting_key = "mpich";
   return place;
 }
@@ -146,12 +146,12 @@ std::string socket_interface(const GetEnv& get) {
   return gloo.substr(0, gloo.find(','));
 }
 
-Place place_from_environment(const GetEnv& get) {
+Place place_from_environment(const GetEnv& get, bool over_network) {
   const VariableReader read(get, "the launcher");
   const bool in_slurm_step = read.has("SLURM_PROCID") && (read.has("SLURM_STEP_ID") || read.has("SLURM_STEPID"));
   Place place;
   if (read.has("RANK"))
-    place = torchrun_place(get);
+    place = torchrun_place(get, over_network);
   else if (read.has("OMPI_COMM_WORLD_RANK"))
     place = open_mpi_place(get);
   else if (read.has("PMI_RANK") && (read.has("MPI_LOCALRANKID") || !in_slurm_step))  // srun's pmi2 sets PMI_RANK too
@@ -160,7 +160,7 @@ Place place_from_environment(const GetEnv& get) {
     place = slurm_place(get);
   else
     refuse_half_a_contract(get);
-  if (place.local_world_size != place.world_size) {
+  if (place.local_world_size != place.world_size || (over_network && place.world_size > 1)) {
     read_meeting(read, place);
     place.socket_interface = socket_interface(get);
   } else {
@@ -171,9 +171,13 @@ Place place_from_environment(const GetEnv& get) {
 
 Place place_from_environment() {
   Place place = place_from_environment([](const char* name) { return ::getenv(name); });
-  // The ranks that one mpiexec started on a node are children of one proxy process.
-  if (place.job_key == "mpich") place.job_key += " " + std::to_string(getppid());
+  name_job(place);
   return place;
+}
+
+// The ranks that one mpiexec started on a node are children of one proxy process.
+void name_job(Place& place) {
+  if (place.job_key == "mpich") place.job_key += " " + std::to_string(getppid());
 }
 
 }  // namespace lockstep::rendezvous

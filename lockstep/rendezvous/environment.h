@@ -21,7 +21,7 @@ struct Place {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  std::string launcher = "alone";  ///< "lockstep", "torchrun", "mpirun", "srun" or "alone"
+  std::string launcher = "alone";  ///< "lockstep", "torchrun", "mpirun", "srun", "hand" (init_method.h) or "alone"
   std::string job_key;             ///< names this run and attempt on this node; empty when alone
   std::string segment_path;        ///< LOCKSTEP_SEGMENT; empty when no agent of ours made one
   std::string master_addr;         ///< MASTER_ADDR: where ranks of several nodes meet; rank 0's machine
@@ -30,6 +30,8 @@ struct Place {
   std::string agent_store;         ///< LOCKSTEP_AGENT_STORE: where our agents' store is reached (agent_store.h)
   std::string socket_interface;    ///< socket_interface(); where ranks are on several nodes
   std::string meeting_key;         ///< names this run on all nodes; empty on one
+  std::string meeting_file;        ///< where rank 0 writes its address, in the place of master_addr (address_file.h)
+  bool nodes_known = true;         ///< else the ranks ask each other who shares a node (comm/network/roll_call.h)
   int restart_count = 0;           ///< how often the launcher has restarted the job
 };
 
@@ -42,11 +44,14 @@ std::string socket_interface(const GetEnv& get);
 /// Pure. Throws UsageError, naming variable and value, when a launcher's variables are
 /// incomplete, no numbers, or out of range. Where ranks are on several nodes, MASTER_ADDR and
 /// MASTER_PORT say where they meet, under any launcher: UsageError without them. A launcher's store is looked for only
-/// then.
-Place place_from_environment(const GetEnv& get);
+/// then, and with `over_network`: the ranks meet there even where all are on one node.
+Place place_from_environment(const GetEnv& get, bool over_network = false);
 
 /// The same from this process's environment.
 Place place_from_environment();
+
+/// Adds to a job without a name what its ranks on this node share: MPICH names none.
+void name_job(Place& place);
 
 /// How many tasks node `node` has by SLURM's list, "2(x3),1" = 2, 2, 2, 1.
 /// Throws UsageError when the list is malformed or shorter.

@@ -32,6 +32,7 @@ std::string slurm_job(const GetEnv& get) {
 std::string id_of(const Place& place, const GetEnv& get, const ProcessName& name, pid_t self, pid_t parent) {
   if (place.launcher == "srun") return slurm_job(get);
   if (place.launcher == "mpirun") return place.job_key + ", " + name(parent);
+  if (place.launcher == "hand") return place.meeting_key;
   if (place.launcher == "alone") return name(self);
   const pid_t agent = agent_of(place.segment_path);
   return value(get, "TORCHELASTIC_RUN_ID", "none") + ", " + name(agent > 0 ? agent : parent);

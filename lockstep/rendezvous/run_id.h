@@ -22,6 +22,7 @@ using ProcessName = std::function<std::string(pid_t)>;
 ///                         process in each attempt
 ///   mpirun, mpiexec       its name of the job and the process that started the ranks: each start is a run of its own
 ///   srun                  cluster, job and step, and no process: a job that SLURM queues again keeps them
+///   by hand               a number that rank 0 has drawn: each start is a run of its own
 ///   alone                 this process: each start is a run of its own
 ///
 /// `self` and `parent` are the processes of this rank and of what started it.

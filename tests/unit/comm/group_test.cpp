@@ -57,6 +57,26 @@ TEST(World, OfAGroupWhosePlaceMakesNoSenseIsRefused) {
   EXPECT_THAT(refusal({.rank = 0, .world = 2, .local_rank = -1}), HasSubstr("-1 of 1"));
 }
 
+TEST(World, OfAGroupIsNotToldWhereRanksMeet) {
+  for (const InitOptions& beside : {InitOptions{.init_method = "tcp://node0:29500"}, InitOptions{.rank = 0},
+                                    InitOptions{.world_size = 1}, InitOptions{.backend = "tcp"}}) {
+    InitOptions options = beside;
+    options.group = std::make_shared<SingleGroup>();
+    EXPECT_THAT(usage_error([&] { (void)init(options); }), HasSubstr("a group is given, which has its ranks"));
+  }
+}
+
+TEST(World, OfOneByHandMeetsNobody) {
+  for (const char* backend : {"auto", "shm", "tcp"}) {
+    const World world = init({.init_method = "tcp://node0.invalid:29500",
+                              .rank = 0,
+                              .world_size = 1,
+                              .backend = backend,
+                              .idle_cores_hint = false});
+    EXPECT_EQ(world.size(), 1);
+  }
+}
+
 TEST(World, HintsAtIdleCoresInOneLine) {
   EXPECT_EQ(idle_cores_hint(4, 1, 64),
             "lockstep: hint: 4 processes of 1 thread use 4 of 64 cores; more processes or init({.threads = 16}) would "

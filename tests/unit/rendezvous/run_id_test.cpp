@@ -71,6 +71,17 @@ TEST(RunId, EachStartOfMpirunOrAloneIsARunOfItsOwn) {
   EXPECT_NE(id_of({}, {.self = 31}), id_of({}));
 }
 
+TEST(RunId, ByHandIsTheNumberThatRankZeroHasDrawn) {
+  const auto id_at = [](int rank, const char* number) {
+    return run_id(
+        Place{.rank = rank, .launcher = "hand", .meeting_key = number}, reader_of({}), [](pid_t) { return ""; },
+        30 + rank, 20);
+  };
+  EXPECT_EQ(id_at(0, "ab"), "hand ab");
+  EXPECT_EQ(id_at(1, "ab"), id_at(0, "ab"));
+  EXPECT_NE(id_at(0, "ac"), id_at(0, "ab"));
+}
+
 TEST(RunId, IsOneLine) {
   EXPECT_THAT(id_of(with(kAloneByTorchrun, {{"TORCHELASTIC_RUN_ID", "a\nb"}})), Not(HasSubstr("\n")));
 }

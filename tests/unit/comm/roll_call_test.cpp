@@ -1,0 +1,197 @@
+// Ranks that no launcher has told of nodes. They are threads here, on machines that exist by name only.
+
+#include "lockstep/comm/network/roll_call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/rendezvous/socket.h"
+#include "tests/support/scratch_folder.h"
+
+namespace lockstep::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using rendezvous::Backend;
+using rendezvous::Place;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A rank as it was started, and what has become of it.
+struct Rank {
+  Place place;
+  std::string machine = "one";
+  Backend backend = Backend::automatic;
+  std::chrono::milliseconds timeout = 20'000ms;
+  std::string error{};
+  bool wrong_use = false;
+};
+
+Place by_tcp(int rank, int world) {
+  static const std::string host =
+      "127.3." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
+  return {.rank = rank,
+          .world_size = world,
+          .launcher = "hand",
+          .master_addr = host,
+          .master_port = 29500,
+          .nodes_known = false};
+}
+
+// All at once.
+void call(std::vector<Rank>& ranks) {
+  std::vector<std::thread> threads;
+  for (Rank& rank : ranks)
+    threads.emplace_back([&rank] {
+      try {
+        rank.place = call_roll(rank.place, rank.backend, rank.timeout, rank.machine);
+      } catch (const Error& error) {
+        rank.error = error.what();
+        rank.wrong_use = dynamic_cast<const UsageError*>(&error) != nullptr;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<std::string> errors(const std::vector<Rank>& ranks) {
+  std::vector<std::string> all;
+  for (const Rank& rank : ranks) all.push_back(rank.error);
+  return all;
+}
+
+TEST(RollCall, SeatsAreInTheOrderOfRanks) {
+  EXPECT_THAT(seats_of({"a", "a", "b"}), ElementsAre(Seat{0, 2, 0}, Seat{1, 2, 0}, Seat{0, 1, 2}));
+  EXPECT_THAT(seats_of({"a", "b", "a"}), ElementsAre(Seat{0, 2, 0}, Seat{0, 1, 1}, Seat{1, 2, 0}));
+}
+
+TEST(RollCall, NamesTheMachineWithItsNamespaces) {
+  EXPECT_EQ(own_machine(), own_machine());
+  EXPECT_LT(own_machine().size(), 128u);
+}
+
+TEST(RollCall, EachRankFindsItsNode) {
+  for (int round = 0; round < 2; ++round) {  // the second finds nothing of the first
+    std::vector<Rank> ranks = {{by_tcp(0, 4), "a"}, {by_tcp(1, 4), "a"}, {by_tcp(2, 4), "b"}, {by_tcp(3, 4), "b"}};
+    call(ranks);
+    ASSERT_THAT(errors(ranks), Each(""));
+    for (const Rank& rank : ranks) {
+      EXPECT_TRUE(rank.place.nodes_known);
+      EXPECT_EQ(rank.place.local_rank, rank.place.rank % 2);
+      EXPECT_EQ(rank.place.local_world_size, 2);
+      EXPECT_EQ(rank.place.meeting_key, ranks[0].place.meeting_key);
+      EXPECT_EQ(rank.place.job_key == ranks[0].place.job_key, rank.machine == "a");
+    }
+    EXPECT_EQ(ranks[2].place.job_key, ranks[3].place.job_key);
+  }
+}
+
+TEST(RollCall, AFileTellsWhereRankZeroListens) {
+  const lockstep::testing::ScratchFolder folder;
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back({by_tcp(rank, 3)});
+    ranks.back().place.master_addr = "";
+    ranks.back().place.socket_interface = "lo";
+    ranks.back().place.meeting_file = folder.file("meeting");
+  }
+  call(ranks);
+  ASSERT_THAT(errors(ranks), Each(""));
+  for (const Rank& rank : ranks) {
+    EXPECT_EQ(rank.place.local_world_size, 3);
+    EXPECT_EQ(rank.place.master_addr, "127.0.0.1");
+    EXPECT_EQ(rank.place.master_port, ranks[0].place.master_port);
+  }
+  EXPECT_EQ(folder.entries(), 0u);
+}
+
+// Rank 0 and the one that is wrong hear it, and so does one that waits.
+struct Contradiction {
+  const char* name;
+  std::function<void(Rank&)> change;  // of the last of three
+  std::vector<const char*> says;
+};
+
+TEST(RollCall, ContradictionsAreToldToAll) {
+  const Contradiction all[] = {
+      {"world size",
+       [](Rank& rank) { rank.place.world_size = 4; },
+       {"rank 2 (process ", "with world_size 4, rank 0 ", " with 3"}},
+      {"rank", [](Rank& rank) { rank.place.rank = 1; }, {"two processes are rank 1: "}},
+      {"backend",
+       [](Rank& rank) { rank.backend = Backend::tcp; },
+       {"rank 2 (", "asks for backend 'tcp', rank 0 (", "for 'shm'"}},
+      {"node", [](Rank& rank) { rank.machine = "two"; }, {"backend 'shm' is for ranks of one node", "and rank 2 ("}},
+  };
+  for (const Contradiction& one : all) {
+    std::vector<Rank> ranks;
+    for (int rank = 0; rank < 3; ++rank) ranks.push_back({by_tcp(rank, 3), "one", Backend::shm, 3'000ms});
+    one.change(ranks[2]);
+    call(ranks);
+    for (const char* part : one.says) {
+      EXPECT_THAT(ranks[0].error, HasSubstr(part)) << one.name;
+      EXPECT_THAT(ranks[2].error, HasSubstr(part)) << one.name;
+    }
+    EXPECT_TRUE(ranks[0].wrong_use);
+    EXPECT_NE(ranks[1].error, "");
+  }
+}
+
+TEST(RollCall, RanksThatDoNotComeAreNamedToAll) {
+  std::vector<Rank> ranks = {{by_tcp(0, 4), "one", {}, 400ms}, {by_tcp(2, 4), "one", {}, 400ms}};
+  call(ranks);
+  EXPECT_THAT(errors(ranks), Each(AllOf(HasSubstr("these ranks did not come to tcp://127.3."),
+                                        HasSubstr(":29500 within 0.4 s: 1, 3"))));
+  EXPECT_FALSE(ranks[0].wrong_use || ranks[1].wrong_use);
+}
+
+TEST(RollCall, ARankZeroThatDoesNotComeIsNamed) {
+  std::vector<Rank> ranks = {{by_tcp(1, 2), "one", {}, 200ms}, {by_tcp(1, 2), "one", {}, 200ms}};
+  ranks[1].place.meeting_file = "/nowhere/meeting";
+  call(ranks);
+  EXPECT_THAT(ranks[0].error, HasSubstr("rank 1 did not reach rank 0 at tcp://"));
+  EXPECT_THAT(ranks[1].error, HasSubstr("at file:///nowhere/meeting within 0.2 s: it has not written that file"));
+}
+
+TEST(RollCall, AFileOfAnEarlierStartIsTold) {
+  const lockstep::testing::ScratchFolder folder;
+  folder.write("meeting", "lockstep rank 0 127.0.0.1:1 abc\n");
+  std::vector<Rank> ranks = {{by_tcp(0, 2), "one", {}, 200ms}, {by_tcp(1, 2), "one", {}, 200ms}};
+  for (Rank& rank : ranks) {
+    rank.place.meeting_file = folder.file("meeting");
+    rank.place.socket_interface = "lo";
+  }
+  call(ranks);
+  EXPECT_THAT(ranks[0].error, HasSubstr("where an earlier start has left it, remove it"));
+  EXPECT_THAT(ranks[1].error,
+              HasSubstr("nobody answers at 127.0.0.1:1, which it names; where an earlier start has left"));
+}
+
+TEST(RollCall, TheAddressIsOneOfRankZerosMachineAndOneOnly) {
+  std::vector<Rank> ranks = {{by_tcp(0, 2), "one", {}, 200ms}};
+  ranks[0].place.master_addr = "0.0.0.0";
+  call(ranks);
+  EXPECT_THAT(ranks[0].error, HasSubstr("every address of a machine, not one"));
+  ranks = {{by_tcp(0, 2), "one", {}, 200ms}};
+  ranks[0].place.master_addr = "192.0.2.1";
+  call(ranks);
+  EXPECT_THAT(ranks[0].error, HasSubstr("it is to be an address of rank 0's machine"));
+}
+
+TEST(RollCall, APortThatSomebodyHasIsTold) {
+  const Place place = by_tcp(0, 2);
+  const rendezvous::Listening other =
+      rendezvous::listen_at(rendezvous::resolve("test", place.master_addr, place.master_port));
+  std::vector<Rank> ranks = {{place}};
+  call(ranks);
+  EXPECT_THAT(ranks[0].error, HasSubstr("another process is rank 0, or has that port"));
+}
+
+}  // namespace
+}  // namespace lockstep::comm
