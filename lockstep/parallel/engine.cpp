@@ -99,7 +99,7 @@ struct EngineParts {
   }
 
   void tell_traffic() const {
-    if (path->fused.nodes && group->rank() == 0)
+    if (path->fused.nodes && group->topology().nodes > 1 && group->rank() == 0)
       base::Outlet::console(STDERR_FILENO).offer("lockstep: " + path->fused.nodes->traffic() + "\n");
   }
 
