@@ -12,7 +12,7 @@ namespace lockstep::comm {
 namespace {
 
 // What a rank says to the others of the part.
-struct Place {
+struct Whereabouts {
   rendezvous::SocketAddress address;  // where it listens
   Token token{};                      // the first rank's counts
 };
@@ -22,7 +22,7 @@ struct Place {
 std::unique_ptr<Wire> TcpWire::part(const std::vector<int>& ranks, WireTies ties) {
   const auto mine = std::find(ranks.begin(), ranks.end(), settings_.rank) - ranks.begin();
   const base::UniqueFd listener = listener_at(name_of(settings_.rank), mesh_.own, "its own address");
-  std::vector<Place> places(ranks.size());
+  std::vector<Whereabouts> places(ranks.size());
   places[std::size_t(mine)] = {.address = rendezvous::own_end(listener.get()), .token = new_token()};
   const CollectiveNote note{.collective = Collective::new_group};
   std::vector<Outgoing> out;
@@ -37,7 +37,7 @@ std::unique_ptr<Wire> TcpWire::part(const std::vector<int>& ranks, WireTies ties
   }
   exchange(note, out, in);
   Roster roster{.rank = int(mine), .token = places[0].token, .addresses = {}, .timeout = settings_.timeout};
-  for (const Place& place : places) roster.addresses.push_back(place.address);
+  for (const Whereabouts& place : places) roster.addresses.push_back(place.address);
   connect_part(ranks, listener.get(), roster, mesh);
   const std::chrono::milliseconds timeout = settings_.timeout;
   return std::make_unique<TcpWire>(std::move(mesh),

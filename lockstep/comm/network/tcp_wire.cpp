@@ -13,10 +13,10 @@
 #include <cstring>
 #include <utility>
 
-#include "lockstep/base/crc32c.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/process_id.h"
 #include "lockstep/base/text.h"
+#include "lockstep/comm/network/frame.h"
 
 namespace lockstep::comm {
 namespace {
@@ -69,41 +69,6 @@ struct TcpWire::News {
   std::uint32_t length = 0;
   char phase[32] = {};
   char cause[1024] = {};
-};
-
-// A message on its way: its header, its bytes, and the CRC-32C of both. TCP's own checksum has 16 bits, and is that of
-// each hop.
-struct TcpWire::Frame {
-  Header header;
-  std::uint32_t sum = 0;      // that of the sender
-  std::size_t moved = 0;      // of all three
-  std::size_t summed = 0;     // of the header and the bytes
-  std::uint32_t running = 0;  // the checksum of these
-
-  std::size_t moved_bytes() const { return moved - std::min(moved, sizeof(Header)); }
-  bool is_whole(std::span<const std::byte> bytes) const { return moved == sizeof(Header) + bytes.size() + sizeof(sum); }
-
-  // What is left of the header, of the bytes up to `end`, and of the sum where the bytes end there.
-  std::array<iovec, 3> rest(std::span<std::byte> bytes, std::size_t end) {
-    const auto left = [&](void* data, std::size_t begin, std::size_t size) {
-      const std::size_t done = std::min(moved - std::min(moved, begin), size);
-      return iovec{.iov_base = static_cast<std::byte*>(data) + done, .iov_len = size - done};
-    };
-    return {left(&header, 0, sizeof header), left(bytes.data(), sizeof header, end),
-            left(&sum, sizeof header + bytes.size(), end == bytes.size() ? sizeof sum : 0)};
-  }
-
-  // Adds to the running sum what comes before `end` of the bytes.
-  void add_up(std::span<const std::byte> bytes, std::size_t end) {
-    if (summed == 0) {
-      running = base::crc32c(std::as_bytes(std::span(&header, 1)));
-      summed = sizeof header;
-    }
-    const std::size_t begin = summed - sizeof header;
-    if (end <= begin) return;
-    running = base::crc32c(bytes.subspan(begin, end - begin), running);
-    summed = sizeof header + end;
-  }
 };
 
 // The traffic with one peer: messages wait in the order in which they were named.
@@ -236,7 +201,7 @@ bool TcpWire::move_in(Link& link, Messages& messages) {
   const int peer = int(&link - links_.data());
   Message& message = *link.in.front();
   Frame& frame = link.incoming;
-  const bool in_header = frame.moved < sizeof(Header);
+  const bool in_header = frame.moved < sizeof(Frame::Header);
   const std::size_t end = in_header ? 0 : std::min(frame.moved_bytes() + kPiece, message.bytes.size());
   std::array<iovec, 3> pieces = frame.rest(message.bytes, end);
   if (in_header) pieces[2].iov_len = 0;  // which says whether anything may follow
@@ -248,7 +213,7 @@ bool TcpWire::move_in(Link& link, Messages& messages) {
     lost(peer, std::strerror(errno));
   }
   frame.moved += std::size_t(got);
-  if (in_header && frame.moved == sizeof(Header)) check_header(link);
+  if (in_header && frame.moved == sizeof(Frame::Header)) check_header(link);
   if (!in_header) frame.add_up(message.bytes, std::min(frame.moved_bytes(), message.bytes.size()));
   if (frame.is_whole(message.bytes)) {
     check_sum(link);
@@ -261,7 +226,7 @@ bool TcpWire::move_in(Link& link, Messages& messages) {
 
 void TcpWire::check_header(Link& link) {
   const int peer = int(&link - links_.data());
-  const Header& header = link.incoming.header;
+  const Frame::Header& header = link.incoming.header;
   const Message& expected = *link.in.front();
   const std::uint64_t number = ++link.messages_in;
   if (header.magic != kWireMagic || header.number != number)

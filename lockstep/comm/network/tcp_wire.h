@@ -40,14 +40,6 @@ class TcpWire final : public Wire {
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  /// What goes before each message.
-  struct Header {
-    std::uint64_t magic = 0;
-    std::uint64_t number = 0;  ///< of messages to this peer so far
-    std::uint64_t bytes = 0;
-    CollectiveNote note;
-  };
-  struct Frame;
   struct Link;
   struct News;
   using Clock = std::chrono::steady_clock;
