@@ -41,7 +41,7 @@ bool read_all(int fd, void* bytes, std::size_t size, const Patience& patience);
 /// Connected, or nothing.
 base::UniqueFd connect_by(const rendezvous::SocketAddress& address, const Patience& patience);
 
-/// Who has come to a listener and said what each says first, a T that begins with kMeshMagic. As many strangers as like
+/// Who has come to a listener and said what each says first, a T that begins with its magic. As many strangers as like
 /// may hang about until all have come; who speaks slowly is not waited for alone.
 template <class T>
 class Door {
@@ -67,7 +67,7 @@ class Door {
         guests_.erase(guests_.begin() + std::ptrdiff_t(i));
         T said;
         std::memcpy(&said, done.bytes.data(), sizeof said);
-        if (got > 0 && said.magic == kMeshMagic) return std::pair(std::move(done.fd), said);
+        if (got > 0 && said.magic == T{}.magic) return std::pair(std::move(done.fd), said);
         break;  // a stranger; the list is another now
       }
       if (polled[0].revents != 0)

@@ -31,6 +31,8 @@ using rendezvous::SocketAddress;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::uint64_t kRollMagic = 0x4c4b726f6c6c3031;  // "LKroll01"
+
 constexpr milliseconds kKnockAgain{20};
 // So long an address from a file is tried: an earlier start may have left it.
 constexpr milliseconds kOneKnock{2'000};
@@ -38,7 +40,7 @@ constexpr milliseconds kGrace{1'000};
 
 // What a rank says of itself to rank 0.
 struct Present {
-  std::uint64_t magic = kMeshMagic;
+  std::uint64_t magic = kRollMagic;
   std::int32_t rank = 0, world = 0, pid = 0;
   Backend backend{};
   char machine[128] = {};
@@ -48,7 +50,7 @@ struct Present {
 
 // What rank 0 says to each, all at the same time.
 struct Answer {
-  std::uint64_t magic = kMeshMagic;
+  std::uint64_t magic = kRollMagic;
   Seat seat{};
   Token run{};
   std::int32_t wrong_use = 0;  // the refusal is the user's mistake
@@ -198,7 +200,9 @@ class Caller {
     const std::function<void()> check = [] {};
     const Patience patience{Clock::now() + timeout_, check};
     Door<Present> door(listener);
-    for (int here = 1; here < place_.world_size;) {
+    for (;;) {
+      forget_the_gone();
+      if (not_come(all_).empty()) break;
       auto came = door.next(patience);
       if (!came) {
         const std::string why = "these ranks did not come to " + meeting_point(place_) + " within " +
@@ -207,6 +211,7 @@ class Caller {
         throw Error("init: " + why);
       }
       auto& [fd, one] = *came;
+      forget_the_gone();  // one that was started again is the same rank
       if (text_in(one.key) != key_) {
         say(fd.get(), refusal("rank 0 at this address is of another job", true));
         continue;
@@ -217,9 +222,24 @@ class Caller {
       }
       all_[std::size_t(one.rank)] = one;
       ranks_[std::size_t(one.rank)] = std::move(fd);
-      ++here;
     }
     if (const std::string why = disagreement(all_); !why.empty()) throw_to_all(why);
+  }
+
+  // Who came and has ended since has not come.
+  void forget_the_gone() {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      if (!ranks_[rank] || !is_gone(ranks_[rank].get())) continue;
+      ranks_[rank] = {};
+      all_[rank] = {.world = 0};
+    }
+  }
+
+  // It says nothing more until it is answered.
+  static bool is_gone(int fd) {
+    char byte = 0;
+    const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
   }
 
   Place answer_all() {
@@ -280,7 +300,7 @@ class Called {
     if (!write_all(fd.get(), &own_, sizeof own_, patience) || !read_all(fd.get(), &answer, sizeof answer, patience))
       throw Error(waited + (patience.is_over() ? " for rank 0's answer, which did not come within " + duration(timeout_)
                                                : ", and rank 0 went away before all ranks had come"));
-    if (answer.magic != kMeshMagic) throw UsageError(waited + ", where somebody else listens than rank 0");
+    if (answer.magic != kRollMagic) throw UsageError(waited + ", where somebody else listens than rank 0");
     if (answer.refusal[0] != 0) {
       const std::string why = "init: " + text_in(answer.refusal);
       if (answer.wrong_use != 0) throw UsageError(why);

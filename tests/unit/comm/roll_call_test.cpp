@@ -4,12 +4,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstring>
 #include <functional>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
+#include "lockstep/comm/network/door.h"
 #include "lockstep/rendezvous/socket.h"
 #include "tests/support/scratch_folder.h"
 
@@ -149,6 +154,41 @@ TEST(RollCall, RanksThatDoNotComeAreNamedToAll) {
   EXPECT_THAT(errors(ranks), Each(AllOf(HasSubstr("these ranks did not come to tcp://127.3."),
                                         HasSubstr(":29500 within 0.4 s: 1, 3"))));
   EXPECT_FALSE(ranks[0].wrong_use || ranks[1].wrong_use);
+}
+
+// Whoever starts ranks by hand ends one, corrects it and starts it again.
+TEST(RollCall, ARankThatEndedBeforeAllHadComeMayComeAgain) {
+  std::vector<Rank> zero{{by_tcp(0, 3)}}, early{{by_tcp(1, 3), "one", {}, 100ms}};
+  std::thread rank_zero([&] { call(zero); });
+  call(early);
+  EXPECT_THAT(early[0].error, HasSubstr("which did not come within 0.1 s"));
+  std::vector<Rank> rest{{by_tcp(1, 3)}, {by_tcp(2, 3)}};
+  call(rest);
+  rank_zero.join();
+  EXPECT_THAT(errors(rest), Each(""));
+  EXPECT_EQ(zero[0].error, "");
+}
+
+// A rank of another start that is already further: it says what ranks of a mesh say.
+TEST(RollCall, WhoComesForAnotherMeetingIsAStranger) {
+  std::vector<Rank> ranks{{by_tcp(0, 2)}, {by_tcp(1, 2)}};
+  std::vector<Rank> zero{ranks[0]}, one{ranks[1]};
+  std::thread rank_zero([&] { call(zero); });
+  const auto address = rendezvous::resolve("test", ranks[0].place.master_addr, 29500);
+  base::UniqueFd stranger;
+  const std::function<void()> check = [] {};
+  const Patience patience{std::chrono::steady_clock::now() + 20s, check};
+  while (!stranger && !patience.is_over()) {
+    stranger = connect_by(address, patience);
+    if (!stranger) std::this_thread::sleep_for(1ms);
+  }
+  std::array<char, 2'000> hello{};
+  std::memcpy(hello.data(), &kMeshMagic, sizeof kMeshMagic);
+  EXPECT_EQ(send(stranger.get(), hello.data(), hello.size(), MSG_NOSIGNAL), ssize_t(hello.size()));
+  call(one);
+  rank_zero.join();
+  EXPECT_EQ(one[0].error, "");
+  EXPECT_EQ(zero[0].error, "");
 }
 
 TEST(RollCall, ARankZeroThatDoesNotComeIsNamed) {

@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
@@ -66,6 +69,33 @@ TEST_F(AddressFileTest, OfSomebodyElseIsRefused) {
     write(text);
     EXPECT_THAT(usage_error([&] { (void)AddressFile::read(path_); }), HasSubstr("is no file in which ranks meet"));
   }
+}
+
+// Somebody followed the advice to remove it, while its rank 0 still waited.
+TEST_F(AddressFileTest, ThatAnotherRankZeroHasMadeSinceStays) {
+  std::optional<AddressFile> first(std::in_place, path_, "10.0.0.1:1 a");
+  std::filesystem::remove(path_);
+  const AddressFile second(path_, "10.0.0.2:2 b");
+  first.reset();
+  EXPECT_EQ(AddressFile::read(path_), "10.0.0.2:2 b");
+}
+
+TEST_F(AddressFileTest, NothingIsFollowedOrWaitedFor) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(usage_error([&] { (void)AddressFile::read(path_); }), HasSubstr("is no file"));
+  EXPECT_THAT(refusal(), HasSubstr("is no file"));
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink(folder_.file("elsewhere"), path_);
+  EXPECT_THAT(refusal(), HasSubstr("rank 0 cannot write it: "));
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("elsewhere")));
+}
+
+TEST_F(AddressFileTest, OfAnotherUserIsNotBelieved) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to give a file away";
+  write("lockstep rank 0 10.0.0.1:1 a\n");
+  ASSERT_EQ(chown(path_.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(usage_error([&] { (void)AddressFile::read(path_); }), HasSubstr("belongs to user 65534"));
+  EXPECT_THAT(refusal(), HasSubstr("belongs to user 65534"));
 }
 
 TEST_F(AddressFileTest, InAFolderThatIsNotThereIsRefused) {
