@@ -6,6 +6,10 @@
 
 namespace lockstep::comm {
 
+std::uint32_t Frame::Header::sum_of() const {
+  return base::crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(Header, sum)));
+}
+
 std::size_t Frame::moved_bytes() const { return moved - std::min(moved, sizeof header); }
 
 bool Frame::is_whole(std::span<const std::byte> bytes) const {

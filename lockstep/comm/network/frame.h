@@ -1,7 +1,7 @@
 #pragma once
 
-// A message on its way over a stream: a header, its bytes, and the CRC-32C of both. TCP's own checksum has 16 bits, and
-// is that of each hop.
+// A message on its way over a stream: a header, which has a CRC-32C of its own, its bytes, and the CRC-32C of both.
+// TCP's own checksum has 16 bits, and is that of each hop.
 
 #include <sys/uio.h>
 
@@ -20,6 +20,9 @@ struct Frame {
     std::uint64_t number = 0;  ///< of messages to this peer so far
     std::uint64_t bytes = 0;
     CollectiveNote note;
+    std::uint64_t sum = 0;  ///< sum_of() it: nothing is read of a damaged one
+
+    std::uint32_t sum_of() const;  ///< of what stands before it
   };
 
   Header header;

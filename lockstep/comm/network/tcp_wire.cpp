@@ -173,9 +173,11 @@ bool TcpWire::move_out(Link& link, Messages& messages) {
   const int peer = int(&link - links_.data());
   Message& message = *link.out.front();
   Frame& frame = link.outgoing;
-  if (frame.moved == 0)
+  if (frame.moved == 0) {
     frame.header = {
         .magic = kWireMagic, .number = link.messages_out + 1, .bytes = message.bytes.size(), .note = message.note};
+    frame.header.sum = frame.header.sum_of();
+  }
   const std::size_t end = std::min(frame.moved_bytes() + kPiece, message.bytes.size());
   frame.add_up(message.bytes, end);
   frame.sum = frame.running;
@@ -229,6 +231,7 @@ void TcpWire::check_header(Link& link) {
   const Frame::Header& header = link.incoming.header;
   const Message& expected = *link.in.front();
   const std::uint64_t number = ++link.messages_in;
+  if (header.sum != header.sum_of()) refuse(damaged(peer, expected.note));
   if (header.magic != kWireMagic || header.number != number)
     refuse(shown(peer) + " sent what is no message of this group");
   if (!answers(expected.note, header.note))
@@ -241,8 +244,11 @@ void TcpWire::check_header(Link& link) {
 void TcpWire::check_sum(Link& link) {
   const Frame& frame = link.incoming;
   if (frame.sum == frame.running) return;
-  refuse("what " + shown(int(&link - links_.data())) + " sent came damaged, in " + describe(frame.header.note) +
-         ": its CRC-32C is another");
+  refuse(damaged(int(&link - links_.data()), frame.header.note));
+}
+
+std::string TcpWire::damaged(int peer, const CollectiveNote& note) const {
+  return "what " + shown(peer) + " sent came damaged, in " + describe(note) + ": its CRC-32C is another";
 }
 
 void TcpWire::refuse(const std::string& cause) {

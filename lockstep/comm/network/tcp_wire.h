@@ -55,6 +55,7 @@ class TcpWire final : public Wire {
   bool move_in(Link& link, Messages& messages);
   void check_header(Link& link);
   void check_sum(Link& link);
+  std::string damaged(int peer, const CollectiveNote& note) const;
   [[noreturn]] void refuse(const std::string& cause);
   void wait_for(Clock::time_point moved);
   void hear_news(std::chrono::milliseconds time);
