@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/checks.h"
 
 namespace lockstep::comm {
 
@@ -48,7 +49,8 @@ AsyncCollectives::~AsyncCollectives() {
   }
   changed_.notify_one();
   if (unfinished && std::uncaught_exceptions() > 0)
-    group_->abort("rank " + std::to_string(group_->rank()) + " fails with collectives under way");
+    group_->abort("rank " + std::to_string(name_in_world(*group_, group_->rank())) +
+                  " fails with collectives under way");
   thread_.join();
 }
 

@@ -8,6 +8,8 @@
 #include <limits>
 #include <string>
 
+#include "lockstep/comm/network/wire.h"
+
 namespace lockstep::comm {
 namespace {
 
@@ -130,6 +132,12 @@ void agree_on_ranks(Group& group, const std::vector<int>& ranks) {
     if (!all[peer].equal(all[0]))
       throw UsageError("new_group: rank 0 asks for the ranks " + list_of(all[0]) + ", rank " + std::to_string(peer) +
                        " for " + list_of(all[peer]));
+}
+
+int name_in_world(Group& group, int rank) {
+  if (Wire* const wire = group.wire()) return wire->name_of(rank);
+  base::Node* const node = group.shared_node();
+  return node != nullptr ? node->member.name_of(rank) : rank;
 }
 
 void check_sizes(at::IntArrayRef sizes) {

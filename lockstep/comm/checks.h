@@ -39,6 +39,9 @@ void check_ranks(const std::vector<int>& ranks, int size);
 void agree_on_ranks(Group& group, const std::vector<int>& ranks);
 
 /// UsageError unless a tensor can have these sizes.
+/// What failures call a rank of this group: its number in the world where that is known.
+int name_in_world(Group& group, int rank);
+
 void check_sizes(at::IntArrayRef sizes);
 
 /// The equal parts of a contiguous tensor, one for each of `size` ranks; views of it.

@@ -86,13 +86,7 @@ class Roll final : public Messages {
     return std::any_of(messages_.begin(), messages_.end(), [](const Message& one) { return one.peer != kDone; });
   }
   [[noreturn]] void miss() const {
-    Wire* const wire = group_.wire();
-    base::Node* const node = group_.shared_node();
-    const auto name_of = [&](int rank) {
-      return "rank " + std::to_string(wire != nullptr   ? wire->name_of(rank)
-                                      : node != nullptr ? node->member.name_of(rank)
-                                                        : rank);
-    };
+    const auto name_of = [&](int rank) { return "rank " + std::to_string(name_in_world(group_, rank)); };
     std::string missing;
     for (const Message& one : messages_)
       if (one.peer != kDone) missing += (missing.empty() ? "" : ", ") + name_of(one.peer);

@@ -171,13 +171,25 @@ TEST(GroupsOverNodes, ARankThatDiesWhileAPartIsMadeIsNamed) {
                 {.timeout = 10s, .allowed_signal = SIGKILL});
 }
 
-// It stops at some moment, and does not end. Of two ranks: of more, one may first miss one that itself waits.
+// Whoever asks for a network gets it, in what is made of the group too.
+TEST(GroupsOverNodes, OnOneNodeThatAskedForANetworkAPartHasOne) {
+  run_nodes({2}, [](auto group) {
+    ASSERT_NE(group->wire(), nullptr);
+    const std::shared_ptr<Group> all = group->new_group({0, 1});
+    EXPECT_NE(all->wire(), nullptr);
+    const at::Tensor sum = torch::ones({3});
+    all->all_reduce(sum);
+    EXPECT_TRUE(sum.equal(torch::full({3}, 2)));
+  });
+}
+
+// It stops at some moment, and does not end.
 TEST(GroupsOverNodes, ARankThatIsLateWhileAPartIsMadeIsNamed) {
   for (int moment = 0; moment < 5; ++moment)
-    run_nodes({1, 1},
+    run_nodes({2, 1},
               [&](auto group) {
                 const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
-                if (group->rank() == 1)
+                if (group->rank() == 2)
                   std::thread([moment] {
                     std::this_thread::sleep_for(moment * 1100us);
                     raise(SIGSTOP);
@@ -185,8 +197,8 @@ TEST(GroupsOverNodes, ARankThatIsLateWhileAPartIsMadeIsNamed) {
                 const Failure failure = failure_of([&] {
                   for (;;) (void)duplicate(*group);
                 });
-                EXPECT_EQ(failure.rank, 1) << failure.to_string();
-                if (group->rank() == 0) kill(processes[1].template item<int>(), SIGKILL);
+                EXPECT_EQ(failure.rank, 2) << failure.to_string();
+                if (group->rank() == 0) kill(processes[2].template item<int>(), SIGKILL);
               },
               {.timeout = 1s, .allowed_signal = SIGKILL});
 }

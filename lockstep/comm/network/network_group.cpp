@@ -222,7 +222,9 @@ std::shared_ptr<Group> NetworkGroup::new_group(const std::vector<int>& ranks) {
   std::shared_ptr<Group> group;
   or_abort(*this, [&] {
     if (!here.empty()) group = node_->new_group(here);
-    if (mine == ranks.end() || here.size() == ranks.size()) return;
+    // On one node this group is there because a network was asked for.
+    const bool by_memory = here.size() == ranks.size() && (topology().nodes > 1 || ranks.size() == 1);
+    if (mine == ranks.end() || by_memory) return;
     base::Member& member = group->node().member;
     // One voice for the node.
     const bool speaks = member.rank() == 0;

@@ -55,14 +55,17 @@ void TcpWire::connect_part(const std::vector<int>& ranks, int listener, const Ro
       if (rank != settings_.rank && are_news_over(rank)) lost(rank, cut_of(rank));
   };
   const std::function<void()> look = [&] { check({}); };
-  const Patience patience{Clock::now() + roster.timeout, look};
+  // Who misses a connection knows who is late: it tells before those who wait for them both give up.
+  const auto sooner = std::max(roster.timeout - 2 * kNewsTime, roster.timeout / 2);
+  const Patience patience{Clock::now() + sooner, look};
   try {
     connect_all(listener, roster, mesh.peers, patience);
   } catch (const GroupAborted&) {
     throw;
   } catch (const Error& error) {
     const bool in_time = !patience.is_over();
-    for (const Clock::time_point end = Clock::now() + kNewsTime; Clock::now() < end;) check(kSlice);
+    const Clock::time_point end = Clock::now() + (in_time ? kNewsTime : kSlice);
+    while (Clock::now() < end) check(kSlice);
     std::vector<int> late;
     for (const MeshPeer& peer : mesh.peers)
       if (peer.rank != name_of(settings_.rank) && (!peer.data || !peer.news)) late.push_back(peer.rank);

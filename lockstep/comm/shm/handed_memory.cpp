@@ -35,7 +35,7 @@ ShmGroup::Handed ShmGroup::hand_over(std::optional<Handed> made, int maker, int 
       made = Handed{base::Segment::open(path, world), message.offset};
     } catch (const Error&) {
       // Where the maker has died, that is what failed; the kernel closes its files before it tells of its end.
-      const auto end = std::chrono::steady_clock::now() + kEndTime;
+      const auto end = std::chrono::steady_clock::now() + std::min(kEndTime, node_.member.timeout() / 2);
       node_.member.wait([&] { return std::chrono::steady_clock::now() >= end; },
                         [&](int peer) { return peer == maker; });
       throw;
