@@ -2,6 +2,8 @@
 
 // What saving and resuming, in their several ways, have in common.
 
+#include <cstdint>
+#include <exception>
 #include <string>
 
 #include "lockstep/checkpoint/save.h"
@@ -25,5 +27,7 @@ const state::SharedState& checked_state(parallel::Engine& engine, const SaveOpti
 
 /// Writes a checkpoint; what is refused is told on stderr.
 Saved written(const std::string& folder, const Contents& contents, const Retention& retention);
+/// What comes of one that was refused, when that was told.
+Saved not_saved(std::uint64_t step, const std::exception& error);
 
 }  // namespace lockstep::checkpoint

@@ -63,10 +63,18 @@ bool BackgroundSaver::save(const SaveOptions& options) {
     return false;
   }
   wait();
-  state::Pin pin = shared.pin();
-  Contents contents = contents_of(engine_, pin.read(0), options);
-  run_ = std::make_unique<Run>(std::move(pin), std::move(contents));
-  run_->start(folder_, retention_);
+  try {
+    state::Pin pin = shared.pin();
+    Contents contents = contents_of(engine_, pin.read(0), options);
+    auto run = std::make_unique<Run>(std::move(pin), std::move(contents));
+    run->start(folder_, retention_);
+    run_ = std::move(run);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const std::exception& error) {  // of the system, as when it is written
+    last_ = not_saved(engine_.steps(), error);
+    untold_ = true;
+  }
   return true;
 }
 

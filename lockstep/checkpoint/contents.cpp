@@ -20,12 +20,14 @@ using state::Layout;
 class Places {
  public:
   Places(const parallel::Engine& engine, const state::SharedState& state)
-      : layout_(state.layout()), region_(state.read(0)), buffer_(int(state.committed().buffer)) {
+      : layout_(state.layout()),
+        region_(state.read(0)),
+        buffer_(int(state.committed().buffer)),
+        tensors_(engine.state_dict()) {
     frozen_ = region_ + layout_.frozen_area(state.frozen_area(buffer_));
     // The module's buffers are tensors of this rank; what is committed of them lies in the region.
-    const auto tensors = engine.state_dict();
     for (const state::PlacedBuffer& place : layout_.buffers())
-      committed_.emplace(tensors.at(place.spec.name).unsafeGetTensorImpl(),
+      committed_.emplace(tensors_.at(place.spec.name).unsafeGetTensorImpl(),
                          layout_.module_buffers(buffer_) + place.offset);
   }
 
@@ -53,6 +55,7 @@ class Places {
   const std::byte* region_;
   const std::byte* frozen_;
   int buffer_;
+  const std::map<std::string, at::Tensor> tensors_;  // whose addresses are in committed_
   std::unordered_map<const at::TensorImpl*, std::size_t> committed_;
 };
 

@@ -65,10 +65,14 @@ Saved written(const std::string& folder, const Contents& contents, const Retenti
   try {
     return {.path = write_checkpoint(folder, contents, retention), .problem = "", .step = contents.state.step};
   } catch (const std::exception& error) {
-    std::cerr << "lockstep: warning: no checkpoint of step " + std::to_string(contents.state.step) + ": " +
-                     base::shown(error.what()) + "; training goes on\n";
-    return {.path = "", .problem = error.what(), .step = contents.state.step};
+    return not_saved(contents.state.step, error);
   }
+}
+
+Saved not_saved(std::uint64_t step, const std::exception& error) {
+  std::cerr << "lockstep: warning: no checkpoint of step " + std::to_string(step) + ": " + base::shown(error.what()) +
+                   "; training goes on\n";
+  return {.path = "", .problem = error.what(), .step = step};
 }
 
 bool save_on_failure(const std::string& folder, parallel::Engine& engine, const SaveOptions& options) {

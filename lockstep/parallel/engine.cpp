@@ -233,7 +233,7 @@ void Engine::modify(const std::function<void()>& fn) { parts_->attached("modify(
 
 std::map<std::string, at::Tensor> Engine::state_dict() const {
   const ModuleView& view = parts_->view;
-  return view.state_dict(parts_->path ? parts_->path->fused.masters() : tensors_of(view.trainable()));
+  return parts_->path ? parts_->path->fused.state_dict(view) : view.state_dict(tensors_of(view.trainable()));
 }
 
 std::string Engine::weights_hash() const { return state::tensors_hash(state_dict()); }

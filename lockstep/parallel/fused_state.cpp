@@ -149,6 +149,15 @@ const std::byte* FusedState::committed_buffers() const {
   return state.read(state.layout().module_buffers(int(state.committed().buffer)));
 }
 
+std::map<std::string, at::Tensor> FusedState::state_dict(const ModuleView& module) const {
+  std::map<std::string, at::Tensor> tensors = module.state_dict(masters());
+  if (!shows_average) return tensors;
+  for (const state::PlacedBuffer& place : state.layout().buffers())
+    tensors.insert_or_assign(place.spec.name,
+                             state::view_of(place.spec, committed_buffers() + place.offset, state.memory()));
+  return tensors;
+}
+
 void FusedState::check_bound() const {
   if (shows_average)
     throw UsageError("the model shows its averaged weights as long as what ddp.ema().use() returned lives");
@@ -172,17 +181,22 @@ void FusedState::flip() {
   if (frozen.buffer() != committed_frozen()) frozen.point_to(committed_frozen());
 }
 
+// While the model shows its average, its tensors are that.
 std::vector<at::Tensor> FusedState::masters() const {
+  if (shows_average) return committed(state.layout().weights(int(state.committed().buffer)));
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < parameters.tensors().size(); ++i) tensors.push_back(parameters.master(i));
   return tensors;
 }
 
 std::vector<at::Tensor> FusedState::averages() const {
-  const state::Layout& layout = state.layout();
-  const std::byte* const begin = state.read(layout.average(int(state.committed().buffer)));
+  return committed(state.layout().average(int(state.committed().buffer)));
+}
+
+std::vector<at::Tensor> FusedState::committed(std::size_t array) const {
+  const std::byte* const begin = state.read(array);
   std::vector<at::Tensor> tensors;
-  for (const state::PlacedParameter& place : layout.parameters())
+  for (const state::PlacedParameter& place : state.layout().parameters())
     tensors.push_back(state::view_of(place.spec, begin + place.offset * sizeof(float), state.memory()));
   return tensors;
 }

@@ -45,9 +45,9 @@ struct FusedState {
 
   /// The committed module buffers.
   const std::byte* committed_buffers() const;
-  /// The float32 weights of the trainable parameters.
-  std::vector<at::Tensor> masters() const;
-  /// Their running averages, if there are any: memory that the next step leaves behind.
+  /// The module's, with the float32 weights: the committed ones, also while it shows its average.
+  std::map<std::string, at::Tensor> state_dict(const ModuleView& module) const;
+  /// The running averages of the weights, if there are any: memory that the next step leaves behind.
   std::vector<at::Tensor> averages() const;
 
   /// Writes the running average of the module buffers in buffer `to`, behind those.
@@ -69,6 +69,8 @@ struct FusedState {
   std::map<std::size_t, Gradients> gradients;  ///< by where their part begins
 
  private:
+  std::vector<at::Tensor> committed(std::size_t array) const;
+  std::vector<at::Tensor> masters() const;
   const std::byte* committed_weights() const;
   const std::byte* committed_frozen() const;
 };

@@ -155,7 +155,7 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
   checkpoint::SaveOptions now = what(true);
   if (found) now.metric = monitored(options_.checkpoints, *found);
   begin(step, now);
-  if (last) saver_->wait();
+  if (last) is_last_lost_ = !saver_->wait().problem.empty();
 }
 
 void Checkpoints::begin(std::int64_t step, const checkpoint::SaveOptions& now) {

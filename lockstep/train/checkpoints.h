@@ -53,6 +53,9 @@ class Checkpoints {
   /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step.
   void after_step(std::int64_t step, const StepPlace& place, bool last, const std::optional<EvalEvent>& found);
 
+  /// Whether the one behind the last step could not be written, which was told. On rank 0.
+  bool is_last_lost() const { return is_last_lost_; }
+
   /// The checkpoints that have become whole since this was asked last, on rank 0.
   std::vector<SaveEvent> news();
 
@@ -76,6 +79,7 @@ class Checkpoints {
   std::optional<std::int64_t> resumed_step_;
   bool told_ = true;             ///< what belongs to resumed_step_
   std::int64_t saved_step_ = 0;  ///< of the last save that began
+  bool is_last_lost_ = false;
   std::vector<SaveEvent> news_;
   std::string other_schedule_;
   std::string resumed_from_;

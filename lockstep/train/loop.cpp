@@ -227,6 +227,7 @@ int Loop::end(std::chrono::steady_clock::time_point start) {
                         .training_seconds = meter_.told_seconds,
                         .weights_hash = hash});
   group_.barrier();  // nobody leaves while a peer can still fail
+  if (checkpoints_.is_last_lost()) return kExitFailure;
   // Who was asked to end says so, though everything is done: the launcher was asked, too.
   return stop_on_ && is_so_anywhere(StopOn::requested()) ? kExitStopped : kExitDone;
 }
@@ -318,7 +319,8 @@ bool Loop::after_step(std::int64_t number, const StepPlace& place) {
     } catch (const evaluation::Stopped&) {
       return false;
     }
-    judge_.heed(*found);
+    // What a limit of time or steps puts into an epoch is no decision: the run that goes on has not met it.
+    if (place.ends_epoch) judge_.heed(*found);
   }
   checkpoints_.after_step(number, place, last || judge_.ends_run(), found);
   tell_of_checkpoints();

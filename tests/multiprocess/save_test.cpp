@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -47,6 +48,7 @@ using support::SmallNet;
 using support::what_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::read_file;
 using testing::ScratchFolder;
 
 TEST(Save, WhatTheSystemRefusesIsToldAndTrainingGoesOn) {
@@ -107,6 +109,56 @@ TEST(BackgroundSaving, HasTheStateOfItsStepWhileTrainingGoesOn) {
         EXPECT_EQ(read_state(path).extra, std::to_string(step));
       }
     }
+  });
+}
+
+// What a save needs of the system is no failure of the job, and the next one begins again.
+TEST(BackgroundSaving, WhereNoFileDescriptorsAreLeftThereIsNoCheckpointAndTrainingGoesOn) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    BackgroundSaver saver(folder.path(), ddp);
+    optim::SGD optimizer(ddp);
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+    ::testing::internal::CaptureStderr();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_TRUE(saver.save());
+    const Saved refused = saver.wait();
+    setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("lockstep: warning: no checkpoint of step 0: "));
+    EXPECT_EQ(refused.path, "");
+    EXPECT_NE(refused.problem, "");
+    EXPECT_TRUE(saver.save());
+    EXPECT_EQ(saver.wait().path, folder.file(step_name(0)));
+  });
+}
+
+// An evaluation of the average is where its result is at hand, and saved with.
+TEST(CheckpointSave, WhileTheModelShowsItsAverageItsWeightsAreSaved) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group, {.ema = EmaOptions{.decay = 0.5}});
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    for (int i = 0; i < 3; ++i) {
+      for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
+        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+      optimizer.step();
+    }
+    const std::string weights = ddp.weights_hash();
+    save(folder.file("outside"), ddp);
+    {
+      const auto averaged = ddp.ema().use();
+      EXPECT_EQ(ddp.weights_hash(), weights);
+      save(folder.file("inside"), ddp);
+    }
+    for (const char* name : {"/model.safetensors", "/optimizer.safetensors", "/ema.safetensors", "/MANIFEST"})
+      EXPECT_EQ(read_file(folder.file("inside/" + step_name(3) + name)),
+                read_file(folder.file("outside/" + step_name(3) + name)))
+          << name;
   });
 }
 

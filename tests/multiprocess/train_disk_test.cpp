@@ -126,6 +126,19 @@ TEST_F(TrainDisk, Full) {
   expect_goes_on([&] { disk.fill(); }, [&] { disk.clear(); }, "No space left on device");
 }
 
+// What could not be saved at the end is not done: a launcher restarts it, and whoever waits for it hears of it.
+TEST_F(TrainDisk, FullAtTheEndIsAFailure) {
+  const SmallDisk disk(checkpoints(), "size=8m");
+  if (!disk.why_not().empty()) GTEST_SKIP() << disk.why_not();
+  disk.fill();
+  Job job(testing::train_command(
+      By::lockstep, 2,
+      {"--dataset", "mnist", "--data-path", set_, "--model", "mlp", "--max-steps", "3", "--global-batch-size", "40",
+       "--no-eval", "--save-every", "1ep", "--output-dir", folder_.file("run")}));
+  EXPECT_EQ(job.wait(), 1) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("lockstep: warning: no checkpoint of step 3: "));
+}
+
 TEST_F(TrainDisk, ReadOnly) {
   const SmallDisk disk(checkpoints(), "size=8m");
   if (!disk.why_not().empty()) GTEST_SKIP() << disk.why_not();

@@ -165,6 +165,17 @@ std::int64_t kept_bytes(const testing::OwnControlGroup& group) {
 }
 
 // Launcher, workers and who saves share the group, as in a container. Its largest process is a worker.
+// A queue that gives a job so long, again and again: where it is cut decides nothing.
+TEST_F(TrainResume, CutByTimeItEndsWithTheSameBits) {
+  const Words way = {"--epochs",      "3", "--momentum", "0.5", "--lr", "0.3", "--lr-scheduler", "reducelronplateau",
+                     "--lr-patience", "0", "--lr-gamma", "0.5"};
+  ended(1, way + Words{"--output-dir", folder_.file("undisturbed")});
+  const Words saving = way + Words{"--output-dir", folder_.file("run"), "--save-every", "1ep", "--resume", "auto"};
+  for (int i = 0; i < 6; ++i) ended(1, saving + Words{"--max-time", "1e-6"});
+  ended(1, saving);
+  EXPECT_EQ(hash("run"), hash("undisturbed"));
+}
+
 TEST_F(TrainResume, KilledForItsMemoryItSaysSoAndTheLastCommittedStepIsSaved) {
   const testing::OwnControlGroup group("memory", "memory.limit_in_bytes", "memory.max");
   if (!group.made()) GTEST_SKIP() << group.why_not();

@@ -83,9 +83,16 @@ void AsideFolder::appear(const std::string& name) {
     failed();
   } else if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
     if (errno != EINVAL && errno != ENOSYS) failed();
-    remove_folder(folder_, name);  // a file system that cannot exchange
-    if (::rename(path_.c_str(), target.c_str()) != 0) failed();
-    path_.clear();
+    // A file system that cannot exchange: the old one goes last.
+    const std::string old = aside_path(folder_);
+    if (::rename(target.c_str(), old.c_str()) != 0) failed();
+    if (::rename(path_.c_str(), target.c_str()) != 0) {
+      const int error = errno;
+      (void)::rename(old.c_str(), target.c_str());
+      errno = error;
+      failed();
+    }
+    path_ = old;
   }
   sync_folder(folder_);
 }

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/checkpoint/store/aside_folder.h"
 
 namespace lockstep::checkpoint {
@@ -41,6 +42,9 @@ std::vector<std::uint64_t> steps_in(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
     if (const auto step = step_of(entry->path().filename().string())) steps.push_back(*step);
+  // One that cannot be read may have any.
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw Error("reading the folder '" + base::shown(folder) + "': " + error.message());
   std::ranges::sort(steps);
   return steps;
 }
@@ -55,6 +59,8 @@ std::vector<std::uint64_t> newest_first(std::vector<std::uint64_t> steps, std::o
 std::optional<std::uint64_t> linked_step(const std::string& folder, const std::string& name) {
   std::error_code error;
   const fs::path target = fs::read_symlink(fs::path(folder) / name, error);
+  const bool is_none = error == std::errc::no_such_file_or_directory || error == std::errc::invalid_argument;
+  if (error && !is_none) throw Error("reading the link '" + base::shown(folder + "/" + name) + "': " + error.message());
   return error ? std::nullopt : step_of(target.string());
 }
 

@@ -1,9 +1,11 @@
 #include "lockstep/checkpoint/store/write.h"
 
 #include <filesystem>
+#include <iostream>
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/checkpoint/store/aside_folder.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/store/verify.h"
@@ -43,6 +45,24 @@ std::vector<Stored> stored_in(const std::string& folder, std::uint64_t good) {
   return all;
 }
 
+// The new one is there already: what goes wrong with those before is no failure of its.
+template <class Body>
+void or_warn(Body&& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    std::cerr << "lockstep: warning: of the checkpoints before: " + base::shown(error.what()) + "\n";
+  }
+}
+
+void tidy(const std::string& folder, std::uint64_t step, const Retention& retention) {
+  const std::vector<Stored> all = stored_in(folder, step);
+  const auto best = best_of(all, retention.smaller_is_better);
+  if (best && linked_step(folder, kBestName) != best) link_step(folder, kBestName, *best);
+  for (const std::uint64_t gone : surplus(all, retention))
+    if (gone != best) or_warn([&] { remove_folder(folder, step_name(gone)); });
+}
+
 }  // namespace
 
 std::string write_checkpoint(const std::string& folder, const Contents& contents, const Retention& retention) {
@@ -57,11 +77,7 @@ std::string write_checkpoint(const std::string& folder, const Contents& contents
     aside.appear(step_name(step));
   }
   link_step(folder, kLastName, step);
-  const std::vector<Stored> all = stored_in(folder, step);
-  const auto best = best_of(all, retention.smaller_is_better);
-  if (best && linked_step(folder, kBestName) != best) link_step(folder, kBestName, *best);
-  for (const std::uint64_t gone : surplus(all, retention))
-    if (gone != best) remove_folder(folder, step_name(gone));
+  or_warn([&] { tidy(folder, step, retention); });
   return folder + "/" + step_name(step);
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -79,6 +80,43 @@ TEST(WriteCheckpoint, KeepsTheNewestAndTheBest) {
       << "what the link best leads to stays without being asked for";
   EXPECT_EQ(linked_step(folder.path(), kBestName), 2u);
   EXPECT_EQ(linked_step(folder.path(), kLastName), 4u);
+}
+
+// Who took it for an empty one would begin anew there, and then remove what it holds.
+TEST(WriteCheckpoint, WhereNoFileDescriptorsAreLeftAFolderIsNotTakenForEmpty) {
+  const ScratchFolder folder;
+  write_step(folder.path(), 3);
+  EXPECT_THAT(steps_in(folder.file("nowhere")), IsEmpty());
+  EXPECT_THAT(steps_in(folder.file("last/MANIFEST")), IsEmpty());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::string error;
+  try {
+    (void)steps_in(folder.path());
+  } catch (const Error& thrown) {
+    error = thrown.what();
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(error, "reading the folder '" + folder.path() + "': Too many open files");
+}
+
+// A folder that something is mounted on stays, as would one of another user in a folder with the sticky bit.
+TEST(WriteCheckpoint, OneThatCannotBeRemovedHoldsUpNothing) {
+  const ScratchFolder folder;
+  write_step(folder.path(), 1);
+  const std::string first = folder.file(step_name(1));
+  if (mount("tmpfs", first.c_str(), "tmpfs", 0, "size=64k") != 0) GTEST_SKIP() << "mounting needs root";
+  std::string said;
+  for (std::uint64_t step = 2; step < 5; ++step) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(write_step(folder.path(), step, {.keep = 1}), folder.file(step_name(step)));
+    said = ::testing::internal::GetCapturedStderr();
+  }
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(1, 4));
+  EXPECT_THAT(said, HasSubstr("lockstep: warning: of the checkpoints before: removing the folder '" + first));
+  EXPECT_EQ(umount(first.c_str()), 0);
 }
 
 TEST(WriteCheckpoint, WhatNoFileCanHoldIsRefused) {
