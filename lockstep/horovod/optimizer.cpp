@@ -268,6 +268,10 @@ std::vector<torch::optim::OptimizerParamGroup>& DistributedOptimizer::param_grou
 
 void DistributedOptimizer::set_backward_passes_per_step(int passes) {
   check_passes(passes);
+  if (passes_->any() || !sent_.empty())
+    throw UsageError(
+        "DistributedOptimizer: set_backward_passes_per_step() between backward() and step(), while gradients are on "
+        "their way; call it behind step()");
   passes_->allowed = passes;
   std::fill(passes_->done.begin(), passes_->done.end(), 0);
 }

@@ -22,7 +22,7 @@ void ExponentialMovingAverage::add(const std::string& name, const at::Tensor& ow
   const auto known =
       std::find_if(tensors_.begin(), tensors_.end(), [&](const Averaged& one) { return one.own.is_same(own); });
   names_.emplace_back(name, std::size_t(known - tensors_.begin()));
-  if (known == tensors_.end()) tensors_.push_back({own, own.detach().clone(), is_buffer});
+  if (known == tensors_.end()) tensors_.push_back({own, own.detach().clone(), is_buffer, false});
 }
 
 // The operations of torchvision's, so that the numbers are its to the bit, and those of the update of ours.
@@ -30,8 +30,9 @@ void ExponentialMovingAverage::update_parameters() {
   if (shown_) throw UsageError("ema: update_parameters() while the module shows its averaged weights");
   const at::NoGradGuard no_grad;
   const optim::Averaging now = averaging_at(options_, ++updates_);
-  for (const auto& [own, average, is_buffer] : tensors_) {
-    const bool is_own = is_buffer ? !options_.use_buffers : !own.requires_grad();
+  for (auto& [own, average, is_buffer, is_trained] : tensors_) {
+    is_trained = is_trained || own.requires_grad();  // one that is frozen for a while, as in a GAN, is averaged on
+    const bool is_own = is_buffer ? !options_.use_buffers : !is_trained;
     if (is_own || now == optim::Averaging::copy)
       average.copy_(own);
     else if (now == optim::Averaging::mean)

@@ -59,6 +59,7 @@ class ExponentialMovingAverage {
     at::Tensor own;  ///< the module's
     at::Tensor average;
     bool is_buffer = false;
+    bool is_trained = false;  ///< wants a gradient, or has wanted one
   };
   void add(const std::string& name, const at::Tensor& own, bool is_buffer);
 

@@ -9,8 +9,9 @@ namespace lockstep::parallel {
 ForwardScope::ForwardScope(const DataParallelOptions& options)
     : mixed_precision_(options.amp != Amp::none),
       channels_last_(options.channels_last),
-      autocast_(options.amp),
-      channels_last_before_(keep_channels_last(channels_last_)) {}
+      channels_last_before_(keep_channels_last(channels_last_)) {
+  if (mixed_precision_) autocast_.emplace(options.amp);
+}
 
 ForwardScope::~ForwardScope() { keep_channels_last(channels_last_before_); }
 

@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "lockstep/amp/autocast.h"
 #include "lockstep/parallel/options.h"
 
@@ -25,8 +27,8 @@ class [[nodiscard]] ForwardScope {
  private:
   const bool mixed_precision_;
   const bool channels_last_;
-  amp::Autocast autocast_;
-  bool channels_last_before_;  ///< of the scope around this one
+  std::optional<amp::Autocast> autocast_;  ///< none: the caller's own scope counts, if there is one
+  bool channels_last_before_;              ///< of the scope around this one
 };
 
 }  // namespace lockstep::parallel

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -81,7 +82,9 @@ class NormalizeFunction : public torch::autograd::Function<NormalizeFunction> {
       const at::Tensor& weight = saved[1];
       const at::Tensor& mean = saved[2];
       const at::Tensor gradient = gradients[0].contiguous(input.suggest_memory_format());
-      const at::Tensor inverse = (saved[3] / together->count + together->eps).rsqrt();
+      // Of no values at all the gradients are zeros, as BatchNorm's are.
+      const at::Tensor inverse =
+          together->count > 0 ? (saved[3] / together->count + together->eps).rsqrt() : at::zeros_like(saved[3]);
       const at::Tensor sums = gradient_sums(gradient, input, mean);
       // Autograd gives them the parameters' dtype.
       if (weight.defined()) found[1] = sums[1] * inverse;

@@ -147,9 +147,13 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer, public Joi
     if (!full_) detail::refuse_partial_save();
     return *full_;
   }
-  /// This rank takes its part of the state of an optimizer of the same parameters, as torch::load or checkpoint::resume
-  /// has filled it.
-  void load_state_dict(const Wrapped& whole) { detail::copy_state(whole, *local_); }
+  /// This rank takes its part of the state of an optimizer of the same parameters and groups, as torch::load or
+  /// checkpoint::resume has filled it, and the groups' options.
+  void load_state_dict(const Wrapped& whole) {
+    detail::copy_state(whole, *local_);
+    for (std::size_t i = 0; i < param_groups().size(); ++i)
+      param_groups()[i].set_options(whole.param_groups().at(i).options().clone());
+  }
 
   /// UsageError: this would be a part only; save state_dict().
   void save(torch::serialize::OutputArchive&) const override { detail::refuse_partial_save(); }

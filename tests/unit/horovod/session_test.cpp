@@ -94,6 +94,7 @@ TEST_F(Alone, EachMisuseOfTheOptimizerIsNamed) {
   backward();
   EXPECT_THAT(usage_error(backward), HasSubstr("more than backward_passes_per_step (1) times"));
   EXPECT_THAT(usage_error([&] { optimizer.zero_grad(); }), HasSubstr("would lose gradients"));
+  EXPECT_THAT(usage_error([&] { optimizer.set_backward_passes_per_step(2); }), HasSubstr("on their way"));
   optimizer.synchronize();
   EXPECT_THAT(usage_error([&] { optimizer.step(); }), HasSubstr("reduce gradients twice"));
   {

@@ -1,6 +1,9 @@
 // The options of PyTorch's DistributedDataParallel, by what they change of a training with torch::optim.
 
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
+
+#include <optional>
 
 #include "lockstep/parallel/bucket_plan.h"
 #include "tests/unit/parallel/hook_job.h"
@@ -125,6 +128,27 @@ TEST(DdpOptions, BuffersAndStartMayStayEachRanksOwn) {
     ddp.begin_evaluation();
     EXPECT_NEAR(norm->running_mean.item<float>(), 0.1 * group->rank(), 1e-6);
     EXPECT_TRUE(ddp.debug().ignored_options().empty());
+  });
+}
+
+// PyTorch's idiom: a scope around the wrapper. With .amp it is the wrapper that casts.
+TEST(DdpOptions, WithoutAmpTheCallersAutocastCounts) {
+  run_ranks(RankKind::single, 1, [](Groups group) {
+    for (const bool ours : {false, true}) {
+      torch::nn::Linear net(3, 2);
+      DistributedDataParallel ddp(net, group);
+      std::optional<optim::SGD> sgd;
+      if (ours) sgd.emplace(ddp, optim::SGDOptions{.lr = 0.1});
+      {
+        const amp::Autocast scope({.dtype = at::kBFloat16});
+        const at::Tensor out = ddp(torch::ones({4, 3}));
+        EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+        out.sum().backward();
+      }
+      EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+      if (ours) sgd->step();
+      EXPECT_EQ(net->weight.scalar_type(), at::kFloat);
+    }
   });
 }
 

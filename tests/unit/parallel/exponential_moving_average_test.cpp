@@ -103,6 +103,22 @@ TEST(ExponentialMovingAverage, HasTheNumbersOfOptimizersOfOurs) {
       });
 }
 
+// A GAN freezes the one while it trains the other.
+TEST(ExponentialMovingAverage, GoesOnForWhatIsFrozenForAWhile) {
+  torch::nn::Linear net(1, 1);
+  const auto set = [&](float value) {
+    const torch::NoGradGuard no_grad;
+    net->weight.fill_(value);
+  };
+  set(0);
+  ExponentialMovingAverage average(*net, {.decay = 0.5});
+  average.update_parameters();
+  net->weight.set_requires_grad(false);
+  set(1);
+  average.update_parameters();
+  EXPECT_EQ(average.state_dict().at("weight").item<float>(), 0.5f);
+}
+
 TEST(ExponentialMovingAverage, IsShownGoesOnAndIsRefused) {
   AveragedNet model;
   ExponentialMovingAverage average(*model, {.decay = 0.5});

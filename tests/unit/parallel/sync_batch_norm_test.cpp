@@ -240,6 +240,16 @@ TEST(SyncBatchNorm, SendsOneMessageForwardAndOneBackward) {
   });
 }
 
+TEST(SyncBatchNorm, OfNoValuesOnAnyRankHasZerosForGradients) {
+  run_ranks(RankKind::threads, 2, [](auto group) {
+    SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels), group);
+    norm->forward(at::zeros({0, kChannels, 4, 6}).requires_grad_()).sum().backward();
+    EXPECT_TRUE(at::equal(norm->weight.grad(), at::zeros({kChannels})));
+    EXPECT_TRUE(at::equal(norm->bias.grad(), at::zeros({kChannels})));
+    EXPECT_TRUE(at::equal(norm->running_var, at::ones({kChannels})));
+  });
+}
+
 TEST(SyncBatchNorm, TakesStridesThatAreNeitherOrder) {
   const at::Tensor pictures = at::rand({3, kChannels, 4, 6}, at::kDouble);
   run_ranks(RankKind::threads, 2, [&](auto group) {

@@ -158,6 +158,18 @@ TEST(Zero, TheStateComesTogetherAndGoesOn) {
   });
 }
 
+TEST(Zero, TakesTheOptionsOfWhatItLoads) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::Sequential net = net_of(4);
+    const Adam whole(net->parameters(), Options(0.001).weight_decay(0.25));
+    ZeroRedundancyOptimizer<Adam> zero(net->parameters(), group, Options(0.1));
+    zero.load_state_dict(whole);
+    const auto& options = static_cast<const Options&>(zero.param_groups()[0].options());
+    EXPECT_EQ(options.lr(), 0.001);
+    EXPECT_EQ(options.weight_decay(), 0.25);
+  });
+}
+
 // A step behind it changes nothing of what is to be saved.
 TEST(Zero, WhatWasConsolidatedStays) {
   run_ranks(RankKind::processes, 2, [](auto group) {
