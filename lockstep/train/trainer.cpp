@@ -96,7 +96,7 @@ TrainerEnd Trainer::train(Run& run) {
     checkpoint::save_on_failure(options_.checkpoints, engine_,
                                 {.retention = options_.retention, .place = place_of_loader()});
   bool left = ends(run);
-  for (auto epoch = loader_.epoch(); epoch < options_.epochs && !is_at_end() && !left; ++epoch) {
+  for (auto epoch = loader_.epoch(); epoch < options_.epochs && (is_untold(epoch) || !(left || is_at_end())); ++epoch) {
     run.standing.epoch = epoch;
     loader_.set_epoch(epoch);
     for (auto& batch : loader_)
@@ -202,6 +202,12 @@ bool Trainer::ends(Run& run) {
 }
 
 bool Trainer::is_due(std::uint64_t step) const { return options_.save_every > 0 && step % options_.save_every == 0; }
+
+// Whether all of it was trained, and a signal or a fault came before that was told and evaluated.
+bool Trainer::is_untold(std::int64_t epoch) const {
+  const data::DataLoaderState place = loader_.state();
+  return place.epoch == epoch && place.batch == loader_.size();
+}
 
 bool Trainer::is_at_end() const { return options_.max_steps && engine_.steps() >= *options_.max_steps; }
 

@@ -125,6 +125,7 @@ class Trainer {
   void tell_of_save(Run& run);
   bool ends(Run& run);
   bool is_due(std::uint64_t step) const;
+  bool is_untold(std::int64_t epoch) const;
   bool is_at_end() const;
   template <class Member, class... Arguments>
   void tell(Member member, const Arguments&... arguments) const;

@@ -5,22 +5,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/linear.h>
 
 #include <cmath>
-#include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 
-#include "lockstep/data/tensor_batches.h"
-#include "lockstep/evaluation/pass.h"
-#include "lockstep/optim.h"
 #include "lockstep/train/trainer_observers.h"
-#include "tests/support/ranks.h"
-#include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 #include "tests/support/what_of.h"
+#include "tests/unit/train/trainer_parts.h"
 
 namespace lockstep::train {
 namespace {
@@ -29,51 +21,7 @@ using support::RankKind;
 using support::run_ranks;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-using Group = std::shared_ptr<comm::Group>;
-
-// A model, a set of 6 samples in batches of 2, and an optimizer that is made last.
-struct Parts {
-  explicit Parts(const Group& group) : ddp(net(), group, {.shards = 2}) {}
-
-  static std::shared_ptr<torch::nn::LinearImpl> net() {
-    auto net = std::make_shared<torch::nn::LinearImpl>(2, 1);
-    const at::NoGradGuard no_grad;  // ranks that are threads have one generator between them
-    net->weight.fill_(0.25);
-    net->bias.zero_();
-    return net;
-  }
-  at::Tensor loss(const Shard& shard) { return ddp(shard.data).sub(shard.target).square().mean(); }
-  TrainerEnd run(Trainer& trainer) {
-    optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
-    return trainer.run(optimizer, [this](const Shard& shard) { return loss(shard); });
-  }
-
-  std::shared_ptr<const data::Batches> set = data::tensors(at::arange(12.0F).view({6, 2}).div(12), at::ones({6, 1}));
-  parallel::DistributedDataParallel<std::shared_ptr<torch::nn::LinearImpl>> ddp;
-  data::DataLoader loader{set, ddp.part(), {.global_batch_size = 2, .shuffle = true}};
-};
-
-// Of two epochs.
-std::string weights_of_own_loop() {
-  std::string hash;
-  run_ranks(RankKind::single, 1, [&](const Group& group) {
-    Parts parts(group);
-    optim::SGD optimizer(parts.ddp, {.lr = 0.1, .momentum = 0.9});
-    for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
-      parts.loader.set_epoch(epoch);
-      for (auto& batch : parts.loader) {
-        for (auto& shard : parts.ddp.shards(batch)) parts.loss(shard).backward();
-        optimizer.step();
-      }
-    }
-    hash = parts.ddp.weights_hash();
-  });
-  return hash;
-}
 
 TEST(Trainer, HasTheWeightsOfALoopOfOnesOwnOnAnyNumberOfRanks) {
   const std::string expected = weights_of_own_loop();
@@ -204,54 +152,6 @@ TEST(Trainer, GuardsAgainstGradientsThatAreNone) {
   });
 }
 
-TEST(Trainer, GoesOnFromItsCheckpoints) {
-  const std::string expected = weights_of_own_loop();
-  const testing::ScratchFolder folder;
-  const std::string checkpoints = folder.file("checkpoints");
-  std::vector<std::string> saved;
-  run_ranks(RankKind::single, 1, [&](const Group& group) {
-    Parts parts(group);
-    Trainer trainer(parts.ddp, parts.loader,
-                    {.epochs = 2, .max_steps = 4, .checkpoints = checkpoints, .save_every = 3});
-    trainer.add({.after_checkpoint = [&](const Standing&, const std::string& path) { saved.push_back(path); }});
-    parts.run(trainer);
-  });
-  EXPECT_THAT(saved, ElementsAre(EndsWith("step-00000003"), EndsWith("step-00000004")));
-  run_ranks(RankKind::single, 1, [&](const Group& group) {
-    Parts parts(group);
-    Trainer trainer(parts.ddp, parts.loader, {.epochs = 2, .checkpoints = checkpoints});
-    int told = 0;
-    trainer.add({.before_step = [&](const Standing&) { ++told; }});
-    EXPECT_EQ(parts.run(trainer).steps, 6u);
-    EXPECT_EQ(told, 2) << "steps 5 and 6";
-    EXPECT_EQ(parts.ddp.weights_hash(), expected);
-  });
-}
-
-// What observers keep is committed behind the evaluation, and with it that the epoch was passed.
-TEST(Trainer, GoesOnFromTheEndOfAnEpoch) {
-  const testing::ScratchFolder folder;
-  std::string hash;
-  for (const std::int64_t epochs : {1, 2})
-    run_ranks(RankKind::single, 1, [&](const Group& group) {
-      Parts parts(group);
-      int evaluations = 0;
-      Trainer trainer(parts.ddp, parts.loader,
-                      {.epochs = epochs,
-                       .evaluate =
-                           [&] {
-                             ++evaluations;
-                             return Found{{"loss", 1}};
-                           },
-                       .checkpoints = folder.file("checkpoints")});
-      trainer.add(early_stopping({.patience = 9}));
-      EXPECT_EQ(parts.run(trainer).steps, std::uint64_t(3 * epochs));
-      EXPECT_EQ(evaluations, 1);
-      hash = parts.ddp.weights_hash();
-    });
-  EXPECT_EQ(hash, weights_of_own_loop());
-}
-
 TEST(Trainer, EvaluatesAWholeEpochWhateverEndsIt) {
   const auto evaluations = [](TrainerOptions options, std::optional<std::int64_t> batches, std::uint64_t wanted_end) {
     int count = 0;
@@ -274,96 +174,6 @@ TEST(Trainer, EvaluatesAWholeEpochWhateverEndsIt) {
   EXPECT_EQ(evaluations({}, {}, 6), 2);
   EXPECT_EQ(evaluations({}, 4, 99), 1) << "the loader's total ends it";
   EXPECT_EQ(evaluations({}, 6, 99), 2);
-}
-
-// A file stands where the folder was.
-TEST(Trainer, ASignalWithoutASaveIsAFailure) {
-  const testing::ScratchFolder folder;
-  const std::string checkpoints = folder.file("checkpoints");
-  run_ranks(RankKind::single, 1, [&](const Group& group) {
-    Parts parts(group);
-    Trainer trainer(parts.ddp, parts.loader, {.epochs = 9, .checkpoints = checkpoints, .save_every = 100});
-    trainer.add({.after_step = [&](const Standing& now) {
-      if (now.step != 2) return;
-      std::filesystem::remove_all(checkpoints);
-      std::ofstream(checkpoints) << "a file";
-      raise(SIGTERM);
-    }});
-    ::testing::internal::CaptureStderr();
-    const TrainerEnd end = parts.run(trainer);
-    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no checkpoint of step 3"));
-    EXPECT_EQ(end.stopped_by, "signal");
-    EXPECT_NE(end.unsaved, "");
-    EXPECT_EQ(int(end), kExitFailure);
-  });
-}
-
-// Behind a restart, too: the count of early stopping is part of the state.
-TEST(Trainer, ASignalSavesAndEarlyStoppingGoesOn) {
-  const testing::ScratchFolder folder;
-  const std::string checkpoints = folder.file("checkpoints");
-  const auto run = [&](std::int64_t epochs, const std::function<void(const Standing&)>& after_step) {
-    TrainerEnd end;
-    run_ranks(RankKind::single, 1, [&](const Group& group) {
-      Parts parts(group);
-      Trainer trainer(parts.ddp, parts.loader,
-                      {.epochs = epochs,
-                       .evaluate =
-                           [] {
-                             return Found{{"loss", 1}};
-                           },
-                       .checkpoints = checkpoints,
-                       .monitor = "loss"});
-      trainer.add(early_stopping({.patience = 2}));
-      trainer.add({.after_step = after_step});
-      end = parts.run(trainer);
-    });
-    return end;
-  };
-  EXPECT_EQ(run(1, {}).steps, 3u);
-  // Begins with the evaluation of step 3 once more, which counts once.
-  const TrainerEnd stopped = run(9, [](const Standing& now) {
-    if (now.step == 7) raise(SIGTERM);
-  });
-  EXPECT_EQ(stopped.stopped_by, "signal");
-  EXPECT_EQ(stopped.steps, 8u) << "the step that was under way, for the ranks tell each other in the next one";
-  EXPECT_EQ(int(stopped), kExitStopped);
-  int steps = 0;
-  const TrainerEnd end = run(9, [&](const Standing&) { ++steps; });
-  EXPECT_EQ(end.stopped_by, "early stopping");
-  EXPECT_EQ(end.steps, 9u) << "the best one was the first, of step 3";
-  EXPECT_EQ(steps, 1);
-  EXPECT_EQ(run(9, [&](const Standing&) { ++steps; }).steps, 9u) << "it has ended, and stays so";
-  EXPECT_EQ(steps, 1);
-}
-
-// As PassOptions::asked_to_stop has it end.
-TEST(Trainer, AnEvaluationThatASignalHasEndedIsMadeByTheNextStart) {
-  const testing::ScratchFolder folder;
-  int evaluations = 0;
-  const auto run = [&](bool signalled) {
-    TrainerEnd end;
-    run_ranks(RankKind::single, 1, [&](const Group& group) {
-      Parts parts(group);
-      Trainer trainer(parts.ddp, parts.loader,
-                      {.epochs = 2,
-                       .evaluate =
-                           [&] {
-                             if (signalled) throw evaluation::Stopped();
-                             ++evaluations;
-                             return Found{{"loss", 1}};
-                           },
-                       .checkpoints = folder.file("checkpoints"),
-                       .save_every = 100});
-      end = parts.run(trainer);
-    });
-    return end;
-  };
-  const TrainerEnd stopped = run(true);
-  EXPECT_EQ(int(stopped), kExitStopped);
-  EXPECT_EQ(stopped.steps, 3u);
-  EXPECT_EQ(int(run(false)), kExitDone);
-  EXPECT_EQ(evaluations, 2) << "that of the first epoch, too";
 }
 
 TEST(Trainer, RefusesWhatHasNoMeaning) {

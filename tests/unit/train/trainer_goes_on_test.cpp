@@ -1,0 +1,236 @@
+// A Trainer goes on from its checkpoints, whatever has ended the start before: nothing is lost, and nothing is done that
+// an undisturbed run would not have done.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/checkpoint/store/state_json.h"
+#include "lockstep/evaluation/pass.h"
+#include "lockstep/train/trainer_observers.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/unit/train/trainer_parts.h"
+
+namespace lockstep::train {
+namespace {
+
+using support::RankKind;
+using support::run_ranks;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+TEST(Trainer, GoesOnFromItsCheckpoints) {
+  const std::string expected = weights_of_own_loop();
+  const testing::ScratchFolder folder;
+  const std::string checkpoints = folder.file("checkpoints");
+  std::vector<std::string> saved;
+  run_ranks(RankKind::single, 1, [&](const Group& group) {
+    Parts parts(group);
+    Trainer trainer(parts.ddp, parts.loader,
+                    {.epochs = 2, .max_steps = 4, .checkpoints = checkpoints, .save_every = 3});
+    trainer.add({.after_checkpoint = [&](const Standing&, const std::string& path) { saved.push_back(path); }});
+    parts.run(trainer);
+  });
+  EXPECT_THAT(saved, ElementsAre(EndsWith("step-00000003"), EndsWith("step-00000004")));
+  run_ranks(RankKind::single, 1, [&](const Group& group) {
+    Parts parts(group);
+    Trainer trainer(parts.ddp, parts.loader, {.epochs = 2, .checkpoints = checkpoints});
+    int told = 0;
+    trainer.add({.before_step = [&](const Standing&) { ++told; }});
+    EXPECT_EQ(parts.run(trainer).steps, 6u);
+    EXPECT_EQ(told, 2) << "steps 5 and 6";
+    EXPECT_EQ(parts.ddp.weights_hash(), expected);
+  });
+}
+
+// What observers keep is committed behind the evaluation, and with it that the epoch was passed.
+TEST(Trainer, GoesOnFromTheEndOfAnEpoch) {
+  const testing::ScratchFolder folder;
+  std::string hash;
+  for (const std::int64_t epochs : {1, 2})
+    run_ranks(RankKind::single, 1, [&](const Group& group) {
+      Parts parts(group);
+      int evaluations = 0;
+      Trainer trainer(parts.ddp, parts.loader,
+                      {.epochs = epochs,
+                       .evaluate =
+                           [&] {
+                             ++evaluations;
+                             return Found{{"loss", 1}};
+                           },
+                       .checkpoints = folder.file("checkpoints")});
+      trainer.add(early_stopping({.patience = 9}));
+      EXPECT_EQ(parts.run(trainer).steps, std::uint64_t(3 * epochs));
+      EXPECT_EQ(evaluations, 1);
+      hash = parts.ddp.weights_hash();
+    });
+  EXPECT_EQ(hash, weights_of_own_loop());
+}
+
+// A file stands where the folder was.
+TEST(Trainer, ASignalWithoutASaveIsAFailure) {
+  const testing::ScratchFolder folder;
+  const std::string checkpoints = folder.file("checkpoints");
+  run_ranks(RankKind::single, 1, [&](const Group& group) {
+    Parts parts(group);
+    Trainer trainer(parts.ddp, parts.loader, {.epochs = 9, .checkpoints = checkpoints, .save_every = 100});
+    trainer.add({.after_step = [&](const Standing& now) {
+      if (now.step != 2) return;
+      std::filesystem::remove_all(checkpoints);
+      std::ofstream(checkpoints) << "a file";
+      raise(SIGTERM);
+    }});
+    ::testing::internal::CaptureStderr();
+    const TrainerEnd end = parts.run(trainer);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no checkpoint of step 3"));
+    EXPECT_EQ(end.stopped_by, "signal");
+    EXPECT_NE(end.unsaved, "");
+    EXPECT_EQ(int(end), kExitFailure);
+  });
+}
+
+// Behind a restart, too: the count of early stopping is part of the state.
+TEST(Trainer, ASignalSavesAndEarlyStoppingGoesOn) {
+  const testing::ScratchFolder folder;
+  const std::string checkpoints = folder.file("checkpoints");
+  const auto run = [&](std::int64_t epochs, const std::function<void(const Standing&)>& after_step) {
+    TrainerEnd end;
+    run_ranks(RankKind::single, 1, [&](const Group& group) {
+      Parts parts(group);
+      Trainer trainer(parts.ddp, parts.loader,
+                      {.epochs = epochs,
+                       .evaluate =
+                           [] {
+                             return Found{{"loss", 1}};
+                           },
+                       .checkpoints = checkpoints,
+                       .monitor = "loss"});
+      trainer.add(early_stopping({.patience = 2}));
+      trainer.add({.after_step = after_step});
+      end = parts.run(trainer);
+    });
+    return end;
+  };
+  EXPECT_EQ(run(1, {}).steps, 3u);
+  // Begins with the evaluation of step 3 once more, which counts once.
+  const TrainerEnd stopped = run(9, [](const Standing& now) {
+    if (now.step == 7) raise(SIGTERM);
+  });
+  EXPECT_EQ(stopped.stopped_by, "signal");
+  EXPECT_EQ(stopped.steps, 8u) << "the step that was under way, for the ranks tell each other in the next one";
+  EXPECT_EQ(int(stopped), kExitStopped);
+  int steps = 0;
+  const TrainerEnd end = run(9, [&](const Standing&) { ++steps; });
+  EXPECT_EQ(end.stopped_by, "early stopping");
+  EXPECT_EQ(end.steps, 9u) << "the best one was the first, of step 3";
+  EXPECT_EQ(steps, 1);
+  EXPECT_EQ(run(9, [&](const Standing&) { ++steps; }).steps, 9u) << "it has ended, and stays so";
+  EXPECT_EQ(steps, 1);
+}
+
+// As PassOptions::asked_to_stop has it end.
+TEST(Trainer, AnEvaluationThatASignalHasEndedIsMadeByTheNextStart) {
+  const testing::ScratchFolder folder;
+  int evaluations = 0;
+  const auto run = [&](bool signalled) {
+    TrainerEnd end;
+    run_ranks(RankKind::single, 1, [&](const Group& group) {
+      Parts parts(group);
+      Trainer trainer(parts.ddp, parts.loader,
+                      {.epochs = 2,
+                       .evaluate =
+                           [&] {
+                             if (signalled) throw evaluation::Stopped();
+                             ++evaluations;
+                             return Found{{"loss", 1}};
+                           },
+                       .checkpoints = folder.file("checkpoints"),
+                       .save_every = 100});
+      end = parts.run(trainer);
+    });
+    return end;
+  };
+  const TrainerEnd stopped = run(true);
+  EXPECT_EQ(int(stopped), kExitStopped);
+  EXPECT_EQ(stopped.steps, 3u);
+  EXPECT_EQ(int(run(false)), kExitDone);
+  EXPECT_EQ(evaluations, 2) << "that of the first epoch, too";
+}
+
+// Nothing is left to train then, but the evaluation and the checkpoint that has its result.
+TEST(Trainer, ASignalInTheLastStepLeavesItsEvaluationToTheNextStart) {
+  for (const bool is_asked_to_end : {false, true}) {  // by an observer, in the same step; else max_steps is its end
+    const testing::ScratchFolder folder;
+    int steps = 0, epochs = 0, evaluations = 0;
+    const auto run = [&](std::uint64_t signal_behind) {
+      TrainerEnd end;
+      run_ranks(RankKind::single, 1, [&](const Group& group) {
+        Parts parts(group);
+        TrainerOptions options{.epochs = 9,
+                               .evaluate =
+                                   [&] {
+                                     ++evaluations;
+                                     return Found{{"loss", 0.25}};
+                                   },
+                               .checkpoints = folder.path(),
+                               .monitor = "loss"};
+        if (!is_asked_to_end) options.max_steps = 6;
+        Trainer trainer(parts.ddp, parts.loader, options);
+        trainer.add({.after_step =
+                         [&](const Standing& now) {
+                           ++steps;
+                           if (now.step == signal_behind) raise(SIGTERM);
+                         },
+                     .after_epoch = [&](const Standing&) { ++epochs; }});
+        if (is_asked_to_end)
+          trainer.add({.name = "end", .wants_end = [](const Standing& now) { return now.step == 6; }});
+        end = parts.run(trainer);
+      });
+      return end;
+    };
+    const auto metric = [&] { return checkpoint::read_state(folder.file("step-00000006")).metric; };
+    const TrainerEnd stopped = run(5);
+    EXPECT_EQ(stopped.stopped_by, "signal");
+    EXPECT_EQ(stopped.steps, 6u);
+    EXPECT_EQ(evaluations, 1) << "of the first epoch";
+    EXPECT_EQ(metric(), std::nullopt);
+    const TrainerEnd end = run(99);
+    EXPECT_EQ(end.stopped_by, is_asked_to_end ? "end" : "");
+    EXPECT_EQ(end.steps, 6u);
+    EXPECT_EQ(steps, 6);
+    EXPECT_EQ(epochs, 2);
+    EXPECT_EQ(evaluations, 2) << "of the second, too";
+    EXPECT_EQ(metric(), 0.25);
+  }
+}
+
+// In the middle of an epoch nothing is evaluated, whoever ends it.
+TEST(Trainer, ASignalInALastStepThatEndsNoEpochLeavesNothingToTheNextStart) {
+  const testing::ScratchFolder folder;
+  int evaluations = 0;
+  for (const std::uint64_t signal_behind : {3, 99})
+    run_ranks(RankKind::single, 1, [&](const Group& group) {
+      Parts parts(group);
+      Trainer trainer(parts.ddp, parts.loader,
+                      {.epochs = 9,
+                       .max_steps = 4,
+                       .evaluate =
+                           [&] {
+                             ++evaluations;
+                             return Found{};
+                           },
+                       .checkpoints = folder.path()});
+      trainer.add({.after_step = [&](const Standing& now) {
+        if (now.step == signal_behind) raise(SIGTERM);
+      }});
+      EXPECT_EQ(parts.run(trainer).steps, 4u);
+    });
+  EXPECT_EQ(evaluations, 1) << "of the first epoch";
+}
+
+}  // namespace
+}  // namespace lockstep::train
