@@ -50,6 +50,8 @@ class ExponentialMovingAverage {
   /// another shape; then nothing has changed.
   void load_state_dict(const std::map<std::string, at::Tensor>& averages, std::uint64_t updates);
 
+  /// Whether an object that use() has returned lives.
+  bool is_shown() const { return shown_; }
   /// While the returned object lives, the module's parameters and buffers are the averaged ones, to be evaluated. It
   /// must not outlive this. UsageError when there is such an object already.
   [[nodiscard("the module shows averaged weights only while the returned object lives")]] std::shared_ptr<void> use();

@@ -55,12 +55,13 @@ class ClassicResume : public ::testing::TestWithParam<ClassicKind> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, ClassicResume, ::testing::ValuesIn(classic_kinds()),
                          [](const auto& info) { return info.param.name; });
 
-// From the checkpoint in `folder`, if there is one, to step `until`; saves at step 3. Returns the weights' hash.
+// From the checkpoint in `folder`, if there is one, to step `until`; saves at step 3. Each rank has dropout of its own.
+// Returns the weights' hash.
 std::string train(const std::shared_ptr<comm::Group>& group, const ClassicMaker& make, const std::string& folder,
                   std::uint64_t until) {
   torch::manual_seed(1);
   SmallNet model;
-  model->dropout->options.p(0);
+  torch::manual_seed(std::uint64_t(100 + group->rank()));
   DistributedDataParallel ddp(model, group);
   std::int64_t kept = 0;
   ddp.state().keep("kept", kept);
@@ -91,6 +92,87 @@ TEST_P(ClassicResume, EndsAsTheUndisturbedRun) {
     if (group->rank() != 0) return;  // whose module buffers count
     EXPECT_EQ(hash, expected.get());
   });
+}
+
+// As train(), with an average of the weights. Returns the hash of it and of the weights.
+std::string train_averaged(const std::shared_ptr<comm::Group>& group, const std::string& folder, std::uint64_t until) {
+  torch::manual_seed(1);
+  SmallNet model;
+  DistributedDataParallel ddp(model, group);
+  torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(0.01));
+  ExponentialMovingAverage average(*model, {.decay = 0.9, .interval = 2, .warmup_steps = 2});
+  std::uint64_t step = resume(folder, ddp, optimizer, average).step;
+  EXPECT_EQ(average.updates(), step);
+  while (step < until) {
+    const auto batch = support::small_batch(step + 1, ddp.local_shards());
+    optimizer.zero_grad();
+    torch::nn::functional::cross_entropy(ddp(batch.data), batch.target).backward();
+    optimizer.step();
+    average.update_parameters();
+    if (++step == 3) save(folder, ddp, optimizer, average, step);
+  }
+  return ddp.weights_hash() + state::tensors_hash(average.state_dict());
+}
+
+// Step 4 is left out by the interval and step 5 is not: the count goes on, too.
+TEST(ClassicAverage, GoesOnFromACheckpoint) {
+  const ScratchFolder folder;
+  SharedText expected;
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    const std::string hash = train_averaged(group, folder.path(), 6);
+    if (group->rank() == 0) expected.set(hash);
+  });
+  EXPECT_THAT(verify(folder.file("step-00000003")), IsEmpty());
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    const std::string hash = train_averaged(group, folder.path(), 6);
+    if (group->rank() == 0) {
+      EXPECT_EQ(hash, expected.get());
+    }
+  });
+}
+
+TEST(ClassicAverage, IsLoadedAsThatOfAnOptimizerOfOurs) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    torch::nn::Linear model(3, 2);
+    DistributedDataParallel ddp(model, group);
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    ExponentialMovingAverage average(*model);
+    average.update_parameters();
+    const std::string averaged = state::tensors_hash(average.state_dict());
+    {
+      const at::NoGradGuard no_grad;
+      model->weight.fill_(1);
+    }
+    save(folder.path(), ddp, optimizer, average, 1);
+    EXPECT_NE(ddp.weights_hash(), averaged);
+    load(folder.path(), ddp, "last", /*average=*/true);
+    EXPECT_EQ(ddp.weights_hash(), averaged);
+  });
+}
+
+TEST(ClassicAverage, WhatWouldLoseItOrBeginItAnewIsRefused) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    torch::nn::Linear model(3, 2), other(4, 2);
+    DistributedDataParallel ddp(model, group);
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    ExponentialMovingAverage average(*model), of_another(*other);
+    save(folder.file("with"), ddp, optimizer, average, 1);
+    save(folder.file("without"), ddp, optimizer, 1);
+    EXPECT_THAT(usage_error([&] { resume(folder.file("with"), ddp, optimizer); }),
+                HasSubstr("is of another job: its average of the weights is there, here missing"));
+    EXPECT_THAT(usage_error([&] { resume(folder.file("without"), ddp, optimizer, average); }),
+                HasSubstr("is of another job: its average of the weights is missing, here there"));
+    EXPECT_THAT(usage_error([&] { save(folder.file("with"), ddp, optimizer, of_another, 2); }),
+                AllOf(HasSubstr("the average"), HasSubstr("weight")));
+    const auto shown = average.use();
+    EXPECT_THAT(usage_error([&] { save(folder.file("with"), ddp, optimizer, average, 2); }),
+                HasSubstr("the module shows its averaged weights"));
+    EXPECT_THAT(usage_error([&] { resume(folder.file("with"), ddp, optimizer, average); }),
+                HasSubstr("the module shows its averaged weights"));
+  });
+  EXPECT_FALSE(std::filesystem::exists(folder.file("with/step-00000002")));
 }
 
 // Registers a hook that remembers.
@@ -203,6 +285,33 @@ TEST(HookResumeRules, AnotherHookIsRefused) {
                     AllOf(HasSubstr("is of another job"), HasSubstr("top-k: the state has 'rng'")));
       }
     });
+}
+
+TEST(ClassicResumeRules, WithAnotherNumberOfRanksTheGeneratorStaysAsSeededWhichIsTold) {
+  const ScratchFolder folder;
+  const auto job = [&](auto group, const auto& then) {
+    torch::nn::Linear model(3, 2);
+    DistributedDataParallel ddp(model, group);
+    torch::optim::SGD optimizer(model->parameters(), 0.1);
+    then(ddp, optimizer);
+  };
+  run_ranks(RankKind::processes, 2, [&](auto group) {
+    job(group, [&](auto& ddp, auto& optimizer) { save(folder.path(), ddp, optimizer, 1); });
+  });
+  ::testing::internal::CaptureStderr();
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    job(group, [&](auto& ddp, auto& optimizer) {
+      torch::manual_seed(5);
+      EXPECT_EQ(resume(folder.path(), ddp, optimizer).step, 1u);
+    });
+  });
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("lockstep: checkpoint '" + folder.file("step-00000001") +
+                "' has random numbers of 2 ranks, here is 1: torch's generator stays as the program has seeded it\n"));
+  const at::Tensor next = torch::rand({4});
+  torch::manual_seed(5);
+  EXPECT_TRUE(next.equal(torch::rand({4})));
 }
 
 TEST(ClassicResumeRules, OtherJobsAreRefused) {

@@ -144,6 +144,7 @@ std::string format_state(const SavedState& state) {
                {"kept", std::move(kept)},
                {"versions", state.versions},
                {"extra", parsed(state.extra, "checkpoint: extra")}};
+  if (state.average_updates != 0) json["average_updates"] = state.average_updates;
   if (!state.place.empty()) json["place"] = state.place;
   if (state.metric) json["metric"] = number(*state.metric);
   try {
@@ -173,6 +174,7 @@ SavedState parse_state(std::string_view text, const std::string& path) {
   state.optimizer = optimizer.text("kind");
   state.optimizer_arrays = optimizer.small("arrays");
   state.average = root.yes("average");
+  if (root.has("average_updates")) state.average_updates = root.count("average_updates");
   const Reader updates = root.inside("updates"), kept = root.inside("kept"), versions = root.inside("versions");
   for (const auto& item : updates.object().items()) state.updates.emplace(item.key(), updates.count(item.key()));
   for (const auto& item : kept.object().items()) state.kept.emplace(item.key(), kept.bytes(item.key()));

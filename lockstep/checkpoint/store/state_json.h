@@ -28,6 +28,7 @@ struct SavedState {
   int optimizer_arrays = 0;
   std::map<std::string, std::uint64_t> updates;  ///< of each trained parameter
   bool average = false;                          ///< there is an ema.safetensors
+  std::uint64_t average_updates = 0;             ///< where no step of ours updates it: how often the program did
   std::map<std::string, std::string> kept;       ///< bytes of others, EngineState::keep()
   std::map<std::string, std::int64_t> place;     ///< numbers of these by name (kept_numbers.h), to be read alone
   std::map<std::string, std::string> versions;

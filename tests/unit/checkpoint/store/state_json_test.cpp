@@ -27,6 +27,7 @@ TEST(StateJson, ComesBack) {
   EXPECT_EQ(parse_state(format_state(state), ""), state);
   state.metric = 1.0 / 3;
   state.average = true;
+  state.average_updates = 7;
   state.seed = std::numeric_limits<std::uint64_t>::max();
   state.loss = std::nextafter(0.1, 1);
   state.gradient_norm = std::numeric_limits<double>::infinity();
