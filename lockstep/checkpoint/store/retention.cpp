@@ -41,6 +41,8 @@ std::vector<std::uint64_t> surplus(const std::vector<Stored>& all, const Retenti
   steps = newest_first(std::move(steps), newest_good);
   const std::size_t keep = std::min(steps.size(), std::size_t(retention.keep));
   std::set<std::uint64_t> stay(steps.begin(), steps.begin() + std::ptrdiff_t(keep));
+  for (const Stored& stored : all)
+    if (!stored.is_readable) stay.insert(stored.step);
   const std::vector<Stored> best = ranked(all, retention.smaller_is_better);
   for (std::size_t i = 0; i < best.size() && i < std::size_t(std::max(retention.best, 0)); ++i)
     stay.insert(best[i].step);

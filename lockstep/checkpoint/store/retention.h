@@ -19,10 +19,12 @@ struct Retention {
 struct Stored {
   std::uint64_t step = 0;
   std::optional<double> metric = {};
-  bool good = false;  ///< known to verify
+  bool good = false;        ///< known to verify
+  bool is_readable = true;  ///< false: what it says of its metric could not be read, and it may be the best one
 };
 
-/// The steps to remove, sorted. Never all that are known to be good; nothing while none is; never the newest good one.
+/// The steps to remove, sorted. Never all that are known to be good; nothing while none is; never the newest good one,
+/// nor one that could not be read.
 /// Of equal metrics the earlier step is the better; one that is no number is worse than none.
 std::vector<std::uint64_t> surplus(const std::vector<Stored>& all, const Retention& retention);
 

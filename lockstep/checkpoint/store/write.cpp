@@ -33,16 +33,8 @@ void read_back(const std::string& path, const Manifest& manifest) {
   if (read_manifest(path) != manifest) throw Error("what was written reads back otherwise: '" + path + "/MANIFEST'");
 }
 
-std::vector<Stored> stored_in(const std::string& folder, std::uint64_t good) {
-  std::vector<Stored> all;
-  for (const std::uint64_t step : steps_in(folder)) {
-    Stored& stored = all.emplace_back(Stored{.step = step, .good = step == good});
-    try {
-      stored.metric = read_state(folder + "/" + step_name(step)).metric;
-    } catch (const UsageError&) {  // a damaged one has no metric
-    }
-  }
-  return all;
+void warn(const std::string& what) {
+  std::cerr << "lockstep: warning: of the checkpoints before: " + base::shown(what) + "\n";
 }
 
 // The new one is there already: what goes wrong with those before is no failure of its.
@@ -51,8 +43,22 @@ void or_warn(Body&& body) {
   try {
     body();
   } catch (const std::exception& error) {
-    std::cerr << "lockstep: warning: of the checkpoints before: " + base::shown(error.what()) + "\n";
+    warn(error.what());
   }
+}
+
+std::vector<Stored> stored_in(const std::string& folder, std::uint64_t good) {
+  std::vector<Stored> all;
+  for (const std::uint64_t step : steps_in(folder)) {
+    Stored& stored = all.emplace_back(Stored{.step = step, .good = step == good});
+    try {
+      stored.metric = read_state(folder + "/" + step_name(step)).metric;
+    } catch (const Error& error) {  // a disk that hesitates, or a file that is damaged
+      stored.is_readable = false;
+      warn(std::string(error.what()) + "; it is kept");
+    }
+  }
+  return all;
 }
 
 void tidy(const std::string& folder, std::uint64_t step, const Retention& retention) {

@@ -46,6 +46,14 @@ TEST(Retention, KeepsTheBestBesideThem) {
   EXPECT_EQ(best_of(steps({1, 2}, 2), true), std::nullopt);
 }
 
+TEST(Retention, KeepsWhatMayBeTheBest) {
+  std::vector<Stored> all = steps({10, 20, 30, 40}, 40);
+  all[1].metric = 0.5;
+  all[0].is_readable = false;
+  EXPECT_THAT(surplus(all, {.keep = 1, .best = 1}), ElementsAre(30));
+  EXPECT_THAT(surplus(all, {.keep = 1}), ElementsAre(20, 30));
+}
+
 TEST(Retention, NeverRemovesTheOnlyGoodOne) {
   EXPECT_THAT(surplus(steps({10, 20, 30}, 0), {.keep = 1}), IsEmpty()) << "none is known to be good";
   EXPECT_THAT(surplus(steps({10, 20, 30}, 10), {.keep = 1}), ElementsAre(20, 30));

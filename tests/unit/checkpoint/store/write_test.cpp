@@ -82,6 +82,27 @@ TEST(WriteCheckpoint, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(linked_step(folder.path(), kLastName), 4u);
 }
 
+// A disk may refuse a file once, as one that is a folder does here.
+TEST(WriteCheckpoint, OneWhoseMetricCannotBeReadStaysForItMayBeTheBest) {
+  const ScratchFolder folder;
+  write_step(folder.path(), 1, {.keep = 1}, 0.9);
+  write_step(folder.path(), 2, {.keep = 1}, 0.3);
+  const std::string state = folder.file(step_name(1) + "/state.json");
+  fs::rename(state, state + ".aside");
+  fs::create_directory(state);
+  ::testing::internal::CaptureStderr();
+  write_step(folder.path(), 3, {.keep = 1}, 0.4);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "lockstep: warning: of the checkpoints before: cannot read '" +
+                                                          state + "': not a regular file; it is kept\n");
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(1, 3));
+  EXPECT_EQ(linked_step(folder.path(), kBestName), 3u) << "the best one that is known";
+  fs::remove(state);
+  fs::rename(state + ".aside", state);
+  write_step(folder.path(), 4, {.keep = 1}, 0.5);
+  EXPECT_THAT(steps_in(folder.path()), ElementsAre(1, 4));
+  EXPECT_EQ(linked_step(folder.path(), kBestName), 1u);
+}
+
 // Who took it for an empty one would begin anew there, and then remove what it holds.
 TEST(WriteCheckpoint, WhereNoFileDescriptorsAreLeftAFolderIsNotTakenForEmpty) {
   const ScratchFolder folder;
@@ -102,12 +123,12 @@ TEST(WriteCheckpoint, WhereNoFileDescriptorsAreLeftAFolderIsNotTakenForEmpty) {
   EXPECT_EQ(error, "reading the folder '" + folder.path() + "': Too many open files");
 }
 
-// A folder that something is mounted on stays, as would one of another user in a folder with the sticky bit.
+// A folder that is mounted, here on itself, stays, as would one of another user in a folder with the sticky bit.
 TEST(WriteCheckpoint, OneThatCannotBeRemovedHoldsUpNothing) {
   const ScratchFolder folder;
   write_step(folder.path(), 1);
   const std::string first = folder.file(step_name(1));
-  if (mount("tmpfs", first.c_str(), "tmpfs", 0, "size=64k") != 0) GTEST_SKIP() << "mounting needs root";
+  if (mount(first.c_str(), first.c_str(), nullptr, MS_BIND, nullptr) != 0) GTEST_SKIP() << "mounting needs root";
   std::string said;
   for (std::uint64_t step = 2; step < 5; ++step) {
     ::testing::internal::CaptureStderr();
