@@ -51,6 +51,21 @@ using ::testing::IsEmpty;
 using testing::read_file;
 using testing::ScratchFolder;
 
+void take_step(DistributedDataParallel<SmallNet>& ddp, optim::Optimizer& optimizer) {
+  for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
+    torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+  optimizer.step();
+}
+
+// A job of one rank that saves beside its steps.
+struct SavingJob {
+  SavingJob(const std::shared_ptr<comm::Group>& group, const std::string& folder)
+      : ddp(SmallNet(), group), saver(folder, ddp), optimizer(ddp) {}
+  DistributedDataParallel<SmallNet> ddp;
+  BackgroundSaver saver;
+  optim::SGD optimizer;
+};
+
 TEST(Save, WhatTheSystemRefusesIsToldAndTrainingGoesOn) {
   const ScratchFolder folder;
   run_ranks(RankKind::processes, 2, [&](auto group) {
@@ -64,9 +79,7 @@ TEST(Save, WhatTheSystemRefusesIsToldAndTrainingGoesOn) {
     const Saved refused = save(in_the_way, ddp);
     EXPECT_EQ(refused.path, "");
     EXPECT_EQ(refused.problem.empty(), group->rank() != 0);
-    for (auto& shard : ddp.shards(support::small_batch(1, ddp.local_shards())))
-      torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
-    optimizer.step();
+    take_step(ddp, optimizer);
     if (group->rank() == 0) std::filesystem::remove(in_the_way);
     EXPECT_EQ(save(in_the_way, ddp).problem, "");
     group->barrier();
@@ -85,9 +98,7 @@ TEST(BackgroundSaving, HasTheStateOfItsStepWhileTrainingGoesOn) {
     std::map<std::uint64_t, std::string> weights;
     std::uint64_t calls = 0;
     while (ddp.steps() < 40) {
-      for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
-        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
-      optimizer.step();
+      take_step(ddp, optimizer);
       weights[ddp.steps()] = ddp.weights_hash();
       saver.save({.extra = std::to_string(ddp.steps())});
       ++calls;
@@ -116,23 +127,20 @@ TEST(BackgroundSaving, HasTheStateOfItsStepWhileTrainingGoesOn) {
 TEST(BackgroundSaving, WhereNoFileDescriptorsAreLeftThereIsNoCheckpointAndTrainingGoesOn) {
   const ScratchFolder folder;
   run_ranks(RankKind::single, 1, [&](auto group) {
-    SmallNet model;
-    DistributedDataParallel ddp(model, group);
-    BackgroundSaver saver(folder.path(), ddp);
-    optim::SGD optimizer(ddp);
+    SavingJob job(group, folder.path());
     rlimit before{};
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
     ::testing::internal::CaptureStderr();
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    EXPECT_TRUE(saver.save());
-    const Saved refused = saver.wait();
+    EXPECT_TRUE(job.saver.save());
+    const Saved refused = job.saver.wait();
     setrlimit(RLIMIT_NOFILE, &before);
     EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("lockstep: warning: no checkpoint of step 0: "));
     EXPECT_EQ(refused.path, "");
     EXPECT_NE(refused.problem, "");
-    EXPECT_TRUE(saver.save());
-    EXPECT_EQ(saver.wait().path, folder.file(step_name(0)));
+    EXPECT_TRUE(job.saver.save());
+    EXPECT_EQ(job.saver.wait().path, folder.file(step_name(0)));
   });
 }
 
@@ -143,11 +151,7 @@ TEST(CheckpointSave, WhileTheModelShowsItsAverageItsWeightsAreSaved) {
     SmallNet model;
     DistributedDataParallel ddp(model, group, {.ema = EmaOptions{.decay = 0.5}});
     optim::SGD optimizer(ddp, {.lr = 0.1});
-    for (int i = 0; i < 3; ++i) {
-      for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
-        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
-      optimizer.step();
-    }
+    for (int i = 0; i < 3; ++i) take_step(ddp, optimizer);
     const std::string weights = ddp.weights_hash();
     save(folder.file("outside"), ddp);
     {
@@ -167,38 +171,33 @@ TEST(CheckpointSave, WhileTheModelShowsItsAverageItsWeightsAreSaved) {
 TEST(BackgroundSaving, ASaveThatTakesLongLeavesOutThoseThatFallDue) {
   const ScratchFolder folder;
   run_ranks(RankKind::single, 1, [&](auto group) {
-    SmallNet model;
-    DistributedDataParallel ddp(model, group);
-    BackgroundSaver saver(folder.path(), ddp);
-    optim::SGD optimizer(ddp);
+    SavingJob job(group, folder.path());
     std::map<std::uint64_t, std::string> weights;
     const auto step = [&] {
-      for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
-        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
-      optimizer.step();
-      weights[ddp.steps()] = ddp.weights_hash();
+      take_step(job.ddp, job.optimizer);
+      weights[job.ddp.steps()] = job.ddp.weights_hash();
     };
     step();
     disk_stands_still = true;
-    EXPECT_TRUE(saver.save());
+    EXPECT_TRUE(job.saver.save());
     for (std::uint64_t left_out = 1; left_out <= 4; ++left_out) {
       step();
-      EXPECT_FALSE(saver.save());
-      EXPECT_EQ(saver.skipped(), left_out);
-      EXPECT_FALSE(saver.ended());
+      EXPECT_FALSE(job.saver.save());
+      EXPECT_EQ(job.saver.skipped(), left_out);
+      EXPECT_FALSE(job.saver.ended());
     }
     EXPECT_THAT(steps_in(folder.path()), IsEmpty()) << "nothing is there before it is whole";
     disk_goes_on.release();
-    EXPECT_EQ(saver.wait().path, folder.file(step_name(1)));
-    EXPECT_EQ(saver.wait().step, 1u) << "not that which was left out last";
+    EXPECT_EQ(job.saver.wait().path, folder.file(step_name(1)));
+    EXPECT_EQ(job.saver.wait().step, 1u) << "not that which was left out last";
     EXPECT_THAT(verify(folder.file(step_name(1))), IsEmpty());
     EXPECT_EQ(read_manifest(folder.file(step_name(1))).weights, weights[1]);
-    EXPECT_TRUE(saver.save()) << "the next one begins again";
-    EXPECT_EQ(saver.wait().problem, "");
-    EXPECT_EQ(saver.wait().step, 5u);
+    EXPECT_TRUE(job.saver.save()) << "the next one begins again";
+    EXPECT_EQ(job.saver.wait().problem, "");
+    EXPECT_EQ(job.saver.wait().step, 5u);
     EXPECT_THAT(steps_in(folder.path()), ::testing::UnorderedElementsAre(1u, 5u));
     EXPECT_EQ(read_manifest(folder.file(step_name(5))).weights, weights[5]);
-    EXPECT_EQ(saver.skipped(), 4u);
+    EXPECT_EQ(job.saver.skipped(), 4u);
   });
 }
 
@@ -254,9 +253,7 @@ TEST(Load, GivesTheModelTheWeightsOfACheckpoint) {
     optim::Adam optimizer(ddp);
     std::vector<std::string> weights, averages;
     for (const double metric : {0.9, 0.8, 0.7}) {
-      for (auto& shard : ddp.shards(support::small_batch(ddp.next_step(), ddp.local_shards())))
-        torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
-      optimizer.step();
+      take_step(ddp, optimizer);
       weights.push_back(ddp.weights_hash());
       averages.push_back(state::tensors_hash(ddp.ema().state_dict()));
       save(folder.path(), ddp, {.metric = metric});
