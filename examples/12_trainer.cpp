@@ -30,9 +30,13 @@ int main(int argc, char** argv) {
     });
     return {{"accuracy", found.mean("correct")}};
   };
-  train::Trainer trainer(
-      ddp, loader,
-      {.epochs = 50, .evaluate = evaluate, .checkpoints = argv[1], .save_every = 50, .monitor = "accuracy"});
+  train::TrainerOptions options;
+  options.epochs = 50;
+  options.evaluate = evaluate;
+  options.checkpoints = argv[1];
+  options.save_every = 50;
+  options.monitor = "accuracy";
+  train::Trainer trainer(ddp, loader, options);
   trainer.add(train::console(ddp));
   trainer.add(train::early_stopping({.monitor = "accuracy", .patience = 3, .smaller_is_better = false}));
   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
