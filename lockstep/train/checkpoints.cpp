@@ -154,16 +154,15 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
   if (last) saver_->wait();  // so that it is not left out
   checkpoint::SaveOptions now = what(true);
   if (found) now.metric = monitored(options_.checkpoints, *found);
-  begin(step, now);
+  begin(now);
   if (last) is_last_lost_ = !saver_->wait().problem.empty();
 }
 
-void Checkpoints::begin(std::int64_t step, const checkpoint::SaveOptions& now) {
+void Checkpoints::begin(const checkpoint::SaveOptions& now) {
   hear();  // of the one before
   if (!saver_->save(now)) return;
   hear();  // it may have ended just now
   last_save_ = std::chrono::steady_clock::now();
-  saved_step_ = step;
 }
 
 void Checkpoints::hear() {
@@ -180,8 +179,8 @@ std::vector<SaveEvent> Checkpoints::news() {
 
 std::string Checkpoints::save_and_stop() {
   const checkpoint::Saved before = saver_->wait();
-  if (saved_step_ == std::int64_t(engine_.steps()) && before.problem.empty()) return before.path;
-  begin(std::int64_t(engine_.steps()), what(false));
+  if (!before.path.empty() && before.step == engine_.steps()) return before.path;
+  begin(what(false));
   return saver_->wait().path;
 }
 

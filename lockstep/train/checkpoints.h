@@ -67,7 +67,7 @@ class Checkpoints {
   void resume();
   std::string facts(const RunSize& run, const Input& input) const;
   checkpoint::SaveOptions what(bool told) const;
-  void begin(std::int64_t step, const checkpoint::SaveOptions& now);
+  void begin(const checkpoint::SaveOptions& now);
   void hear();
 
   const Options& options_;
@@ -77,8 +77,7 @@ class Checkpoints {
   std::string facts_;  ///< JSON: what a run that goes on must have alike, but for batch and shards
   std::optional<checkpoint::BackgroundSaver> saver_;
   std::optional<std::int64_t> resumed_step_;
-  bool told_ = true;             ///< what belongs to resumed_step_
-  std::int64_t saved_step_ = 0;  ///< of the last save that began
+  bool told_ = true;  ///< what belongs to resumed_step_
   bool is_last_lost_ = false;
   std::vector<SaveEvent> news_;
   std::string other_schedule_;
