@@ -10,6 +10,7 @@
 #include "lockstep/checkpoint/store/aside_folder.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/train/meter.h"
+#include "lockstep/train/rate_schedule.h"
 
 namespace lockstep::train {
 namespace {
@@ -26,6 +27,12 @@ std::string differences(const json& theirs, const json& ours, const std::vector<
     if (theirs.contains(key) && theirs[key] != value && std::ranges::find(others, key) == others.end())
       text += (text.empty() ? "" : "; ") + key + " was " + theirs[key].dump() + ", now " + value.dump();
   return text;
+}
+
+// What `text` has under that key; null where it has none, as a program's own JSON or that of an earlier version.
+json part_of(const std::string& text, const char* key) {
+  const json all = json::parse(text);
+  return all.is_object() && all.contains(key) ? all[key] : json();
 }
 
 // JSON has no words for what is no number.
@@ -65,17 +72,22 @@ double monitored(const CheckpointOptions& options, const EvalEvent& event) {
   return options.monitor.ends_with("mae") ? found.errors->mae : found.errors->r2;
 }
 
-std::string schedule_json(const Options& options) {
+std::string schedule_json(const Options& options, std::int64_t epochs) {
   const LrOptions& lr = options.lr_schedule;
   json all = {{"lr", options.lr}, {"lr_scheduler", lr.scheduler}, {"lr_warmup_epochs", lr.warmup_epochs}};
   if (lr.warmup_epochs > 0) all.update({{"lr_warmup_method", lr.warmup_method}, {"lr_warmup_decay", lr.warmup_decay}});
   if (lr.scheduler == "steplr") all["lr_step_size"] = lr.step_size;
   if (lr.scheduler == "multisteplr") all["lr_milestones"] = lr.milestones;
-  if (lr.scheduler == "cosineannealinglr") all["epochs"] = options.epochs.value_or(1);
+  if (lr.scheduler == "cosineannealinglr") all["epochs_in_run"] = epochs;
   if (is_plateau(lr)) all["lr_patience"] = lr.patience;
   if (is_plateau(lr) || lr.scheduler == "cosineannealinglr") all["lr_min"] = lr.min;
   if (lr.scheduler != "constant" && lr.scheduler != "cosineannealinglr") all["lr_gamma"] = lr.gamma;
   return all.dump();
+}
+
+std::string average_json(const Options& options, std::int64_t global_batch, std::int64_t epochs) {
+  if (!options.model_ema.on) return "{}";
+  return json{{"decay", ema_decay(options.model_ema, global_batch, epochs)}, {"steps", options.model_ema.steps}}.dump();
 }
 
 std::string standing_json(const Options& options, const Judgement& judgement, const amp::GradScaler& scaler) {
@@ -94,13 +106,13 @@ std::string standing_json(const Options& options, const Judgement& judgement, co
 
 Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input,
                          const Judge& judge, const amp::GradScaler& scaler)
-    : options_(options), engine_(engine), judge_(judge), scaler_(scaler), facts_(facts(run, input)) {
+    : options_(options), engine_(engine), run_(run), judge_(judge), scaler_(scaler), facts_(facts(input)) {
   if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
     saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints));
   if (!options.checkpoints.resume.empty()) resume();
 }
 
-std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
+std::string Checkpoints::facts(const Input& input) const {
   return json{{"model", options_.model},
               {"dataset", options_.dataset},
               {"optimizer", options_.opt},
@@ -109,13 +121,13 @@ std::string Checkpoints::facts(const RunSize& run, const Input& input) const {
               {"monitor", options_.checkpoints.monitor},
               {"freeze", options_.freeze},
               {"seed", options_.seed},
-              {"logical_shards", run.plan.shards},
-              {"global_batch_size", run.plan.global_batch},
-              {"train_samples", run.train_samples},
+              {"logical_shards", run_.plan.shards},
+              {"global_batch_size", run_.plan.global_batch},
+              {"train_samples", run_.train_samples},
               {"entries", input.train_set.entries},
               {"ra_sampler", options_.ra_sampler},
               {"ra_reps", options_.ra_reps},
-              {"row_slices", options_.slice_rows ? run.plan.shards : 0},
+              {"row_slices", options_.slice_rows ? run_.plan.shards : 0},
               {"arithmetic", options_.arithmetic},
               {"fuse", options_.fuse},
               {"replicas", options_.replicas.value_or(1)},
@@ -129,13 +141,25 @@ void Checkpoints::resume() {
   if (resumed.path.empty()) return;
   resumed_step_ = std::int64_t(resumed.step);
   resumed_from_ = resumed.path;
+  theirs_ = resumed.extra;
   const json theirs = json::parse(resumed.extra), ours = json::parse(facts_);
   told_ = !theirs.is_object() || theirs.value("told", true);
   // The loader goes on with another batch and number of shards.
   if (const std::string other = differences(theirs, ours, {"logical_shards", "global_batch_size"}); !other.empty())
     throw UsageError("--resume: checkpoint '" + resumed.path + "' is of another run: " + other);
-  if (theirs.is_object() && theirs.contains("schedule"))
-    other_schedule_ = differences(theirs["schedule"], json::parse(schedule_json(options_)));
+}
+
+std::int64_t Checkpoints::epochs() const {
+  return epochs_in_run(options_, run_.epoch_steps, run_.total_steps + run_.ahead);
+}
+
+std::string Checkpoints::other_schedule() const {
+  return differences(part_of(theirs_, "schedule"), json::parse(schedule_json(options_, epochs())));
+}
+
+std::string Checkpoints::other_average() const {
+  return differences(part_of(theirs_, "average"),
+                     json::parse(average_json(options_, run_.plan.global_batch, epochs())));
 }
 
 void Checkpoints::guard() {
@@ -188,7 +212,8 @@ std::string Checkpoints::save_and_stop() {
 checkpoint::SaveOptions Checkpoints::what(bool told) const {
   json all = json::parse(facts_);
   all["told"] = told;
-  all["schedule"] = json::parse(schedule_json(options_));
+  all["schedule"] = json::parse(schedule_json(options_, epochs()));
+  if (options_.model_ema.on) all["average"] = json::parse(average_json(options_, run_.plan.global_batch, epochs()));
   all["standing"] = json::parse(standing_json(options_, judge_.judgement(), scaler_));
   return {.extra = all.dump(),
           .retention = retention_of(options_.checkpoints),

@@ -25,8 +25,11 @@ checkpoint::Retention retention_of(const CheckpointOptions& options);
 /// What options.monitor names of an evaluation.
 double monitored(const CheckpointOptions& options, const EvalEvent& event);
 
-/// How the learning rate of a run goes, as JSON: the flags that say so.
-std::string schedule_json(const Options& options);
+/// How the learning rate of a run of `epochs` (epochs_in_run()) goes, as JSON: the flags that say so.
+std::string schedule_json(const Options& options, std::int64_t epochs);
+
+/// How the average of its weights does; an empty object where it has none.
+std::string average_json(const Options& options, std::int64_t global_batch, std::int64_t epochs);
 
 /// What evaluations and overflows have decided so far, as JSON for people to read: the kept bytes are what counts.
 std::string standing_json(const Options& options, const Judgement& judgement, const amp::GradScaler& scaler);
@@ -37,15 +40,17 @@ class Checkpoints {
   /// Collective. Prepares to save in the background where options ask for it, and has the state begin with the
   /// checkpoint that options.checkpoints.resume names. UsageError on all ranks when there is none, when it is damaged,
   /// or of a run on other data, with another model or optimizer.
-  /// `judge` and `scaler` are those of the run, which state.json shall tell in words; they must outlive it.
+  /// `judge` and `scaler` are those of the run, which state.json shall tell in words. They and `run` must outlive it.
   Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input,
               const Judge& judge, const amp::GradScaler& scaler);
 
   /// Whether the run goes on from a checkpoint behind which all was said and evaluated that belongs to its step.
   bool resumed_and_told() const { return resumed_step_ && told_; }
   const std::string& resumed_from() const { return resumed_from_; }  ///< the checkpoint's path; empty: there was none
-  /// In what its learning rate goes otherwise than that of this run; empty: in nothing.
-  const std::string& other_schedule() const { return other_schedule_; }
+  /// In what its learning rate, or the average of its weights, goes otherwise than that of this run; empty: in nothing.
+  /// Once it is known how many steps the run has.
+  std::string other_schedule() const;
+  std::string other_average() const;
 
   /// Once the optimizer is made, on all ranks: has the launcher save the last step of a run that fails for good.
   void guard();
@@ -65,13 +70,15 @@ class Checkpoints {
 
  private:
   void resume();
-  std::string facts(const RunSize& run, const Input& input) const;
+  std::string facts(const Input& input) const;
+  std::int64_t epochs() const;
   checkpoint::SaveOptions what(bool told) const;
   void begin(const checkpoint::SaveOptions& now);
   void hear();
 
   const Options& options_;
   parallel::Engine& engine_;
+  const RunSize& run_;
   const Judge& judge_;
   const amp::GradScaler& scaler_;
   std::string facts_;  ///< JSON: what a run that goes on must have alike, but for batch and shards
@@ -80,8 +87,8 @@ class Checkpoints {
   bool told_ = true;  ///< what belongs to resumed_step_
   bool is_last_lost_ = false;
   std::vector<SaveEvent> news_;
-  std::string other_schedule_;
   std::string resumed_from_;
+  std::string theirs_ = "null";  ///< JSON: what what() has written there
   std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
 };
 

@@ -191,6 +191,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
 }
 
 int Loop::run() {
+  run_.other_average = checkpoints_.other_average();
   const auto start = std::chrono::steady_clock::now();
   observers_->started(run_);
   const bool complete = run_.total_steps <= 0 || train_steps();

@@ -42,6 +42,7 @@ struct RunSize {
   std::optional<double> lost_seconds;  ///< at a restart: since that one wrote into its files last; nothing: not known
   std::string resumed_from;            ///< the checkpoint that the run goes on from; empty: none
   std::string other_schedule;          ///< in what its learning rate goes otherwise; empty: in nothing
+  std::string other_average;           ///< in what the average of its weights does; empty: in nothing
   std::int64_t first_step = 1;         ///< later than 1 when the state of an earlier start was taken over
 };
 

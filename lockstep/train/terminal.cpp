@@ -33,6 +33,8 @@ void Terminal::started(const RunSize& run) {
              std::to_string(run.first_step - 1) + " of " + std::to_string(run.total_steps));
   if (!run.other_schedule.empty())
     say_hint("lockstep: the learning rate goes otherwise than before: " + run.other_schedule);
+  if (!run.other_average.empty())
+    say_hint("lockstep: the average of the weights goes otherwise than before: " + run.other_average);
   if (!run.new_layer.empty() && run.first_step == 1) say_hint("lockstep: " + run.new_layer);
   if (run.total_steps > 0) {
     say_hint(idle_cores_hint(run.world_size * options().replicas.value_or(1), options().threads, base::usable_cores()));

@@ -136,6 +136,19 @@ TEST_F(TrainResume, WithAnotherBatchTheRestOfTheEpochComesFirst) {
       HasSubstr("--limit-train-batches has no meaning in an epoch that was begun with another batch"));
 }
 
+TEST_F(TrainResume, AnotherWayOfTheRateOrOfTheAverageIsTold) {
+  const Words flags = {"--lr-scheduler", "cosineannealinglr", "--model-ema", "--save-every", "11",
+                       "--no-eval",      "--resume",          "auto",        "--output-dir"};
+  ended(1, flags + Words{folder_.file("run"), "--max-steps", "11"});
+  const std::string longer = ended(1, flags + Words{folder_.file("run"), "--max-steps", "22", "--lr", "0.02"});
+  EXPECT_THAT(longer, HasSubstr("lockstep: the learning rate goes otherwise than before: "
+                                "epochs_in_run was 1, now 2; lr was 0.01, now 0.02\n"));
+  EXPECT_THAT(longer, HasSubstr("lockstep: the average of the weights goes otherwise than before: decay was 0.98"));
+  const std::string same = ended(1, flags + Words{folder_.file("run"), "--max-steps", "22", "--lr", "0.02"});
+  EXPECT_THAT(same, HasSubstr("going on from '"));
+  EXPECT_EQ(same.find("goes otherwise"), std::string::npos) << same;
+}
+
 // The rate of 0 changes nothing, so no evaluation is better than the first one.
 TEST_F(TrainResume, PatienceEndsTheRunAndIsRemembered) {
   const Words flags = {"--epochs",     "9",

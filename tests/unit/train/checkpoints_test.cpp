@@ -58,14 +58,14 @@ TEST(Checkpoints, TheBestIsByWhatIsMonitored) {
 TEST(Checkpoints, TheRateAndWhatWasDecidedStandThereInWords) {
   const Options step = options(
       {"--lr", "0.5", "--lr-scheduler", "steplr", "--lr-step-size", "3", "--epochs", "9", "--lr-warmup-epochs", "1"});
-  EXPECT_EQ(nlohmann::json::parse(schedule_json(step)), nlohmann::json({{"lr", 0.5},
-                                                                        {"lr_scheduler", "steplr"},
-                                                                        {"lr_step_size", 3},
-                                                                        {"lr_gamma", 0.1},
-                                                                        {"lr_warmup_epochs", 1},
-                                                                        {"lr_warmup_method", "constant"},
-                                                                        {"lr_warmup_decay", 0.01}}));
-  EXPECT_EQ(schedule_json(options({})), R"({"lr":0.001,"lr_scheduler":"constant","lr_warmup_epochs":0})");
+  EXPECT_EQ(nlohmann::json::parse(schedule_json(step, 9)), nlohmann::json({{"lr", 0.5},
+                                                                           {"lr_scheduler", "steplr"},
+                                                                           {"lr_step_size", 3},
+                                                                           {"lr_gamma", 0.1},
+                                                                           {"lr_warmup_epochs", 1},
+                                                                           {"lr_warmup_method", "constant"},
+                                                                           {"lr_warmup_decay", 0.01}}));
+  EXPECT_EQ(schedule_json(options({}), 1), R"({"lr":0.001,"lr_scheduler":"constant","lr_warmup_epochs":0})");
   const amp::GradScaler off({.enabled = false}), on({.init_scale = 8});
   EXPECT_EQ(standing_json({}, {}, off), "{}");
   const Options asked = options({"--lr-scheduler", "reducelronplateau", "--patience", "4"});
@@ -73,6 +73,15 @@ TEST(Checkpoints, TheRateAndWhatWasDecidedStandThereInWords) {
             nlohmann::json({{"plateau", {{"best", 0.5}, {"bad_evaluations", 0}, {"reductions", 2}}},
                             {"patience", {{"monitor", "top1"}, {"best", nullptr}, {"evaluations_since", 1}}},
                             {"loss_scale", 8.0}}));
+}
+
+// It may come of --max-steps, and the average of its epochs and batch.
+TEST(Checkpoints, TheLengthOfTheRunStandsThereWhereTheRateOrTheAverageFollowsIt) {
+  const Options cosine = options({"--lr-scheduler", "cosineannealinglr", "--max-steps", "22"});
+  EXPECT_THAT(schedule_json(cosine, 2), HasSubstr(R"("epochs_in_run":2)"));
+  const Options averaged = options({"--model-ema", "--model-ema-decay", "0.9", "--model-ema-steps", "2"});
+  EXPECT_EQ(nlohmann::json::parse(average_json(averaged, 2, 8)), nlohmann::json({{"decay", 0.95}, {"steps", 2}}));
+  EXPECT_EQ(average_json(options({}), 2, 8), "{}");
 }
 
 TEST(Checkpoints, TheNewestAndTheBestStay) {
