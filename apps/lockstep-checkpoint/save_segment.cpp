@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 
 #include "lockstep/base/error.h"
@@ -11,11 +12,21 @@
 #include "lockstep/checkpoint/store/state_plan.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/store/write.h"
+#include "lockstep/metrics/run_lock.h"
 
 namespace lockstep::app {
 namespace {
 
 void tell(const std::string& what) { std::fputs(("lockstep: " + what + "\n").c_str(), stderr); }
+
+// Of the run directory that the folder is in, where there is one. The job's own ended with its workers: another job may
+// have gone on there since, from an earlier step, and its checkpoints are not to be mixed with ours.
+std::optional<metrics::RunLock> lock_of(const std::string& folder) {
+  const std::filesystem::path run = std::filesystem::path(folder).parent_path();
+  std::error_code ignored;
+  if (!std::filesystem::exists(run / metrics::kRunLockName, ignored)) return {};
+  return metrics::RunLock(run.string());
+}
 
 // What the checkpoint of that step says, where the program has made one of the same line of training: all numbers of
 // the step are equal. Its tensors may be older, for an edit is a commit of the same step.
@@ -36,6 +47,7 @@ bool is_saved(const base::Segment& segment, const checkpoint::StatePlan& plan) {
   if (!commit || commit->step == 0) return true;
   const std::string step = "step " + std::to_string(commit->step);
   try {
+    const auto lock = lock_of(plan.folder);
     const base::Extent place = segment.extent(base::state_area(plan.region));
     const base::Mapping region = segment.map(place.offset, place.bytes, base::Access::read_only);
     checkpoint::Contents contents = checkpoint::contents_at(plan, {region.data(), place.bytes}, *commit);

@@ -54,7 +54,7 @@ Use use_of(const std::string& path, std::string_view config_json, const RunClaim
   std::error_code ignored;
   const fs::path folder(path);
   if (!fs::exists(folder / kConfigName, ignored) && !fs::exists(folder / "metrics.jsonl", ignored)) return Use::unused;
-  if (claim.goes_on) return Use::ours;
+  if (claim.held) return Use::ours;
   if (is_ours(folder, claim)) {
     if (!holds(folder, config_json))
       refuse(path, "this job began there with another configuration, so that it cannot go on in it");
@@ -105,12 +105,21 @@ bool is_run_file(std::string_view name) {
          name == kMistakesName || is_tensorboard_file_name(name);
 }
 
+std::shared_ptr<RunLock> lock_used(const std::string& path) {
+  const auto has = [&](const char* name) {
+    std::error_code ignored;
+    return fs::exists(fs::path(path) / name, ignored);
+  };
+  if (!has(kConfigName) && !has("metrics.jsonl") && !has(kRunLockName) && !has("checkpoints")) return nullptr;
+  return std::make_shared<RunLock>(path);
+}
+
 std::string RunDirectory::mistakes_json() const { return path_ + "/" + kMistakesName; }
 
 RunDirectory RunDirectory::create(const std::string& path, std::string_view config_json, const RunClaim& claim) {
   make_folder(path);
   use_of(path, config_json, claim);  // a folder that is refused gets no lock's file
-  RunLock lock(path);
+  auto lock = claim.held ? claim.held : std::make_shared<RunLock>(path);
   write_files(path, config_json, claim, use_of(path, config_json, claim));
   return {path, std::move(lock)};
 }

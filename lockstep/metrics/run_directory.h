@@ -4,6 +4,7 @@
 // TensorBoard event file, mistakes.json, run.id that says whose they are, and run.lock. log/ and checkpoints/ appear
 // with their first file and are not touched here.
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -16,17 +17,23 @@ struct RunClaim {
   std::string run_id;      ///< of all attempts of this job and of no other job; one line (rendezvous/run_id.h)
   int attempt = 0;         ///< how often the job was started before
   bool overwrite = false;  ///< another run's results may be replaced
-  bool goes_on = false;    ///< whatever run used the folder is continued, with this configuration
+  std::shared_ptr<RunLock> held = {};  ///< of lock_used(): whatever run used the folder is continued, with this
+                                       ///< configuration
 };
+
+/// Locks a folder that a run has used, or one that has checkpoints, before what is in it is looked at: who goes on from
+/// there chooses what no other job changes any more. Nothing where no run was. UsageError as of RunLock.
+std::shared_ptr<RunLock> lock_used(const std::string& path);
 
 /// A folder that is ready for the files of a run, and this process's while the object lives.
 class RunDirectory {
  public:
   /// Makes `path` with its parents, locks it, and writes run.id and config.json, each whole or not at all. A folder is
   /// used when it holds config.json or metrics.jsonl. One that an earlier attempt of the same run uses is left as it
-  /// is, when its config.json is this one, and so is any with `goes_on`; another run's is refused, or with `overwrite`
-  /// the files that a run made (is_run_file()) are removed and nothing else. Throws UsageError naming the path when it
-  /// is another run's or in use by a living process, no folder, or cannot be written; nothing has been removed then.
+  /// is, when its config.json is this one, and so is one whose lock is `held`; another run's is refused, or with
+  /// `overwrite` the files that a run made (is_run_file()) are removed and nothing else. Throws UsageError naming the
+  /// path when it is another run's or in use by a living process, no folder, or cannot be written; nothing has been
+  /// removed then.
   static RunDirectory create(const std::string& path, std::string_view config_json, const RunClaim& claim);
 
   const std::string& path() const { return path_; }
@@ -35,9 +42,9 @@ class RunDirectory {
   std::string mistakes_json() const;
 
  private:
-  RunDirectory(std::string path, RunLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  RunDirectory(std::string path, std::shared_ptr<RunLock> lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::string path_;
-  RunLock lock_;
+  std::shared_ptr<RunLock> lock_;
 };
 
 /// Whether a file of this name, directly in a run directory, was made by a run; the lock's file, which stays, is none.

@@ -14,6 +14,7 @@
 #include "lockstep/base/last_failure.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/metrics/run_directory.h"
 #include "lockstep/nn/fuse.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/train/best.h"
@@ -61,6 +62,12 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .amp = amp_of(options),
           .ema = ema_options(options, run),
           .channels_last = options.channels_last};
+}
+
+// Of the directory whose run goes on, where there is one; rank 0's alone, which looks for the checkpoint.
+std::shared_ptr<metrics::RunLock> lock_of(const Options& options, const comm::Group& group) {
+  if (group.rank() != 0 || !continues_its_directory(options.checkpoints)) return nullptr;
+  return metrics::lock_used(options.output_dir);
 }
 
 // What is told of a restart. The files are the job's own once it has taken a step.
@@ -168,6 +175,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       scaler_(make_scaler(options, ddp_.state())),
       batches_(make_batches(options, input_, run_, ddp_)),
       judge_(options, ddp_),
+      lock_(lock_of(options, group_)),
       checkpoints_(options, ddp_, run_, input_, judge_, *scaler_),
       optimizer_(make_optimizer(options, *model_, ddp_)),
       criterion_(options, input_.task.classes) {
@@ -183,15 +191,15 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   schedule_ = make_schedule(options, run_.epoch_steps, run_.total_steps + run_.ahead);
   run_.resumed_from = checkpoints_.resumed_from();
   run_.other_schedule = checkpoints_.other_schedule();
+  run_.other_average = checkpoints_.other_average();
   if (run_.restart_count > 0) add_fault(run_, options, group_.node().member.page());
-  observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.place());
+  observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.place(), lock_);
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
   if (group_.rank() == 0 && options.overwrite && run_.first_step == 1) remove_checkpoints(options.output_dir);
   checkpoints_.guard();  // not before the directory is this run's
 }
 
 int Loop::run() {
-  run_.other_average = checkpoints_.other_average();
   const auto start = std::chrono::steady_clock::now();
   observers_->started(run_);
   const bool complete = run_.total_steps <= 0 || train_steps();

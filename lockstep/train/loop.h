@@ -10,6 +10,7 @@
 #include "lockstep/base/stop_on.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/data/data_loader.h"
+#include "lockstep/metrics/run_lock.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/additions.h"
 #include "lockstep/train/checkpoints.h"
@@ -75,11 +76,14 @@ class Loop {
   std::unique_ptr<data::DataLoader> batches_;  ///< where there is something to train
   Judge judge_;
   // Other owners of state go here.
+  // The directory is locked from before a checkpoint is chosen in it until the last save in the background has ended:
+  // what has the lock is made before checkpoints_, and ends behind it.
+  std::shared_ptr<metrics::RunLock> lock_;
+  std::unique_ptr<Observer> observers_;
   Checkpoints checkpoints_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   Schedule schedule_;
   Criterion criterion_;
-  std::unique_ptr<Observer> observers_;
   Meter meter_;
   bool out_of_time_ = false;
 };

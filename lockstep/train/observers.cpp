@@ -1,6 +1,7 @@
 #include "lockstep/train/observers.h"
 
 #include <exception>
+#include <utility>
 
 #include "lockstep/train/run_files.h"
 #include "lockstep/train/terminal.h"
@@ -47,11 +48,11 @@ void Observers::tell(const std::function<void(Observer&)>& one) {
   if (first) std::rethrow_exception(first);
 }
 
-std::unique_ptr<Observer> make_observers(const Options& options, const Options& record,
-                                         const rendezvous::Place& place) {
+std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, const rendezvous::Place& place,
+                                         std::shared_ptr<metrics::RunLock> held) {
   auto all = std::make_unique<Observers>();
   if (place.rank != 0) return all;
-  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, record, place));
+  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, record, place, std::move(held)));
   all->add(std::make_unique<Terminal>(options));
   return all;
 }

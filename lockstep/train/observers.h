@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/metrics/run_lock.h"
 #include "lockstep/rendezvous/environment.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/options.h"
@@ -38,6 +39,8 @@ class Observers final : public Observer {
 /// Who is told on the rank of `place`. Rank 0: the files, where options.output_dir asks for them (run_files.h), and the
 /// terminal; a new observer is one line there. Other ranks: nobody. UsageError when the directory cannot be used.
 /// `record`: the options as the files are to tell them, planned(). `options` must outlive what is returned.
-std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, const rendezvous::Place& place);
+/// `held`: metrics::RunClaim::held.
+std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, const rendezvous::Place& place,
+                                         std::shared_ptr<metrics::RunLock> held = {});
 
 }  // namespace lockstep::train

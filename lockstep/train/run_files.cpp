@@ -4,19 +4,21 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/rendezvous/run_id.h"
 
 namespace lockstep::train {
 
-RunFiles::RunFiles(const Options& options, const Options& record, const rendezvous::Place& place)
+RunFiles::RunFiles(const Options& options, const Options& record, const rendezvous::Place& place,
+                   std::shared_ptr<metrics::RunLock> held)
     : EventObserver(options),
       hparams_(hparams_of(record)),
       files_(options.output_dir, options_json(record),
              {.run_id = rendezvous::run_id(place),
               .attempt = place.restart_count,
               .overwrite = options.overwrite,
-              .goes_on = continues_its_directory(options.checkpoints)}) {}
+              .held = std::move(held)}) {}
 
 void RunFiles::started(const RunSize& run) {
   EventObserver::started(run);

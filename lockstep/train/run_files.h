@@ -2,6 +2,7 @@
 
 // The files of a run (docs/design/metrics.md).
 
+#include <memory>
 #include <optional>
 
 #include "lockstep/metrics/run_files.h"
@@ -14,8 +15,9 @@ namespace lockstep::train {
 /// object lives; those of an earlier start of the same job are continued. UsageError when the directory cannot be used.
 class RunFiles final : public EventObserver {
  public:
-  /// `record`: the options as config.json is to tell them.
-  RunFiles(const Options& options, const Options& record, const rendezvous::Place& place);
+  /// `record`: the options as config.json is to tell them. `held`: metrics::RunClaim::held.
+  RunFiles(const Options& options, const Options& record, const rendezvous::Place& place,
+           std::shared_ptr<metrics::RunLock> held);
 
   void started(const RunSize& run) override;
   void evaluated(const EvalEvent& event) override;

@@ -96,6 +96,30 @@ TEST(RunDirectory, OneThatALivingRunHasIsRefused) {
   RunDirectory::create(path, "{}", other);
 }
 
+// What the folder holds is looked at in between.
+TEST(RunDirectory, OneThatWasLockedBeforeIsContinuedByWhoHasTheLock) {
+  TemporaryFolder folder;
+  EXPECT_EQ(lock_used(folder.file("none")), nullptr);
+  EXPECT_EQ(lock_used(folder.path()), nullptr);
+  EXPECT_TRUE(names_in(folder.path()).empty()) << "what no run has used stays as it is";
+  RunDirectory::create(folder.path(), "{}", kNew);
+  RunClaim next{.run_id = "job 2", .held = lock_used(folder.path())};
+  ASSERT_NE(next.held, nullptr);
+  EXPECT_THAT([&] { lock_used(folder.path()); }, ThrowsMessage<UsageError>(HasSubstr("a running job writes there")));
+  {
+    const RunDirectory run = RunDirectory::create(folder.path(), "other", next);
+    next.held = nullptr;
+    EXPECT_THAT([&] { lock_used(folder.path()); }, ThrowsMessage<UsageError>(HasSubstr("a running job writes there")));
+  }
+  EXPECT_EQ(read_all(folder.file("config.json")), "other");
+  EXPECT_NE(lock_used(folder.path()), nullptr);
+  for (const char* name : {"metrics.jsonl", "checkpoints"}) {
+    TemporaryFolder used;
+    put(used.file(name), "");
+    EXPECT_NE(lock_used(used.path()), nullptr) << name;
+  }
+}
+
 TEST(RunDirectory, OverwriteRemovesOnlyWhatARunMade) {
   TemporaryFolder folder;
   for (const char* file : {"config.json", "metrics.jsonl", "metrics.csv", "events.out.tfevents.17.lockstep", "run.id"})
