@@ -17,16 +17,6 @@ namespace {
 
 using base::Phase;
 
-state::ShardRecord record_of(const FusedState& fused, int shard) {
-  return *fused.state.read_as<state::ShardRecord>(fused.state.layout().shard_record(shard));
-}
-
-bool any_asked_to_stop(const FusedState& fused) {
-  bool any = false;
-  for (int shard = 0; shard < fused.state.layout().options().shards; ++shard) any |= record_of(fused, shard).stop != 0;
-  return any;
-}
-
 // The record is hashed by its bytes, and comes back from files, which know one NaN: not those of different signs.
 double one_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
@@ -60,7 +50,13 @@ StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm:
       ema_(ema),
       clock_(clock),
       slice_(fused, group, ema),
-      used_(fused.state.layout().parameters().size()) {}
+      used_(fused.state.layout().parameters().size()) {
+  const state::Layout& layout = fused.state.layout();
+  for (int shard = 0; shard < layout.options().shards; ++shard) {
+    records_.push_back(fused.state.read_as<state::ShardRecord>(layout.shard_record(shard)));
+    uses_.push_back(fused.state.read_as<state::ParameterUse>(layout.uses(shard)));
+  }
+}
 
 void StepTransaction::prepare(const optim::Rules& rules) {
   fused_.state.check_settled("step");
@@ -75,7 +71,8 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     gather(rules, options, has_inputs);
     exchange();
   });
-  should_stop_ = any_asked_to_stop(fused_);
+  should_stop_ =
+      std::any_of(records_.begin(), records_.end(), [](const state::ShardRecord* record) { return record->stop != 0; });
   require_same_options();
   mean_ = float(agreed_mean() / (options.loss_scale ? options.loss_scale->scale : 1));
   set_used();
@@ -124,39 +121,36 @@ void StepTransaction::exchange() {
 
 // All read the same records. Each rank updates its slice by its own rules, which nobody could tell afterwards.
 void StepTransaction::require_same_options() {
-  const int shards = fused_.state.layout().options().shards;
-  const state::ShardRecord first = record_of(fused_, 0);
-  for (int shard = 1; shard < shards; ++shard) {
-    const state::ShardRecord other = record_of(fused_, shard);
+  const state::ShardRecord& first = *records_.front();
+  for (std::size_t shard = 1; shard < records_.size(); ++shard) {
+    const state::ShardRecord& other = *records_[shard];
     if (other.options != first.options)
       refuse("the ranks gave step() different max_norm, norm_type, max_value, error_if_nonfinite or loss scales");
     if (other.rules != first.rules)
-      refuse("rank " + std::to_string(base::rank_of_shard(shard, group_.size(), shards)) +
+      refuse("rank " + std::to_string(base::rank_of_shard(int(shard), group_.size(), int(records_.size()))) +
              " has other options in param_groups() than rank 0, such as the learning rate (of a metric that is not the "
              "same on all ranks?)");
   }
 }
 
 double StepTransaction::agreed_mean() {
-  const int shards = fused_.state.layout().options().shards;
-  const MeanWeight mean = mean_weight(shards, [this](int shard) { return record_of(fused_, shard); });
+  const MeanWeight mean =
+      mean_weight(int(records_.size()), [this](int shard) { return *records_[std::size_t(shard)]; });
   if (!mean.why_not.empty()) refuse(mean.why_not);
   return mean.value;
 }
 
 // By what all have read. A parameter that no shard has a gradient of keeps its weights, state and count of updates.
 void StepTransaction::set_used() {
-  const state::Layout& layout = fused_.state.layout();
-  const int shards = layout.options().shards;
   for (std::size_t i = 0; i < used_.size(); ++i) {
-    int gradients = 0, frozen = 0;
-    for (int shard = 0; shard < shards; ++shard) {
-      const auto use = fused_.state.read_as<state::ParameterUse>(layout.uses(shard))[i];
-      gradients += use == state::ParameterUse::gradient;
-      frozen += use == state::ParameterUse::frozen;
+    std::size_t gradients = 0, frozen = 0;
+    for (const state::ParameterUse* uses : uses_) {
+      gradients += uses[i] == state::ParameterUse::gradient;
+      frozen += uses[i] == state::ParameterUse::frozen;
     }
-    if (frozen > 0 && frozen < shards)
-      refuse("parameter '" + layout.parameters()[i].spec.name + "' is frozen on some ranks and not on others");
+    if (frozen > 0 && frozen < uses_.size())
+      refuse("parameter '" + fused_.state.layout().parameters()[i].spec.name +
+             "' is frozen on some ranks and not on others");
     used_[i] = gradients > 0;
   }
 }
@@ -187,17 +181,16 @@ void StepTransaction::write_record(double gradient_norm) {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
   const int to = state.target(fused_.next_step());
-  const int shards = layout.options().shards;
-  const auto of_shard = [this](int shard) { return record_of(fused_, shard); };
   state::StepRecord record{.step = fused_.next_step(), .gradient_norm = gradient_norm, .skipped = skipped_ ? 1u : 0u};
-  record.loss = mean_loss(shards, of_shard);
-  for (int shard = 0; shard < shards; ++shard) record.samples += of_shard(shard).samples;
+  record.loss = mean_loss(int(records_.size()), [this](int shard) { return *records_[std::size_t(shard)]; });
+  for (const state::ShardRecord* shard : records_) record.samples += shard->samples;
   if (record.samples == 0) record.loss = std::numeric_limits<double>::quiet_NaN();
   record.loss = one_nan(record.loss);
   record.gradient_norm = one_nan(record.gradient_norm);
   *state.write_as<state::StepRecord>(layout.step_record(to)) = record;
+  const std::uint64_t* const before = fused_.step_counts();
   std::uint64_t* const counts = state.write_as<std::uint64_t>(layout.step_counts(to));
-  for (std::size_t i = 0; i < used_.size(); ++i) counts[i] = fused_.step_counts()[i] + (used_[i] ? 1 : 0);
+  for (std::size_t i = 0; i < used_.size(); ++i) counts[i] = before[i] + (used_[i] ? 1 : 0);
   if (group_.rank() == 0) {
     session_.write_module_buffers(state.write(layout.module_buffers(to)));
     fused_.kept.store(state, to);

@@ -60,8 +60,11 @@ class StepTransaction {
   SliceUpdate slice_;
   float mean_ = 1;  ///< by which sums of gradients are multiplied
   bool should_stop_ = false;
-  bool skipped_ = false;    ///< the step: a gradient is not finite under a scaled loss
-  std::vector<bool> used_;  ///< by parameter: whether any shard of the step has a gradient of it
+  bool skipped_ = false;  ///< the step: a gradient is not finite under a scaled loss
+  // By shard, written by the rank that computes it; read behind the exchange.
+  std::vector<const state::ShardRecord*> records_;
+  std::vector<const state::ParameterUse*> uses_;  ///< each of all parameters
+  std::vector<bool> used_;                        ///< by parameter: whether any shard of the step has a gradient of it
 };
 
 }  // namespace lockstep::parallel
