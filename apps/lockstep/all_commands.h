@@ -25,6 +25,7 @@ struct AllOptions {
   DoctorOptions doctor_options;
   std::string completion_output;
   std::string man_folder;
+  TraceOptions trace_options;
   std::string report_output = "report.html";
 };
 

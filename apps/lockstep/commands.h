@@ -3,6 +3,8 @@
 // The commands of the `lockstep` program. Each takes what stands after its name, and returns
 // the exit code or throws.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ int man_command(const std::vector<std::string>& arguments);
 int recipes_command(const std::vector<std::string>& arguments);
 int secret_command(const std::vector<std::string>& arguments);
 int report_command(const std::vector<std::string>& arguments);
+int trace_command(const std::vector<std::string>& arguments);
 
 /// Executes lockstep-<name> from beside this program or from PATH; returns only (by throwing
 /// UsageError with the nearest command) when there is none.
@@ -49,6 +52,11 @@ flags::Table man_table(std::string& folder);
 flags::Table recipes_table();
 flags::Table secret_table();
 flags::Table report_table(std::string& output);
+struct TraceOptions {
+  std::optional<std::int64_t> attempt;
+  bool json = false;
+};
+flags::Table trace_table(TraceOptions& options);
 
 /// What can be measured; the flags are those of other programs.
 flags::Command bench_commands();

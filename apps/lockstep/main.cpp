@@ -30,6 +30,7 @@ int dispatch(const std::vector<std::string>& words) {
   if (name == "train") return train_command(rest);
   if (name == "predict") return predict_command(rest);
   if (name == "report") return report_command(rest);
+  if (name == "trace") return trace_command(rest);
   if (name == "recipes") return recipes_command(rest);
   if (name == "secret") return secret_command(rest);
   if (name == "data") replace_by(own_folder() + "/lockstep-data", rest);

@@ -143,6 +143,7 @@ bool raise_abort(ControlPage& page, std::uint32_t generation, const Failure& fai
   std::uint32_t last = page.abort.load(std::memory_order_relaxed);
   while (last < generation && !page.abort.compare_exchange_weak(last, generation, std::memory_order_seq_cst)) {
   }
+  futex_wake(page.abort);  // who waits for nothing but that
   wake_all(page);
   return first;
 }

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/message.h"
 #include "lockstep/comm/checks.h"
+#include "lockstep/comm/wrapped_group.h"
 
 namespace lockstep::comm {
 
@@ -42,6 +43,10 @@ bool Group::abort(const std::string& cause, int exit_code) {
   base::Node* const node = shared_node();
   return node == nullptr || node->member.fail(cause, exit_code);
 }
+
+WrappedGroup::WrappedGroup(std::shared_ptr<Group> inner)
+    : Group(inner != nullptr ? inner->topology() : throw UsageError("a group that wraps another needs one")),
+      inner_(std::move(inner)) {}
 
 base::Node& Group::node() {
   base::Node* const node = shared_node();

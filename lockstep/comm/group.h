@@ -20,6 +20,7 @@
 
 namespace lockstep::comm {
 
+class CallLog;
 class Messages;
 class Wire;
 
@@ -117,6 +118,9 @@ class Group : public Collectives {
 
   /// What carries bytes between the nodes (network/wire.h); null where all ranks are on one.
   virtual Wire* wire() { return nullptr; }
+
+  /// Where this rank's calls are kept (call_log.h); null: nowhere.
+  virtual CallLog* call_log() { return nullptr; }
 
   /// Tells the group that this rank cannot go on; everybody's waits throw GroupAborted with
   /// this cause, unless another failure was first. Returns whether it was the first, as far as this rank knows. A

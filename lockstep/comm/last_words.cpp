@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/message.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/comm/call_log.h"
 #include "lockstep/rendezvous/error_file.h"
 
 namespace lockstep::comm {
@@ -110,6 +111,7 @@ std::optional<int> exit_code_of_ours() {
   bool first = true;
   try {
     if (const std::shared_ptr<Group> group = the_group.lock()) {
+      if (CallLog* const log = group->call_log()) log->write_if_over();
       leave_if_follower(*group);
       first = tell(*group, code.value_or(kExitFailure));
       if (first) rendezvous::write_error_file(failure_of(*group));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "lockstep/base/core_binding.h"
@@ -17,6 +18,7 @@
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
+#include "lockstep/comm/traced_group.h"
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/rendezvous/init_method.h"
 #include "lockstep/rendezvous/run_id.h"
@@ -112,7 +114,9 @@ World init(InitOptions options) {
   if (options.bind_to == BindTo::core)
     base::bind_to_own_cores(place.local_rank, place.local_world_size, std::max(options.threads, 1));
   if (options.threads > 0) at::set_num_threads(options.threads);
-  const std::shared_ptr<Group> group = join(place, options);
+  const TraceSettings trace = trace_settings(options.trace_dir, [](const char* name) { return std::getenv(name); });
+  std::shared_ptr<Group> group = join(place, options);
+  if (!options.group) group = traced(std::move(group), place, trace);
   if (base::Node* const node = group->shared_node()) node->member.set_stall_warning(options.stall_warning);
   memory::set_local_ranks(group->topology().local_world);
   speak_before_terminating(group, place.launcher == "lockstep");

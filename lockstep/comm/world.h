@@ -43,6 +43,9 @@ struct InitOptions {
   /// environment is not read, `timeout` is the group's own affair, and nothing may say where ranks meet. Null: the
   /// group of the job that `init_method` describes.
   std::shared_ptr<Group> group = nullptr;
+  /// The folder in which each rank leaves its last collectives when the group ends early, for `lockstep trace`; empty:
+  /// that of the environment (comm/traced_group.h). Not of a group of one's own.
+  std::string trace_dir = "";
   /// Whether local rank 0 says in a line on standard error that the ranks of its node leave cores idle.
   bool idle_cores_hint = true;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/call_log.h"
 #include "lockstep/parallel/bucket_plan.h"
 #include "lockstep/parallel/hooked_exchange.h"
 #include "lockstep/parallel/hooks/default_hooks.h"
@@ -92,6 +93,7 @@ void BucketSender::send(double correction) {
     if (buckets_[next_].skipped) continue;
     const auto begin = std::chrono::steady_clock::now();
     check_dense(buckets_[next_]);
+    const comm::CallLabel label(group_->call_log(), "bucket", std::int64_t(next_));
     exchange().send(next_, correction);
     clock_.exchanged(next_, begin);
   }

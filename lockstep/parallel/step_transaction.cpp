@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/shard_rank.h"
+#include "lockstep/comm/call_log.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/shard_record.h"
 #include "lockstep/state/hash.h"
@@ -111,11 +112,12 @@ void StepTransaction::gather(const optim::Rules& rules, const optim::StepOptions
 // wait for everybody.
 void StepTransaction::exchange() {
   const auto begin = std::chrono::steady_clock::now();
-  member_.barrier();
-  if (fused_.nodes) {
+  comm::logged(group_.call_log(), {.kind = "step", .detail_name = "gradients", .detail = -1}, [&] {
+    member_.barrier();
+    if (!fused_.nodes) return;
     fused_.nodes->exchange(fused_.next_step());
     member_.barrier();
-  }
+  });
   clock_.waited("gradients", begin);
 }
 
@@ -203,7 +205,8 @@ void StepTransaction::write_record(double gradient_norm) {
 void StepTransaction::vote() {
   member_.set_phase(Phase::vote);
   const auto begin = std::chrono::steady_clock::now();
-  fused_.state.vote(fused_.next_step());
+  comm::logged(group_.call_log(), {.kind = "step", .detail_name = "votes", .detail = -1},
+               [&] { fused_.state.vote(fused_.next_step()); });
   clock_.waited("votes", begin);
 }
 

@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "lockstep/base/file_size_signal.h"
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep::rendezvous {
@@ -25,20 +25,6 @@ bool write_all(int fd, std::string_view text) {
   }
   return true;
 }
-
-// A limit on file sizes comes as a signal, which would end the program before its message.
-class WithoutFileSizeSignal {
- public:
-  WithoutFileSizeSignal() {
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGXFSZ, &ignore, &before_);
-  }
-  ~WithoutFileSizeSignal() { sigaction(SIGXFSZ, &before_, nullptr); }
-
- private:
-  struct sigaction before_ {};
-};
 
 }  // namespace
 
@@ -60,7 +46,7 @@ void write_error_file(const Failure& failure) noexcept try {
   const base::UniqueFd file(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                                  S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH));
   if (!file) return;
-  const WithoutFileSizeSignal quiet;
+  const base::WithoutFileSizeSignal quiet;
   if (write_all(file.get(), text)) return;
   if (ftruncate(file.get(), 0) == 0) unlink(path);
 } catch (const std::exception&) {

@@ -10,6 +10,7 @@
 #include "lockstep/checkpoint/store/manifest.h"
 #include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/rendezvous/messages.h"
+#include "lockstep/trace/rank_trace.h"
 #include "tests/support/gzip.h"
 #include "tests/support/image_files.h"
 #include "tests/support/pt_files.h"
@@ -224,6 +225,28 @@ void add_node_lists(Seeds& seeds) {
     seeds.add(bytes_of(text));
 }
 
+void add_traces(Seeds& seeds) {
+  using namespace lockstep::trace;
+  RankTrace trace{.run = "lockstep 7", .rank = 1, .world = 3, .host = "h", .phase = "forward", .begun = 41};
+  seeds.add(bytes_of(format_trace(trace)));
+  trace.failure = lockstep::Failure{.rank = 2, .step = 12, .phase = "update", .cause = "killed"};
+  trace.groups = {{"world", {0, 1, 2}}, {"world/1", {1, 2}}};
+  trace.calls = {{.number = 40,
+                  .kind = "all_reduce",
+                  .dtype = "Float",
+                  .sizes = {2, 3},
+                  .elements = 6,
+                  .detail = "op sum",
+                  .label = "bucket 3",
+                  .phase = "forward",
+                  .step = 12,
+                  .begin = 1,
+                  .end = 2},
+                 {.number = 1, .group = 1, .kind = "recv", .phase = "forward", .peer = 2, .begin = 3},
+                 {.number = 41, .kind = "barrier", .phase = "forward", .begin = 4}};
+  seeds.add(bytes_of(format_trace(trace)));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -234,7 +257,8 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   Seeds decode(folder / "decode"), cifar(folder / "cifar"), idx(folder / "idx"), csv(folder / "csv"),
       safetensors(folder / "safetensors"), manifest(folder / "manifest"), pt(folder / "pt"),
-      state_json(folder / "state_json"), messages(folder / "messages"), node_list(folder / "node_list");
+      state_json(folder / "state_json"), messages(folder / "messages"), node_list(folder / "node_list"),
+      trace(folder / "trace");
   add_jpegs(decode);
   add_pngs(decode);
   add_idx(idx);
@@ -245,6 +269,7 @@ int main(int argc, char** argv) {
   add_states(state_json);
   add_messages(messages);
   add_node_lists(node_list);
+  add_traces(trace);
   Bytes record(3073, 7);
   cifar.add(record);
   record.resize(2 * 3073, 11);
