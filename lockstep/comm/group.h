@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,13 @@ class Group : public Collectives {
   /// failure in either ends the waits of both, and names ranks as this one does. It may outlive this one. The two may
   /// be used at the same time, each by one thread. UsageError unless overridden.
   [[nodiscard]] virtual std::shared_ptr<Group> new_group(const std::vector<int>& ranks);
+
+  /// A group for each color, of the ranks that give it; MPI_Comm_split, ncclCommSplit. Ranks are numbered by rising
+  /// key, of equal keys as in this group. A collective; null where there is no color or one below 0. Made of all_gather
+  /// and new_group(), which this group needs: what is said there holds. A group in which the keys change the order of
+  /// ranks has no node, so it trains with optimizers of torch::optim alone, and its reductions combine in the order of
+  /// this group's ranks.
+  [[nodiscard]] std::shared_ptr<Group> split(std::optional<int> color, int key = 0);
 
   /// A new tensor, contiguous, its values zero at first, whose memory all ranks of the node have
   /// mapped: what torch calls symmetric memory, and NCCL registered buffers. Collectives on it, or on
