@@ -17,11 +17,11 @@ INSTANTIATE_TEST_SUITE_P(
     Worlds, GroupContract,
     ::testing::Values(Ranks{RankKind::single, 1}, Ranks{RankKind::threads, 1}, Ranks{RankKind::threads, 2},
                       Ranks{RankKind::threads, 3}, Ranks{RankKind::threads, 7}, Ranks{RankKind::threads, 8},
-                      Ranks{RankKind::processes, 1}, Ranks{RankKind::processes, 2}, Ranks{RankKind::processes, 3},
-                      Ranks{RankKind::processes, 4}, Ranks{RankKind::processes, 5}, Ranks{RankKind::processes, 6},
-                      Ranks{RankKind::processes, 8}, Ranks{RankKind::nodes, 2}, Ranks{RankKind::nodes, 3},
-                      Ranks{RankKind::nodes, 4}, Ranks{RankKind::nodes, 3, {2, 1}}, Ranks{RankKind::nodes, 4, {2, 2}},
-                      Ranks{RankKind::nodes, 4, {3, 1}}),
+                      Ranks{RankKind::wrapped, 3}, Ranks{RankKind::processes, 1}, Ranks{RankKind::processes, 2},
+                      Ranks{RankKind::processes, 3}, Ranks{RankKind::processes, 4}, Ranks{RankKind::processes, 5},
+                      Ranks{RankKind::processes, 6}, Ranks{RankKind::processes, 8}, Ranks{RankKind::nodes, 2},
+                      Ranks{RankKind::nodes, 3}, Ranks{RankKind::nodes, 4}, Ranks{RankKind::nodes, 3, {2, 1}},
+                      Ranks{RankKind::nodes, 4, {2, 2}}, Ranks{RankKind::nodes, 4, {3, 1}}),
     [](const ::testing::TestParamInfo<Ranks>& info) {
       std::string name = support::to_string(info.param.kind);
       if (info.param.per_node.empty()) return name + std::to_string(info.param.ranks);

@@ -12,7 +12,10 @@
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
+#include "lockstep/comm/traced_group.h"
+#include "lockstep/testing.h"
 #include "tests/support/listener.h"
+#include "tests/support/scratch_folder.h"
 
 // What ThreadSanitizer takes for races of ranks that are threads, since it sees libtorch's locks but neither its
 // atomics nor how a local variable that is static is made: the end of a copy that autocast keeps for all threads and
@@ -34,6 +37,14 @@ void run_rank(const base::Segment& segment, int rank, const RankBody& body, Rank
   } catch (const std::exception& error) {
     ADD_FAILURE() << "rank " << rank << ": " << error.what();
   }
+}
+
+// The body with a group that has a trace, a record and no planned failure.
+RankBody wrapped(const RankBody& body, const std::string& traces) {
+  return [body, traces](const std::shared_ptr<comm::Group>& group) {
+    const auto failing = std::make_shared<comm::FailingGroup>(group, comm::PlannedFailure{.at = 0});
+    body(comm::traced(std::make_shared<comm::RecordingGroup>(failing), {}, {.folder = traces}));
+  };
 }
 
 void run_threads(int ranks, const RankBody& body, RankOptions options) {
@@ -91,7 +102,7 @@ std::string own_address(pid_t test) {
 }  // namespace
 
 const char* to_string(RankKind kind) {
-  const char* names[] = {"single", "threads", "processes", "nodes"};
+  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes"};
   return names[int(kind)];
 }
 
@@ -140,6 +151,10 @@ void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions optio
       return run_threads(ranks, body, options);
     case RankKind::processes:
       return run_processes(ranks, body, options);
+    case RankKind::wrapped: {
+      const lockstep::testing::ScratchFolder traces;
+      return run_threads(ranks, wrapped(body, traces.path()), options);
+    }
     case RankKind::nodes:
       return run_nodes(std::vector<int>(std::size_t(ranks), 1), body, options);
   }

@@ -19,7 +19,8 @@ enum class RankKind {
   single,
   threads,
   processes,
-  nodes  ///< processes, each a node of its own, which the others reach over TCP only
+  wrapped,  ///< threads, whose groups are wrapped in all that hand calls on: traced, recorded, failing never
+  nodes     ///< processes, each a node of its own, which the others reach over TCP only
 };
 const char* to_string(RankKind kind);
 
