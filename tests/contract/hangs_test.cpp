@@ -1,0 +1,147 @@
+// Nobody ever hangs: what becomes of the others when one rank does not do its part, in every kind of call.
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/point_to_point.h"
+#include "tests/contract/group_contract.h"
+
+namespace lockstep::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kLarge = 700'001;  // several chunks, and more than a connection takes in
+
+struct Called {
+  const char* name;
+  void (*call)(Group& group);
+};
+
+void all_reduce(Group& group, std::int64_t n) { group.all_reduce(torch::ones({n})); }
+
+const Called kCalls[] = {
+    {"AllReduceSmall", [](Group& group) { all_reduce(group, 3); }},
+    {"AllReduceLarge", [](Group& group) { all_reduce(group, kLarge); }},
+    {"AllReduceShared", [](Group& group) { group.all_reduce(group.shared_empty({kLarge})); }},
+    {"ReduceScatter",
+     [](Group& group) { group.reduce_scatter(torch::ones({kLarge}), torch::ones({kLarge * group.size()})); }},
+    {"Broadcast", [](Group& group) { group.broadcast(torch::ones({kLarge})); }},
+    {"BroadcastOfThatRank", [](Group& group) { group.broadcast(torch::ones({kLarge}), 1); }},
+    {"AllGather", [](Group& group) { (void)group.all_gather(torch::ones({kLarge})); }},
+    {"AllGatherIntoTensor",
+     [](Group& group) { group.all_gather_into_tensor(torch::ones({kLarge * group.size()}), torch::ones({kLarge})); }},
+    {"AllToAll",
+     [](Group& group) {
+       const at::Tensor input = torch::ones({kLarge * group.size()});
+       group.all_to_all(torch::empty_like(input), input);
+     }},
+    {"Barrier", [](Group& group) { group.barrier(); }},
+    {"NewGroup",
+     [](Group& group) {
+       (void)group.new_group({0, 1, 2});
+     }},
+    {"Split", [](Group& group) { (void)group.split(0, -group.rank()); }},
+    {"RecvFromThatRank",
+     [](Group& group) {
+       const at::Tensor tensor = torch::ones({kLarge});
+       if (group.rank() == 1)
+         for (const int peer : {0, 2}) send(group, tensor, peer);
+       else
+         recv(group, tensor, 1);
+     }},
+};
+
+// Of a failed test's name.
+void PrintTo(const Called& called, std::ostream* out) { *out << called.name; }
+
+enum class Fault { killed, stopped, late, other };
+
+const char* name_of(Fault fault) {
+  const char* names[] = {"Killed", "Stopped", "Late", "Other"};
+  return names[int(fault)];
+}
+
+using Case = std::tuple<RankKind, Fault, Called>;
+
+class Hangs : public ::testing::TestWithParam<Case> {};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const RankKind kind : {RankKind::processes, RankKind::nodes})
+    for (const Fault fault : {Fault::killed, Fault::stopped, Fault::late, Fault::other})
+      for (const Called& called : kCalls) all.emplace_back(kind, fault, called);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Everywhere, Hangs, ::testing::ValuesIn(cases()), [](const auto& info) {
+  return std::string(support::to_string(std::get<0>(info.param))) + name_of(std::get<1>(info.param)) +
+         std::get<2>(info.param).name;
+});
+
+// A call that no other is: its neighbours find another kind, dtype and size.
+void call_something_else(Group& group) { group.all_reduce(torch::ones({5}, torch::kDouble)); }
+
+// Rank 1's part of it; returns where it goes on.
+void do_fault(Fault fault, Group& group, const Called& called) {
+  if (fault == Fault::killed) raise(SIGKILL);
+  if (fault == Fault::stopped) raise(SIGSTOP);  // until rank 0 kills it
+  if (fault == Fault::late) {
+    std::this_thread::sleep_for(1500ms);
+    called.call(group);
+  }
+  if (fault == Fault::other) call_something_else(group);
+}
+
+TEST_P(Hangs, TheOthersThrowAndNameIt) {
+  const auto& [kind, fault, called] = GetParam();
+  // On a node a rank in a collective is nothing that who waits for its message could not be meant to wait for.
+  const bool is_message = std::string(called.name) == "RecvFromThatRank";
+  const bool at_deadline = fault == Fault::stopped || fault == Fault::late ||
+                           (fault == Fault::other && is_message && kind == RankKind::processes);
+  support::run_ranks(kind, 3,
+                     [&, fault = fault, &called = called](const std::shared_ptr<Group>& group) {
+                       const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
+                       called.call(*group);  // all is well
+                       const auto start = Clock::now();
+                       std::string told;
+                       int named = -1;
+                       try {
+                         if (group->rank() == 1) do_fault(fault, *group, called);
+                         for (int i = 0; i < 3; ++i) called.call(*group);  // who sends may be done with one
+                         ADD_FAILURE() << "rank " << group->rank() << " went on";
+                       } catch (const GroupAborted& aborted) {
+                         told = aborted.what();
+                         named = aborted.failure().rank;
+                       } catch (const Error& error) {
+                         told = error.what();
+                       }
+                       if (fault != Fault::other && group->rank() != 1) {
+                         EXPECT_EQ(named, 1) << told;
+                       }
+                       if (fault == Fault::other) {
+                         EXPECT_THAT(told, HasSubstr("rank 1"));
+                       }
+                       // Nowhere near the deadline, where it is not the deadline that tells.
+                       if (!at_deadline) {
+                         EXPECT_LT(Clock::now() - start, 10s) << told;
+                       }
+                       if (fault == Fault::stopped && group->rank() == 0)
+                         kill(processes[1].template item<int>(), SIGKILL);
+                       // Who leaves at once takes away what the others have still to hear.
+                       std::this_thread::sleep_for(200ms);
+                     },
+                     {.timeout = at_deadline ? 700ms : 30'000ms, .allowed_signal = SIGKILL});
+}
+
+}  // namespace
+}  // namespace lockstep::comm
