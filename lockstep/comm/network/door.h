@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,17 @@ bool read_all(int fd, void* bytes, std::size_t size, const Patience& patience);
 
 /// Connected, or nothing.
 base::UniqueFd connect_by(const rendezvous::SocketAddress& address, const Patience& patience);
+
+/// Text in what is said, of fixed length: what is too long is cut, and a zero ends it. `to` is all zeros.
+template <std::size_t n>
+void put_text(char (&to)[n], const std::string& text) {
+  text.copy(to, n - 1);
+}
+/// What came may have no zero.
+template <std::size_t n>
+std::string text_in(const char (&from)[n]) {
+  return {from, strnlen(from, n)};
+}
 
 /// Who has come to a listener and said what each says first, a T that begins with its magic. As many strangers as like
 /// may hang about until all have come; who speaks slowly is not waited for alone.

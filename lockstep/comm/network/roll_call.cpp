@@ -57,16 +57,6 @@ struct Answer {
   char refusal[320] = {};
 };
 
-template <std::size_t n>
-void put_text(char (&to)[n], const std::string& text) {
-  text.copy(to, n - 1);
-}
-
-template <std::size_t n>
-std::string text_in(const char (&from)[n]) {
-  return {from, strnlen(from, n)};
-}
-
 std::string duration(milliseconds timeout) {
   std::ostringstream text;
   text << double(timeout.count()) / 1000 << " s";

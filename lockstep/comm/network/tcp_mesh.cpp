@@ -46,16 +46,6 @@ struct Welcome {
   char refusal[256] = {};
 };
 
-template <std::size_t n>
-void copy_text(char (&to)[n], const std::string& text) {
-  text.copy(to, n - 1);
-}
-
-template <std::size_t n>
-std::string text_of(const char (&from)[n]) {
-  return {from, strnlen(from, n)};
-}
-
 std::string seconds(milliseconds timeout) { return std::to_string(timeout.count() / 1000) + " s"; }
 
 SocketAddress bound_to(int fd) {
@@ -74,8 +64,8 @@ Hello hello_of(const MeshPlace& place, const SocketAddress& address, const std::
               .address = address};
   char host[sizeof hello.host] = {};
   gethostname(host, sizeof host - 1);
-  copy_text(hello.host, host);
-  copy_text(hello.key, key);
+  put_text(hello.host, host);
+  put_text(hello.key, key);
   return hello;
 }
 
@@ -88,7 +78,7 @@ std::string missing(const std::vector<Hello>& all) {
 
 // Why rank 0 does not take somebody in; empty: it does.
 std::string refusal_of(const MeshPlace& place, const Hello& hello, const std::vector<Hello>& all) {
-  const std::string who = "rank " + std::to_string(hello.rank) + " (" + text_of(hello.host) + ")";
+  const std::string who = "rank " + std::to_string(hello.rank) + " (" + text_in(hello.host) + ")";
   if (hello.world != place.world)
     return who + " was started for " + std::to_string(hello.world) + " ranks, rank 0 for " +
            std::to_string(place.world);
@@ -96,7 +86,7 @@ std::string refusal_of(const MeshPlace& place, const Hello& hello, const std::ve
     return who + " is none of the ranks 1 to " + std::to_string(place.world - 1);
   if (all[std::size_t(hello.rank)].world != 0)
     return "two processes are rank " + std::to_string(hello.rank) + ": on " +
-           text_of(all[std::size_t(hello.rank)].host) + " and on " + text_of(hello.host);
+           text_in(all[std::size_t(hello.rank)].host) + " and on " + text_in(hello.host);
   return {};
 }
 
@@ -137,7 +127,7 @@ UniqueFd open_entrance(const MeshPlace& place, const SocketAddress& own, const S
 
 void refuse(int fd, const std::string& why, const Patience& patience) {
   Welcome refused;
-  copy_text(refused.refusal, why);
+  put_text(refused.refusal, why);
   write_all(fd, &refused, sizeof refused, patience);
 }
 
@@ -159,7 +149,7 @@ Table gather_table(const MeshPlace& place, int listener, const Entrance& entranc
       throw Error("group: these ranks did not come to " + to_text(entrance.address) + " within " +
                   seconds(place.timeout) + ": " + missing(all));
     auto& [fd, hello] = *came;
-    if (text_of(hello.key) != entrance.key.substr(0, sizeof hello.key - 1)) {
+    if (text_in(hello.key) != entrance.key.substr(0, sizeof hello.key - 1)) {
       refuse(fd.get(), "rank 0 at this port is of another job, '" + place.key + "'", patience);
       continue;
     }
@@ -214,7 +204,7 @@ Table ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, co
   if (welcome.magic != kMeshMagic)
     throw UsageError("group: at " + (place.meeting ? to_text(entrance.address) : at_master(place)) +
                      " somebody else listens than rank 0 of this job");
-  if (welcome.refusal[0] != 0) throw UsageError("group: " + text_of(welcome.refusal));
+  if (welcome.refusal[0] != 0) throw UsageError("group: " + text_in(welcome.refusal));
   if (!read_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), patience)) throw lost();
   table.token = welcome.token;
   return table;
@@ -231,11 +221,11 @@ void name_peers(const std::vector<Hello>& ranks, std::vector<MeshPeer>& peers) {
     const bool ends_well = hello.local_rank + 1 == hello.local_world ||
                            (rank + 1 < ranks.size() && ranks[rank + 1].local_rank == hello.local_rank + 1);
     if (!follows || !ends_well)
-      throw UsageError("group: rank " + std::to_string(rank) + " (" + text_of(hello.host) + ") is local rank " +
+      throw UsageError("group: rank " + std::to_string(rank) + " (" + text_in(hello.host) + ") is local rank " +
                        std::to_string(hello.local_rank) + " of " + std::to_string(hello.local_world) +
                        " there; the ranks of a node must follow one another");
     peers[rank].node = node;
-    peers[rank].host = text_of(hello.host);
+    peers[rank].host = text_in(hello.host);
     peers[rank].rank = int(rank);
   }
 }
