@@ -89,7 +89,7 @@ GradScaler::Seen& GradScaler::begin_unscale(const void* optimizer) {
 void GradScaler::unscale_gradient(const at::Tensor& parameter, Seen& seen) {
   const at::NoGradGuard no_grad;
   const at::Tensor gradient = parameter.grad();
-  if (!gradient.defined()) return;
+  if (!gradient.defined() || !seen.unscaled.insert(gradient.unsafeGetTensorImpl()).second) return;
   gradient.mul_(1 / get_scale());
   if (!seen.overflowed.empty() || at::isfinite(gradient).all().item<bool>()) return;
   seen.overflowed = "a parameter of sizes " + c10::str(parameter.sizes());

@@ -26,6 +26,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "lockstep/optim/optimizer.h"
@@ -119,7 +120,8 @@ class GradScaler {
   struct Seen {
     const void* optimizer;
     bool stepped = false;
-    std::string overflowed;  ///< the first of its parameters; empty: none
+    std::string overflowed;                                    ///< the first of its parameters; empty: none
+    std::unordered_set<const c10::TensorImpl*> unscaled = {};  ///< gradients: a tied parameter comes several times
   };
   Seen* saw(const void* optimizer);
   Seen& begin_unscale(const void* optimizer);

@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,10 +84,14 @@ void ReplicaTensors::refresh(int count) {
   const auto modes = source_->modules();
   for (std::size_t i = 0; i < std::size_t(count); ++i) {
     trained_of_[i].clear();
+    // A replica need not be tied where the model is: clone() unties what its constructor has tied.
+    std::set<std::pair<const at::TensorImpl*, const at::TensorImpl*>> seen;
     each(parameters, replicas_[i]->named_parameters(), [&](const at::Tensor& from, const at::Tensor& to) {
       to.set_data(from.detach().to(devices_[i]));
       to.set_requires_grad(from.requires_grad());
-      if (to.requires_grad()) trained_of_[i].push_back(to);
+      if (!to.requires_grad()) return;
+      const bool is_new = seen.emplace(from.unsafeGetTensorImpl(), to.unsafeGetTensorImpl()).second;
+      trained_of_[i].push_back(is_new ? to : at::Tensor());
     });
     each(source_->named_buffers(), replicas_[i]->named_buffers(), [&](const at::Tensor& from, const at::Tensor& to) {
       to.set_data(i == 0 ? from.detach().to(devices_[i])

@@ -29,7 +29,7 @@ class ReplicaTensors {
 
   /// The parameters that are trained, in a fixed order, as of the last refresh.
   const std::vector<at::Tensor>& trained() const { return trained_; }
-  /// The same of a replica: leaves.
+  /// The same of a replica: leaves. A tied parameter, which has several names, is there once: else undefined.
   const std::vector<at::Tensor>& trained(int replica) const { return trained_of_[std::size_t(replica)]; }
 
  private:

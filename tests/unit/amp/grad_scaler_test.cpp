@@ -73,6 +73,21 @@ TEST(GradScaler, StepsATorchOptimizerWithUnscaledGradients) {
   EXPECT_EQ(scaler.get_scale(), 8);
 }
 
+// libtorch's parameters() tells of a tied parameter under each of its names, Python's once.
+TEST(GradScaler, UnscalesATiedParameterOnce) {
+  const at::Tensor weight = at::ones({2, 1}).requires_grad_();
+  torch::optim::SGD optimizer({weight, weight}, torch::optim::SGDOptions(0.5));
+  GradScaler scaler({.init_scale = 4});
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    scaler.scale((weight * 0.25).sum()).backward();
+    scaler.unscale_(optimizer);
+    EXPECT_TRUE(at::equal(weight.grad(), at::full({2, 1}, 0.25))) << step;
+    EXPECT_TRUE(scaler.step(optimizer));
+    scaler.update();
+  }
+}
+
 TEST(GradScaler, LeavesATorchOptimizerAloneWhenSomethingOverflows) {
   Torchs torchs;
   GradScaler scaler({.init_scale = 4});
