@@ -67,7 +67,11 @@ RunningJoins& running_joins() {
 }  // namespace
 
 UnevenInputs::UnevenInputs(std::shared_ptr<comm::Group> group, const JoinOptions& options, StepClock* clock)
-    : group_(std::move(group)), options_(options), clock_(clock), ranks_left_(group_->size()) {
+    : group_(std::move(group)),
+      options_(options),
+      clock_(clock),
+      has_inputs_(std::size_t(group_->size()), true),
+      ranks_left_(group_->size()) {
   for (Joinable* const joinable : options_.joinables) {
     if (&joinable->join_process_group() != group_.get())
       throw UsageError("join: the joinables have different groups; ranks tell each other in one what they do");
@@ -96,6 +100,7 @@ UnevenInputs::Told UnevenInputs::exchange(Pass mine, std::int64_t detail) {
   const std::vector<at::Tensor> all = group_->all_gather(at::tensor(at::ArrayRef<std::int64_t>(told), at::kLong));
   if (clock_ != nullptr) clock_->waited("inputs", begin);
   Told others;
+  std::vector<bool> has_inputs(std::size_t(group_->size()));
   int left = 0, first = 0, without = -1;
   for (int rank = 0; rank < group_->size(); ++rank) {
     const auto* const theirs = all[std::size_t(rank)].const_data_ptr<std::int64_t>();
@@ -113,8 +118,12 @@ UnevenInputs::Told UnevenInputs::exchange(Pass mine, std::int64_t detail) {
     }
     ++left;
     source_ = rank;
+    has_inputs[std::size_t(rank)] = true;
   }
-  ranks_left_ = left == 0 ? ranks_left_ : left;
+  if (left > 0) {
+    ranks_left_ = left;
+    has_inputs_ = std::move(has_inputs);
+  }
   if (options_.throw_on_early_termination && left > 0 && without >= 0) {
     ended_ = true;
     throw Error("join: rank " + std::to_string(without) + " has no more inputs, and throw_on_early_termination is set");

@@ -3,6 +3,7 @@
 // Ranks that have more inputs than others (Engine::join): what each is about to do, so that those without inputs take
 // part.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -54,6 +55,8 @@ class UnevenInputs {
   int source() const { return source_; }
   /// Whether all ranks have inputs, as of the last announcement.
   bool complete() const { return ranks_left_ == group_->size(); }
+  /// Whether this rank has, as of the last announcement with any.
+  bool has_inputs(int rank) const { return has_inputs_[std::size_t(rank)]; }
   /// As given to the constructor.
   const JoinOptions& options() const { return options_; }
   /// What a mean over all ranks is multiplied by.
@@ -70,6 +73,7 @@ class UnevenInputs {
   JoinOptions options_;
   StepClock* clock_;
   std::vector<std::shared_ptr<JoinHook>> hooks_;  ///< of options_.joinables
+  std::vector<bool> has_inputs_;                  ///< by rank
   int ranks_left_;
   int source_ = 0;
   bool ended_ = false;  ///< by throw_on_early_termination

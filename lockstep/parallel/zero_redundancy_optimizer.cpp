@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/tensor.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
@@ -11,11 +10,40 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/uneven_inputs.h"
 
 namespace lockstep::parallel {
 namespace {
 
 constexpr std::int64_t kPlace = 16;  // bytes: where any dtype may begin
+
+std::string saved_options(const ZeroParts::ParamGroups& groups) {
+  torch::serialize::OutputArchive archive;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    torch::serialize::OutputArchive one(archive.compilation_unit());
+    try {
+      groups[i].options().serialize(one);
+    } catch (const c10::Error&) {
+      throw UsageError(
+          "ZeroRedundancyOptimizer: join() sends the options of the groups to ranks without inputs, and those of this "
+          "optimizer have no serialize(OutputArchive&)");
+    }
+    archive.write(std::to_string(i), one);
+  }
+  std::ostringstream bytes;
+  archive.save_to(bytes);
+  return bytes.str();
+}
+
+void restore_options(ZeroParts::ParamGroups& groups, const std::string& saved) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(saved.data(), saved.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    torch::serialize::InputArchive one;
+    archive.read(std::to_string(i), one);
+    groups[i].options().serialize(one);
+  }
+}
 
 }  // namespace
 
@@ -77,30 +105,61 @@ bool ZeroParts::are_of(const ParamGroups& groups) const {
   return true;
 }
 
+at::Tensor ZeroParts::place_of(const Placed& one) const {
+  return memory_.narrow(0, one.offset, std::int64_t(one.parameter.nbytes()))
+      .view(one.parameter.scalar_type())
+      .view(one.parameter.sizes());
+}
+
 void ZeroParts::exchange() const {
   const at::NoGradGuard no_grad;
   for (int rank = 0; rank < group_->size(); ++rank) {
     const auto& placed = placed_[std::size_t(rank)];
     if (placed.empty()) continue;
-    const auto place = [&](const Placed& one) {
-      return memory_.narrow(0, one.offset, std::int64_t(one.parameter.nbytes()))
-          .view(one.parameter.scalar_type())
-          .view(one.parameter.sizes());
-    };
     if (rank == group_->rank())
-      for (const Placed& one : placed) place(one).copy_(one.parameter);
+      for (const Placed& one : placed) place_of(one).copy_(one.parameter);
     group_->broadcast(memory_.narrow(0, 0, bytes_[std::size_t(rank)]), rank);
     if (rank != group_->rank())
-      for (const Placed& one : placed) at::Tensor(one.parameter).copy_(place(one));
+      for (const Placed& one : placed) at::Tensor(one.parameter).copy_(place_of(one));
   }
 }
 
-void ZeroParts::share_rates(ParamGroups& groups, int source) const {
-  std::vector<double> rates;
-  for (auto& group : groups) rates.push_back(group.options().get_lr());
-  const at::Tensor told = at::tensor(rates, at::kDouble);
-  group_->broadcast(told, source);
-  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(told[std::int64_t(i)].item<double>());
+void ZeroParts::follow(ParamGroups& groups, int source) const {
+  const UnevenInputs* const inputs = UnevenInputs::of(*group_);
+  if (inputs == nullptr || inputs->complete()) return;
+  share_options(groups, source);
+  for (int rank = 0; rank < group_->size(); ++rank)
+    if (!inputs->has_inputs(rank)) share_gradients(rank, source);
+}
+
+void ZeroParts::share_options(ParamGroups& groups, int source) const {
+  const std::string told = broadcast(group_->rank() == source ? saved_options(groups) : "", source);
+  if (group_->rank() != source) restore_options(groups, told);
+}
+
+// What a rank without inputs keeps, only: those that have some have these gradients already.
+void ZeroParts::share_gradients(int owner, int source) const {
+  const at::NoGradGuard no_grad;
+  const auto& placed = placed_[std::size_t(owner)];
+  if (placed.empty()) return;
+  const at::Tensor defined = at::full({std::int64_t(placed.size())}, 0, at::kByte);
+  auto* const is_defined = defined.mutable_data_ptr<std::uint8_t>();
+  if (group_->rank() == source)
+    for (std::size_t i = 0; i < placed.size(); ++i) {
+      const at::Tensor& gradient = placed[i].parameter.grad();
+      is_defined[i] = gradient.defined() ? 1 : 0;
+      if (gradient.defined()) place_of(placed[i]).copy_(gradient);
+    }
+  group_->broadcast(defined, source);
+  group_->broadcast(memory_.narrow(0, 0, bytes_[std::size_t(owner)]), source);
+  if (group_->rank() != owner) return;
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    at::Tensor& gradient = placed[i].parameter.mutable_grad();
+    if (is_defined[i] == 0)
+      gradient.reset();
+    else
+      gradient = place_of(placed[i]).clone();
+  }
 }
 
 std::string ZeroParts::broadcast(const std::string& mine, int source) const {

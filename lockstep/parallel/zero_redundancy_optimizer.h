@@ -52,8 +52,10 @@ class ZeroParts {
   bool are_of(const ParamGroups& groups) const;
   /// Collective: each parameter becomes what it is on the rank that keeps its state.
   void exchange() const;
-  /// Collective: the rates of `groups` become those of rank `source`.
-  void share_rates(ParamGroups& groups, int source) const;
+  /// Collective, in a step within a join(). Where some ranks have no inputs, the options of `groups` become those of
+  /// rank `source`, and the gradients of the parameters that such a rank keeps the state of become what they are there:
+  /// unscaled, clipped, whatever its loop has done to them. UsageError for options that cannot be sent.
+  void follow(ParamGroups& groups, int source) const;
   /// Collective: the state of rank `source`, where it is `mine`, to all.
   std::string broadcast(const std::string& mine, int source) const;
   std::string describe() const;
@@ -63,6 +65,10 @@ class ZeroParts {
     at::Tensor parameter;
     std::int64_t offset;  ///< bytes
   };
+  at::Tensor place_of(const Placed& one) const;
+  void share_options(ParamGroups& groups, int source) const;
+  void share_gradients(int owner, int source) const;
+
   std::shared_ptr<comm::Group> group_;
   std::vector<std::vector<int>> owner_;      ///< by group, by parameter
   std::vector<std::vector<Placed>> placed_;  ///< by rank
@@ -82,8 +88,8 @@ void copy_state(const torch::optim::Optimizer& from, torch::optim::Optimizer& to
 /// Around an optimizer of torch::optim. Its param_groups() are those of all parameters, the same on all ranks, and
 /// count for every rank: set rates there, or by a scheduler. Collective: construction, step(),
 /// consolidate_state_dict(). The weights are those of `Wrapped` on all parameters: each is updated by the same rule,
-/// once. Among the joinables of a join() a rank without inputs updates its parameters by the means of the others'
-/// gradients, at their rates.
+/// once. Among the joinables of a join() a rank without inputs updates its parameters by the gradients that a rank with
+/// inputs has when it calls step(), unscaled by a GradScaler and clipped as there, with the options of its groups.
 template <class Wrapped>
 class ZeroRedundancyOptimizer final : public torch::optim::Optimizer, public Joinable {
   static_assert(!std::is_same_v<Wrapped, torch::optim::LBFGS>,
@@ -165,7 +171,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer, public Joi
     explicit Update(ZeroRedundancyOptimizer& the_optimizer) : optimizer(the_optimizer) {}
     void main_hook(int source) override {
       auto& groups = optimizer.param_groups();
-      if (source >= 0) optimizer.parts_.share_rates(groups, source);  // within a join()
+      if (source >= 0) optimizer.parts_.follow(groups, source);  // within a join()
       for (std::size_t i = 0; i < groups.size(); ++i)
         optimizer.local_->param_groups()[i].set_options(std::as_const(groups[i]).options().clone());
       optimizer.local_->step();

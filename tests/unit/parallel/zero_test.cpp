@@ -84,6 +84,65 @@ TEST(Zero, RanksWithoutInputsUpdateTheirPart) {
     });
 }
 
+// As above, with a scaled loss, of which some overflow, clipped, with options that the loop sets.
+template <class Model>
+void train_scaled(Model& ddp, torch::optim::Optimizer& optimizer, GradScaler& scaler, int steps) {
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    const double factor = step == 1 ? std::numeric_limits<double>::infinity() : 1;
+    scaler.scale(ddp(samples(ddp.group().rank(), step)).square().mean() * factor).backward();
+    scaler.unscale_(optimizer);
+    torch::nn::utils::clip_grad_norm_(ddp.module().parameters(), 0.1);
+    auto& options = static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options());
+    options.lr(0.5 / (1 + step)).momentum(0.5 + 0.1 * step).weight_decay(0.01 * step);
+    scaler.step(optimizer);
+    scaler.update();
+  }
+}
+
+TEST(Zero, RanksWithoutInputsUpdateByUnscaledAndClippedGradients) {
+  for (int ranks : {2, 3})
+    run_ranks(RankKind::processes, ranks, [](auto group) {
+      using SGD = torch::optim::SGD;
+      const auto defaults = torch::optim::SGDOptions(0.5).momentum(0.5);
+      torch::nn::Sequential whole = net_of(3), shared = net_of(3);
+      DistributedDataParallel first(whole, group), second(shared, group);
+      SGD plain(whole->parameters(), defaults);
+      ZeroRedundancyOptimizer<SGD> zero(shared->parameters(), group, defaults);
+      GradScaler one({.init_scale = 64, .growth_interval = 1}), other({.init_scale = 64, .growth_interval = 1});
+      const int steps = 2 * group->rank() + 1;
+      first.join([&] { train_scaled(first, plain, one, steps); }, {.scaler = &one});
+      Join(second, {&zero}, {.scaler = &other}).run([&] { train_scaled(second, zero, other, steps); });
+      expect_same_weights(shared, whole);
+      const auto& options = static_cast<torch::optim::SGDOptions&>(zero.param_groups()[0].options());
+      EXPECT_NEAR(options.momentum(), 0.5 + 0.2 * (group->size() - 1), 1e-12) << "everybody's, behind it";
+    });
+}
+
+// A gradient that a rank with inputs does not have is none for a rank without inputs, too.
+TEST(Zero, RanksWithoutInputsLeaveAloneWhatIsUnused) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    using SGD = torch::optim::SGD;
+    const auto defaults = torch::optim::SGDOptions(0.5).weight_decay(0.1);
+    torch::nn::Sequential net = net_of(3);
+    DistributedDataParallel ddp(net, group);
+    ZeroRedundancyOptimizer<SGD> zero(net->parameters(), group, defaults);
+    std::vector<at::Tensor> before;
+    Join(ddp, {&zero}).run([&] {
+      for (int step = 0; step <= group->rank(); ++step) {
+        zero.zero_grad();
+        ddp(samples(group->rank(), step)).square().mean().backward();
+        if (step == 1)
+          for (const at::Tensor& parameter : net->parameters()) before.push_back(parameter.detach().clone());
+        if (step == 1) net->zero_grad();
+        zero.step();
+      }
+    });
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(net->parameters()[i], before[i])) << i;
+    EXPECT_EQ(before.size(), group->rank() == 0 ? 0u : 4u);
+  });
+}
+
 TEST(Zero, GivesTheWeightsOfTheWholeOptimizer) {
   for (int ranks : {1, 2, 3})
     run_ranks(RankKind::threads, ranks, [](auto group) {
