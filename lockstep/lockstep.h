@@ -34,6 +34,7 @@
 #include "lockstep/parallel/hooks/quantization.h"
 #include "lockstep/parallel/hooks/top_k.h"
 #include "lockstep/parallel/join.h"
+#include "lockstep/parallel/scale_gradients.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/parallel/torch_rates.h"
 #include "lockstep/parallel/zero_redundancy_optimizer.h"
