@@ -23,14 +23,16 @@ ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> 
       buckets_(std::make_shared<GradientBuckets>(module.trainable(), group_, options, clock)) {}
 
 void ClassicPath::begin_forward() {
-  buckets_->begin_forward();
-  if (!buckets_->enabled()) return;
+  const bool with_gradients = at::GradMode::is_enabled();
+  if (with_gradients) buckets_->begin_forward();
+  if (!std::exchange(syncs_next_, with_gradients && buckets_->enabled())) return;
   if (inputs_) inputs_->announce(UnevenInputs::Pass::forward);
   verify();
   broadcast_buffers();
 }
 
 void ClassicPath::begin_evaluation() {
+  syncs_next_ = false;
   verify();
   broadcast_buffers();
 }
@@ -101,6 +103,7 @@ void ClassicPath::follow_the_others() {
     scaler->load_state_dict({.scale = state[0].item<double>(), .growth_tracker = state[1].item<std::int64_t>()});
   }
   inputs_->end();
+  syncs_next_ = true;  // on all ranks alike, whatever they had inputs for
 }
 
 }  // namespace lockstep::parallel

@@ -23,13 +23,16 @@ class ClassicPath {
   ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group, const DataParallelOptions& options,
               StepClock& clock);
 
-  /// Before each forward in training mode and with gradients. Error of DataParallelOptions::verify_replicas_every.
+  /// Before each forward through the wrapper, in any mode. As PyTorch: collective where the forward before it was one
+  /// with gradients and outside of no_sync(), so the first of an evaluation is, and those behind it are not; module
+  /// buffers become rank 0's then. Error of DataParallelOptions::verify_replicas_every, and for converted parameters.
   void begin_forward();
 
-  /// Collective: module buffers become rank 0's; replicas are verified where they would be in the next forward.
+  /// Collective: what the next forward would do, which then is not collective, so that ranks may evaluate as many
+  /// batches as they have.
   void begin_evaluation();
 
-  /// While the returned object lives, gradients stay local and add up in .grad().
+  /// While the returned object lives, gradients of forwards that begin stay local and add up in .grad().
   [[nodiscard("the gradients stay local only while the returned object lives")]] std::shared_ptr<void> no_sync();
 
   /// As Engine's.
@@ -52,6 +55,7 @@ class ClassicPath {
   const bool broadcasts_buffers_;
   const bool autotunes_;
   std::uint64_t verified_ = 0;  ///< behind this backward pass
+  bool syncs_next_ = true;      ///< whether the next forward is collective
   bool has_hook_ = false;
   std::optional<UnevenInputs> inputs_;        ///< within join()
   std::shared_ptr<GradientBuckets> buckets_;  ///< guards of no_sync() may outlive this

@@ -179,13 +179,14 @@ void Engine::begin_shard(int shard) {
 }
 
 void Engine::begin_forward() {
-  if (!module().is_training() || !at::GradMode::is_enabled()) return;
-  comm::or_abort(group(), [&] { parts_->view.refuse_new_parameters(); });
-  parts_->clock.begin_forward();
-  if (parts_->classic) {
-    parts_->tell_ignored_options();
-    return parts_->classic->begin_forward();
+  const bool trains = module().is_training() && at::GradMode::is_enabled();
+  if (trains) {
+    comm::or_abort(group(), [&] { parts_->view.refuse_new_parameters(); });
+    parts_->clock.begin_forward();
+    if (parts_->classic) parts_->tell_ignored_options();
   }
+  if (parts_->classic) return parts_->classic->begin_forward();
+  if (!trains) return;
   FusedPath& path = parts_->attached("forward");
   path.hooks.hook_unfrozen();
   path.session.begin_forward();

@@ -175,10 +175,12 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   /// optimizer of ours, where there are more shards than ranks.
   void begin_shard(int shard);
   /// Called before each forward: in training mode and with gradients, each is a pass of the only shard of a rank,
-  /// unless begin_shard() started one in this step.
+  /// unless begin_shard() started one in this step. Without an optimizer of ours as PyTorch's: the first forward behind
+  /// one that had gradients and was outside of no_sync(), in any mode, is collective.
   void begin_forward();
   /// Between steps, before all ranks evaluate: every rank has the same module buffers, rank 0's, unless
-  /// broadcast_buffers is off. With an optimizer of ours they have them anyway. Collective.
+  /// broadcast_buffers is off. With an optimizer of ours they have them anyway. Collective; forwards of the evaluation
+  /// are not, then, so that ranks may have unequal numbers of batches.
   void begin_evaluation();
   /// Called behind each forward. What lies between, and until the next one, is in debug().logging_data().
   void end_forward();
@@ -219,7 +221,7 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   EngineEma ema();
   EngineDebug debug() const;
 
-  /// While the returned object lives, gradients stay local and add up in .grad(), as with
+  /// Gradients of forwards that begin while the returned object lives stay local and add up in .grad(), as with
   /// PyTorch's no_sync. For optimizers that are not ours only: ours add up until step().
   [[nodiscard("the gradients stay local only while the returned object lives")]] std::shared_ptr<void> no_sync();
 

@@ -1,11 +1,19 @@
 #include "lockstep/parallel/gradient_buckets.h"
 
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep::parallel {
+namespace {
+
+void announce(UnevenInputs* inputs) {
+  if (inputs != nullptr) inputs->announce(UnevenInputs::Pass::backward);
+}
+
+}  // namespace
 
 GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group,
                                  const DataParallelOptions& options, StepClock& clock)
@@ -18,10 +26,18 @@ GradientBuckets::GradientBuckets(const NamedTensors& parameters, std::shared_ptr
       buckets_(parameters, group_, options, clock),
       hooks_(tensors_of(parameters), [this](std::size_t i, bool added) { on_gradient(i, added); }) {}
 
+void GradientBuckets::begin_forward() {
+  refuse_converted();
+  in_backward_ = false;
+  buckets_->forget();
+  averages_ = enabled_ || (begun_ && averages_);
+  begun_ = true;
+}
+
 void GradientBuckets::begin_backward() {
   in_backward_ = true;
   buckets_.begin_pass(averaged_);
-  if (!at_the_end_) announce();
+  if (!at_the_end_) announce(inputs_);
   buckets_->begin();
   use_.begin();
   for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -38,7 +54,7 @@ void GradientBuckets::on_gradient(std::size_t parameter, bool added) {
     use_.note(parameter);
     clock_.gradient(parameter);
   }
-  if (!enabled_) return;
+  if (!averages_) return;
   if (!in_backward_) begin_backward();
   if (!has_one || !use_.count(parameter)) return;
   if (buckets_->is_ready(parameter)) {  // by a backward within this one
@@ -50,14 +66,12 @@ void GradientBuckets::on_gradient(std::size_t parameter, bool added) {
   if (!at_the_end_) send();
 }
 
-void GradientBuckets::announce() const {
-  if (inputs_ != nullptr) inputs_->announce(UnevenInputs::Pass::backward);
-}
-
 void GradientBuckets::send() { buckets_->send(inputs_ != nullptr ? inputs_->correction() : 1); }
 
 void GradientBuckets::finish_backward() {
   in_backward_ = false;
+  begun_ = false;
+  refuse_converted();
   if (const auto difference = use_.check_graph()) refuse({parameters_[difference->parameter].first}, difference->what);
   if (use_.may_be_unused()) {
     add_unused();
@@ -71,7 +85,7 @@ void GradientBuckets::finish_backward() {
                           "that do not before the model is wrapped, or set find_unused_parameters)");
     if (at_the_end_) {
       const torch::NoGradGuard no_grad;
-      announce();
+      announce(inputs_);
       send();
     }
     buckets_->finish();
@@ -90,7 +104,7 @@ void GradientBuckets::add_unused() {
       use_.fill(i);
       buckets_->set_ready(i);
     }
-  if (at_the_end_) announce();
+  if (at_the_end_) announce(inputs_);
   send();
   buckets_->finish();
   if (use_.agrees(averaged_)) use_.agree(*group_);
@@ -120,6 +134,19 @@ void GradientBuckets::backward_without_inputs() {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (!takes_means || (use_.may_be_unused() && !use_.used_by_any(i))) parameters_[i].second.mutable_grad() = kept[i];
   buckets_.end_pass(averaged_++);  // as the ranks that have inputs count
+}
+
+void GradientBuckets::refuse_converted() const {
+  const auto lost = hooks_.first_lost();
+  if (!lost) return;
+  const at::Tensor& now = parameters_[*lost].second;
+  const std::string cause = "data parallel: parameter '" + parameters_[*lost].first +
+                            "' was converted after the model was wrapped, now " +
+                            c10::str(now.scalar_type(), " ", now.sizes(), " on ", now.device()) +
+                            ", so the ranks would not average its gradients; convert it before "
+                            "DistributedDataParallel(...), or wrap the model anew";
+  group_->abort(cause);
+  throw UsageError(cause);
 }
 
 void GradientBuckets::refuse(const std::vector<std::string>& parameters, const std::string& why) const {

@@ -29,11 +29,10 @@ class GradientBuckets {
   GradientBuckets(const NamedTensors& parameters, std::shared_ptr<comm::Group> group,
                   const DataParallelOptions& options, StepClock& clock);
 
-  /// Forgets a backward that ended by an exception. Called before each forward.
-  void begin_forward() {
-    in_backward_ = false;
-    buckets_->forget();
-  }
+  /// Before each forward with gradients. Forgets a backward that ended by an exception; decides, as PyTorch, whether
+  /// the next backward averages: when this forward, or one before it since the last such backward, is enabled.
+  /// Error naming a parameter that was converted since construction.
+  void begin_forward();
 
   /// Backward passes that were averaged so far.
   std::uint64_t averaged() const { return averaged_; }
@@ -53,7 +52,7 @@ class GradientBuckets {
   /// where there are joinables, which may be optimizers.
   void backward_without_inputs();
 
-  /// While false, gradients stay local and add up in .grad() (no_sync).
+  /// While false, gradients of forwards that begin stay local and add up in .grad() (no_sync).
   void set_enabled(bool enabled) { enabled_ = enabled; }
   bool enabled() const { return enabled_; }
 
@@ -62,8 +61,8 @@ class GradientBuckets {
   void begin_backward();
   void finish_backward();
   void add_unused();
-  void announce() const;
   void send();
+  void refuse_converted() const;
   [[noreturn]] void refuse(const std::vector<std::string>& parameters, const std::string& why) const;
 
   NamedTensors parameters_;
@@ -78,7 +77,9 @@ class GradientBuckets {
   bool at_the_end_ = false;
   bool in_backward_ = false;
   bool enabled_ = true;
-  GradientHooks hooks_;  ///< last: silenced before the rest goes
+  bool averages_ = true;  ///< in the next backward
+  bool begun_ = false;    ///< a forward was, and no averaging backward behind it
+  GradientHooks hooks_;   ///< last: silenced before the rest goes
 };
 
 }  // namespace lockstep::parallel

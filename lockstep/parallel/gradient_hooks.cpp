@@ -50,6 +50,17 @@ void GradientHooks::renew() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) hook(i);
 }
 
+// A tensor forgets its accumulator when it gets data of another dtype or device, and makes another one in forward.
+std::optional<std::size_t> GradientHooks::first_lost() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& ours = accumulators_[i];
+    if (ours == nullptr) continue;
+    if (torch::autograd::impl::try_get_grad_accumulator(parameters_[i]) != ours) return i;
+    if (!ours->input_metadata(0).is_same_shape(parameters_[i])) return i;
+  }
+  return {};
+}
+
 void GradientHooks::hook_unfrozen() {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (accumulators_[i] == nullptr) hook(i);

@@ -4,8 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace torch::autograd {
@@ -29,6 +31,8 @@ class GradientHooks {
 
   /// Hooks parameters whose hook was lost: with their dtype, or by what torch::load does to them.
   void renew();
+  /// The first parameter whose hook was lost so, or whose sizes are others; cheap.
+  std::optional<std::size_t> first_lost() const;
   /// Hooks parameters that wanted no gradient at the last renew() and want one now.
   void hook_unfrozen();
 

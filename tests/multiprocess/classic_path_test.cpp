@@ -95,5 +95,61 @@ TEST(ClassicPath, EveryForwardStartsFromRankZerosBuffers) {
   });
 }
 
+// As PyTorch: the first forward behind a step brings them, in any mode, and those behind it need not be made by all.
+TEST(ClassicPath, TheFirstForwardOfAnEvaluationBringsRankZerosBuffers) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    const at::Tensor& mean = model->bn->running_mean;
+    const auto spoil = [&] { mean.fill_(float(group->rank())); };
+    const auto is_rank_zeros = [&] { return mean.max().template item<float>() == 0; };
+    const at::Tensor x = torch::zeros({4, 20});
+    for (const bool prepared : {false, true}) {
+      model->train();
+      ddp(x).sum().backward();
+      spoil();
+      if (prepared) ddp.begin_evaluation();
+      model->eval();
+      const torch::NoGradGuard no_grad;
+      if (!prepared) ddp(x);
+      EXPECT_TRUE(is_rank_zeros());
+      spoil();
+      for (int i = 0; i < group->rank(); ++i) ddp(x);
+      EXPECT_EQ(is_rank_zeros(), group->rank() == 0);
+    }
+    ddp(x).sum().backward();  // the one behind an evaluation brings nothing, either
+    EXPECT_EQ(is_rank_zeros(), group->rank() == 0);
+    ddp(x);
+    EXPECT_TRUE(is_rank_zeros()) << "with gradients, in evaluation mode";
+  });
+}
+
+// As PyTorch: the forward decides.
+TEST(ClassicPath, NoSyncIsDecidedByTheForward) {
+  run_ranks(RankKind::processes, 2, [](auto group) {
+    torch::nn::Linear model(2, 1);
+    DistributedDataParallel ddp(model, group);
+    const at::Tensor x = torch::full({1, 2}, float(group->rank() + 1));
+    const auto local_forward = [&] {
+      const auto guard = ddp.no_sync();
+      return ddp(x).sum();
+    };
+    local_forward().backward();
+    EXPECT_TRUE(torch::equal(model->weight.grad(), x));
+    model->zero_grad();
+    const at::Tensor loss = ddp(x).sum();
+    {
+      const auto guard = ddp.no_sync();
+      loss.backward();
+    }
+    EXPECT_TRUE(torch::equal(model->weight.grad(), torch::full({1, 2}, 1.5)));
+    model->zero_grad();
+    (ddp(x).sum() + local_forward()).backward();
+    EXPECT_TRUE(torch::equal(model->weight.grad(), torch::full({1, 2}, 3.0))) << "one of two forwards is enough";
+    local_forward().backward();
+    EXPECT_TRUE(torch::equal(model->weight.grad(), 3 + x));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::parallel

@@ -156,9 +156,26 @@ class Stepper {
   std::vector<float> scales_;
 };
 
-// Each part of a step's batch is a pass; under no_sync all but the last.
-void train(DistributedDataParallel<std::shared_ptr<Net>>& ddp, Stepper& stepper, const json& request) {
+// By two forwards, between which the buffers of this rank become others.
+void evaluate(DistributedDataParallel<std::shared_ptr<Net>>& ddp, const std::shared_ptr<Net>& model,
+              const at::Tensor& x, std::vector<float>& outputs) {
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<float> found = numbers(ddp(x));
+    outputs.insert(outputs.end(), found.begin(), found.end());
+    model->norm->running_mean += 0.1 * ddp.group().rank();
+  }
+  model->train();
+}
+
+// Each part of a step's batch is a pass. no_sync is of all but the last, or of forward or backward of the last alone.
+// Returns what evaluations in between gave.
+std::vector<float> train(DistributedDataParallel<std::shared_ptr<Net>>& ddp, const std::shared_ptr<Net>& model,
+                         Stepper& stepper, const json& request) {
   const json& options = request.at("options");
+  const std::string local = options.value("local", "both");
+  std::vector<float> outputs;
   const auto rank = std::size_t(ddp.group().rank());
   const json& inputs = request.at("inputs")[rank];
   const int passes = options.value("passes", 1);
@@ -167,14 +184,23 @@ void train(DistributedDataParallel<std::shared_ptr<Net>>& ddp, Stepper& stepper,
     const std::vector<at::Tensor> parts = tensor(inputs[step]).view({-1, 12}).chunk(passes);
     const bool skip = request.at("skips")[rank][step];
     for (int i = 0; i < passes; ++i) {
-      const std::shared_ptr<void> local = options.value("no_sync", false) && i + 1 < passes ? ddp.no_sync() : nullptr;
+      const auto scope = [&](const std::string& half) -> std::shared_ptr<void> {
+        const bool is_local = (local == "both" || local == half) && (i + 1 < passes) == (local == "both");
+        return options.value("no_sync", false) && is_local ? ddp.no_sync() : nullptr;
+      };
+      std::shared_ptr<void> guard = scope("forward");
       at::Tensor loss = ddp(parts[std::size_t(i)], skip).square().mean() / passes;
+      guard = nullptr;
       if (const int every = options.value("overflow_every", 0); rank == 1 && every > 0 && int(step) % every == 2)
         loss = loss * std::numeric_limits<float>::infinity();
+      guard = scope("backward");
       stepper.backward(loss);
     }
     stepper.step();
+    if (options.contains("evaluates") && step % 3 == 1)
+      evaluate(ddp, model, tensor(inputs[step]).view({-1, 12}), outputs);
   }
+  return outputs;
 }
 
 // Two replicas on the CPU, in each rank alone.
@@ -218,10 +244,10 @@ json run(const json& request, const std::shared_ptr<comm::Group>& group) {
   register_hook(ddp, group, request);
   Stepper stepper(ddp, group, request);
   if (request.at("what") == "join")
-    ddp.join([&] { train(ddp, stepper, request); },
+    ddp.join([&] { train(ddp, model, stepper, request); },
              {.divide_by_initial_world_size = request.at("options").at("divide_by_initial_world_size")});
-  else
-    train(ddp, stepper, request);
+  else if (const auto outputs = train(ddp, model, stepper, request); !outputs.empty())
+    answer["outputs"] = of_all_ranks(*group, torch::tensor(outputs));
   for (const auto& [name, weight] : ddp.state_dict()) answer[name] = of_all_ranks(*group, weight);
   if (request.at("options").contains("ema_decay"))
     for (const auto& [name, weight] : ddp.ema().state_dict()) answer["ema." + name] = of_all_ranks(*group, weight);

@@ -58,6 +58,10 @@ def hooks_and_others():
                     {"broadcast_buffers": False, "normalized": True}, {"normalized": True},
                     {"init_sync": False, "apart": True}, {"apart": True}, {"bucket_cap_mb": 0.001},
                     {"bucket_cap_mb_list": [0.0005, 0.001]}, {"passes": 2, "no_sync": True},
+                    {"passes": 2, "no_sync": True, "local": "forward"},
+                    {"passes": 2, "no_sync": True, "local": "backward"}, {"normalized": True, "evaluates": True},
+                    {"normalized": True, "evaluates": True, "passes": 2, "no_sync": True},
+                    {"normalized": True, "evaluates": True, "broadcast_buffers": False},
                     {"find_unused_parameters": True, "skip_all_reduce_unused_params": True, "bucket_cap_mb": 0.001,
                      "skips": "together"},
                     {"reduce_dtype": "float16"}, {"reduce_dtype": "bfloat16"}):
@@ -186,12 +190,30 @@ def make_optimizer(case: dict, model: Net):
 def backward_passes(case: dict, rank: int, step: int, forward, scaler) -> None:
     options, passes = case["options"], case["options"].get("passes", 1)
     parts = torch.tensor(case["inputs"][rank][step]).view(-1, 12).chunk(passes)
+    # Of the whole pass, not in the last one; of its forward or of its backward alone, in the last one, where that shows.
+    local = options.get("local", "both")
     for i, part in enumerate(parts):
-        with forward.no_sync() if options.get("no_sync") and i + 1 < passes else contextlib.nullcontext():
+        def scope(half: str):
+            is_local = options.get("no_sync") and local in ("both", half) and (i + 1 < passes) == (local == "both")
+            return forward.no_sync() if is_local else contextlib.nullcontext()
+        with scope("forward"):
             loss = forward(part, case["skips"][rank][step]).square().mean() / passes
-            if rank == 1 and "overflow_every" in options and step % options["overflow_every"] == 2:
-                loss = loss * float("inf")
+        if rank == 1 and "overflow_every" in options and step % options["overflow_every"] == 2:
+            loss = loss * float("inf")
+        with scope("backward"):
             scaler.scale(loss).backward()
+
+
+def evaluate(model: Net, forward, x, rank: int) -> list[float]:
+    """By two forwards, between which the buffers of this rank become others."""
+    model.eval()
+    outputs = []
+    with torch.no_grad():
+        for _ in range(2):
+            outputs += forward(x).flatten().tolist()
+            model.norm.running_mean += 0.1 * rank
+    model.train()
+    return outputs
 
 
 def clip(model: Net, options: dict) -> None:
@@ -216,7 +238,7 @@ def python_run(case: dict, rank: int) -> dict:
     average = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(options.get("ema_decay", 0)))
     scaler = torch.amp.GradScaler("cpu", options.get("init_scale", 1.0), enabled="init_scale" in options,
                                   growth_interval=options.get("growth_interval", 1))
-    scales = []
+    scales, outputs = [], []
     joining = forward.join(**options) if case["what"] == "join" else contextlib.nullcontext()
     with joining:
         for step in range(len(case["inputs"][rank])):
@@ -228,12 +250,16 @@ def python_run(case: dict, rank: int) -> dict:
             scaler.step(optimizer)
             scaler.update()
             scales.append(scaler.get_scale())
+            if "evaluates" in options and step % 3 == 1:
+                outputs += evaluate(model, forward, torch.tensor(case["inputs"][rank][step]).view(-1, 12), rank)
             average.update_parameters(model)
     found = dict(model.state_dict())
     if "ema_decay" in options:
         found |= {f"ema.{name}": weight for name, weight in average.module.state_dict().items()}
     if "init_scale" in options:
         found["scales"] = torch.tensor(scales)
+    if "evaluates" in options:
+        found["outputs"] = torch.tensor(outputs)
     return {name: tensor.flatten().float().tolist() for name, tensor in found.items()}
 
 

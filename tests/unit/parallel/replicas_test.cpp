@@ -309,6 +309,61 @@ TEST(ReplicaCheck, IsRefusedWithAnOptimizerOfOurs) {
 
 // ---- parameters after wrapping
 
+TEST(ConvertedParameter, IsNamedAtTheNextForwardOrBackward) {
+  const auto refusal = [](const std::function<void(torch::nn::Linear&)>& convert, at::ScalarType input) {
+    torch::nn::Linear model = line();
+    DistributedDataParallel ddp(model, std::make_shared<comm::SingleGroup>());
+    ddp(input_of(0, 0)).sum().backward();
+    convert(model);
+    return message_of([&] { ddp(input_of(0, 0).to(input)); });
+  };
+  EXPECT_EQ(refusal([](auto& model) { model->to(at::kDouble); }, at::kDouble),
+            "data parallel: parameter 'weight' was converted after the model was wrapped, now Double [1, 2] on cpu, so "
+            "the ranks would not average its gradients; convert it before DistributedDataParallel(...), or wrap the "
+            "model anew");
+  EXPECT_NE(refusal(
+                [](auto& model) {
+                  model->to(at::kDouble);
+                  model->to(at::kFloat);
+                },
+                at::kFloat)
+                .find("parameter 'weight' was converted"),
+            std::string::npos)
+      << "and back, which is another gradient's place";
+  EXPECT_NE(refusal([](auto& model) { model->bias.set_data(torch::ones({2})); }, at::kFloat)
+                .find("parameter 'bias' was converted after the model was wrapped, now Float [2] on cpu"),
+            std::string::npos);
+  EXPECT_EQ(refusal(
+                [](auto& model) {
+                  model->weight.set_data(torch::ones({1, 2}));
+                },
+                at::kFloat),
+            "no error")
+      << "other memory is none";
+  // Past the wrapper: the bias has its hook still.
+  torch::nn::Linear model = line();
+  DistributedDataParallel ddp(model, std::make_shared<comm::SingleGroup>(), {.find_unused_parameters = true});
+  model->weight.set_data(model->weight.to(at::kDouble));
+  EXPECT_NE(message_of([&] {
+              (model->weight.sum().to(at::kFloat) + model->bias.sum()).backward();
+            }).find("parameter 'weight' was converted"),
+            std::string::npos);
+}
+
+TEST(ConvertedParameter, IsToldToTheOtherRanks) {
+  run_ranks(RankKind::threads, 2, [](GroupPointer group) {
+    torch::nn::Linear model = line();
+    DistributedDataParallel ddp(model, group);
+    const at::Tensor input = input_of(group->rank(), 0);
+    ddp(input).sum().backward();
+    if (group->rank() == 1) model->to(at::kDouble);
+    EXPECT_NE(message_of([&] {
+                ddp(group->rank() == 1 ? input.to(at::kDouble) : input).sum().backward();
+              }).find("parameter 'weight' was converted"),
+              std::string::npos);
+  });
+}
+
 TEST(LateParameter, IsNamedOnBothPaths) {
   for (const bool ours : {false, true}) {
     torch::nn::Sequential model(line());
