@@ -5,3 +5,5 @@
 
 #include "lockstep/nn/batch_norm_relu.h"
 #include "lockstep/nn/fuse.h"
+#include "lockstep/nn/fusible.h"
+#include "lockstep/nn/linear.h"

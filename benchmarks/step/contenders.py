@@ -97,7 +97,7 @@ class Lever:
 LEVERS = [
     Lever("without the caching allocator", ("mlp", "convnet", "resnet18_cifar", "wide_mlp_sgd"),
           environment=(("LOCKSTEP_ALLOCATOR", "system"),)),
-    Lever("with fused layers", ("convnet",), extra=("--fuse",)),
+    Lever("with fused layers", (*_WIDE, "mlp", "convnet", "resnet18_cifar"), extra=("--fuse",)),
     Lever("without huge pages", (*_WIDE, "convnet"), extra=("--no-huge-pages",)),
     Lever("with ranks bound to cores", ("mlp", "convnet", "wide_mlp_sgd"), extra=("--bind-to", "core")),
 ]

@@ -17,6 +17,7 @@ bool is_any(const nn::Module& module) {
 }
 
 bool multiplies(const nn::Module& module) {
+  if (dynamic_cast<const ReadsAsItsBase*>(&module) != nullptr) return true;
   return is_any<nn::LinearImpl, nn::BilinearImpl, nn::Conv1dImpl, nn::Conv2dImpl, nn::Conv3dImpl,
                 nn::ConvTranspose1dImpl, nn::ConvTranspose2dImpl, nn::ConvTranspose3dImpl>(module);
 }

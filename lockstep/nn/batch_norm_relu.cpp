@@ -13,6 +13,7 @@
 #include <ostream>
 #include <utility>
 
+#include "lockstep/nn/copied.h"
 #include "lockstep/nn/normalize.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 
@@ -189,25 +190,6 @@ at::Tensor run(const at::Tensor& x, const NormCall& call, const Behind& then) {
   const Normalization by = call.by_batch ? normalization_of(pictures, call.layer, call.momentum, call.eps)
                                          : running_normalization(call.layer, call.eps);
   return then.pooling ? normalized_relu_pool(pictures, by, *then.pooling).y : normalized_relu(pictures, by, then.added);
-}
-
-// BatchNorm2dImpl::clone() would make a BatchNorm2d.
-template <class Layer>
-std::shared_ptr<torch::nn::Module> copied(const torch::nn::BatchNorm2dImpl& from, std::shared_ptr<Layer> to,
-                                          const std::optional<at::Device>& device) {
-  const at::NoGradGuard no_grad;
-  const auto copy_of = [&](const at::Tensor& tensor) {
-    return device ? tensor.to(*device, false, true) : tensor.clone();
-  };
-  const auto parameters = from.named_parameters(/*recurse=*/false), buffers = from.named_buffers(/*recurse=*/false);
-  for (auto& item : to->named_parameters(/*recurse=*/false)) {
-    const at::Tensor& original = parameters[item.key()];
-    item.value().set_data(copy_of(original.detach()));
-    item.value().set_requires_grad(original.requires_grad());
-  }
-  for (auto& item : to->named_buffers(/*recurse=*/false)) item.value().set_data(copy_of(buffers[item.key()]));
-  to->train(from.is_training());
-  return to;
 }
 
 void print(std::ostream& stream, const char* name, const torch::nn::BatchNorm2dOptions& options) {

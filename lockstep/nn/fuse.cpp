@@ -10,11 +10,12 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <ostream>
+#include <string>
 #include <typeinfo>
+#include <utility>
 
 #include "lockstep/nn/batch_norm_relu.h"
-#include "lockstep/parallel/sync_batch_norm.h"
+#include "lockstep/nn/linear.h"
 
 namespace lockstep::nn {
 namespace {
@@ -71,39 +72,42 @@ class Row {
 // Replaces what begins at `i`; whether something does.
 std::optional<Fusion> fuse_at(Row& row, std::size_t i, const std::string& prefix) {
   const torch::nn::Module *const first = row.at(i), *const second = row.at(i + 1), *const third = row.at(i + 2);
-  if (first == nullptr || second == nullptr) return {};
-  const auto* norm = exactly<BatchNorm2dImpl>(*first);
-  if (norm == nullptr || exactly<torch::nn::ReLUImpl>(*second) == nullptr ||
-      !parallel::synchronized_layer(*norm).empty())
-    return {};
-  const std::optional<Pooling> pooling = third == nullptr ? std::nullopt : pooling_of(*third);
-  row.put(i + 1, std::make_shared<torch::nn::IdentityImpl>());
-  if (pooling) {
-    row.put(i + 2, std::make_shared<torch::nn::IdentityImpl>());
-    row.put(i, std::make_shared<BatchNormReLUMaxPool2dImpl>(*norm, *pooling));
-    return Fusion{prefix + row.name(i), "BatchNorm2d, ReLU, MaxPool2d", "BatchNormReLUMaxPool2d"};
+  if (first == nullptr) return {};
+  if (const auto* linear = exactly<torch::nn::LinearImpl>(*first)) {
+    row.put(i, std::make_shared<LinearImpl>(*linear));
+    return Fusion{prefix + row.name(i), "Linear", "lockstep::nn::Linear"};
   }
-  row.put(i, std::make_shared<BatchNormReLU2dImpl>(*norm));
-  return Fusion{prefix + row.name(i), "BatchNorm2d, ReLU", "BatchNormReLU2d"};
+  const auto* norm = dynamic_cast<const BatchNorm2dImpl*>(first);
+  if (norm == nullptr || second == nullptr || exactly<torch::nn::ReLUImpl>(*second) == nullptr) return {};
+  const std::optional<Pooling> pooling = third == nullptr ? std::nullopt : pooling_of(*third);
+  const auto put = [&](auto layer, const char* from, const char* name) -> std::optional<Fusion> {
+    if (layer == nullptr) return {};
+    row.put(i, std::move(layer));
+    for (std::size_t k = 1; k <= (pooling ? 2U : 1U); ++k) row.put(i + k, std::make_shared<torch::nn::IdentityImpl>());
+    return Fusion{prefix + row.name(i), from, name};
+  };
+  if (pooling)
+    return put(fused<BatchNormReLUMaxPool2dImpl>(*norm, *pooling), "BatchNorm2d, ReLU, MaxPool2d",
+               "BatchNormReLUMaxPool2d");
+  return put(fused<BatchNormReLU2dImpl>(*norm), "BatchNorm2d, ReLU", "BatchNormReLU2d");
 }
 
 }  // namespace
 
-std::ostream& operator<<(std::ostream& stream, const Fusion& fusion) {
-  return stream << fusion.name << ": " << fusion.from << " -> " << fusion.layer;
-}
-
 std::vector<Fusion> fuse(torch::nn::Module& model) {
   std::vector<Fusion> done;
-  const auto fuse_row = [&](torch::nn::Module& module, const std::string& prefix) {
+  const auto fuse_module = [&](torch::nn::Module& module, const std::string& prefix) {
+    if (auto* const fusible = dynamic_cast<Fusible*>(&module))
+      for (Fusion& fusion : fusible->fuse_layers())
+        done.push_back({prefix + fusion.name, std::move(fusion.from), std::move(fusion.layer)});
     auto* const sequential = dynamic_cast<SequentialImpl*>(&module);
     if (sequential == nullptr) return;
     Row row(*sequential);
     for (std::size_t i = 0; i < row.size(); ++i)
       if (std::optional<Fusion> fusion = fuse_at(row, i, prefix)) done.push_back(std::move(*fusion));
   };
-  fuse_row(model, "");
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) fuse_row(*item.value(), item.key() + ".");
+  fuse_module(model, "");
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) fuse_module(*item.value(), item.key() + ".");
   return done;
 }
 

@@ -9,29 +9,23 @@
 // parameters and buffers of the BatchNorm2d, the same tensors under the same names, so state dicts, optimizers and
 // wrapped models stay as they are; the layers behind it become Identity, so that numbers in names stay, too.
 //
-// Elsewhere the order of registration need not be that of forward: only Sequentials are looked at. Left alone are
+// A Linear there becomes one of ours (linear.h), which computes its gradients in their slots.
+//
+// Elsewhere the order of registration need not be that of forward: besides Sequentials only what says itself what it
+// fuses (fusible.h), as our own ResNets do. Left alone are
 // layers of derived types, those that were given to convert_sync_batchnorm(), and those that were replaced by name
 // (replace_module), which a Sequential does not run.
 //
-// Fusing changes the arithmetic (batch_norm_relu.h), so all ranks do it or none, and a resumed run as the one before.
+// Fusing BatchNorms changes the arithmetic (batch_norm_relu.h), so all ranks do it or none, and a resumed run as the
+// one before.
 
 #include <torch/nn/module.h>
 
-#include <iosfwd>
-#include <string>
 #include <vector>
 
+#include "lockstep/nn/fusible.h"
+
 namespace lockstep::nn {
-
-/// One layer put in the place of several.
-struct Fusion {
-  std::string name;   ///< of the layer, which was that of the first of them: "layer1.1"
-  std::string from;   ///< "BatchNorm2d, ReLU, MaxPool2d"
-  std::string layer;  ///< "BatchNormReLUMaxPool2d"
-};
-
-/// "layer1.1: BatchNorm2d, ReLU, MaxPool2d -> BatchNormReLUMaxPool2d"
-std::ostream& operator<<(std::ostream& stream, const Fusion& fusion);
 
 /// What was replaced, in the order of the modules; a second call finds nothing.
 std::vector<Fusion> fuse(torch::nn::Module& model);

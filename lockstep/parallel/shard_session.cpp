@@ -23,6 +23,13 @@ void reseed(std::uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
+void refuse_set_gradients(const ModuleView& module) {
+  for (const auto& [name, tensor] : module.trainable())
+    if (tensor.grad().defined())
+      throw Error("step: somebody set .grad of '" + name +
+                  "'; gradients belong to the engine, which takes them during backward");
+}
+
 }  // namespace
 
 // ---- slots
@@ -59,6 +66,14 @@ void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& grad
   }
   to.written = true;
   to.zero = false;
+}
+
+at::Tensor GradientSlots::take(int shard, std::size_t parameter, at::ScalarType dtype) {
+  Slot& slot = slots_[std::size_t(shard - first_)][parameter];
+  if (slot.written || slot.tensor.scalar_type() != dtype || !slot.tensor.is_contiguous()) return {};
+  slot.written = true;
+  slot.zero = false;
+  return slot.tensor;
 }
 
 void GradientSlots::check_complete(const std::vector<at::Tensor>& parameters) const {
@@ -137,7 +152,7 @@ void ShardSession::begin_forward() {
 
 void ShardSession::open(int shard) {
   member_.check_abort();
-  refuse_set_gradients();
+  refuse_set_gradients(module_);
   fused_.check_bound();
   const std::uint64_t step = fused_.next_step();
   member_.set_step(step);
@@ -178,9 +193,18 @@ void ShardSession::take_gradient(std::size_t parameter) {
     throw UsageError("data parallel: backward reached '" + name +
                      "' outside a shard; run forward through ddp(...) in training mode");
   watch_.enter();
-  if (!gradient.defined()) return;  // there is none, which gather() tells
+  if (!gradient.defined()) return;  // it lies in its slot, or there is none, which gather() tells
   slots_.put(*active_, parameter, gradient);
   gradients_came_ = true;
+}
+
+// Outside a shard, and beside a .grad that somebody set, take_gradient() says what is wrong, or adds.
+at::Tensor ShardSession::take_slot(std::size_t parameter, at::ScalarType dtype) {
+  if (!active_ || module_.trainable()[parameter].second.grad().defined()) return {};
+  watch_.enter();  // what the pass leaves half written is not taken for a gradient
+  at::Tensor slot = slots_.take(*active_, parameter, dtype);
+  gradients_came_ |= slot.defined();
+  return slot;
 }
 
 void ShardSession::discard_gradients() {
@@ -205,13 +229,6 @@ bool ShardSession::begun() const {
   return std::any_of(shards_.begin(), shards_.end(), [](const Shard& shard) { return shard.passes > 0; });
 }
 
-void ShardSession::refuse_set_gradients() const {
-  for (const auto& [name, tensor] : module_.trainable())
-    if (tensor.grad().defined())
-      throw Error("step: somebody set .grad of '" + name +
-                  "'; gradients belong to the engine, which takes them during backward");
-}
-
 void ShardSession::gather(std::optional<double> denominator, std::uint64_t options, std::uint64_t rules,
                           bool has_inputs) {
   if (active_) {
@@ -226,7 +243,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
     *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(mine_.first + int(i))) = record;
   }
-  refuse_set_gradients();
+  refuse_set_gradients(module_);
   fused_.check_bound();
   fused_.check_frozen();
   slots_.finish(fused_.parameters.tensors(), may_be_unused_ || !has_inputs);
@@ -256,10 +273,12 @@ void ShardSession::restart() {
 }
 
 GradientHooks gradient_hooks(const FusedState& fused, ShardSession& session, StepClock& clock) {
-  return {fused.parameters.tensors(), [&session, &clock](std::size_t parameter, bool) {
+  return {fused.parameters.tensors(),
+          [&session, &clock](std::size_t parameter, bool) {
             session.take_gradient(parameter);
             clock.gradient(parameter);
-          }};
+          },
+          [&session](std::size_t parameter, at::ScalarType dtype) { return session.take_slot(parameter, dtype); }};
 }
 
 }  // namespace lockstep::parallel

@@ -32,6 +32,10 @@ class GradientSlots {
   /// Error for a sparse gradient or another dtype.
   void put(int shard, std::size_t parameter, const at::Tensor& gradient);
 
+  /// The slot itself, for whoever computes the first gradient in it at once: it counts as written. Undefined where it
+  /// has one, where its dtype is another, and where its elements are not in order.
+  at::Tensor take(int shard, std::size_t parameter, at::ScalarType dtype);
+
   /// Ends the gathering of a step: what was not written counts as zeros, and the step is told what each shard used.
   /// Error naming the parameters that were not written since clear(), but want a gradient, their shard and rank,
   /// unless they `may_be_unused`.
@@ -76,6 +80,9 @@ class ShardSession {
   /// For the gradient hook: moves the .grad that autograd has just finished into the active shard's slot. UsageError
   /// when no shard is active, Error when an earlier backward pass broke.
   void take_gradient(std::size_t parameter);
+  /// For a layer that computes the gradient in the active shard's slot: that slot, or undefined where the gradient must
+  /// come to take_gradient(). Error when an earlier backward pass broke.
+  at::Tensor take_slot(std::size_t parameter, at::ScalarType dtype);
   /// Whether a gradient came in this step.
   bool has_gradients() const { return !slots_.empty(); }
   /// Error, beginning with `who`, when a backward pass of this step ended by an exception.
@@ -108,7 +115,6 @@ class ShardSession {
   Shard& at(int shard) { return shards_[std::size_t(shard - mine_.first)]; }
   void open(int shard);
   void keep_active();
-  void refuse_set_gradients() const;
 
   FusedState& fused_;
   const ModuleView& module_;

@@ -81,7 +81,7 @@ void fuse(models::ImageModel& model, const Options& options, bool says) {
   const std::vector<nn::Fusion> found = nn::fuse(model);
   if (found.empty())
     throw UsageError("--fuse has no meaning for --model " + options.model +
-                     ", which has no Sequential with a ReLU behind a BatchNorm");
+                     ", which has neither a Linear in a Sequential nor a ReLU behind a BatchNorm");
   std::ostringstream said;
   for (const nn::Fusion& one : found) said << "lockstep: fused " << one << '\n';
   if (says) base::tell(STDERR_FILENO, said.str());

@@ -250,7 +250,8 @@ flags::Group arithmetic_flags(Options& o) {
            {"--channels-last", on(o.channels_last),
             "Pictures and convolutions in channels-last memory format; changes bits, and mostly speed"},
            {"--fuse", on(o.fuse),
-            "BatchNorm, ReLU and pooling as one layer where they follow each other; changes bits, and mostly speed"},
+            "BatchNorm, ReLU and pooling as one layer where they follow each other, gradients of linear layers without "
+            "copies; changes bits, and mostly speed"},
            {"--sync-bn", on(o.sync_bn), "BatchNorm over the batches of all processes; needs one shard per process"},
            {"--threads", integer(o.threads, 1, kMostThreads),
             "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored"},

@@ -1,0 +1,167 @@
+// Our Linear beside PyTorch's: the same bits, and with an engine the gradients are computed where they belong.
+
+#include "lockstep/nn/linear.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/serialize.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/fuse.h"
+#include "tests/support/ranks.h"
+#include "tests/unit/nn/linear_job.h"
+
+namespace lockstep::nn {
+namespace {
+
+using ::testing::HasSubstr;
+using torch::nn::LinearOptions;
+
+TEST(Linear, IsPyTorchsByNamesAndInitialBits) {
+  at::manual_seed(1);
+  const torch::nn::Linear theirs(7, 3);
+  at::manual_seed(1);
+  const Linear ours(7, 3);
+  EXPECT_TRUE(torch::equal(ours->weight, theirs->weight));
+  EXPECT_TRUE(torch::equal(ours->bias, theirs->bias));
+  EXPECT_EQ(ours->named_parameters().keys(), theirs->named_parameters().keys());
+  EXPECT_FALSE(Linear(LinearOptions(7, 3).bias(false))->bias.defined());
+  std::ostringstream text;
+  text << *ours;
+  EXPECT_EQ(text.str(), "lockstep::nn::Linear(in_features=7, out_features=3, bias=true)");
+
+  std::stringstream file;
+  torch::save(theirs, file);
+  Linear loaded(7, 3);
+  torch::load(loaded, file);
+  EXPECT_TRUE(torch::equal(loaded->weight, theirs->weight));
+  const LinearImpl same(*theirs);
+  EXPECT_TRUE(same.weight.is_same(theirs->weight));
+}
+
+TEST(Linear, ACloneIsOneOfOursWithItsOwnTensors) {
+  const Linear from(LinearOptions(7, 3).bias(false));
+  from->weight.set_requires_grad(false);
+  const auto copy = std::dynamic_pointer_cast<LinearImpl>(from->clone());
+  ASSERT_TRUE(copy);
+  EXPECT_TRUE(torch::equal(copy->weight, from->weight));
+  EXPECT_NE(copy->weight.data_ptr(), from->weight.data_ptr());
+  EXPECT_FALSE(copy->weight.requires_grad());
+  EXPECT_FALSE(copy->bias.defined());
+}
+
+TEST(Linear, WithoutAnEngineIsPyTorchs) {
+  for (const std::vector<std::int64_t>& sizes :
+       std::vector<std::vector<std::int64_t>>{{5, 6}, {6}, {2, 3, 6}, {0, 6}}) {
+    std::vector<std::vector<at::Tensor>> found(2);
+    const CountInPlace counted;
+    for (const bool ours : {false, true}) {
+      at::manual_seed(3);
+      Net net(ours);
+      at::Tensor x = inputs(sizes).requires_grad_(true);
+      const at::Tensor y = net->forward(x);
+      y.sum().backward();
+      found[ours] = {y, x.grad()};
+      for (const at::Tensor& parameter : net->parameters()) found[ours].push_back(parameter.grad());
+    }
+    for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(torch::equal(found[0][i], found[1][i])) << i;
+    EXPECT_EQ(counted.count(), 0);
+  }
+  Linear layer(6, 2);
+  EXPECT_THAT(layer->forward(inputs()).grad_fn()->name(), HasSubstr("Addmm"));
+  EXPECT_THROW(layer->forward(at::rand({5, 7})), c10::Error);
+}
+
+TEST(Linear, ItsGradientsAreComputedInTheirSlotsWithTheSameBits) {
+  for (const std::vector<std::int64_t>& sizes : std::vector<std::vector<std::int64_t>>{
+           {5, 6}, {1, 6}, {0, 6}, {2, 3, 6}, {1, 1, 6}, {2, 2, 3, 6}, {0, 3, 6}, {70, 6}}) {
+    SCOPED_TRACE(at::IntArrayRef(sizes));
+    for (const Amp amp : {Amp::none, Amp::bf16}) {
+      const Step step = [&](Ddp& ddp, Net&, Found& found) {
+        at::Tensor x = inputs(sizes).requires_grad_(true);
+        const at::Tensor y = ddp(x);
+        y.to(at::kFloat).sum().backward();
+        found.tensors.push_back(y.detach());
+        found.tensors.push_back(x.grad());
+      };
+      EXPECT_EQ(same_as_pytorchs(step, {.options = {.amp = amp}}), 3);
+    }
+  }
+}
+
+TEST(Linear, WhatItDoesNotComputeInPlaceIsRightToo) {
+  // Neither one dimension nor rows that lie otherwise than one behind the other.
+  const auto trained_on = [](const at::Tensor& x) {
+    return [x](Ddp& ddp, Net&, Found&) { loss_of(ddp(x)).backward(); };
+  };
+  EXPECT_EQ(same_as_pytorchs(trained_on(inputs({6}))), 0);
+  EXPECT_EQ(same_as_pytorchs(trained_on(inputs({6, 5}).t())), 2);
+  EXPECT_EQ(same_as_pytorchs(trained_on(inputs({3, 5, 6}).transpose(0, 1))), 2);
+}
+
+TEST(Linear, OfFrozenParametersNothingIsComputed) {
+  EXPECT_EQ(same_as_pytorchs(plain_step, {.prepare = [](Net& net) { net->fc2->weight.set_requires_grad(false); }}), 2);
+  EXPECT_EQ(same_as_pytorchs(plain_step, {.prepare = [](Net& net) { net->fc2->bias.set_requires_grad(false); }}), 3);
+  EXPECT_EQ(same_as_pytorchs(plain_step,
+                             {.prepare =
+                                  [](Net& net) {
+                                    net->fc1->weight.set_requires_grad(false);
+                                    net->fc1->bias.set_requires_grad(false);
+                                  }}),
+            2);
+  EXPECT_EQ(same_as_pytorchs([](Ddp& ddp, Net& net, Found& found) {
+              plain_step(ddp, net, found);
+              net->fc2->weight.set_requires_grad(false);  // from the second step on
+            }, {.options = {.find_unused_parameters = true}}),
+            (3 + 2 + 2) / 3.0);
+}
+
+TEST(Linear, WeightsDoNotDependOnTheRanks) {
+  std::string alone;
+  for (const int ranks : {1, 2, 4}) {
+    std::string hash;
+    support::run_ranks(ranks == 1 ? support::RankKind::single : support::RankKind::threads, ranks, [&](auto group) {
+      const Step step = [](Ddp& ddp, Net&, Found&) {
+        const at::Tensor all = inputs({4, 3, 6});
+        for (int shard = ddp.local_shards().first; shard < ddp.local_shards().last; ++shard) {
+          ddp.begin_shard(shard);
+          loss_of(ddp(all[shard])).backward();
+        }
+      };
+      const Job job{.options = {.shards = 4}, .group = group};
+      const Found ours = train(true, step, job);
+      EXPECT_EQ(ours.in_place, 3 * 3 * 4 / ranks);
+      EXPECT_EQ(ours.weights, train(false, step, job).weights);
+      if (group->rank() == 0) hash = ours.weights;
+    });
+    if (ranks == 1) alone = hash;
+    EXPECT_EQ(hash, alone) << ranks;
+  }
+}
+
+TEST(Linear, FusePutsItInSequentials) {
+  torch::nn::Sequential row(torch::nn::Linear(6, 3), Linear(3, 3),
+                            torch::nn::Linear(LinearOptions(3, 2).bias(false)));
+  const auto before = row->named_parameters();
+  std::ostringstream said;
+  for (const Fusion& one : fuse(*row)) said << one << '\n';
+  EXPECT_EQ(said.str(), "0: Linear -> lockstep::nn::Linear\n2: Linear -> lockstep::nn::Linear\n");
+  EXPECT_TRUE(fuse(*row).empty());
+  const auto after = row->named_parameters();
+  EXPECT_EQ(after.keys(), before.keys());
+  for (const auto& item : after) EXPECT_TRUE(item.value().is_same(before[item.key()]));
+  DistributedDataParallel ddp(row, std::make_shared<comm::SingleGroup>());
+  optim::SGD optimizer(ddp, {.lr = 0.1});
+  const CountInPlace counted;
+  ddp(inputs()).sum().backward();
+  optimizer.step();
+  EXPECT_EQ(counted.count(), 3);
+}
+
+}  // namespace
+}  // namespace lockstep::nn
