@@ -79,7 +79,7 @@ BlackBox::BlackBox(BoxSettings settings, const base::Node& node)
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  watcher_ = std::thread([this] { watch(); });
+  watcher_ = std::make_unique<std::thread>([this] { watch(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   handle_end_signal();
 }
@@ -110,8 +110,8 @@ void BlackBox::on_end_signal(int signal) {
 }
 
 BlackBox::~BlackBox() {
-  if (process_ != base::process_id()) {  // a forked child has no such thread
-    watcher_.detach();
+  if (process_ != base::process_id()) {  // a forked child has no such thread, whose object may not be touched
+    (void)watcher_.release();
     return;
   }
   stopped_ = true;
@@ -119,7 +119,7 @@ BlackBox::~BlackBox() {
     base::futex_wake(page().abort);
     std::this_thread::sleep_for(1ms);
   }
-  watcher_.join();
+  watcher_->join();
   BlackBox* self = this;
   if (!the_box.compare_exchange_strong(self, nullptr)) return;
   struct sigaction now {};

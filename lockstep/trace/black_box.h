@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -78,7 +79,7 @@ class BlackBox {
   std::atomic<bool> stopped_{false};
   std::atomic<bool> asked_{false};  ///< to end, by SIGTERM
   std::atomic<bool> ended_{false};  ///< the watcher
-  std::thread watcher_;
+  std::unique_ptr<std::thread> watcher_;
 };
 
 }  // namespace lockstep::trace

@@ -107,7 +107,7 @@ TEST(RankTrace, WhatMakesNoSenseIsToldInALine) {
       {"\"version\":1", "\"version\":[[[[[[[[[[[[1]]]]]]]]]]]]", "nested too deep"},
   };
   for (const auto& [from, to, told] : cases)
-    EXPECT_THAT(testing::usage_error([&] { (void)parse_trace(replaced(from, to), "a.json"); }),
+    EXPECT_THAT(testing::usage_error([&, from = from, to = to] { (void)parse_trace(replaced(from, to), "a.json"); }),
                 ::testing::AllOf(StartsWith("a.json: "), HasSubstr(told)));
   EXPECT_THAT(testing::usage_error([] { (void)parse_trace("[]", "a.json"); }), HasSubstr("is no trace of a rank"));
 }
