@@ -3,17 +3,31 @@
 #include <torch/nn/functional/pooling.h>
 #include <torch/nn/modules/linear.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/models/layers.h"
+#include "lockstep/nn/batch_norm_relu.h"
 
 namespace lockstep::models {
 namespace {
 
 namespace nn = torch::nn;
+using lockstep::nn::BatchNormAddReLU2dImpl;
+using lockstep::nn::BatchNormReLU2dImpl;
+using lockstep::nn::BatchNormReLUMaxPool2dImpl;
+using lockstep::nn::fused;
+using lockstep::nn::Fusion;
+
+// relu(norm(x)), by one layer where fuse() has put one there.
+at::Tensor norm_relu(nn::BatchNorm2dImpl& norm, const at::Tensor& x) {
+  if (auto* fused = dynamic_cast<BatchNormReLU2dImpl*>(&norm)) return fused->forward(x);
+  return norm.forward(x).relu_();
+}
 
 // x + what the convolutions make of it. Where the shapes differ, `downsample` fits x.
-class Block : public nn::Module {
+class Block : public nn::Module, public lockstep::nn::Fusible {
  public:
   static constexpr std::int64_t kBottleneckExpansion = 4;
 
@@ -33,23 +47,42 @@ class Block : public nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     at::Tensor y = x;
-    for (std::size_t i = 0; i < convolutions_.size(); ++i) {
-      y = norms_[i](convolutions_[i](y));
-      if (i + 1 < convolutions_.size()) y = y.relu_();
-    }
-    y += downsample_ ? downsample_->forward(x) : x;
+    for (std::size_t i = 0; i + 1 < convolutions_.size(); ++i) y = norm_relu(*norms_[i], convolutions_[i](y));
+    y = convolutions_.back()(y);
+    if (auto* fused = dynamic_cast<BatchNormAddReLU2dImpl*>(norms_.back().get())) return fused->forward(y, shortcut(x));
+    y = norms_.back()->forward(y);
+    y += shortcut(x);
     return y.relu_();
   }
 
+  std::vector<Fusion> fuse_layers() override {
+    std::vector<Fusion> done;
+    for (std::size_t i = 0; i < norms_.size(); ++i) {
+      const std::string name = "bn" + std::to_string(i + 1);
+      const auto put = [&](auto layer, const char* from, const char* fused_name) {
+        if (layer == nullptr) return;
+        norms_[i] = replace_module(name, layer);
+        done.push_back({name, from, fused_name});
+      };
+      if (i + 1 < norms_.size())
+        put(fused<BatchNormReLU2dImpl>(*norms_[i]), "BatchNorm2d, ReLU", "BatchNormReLU2d");
+      else
+        put(fused<BatchNormAddReLU2dImpl>(*norms_[i]), "BatchNorm2d, +, ReLU", "BatchNormAddReLU2d");
+    }
+    return done;
+  }
+
  private:
+  at::Tensor shortcut(const at::Tensor& x) { return downsample_ ? downsample_->forward(x) : x; }
+
   void add(const ConvShape& shape) {
     const std::string number = std::to_string(convolutions_.size() + 1);
     convolutions_.emplace_back(register_module("conv" + number, convolution(shape)));
-    norms_.emplace_back(register_module("bn" + number, nn::BatchNorm2d(shape.out)));
+    norms_.push_back(register_module("bn" + number, std::make_shared<nn::BatchNorm2dImpl>(shape.out)));
   }
 
   std::vector<nn::Conv2d> convolutions_;
-  std::vector<nn::BatchNorm2d> norms_;
+  std::vector<std::shared_ptr<nn::BatchNorm2dImpl>> norms_;
   nn::Sequential downsample_;
 };
 
@@ -60,7 +93,7 @@ ResNet::ResNet(const ResNetKind& kind, std::int64_t channels, std::int64_t class
     : ImageModel("ResNet"), small_pictures_(kind.small_pictures) {
   const std::int64_t kernel = small_pictures_ ? 3 : 7, stride = small_pictures_ ? 1 : 2;
   conv1_ = register_module("conv1", convolution({.in = channels, .out = 64, .kernel = kernel, .stride = stride}));
-  bn1_ = register_module("bn1", nn::BatchNorm2d(64));
+  bn1_ = register_module("bn1", std::make_shared<nn::BatchNorm2dImpl>(64));
   for (int i = 0; i < 4; ++i) {
     const std::string name = "layer" + std::to_string(i + 1);
     layers_[i] = register_module(name, layer(kind, std::int64_t(64) << i, kind.blocks[i], i == 0 ? 1 : 2));
@@ -83,9 +116,28 @@ nn::Sequential ResNet::layer(const ResNetKind& kind, std::int64_t planes, int bl
   return layer;
 }
 
+std::vector<Fusion> ResNet::fuse_layers() {
+  if (small_pictures_) {
+    const auto layer = fused<BatchNormReLU2dImpl>(*bn1_);
+    if (layer == nullptr) return {};
+    bn1_ = replace_module("bn1", layer);
+    return {{"bn1", "BatchNorm2d, ReLU", "BatchNormReLU2d"}};
+  }
+  const auto layer = fused<BatchNormReLUMaxPool2dImpl>(*bn1_, lockstep::nn::Pooling::stem);
+  if (layer == nullptr) return {};
+  bn1_ = replace_module("bn1", layer);
+  return {{"bn1", "BatchNorm2d, ReLU, MaxPool2d", "BatchNormReLUMaxPool2d"}};
+}
+
+at::Tensor ResNet::stem(const at::Tensor& x) {
+  if (auto* layer = dynamic_cast<BatchNormReLUMaxPool2dImpl*>(bn1_.get())) return layer->forward(x);
+  const at::Tensor y = norm_relu(*bn1_, x);
+  if (small_pictures_) return y;
+  return nn::functional::max_pool2d(y, nn::functional::MaxPool2dFuncOptions(3).stride(2).padding(1));
+}
+
 at::Tensor ResNet::forward(at::Tensor images) {
-  at::Tensor x = bn1_(conv1_(images)).relu_();
-  if (!small_pictures_) x = nn::functional::max_pool2d(x, nn::functional::MaxPool2dFuncOptions(3).stride(2).padding(1));
+  at::Tensor x = stem(conv1_(images));
   for (nn::Sequential& layer : layers_) x = layer->forward(x);
   return through("fc", at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
 }

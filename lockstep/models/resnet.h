@@ -8,8 +8,11 @@
 #include <torch/nn/modules/conv.h>
 
 #include <array>
+#include <memory>
+#include <vector>
 
 #include "lockstep/models/image_model.h"
+#include "lockstep/nn/fusible.h"
 
 namespace lockstep::models {
 
@@ -24,18 +27,21 @@ struct ResNetKind {
 
 /// torchvision's resnet18 … resnet152, ResNeXt and Wide ResNet, with its names (conv1.weight, bn1, layer1.0.conv1 …
 /// fc.bias) and initial weights. Pictures of any size; it is not a part of the model.
-class ResNet : public ImageModel {
+class ResNet : public ImageModel, public lockstep::nn::Fusible {
  public:
   ResNet(const ResNetKind& kind, std::int64_t channels, std::int64_t classes);
   at::Tensor forward(at::Tensor images) override;
+  /// The stem; its blocks do the same.
+  std::vector<lockstep::nn::Fusion> fuse_layers() override;
 
  private:
   torch::nn::Sequential layer(const ResNetKind& kind, std::int64_t planes, int blocks, std::int64_t stride);
+  at::Tensor stem(const at::Tensor& x);
 
   bool small_pictures_;
   std::int64_t planes_ = 64;  // of what the next layer reads
   torch::nn::Conv2d conv1_{nullptr};
-  torch::nn::BatchNorm2d bn1_{nullptr};
+  std::shared_ptr<torch::nn::BatchNorm2dImpl> bn1_;
   std::array<torch::nn::Sequential, 4> layers_{nullptr, nullptr, nullptr, nullptr};
 };
 

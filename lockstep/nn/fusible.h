@@ -4,7 +4,8 @@
 //
 //   struct Block : torch::nn::Module, lockstep::nn::Fusible {
 //     std::vector<lockstep::nn::Fusion> fuse_layers() override {
-//       if (auto fused = lockstep::nn::fused<lockstep::nn::BatchNormReLU2dImpl>(*norm)) { ... replace_module("bn1", ...) }
+//       auto layer = lockstep::nn::fused<lockstep::nn::BatchNormReLU2dImpl>(*norm);
+//       ...                                                           // replace_module("bn1", layer), if it is one
 //     }
 //   };
 

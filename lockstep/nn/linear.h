@@ -6,16 +6,16 @@
 //
 // Options, parameters, their names and initial values are those of torch::nn::Linear, and so are state dicts. With an
 // optimizer of ours, backward gives the products that make the gradients of weight and bias the memory that the ranks
-// share for their output. Elsewhere autograd computes them in memory of its own, from which the engine copies them: with
-// millions of weights and a small batch that is a large part of backward.
+// share for their output. Elsewhere autograd computes them in memory of its own, from which the engine copies them:
+// with millions of weights and a small batch that is a large part of backward.
 //
-// The products are PyTorch's, with the same operands, and so are the bits. A weight that is used three times or more
-// within one backward has its gradients added in another order. By PyTorch's layer is computed what has no such memory
-// (no engine, an optimizer of torch::optim), inputs of one dimension or of another layout than row by row, devices other
-// than the CPU, a dtype of the weight that is not the one computed in, and tensors of forward-mode derivatives. In its
-// own memory a gradient comes that has none in ours: the second one of a step, which is added there, one that
-// torch::autograd::grad() asks for, one with a hook on the parameter, one that is to be differentiated again
-// (create_graph). Errors are PyTorch's.
+// The products are PyTorch's, with the same operands, and so are the bits. A weight that is used three times or
+// more within one backward has its gradients added in another order. By PyTorch's layer is computed what has no
+// such memory (no engine, an optimizer of torch::optim), inputs of one dimension or of another layout than row by
+// row, devices other than the CPU, a dtype of the weight that is not the one computed in, and tensors of
+// forward-mode derivatives. In its own memory a gradient comes that has none in ours: the second one of a step,
+// which is added there, one that torch::autograd::grad() asks for, one with a hook on the parameter, one that is to
+// be differentiated again (create_graph). Errors are PyTorch's.
 //
 // It is a torch::nn::Linear: by a pointer to that one calls PyTorch's forward. Not thread-safe, as all modules.
 

@@ -14,6 +14,7 @@
 
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/models/convnet.h"
+#include "lockstep/models/registry.h"
 #include "lockstep/nn/batch_norm_relu.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 
@@ -58,6 +59,56 @@ TEST(Fuse, TheConvNetKeepsItsNamesTensorsAndFunction) {
   fused.eval();
   plain.eval();
   EXPECT_TRUE(torch::allclose(fused.forward(x), plain.forward(x), 1e-3, 1e-4));
+}
+
+// Their blocks are no Sequentials, and say themselves what follows what.
+TEST(Fuse, ResNetsKeepTheirNamesTensorsAndFunction) {
+  struct Case {
+    const char* name;
+    std::int64_t side;
+    std::string stem;
+  };
+  for (const Case& one : {Case{"resnet18_cifar", 8, "bn1: BatchNorm2d, ReLU -> BatchNormReLU2d\n"},
+                          Case{"resnet18", 33, "bn1: BatchNorm2d, ReLU, MaxPool2d -> BatchNormReLUMaxPool2d\n"},
+                          Case{"resnet50", 33, "bn1: BatchNorm2d, ReLU, MaxPool2d -> BatchNormReLUMaxPool2d\n"}}) {
+    SCOPED_TRACE(one.name);
+    const models::ImageTask task{.channels = 3, .height = one.side, .width = one.side};
+    at::manual_seed(3);
+    const auto plain = models::make_model(one.name, task);
+    at::manual_seed(3);
+    const auto fused = models::make_model(one.name, task);
+    const auto before = fused->named_parameters();
+    const std::string text = said(fuse(*fused));
+    EXPECT_EQ(text.substr(0, one.stem.size()), one.stem);
+    EXPECT_NE(text.find("layer4.1.bn1: BatchNorm2d, ReLU -> BatchNormReLU2d\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("BatchNorm2d, +, ReLU -> BatchNormAddReLU2d\n"), std::string::npos) << text;
+    EXPECT_TRUE(fuse(*fused).empty());
+    const auto after = fused->named_parameters();
+    EXPECT_EQ(after.keys(), before.keys());
+    for (const auto& item : after) EXPECT_TRUE(item.value().is_same(before[item.key()]));
+    EXPECT_EQ(fused->named_buffers().keys(), plain->named_buffers().keys());
+
+    const at::Tensor x = at::rand({3, 3, one.side, one.side});
+    if (std::string(one.name) == "resnet50") continue;  // its blocks are the same loop
+    // What float32 rounds, a deep net makes large: the order of the layers shows in float64.
+    fused->to(at::kDouble);
+    plain->to(at::kDouble);
+    const auto ours = step(*fused, x.to(at::kDouble)), theirs = step(*plain, x.to(at::kDouble));
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(torch::allclose(ours[i], theirs[i], 1e-4, 1e-6)) << i;
+    fused->to(at::kFloat);
+    plain->to(at::kFloat);
+    fused->eval();
+    plain->eval();
+    EXPECT_TRUE(torch::allclose(fused->forward(x), plain->forward(x), 1e-3, 1e-3));
+  }
+}
+
+TEST(Fuse, ConvertedResNetsAreLeftAlone) {
+  const auto model = models::make_model("resnet18", {.channels = 3, .height = 32, .width = 32});
+  const auto group = std::make_shared<comm::SingleGroup>();
+  parallel::convert_sync_batchnorm(std::static_pointer_cast<nn::Module>(model), group);
+  EXPECT_TRUE(fuse(*model).empty());
 }
 
 TEST(Fuse, OnlyWhatFitsIsReplaced) {
