@@ -42,11 +42,11 @@ void resume_random_state(const comm::Group& group, const std::string& path) {
   const auto ranks = std::size_t(group.size());
   if (states.size() != ranks) {
     if (group.rank() == 0)
-      base::tell(STDERR_FILENO,
-                 "lockstep: checkpoint '" + base::shown(path) + "' has random numbers of " +
-                     (states.empty() ? "no" : std::to_string(states.size())) + (states.size() == 1 ? " rank" : " ranks") +
-                     ", here " + (ranks == 1 ? "is " : "are ") + std::to_string(ranks) +
-                     ": torch's generator stays as the program has seeded it\n");
+      base::tell(STDERR_FILENO, "lockstep: checkpoint '" + base::shown(path) + "' has random numbers of " +
+                                    (states.empty() ? "no" : std::to_string(states.size())) +
+                                    (states.size() == 1 ? " rank" : " ranks") + ", here " +
+                                    (ranks == 1 ? "is " : "are ") + std::to_string(ranks) +
+                                    ": torch's generator stays as the program has seeded it\n");
     return;
   }
   at::Generator generator = at::detail::getDefaultCPUGenerator();

@@ -67,9 +67,8 @@ TEST(Loop, TheDirectoryIsLockedUntilTheLastSaveHasEnded) {
                       return data::tensors(at::ones({8, 3}), at::zeros({8}, at::kLong));
                     }}}};
   const std::string run = folder.file("run");
-  const char* const argv[] = {"net",          "--no-eval",    "--batch-size", "2", "--epochs", "2",
-                              "--save-every", "1",            "--resume",     "auto",
-                              "--output-dir", run.c_str()};
+  const char* const argv[] = {"net",          "--no-eval", "--batch-size", "2",    "--epochs",     "2",
+                              "--save-every", "1",         "--resume",     "auto", "--output-dir", run.c_str()};
   const Options options = parse_options(int(std::size(argv)), argv, names_of(additions, "net")).options;
   lock_file = run + "/run.lock";
   looks = true;

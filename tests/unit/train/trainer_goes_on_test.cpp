@@ -1,5 +1,5 @@
-// A Trainer goes on from its checkpoints, whatever has ended the start before: nothing is lost, and nothing is done that
-// an undisturbed run would not have done.
+// A Trainer goes on from its checkpoints, whatever has ended the start before: nothing is lost, and nothing is done
+// that an undisturbed run would not have done.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
