@@ -2,6 +2,8 @@
 
 // A net of linear layers, ours or PyTorch's, trained for three steps.
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
@@ -72,8 +74,7 @@ TORCH_MODULE(Net);
 using Ddp = DistributedDataParallel<Net>;
 
 inline at::Tensor inputs(const std::vector<std::int64_t>& sizes = {5, 6}) {
-  at::manual_seed(11);
-  return at::randn(sizes);
+  return at::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(11));
 }
 
 inline at::Tensor loss_of(const at::Tensor& y) { return (y.to(at::kFloat) * y.to(at::kFloat)).mean() + y.sum() * 0.01; }
@@ -94,8 +95,13 @@ using Step = std::function<void(Ddp& ddp, Net& net, Found& found)>;
 
 // Three steps.
 inline Found train(bool ours, const Step& step, const Job& job = {}) {
-  at::manual_seed(3);
   Net net(ours);
+  {
+    // Ranks that are threads share the process's generator.
+    const at::NoGradGuard no_grad;
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
+    for (at::Tensor& parameter : net->parameters()) parameter.normal_(0, 0.3, generator);
+  }
   if (job.prepare) job.prepare(net);
   parallel::DataParallelOptions options = job.options;
   options.name = ours ? "ours" : "theirs";  // the group may carry both

@@ -107,17 +107,18 @@ TEST(Linear, WhatItDoesNotComputeInPlaceIsRightToo) {
 TEST(Linear, OfFrozenParametersNothingIsComputed) {
   EXPECT_EQ(same_as_pytorchs(plain_step, {.prepare = [](Net& net) { net->fc2->weight.set_requires_grad(false); }}), 2);
   EXPECT_EQ(same_as_pytorchs(plain_step, {.prepare = [](Net& net) { net->fc2->bias.set_requires_grad(false); }}), 3);
-  EXPECT_EQ(same_as_pytorchs(plain_step,
-                             {.prepare =
-                                  [](Net& net) {
-                                    net->fc1->weight.set_requires_grad(false);
-                                    net->fc1->bias.set_requires_grad(false);
-                                  }}),
+  EXPECT_EQ(same_as_pytorchs(plain_step, {.prepare =
+                                              [](Net& net) {
+                                                net->fc1->weight.set_requires_grad(false);
+                                                net->fc1->bias.set_requires_grad(false);
+                                              }}),
             2);
-  EXPECT_EQ(same_as_pytorchs([](Ddp& ddp, Net& net, Found& found) {
-              plain_step(ddp, net, found);
-              net->fc2->weight.set_requires_grad(false);  // from the second step on
-            }, {.options = {.find_unused_parameters = true}}),
+  EXPECT_EQ(same_as_pytorchs(
+                [](Ddp& ddp, Net& net, Found& found) {
+                  plain_step(ddp, net, found);
+                  net->fc2->weight.set_requires_grad(false);  // from the second step on
+                },
+                {.options = {.find_unused_parameters = true}}),
             (3 + 2 + 2) / 3.0);
 }
 
@@ -145,8 +146,7 @@ TEST(Linear, WeightsDoNotDependOnTheRanks) {
 }
 
 TEST(Linear, FusePutsItInSequentials) {
-  torch::nn::Sequential row(torch::nn::Linear(6, 3), Linear(3, 3),
-                            torch::nn::Linear(LinearOptions(3, 2).bias(false)));
+  torch::nn::Sequential row(torch::nn::Linear(6, 3), Linear(3, 3), torch::nn::Linear(LinearOptions(3, 2).bias(false)));
   const auto before = row->named_parameters();
   std::ostringstream said;
   for (const Fusion& one : fuse(*row)) said << one << '\n';
