@@ -21,6 +21,16 @@ std::string host_names(const std::vector<Node>& nodes) {
 
 std::string whole_seconds(Time time) { return std::to_string((time.count() + 999) / 1000) + " s"; }
 
+// "0.5", "1".
+std::string in_seconds(Time time) {
+  std::string text = std::to_string(time.count() / 1'000);
+  if (const auto part = time.count() % 1'000; part != 0) {
+    text += "." + std::to_string(1'000 + part).substr(1);
+    text.erase(text.find_last_not_of('0') + 1);
+  }
+  return text;
+}
+
 // "1 of at least 2 nodes: h0".
 std::string who_is_there(const std::vector<Node>& nodes, const Limits& limits) {
   std::string text = std::to_string(nodes.size()) + " of " + (limits.min_nodes < limits.max_nodes ? "at least " : "") +
@@ -143,6 +153,10 @@ std::string refusal(const Application& application, const Application& own, cons
   if (application.run_id != own.run_id) return differ("--rdzv-id", application.run_id, own.run_id);
   if (application.backend != own.backend) return differ("--rdzv-backend", application.backend, own.backend);
   if (application.nnodes != own.nnodes) return differ("--nnodes", application.nnodes, own.nnodes);
+  if (application.keep_alive != own.keep_alive)
+    return differ("--rdzv-conf keep_alive_interval", in_seconds(application.keep_alive), in_seconds(own.keep_alive));
+  if (application.misses != own.misses)
+    return differ("--rdzv-conf keep_alive_max_attempt", std::to_string(application.misses), std::to_string(own.misses));
   if (!limits.fixed_ranks) return {};
   const std::string rank = "--node-rank " + std::to_string(application.wanted_rank) + " of " + application.host;
   if (application.wanted_rank < 0 || application.wanted_rank >= limits.max_nodes)

@@ -78,6 +78,8 @@ struct Application {
   std::string host;
   int workers = 1;
   int wanted_rank = -1;
+  Time keep_alive{1'000};  ///< where they differ a node's limit is not what the hosting agent takes it for
+  int misses = 5;
 };
 
 /// Why it cannot be let in, in one line that names both values and both hosts; empty: it can. `own` is the hosting

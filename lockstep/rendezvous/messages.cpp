@@ -7,12 +7,12 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::string_view kMark("LKr\x03", 4);
+constexpr std::string_view kMark("LKr\x04", 4);
 
 template <class A>
 void fields(A& a, Join& m) {
   a(m.version, m.run_id, m.nnodes, m.backend, m.host, m.workers, m.wanted_rank, m.address, m.generation, m.rank,
-    m.may_run);
+    m.may_run, m.keep_alive, m.misses);
 }
 template <class A>
 void fields(A&, Ready&) {}

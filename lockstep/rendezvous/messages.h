@@ -41,6 +41,8 @@ struct Join {
   std::int64_t generation = 0;  ///< the hosting agent of this one is lost; 0: of none
   std::int64_t rank = -1;       ///< in it
   std::int64_t may_run = 0;     ///< milliseconds from now on in which workers of it may run where that agent is
+  std::int64_t keep_alive = 1'000;  ///< milliseconds
+  std::int64_t misses = 5;          ///< of so many intervals a silence is a loss
 };
 
 /// To the hosting agent: no worker is left here, and a place in the next generation is wanted.

@@ -58,6 +58,8 @@ TEST_F(NodesTest, WhoDoesNotFitIsRefusedInOneLine) {
               AllOf(HasSubstr(start + "--rdzv-id is 'wrong' on "), HasSubstr("and 'right' on ")));
   EXPECT_THAT(refused({"--nnodes", "1:3", "--rdzv-id", "right", "--rdzv-conf", no_host}),
               HasSubstr("--nnodes is '1:3' on "));
+  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-id", "right", "--rdzv-conf", no_host + ",keep_alive_max_attempt=60"}),
+              AllOf(HasSubstr("--rdzv-conf keep_alive_max_attempt is '60' on "), HasSubstr("and '5' on ")));
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-backend", "static", "--node-rank", "1", "--rdzv-id", "right"}),
               HasSubstr("--rdzv-backend is 'static' on "));
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-conf", "is_host=1"}), HasSubstr("the port is taken"));

@@ -217,6 +217,23 @@ TEST_F(NodesTest, WorkersMeetInTheAgentsStore) {
   expect_nothing_left();
 }
 
+// The workers that make room for it take longer than a silence may.
+TEST_F(NodesTest, WhoComesWhileAGenerationEndsWaits) {
+  const auto flags = [](const std::string& hosts) {
+    return std::vector<std::string>{"--nnodes",       "1:2",
+                                    "--grace-period", "5",
+                                    "--rdzv-conf",    hosts + ",keep_alive_interval=0.4,last_call_timeout=0.1"};
+  };
+  const std::string script = "[ $WORLD_SIZE = 2 ] && exit 0; trap '' TERM; echo; while :; do sleep 0.1; done";
+  Job& host = agent(flags("is_host=1"), script);
+  host.wait_for_lines(1);
+  Job& late = agent(flags("is_host=0"), script);
+  EXPECT_EQ(late.wait(), 0) << late.err();
+  EXPECT_EQ(host.wait(), 0) << host.err();
+  EXPECT_THAT(late.err(), HasSubstr("lockstep: the workers of the last generation are ending"));
+  expect_nothing_left();
+}
+
 TEST_F(NodesTest, ANodeIsLostAndAnotherTakesItsPlace) {
   const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "1", "--rdzv-conf", "is_host=0"};
   const std::string script =

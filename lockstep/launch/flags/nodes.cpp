@@ -130,6 +130,9 @@ NodesSettings nodes_settings(const Options& options) {
   if (options.nodes.rank >= settings.limits.max_nodes)
     throw UsageError("run: --node-rank " + std::to_string(options.nodes.rank) + " is not one of " + nnodes.substr(5) +
                      ": 0 to " + std::to_string(settings.limits.max_nodes - 1));
+  if (fixed && settings.is_host.value_or(settings.node_rank == 0) != (settings.node_rank == 0))
+    throw UsageError(options.nodes.conf_name + " is_host=" + (*settings.is_host ? "1" : "0") + " with --node-rank " +
+                     std::to_string(settings.node_rank) + ": node rank 0 hosts, unless --rdzv-backend c10d");
   if (fixed && settings.limits.min_nodes < settings.limits.max_nodes)
     throw UsageError(nnodes + ": a range needs --rdzv-backend c10d; static means that every node names its rank");
   return settings;

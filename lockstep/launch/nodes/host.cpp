@@ -21,6 +21,8 @@ namespace {
 
 // Reasons to wait are told so much later than the first change: of a thousand who come at once each would be another.
 constexpr milliseconds kReasonsTogether{200};
+// Said to those who wait meanwhile.
+constexpr const char* kEnding = "the workers of the last generation are ending";
 // The longest address that somebody may be given as that of a hosting agent.
 constexpr std::size_t kLongestAddress = 64;
 
@@ -91,13 +93,16 @@ void Host::on_message(std::uint64_t id, const meet::Message& message) {
 }
 
 void Host::admit(std::uint64_t id, const meet::Join& join) {
-  const meet::Application application{.version = join.version,
-                                      .run_id = join.run_id,
-                                      .nnodes = join.nnodes,
-                                      .backend = join.backend,
-                                      .host = one_line(join.host),
-                                      .workers = int(std::clamp<std::int64_t>(join.workers, 1, base::kMaxLocalRanks)),
-                                      .wanted_rank = int(std::clamp<std::int64_t>(join.wanted_rank, -1, 1'000'000))};
+  const meet::Application application{
+      .version = join.version,
+      .run_id = join.run_id,
+      .nnodes = join.nnodes,
+      .backend = join.backend,
+      .host = one_line(join.host),
+      .workers = int(std::clamp<std::int64_t>(join.workers, 1, base::kMaxLocalRanks)),
+      .wanted_rank = int(std::clamp<std::int64_t>(join.wanted_rank, -1, 1'000'000)),
+      .keep_alive = meet::Time(std::clamp<std::int64_t>(join.keep_alive, 0, 86'400'000)),
+      .misses = int(std::clamp<std::int64_t>(join.misses, 0, 1'000'000))};
   const meet::Situation now = situation();
   std::string why = meet::refusal(application, settings_.own, settings_.nodes.limits, now.nodes);
   if (finished_) why = "the job has ended";
@@ -126,6 +131,7 @@ void Host::admit(std::uint64_t id, const meet::Join& join) {
     seat.done.emplace();
   }
   reception_.trust(id);
+  if (ending_) tell(kEnding);
   consider();
 }
 
@@ -233,13 +239,17 @@ void Host::consider() {
   // Who is let in must hear a word before he takes us for lost.
   telling_ = loop_.at(Clock::now() + std::min(kReasonsTogether, settings_.nodes.silence() / 4), [this] {
     tells_ = false;
-    if (finished_ || ending_) return;
-    for (auto& [id, seat] : seats_) {
-      if ((running_ && seat.node.member) || seat.told == reason_) continue;
-      seat.told = reason_;
-      reception_.send(id, meet::Waiting{.reason = reason_, .generation = generation_});
-    }
+    if (!finished_ && !ending_) tell(reason_);
   });
+}
+
+// Those who wait.
+void Host::tell(const std::string& reason) {
+  for (auto& [id, seat] : seats_) {
+    if ((running_ && seat.node.member) || seat.told == reason) continue;
+    seat.told = reason;
+    reception_.send(id, meet::Waiting{.reason = reason, .generation = generation_});
+  }
 }
 
 void Host::start(const std::vector<std::uint64_t>& ranks) {
@@ -252,10 +262,10 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
   running_ = true;
   store_.begin(generation_);
   again_ = {};
-  ranks_of_hosts_.clear();
   int world = 0;
   std::vector<std::string> addresses;  // of all but this one
   for (const std::uint64_t id : ranks) {
+    ranks_of_hosts_.erase(seats_.at(id).node.host);
     world += seats_.at(id).node.workers;
     if (id != ranks.front()) addresses.push_back(seats_.at(id).address);
   }
@@ -297,6 +307,7 @@ void Host::end_all() {
   if (std::exchange(ending_, true)) return;
   for (const auto& [id, seat] : seats_)
     if (seat.node.member && !seat.done) reception_.send(id, meet::EndNow{generation_});
+  if (!finished_) tell(kEnding);  // which may take longer than who has come waits for a word
 }
 
 // Everybody hears how the generation has ended; who waits outside only when no other follows.

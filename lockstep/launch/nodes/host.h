@@ -74,6 +74,7 @@ class Host {
   void on_gone(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard);
   void consider();
   void start(const std::vector<std::uint64_t>& ranks);
+  void tell(const std::string& reason);
   void end_all();
   void conclude_when_all_done();
   void finish(const rendezvous::Message& last);
@@ -87,7 +88,7 @@ class Host {
   std::string reason_;                         // why nothing happens, for those who wait
   bool tells_ = false;                         // soon
   std::map<std::uint64_t, Seat> seats_;        // of those who are admitted, by arrival
-  std::map<std::string, int> ranks_of_hosts_;  // in the last generation
+  std::map<std::string, int> ranks_of_hosts_;  // in the last generation that it was in
   Following following_;
   rendezvous::Time since_{0}, not_before_{0};
   std::int64_t generation_ = 0;

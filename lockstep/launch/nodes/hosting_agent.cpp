@@ -45,7 +45,9 @@ meet::Join application(const Plan& plan, const std::string& host) {
           .backend = plan.nodes->backend,
           .host = host,
           .workers = plan.workers,
-          .wanted_rank = plan.nodes->node_rank};
+          .wanted_rank = plan.nodes->node_rank,
+          .keep_alive = plan.nodes->keep_alive.count(),
+          .misses = plan.nodes->misses};
 }
 
 }  // namespace
@@ -97,7 +99,9 @@ HostSettings HostingAgent::host_settings() {
                   .run_id = plan_.run_id,
                   .nnodes = to_string(settings_.limits),
                   .backend = settings_.backend,
-                  .host = own_host_},
+                  .host = own_host_,
+                  .keep_alive = settings_.keep_alive,
+                  .misses = settings_.misses},
           .run_id = plan_.run_id.empty() ? random_id() : plan_.run_id,
           .master_addr = settings_.local_addr.empty() ? settings_.host : settings_.local_addr,
           .max_restarts = plan_.max_restarts,

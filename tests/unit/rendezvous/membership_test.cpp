@@ -303,6 +303,12 @@ TEST(Membership, WhoIsRefusedAndWhy) {
   EXPECT_EQ(with([](Application& a) { a.run_id = "x"; }), "--rdzv-id is 'x' on h9 and 'job' on h0");
   EXPECT_EQ(with([](Application& a) { a.nnodes = "2:3"; }), "--nnodes is '2:3' on h9 and '3' on h0");
   EXPECT_EQ(with([](Application& a) { a.backend = "c10d"; }), "--rdzv-backend is 'c10d' on h9 and 'static' on h0");
+  EXPECT_EQ(with([](Application& a) { a.keep_alive = Time(2'500); }),
+            "--rdzv-conf keep_alive_interval is '2.5' on h9 and '1' on h0");
+  EXPECT_EQ(with([](Application& a) { a.keep_alive = Time(1'001); }),
+            "--rdzv-conf keep_alive_interval is '1.001' on h9 and '1' on h0");
+  EXPECT_EQ(with([](Application& a) { a.misses = 30; }),
+            "--rdzv-conf keep_alive_max_attempt is '30' on h9 and '5' on h0");
   EXPECT_EQ(with([](Application& a) { a.wanted_rank = 1; }), "--node-rank 1 of h9 is taken by h1");
   EXPECT_EQ(with([](Application& a) { a.wanted_rank = 3; }), "--node-rank 3 of h9 is not a number from 0 to 2");
   EXPECT_EQ(with([](Application& a) { a.wanted_rank = -1; }), "--node-rank -1 of h9 is not a number from 0 to 2");

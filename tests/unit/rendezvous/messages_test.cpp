@@ -24,13 +24,17 @@ TEST(Messages, WhatIsWrittenIsRead) {
                                     .backend = "c10d",
                                     .host = "h",
                                     .workers = 3,
-                                    .wanted_rank = -1}) +
+                                    .wanted_rank = -1,
+                                    .keep_alive = 250,
+                                    .misses = 7}) +
                       to_frame(Pong{.sent = -5, .wall = 0.25}) +
                       to_frame(Done{.generation = 7, .code = 137, .left_behind = true, .uptime = 12});
   const auto join = std::get<Join>(take_message(bytes, kLongestMessage).value());
   EXPECT_EQ(join.nnodes, "2:4");
   EXPECT_EQ(join.workers, 3);
   EXPECT_EQ(join.wanted_rank, -1);
+  EXPECT_EQ(join.keep_alive, 250);
+  EXPECT_EQ(join.misses, 7);
   const auto pong = std::get<Pong>(take_message(bytes, kLongestMessage).value());
   EXPECT_EQ(pong.sent, -5);
   EXPECT_EQ(pong.wall, 0.25);

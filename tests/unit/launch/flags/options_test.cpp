@@ -162,6 +162,11 @@ TEST(RunOptions, WrongNodes) {
   EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-endpoint", "h:x"}), HasSubstr("'x'"));
   EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-conf", "join_timeout=0"}), HasSubstr("join_timeout=0 is not a number"));
   EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-conf", "is_host=maybe"}), HasSubstr("is not true or false"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--node-rank", "1", "--rdzv-conf", "is_host=1"}),
+              HasSubstr("--rdzv-conf is_host=1 with --node-rank 1: node rank 0 hosts, unless --rdzv-backend c10d"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--node-rank", "0", "--rdzv-conf", "is_host=0"}),
+              HasSubstr("--rdzv-conf is_host=0 with --node-rank 0"));
+  EXPECT_TRUE(plan_of({"--nnodes=2", "--node-rank=1", "--rdzv-conf", "is_host=0"}).nodes);
   EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-conf", "jointimeout=3"}), HasSubstr("jointimeout: no such setting"));
 }
 

@@ -1,0 +1,154 @@
+// The hosting agent's part, over real sockets of the loopback, with members that a test speaks for.
+
+#include "lockstep/launch/nodes/host.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/rendezvous/socket.h"
+
+namespace lockstep::launch {
+namespace {
+
+using rendezvous::Message;
+using rendezvous::resolve;
+using std::chrono::milliseconds;
+using Clock = EventLoop::Clock;
+
+class HostTest : public ::testing::Test {
+ protected:
+  struct Member {
+    base::UniqueFd fd;
+    std::string received;
+  };
+
+  HostTest() {
+    settings_.nodes.limits = {.min_nodes = 1, .max_nodes = 3, .last_call_timeout = milliseconds(0)};
+    settings_.nodes.misses = 60;  // nobody is silent by chance
+    settings_.own = {.version = "1", .nnodes = "1:3", .backend = "c10d", .host = "h0"};
+    settings_.own.misses = settings_.nodes.misses;
+    settings_.max_restarts = 100;
+    settings_.accept_channel = [](int fd) { return std::make_unique<PlainChannel>(fd); };
+    rendezvous::Listening listening = rendezvous::listen_at(resolve("test", "127.0.0.1", 0));
+    address_ = rendezvous::own_end(listening.fd.get());
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    own_.fd = base::UniqueFd(ends[0]);
+    host_.emplace(loop_, settings_, std::move(listening.fd), base::UniqueFd(ends[1]));
+  }
+
+  void say(Member& member, const Message& message) {
+    const std::string bytes = to_frame(message);
+    EXPECT_EQ(send(member.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
+
+  void join(Member& member, const std::string& host) {
+    say(member,
+        rendezvous::Join{.version = "1", .nnodes = "1:3", .backend = "c10d", .host = host, .misses = 60});
+  }
+
+  Member come(const std::string& host) {
+    Member member{.fd = rendezvous::begin_connect(address_, {}), .received = {}};
+    join(member, host);
+    return member;
+  }
+
+  // The next message of this kind; those before it are passed over.
+  template <class T>
+  std::optional<T> next(Member& member) {
+    std::optional<T> found;
+    loop_.run_until(
+        [&] {
+          char bytes[4096];
+          const ssize_t got = recv(member.fd.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+          if (got > 0) member.received.append(bytes, std::size_t(got));
+          while (!found) {
+            const auto message = rendezvous::take_message(member.received, rendezvous::kLongestMessage);
+            if (!message) return false;
+            if (const auto* right = std::get_if<T>(&*message)) found = *right;
+          }
+          return true;
+        },
+        Clock::now() + milliseconds(5'000));
+    return found;
+  }
+
+  // All of `members` have ended a generation in which nobody failed, and want the next one; their ranks in it.
+  std::vector<std::int64_t> again(const std::vector<Member*>& members, std::int64_t ended) {
+    for (Member* member : members) say(*member, rendezvous::Done{.generation = ended, .code = kExitStopped});
+    for (Member* member : members) {
+      EXPECT_TRUE(next<rendezvous::Outcome>(*member));
+      say(*member, rendezvous::Ready{});
+    }
+    return ranks(members);
+  }
+
+  std::vector<std::int64_t> ranks(const std::vector<Member*>& members) {
+    std::vector<std::int64_t> ranks;
+    for (Member* member : members)
+      ranks.push_back(next<rendezvous::Start>(*member).value_or(rendezvous::Start{.rank = -1}).rank);
+    return ranks;
+  }
+
+  base::Outlet console_ = base::Outlet::console(STDERR_FILENO);
+  EventLoop loop_{console_};
+  HostSettings settings_;
+  rendezvous::SocketAddress address_;
+  Member own_;
+  std::optional<Host> host_;
+};
+
+// Else he takes it for one that says nothing, and gives up.
+TEST_F(HostTest, WhoComesWhileAGenerationEndsHearsAWord) {
+  join(own_, "h0");
+  EXPECT_TRUE(next<rendezvous::Start>(own_));
+  Member first = come("h1");  // room is made for it, which takes its time
+  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  Member second = come("h2");
+  for (Member* member : {&first, &second}) {
+    const auto waiting = next<rendezvous::Waiting>(*member);
+    ASSERT_TRUE(waiting);
+    EXPECT_EQ(waiting->reason, "the workers of the last generation are ending");
+  }
+  EXPECT_THAT(again({&own_}, 1), ::testing::ElementsAre(0));
+  EXPECT_TRUE(next<rendezvous::Start>(first));
+}
+
+// The third generation is without both of them.
+TEST_F(HostTest, AHostGetsItsRankAgainAfterAGenerationWithoutIt) {
+  join(own_, "h0");
+  EXPECT_THAT(ranks({&own_}), ::testing::ElementsAre(0));
+  Member one = come("h1");
+  Member two = come("h2");
+  EXPECT_TRUE(next<rendezvous::Waiting>(two));
+  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  EXPECT_THAT(again({&own_}, 1), ::testing::ElementsAre(0));
+  EXPECT_THAT(ranks({&one, &two}), ::testing::ElementsAre(1, 2));
+  one.fd = {};
+  two.fd = {};
+  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  EXPECT_THAT(again({&own_}, 2), ::testing::ElementsAre(0));
+  Member two_again = come("h2");
+  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  Member one_again = come("h1");
+  EXPECT_TRUE(next<rendezvous::Waiting>(one_again));
+  EXPECT_THAT(again({&own_}, 3), ::testing::ElementsAre(0));
+  EXPECT_THAT(ranks({&two_again, &one_again}), ::testing::ElementsAre(2, 1));
+}
+
+TEST_F(HostTest, OneWithAnotherKeepAliveIsRefused) {
+  Member other{.fd = rendezvous::begin_connect(address_, {}), .received = {}};
+  say(other, rendezvous::Join{
+                 .version = "1", .nnodes = "1:3", .backend = "c10d", .host = "h1", .keep_alive = 10'000, .misses = 60});
+  const auto refused = next<rendezvous::Refused>(other);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->reason, "--rdzv-conf keep_alive_interval is '10' on h1 and '1' on h0");
+}
+
+}  // namespace
+}  // namespace lockstep::launch
