@@ -183,6 +183,7 @@ std::optional<Message> take_message(std::string& bytes, std::size_t longest) {
   const std::string_view mark = view.substr(0, kMark.size());
   if (mark != kMark.substr(0, mark.size()))
     throw BadFrame(mark.starts_with("LKr")  ? "another version of the protocol"
+                   : view == kTcpStoreProbe ? kProbed
                    : mark == kTcpStoreHello ? kTorchrunsProtocol
                                             : "not the protocol of lockstep's agents");
   if (view.size() < kFrameHeader) return std::nullopt;

@@ -187,6 +187,11 @@ inline constexpr std::string_view kTcpStoreHello("\x00\xce\xf7\x85", 4);
 /// What is wrong with it.
 inline constexpr const char* kTorchrunsProtocol = "torchrun's protocol (a TCPStore), not that of lockstep's agents";
 
+/// An agent of ours that was turned away asks so whether it is such a store (the queries VALIDATE and PING): the number
+/// in PING is what our own hosting agents know it by.
+inline constexpr std::string_view kTcpStoreProbe("\x00\xce\xf7\x85\x3c\x0dlkst", 10);
+inline constexpr const char* kProbed = "an agent of ours asks whether this is a TCPStore";
+
 /// Bytes that are no frame of ours; what() says what is wrong.
 class BadFrame : public Error {
  public:

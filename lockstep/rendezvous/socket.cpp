@@ -57,20 +57,30 @@ void SocketAddress::set_port(int port) {
     reinterpret_cast<sockaddr_in&>(bytes).sin_port = htons(std::uint16_t(port));
 }
 
-SocketAddress resolve(const std::string& what, const std::string& host, int port) {
+Resolved try_resolve(const std::string& what, const std::string& host, int port) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   const std::string bare = bracketed ? host.substr(1, host.size() - 2) : host;
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(bare.c_str(), std::to_string(port).c_str(), &wanted, &found); error != 0)
-    throw UsageError(what + " " + host + ": no such host: " + gai_strerror(error));
+  if (const int error = getaddrinfo(bare.c_str(), std::to_string(port).c_str(), &wanted, &found); error != 0) {
+    const std::string why = std::string("no such host: ") + gai_strerror(error);
+    const bool name = bare.find(':') == std::string::npos && bare.find_first_not_of("0123456789.") != std::string::npos;
+    if (name && (error == EAI_NONAME || error == EAI_AGAIN || error == EAI_NODATA)) return {.address = {}, .why = why};
+    throw UsageError(what + " " + host + ": " + why);
+  }
   SocketAddress address;
   std::memcpy(&address.bytes, found->ai_addr, found->ai_addrlen);
   address.length = found->ai_addrlen;
   freeaddrinfo(found);
   if (address.is_wildcard()) throw UsageError(what + " " + host + ": every address of a machine, not one");
-  return address;
+  return {.address = address, .why = {}};
+}
+
+SocketAddress resolve(const std::string& what, const std::string& host, int port) {
+  const Resolved resolved = try_resolve(what, host, port);
+  if (resolved.address.length == 0) throw UsageError(what + " " + host + ": " + resolved.why);
+  return resolved.address;
 }
 
 std::string to_text(const SocketAddress& address) {

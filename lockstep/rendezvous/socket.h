@@ -21,6 +21,15 @@ struct SocketAddress {
   void set_port(int port);
 };
 
+/// What the system's resolver says of a name now. Without an address: why, in words; it may be known later.
+struct Resolved {
+  SocketAddress address;
+  std::string why;
+};
+
+/// As resolve(), but a name that nobody knows, or whose name server does not answer, is no error.
+Resolved try_resolve(const std::string& what, const std::string& host, int port);
+
 /// The address of a name ("node7", "10.0.0.3", "::1", "[::1]"); asks the system's resolver and waits for it. Throws
 /// UsageError that begins with `what`.
 SocketAddress resolve(const std::string& what, const std::string& host, int port);

@@ -25,6 +25,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Job;
 using testing::NodesTest;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 TEST_F(NodesTest, ARankThatIsTakenIsRefusedWithTheHostThatHasIt) {
@@ -68,7 +69,13 @@ TEST_F(NodesTest, WhoDoesNotFitIsRefusedInOneLine) {
   EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "192.0.2.1"}), HasSubstr("--secret-file FILE"));
   for (const char* any : {"0.0.0.0", "::", "[::ffff:0.0.0.0]:29400"})
     EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", any}), HasSubstr("every address of a machine"));
-  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "no.such.host.invalid"}), HasSubstr("no such host"));
+  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "no.such.host.invalid", "--rdzv-conf", "is_host=1"}),
+              HasSubstr(start + "--rdzv-endpoint no.such.host.invalid: no such host"));
+  EXPECT_THAT(refused({"--nnodes", "2", "--rdzv-endpoint", "no.such.host.invalid", "--rdzv-conf", "join_timeout=0.1"}),
+              AllOf(HasSubstr(start + "the time is up (1 s): no agent hosts at no."), HasSubstr("no such host")));
+  EXPECT_THAT(refused({"--nnodes", "2", "--local-addr", "192.0.2.1", "--insecure"}),
+              HasSubstr(start + "--local-addr 192.0.2.1: not an address of this machine ("));
+  EXPECT_THAT(refused({"--nnodes", "2", "--local-addr", "::1"}), HasSubstr("different families: IPv4 and IPv6"));
   Job& right = agent({"--nnodes", "2", "--rdzv-id", "right", "--rdzv-conf", no_host}, "true");
   EXPECT_EQ(right.wait(), 0) << right.err();
   EXPECT_EQ(host.wait(), 0) << host.err();
@@ -161,6 +168,7 @@ TEST_F(NodesTest, AKeyLetsInThoseWhoHaveIt) {
   Job& last = with(right);
   EXPECT_EQ(last.wait(), 0) << last.err();
   EXPECT_EQ(host.wait(), 0) << host.err();
+  EXPECT_THAT(host.err(), AllOf(HasSubstr("without the job's key was turned away"), Not(HasSubstr("torchrun"))));
   EXPECT_THAT(lines(), UnorderedElementsAre("[default0]:0 none none", "1 none none"));
   // Nobody tells it.
   std::string digits;

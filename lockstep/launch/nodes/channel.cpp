@@ -16,9 +16,13 @@ Channel::Moved moved(ssize_t count) {
 
 }  // namespace
 
+bool was_closed(const std::string& why) {
+  return why == kClosed || why == std::strerror(ECONNRESET) || why == std::strerror(EPIPE);
+}
+
 Channel::Moved PlainChannel::read(char* into, std::size_t size) {
   const ssize_t count = recv(fd_, into, size, 0);
-  return count == 0 ? Moved{.state = State::closed, .why = "connection closed"} : moved(count);
+  return count == 0 ? Moved{.state = State::closed, .why = kClosed} : moved(count);
 }
 
 Channel::Moved PlainChannel::write(const char* from, std::size_t size) {

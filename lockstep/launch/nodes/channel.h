@@ -13,6 +13,11 @@ namespace lockstep::launch {
 /// Why a channel that asks for a key is closed to a peer that has not shown it.
 inline constexpr const char* kNoKey = "the other side has not the same key";
 
+/// Why one is closed whose peer has said nothing about it.
+inline constexpr const char* kClosed = "connection closed";
+/// Whether a channel was closed for that, or reset.
+bool was_closed(const std::string& why);
+
 class Channel {
  public:
   enum class State { open, waits, closed };

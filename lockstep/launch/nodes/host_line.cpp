@@ -18,7 +18,7 @@ namespace {
 constexpr milliseconds kTryAgain{200};
 // How long one connection may take to be made: a packet may be lost, and somebody may begin to host meanwhile.
 constexpr milliseconds kConnect{2'000};
-// How often a hosting agent may close the door before a word: it does so to the oldest of too many.
+// After so many doors that were closed before a word: is it another program's?
 constexpr int kTurnedAway = 10;
 // By how much two clocks drift apart in a second.
 constexpr double kDrift = 1e-4;
@@ -33,15 +33,19 @@ HostLine::HostLine(EventLoop& loop, const NodesSettings& settings, std::string e
       join_(std::move(join)),
       events_(std::move(events)) {}
 
-void HostLine::connect(const rendezvous::SocketAddress& address, const rendezvous::SocketAddress& local,
+void HostLine::connect(std::function<rendezvous::Resolved()> where, const rendezvous::SocketAddress& local,
                        std::function<std::unique_ptr<Channel>(int fd)> channel) {
-  address_ = address;
+  where_ = std::move(where);
   local_ = local;
   channel_ = std::move(channel);
-  try_connect();
+  timer_ = loop_.at(Clock::now(), [this] { try_connect(); });  // no event within this call
 }
 
 void HostLine::try_connect() {
+  const rendezvous::Resolved found = where_();
+  if (connection_ != nullptr && connection_->open()) return;
+  if (found.address.length == 0) return try_again(found.why);
+  address_ = found.address;
   connecting_ = rendezvous::begin_connect(address_, local_);
   if (!connecting_) return try_again(std::strerror(errno));
   timer_ = loop_.at(Clock::now() + std::min(kConnect, settings_.limits.join_timeout), [this] {
@@ -137,14 +141,16 @@ double HostLine::clock_error() const {
 void HostLine::lose(const std::string& why, Parting how) {
   timer_ = {};
   if (heard_) return events_.lost(why, how);
-  if (how != Parting::silent && why != kNoKey && ++turned_away_ < kTurnedAway)
-    return try_again("it closes the connection: " + why);
-  if (address_.length > 0 && is_tcp_store(address_))
+  const std::string hint = "; is --secret-file the same on all nodes, and the version of lockstep?";
+  const bool answered = how == Parting::silent || why == kNoKey;
+  if (!answered && ++turned_away_ < kTurnedAway) return try_again("it closes the connection: " + why + hint);
+  if ((answered || turned_away_ == kTurnedAway) && address_.length > 0 && is_tcp_store(address_))
     return events_.refused("the agent at " + endpoint_ +
                            " is torchrun's (a TCPStore), with whose agents these cannot meet: start lockstep run on "
                            "every node, or torchrun");
-  events_.refused("the agent at " + endpoint_ + " does not let this one in: " + why +
-                  "; is --secret-file the same on all nodes, and the version of lockstep?");
+  // It does so to the oldest of too many, whom strangers may be: no word against this agent.
+  if (!answered && was_closed(why)) return try_again("it closes the connection: " + why + hint);
+  events_.refused("the agent at " + endpoint_ + " does not let this one in: " + why + hint);
 }
 
 }  // namespace lockstep::launch

@@ -31,8 +31,9 @@ class HostLine {
   HostLine(const HostLine&) = delete;
   HostLine& operator=(const HostLine&) = delete;
 
-  /// Tries until somebody listens there, or join_timeout is over. `channel` makes one on the connected socket.
-  void connect(const rendezvous::SocketAddress& address, const rendezvous::SocketAddress& local,
+  /// Tries until somebody listens there and lets this agent say a word, or join_timeout is over. `where` is asked
+  /// before each try, and may call use() instead: this agent hosts. `channel` makes one on the connected socket.
+  void connect(std::function<rendezvous::Resolved()> where, const rendezvous::SocketAddress& local,
                std::function<std::unique_ptr<Channel>(int fd)> channel);
   /// The socket is connected already.
   void use(base::UniqueFd fd, std::unique_ptr<Channel> channel);
@@ -62,6 +63,7 @@ class HostLine {
   const std::string endpoint_;
   const rendezvous::Join join_;
   const Events events_;
+  std::function<rendezvous::Resolved()> where_;
   rendezvous::SocketAddress address_, local_;
   std::function<std::unique_ptr<Channel>(int fd)> channel_;
   const Clock::time_point began_ = Clock::now();

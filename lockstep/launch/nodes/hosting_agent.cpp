@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/nodes/meeting_place.h"
 #include "lockstep/launch/nodes/secret.h"
+#include "lockstep/rendezvous/own_address.h"
 
 namespace lockstep::launch {
 
@@ -23,8 +25,16 @@ constexpr std::chrono::milliseconds kHostsFarewell{2'000};
 
 // Without a length: none.
 meet::SocketAddress local_address(const NodesSettings& settings) {
-  return settings.local_addr.empty() ? meet::SocketAddress{}
-                                     : meet::resolve("run: --local-addr", settings.local_addr, 0);
+  if (settings.local_addr.empty()) return {};
+  const meet::SocketAddress address = meet::resolve("run: --local-addr", settings.local_addr, 0);
+  if (!meet::reserve_port(address))
+    throw UsageError("run: --local-addr " + settings.local_addr + ": not an address of this machine (" + host_name() +
+                     "): " + std::strerror(errno));
+  return address;
+}
+
+bool must_host(const NodesSettings& settings) {
+  return settings.is_host.value_or(settings.limits.fixed_ranks && settings.node_rank == 0);
 }
 
 std::string endpoint_text(const std::string& host, int port) {
@@ -61,29 +71,45 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
       says_(std::move(says)),
       own_host_(host_name()),
       local_(local_address(settings_)),
-      address_(meeting_place(settings_, meet::resolve("run: --rdzv-endpoint", settings_.host, settings_.port), local_,
-                             own_machine())),
       endpoint_(endpoint_text(settings_.host, settings_.port)),
       succession_(settings_, plan.leash < 0 && !settings_.limits.fixed_ranks, plan.max_restarts) {
   events_.joins = [this](int fd, meet::Join& join) { succession_.introduce(fd, join); };
+  if (const meet::Resolved found = find(); found.address.length == 0 && must_host(settings_))
+    throw UsageError("run: --rdzv-endpoint " + settings_.host + ": " + found.why);
+  if (!settings_.secret_file.empty()) tls_ = std::make_unique<Tls>(read_secret(settings_.secret_file));
+  line_ = new_line();
+  if (address_.length > 0) listen();
+  if (host_ != nullptr) return;
+  connect([this] {
+    const bool known = address_.length > 0;
+    const meet::Resolved found = find();
+    if (!known && address_.length > 0) listen();
+    return found;
+  });
+}
+
+// Names come late, and their addresses change: a pod's that is started again.
+meet::Resolved HostingAgent::find() {
+  const meet::Resolved found = meet::try_resolve("run: --rdzv-endpoint", settings_.host, settings_.port);
+  if (found.address.length == 0) return found;
+  address_ = meeting_place(settings_, found.address, local_, own_machine());
+  if (local_.length > 0 && local_.bytes.ss_family != address_.bytes.ss_family)
+    throw UsageError("run: --local-addr " + settings_.local_addr + " and --rdzv-endpoint " + settings_.host + " (" +
+                     meet::host_text(address_) + ") are of different families: IPv4 and IPv6");
   const bool beyond = !address_.is_loopback() || (local_.length > 0 && !local_.is_loopback());
   if (beyond && settings_.secret_file.empty() && !settings_.insecure)
     throw UsageError(
         "run: --rdzv-endpoint " + settings_.host +
         " is beyond this machine, and anybody could join: --secret-file FILE (lockstep secret new > FILE), "
         "or --insecure in a network that you trust");
-  if (!settings_.secret_file.empty()) tls_ = std::make_unique<Tls>(read_secret(settings_.secret_file));
-  line_ = new_line();
-  listen();
-  if (host_ == nullptr) connect(address_);
+  return {.address = address_, .why = {}};
 }
 
 void HostingAgent::listen() {
   if (!settings_.is_host.value_or(!settings_.limits.fixed_ranks || settings_.node_rank == 0)) return;
   meet::Listening listening = meet::listen_at(address_);
   if (!listening.fd) {
-    const bool must = settings_.is_host.value_or(settings_.limits.fixed_ranks);
-    if (!must) return;  // another agent's: this one joins it
+    if (!must_host(settings_)) return;  // another agent's: this one joins it
     throw UsageError("run: cannot host at --rdzv-endpoint " + endpoint_ + " (" +
                      (settings_.is_host ? "is_host" : "--node-rank 0") + "): " +
                      (listening.error == EADDRINUSE
@@ -129,8 +155,8 @@ void HostingAgent::host(HostSettings settings, base::UniqueFd listener) {
   line_->use(std::move(own), std::make_unique<PlainChannel>(ends[1]));
 }
 
-void HostingAgent::connect(const meet::SocketAddress& address) {
-  line_->connect(address, local_, [this](int fd) -> std::unique_ptr<Channel> {
+void HostingAgent::connect(std::function<meet::Resolved()> where) {
+  line_->connect(std::move(where), local_, [this](int fd) -> std::unique_ptr<Channel> {
     if (tls_ == nullptr) return std::make_unique<PlainChannel>(fd);
     return tls_->connect(fd);
   });
@@ -141,7 +167,8 @@ void HostingAgent::turn_to(const meet::Heir& heir, const std::string& run_id) {
   line_ = new_line();
   if (heir.turn == meet::Turn::follow) {
     const std::optional<meet::SocketAddress> address = meet::parse_address(endpoint_);
-    if (address) connect(*address);  // else its turn passes
+    if (address)
+      connect([found = *address] { return meet::Resolved{.address = found, .why = {}}; });  // else its turn passes
     return;
   }
   HostSettings settings = host_settings();

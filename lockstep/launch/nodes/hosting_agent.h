@@ -19,10 +19,11 @@ namespace lockstep::launch {
 
 class HostingAgent {
  public:
-  /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else. `events.joins` is set
-  /// here. UsageError: an endpoint that cannot be resolved, whose address on this machine cannot be told, that this
-  /// agent must host and cannot, or that is beyond loopback without a key.
-  /// `says`: for people at this node.
+  /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else;
+  /// one that need not host waits for a name that nobody knows yet, and resolves it anew for each try. `events.joins`
+  /// is set here. UsageError: a --local-addr that is not this machine's or of another family, an endpoint that cannot
+  /// be resolved, whose address on this machine cannot be told, that this agent must host and cannot, or that is beyond
+  /// loopback without a key. `says`: for people at this node.
   HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events,
                std::function<void(const std::string& line)> says);
   HostingAgent(const HostingAgent&) = delete;
@@ -44,11 +45,12 @@ class HostingAgent {
   void settle();
 
  private:
+  rendezvous::Resolved find();
   void listen();
   HostSettings host_settings();
   std::unique_ptr<HostLine> new_line();
   void host(HostSettings settings, base::UniqueFd listener);
-  void connect(const rendezvous::SocketAddress& address);
+  void connect(std::function<rendezvous::Resolved()> where);
 
   const Plan& plan_;
   const NodesSettings settings_;
@@ -57,9 +59,9 @@ class HostingAgent {
   const std::function<void(const std::string& line)> says_;
   const std::string own_host_;
   const rendezvous::SocketAddress local_;  // --local-addr; without a length: none
-  const rendezvous::SocketAddress address_;
-  std::unique_ptr<Tls> tls_;  // before all that uses it
-  ReportCollection reports_;  // before the host
+  rendezvous::SocketAddress address_;      // of the endpoint; without a length: its name is not known yet
+  std::unique_ptr<Tls> tls_;               // before all that uses it
+  ReportCollection reports_;               // before the host
   std::unique_ptr<Host> host_;
   std::string endpoint_;
   Succession succession_;

@@ -85,6 +85,9 @@ void Reception::lose(std::uint64_t id, const std::string& why, Parting how) {
          "a torchrun agent at " + found->second.from +
              " wants to join, which it cannot (it speaks to a TCPStore): start lockstep run on every "
              "node, or torchrun");
+  if (!found->second.trusted && why == kNoKey)
+    tell(told_of_key_, "somebody at " + found->second.from +
+                           " without the job's key was turned away: is --secret-file the same on all nodes?");
   found->second.gone = why;
   found->second.how = how;
   sweep_ = loop_.at(Clock::now(), [this] { sweep(); });

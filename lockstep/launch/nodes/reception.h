@@ -38,8 +38,8 @@ class Reception {
     std::function<void(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard)> gone;
     /// One who is trusted says that he lives. Returns how long he may count on this agent; none: Settings::silence.
     std::function<std::chrono::milliseconds(std::uint64_t id, const rendezvous::Ping&)> ping = {};
-    /// For people, once each: a stranger speaks torchrun's protocol (kTcpStoreHello), in which he cannot be answered;
-    /// no descriptor is left for who comes.
+    /// For people, once each: a stranger speaks torchrun's protocol (kTcpStoreHello), in which he cannot be answered,
+    /// or has not the key; no descriptor is left for who comes.
     std::function<void(const std::string& line)> notes = {};
   };
 
@@ -87,7 +87,7 @@ class Reception {
   const Events events_;
   std::map<std::uint64_t, Guest> guests_;
   std::uint64_t next_id_ = 0;
-  bool told_of_torchrun_ = false, told_of_descriptors_ = false;
+  bool told_of_torchrun_ = false, told_of_key_ = false, told_of_descriptors_ = false;
   EventLoop::Handle keep_alive_, sweep_;
 };
 

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <string>
 #include <string_view>
+
+#include "lockstep/rendezvous/messages.h"
 
 namespace lockstep::launch {
 namespace {
@@ -14,9 +15,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPatience{1'000};
-// What each connection begins with (the query VALIDATE and its number), and then the query PING.
-constexpr std::string_view kHello("\x00\xce\xf7\x85\x3c\x0d", 6);
-constexpr std::string_view kNumber("lkst");
+// It is answered by the number of its PING.
+constexpr std::string_view kNumber = rendezvous::kTcpStoreProbe.substr(6);
 
 bool ready(int fd, short events, Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -30,7 +30,7 @@ bool is_tcp_store(const rendezvous::SocketAddress& address) {
   const Clock::time_point deadline = Clock::now() + kPatience;
   const base::UniqueFd fd = rendezvous::begin_connect(address, {});
   if (!fd || !ready(fd.get(), POLLOUT, deadline)) return false;
-  const std::string said = std::string(kHello) + std::string(kNumber);
+  const std::string_view said = rendezvous::kTcpStoreProbe;
   if (send(fd.get(), said.data(), said.size(), MSG_NOSIGNAL) != ssize_t(said.size())) return false;
   char answer[8];
   return ready(fd.get(), POLLIN, deadline) &&

@@ -23,7 +23,7 @@ constexpr unsigned char kSuite[] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256
 #define LOCKSTEP_USED_OF_LIBSSL(X) X(TLS_method) X(SSL_CTX_new) X(SSL_CTX_free) X(SSL_CTX_ctrl) \
   X(SSL_CTX_set_ciphersuites) X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_psk_use_session_callback) \
   X(SSL_CTX_set_psk_find_session_callback) X(SSL_CTX_set_ex_data) X(SSL_CTX_get_ex_data) X(SSL_get_SSL_CTX) \
-  X(SSL_new) X(SSL_free) X(SSL_set_fd) X(SSL_set_verify) X(ERR_clear_error) X(SSL_set_accept_state) \
+  X(SSL_new) X(SSL_free) X(SSL_set_fd) X(SSL_set_verify) X(ERR_clear_error) X(ERR_peek_error) X(SSL_set_accept_state) \
   X(SSL_set_connect_state) X(SSL_read) X(SSL_write) X(SSL_get_error) X(SSL_is_init_finished) X(SSL_ctrl) \
   X(SSL_session_reused) X(SSL_CIPHER_find) X(SSL_SESSION_new) X(SSL_SESSION_free) X(SSL_SESSION_set1_master_key) \
   X(SSL_SESSION_set_cipher) X(SSL_SESSION_set_protocol_version)
@@ -100,9 +100,12 @@ class TlsChannel : public Channel {
 
   Moved read(char* into, std::size_t size) override {
     if (looks_for_torchrun_) {
-      char first[rendezvous::kTcpStoreHello.size()];
-      const ssize_t size = recv(fd_, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
-      if (size == ssize_t(sizeof first) && rendezvous::kTcpStoreHello == std::string_view(first, sizeof first))
+      char bytes[rendezvous::kTcpStoreProbe.size()];
+      const ssize_t size = recv(fd_, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+      const std::string_view first(bytes, std::size_t(std::max<ssize_t>(0, size)));
+      if (first == rendezvous::kTcpStoreProbe) return {.state = State::closed, .why = rendezvous::kProbed};
+      if (first.starts_with("LKr")) return refuse_plainly();
+      if (first.starts_with(rendezvous::kTcpStoreHello))
         return {.state = State::closed, .why = rendezvous::kTorchrunsProtocol};
       looks_for_torchrun_ = size < 0;
     }
@@ -124,7 +127,24 @@ class TlsChannel : public Channel {
     if (met_ && ssl().SSL_session_reused(connection_) != 1) return {.state = State::closed, .why = kNoKey};
     if (result > 0) return {.bytes = std::size_t(result)};
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return {.state = State::waits};
-    return {.state = State::closed, .why = met_ ? "connection closed" : kNoKey};
+    return {.state = State::closed, .why = met_ || !says_no(error) ? kClosed : kNoKey};
+  }
+
+  // An agent of ours without a key, which would not tell an alert of TLS from another program's words. What it has said
+  // is taken first: with something unread the answer might be taken back.
+  Moved refuse_plainly() {
+    char bytes[2 * rendezvous::kLongestFromStranger];
+    recv(fd_, bytes, sizeof bytes, MSG_DONTWAIT);
+    const std::string answer = to_frame(rendezvous::Refused{
+        "the hosting agent does not let this one in: the job has a key, and --secret-file must be the same on all "
+        "nodes"});
+    send(fd_, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return {.state = State::closed, .why = kNoKey};
+  }
+
+  // A connection that just ends says nothing about a key: a hosting agent does so to one of too many strangers.
+  static bool says_no(int error) {
+    return error == SSL_ERROR_SSL && ERR_GET_REASON(ssl().ERR_peek_error()) != SSL_R_UNEXPECTED_EOF_WHILE_READING;
   }
 
   SSL* const connection_;

@@ -117,5 +117,68 @@ TEST_F(HostLineTest, AQuickerAnswerIsBetterAndASlowerOneLeavesIt) {
   EXPECT_LE(wrong_by(kMinutes), line_->clock_error()) << "the clock of an answer that was slower";
 }
 
+// A member whose hosting agent is a listener of the test's.
+class HostLineDoorTest : public ::testing::Test {
+ protected:
+  HostLineDoorTest() {
+    settings_.misses = 60;
+    rendezvous::Listening listening = rendezvous::listen_at(rendezvous::resolve("test", "127.0.0.1", 0));
+    address_ = rendezvous::own_end(listening.fd.get());
+    listener_ = std::move(listening.fd);
+    line_.emplace(loop_, settings_, "stub", rendezvous::Join{.host = "h"},
+                  HostLine::Events{.message = [](const rendezvous::Message&) {},
+                                   .waits = [this](const std::string& why) { waits_ = why; },
+                                   .refused = [](const std::string& why) { ADD_FAILURE() << why; },
+                                   .lost = [](const std::string& why, Parting) { ADD_FAILURE() << why; },
+                                   .leased = [](Clock::time_point) {}});
+  }
+  void connect(std::function<rendezvous::Resolved()> where) {
+    line_->connect(std::move(where), {}, [](int fd) { return std::make_unique<PlainChannel>(fd); });
+  }
+  // Who comes as `number` and all after him hear a word; those before are turned away.
+  bool is_let_in_as(int number) {
+    base::UniqueFd in;
+    int came = 0;
+    return loop_.run_until(
+        [&] {
+          base::UniqueFd fd = rendezvous::accept_at(listener_.get());
+          if (fd && ++came >= number) {
+            const std::string bytes = to_frame(rendezvous::Waiting{.reason = "in"});
+            EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+            in = std::move(fd);
+          }
+          tick_ = loop_.at(Clock::now() + milliseconds(5), [] {});
+          return line_->heard();
+        },
+        Clock::now() + milliseconds(30'000));
+  }
+
+  base::Outlet console_ = base::Outlet::console(STDERR_FILENO);
+  EventLoop loop_{console_};
+  EventLoop::Handle tick_;
+  NodesSettings settings_;
+  rendezvous::SocketAddress address_;
+  base::UniqueFd listener_;
+  std::string waits_;
+  std::optional<HostLine> line_;
+};
+
+TEST_F(HostLineDoorTest, ANameThatIsNotKnownYetIsAskedAnew) {
+  int asked = 0;
+  connect([&] {
+    return ++asked < 3 ? rendezvous::Resolved{.address = {}, .why = "no such host: no"}
+                       : rendezvous::Resolved{.address = address_, .why = {}};
+  });
+  EXPECT_TRUE(is_let_in_as(1));
+  EXPECT_EQ(waits_, "waiting for the agent that hosts at stub: no such host: no");
+  EXPECT_EQ(asked, 3);
+}
+
+// Strangers can bring it about, as many times as they like.
+TEST_F(HostLineDoorTest, WhoIsTurnedAwayWithoutAWordComesAgain) {
+  connect([this] { return rendezvous::Resolved{.address = address_, .why = {}}; });
+  EXPECT_TRUE(is_let_in_as(14));
+}
+
 }  // namespace
 }  // namespace lockstep::launch

@@ -48,8 +48,7 @@ class HostTest : public ::testing::Test {
   }
 
   void join(Member& member, const std::string& host) {
-    say(member,
-        rendezvous::Join{.version = "1", .nnodes = "1:3", .backend = "c10d", .host = host, .misses = 60});
+    say(member, rendezvous::Join{.version = "1", .nnodes = "1:3", .backend = "c10d", .host = host, .misses = 60});
   }
 
   Member come(const std::string& host) {

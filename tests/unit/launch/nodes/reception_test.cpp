@@ -106,6 +106,14 @@ TEST_F(ReceptionTest, TorchrunsAgentIsToldOfOnce) {
   EXPECT_TRUE(gone_.empty());
 }
 
+// One of ours that was turned away asks what this is: nobody's agent wants to join.
+TEST_F(ReceptionTest, OurOwnQuestionIsNotTakenForTorchrun) {
+  const UniqueFd fd = connect();
+  say(fd, std::string(rendezvous::kTcpStoreProbe));
+  EXPECT_TRUE(closed(fd));
+  EXPECT_TRUE(notes_.empty()) << notes_.front();
+}
+
 // Who waits at the door makes it readable all the time: without a rest the loop would do nothing else.
 TEST_F(ReceptionTest, WithoutDescriptorsWhoComesWaitsAndTheLoopRests) {
   const UniqueFd fd = connect();
