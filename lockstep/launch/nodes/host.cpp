@@ -45,6 +45,15 @@ std::vector<std::string> heirs(std::vector<std::string> addresses, const HostSet
   return addresses;
 }
 
+// Those who wait.
+void tell(const meet::Waiting& waiting, Reception& reception, auto& seats, bool running) {
+  for (auto& [id, seat] : seats) {
+    if ((running && seat.node.member) || seat.told == waiting.reason) continue;
+    seat.told = waiting.reason;
+    reception.send(id, waiting);
+  }
+}
+
 }  // namespace
 
 Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener, base::UniqueFd own)
@@ -131,7 +140,7 @@ void Host::admit(std::uint64_t id, const meet::Join& join) {
     seat.done.emplace();
   }
   reception_.trust(id);
-  if (ending_) tell(kEnding);
+  if (ending_) tell({.reason = kEnding, .generation = generation_}, reception_, seats_, running_);
   consider();
 }
 
@@ -239,17 +248,9 @@ void Host::consider() {
   // Who is let in must hear a word before he takes us for lost.
   telling_ = loop_.at(Clock::now() + std::min(kReasonsTogether, settings_.nodes.silence() / 4), [this] {
     tells_ = false;
-    if (!finished_ && !ending_) tell(reason_);
+    if (finished_ || ending_) return;
+    tell({.reason = reason_, .generation = generation_}, reception_, seats_, running_);
   });
-}
-
-// Those who wait.
-void Host::tell(const std::string& reason) {
-  for (auto& [id, seat] : seats_) {
-    if ((running_ && seat.node.member) || seat.told == reason) continue;
-    seat.told = reason;
-    reception_.send(id, meet::Waiting{.reason = reason, .generation = generation_});
-  }
 }
 
 void Host::start(const std::vector<std::uint64_t>& ranks) {
@@ -307,7 +308,9 @@ void Host::end_all() {
   if (std::exchange(ending_, true)) return;
   for (const auto& [id, seat] : seats_)
     if (seat.node.member && !seat.done) reception_.send(id, meet::EndNow{generation_});
-  if (!finished_) tell(kEnding);  // which may take longer than who has come waits for a word
+  if (finished_) return;
+  // That may take longer than who has come waits for a word.
+  tell({.reason = kEnding, .generation = generation_}, reception_, seats_, running_);
 }
 
 // Everybody hears how the generation has ended; who waits outside only when no other follows.

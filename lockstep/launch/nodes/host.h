@@ -74,7 +74,6 @@ class Host {
   void on_gone(std::uint64_t id, const std::string& why, Parting how, Clock::time_point heard);
   void consider();
   void start(const std::vector<std::uint64_t>& ranks);
-  void tell(const std::string& reason);
   void end_all();
   void conclude_when_all_done();
   void finish(const rendezvous::Message& last);
