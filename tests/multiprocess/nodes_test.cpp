@@ -320,6 +320,60 @@ TEST_F(NodesTest, ASignalToOneAgentEndsAll) {
   expect_nothing_left();
 }
 
+// The failure came first, and its text is not lost with the agent that goes.
+TEST_F(NodesTest, ASignalWhileTheWorkersEndTakesNoFailureAway) {
+  const testing::ScratchFolder folder;
+  const std::string script =
+      "[ $RANK = 1 ] && trap 'echo told' TERM; echo; "
+      "[ $RANK = 0 ] && { until [ -e " +
+      folder.file("go") + " ]; do sleep 0.05; done; exit 3; }; sleep 1000 & wait; sleep 1000";
+  const std::vector<std::string> flags{"--nnodes", "1:2", "--grace-period", "2", "--rdzv-conf"};
+  const auto with = [&](const char* conf) {
+    std::vector<std::string> all = flags;
+    all.emplace_back(conf);
+    return all;
+  };
+  Job& host = agent(with("is_host=1"), script);
+  Job& other = agent(with("is_host=0"), script);
+  host.wait_for_lines(1);
+  other.wait_for_lines(1);
+  std::ofstream(folder.file("go")).close();
+  other.wait_for_lines(2);
+  other.signal(SIGTERM);
+  for (Job* job : {&host, &other}) {
+    EXPECT_EQ(job->wait(), 3) << job->err();
+    EXPECT_THAT(job->err(), HasSubstr("lockstep: rank 0 failed: exit code 3"));
+  }
+  EXPECT_EQ(testing::lines(host.out()).size(), 1u) << "started again with no restart left";
+  expect_nothing_left();
+}
+
+// The worker prints it where it runs; the others would end without a word.
+TEST_F(NodesTest, BadInputIsToldOnTheOtherNodes) {
+  const std::string script = "[ $GROUP_RANK = 1 ] && exec " TOY_WORKER " fail 2; sleep 1000";
+  Job& host = agent({"--nnodes", "2", "--rdzv-conf", "is_host=1"}, script);
+  Job& other = agent({"--nnodes", "2", "-n", "2", "--rdzv-conf", "is_host=0"}, script);
+  EXPECT_EQ(host.wait(), 2);
+  EXPECT_EQ(other.wait(), 2);
+  EXPECT_THAT(host.err(), AllOf(HasSubstr("lockstep: rank 2 on "), HasSubstr(": wrong use or bad input: ")));
+  EXPECT_THAT(other.err(), HasSubstr("the toy is broken"));
+  EXPECT_THAT(other.err(), ::testing::Not(HasSubstr("wrong use or bad input")));
+  expect_nothing_left();
+}
+
+// Its own grace period is over, the other node's is not.
+TEST_F(NodesTest, WhoIsAskedToEndDoesNotSayThatAllWentWell) {
+  const std::string script = "trap 'echo told' TERM; [ $RANK = 1 ] && exit 0; echo; sleep 1000 & wait; sleep 1000";
+  Job& host = agent({"--nnodes", "2", "--grace-period", "6", "--rdzv-conf", "is_host=1"}, script);
+  Job& other = agent({"--nnodes", "2", "--grace-period", "0", "--rdzv-conf", "is_host=0"}, script);
+  host.wait_for_lines(1);
+  usleep(300'000);  // for the end of the other's worker
+  other.signal(SIGINT);
+  EXPECT_EQ(other.wait(), 128 + SIGINT) << other.err();
+  host.wait();
+  expect_nothing_left();
+}
+
 // Whatever the nodes have of the ranks.
 TEST_F(NodesTest, OurTrainerHasTheWeightsOfOneMachine) {
   const std::string train = "exec " LOCKSTEP_PROGRAM

@@ -18,7 +18,7 @@ Decision decide(const AttemptFacts& facts, const History& history, int max_resta
   if (facts.code == kExitDone || facts.code == kExitStopped || facts.stopped) return {};
   const auto no = [](std::string reason) { return Decision{.why_not = std::move(reason)}; };
   const bool left = history.restarts < max_restarts;
-  if (facts.left_behind) return left ? no("a process of this attempt could not be killed") : Decision{};
+  if (facts.left_behind) return left ? no(kLeftBehind) : Decision{};
   if (facts.port_was_taken && !facts.joined && facts.uptime <= kPortRace && history.ports_lost < kMaxPortsLost)
     return {.next = Next::new_port};
   if (!left) return {};

@@ -30,6 +30,9 @@ struct History {
   int failures_in_a_row = 0;  ///< attempts in a row, this one included, that failed within kQuickFailure
 };
 
+/// Why a job is not started again when a process of it is left.
+inline constexpr const char* kLeftBehind = "a process of this attempt could not be killed";
+
 enum class Next {
   finish,    ///< the job is over
   restart,   ///< start all workers again; one of max_restarts is used up

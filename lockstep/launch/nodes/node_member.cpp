@@ -184,12 +184,13 @@ void NodeMember::on_failure(const Verdict& verdict, const std::string& report) {
   agent_.line().keep_alive();  // this agent may have been stopped, and its workers ended for that
   if (lost_ || std::exchange(blamed_, true)) return;
   const double end = verdict.still_running ? wall_clock() : verdict.end.when;
-  agent_.line().send(meet::Failed{.generation = generation_,
-                                  .kind = std::int64_t(kind_of(verdict)),
-                                  .when = agent_.line().host_time(end - (was_killed(verdict.end) ? kSlowDeath : 0)),
-                                  .error = agent_.line().clock_error(),
-                                  .code = verdict.code,
-                                  .text = report});
+  agent_.line().send(
+      meet::Failed{.generation = generation_,
+                   .kind = std::int64_t(kind_of(verdict)),
+                   .when = agent_.line().host_time(end - (was_killed(verdict.end) ? kSlowDeath : 0)),
+                   .error = agent_.line().clock_error(),
+                   .code = verdict.code,
+                   .text = report.empty() ? report_of_bad_input(verdict, own_host_, plan_.node.first_rank) : report});
 }
 
 Decision NodeMember::agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) {
@@ -224,11 +225,16 @@ Decision NodeMember::agree(AttemptResult& result, const AttemptFacts& facts, con
       loop_.run_until(answered, Clock::now() + plan_.grace + kFarewell);
     }
   }
-  if (!outcome_) return lost_ ? go_on_without(result, stop_signal) : Decision{};
+  if (!outcome_ && lost_) return go_on_without(result, stop_signal);
+  if (!outcome_) {  // asked to end, and the others have not
+    result.stop_signal = stop_signal();
+    result.code = 128 + result.stop_signal;
+    return {};
+  }
   const meet::Outcome outcome = *std::exchange(outcome_, std::nullopt);
   over_ = !outcome.again;
   agent_.succession().learn(outcome);
-  if (speaks()) console_.say(outcome.text);
+  if (speaks() && !(outcome.to_blame && facts.bad_input)) console_.say(outcome.text);  // its worker has said it
   adopt(outcome, result);
   return {.next = !outcome.again     ? Next::finish
                   : outcome.new_port ? Next::new_port

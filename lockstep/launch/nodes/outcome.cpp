@@ -1,6 +1,7 @@
 #include "lockstep/launch/nodes/outcome.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/launch/report/verdict.h"
@@ -14,6 +15,20 @@ bool all_have(const EndedGeneration& ended, int code) {
   return std::ranges::all_of(ended.nodes, [code](const EndedNode& node) { return node.done.code == code; });
 }
 
+bool some_process_is_left(const EndedGeneration& ended) {
+  return std::ranges::any_of(ended.nodes, [](const EndedNode& node) { return node.done.left_behind; });
+}
+
+bool others_may_go_on(const EndedGeneration& ended) { return !ended.host_stops && ended.others >= ended.min_nodes; }
+
+// What is left may still write, and holds what the next generation needs.
+Outcome start_unless_left(const EndedGeneration& ended, Outcome outcome) {
+  if (!outcome.again || !some_process_is_left(ended)) return outcome;
+  outcome.again = false;
+  outcome.why_not = kLeftBehind;
+  return outcome;
+}
+
 // Those who were not asked go on without the others when they may.
 Outcome of_stop(const EndedGeneration& ended) {
   Outcome outcome{.signal = ended.stop->signal};
@@ -22,8 +37,8 @@ Outcome of_stop(const EndedGeneration& ended) {
   const bool all_well = all_have(ended, kExitDone);
   const bool all_saved = all_have(ended, kExitStopped);
   outcome.code = all_well ? kExitDone : all_saved ? kExitStopped : 128 + ended.stop->signal;
-  outcome.again = !ended.host_stops && !all_well && !all_saved && ended.others >= ended.min_nodes;
-  return outcome;
+  outcome.again = !all_well && !all_saved && others_may_go_on(ended);
+  return start_unless_left(ended, std::move(outcome));
 }
 
 AttemptFacts facts_of(const EndedGeneration& ended, const Blame& blame) {
@@ -40,21 +55,34 @@ AttemptFacts facts_of(const EndedGeneration& ended, const Blame& blame) {
   return facts;
 }
 
-Outcome of_failure(const EndedGeneration& ended, History& history, int max_restarts,
+// Broken connections and nodes that are gone may follow from the stop as well; what a worker did by itself does not.
+std::vector<Blame> blames_beside_stop(const EndedGeneration& ended) {
+  std::vector<Blame> blames = ended.blames;
+  if (ended.stop)
+    std::erase_if(blames, [](const Blame& blame) {
+      return blame.failure.kind == rendezvous::FailureKind::connection ||
+             blame.failure.kind == rendezvous::FailureKind::node_lost;
+    });
+  return blames;
+}
+
+Outcome of_failure(const EndedGeneration& ended, const std::vector<Blame>& blames, History& history, int max_restarts,
                    const std::vector<int>& no_restart_codes) {
   std::vector<rendezvous::NodeFailure> failures;
-  for (const Blame& blame : ended.blames) failures.push_back(blame.failure);
-  const Blame& first = ended.blames[rendezvous::first_of(failures)];
+  for (const Blame& blame : blames) failures.push_back(blame.failure);
+  const Blame& first = blames[rendezvous::first_of(failures)];
   std::int64_t fallen = 0;
   for (const EndedNode& node : ended.nodes) fallen += node.done.fallen;
   // The first is among them, unless it went with its node.
   if (std::ranges::find(ended.nodes, first.node, &EndedNode::id) != ended.nodes.end() && fallen > 0) --fallen;
   const Decision decision = decide_and_count(facts_of(ended, first), history, max_restarts, no_restart_codes);
+  // A signal that came meanwhile is not why it failed; it only may keep the rest from starting again.
+  const bool may_start = !ended.stop || others_may_go_on(ended);
   return {.code = first.code,
-          .again = decision.next != Next::finish,
+          .again = may_start && decision.next != Next::finish,
           .blamed = std::int64_t(first.node),
-          .counts = decision.next == Next::restart,
-          .new_port = decision.next == Next::new_port,
+          .counts = may_start && decision.next == Next::restart,
+          .new_port = may_start && decision.next == Next::new_port,
           .delay = decision.delay.count(),
           .text = first.text.empty() ? "" : first.text + report_followers(fallen),
           .why_not = decision.why_not};
@@ -67,7 +95,8 @@ Outcome of_end(const EndedGeneration& ended) {
     if (node.done.code != kExitDone && outcome.code != kExitStopped) outcome.code = node.done.code;
   if (ended.newcomer.empty() || outcome.code == kExitDone) return outcome;
   outcome.again = true;
-  outcome.text = "lockstep: starting again with other nodes: " + ended.newcomer + "\n";
+  outcome = start_unless_left(ended, std::move(outcome));
+  if (outcome.again) outcome.text = "lockstep: starting again with other nodes: " + ended.newcomer + "\n";
   return outcome;
 }
 
@@ -75,9 +104,10 @@ Outcome of_end(const EndedGeneration& ended) {
 
 Outcome outcome_of(const EndedGeneration& ended, History& history, int max_restarts,
                    const std::vector<int>& no_restart_codes) {
-  Outcome outcome = ended.stop             ? of_stop(ended)
-                    : ended.blames.empty() ? of_end(ended)
-                                           : of_failure(ended, history, max_restarts, no_restart_codes);
+  const std::vector<Blame> blames = blames_beside_stop(ended);
+  Outcome outcome = !blames.empty() ? of_failure(ended, blames, history, max_restarts, no_restart_codes)
+                    : ended.stop    ? of_stop(ended)
+                                    : of_end(ended);
   outcome.generation = ended.number;
   outcome.restarts = history.restarts;
   return outcome;

@@ -127,6 +127,11 @@ std::string report(const Verdict& verdict, const std::optional<Whereabouts>& whe
   return text;
 }
 
+std::string report_of_bad_input(const Verdict& verdict, const std::string& host, int first_rank) {
+  return "lockstep: rank " + std::to_string(first_rank + verdict.end.rank) + " on " + host +
+         ": wrong use or bad input: " + cause(verdict) + "\n";
+}
+
 int count_followers(const Verdict& verdict, const std::vector<End>& ends) {
   return int(std::ranges::count_if(ends, [&](const End& end) { return end.failed() && end.rank != verdict.end.rank; }));
 }

@@ -93,6 +93,9 @@ bool is_bad_input(const Verdict& verdict);
 std::string report(const Verdict& verdict, const std::optional<Whereabouts>& where, const std::string& host,
                    int first_rank = 0);
 
+/// What other nodes are told in place of an empty report(): they do not see what the worker has printed.
+std::string report_of_bad_input(const Verdict& verdict, const std::string& host, int first_rank);
+
 /// How many others of `ends` failed.
 int count_followers(const Verdict& verdict, const std::vector<End>& ends);
 

@@ -80,6 +80,57 @@ TEST(OutcomeOfNodes, AStopLeavesTheOthersToGoOnWhereTheyMay) {
   EXPECT_FALSE(outcome(ended).again);
 }
 
+// The workers may take their grace period to end, and an agent may get a signal in it.
+TEST(OutcomeOfNodes, AStopBehindAFailureOnlyKeepsItFromStartingAgain) {
+  struct Case {
+    const char* what;
+    int max_restarts, others, min_nodes;
+    bool host_stops, again;
+  };
+  for (const Case& c :
+       {Case{"no restarts are left", 0, 1, 1, false, false}, Case{"the others may go on", 3, 1, 1, false, true},
+        Case{"too few are left", 3, 1, 2, false, false}, Case{"the hosting agent leaves", 3, 1, 1, true, false}}) {
+    const Outcome said =
+        outcome({.nodes = {ended_node(0, {.code = 3, .fallen = 1}), ended_node(1, {.code = 1, .signal = SIGTERM})},
+                 .blames = {{.failure = {FailureKind::ended, 1.0, 0.1}, .node = 0, .code = 3, .text = "first\n"}},
+                 .stop = Stop{.signal = SIGTERM, .host = "h1"},
+                 .host_stops = c.host_stops,
+                 .others = c.others,
+                 .min_nodes = c.min_nodes},
+                c.max_restarts);
+    EXPECT_EQ(said.code, 3) << c.what;
+    EXPECT_EQ(said.text, "first\n") << c.what;
+    EXPECT_EQ(said.blamed, 0) << c.what;
+    EXPECT_EQ(said.again, c.again) << c.what;
+    EXPECT_EQ(said.counts, c.again) << c.what;
+  }
+}
+
+TEST(OutcomeOfNodes, WhatFollowsFromAStopIsNoFailure) {
+  for (const FailureKind kind : {FailureKind::connection, FailureKind::node_lost}) {
+    const Outcome said = outcome({.nodes = {ended_node(0, {.code = 1, .fallen = 1})},
+                                  .blames = {{.failure = {kind, 1.0, 0.1}, .node = 0, .text = "broken\n"}},
+                                  .stop = Stop{.signal = SIGTERM, .host = "h1"},
+                                  .others = 1,
+                                  .min_nodes = 2});
+    EXPECT_EQ(said.code, 128 + SIGTERM);
+    EXPECT_EQ(said.text, "lockstep: the agent on h1 was ended by SIGTERM\n");
+  }
+}
+
+TEST(OutcomeOfNodes, NothingStartsBesideAProcessThatIsLeft) {
+  const EndedGeneration stopped{.nodes = {ended_node(0, {.code = 1, .left_behind = true})},
+                                .stop = Stop{.signal = SIGTERM, .host = "h1"},
+                                .others = 1};
+  const EndedGeneration joined{.nodes = {ended_node(0, {.code = 1, .left_behind = true})}, .newcomer = "h2 has come"};
+  for (const EndedGeneration& ended : {stopped, joined}) {
+    const Outcome said = outcome(ended, 3);
+    EXPECT_FALSE(said.again);
+    EXPECT_EQ(said.why_not, "a process of this attempt could not be killed");
+    EXPECT_EQ(said.text.find("starting again"), std::string::npos);
+  }
+}
+
 TEST(OutcomeOfNodes, ANewcomerMakesItStartAgainUnlessAllIsDone) {
   EndedGeneration ended{.nodes = {ended_node(0, {.code = 1})}, .newcomer = "h2 has come"};
   EXPECT_TRUE(outcome(ended).again);

@@ -147,6 +147,9 @@ TEST(Report, APeersGuessAboutAKilledRankIsNotRepeated) {
 TEST(Report, BadInputIsToldByTheWorkerAlone) {
   const Failure told{.rank = 1, .cause = "no such file", .exit_code = kExitUsage};
   EXPECT_EQ(report(first_failure({exited(0, 2), exited(1, 2)}, told), std::nullopt, "h"), "");
+  // On its own node. The others have not seen it.
+  EXPECT_EQ(report_of_bad_input(first_failure({exited(0, 2), exited(1, 2)}, told), "h", 4),
+            "lockstep: rank 5 on h: wrong use or bad input: " + told.to_string() + "\n");
   // A program of the user's that exits with 2 has told nobody.
   EXPECT_NE(report(first_failure({exited(1, 2)}, std::nullopt), std::nullopt, "h"), "");
   // Nor has one that had to be ended.
