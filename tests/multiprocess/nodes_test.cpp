@@ -374,6 +374,23 @@ TEST_F(NodesTest, WhoIsAskedToEndDoesNotSayThatAllWentWell) {
   expect_nothing_left();
 }
 
+// In the wait before a restart there is no worker to be told.
+TEST_F(NodesTest, ASignalBeforeARestartEndsAll) {
+  const std::string script = "[ $RANK = 0 ] && { sleep 0.1; exit 3; }; sleep 1000";
+  const auto flags = [](const char* conf) {
+    return std::vector<std::string>{"--nnodes", "1:2", "--max-restarts", "20", "--rdzv-conf", conf};
+  };
+  Job& host = agent(flags("is_host=1"), script);
+  Job& other = agent(flags("is_host=0"), script);
+  testing::wait_until([&] { return host.err().find("in 800 ms") != std::string::npos; });
+  host.signal(SIGTERM);
+  EXPECT_EQ(host.wait(), 128 + SIGTERM) << host.err();
+  EXPECT_EQ(other.wait(), 128 + SIGTERM) << other.err();
+  EXPECT_THAT(other.err(), HasSubstr(") was ended by SIGTERM"));
+  EXPECT_THAT(other.err(), ::testing::Not(HasSubstr("is lost")));
+  expect_nothing_left();
+}
+
 // Whatever the nodes have of the ranks.
 TEST_F(NodesTest, OurTrainerHasTheWeightsOfOneMachine) {
   const std::string train = "exec " LOCKSTEP_PROGRAM

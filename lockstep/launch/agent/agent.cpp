@@ -92,7 +92,6 @@ class Agent {
   void show_end(AttemptResult& result, Next next);
   void note_stop(int signal);
   void announce(const Decision& decision);
-  int wait_for_signal(milliseconds at_most);
   void write_report();
   void on_signals();
   void on_stop(int signal);
@@ -213,11 +212,9 @@ bool Agent::run_once() {
     if (result.stop_signal != 0) note_stop(result.stop_signal);
     return false;
   }
-  const int stop = wait_for_signal(decision.delay);
-  if (stop == 0) return true;
-  job_.exit_code = 128 + stop;
-  note_stop(stop);
-  return false;
+  // A signal is left to meet(), which tells the other nodes of it.
+  loop_.run_until([this] { return stop_signal_ != 0; }, Clock::now() + decision.delay);
+  return true;
 }
 
 void Agent::note_stop(int signal) {
@@ -296,12 +293,6 @@ void Agent::announce(const Decision& decision) {
       "lockstep: restart " + std::to_string(decision.restarts) + " of " + std::to_string(plan_.max_restarts);
   if (decision.delay.count() > 0) text += ", in " + std::to_string(decision.delay.count()) + " ms";
   console_.say(text + "\n");
-}
-
-// The signal that ends the job while it waits to be started again, or 0.
-int Agent::wait_for_signal(milliseconds at_most) {
-  loop_.run_until([this] { return stop_signal_ != 0; }, Clock::now() + at_most);
-  return std::exchange(stop_signal_, 0);
 }
 
 void Agent::on_signals() {

@@ -131,7 +131,6 @@ Meeting NodeMember::meet(const std::function<int()>& stop_signal) {
     waits_since_ = Clock::now();
     if (!lost_ && !refused_) agent_.line().send(meet::Ready{});
   }
-  outcome_.reset();
   do {
     loop_.run_until([&] { return start_ || refused_ || lost_ || outcome_ || stop_signal() != 0; });
   } while (!refused_ && lost_ && hand_over(stop_signal));

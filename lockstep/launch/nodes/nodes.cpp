@@ -21,7 +21,8 @@ OneNode::OneNode(const Plan& plan, EventLoop& loop, base::Outlet& console)
       console_(console),
       store_([this](std::uint64_t, const rendezvous::StoreAnswer& answer) { desk_->answer(answer); }) {}
 
-Meeting OneNode::meet(const std::function<int()>&) {
+Meeting OneNode::meet(const std::function<int()>& stop_signal) {
+  if (const int signal = stop_signal(); signal != 0) return {.over = 128 + signal};
   require_free(plan_.master_port);
   store_.begin(0);
   desk_ = std::make_unique<StoreDesk>(
