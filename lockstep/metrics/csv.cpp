@@ -23,7 +23,7 @@ std::string csv_row(const Event& event) {
   return row + ",";
 }
 
-Csv::Csv(std::string path) : file_(std::move(path)) {
+Csv::Csv(std::string path) : file_(LineFile::of_lines(std::move(path))) {
   if (file_.is_new()) file_.append(std::string(kCsvHeader) + "\n");
 }
 

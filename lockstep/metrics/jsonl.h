@@ -17,7 +17,7 @@ std::string json_line(const Event& event);
 /// Appends to `path`. Errors: see LineFile.
 class JsonLines : public Sink {
  public:
-  explicit JsonLines(std::string path) : file_(std::move(path)) {}
+  explicit JsonLines(std::string path) : file_(LineFile::of_lines(std::move(path))) {}
   void write(const Event& event) override { file_.append(json_line(event) + "\n"); }
 
  private:

@@ -11,10 +11,30 @@
 namespace lockstep::metrics {
 
 LineFile::LineFile(std::string path) : path_(std::move(path)) {
-  fd_ = base::UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  fd_ = base::UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   struct stat status {};
   if (!fd_ || ::fstat(fd_.get(), &status) != 0) throw_errno(path_);
   is_new_ = status.st_size == 0;
+}
+
+LineFile LineFile::of_lines(std::string path) {
+  LineFile file(std::move(path));
+  file.cut_torn_line();
+  return file;
+}
+
+void LineFile::cut_torn_line() {
+  const off_t size = ::lseek(fd_.get(), 0, SEEK_END);
+  off_t end = size;
+  for (char last = 0; end > 0 && last != '\n';) {
+    const ssize_t count = ::pread(fd_.get(), &last, 1, end - 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_errno(path_);
+    if (last != '\n') --end;
+  }
+  if (end == size) return;
+  if (::ftruncate(fd_.get(), end) != 0) throw_errno(path_);
+  is_new_ = end == 0;
 }
 
 void LineFile::append(std::string_view record) {

@@ -114,6 +114,23 @@ TEST(Csv, AnEventWithoutItsFieldsIsRefused) {
   EXPECT_THROW(csv_row({.kind = Kind::train, .time = 1, .fields = {{"step", std::int64_t(1)}}}), Error);
 }
 
+// As a machine that went down leaves it.
+TEST(LineFile, ATornLineIsCutOffBeforeTheNext) {
+  TemporaryFolder folder;
+  const std::string lines = folder.file("metrics.jsonl"), rows = folder.file("metrics.csv");
+  const std::string whole = json_line(train_event()) + "\n";
+  std::ofstream(lines) << whole << whole.substr(0, 30);
+  std::ofstream(rows) << kCsvHeader << "\n" << csv_row(train_event()) << "\ntrain,1";
+  JsonLines(lines).write(train_event());
+  Csv(rows).write(train_event());
+  EXPECT_EQ(read_all(lines), whole + whole);
+  EXPECT_EQ(read_all(rows),
+            std::string(kCsvHeader) + "\n" + csv_row(train_event()) + "\n" + csv_row(train_event()) + "\n");
+  std::ofstream(rows) << "event,ti";
+  Csv(rows).write(train_event());
+  EXPECT_EQ(read_all(rows), std::string(kCsvHeader) + "\n" + csv_row(train_event()) + "\n") << "a torn header";
+}
+
 TEST(LineFile, ErrorsNameTheFile) {
   EXPECT_THAT([] { LineFile("/nowhere/metrics.jsonl"); }, ThrowsMessage<Error>(HasSubstr("/nowhere/metrics.jsonl: ")));
   LineFile full("/dev/full");
