@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 
 #include "lockstep/base/error.h"
 
@@ -68,6 +69,7 @@ double seconds_now() {
 }
 
 std::string shortest(double value) {
+  if (std::isnan(value)) return "nan";  // with or without a sign: "-nan" is nobody's word
   char text[32];
   return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
 }

@@ -15,6 +15,7 @@ constexpr std::chrono::seconds kPatienceOfAFailure{1};
 
 /// `value` by a printf format for a double.
 std::string format(const char* pattern, double value) {
+  if (std::isnan(value)) return "nan";
   char text[64];
   std::snprintf(text, sizeof(text), pattern, value);
   return text;

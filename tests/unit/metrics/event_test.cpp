@@ -40,6 +40,7 @@ TEST(Shortest, ReadsBackAsTheSameBits) {
     EXPECT_EQ(std::memcmp(&back, &value, sizeof(value)), 0) << shortest(value);
   }
   EXPECT_EQ(shortest(std::nan("")), "nan");
+  EXPECT_EQ(shortest(std::copysign(std::nan(""), -1.0)), "nan");
   EXPECT_EQ(shortest(-std::numeric_limits<double>::infinity()), "-inf");
 }
 
