@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
@@ -21,7 +22,18 @@ constexpr std::size_t kLongestPicture = 1 << 16;  // more than 64x64 pixels take
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // Numbers that JSON does not know are words.
-bool is_number_word(const json& value) { return value == "nan" || value == "inf" || value == "-inf"; }
+bool is_number_word(const json& value) {
+  return value == "nan" || value == "-nan" || value == "inf" || value == "-inf";  // "-nan" in older files
+}
+
+// Whoever walks a tree calls itself for each level of it.
+json parse(std::istream& text) {
+  constexpr int kDeepest = 8;
+  return json::parse(text, [](int depth, json::parse_event_t, const json& value) {
+    if (depth > kDeepest) throw json::other_error::create(501, "nested too deep", &value);
+    return true;
+  });
+}
 
 // Of a number that is one, and no larger than a double counts exactly.
 std::int64_t whole(const json& value) {
@@ -150,7 +162,7 @@ void read_pictures(RunRecord& run, const std::string& metrics) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream || !run.answers) return;
   try {
-    add_pictures(*run.answers, json::parse(stream));
+    add_pictures(*run.answers, parse(stream));
   } catch (const json::exception&) {
     throw UsageError("'" + base::shown(file) + "': no pictures of a run's mistakes");
   }
@@ -171,7 +183,8 @@ RunRecord read_run(const std::string& path) {
   for (std::string line; std::getline(stream, line) && !stream.eof();) {
     ++number;
     try {
-      const json event = json::parse(line);
+      std::istringstream text(line);
+      const json event = parse(text);
       last = event.at("time");
       if (std::isnan(first)) first = last;
       add_event(run, event);

@@ -81,6 +81,27 @@ TEST_F(ReadRun, NumbersBeyondAllMeasureAreBorne) {
   EXPECT_THAT(html({run}), HasSubstr("</html>"));
 }
 
+TEST_F(ReadRun, ANumberThatIsNoneMayHaveASign) {
+  const RunRecord run = read("{\"event\":\"train\",\"time\":1,\"step\":1,\"loss\":\"-nan\"}\n");
+  ASSERT_TRUE(run.train.contains("loss"));
+  EXPECT_TRUE(std::isnan(run.train.at("loss")[0].value));
+}
+
+TEST_F(ReadRun, WhatIsNestedDeepIsRefused) {
+  const std::string good = "{\"event\":\"start\",\"time\":1}\n";
+  for (const std::size_t depth : {9, 100'000}) {
+    const std::string deep = std::string(depth, '[') + std::string(depth, ']');
+    EXPECT_THAT(usage_error([&] { read("{\"event\":\"start\",\"time\":1,\"x\":" + deep + "}\n"); }), HasSubstr(":1: "));
+    folder_.write("run/mistakes.json", deep);
+    EXPECT_THAT(usage_error([&] {
+                  read(good + "{\"event\":\"answers\",\"time\":1,\"step\":1,\"classes\":[],\"mistake_samples\":[]}\n");
+                }),
+                HasSubstr("mistakes.json"));
+  }
+  EXPECT_THAT(read("{\"event\":\"start\",\"time\":1,\"x\":[[1]]}\n").facts,
+              ElementsAre(std::pair<std::string, std::string>("x", "[[1]]")));
+}
+
 TEST_F(ReadRun, WhatIsWrongIsNamed) {
   const std::string file = folder_.file("run/metrics.jsonl");
   const std::string good = "{\"event\":\"start\",\"time\":1}\n";
