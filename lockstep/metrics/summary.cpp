@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/metrics/protobuf.h"
@@ -36,9 +37,16 @@ enum WrappedField { kNumber = 2, kText = 3, kYes = 4 };
 constexpr int kSuccess = 1;
 constexpr int kDtString = 7;
 
+// Readers refuse a whole record for one string that is no UTF-8; each wrong byte becomes U+FFFD.
+void put_text(std::string& out, int field, std::string_view text) {
+  using nlohmann::json;
+  const std::string quoted = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  put_bytes(out, field, json::parse(quoted).get<std::string>());
+}
+
 std::string tagged(std::string_view tag) {
   std::string value;
-  put_bytes(value, kTag, tag);
+  put_text(value, kTag, tag);
   return value;
 }
 
@@ -94,7 +102,7 @@ std::string string_tensor(std::string_view text) {
   put_bytes(shape, kDim, dim);
   put_integer(tensor, kDtype, kDtString);
   put_bytes(tensor, kShape, shape);
-  put_bytes(tensor, kStringValue, text);
+  put_text(tensor, kStringValue, text);
   return tensor;
 }
 
@@ -176,8 +184,8 @@ std::string hparams_start_value(const Hyperparameters& hparams, double time) {
     std::string value, entry;
     if (const bool* const yes = std::get_if<bool>(&held)) put_integer(value, kYes, *yes);
     if (const double* const number = std::get_if<double>(&held)) put_double(value, kNumber, *number);
-    if (const std::string* const text = std::get_if<std::string>(&held)) put_bytes(value, kText, *text);
-    put_bytes(entry, kKey, name);
+    if (const std::string* const text = std::get_if<std::string>(&held)) put_text(value, kText, *text);
+    put_text(entry, kKey, name);
     put_bytes(entry, kEntryValue, value);
     put_bytes(session, kHparams, entry);
   }

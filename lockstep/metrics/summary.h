@@ -1,7 +1,7 @@
 #pragma once
 
 // What TensorBoard shows under a tag, as messages (tensorflow/core/framework/summary.proto): each function makes one
-// Summary.Value. Pure functions.
+// Summary.Value. Bytes of a text that are no UTF-8 become U+FFFD. Pure functions.
 
 #include <cstdint>
 #include <map>

@@ -146,6 +146,20 @@ TEST(TensorBoard, EachClassHasItsAccuracy) {
   EXPECT_EQ(tensorboard_message(without(event, "confusion")), "") << "too many classes";
 }
 
+// Readers would refuse the whole record.
+TEST(TensorBoard, BytesThatAreNoTextAreReplaced) {
+  const std::string bad =
+                        "a\xff"
+                        "b",
+                    good =
+                        "a\xEF\xBF\xBD"
+                        "b";
+  EXPECT_EQ(scalar_value(bad, 1), scalar_value(good, 1));
+  EXPECT_EQ(text_value(bad, bad), text_value(good, good));
+  EXPECT_EQ(hparams_start_value({{bad, bad}}, 1), hparams_start_value({{good, good}}, 1));
+  EXPECT_EQ(only(parse_message(scalar_value("caf\xc3\xa9", 1)), 1), "caf\xc3\xa9");
+}
+
 // As plugins/hparams/plugin_data.proto has it; Python's reader is in tests/parity.
 TEST(TensorBoard, HyperparametersAreThoseOfThePlugin) {
   const auto session = [](const std::string& value, const char* tag, int field) {
