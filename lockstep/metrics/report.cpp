@@ -11,7 +11,7 @@ namespace {
 
 void check(const EvalPoint& point) {
   if (point.numbers.empty()) throw UsageError("report: an evaluation without numbers");
-  for (const char* const name : {"event", "time", "step", "epoch", "samples"})
+  for (const char* const name : {"event", "time", "step", "epoch", "samples", "best_on"})
     if (point.numbers.contains(name))
       throw UsageError(std::string("report: a number of an evaluation is called '") + name +
                        "', which every evaluation has besides its numbers; another name expected");

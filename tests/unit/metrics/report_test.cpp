@@ -128,7 +128,7 @@ TEST(Report, NamesThatAnEventHasAnywayAreRefusedOnAllRanks) {
   TemporaryFolder folder;
   for (const int rank : {0, 1}) {
     ReportOf report(folder, rank);
-    for (const std::string name : {"event", "time", "step", "epoch", "samples"})
+    for (const std::string name : {"event", "time", "step", "epoch", "samples", "best_on"})
       EXPECT_THAT(
           [&] {
             report->eval({.step = 1, .numbers = {{"rmse", 1}, {name, 1}}});
