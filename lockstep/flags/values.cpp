@@ -19,6 +19,15 @@ void require_some(const std::string& name, const std::string& value) {
   if (value.empty()) throw UsageError(name + " needs a value, found none");
 }
 
+// The record of a run's flags is JSON, which has no other text.
+void require_utf8(const std::string& name, const std::string& value) {
+  try {
+    detail::quoted_json(value);
+  } catch (const nlohmann::json::exception&) {
+    refuse(name, base::shown(value), "not UTF-8; wanted UTF-8");
+  }
+}
+
 // The number that is all of `value`; `wanted` says which numbers are right.
 template <class T>
 T read_number(const std::string& name, const std::string& value, const std::string& kind, const std::string& wanted) {
@@ -74,6 +83,7 @@ std::string quoted_json(const std::string& text) { return nlohmann::json(text).d
 Value text(std::string& place, const std::string& word) {
   const auto read = [&place](const std::string& name, const std::string& value) {
     require_some(name, value);
+    require_utf8(name, value);
     place = value;
   };
   return {.word = word, .initial = place, .read = read, .json = [&place] { return detail::quoted_json(place); }};

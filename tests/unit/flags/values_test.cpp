@@ -80,6 +80,15 @@ TEST(RealValue, FiniteAndAsWanted) {
   EXPECT_EQ(refusal_of(real(place, kPositive), "0"), "--x '0': out of range; wanted a number above 0");
 }
 
+TEST(TextValue, IsUtf8) {
+  std::string place = "as it was";
+  const Value value = text(place, "DIR");
+  EXPECT_EQ(refusal_of(value, "runs/a\xff"), "--x 'runs/a\\xff': not UTF-8; wanted UTF-8");
+  EXPECT_EQ(place, "as it was");
+  value.read("--x", "caf\xc3\xa9");
+  EXPECT_EQ(place, "caf\xc3\xa9");
+}
+
 TEST(TextValue, AsItIsButNotEmpty) {
   std::string place = "runs";
   const Value value = text(place, "DIR");
