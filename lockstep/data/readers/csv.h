@@ -37,7 +37,7 @@ class CsvRecords {
   CsvPlace place() const { return {base_ + begin_, line_}; }
 
   /// The fields of the record, without their quotes; valid until next(). UsageError when something follows a
-  /// closing quote.
+  /// closing quote, or there are more than 1 Mi.
   const std::vector<std::string_view>& fields();
 
   /// Throws UsageError("file:line: what") for the record.

@@ -1,5 +1,6 @@
 #include "lockstep/data/readers/idx.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <vector>
@@ -30,6 +31,22 @@ class IdxReader {
            " bytes expected");
     }
     offset_ += bytes;
+  }
+
+  // Takes memory as the bytes come: a packed file may promise a thousand times what it holds.
+  std::vector<std::uint8_t> read_all(std::uint64_t bytes) {
+    constexpr std::uint64_t kPiece = 64 << 20;
+    std::vector<std::uint8_t> all;
+    while (all.size() < bytes) {
+      const std::size_t before = all.size(), piece = std::min(kPiece, bytes - before);
+      all.resize(before + piece);
+      const std::size_t got = source_.read(all.data() + before, piece);
+      if (got < piece)
+        fail("truncated at offset " + std::to_string(offset_ + before + got) + ", " + std::to_string(offset_ + bytes) +
+             " bytes expected");
+    }
+    offset_ += bytes;
+    return all;
   }
 
   void expect_room(std::uint64_t bytes) const {
@@ -98,8 +115,7 @@ IdxBytes read_idx(ByteSource& source, int dimensions) {
     }
   }
   reader.expect_room(bytes);
-  result.bytes.resize(bytes);
-  reader.read(result.bytes.data(), bytes);
+  result.bytes = reader.read_all(bytes);
   reader.expect_end();
   return result;
 }

@@ -108,6 +108,19 @@ TEST(CsvRecords, AnEndlessRecordIsRefused) {
             "a.csv:2: a record of more than 64 MiB: is this a table?");
 }
 
+// Each takes many times the one byte that it needs in the file.
+TEST(CsvRecords, EndlessFieldsAreRefused) {
+  const auto count = [](std::size_t delimiters) {
+    const std::string text(delimiters, ',');
+    const auto source = memory_bytes({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}, "a.csv");
+    CsvRecords records(*source, ',');
+    records.next();
+    return records.fields().size();
+  };
+  EXPECT_EQ(count((1 << 20) - 1), std::size_t(1) << 20);
+  EXPECT_EQ(testing::usage_error([&] { count(1 << 20); }), "a.csv:1: more than 1048576 fields: is this a table?");
+}
+
 TEST(Shown, IsOnePrintableLine) {
   EXPECT_EQ(shown("a b"), "a b");
   EXPECT_EQ(shown("\n\xc3\xa4\x7f"), "\\n\xc3\xa4\\x7f");

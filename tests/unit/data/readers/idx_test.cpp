@@ -96,6 +96,30 @@ TEST(ReadIdx, BelievesNoSizeThatTheFileCannotHold) {
   }
 }
 
+// As a packed file may seem to.
+class Promising final : public ByteSource {
+ public:
+  explicit Promising(std::string content) : content_(std::move(content)) {}
+  std::size_t read(void* out, std::size_t bytes) override {
+    const std::size_t got = content_.copy(static_cast<char*>(out), bytes, place_);
+    place_ += got;
+    return got;
+  }
+  void seek(std::uint64_t offset) override { place_ = offset; }
+  std::uint64_t limit() const override { return std::uint64_t(1) << 62; }
+  const std::string& path() const override { return path_; }
+
+ private:
+  std::string content_, path_ = "promises";
+  std::size_t place_ = 0;
+};
+
+TEST(ReadIdx, TakesMemoryAsTheBytesCome) {
+  Promising source(idx({1 << 20, 1 << 10, 1 << 10}, "abc"));
+  EXPECT_EQ(testing::usage_error([&] { read_idx(source, 3); }),
+            "'promises': truncated at offset 19, 1099511627792 bytes expected");
+}
+
 TEST(ReadIdx, RefusesWhatIsNoFile) {
   const ScratchFolder folder;
   const std::string missing = folder.file("missing");
