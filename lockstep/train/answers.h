@@ -38,6 +38,7 @@ inline constexpr std::size_t kMostMistakes = 16;
 class AnswerCount {
  public:
   /// Adds those of a batch: float [B, classes] and int64 [B], whose samples are numbered from `first` on.
+  /// UsageError that names the sample whose target is none of 0 to classes - 1.
   void add(const at::Tensor& logits, const at::Tensor& target, std::int64_t first);
 
   /// Collective: those of all ranks, on all ranks, without names of classes and files. `classes`: how many there

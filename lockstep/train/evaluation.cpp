@@ -34,6 +34,11 @@ double r2_of(const evaluation::Totals& totals, std::int64_t targets) {
   return sum / double(targets);
 }
 
+// Under autocast a model without the wrapper gives half the digits, and their loss would be of as many.
+at::Tensor in_single(at::Tensor outputs) {
+  return at::isReducedFloatingType(outputs.scalar_type()) ? outputs.to(at::kFloat) : outputs;
+}
+
 std::int64_t classes_of_all(comm::Group& group, std::int64_t mine) {
   const at::Tensor classes = at::full({1}, mine, at::kLong);
   group.all_reduce(classes, comm::ReduceOp::max);
@@ -53,7 +58,7 @@ Evaluation evaluate(torch::nn::Module& model, comm::Group& group, const std::sha
   std::int64_t classes = 0;  // the same on all ranks, but one that has no batch does not know it
   const auto sums_of = [&](const evaluation::PlacedBatch& placed) -> Sums {
     const data::Batch& batch = placed.batch;
-    const at::Tensor logits = outputs_of(forward, batch.data);
+    const at::Tensor logits = in_single(outputs_of(forward, batch.data));
     answers.add(logits, batch.target, placed.first);
     classes = logits.size(1);
     const at::Tensor loss = torch::nn::functional::cross_entropy(

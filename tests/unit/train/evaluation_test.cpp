@@ -21,6 +21,7 @@
 #include "lockstep/data/tensor_batches.h"
 #include "lockstep/models/registry.h"
 #include "tests/support/ranks.h"
+#include "tests/support/usage_error.h"
 
 namespace lockstep::train {
 namespace {
@@ -137,6 +138,34 @@ TEST(Evaluation, IsTheMeanOfPyTorchsLoss) {
     EXPECT_NEAR(found.top5, near.mean().item<double>(), 1e-3);
     EXPECT_GT(found.top5, found.top1);
   });
+}
+
+TEST(Evaluation, OutputsOfHalfTheDigitsHaveALossOfAllDigits) {
+  at::manual_seed(3);
+  const auto model = models::make_model("mlp");
+  const Set set = digits(200);
+  for (const at::ScalarType kind : {at::kBFloat16, at::kHalf})
+    support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+      const auto loss = [&](at::ScalarType last) {
+        return evaluate(*model, *group, set, [&](const at::Tensor& x) { return model->forward(x).to(kind).to(last); })
+            .loss;
+      };
+      EXPECT_EQ(loss(kind), loss(at::kFloat)) << kind;
+    });
+}
+
+// PyTorch's loss leaves out -100 without a word, and counts of classes have no such place.
+TEST(Evaluation, ALabelOfNoClassIsNamed) {
+  for (const std::int64_t label : {-100, -1, 10, 1'000'000}) {
+    at::Tensor target = at::zeros({8}, at::kLong);
+    target[5] = label;
+    const Set set = data::tensors(at::zeros({8, 1, 1, 1}), target);
+    support::run_ranks(RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+      Oracle oracle;
+      EXPECT_EQ(testing::usage_error([&] { evaluate(oracle, *group, set, forward_of(oracle), {.batch_size = 3}); }),
+                "sample 5 of those to evaluate on is of class " + std::to_string(label) + ": 0 to 9 expected");
+    });
+  }
 }
 
 // Twice the first number of a row, and its second.
