@@ -30,7 +30,7 @@ endforeach()
 # What a module keeps to itself is not installed.
 foreach(header data_parallel.h distributed_data_parallel.h ema.h engine.h exponential_moving_average.h forward_scope.h
         hooks join.h logging_data.h module_pointer.h nested_tensors.h options.h replica_tensors.h replica_threads.h
-        shards.h sync_batch_norm.h torch_rates.h zero_redundancy_optimizer.h)
+        scale_gradients.h shards.h sync_batch_norm.h torch_rates.h zero_redundancy_optimizer.h)
   list(APPEND public ${WORK}/tree/include/lockstep/parallel/${header})
 endforeach()
 file(GLOB installed ${WORK}/tree/include/lockstep/parallel/*)
