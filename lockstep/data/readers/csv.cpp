@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kChunk = 256 << 10;
 constexpr std::size_t kLongestRecord = 64 << 20;
-constexpr std::size_t kMostFields = 1 << 20;
+constexpr std::size_t kMostFields = 1 << 22;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 }  // namespace
@@ -125,7 +125,7 @@ const std::vector<std::string_view>& CsvRecords::fields() {
   fields_.clear();
   const char* const end = text.data() + text.size();
   for (const char* at = text.data();; ++at) {
-    if (fields_.size() == kMostFields) fail("more than 1048576 fields: is this a table?");
+    if (fields_.size() == kMostFields) fail("more than 4194304 fields: is this a table?");
     if (at != end && *at == '"') {
       char* const field = free;
       free = quoted_field(at, end, free);
