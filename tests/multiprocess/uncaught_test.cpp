@@ -65,7 +65,7 @@ TEST(Uncaught, WhoHasOnlyHeardOfAFailureWritesNoErrorFile) {
                         "; for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank TORCHELASTIC_ERROR_FILE=$PWD/$rank " +
                         UNCAUGHT_WORKER + " rethrown & done; wait; ls"});
   EXPECT_EQ(job.wait(), 0) << job.err();
-  EXPECT_EQ(job.out(), "");
+  EXPECT_EQ(job.out(), "trace_attempt_0_rank_0.json\n");  // neither '0' nor '1', the error files
   EXPECT_THAT(job.err(), HasSubstr("rank 1"));
 }
 
