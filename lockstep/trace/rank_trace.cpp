@@ -1,5 +1,6 @@
 #include "lockstep/trace/rank_trace.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -112,7 +113,11 @@ RankTrace trace_of(const json& root) {
   std::set<std::string> names;
   for (const json& group : root.at("groups")) {
     trace.groups.push_back(group_of(group, trace.world));
-    if (!names.insert(trace.groups.back().name).second) refuse("has group '" + trace.groups.back().name + "' twice");
+    const auto& [name, ranks] = trace.groups.back();
+    if (!names.insert(name).second) refuse("has group '" + name + "' twice");
+    // Its calls are those of one of the ranks, for whoever explains them.
+    if (std::find(ranks.begin(), ranks.end(), trace.rank) == ranks.end())
+      refuse("has group '" + name + "', which rank " + std::to_string(trace.rank) + " is not in");
   }
   for (const json& call : root.at("calls")) trace.calls.push_back(call_of(call, trace));
   return trace;

@@ -48,17 +48,18 @@ struct RankTrace {
   std::int64_t time = 0;   ///< when it was written: microseconds since the epoch
   std::uint64_t step = 0;  ///< where the rank was then
   std::string phase;
-  std::optional<Failure> failure;  ///< why the group ended, as this rank has heard
-  std::uint64_t begun = 0;         ///< calls so far, of which the last are kept
-  std::vector<TracedGroup> groups;
-  std::vector<TracedCall> calls;  ///< in the order in which they began
+  std::optional<Failure> failure;   ///< why the group ended, as this rank has heard
+  std::uint64_t begun = 0;          ///< calls so far, of which the last are kept
+  std::vector<TracedGroup> groups;  ///< those that the rank is in
+  std::vector<TracedCall> calls;    ///< in the order in which they began
 };
 
 /// The text of a file: JSON, a call a line. Pure. Bytes that are not UTF-8 become U+FFFD.
 std::string format_trace(const RankTrace& trace);
 
 /// The other way round. UsageError, one line that begins with `name`, for what is no whole trace: text cut short,
-/// another version, numbers out of range, ranks that are none, groups that are not there.
+/// another version, numbers out of range, ranks that are none, groups that are not there, or that
+/// the rank is not in.
 RankTrace parse_trace(std::string_view text, const std::string& name);
 
 }  // namespace lockstep::trace

@@ -97,6 +97,7 @@ TEST(RankTrace, WhatMakesNoSenseIsToldInALine) {
       {"\"world\":4", "\"world\":0", "'world' is 0; from 1 to"},
       {"\"begun\":41", "\"begun\":18446744073709551615", "'begun' is 18446744073709551615"},
       {"\"ranks\":[2,3]", "\"ranks\":[2,4]", "'rank of group world/1' is 4; from 0 to 3"},
+      {"\"ranks\":[2,3]", "\"ranks\":[1,3]", "has group 'world/1', which rank 2 is not in"},
       {"\"name\":\"world/1\"", "\"name\":\"world\"", "has group 'world' twice"},
       {"\"group\":1", "\"group\":2", "'group' is 2; from 0 to 1"},
       {"\"peer\":3", "\"peer\":4", "'peer' is 4; from 0 to 3"},
