@@ -77,9 +77,11 @@ class Hangs : public ::testing::TestWithParam<Case> {};
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const RankKind kind : {RankKind::processes, RankKind::nodes})
-    for (const Fault fault : {Fault::killed, Fault::stopped, Fault::late, Fault::other})
+  for (const RankKind kind : {RankKind::threads, RankKind::processes, RankKind::nodes})
+    for (const Fault fault : {Fault::killed, Fault::stopped, Fault::late, Fault::other}) {
+      if (kind == RankKind::threads && (fault == Fault::killed || fault == Fault::stopped)) continue;  // takes all ranks
       for (const Called& called : kCalls) all.emplace_back(kind, fault, called);
+    }
   return all;
 }
 
@@ -107,7 +109,7 @@ TEST_P(Hangs, TheOthersThrowAndNameIt) {
   // On a node a rank in a collective is nothing that who waits for its message could not be meant to wait for.
   const bool is_message = std::string(called.name) == "RecvFromThatRank";
   const bool at_deadline = fault == Fault::stopped || fault == Fault::late ||
-                           (fault == Fault::other && is_message && kind == RankKind::processes);
+                           (fault == Fault::other && is_message && kind != RankKind::nodes);
   support::run_ranks(kind, 3,
                      [&, fault = fault, &called = called](const std::shared_ptr<Group>& group) {
                        const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
