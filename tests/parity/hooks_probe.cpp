@@ -6,6 +6,7 @@
 // line per case: for each rank the weights behind the last step, and what else its options ask for.
 
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -45,7 +46,7 @@ std::vector<float> numbers(const at::Tensor& tensor) {
 }
 
 PowerSGDOptions power_sgd(const json& j) {
-  PowerSGDOptions options{.start_powerSGD_iter = 10};
+  PowerSGDOptions options{.start_powerSGD_iter = j.value("start_powerSGD_iter", 10)};
   options.matrix_approximation_rank = j.value("matrix_approximation_rank", options.matrix_approximation_rank);
   options.min_compression_rate = j.value("min_compression_rate", options.min_compression_rate);
   options.use_error_feedback = j.value("use_error_feedback", options.use_error_feedback);
@@ -63,6 +64,7 @@ void register_hook(parallel::Engine& ddp, const std::shared_ptr<comm::Group>& gr
   if (what == "allreduce") ddp.register_comm_hook(group, allreduce_hook);
   if (what == "fp16_compress") ddp.register_comm_hook(group, fp16_compress_hook);
   if (what == "bf16_compress") ddp.register_comm_hook(group, bf16_compress_hook);
+  if (what == "noop") ddp.register_comm_hook(group, noop_hook);
   if (what == "quantization_pertensor") ddp.register_comm_hook(group, quantization_pertensor_hook);
   if (what == "quantization_perchannel") ddp.register_comm_hook(group, quantization_perchannel_hook);
   if (what == "powerSGD") ddp.register_comm_hook(power(), powerSGD_hook);
@@ -70,7 +72,9 @@ void register_hook(parallel::Engine& ddp, const std::shared_ptr<comm::Group>& gr
   if (what == "fp16_powerSGD") ddp.register_comm_hook(power(), fp16_compress_wrapper(powerSGD_hook));
   if (what == "bf16_powerSGD") ddp.register_comm_hook(power(), bf16_compress_wrapper(powerSGD_hook));
   if (what == "post_localSGD") {
-    const PostLocalSGDOptions local{.start_localSGD_iter = 10, .post_local_gradient_allreduce = false};
+    const PostLocalSGDOptions local{
+        .start_localSGD_iter = 10,
+        .post_local_gradient_allreduce = options.value("post_local_gradient_allreduce", false)};
     ddp.register_comm_hook(std::make_shared<PostLocalSGDState>(group, nullptr, local), post_localSGD_hook);
   }
 }
@@ -84,11 +88,64 @@ DataParallelOptions ddp_options(const json& j) {
   options.init_sync = j.value("init_sync", options.init_sync);
   options.skip_all_reduce_unused_params = j.value("skip_all_reduce_unused_params", false);
   if (j.contains("bucket_cap_mb")) options.buckets.bucket_cap_mb = j.at("bucket_cap_mb").get<double>();
+  if (j.contains("first_bucket_mb")) options.buckets.first_bucket_mb = j.at("first_bucket_mb").get<double>();
   options.buckets.bucket_cap_mb_list = j.value("bucket_cap_mb_list", std::vector<double>());
   if (j.contains("reduce_dtype"))
     options.mixed_precision.reduce_dtype = j.at("reduce_dtype") == "float16" ? at::kHalf : at::kBFloat16;
-  if (j.contains("ema_decay")) options.ema = EmaOptions{.decay = j.at("ema_decay")};
+  if (j.contains("ema_decay"))
+    options.ema = EmaOptions{.decay = j.at("ema_decay"),
+                             .interval = j.value("ema_interval", std::uint64_t(1)),
+                             .warmup_steps = j.value("ema_warmup", std::uint64_t(0))};
   return options;
+}
+
+// The rate of the second layer and the third where there are groups; the first has the defaults.
+constexpr double kRestRate = kRate / 20, kRestDecay = 0.01;
+
+template <class Optimizer, class Options>
+std::unique_ptr<optim::Optimizer> ours(parallel::Engine& ddp, bool groups, const Options& defaults) {
+  if (!groups) return std::make_unique<Optimizer>(ddp, defaults);
+  return std::unique_ptr<optim::Optimizer>(
+      new Optimizer(ddp, {{"first.*"}, {"*", {.lr = kRestRate, .weight_decay = kRestDecay}}}, defaults));
+}
+
+template <class Options>
+std::vector<torch::optim::OptimizerParamGroup> groups_of(torch::nn::Module& module, bool groups,
+                                                         const Options& defaults) {
+  if (!groups) return {torch::optim::OptimizerParamGroup(module.parameters())};
+  std::vector<at::Tensor> first, rest;
+  for (const auto& item : module.named_parameters())
+    (item.key().starts_with("first.") ? first : rest).push_back(item.value());
+  auto options = std::make_unique<Options>(defaults);
+  options->lr(kRestRate).weight_decay(kRestDecay);
+  std::vector<torch::optim::OptimizerParamGroup> found;
+  found.emplace_back(std::move(first));
+  found.emplace_back(std::move(rest), std::move(options));
+  return found;
+}
+
+at::Tensor first_moment(const torch::optim::AdamParamState& state) { return state.exp_avg(); }
+at::Tensor first_moment(const torch::optim::SGDParamState& state) { return state.momentum_buffer(); }
+
+json of_all_ranks(comm::Group& group, const at::Tensor& tensor) {
+  json all = json::array();
+  for (const at::Tensor& one : group.all_gather(tensor.detach().to(at::kFloat).contiguous()))
+    all.push_back(numbers(one));
+  return all;
+}
+
+// What the optimizer keeps of each parameter: on rank 0, which has it all then; zeros elsewhere.
+template <class State, class Wrapped>
+void add_consolidated(ZeroRedundancyOptimizer<Wrapped>& zero, const torch::nn::Module& module, comm::Group& group,
+                      json& answer) {
+  zero.consolidate_state_dict(0);
+  for (const auto& item : module.named_parameters()) {
+    at::Tensor kept = torch::zeros_like(item.value());
+    if (group.rank() == 0)
+      kept = first_moment(
+          static_cast<const State&>(*zero.state_dict().state().at(item.value().unsafeGetTensorImpl())));
+    answer["state." + item.key()] = of_all_ranks(group, kept);
+  }
 }
 
 // What a loop has of its own, beside the engine: the steps of one of our optimizers or of one of torch's.
@@ -96,15 +153,19 @@ class Stepper {
  public:
   Stepper(parallel::Engine& ddp, const std::shared_ptr<comm::Group>& group, const json& request)
       : ddp_(ddp), options_(request.at("options")), scaler_(scaler_options(options_)) {
+    const bool is_zero = request.at("what") == "zero";
+    const bool groups = options_.contains("groups");
+    const bool adam = options_.value("optimizer", is_zero ? "Adam" : "SGD") == "Adam";
     if (request.value("fused", false)) {
       ddp.state().keep("scaler", scaler_.kept());
-      ours_ = std::make_unique<optim::SGD>(ddp, optim::SGDOptions{.lr = kRate, .momentum = 0.9});
-    } else if (request.at("what") == "zero") {
-      theirs_ = std::make_unique<ZeroRedundancyOptimizer<torch::optim::Adam>>(ddp.module().parameters(), group,
-                                                                              torch::optim::AdamOptions(kRate / 10));
+      ours_ = adam ? ours<optim::Adam>(ddp, groups, optim::AdamOptions{.lr = kRate / 10})
+                   : ours<optim::SGD>(ddp, groups, optim::SGDOptions{.lr = kRate, .momentum = 0.9});
+    } else if (adam) {
+      make<torch::optim::Adam, torch::optim::AdamParamState>(group, groups, is_zero,
+                                                             torch::optim::AdamOptions(kRate / 10));
     } else {
-      const auto options = torch::optim::SGDOptions(kRate).momentum(0.9);
-      theirs_ = std::make_unique<torch::optim::SGD>(ddp.module().parameters(), options);
+      make<torch::optim::SGD, torch::optim::SGDParamState>(group, groups, is_zero,
+                                                           torch::optim::SGDOptions(kRate).momentum(0.9));
     }
     if (request.at("what") == "post_localSGD") {
       averager_.emplace(group, PeriodicModelAveragerOptions{4, 10});
@@ -125,8 +186,24 @@ class Stepper {
     if (scaler_.is_enabled()) scales_.push_back(float(scaler_.get_scale()));
   }
   const std::vector<float>& scales() const { return scales_; }
+  void add_state(json& answer) const {
+    if (add_state_) add_state_(answer);
+  }
 
  private:
+  template <class Optimizer, class State, class Options>
+  void make(const std::shared_ptr<comm::Group>& group, bool groups, bool is_zero, const Options& defaults) {
+    const auto parameters = groups_of(ddp_.module(), groups, defaults);
+    if (!is_zero) {
+      theirs_ = std::make_unique<Optimizer>(parameters, defaults);
+      return;
+    }
+    auto zero = std::make_unique<ZeroRedundancyOptimizer<Optimizer>>(parameters, group, defaults);
+    add_state_ = [this, group, made = zero.get()](json& answer) {
+      add_consolidated<State>(*made, ddp_.module(), *group, answer);
+    };
+    theirs_ = std::move(zero);
+  }
   static GradScalerOptions scaler_options(const json& j) {
     GradScalerOptions options{.enabled = j.contains("init_scale")};
     if (options.enabled) options.init_scale = j.at("init_scale"), options.growth_interval = j.at("growth_interval");
@@ -149,10 +226,11 @@ class Stepper {
   parallel::Engine& ddp_;
   const json& options_;
   GradScaler scaler_;
-  std::unique_ptr<optim::SGD> ours_;
+  std::unique_ptr<optim::Optimizer> ours_;
   std::unique_ptr<torch::optim::Optimizer> theirs_;
   std::optional<PeriodicModelAverager> averager_;
   std::optional<PostLocalSGDOptimizer> local_;
+  std::function<void(json&)> add_state_;  ///< of ZeRO's optimizer
   std::vector<float> scales_;
 };
 
@@ -214,13 +292,6 @@ void train_replicas(const std::shared_ptr<Net>& model, const json& inputs) {
   }
 }
 
-json of_all_ranks(comm::Group& group, const at::Tensor& tensor) {
-  json all = json::array();
-  for (const at::Tensor& one : group.all_gather(tensor.detach().to(at::kFloat).contiguous()))
-    all.push_back(numbers(one));
-  return all;
-}
-
 std::shared_ptr<Net> made_model(const json& request, int rank) {
   const auto model = std::make_shared<Net>(request.at("options").value("normalized", false));
   const torch::NoGradGuard no_grad;
@@ -240,17 +311,21 @@ json run(const json& request, const std::shared_ptr<comm::Group>& group) {
     for (const auto& item : model->named_buffers()) answer[item.key()] = of_all_ranks(*group, item.value());
     return answer;
   }
-  DistributedDataParallel ddp(model, group, ddp_options(request.at("options")));
+  const json& options = request.at("options");
+  DataParallelOptions wanted = ddp_options(options);
+  if (options.contains("process_group")) wanted.process_group = group->new_group({0, 1});
+  DistributedDataParallel ddp(model, wanted.process_group ? nullptr : group, wanted);
   register_hook(ddp, group, request);
   Stepper stepper(ddp, group, request);
   if (request.at("what") == "join")
     ddp.join([&] { train(ddp, model, stepper, request); },
-             {.divide_by_initial_world_size = request.at("options").at("divide_by_initial_world_size")});
+             {.divide_by_initial_world_size = options.value("divide_by_initial_world_size", true)});
   else if (const auto outputs = train(ddp, model, stepper, request); !outputs.empty())
     answer["outputs"] = of_all_ranks(*group, torch::tensor(outputs));
   for (const auto& [name, weight] : ddp.state_dict()) answer[name] = of_all_ranks(*group, weight);
-  if (request.at("options").contains("ema_decay"))
+  if (options.contains("ema_decay"))
     for (const auto& [name, weight] : ddp.ema().state_dict()) answer["ema." + name] = of_all_ranks(*group, weight);
+  if (request.at("what") == "zero") stepper.add_state(answer);
   if (!stepper.scales().empty()) answer["scales"] = of_all_ranks(*group, torch::tensor(stepper.scales()));
   return answer;
 }
