@@ -20,10 +20,11 @@ tsan_labels = contract threads
 # What they leave out, for it costs minutes there and reads no byte and has no thread that other cases have not: worlds
 # of more than three processes, each a fork of all that AddressSanitizer keeps; worlds of a size or shape between two
 # that are run; counts of launches and ranks, saves killed at each system call, recipes, and trainers on several nodes;
-# and programs without descriptors, which a sanitizer needs.
+# and programs without descriptors, which a sanitizer needs. One case ends by exit(), when LeakSanitizer finds a pool of
+# libtorch's.
 asan_skip = */processes4* */processes5* */processes6* */processes7* */processes8* */threads7* */threads8* */nodes4* \
   */nodes_2_2* */nodes_3_1* Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* TrainRecipes.* *OurTrainer* \
-  *NoFileDescriptorsAreLeft*
+  *NoFileDescriptorsAreLeft* Session.EndsWithTheProgram
 tsan_skip = */processes* */nodes* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* Member.AsManyRanks* \
   CachingAllocatorAtStart.* *NoFileDescriptorsAreLeft*
 

@@ -79,7 +79,8 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const RankKind kind : {RankKind::threads, RankKind::processes, RankKind::nodes})
     for (const Fault fault : {Fault::killed, Fault::stopped, Fault::late, Fault::other}) {
-      if (kind == RankKind::threads && (fault == Fault::killed || fault == Fault::stopped)) continue;  // takes all ranks
+      if (kind == RankKind::threads && (fault == Fault::killed || fault == Fault::stopped))
+        continue;  // takes all ranks
       for (const Called& called : kCalls) all.emplace_back(kind, fault, called);
     }
   return all;

@@ -212,7 +212,7 @@ TEST(NodesHostile, AThousandConnectionsDoNotTouchTheJob) {
   most = std::max(most, descriptors(host.pid()));
 
   const long grown = most_memory(host.pid()) - memory;
-  if (!testing::kAddressSanitizer) {  // which keeps what was freed for a while
+  if (!support::kAddressSanitizer) {  // which keeps what was freed for a while
     EXPECT_LE(grown, 32 * 1024) << "KiB of memory";
   }
 

@@ -142,8 +142,7 @@ void add_consolidated(ZeroRedundancyOptimizer<Wrapped>& zero, const torch::nn::M
   for (const auto& item : module.named_parameters()) {
     at::Tensor kept = torch::zeros_like(item.value());
     if (group.rank() == 0)
-      kept = first_moment(
-          static_cast<const State&>(*zero.state_dict().state().at(item.value().unsafeGetTensorImpl())));
+      kept = first_moment(static_cast<const State&>(*zero.state_dict().state().at(item.value().unsafeGetTensorImpl())));
     answer["state." + item.key()] = of_all_ranks(group, kept);
   }
 }

@@ -37,7 +37,9 @@ class StepOptionsOfJob {
       plateau_.step(double(parallel::shard_seed(7, step, 0) % 100));  // a metric that a restart finds again
       optimizer.set_lr(plateau_.at(kRate).lr);
     }
-    scaler_.step(optimizer, {.max_norm = job_.all_options ? 0.5 : 0});
+    optim::StepOptions options;
+    if (job_.all_options) options = {.max_norm = 0.5, .norm_type = step % 2 == 0 ? 2.0 : 3.0, .max_value = 0.05};
+    scaler_.step(optimizer, options);
     scaler_.update();
   }
 

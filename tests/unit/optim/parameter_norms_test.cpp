@@ -108,22 +108,23 @@ struct Reference {
     return std::sqrt(sum);
   }
   void lars(const LARSOptions& o, const std::vector<double>& g, bool first) {
-    const double ratio = o.trust_coefficient * norm(w) / (norm(g) + o.weight_decay * norm(w) + o.eps);
+    const bool adapts = o.weight_decay != 0 || o.always_adapt;
+    const double ratio = adapts ? o.trust_coefficient * norm(w) / (norm(g) + o.weight_decay * norm(w) + o.eps) : 1;
     for (std::size_t i = 0; i < kCount; ++i) {
-      const double d = ratio * (g[i] + o.weight_decay * w[i]);
-      m[i] = first ? d : o.momentum * m[i] + d;
-      w[i] -= o.lr * m[i];
+      const double d = ratio * ((o.maximize ? -g[i] : g[i]) + o.weight_decay * w[i]);
+      m[i] = first ? d : o.momentum * m[i] + (1 - o.dampening) * d;
+      w[i] -= o.lr * (o.momentum == 0 ? d : o.nesterov ? d + o.momentum * m[i] : m[i]);
     }
   }
   void lamb(const LAMBOptions& o, const std::vector<double>& g, int step) {
     std::vector<double> d(kCount);
     for (std::size_t i = 0; i < kCount; ++i) {
-      m[i] = o.betas[0] * m[i] + (1 - o.betas[0]) * g[i];
+      m[i] = o.betas[0] * m[i] + (1 - o.betas[0]) * (o.maximize ? -g[i] : g[i]);
       v[i] = o.betas[1] * v[i] + (1 - o.betas[1]) * g[i] * g[i];
       d[i] = m[i] / (1 - std::pow(o.betas[0], step)) / (std::sqrt(v[i] / (1 - std::pow(o.betas[1], step))) + o.eps) +
              o.weight_decay * w[i];
     }
-    const double ratio = norm(w) / norm(d);
+    const double ratio = o.weight_decay != 0 || o.always_adapt ? norm(w) / norm(d) : 1;
     for (std::size_t i = 0; i < kCount; ++i) w[i] -= o.lr * ratio * d[i];
   }
 };
@@ -147,16 +148,25 @@ void expect_float64s_weights(const Options& options, Step step_reference) {
 }
 
 TEST(LARS, FollowsFloat64) {
-  const LARSOptions options{.lr = 0.5, .momentum = 0.9, .weight_decay = 1e-2, .trust_coefficient = 0.01};
-  expect_float64s_weights(options, [&](Reference& reference, const std::vector<double>& g, int step) {
-    reference.lars(options, g, step == 1);
-  });
+  for (const LARSOptions& options :
+       {LARSOptions{.lr = 0.5, .momentum = 0.9, .weight_decay = 1e-2, .trust_coefficient = 0.01},
+        LARSOptions{.lr = 0.5, .weight_decay = 0.1, .trust_coefficient = 0.02, .eps = 5, .maximize = true},
+        LARSOptions{.lr = 0.2, .momentum = 0.8, .dampening = 0.3, .trust_coefficient = 0.05, .always_adapt = true},
+        LARSOptions{.lr = 0.2, .momentum = 0.8, .weight_decay = 1e-2, .nesterov = true, .trust_coefficient = 0.03},
+        LARSOptions{.lr = 0.002, .momentum = 0.5}})
+    expect_float64s_weights(options, [&](Reference& reference, const std::vector<double>& g, int step) {
+      reference.lars(options, g, step == 1);
+    });
 }
 
 TEST(LAMB, FollowsFloat64) {
-  const LAMBOptions options{.lr = 0.01};
-  expect_float64s_weights(
-      options, [&](Reference& reference, const std::vector<double>& g, int step) { reference.lamb(options, g, step); });
+  for (const LAMBOptions& options :
+       {LAMBOptions{.lr = 0.01}, LAMBOptions{.lr = 0.005, .betas = Betas{0.8, 0.99}, .maximize = true},
+        LAMBOptions{.lr = 0.005, .eps = 0.1, .weight_decay = 0, .always_adapt = true},
+        LAMBOptions{.lr = 0.002, .weight_decay = 0}})
+    expect_float64s_weights(options, [&](Reference& reference, const std::vector<double>& g, int step) {
+      reference.lamb(options, g, step);
+    });
 }
 
 }  // namespace

@@ -130,7 +130,28 @@ TEST(HookState, OptionsOutOfRangeAreNamed) {
   EXPECT_NE(error_of([&] { PeriodicModelAverager(group, {.period = 0}); }).find("period is 0"), std::string::npos);
 }
 
-enum class Way { topk, post_local_sgd, join };
+enum class Way { topk, power_sgd, batched_power_sgd, fp16, bf16, pertensor, perchannel, post_local_sgd, zero, join };
+constexpr Way kWays[] = {Way::topk,      Way::power_sgd,  Way::batched_power_sgd, Way::fp16, Way::bf16,
+                         Way::pertensor, Way::perchannel, Way::post_local_sgd,    Way::zero, Way::join};
+
+void register_hook(Engine& ddp, const Groups& group, Way way) {
+  const auto power = [&] {
+    return std::make_shared<PowerSGDState>(group,
+                                           PowerSGDOptions{.start_powerSGD_iter = 2, .min_compression_rate = 0.5});
+  };
+  if (way == Way::topk)
+    ddp.register_comm_hook(std::make_shared<TopKState>(group, TopKOptions{.ratio = 0.3}), topk_hook);
+  if (way == Way::power_sgd) ddp.register_comm_hook(power(), powerSGD_hook);
+  if (way == Way::batched_power_sgd) ddp.register_comm_hook(power(), bf16_compress_wrapper(batched_powerSGD_hook));
+  if (way == Way::fp16) ddp.register_comm_hook(group, fp16_compress_hook);
+  if (way == Way::bf16) ddp.register_comm_hook(group, bf16_compress_hook);
+  if (way == Way::pertensor) ddp.register_comm_hook(group, quantization_pertensor_hook);
+  if (way == Way::perchannel) ddp.register_comm_hook(group, quantization_perchannel_hook);
+  if (way == Way::post_local_sgd) {
+    const PostLocalSGDOptions options{.start_localSGD_iter = 2};
+    ddp.register_comm_hook(std::make_shared<PostLocalSGDState>(group, nullptr, options), post_localSGD_hook);
+  }
+}
 
 // Rank 0's weights behind a few steps; in a join rank r has three batches more than rank r - 1.
 std::vector<at::Tensor> weights_by(Way way) {
@@ -141,18 +162,16 @@ std::vector<at::Tensor> weights_by(Way way) {
     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
     PeriodicModelAverager averager(group, PeriodicModelAveragerOptions{2, 2});
     PostLocalSGDOptimizer local(sgd, averager);
-    if (way == Way::topk)
-      ddp.register_comm_hook(std::make_shared<TopKState>(group, TopKOptions{.ratio = 0.3}), topk_hook);
-    if (way == Way::post_local_sgd) {
-      const PostLocalSGDOptions options{.start_localSGD_iter = 2};
-      ddp.register_comm_hook(std::make_shared<PostLocalSGDState>(group, nullptr, options), post_localSGD_hook);
-    }
+    ZeroRedundancyOptimizer<torch::optim::Adam> zero(net->parameters(), group, torch::optim::AdamOptions(0.01));
+    register_hook(ddp, group, way);
     const auto train = [&] {
       for (int step = 0; step < (way == Way::join ? 3 * (group->rank() + 1) : 8); ++step) {
         net->zero_grad();
         ddp(batch_of(group->rank(), step)).square().mean().backward();
         if (way == Way::post_local_sgd)
           local.step();
+        else if (way == Way::zero)
+          zero.step();
         else
           sgd.step();
       }
@@ -167,8 +186,8 @@ std::vector<at::Tensor> weights_by(Way way) {
   return found;
 }
 
-TEST(SameBitsInEveryRun, OfTopKPostLocalSGDAndJoin) {
-  for (const Way way : {Way::topk, Way::post_local_sgd, Way::join}) {
+TEST(SameBitsInEveryRun, OfHooksZeroAndJoin) {
+  for (const Way way : kWays) {
     const std::vector<at::Tensor> first = weights_by(way), second = weights_by(way);
     ASSERT_EQ(first.size(), second.size());
     for (std::size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(torch::equal(first[i], second[i])) << int(way);

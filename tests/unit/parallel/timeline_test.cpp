@@ -87,6 +87,18 @@ void check_row(const std::vector<nlohmann::json>& phases) {
   }
 }
 
+// No rank has the mean of a bucket before all have brought theirs, of a step that begins with its forward.
+void check_one_clock(const nlohmann::json& events) {
+  for (const auto& exchange : events)
+    for (const auto& forward : events)
+      if (exchange["name"] == "exchange bucket 0" && forward["name"] == "forward" &&
+          exchange["args"]["step"] == forward["args"]["step"]) {
+        EXPECT_GT(exchange["ts"].get<double>() + exchange["dur"].get<double>() + 0.01,
+                  forward["ts"].get<double>() + forward["dur"].get<double>())
+            << exchange << forward;
+      }
+}
+
 TEST(Timeline, IsOneFileOfAllRanks) {
   const std::string path = file_of("timeline.json");
   run_ranks(RankKind::processes, 3, [&](Groups group) {
@@ -120,6 +132,7 @@ TEST(Timeline, IsOneFileOfAllRanks) {
     check_row(row);
   }
   EXPECT_EQ(named.size(), 3u);
+  check_one_clock(events);
   std::filesystem::remove(path);
 }
 
