@@ -24,6 +24,8 @@
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
+#include "lockstep/parallel/named_tensors.h"
+#include "lockstep/parallel/replica_check.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 
 namespace {
@@ -35,7 +37,7 @@ using Group = std::shared_ptr<comm::Group>;
 using StepBody = std::function<void()>;
 
 constexpr int kRanks = 2;
-constexpr int kSegments = 3;  // the clock's, one of each engine's that two ranks have
+constexpr int kSegments = 4;  // the clock's, one of each way's of two ranks
 constexpr double kRate = 0.001;
 
 at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) {
@@ -88,6 +90,15 @@ Way classic(const char* name, std::uint64_t verify_every) {
           }};
 }
 
+// What it adds to a step is less than steps differ by.
+Way check_alone() {
+  return {"the check alone", [](const Workload& workload, const Group& group, const Batch&) {
+            const Model model = workload.model();
+            return
+                [model, group, named = parallel::parameters_of(*model)] { parallel::check_replicas(*group, named, 1); };
+          }};
+}
+
 Way fused(const char* name, bool sync_bn) {
   return {name, [sync_bn](const Workload& workload, const Group& group, const Batch& batch) {
             const Model model = workload.model();
@@ -113,7 +124,7 @@ std::vector<Comparison> comparisons() {
            "resnet18_cifar",
            1,
            false,
-           {classic("torch::optim::SGD", 0), classic("verify_replicas_every 1", 1)}},
+           {classic("torch::optim::SGD", 0), classic("verify_replicas_every 1", 1), check_alone()}},
           {"Two ranks: SyncBatchNorm, ResNet-18 with CIFAR stem",
            "resnet18_cifar",
            1,

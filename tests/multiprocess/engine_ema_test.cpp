@@ -62,7 +62,7 @@ TEST_P(Ema, IsTorchvisionsBitForBit) {
 
 TEST_P(Ema, HasTheSameBitsOnAnyNumberOfRanks) {
   std::string alone;
-  for (const int ranks : {1, 2, 3}) {
+  for (const int ranks : {1, 2, 3, 4}) {
     support::SharedText hash;
     const support::SmallJob job{.amp = GetParam(),
                                 .ema = parallel::EmaOptions{.decay = 0.9, .interval = 2},
