@@ -125,11 +125,13 @@ void settle_transforms(Options& options, const flags::Parsed& parsed) {
                      (grey ? "grey: none or mnist" : "in colour: none, cifar or imagenet"));
 }
 
+template <class Is>
+bool lists(const Options& options, Is is) {
+  return is_transform_list(options.transforms) && std::ranges::any_of(transform_steps(options.transforms), is);
+}
+
 bool lists_policy(const Options& options, const std::string& name) {
-  return is_transform_list(options.transforms) &&
-         std::ranges::any_of(transform_steps(options.transforms), [&](const TransformStep& step) {
-           return step.kind->name == "auto_augment" && step.word == name;
-         });
+  return lists(options, [&](const TransformStep& s) { return s.kind->name == "auto_augment" && s.word == name; });
 }
 
 void check_transforms(const Options& options, const flags::Parsed& parsed) {
@@ -148,6 +150,9 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
   for (const auto& [flag, name] : {std::pair("--ra-magnitude", "ra"), std::pair("--augmix-severity", "augmix")})
     refuse_unless(options.auto_augment == name || lists_policy(options, name), flag,
                   "without --auto-augment " + std::string(name));
+  refuse_unless(
+      !list || lists(options, is_interpolated), "--interpolation",
+      "for --transforms " + transforms + ": in a list it is for resize, random_resized_crop and auto_augment=augmix");
   refuse_unless(imagenet || policy || list, "--interpolation",
                 "for --transforms cifar without --auto-augment: nothing is resized or turned");
 }

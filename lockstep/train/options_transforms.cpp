@@ -111,6 +111,11 @@ bool is_transform_list(const std::string& transforms) {
   return std::ranges::find(transform_names(), transforms) == transform_names().end();
 }
 
+bool is_interpolated(const TransformStep& step) {
+  const std::string& name = step.kind->name;
+  return name == "resize" || name == "random_resized_crop" || (name == "auto_augment" && step.word == "augmix");
+}
+
 std::vector<TransformStep> transform_steps(const std::string& list) {
   std::vector<TransformStep> steps;
   std::istringstream words(list + ",");

@@ -39,6 +39,12 @@ const std::vector<StepKind>& step_kinds();
 /// Whether --transforms names none of transform_names(), so that it is a list.
 bool is_transform_list(const std::string& transforms);
 
+/// Whether --interpolation is for the step: it resizes, or is augmix, which torchvision has bilinear by default.
+/// Rotation and the other policies take the nearest pixel, as torchvision's do by default; its reference trainer, and
+/// so
+/// --auto-augment, gives them the interpolation of the crop.
+bool is_interpolated(const TransformStep& step);
+
 /// The steps of a list. UsageError that names the step: unknown (with the nearest one), a value that is missing, too
 /// many or of another kind, something behind to_tensor but normalize.
 std::vector<TransformStep> transform_steps(const std::string& list);

@@ -14,11 +14,6 @@ namespace {
 
 using data::Compose;
 
-struct Made {
-  Compose transforms;
-  data::Interpolation interpolation;
-};
-
 data::Size size_of_step(const TransformStep& step) { return {step.height, step.width == 0 ? step.height : step.width}; }
 
 // One number is the smaller edge, as in torchvision.
@@ -87,14 +82,17 @@ data::Preparation listed_transforms(const Options& options, bool training) {
   data::Preparation made;
   for (const TransformStep& step : transform_steps(options.transforms)) {
     if (step.kind->random && !training) continue;
+    const data::Interpolation interpolation =
+        is_interpolated(step) ? interpolation_of(options) : data::Interpolation::nearest;
     if (step.kind->name == "auto_augment") {
       data::TrainPresetOptions policy = train_preset(options);
       policy.auto_augment = auto_augment_named(step.word);
+      policy.interpolation = interpolation;
       made.transforms = with_policy(std::move(made.transforms), policy);
       continue;
     }
     if (const auto found = picture_steps().find(step.kind->name); found != picture_steps().end())
-      made.transforms = found->second(std::move(made.transforms), step, interpolation_of(options));
+      made.transforms = found->second(std::move(made.transforms), step, interpolation);
     else if (step.kind->name == "normalize")
       made.batch.normalize = statistics_named(step.word);
   }

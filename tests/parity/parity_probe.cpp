@@ -1,5 +1,5 @@
 // Lets the Python tests look at parts of Lockstep that no flag of `lockstep train` shows:
-//   parity_probe digits|sampler|orders|optimizer|table|tensorboard < request.json
+//   parity_probe digits|sampler|orders|optimizer|table|tensorboard|list < request.json
 // Arrays travel in raw files, native byte order.
 
 #include <array>
@@ -23,6 +23,7 @@
 #include "lockstep/metrics/tensorboard.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/update.h"
+#include "lockstep/train/input.h"
 
 namespace {
 
@@ -209,6 +210,30 @@ void tensorboard(const json& request) {
   board.end_hparams();
 }
 
+// ---- list {"path", "transforms", "epochs", "output"}: the first sample of a folder of pictures as `lockstep train
+// --transforms` of this list makes it, epoch after epoch, as bytes [height, width, channels]; beside it, in .json, the
+// first number that the list's first step draws in each, from 0 to 1
+
+void list(const json& request) {
+  const std::string output = request.at("output");
+  const train::Options options{.model = "resnet18",
+                               .dataset = "imagefolder",
+                               .data_path = request.at("path"),
+                               .transforms = request.at("transforms")};
+  const train::Input input = train::make_input(options);
+  std::ofstream file = create(output);
+  json draws = json::array();
+  for (std::uint64_t epoch = 0; epoch < request.at("epochs"); ++epoch) {
+    const std::int64_t first[] = {0};
+    const at::Tensor picture = input.train->make(epoch, first).data[0].permute({1, 2, 0});
+    const at::Tensor bytes = picture.mul(255).round().to(at::kByte).contiguous();
+    put(file, bytes.const_data_ptr<std::uint8_t>(), std::size_t(bytes.numel()));
+    base::RandomStream random = data::transform_stream({.seed = std::uint64_t(options.seed), .epoch = epoch}, 0);
+    draws.push_back(random.between(0, 1));
+  }
+  create(output + ".json") << draws;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -221,7 +246,9 @@ int main(int argc, char** argv) {
     if (command == "optimizer") return optimizer(request), 0;
     if (command == "table") return table(request), 0;
     if (command == "tensorboard") return tensorboard(request), 0;
-    throw std::invalid_argument("usage: parity_probe digits|sampler|orders|optimizer|table|tensorboard < request.json");
+    if (command == "list") return list(request), 0;
+    throw std::invalid_argument(
+        "usage: parity_probe digits|sampler|orders|optimizer|table|tensorboard|list < request.json");
   } catch (const std::exception& error) {
     std::cerr << "parity_probe: " << error.what() << "\n";
     return 2;

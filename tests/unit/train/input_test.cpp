@@ -169,6 +169,22 @@ TEST_F(FolderInput, AListOfTransforms) {
   EXPECT_GE(make_input(options("resize=20x16,to_tensor")).test->make(0, all).data.min().item<float>(), 0);
 }
 
+// As torchvision's transforms do by default. The flag is for what resizes.
+TEST_F(FolderInput, InAListPoliciesAndRotationTakeTheNearestPixel) {
+  const std::int64_t all[] = {0, 1, 2, 3, 4, 5};
+  const auto heeded = [&](const std::string& list) {
+    Options options = this->options(list);
+    const at::Tensor bilinear = make_input(options).train->make(0, all).data;
+    options.interpolation = "nearest";
+    return !at::equal(make_input(options).train->make(0, all).data, bilinear);
+  };
+  for (const char* list : {"rotation=90", "auto_augment", "auto_augment=cifar10", "auto_augment=ra",
+                           "auto_augment=ta_wide", "hflip,center_crop=20"})
+    EXPECT_FALSE(heeded(list)) << list;
+  for (const char* list : {"resize=20", "random_resized_crop=20", "auto_augment=augmix"})
+    EXPECT_TRUE(heeded(list)) << list;
+}
+
 TEST(Input, IsNotReadForARunWithoutSteps) {
   Options options{.dataset = "cifar100", .data_path = "/nowhere", .max_steps = 0, .transforms = "cifar"};
   const Input input = make_input(options);

@@ -135,6 +135,10 @@ TEST(Options, AFlagThatMeansNothingIsRefused) {
   EXPECT_EQ(refusal({"--ra-reps", "2"}), "--ra-reps has no meaning without --ra-sampler");
   EXPECT_EQ(refusal({"--ra-magnitude", "2"}), "--ra-magnitude has no meaning without --auto-augment ra");
   EXPECT_EQ(options({"--transforms", "auto_augment=augmix", "--augmix-severity", "2"}).augmix_severity, 2);
+  EXPECT_EQ(options({"--transforms", "rotation=9,resize=28", "--interpolation", "nearest"}).interpolation, "nearest");
+  EXPECT_EQ(refusal({"--transforms", "rotation=9,auto_augment", "--interpolation", "nearest"}),
+            "--interpolation has no meaning for --transforms rotation=9,auto_augment: in a list it is for resize, "
+            "random_resized_crop and auto_augment=augmix");
   EXPECT_THAT(refusal({"--dataset", "line", "--model", "linear", "--ra-sampler"}), HasSubstr("neither classes nor"));
   EXPECT_THAT(refusal({"--save-ema-weights", "e"}), HasSubstr("without --model-ema"));
   EXPECT_THAT(refusal({"--test-only", "--no-eval"}), HasSubstr("nothing is left to do"));
