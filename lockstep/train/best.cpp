@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/weights.h"
-#include "lockstep/data/picture_batches.h"
+#include "lockstep/data/picture_set.h"
 #include "lockstep/train/make_model.h"
 #include "lockstep/train/thumbnail.h"
 
@@ -16,20 +16,15 @@ namespace lockstep::train {
 namespace {
 
 // As the set has them, in front of the transforms.
-void picture(Answers& answers, const data::Batches& set) {
-  const auto* pictures = dynamic_cast<const data::PictureBatches*>(&set);
-  if (pictures == nullptr) return;
-  for (WrongAnswer& mistake : answers.mistakes)
-    mistake.picture = thumbnail(pictures->set().get(mistake.sample).picture);
+void picture(Answers& answers, const data::PictureSet& set) {
+  for (WrongAnswer& mistake : answers.mistakes) mistake.picture = thumbnail(set.get(mistake.sample).picture);
 }
 
 // A model of one's own may have more outputs than the set has classes, or fewer.
-void name(Answers& answers, const data::Batches& set) {
-  const auto* pictures = dynamic_cast<const data::PictureBatches*>(&set);
-  if (pictures == nullptr) return;
-  const std::vector<std::string>& names = pictures->set().classes();
+void name(Answers& answers, const data::PictureSet& set) {
+  const std::vector<std::string>& names = set.classes();
   std::copy_n(names.begin(), std::min(names.size(), answers.classes.size()), answers.classes.begin());
-  for (WrongAnswer& mistake : answers.mistakes) mistake.file = pictures->set().file_of(mistake.sample);
+  for (WrongAnswer& mistake : answers.mistakes) mistake.file = set.file_of(mistake.sample);
 }
 
 }  // namespace
@@ -50,9 +45,9 @@ Evaluation evaluate_task(const Options& options, const Input& input, torch::nn::
   const evaluation::PassOptions pass = pass_options(options, input.task);
   if (is_regression(options)) return evaluate_errors(model, group, input.test, forward, options.loss, pass);
   Evaluation found = evaluate(model, group, input.test, forward, pass);
-  if (!found.answers) return found;
-  name(*found.answers, *input.test);
-  if (group.rank() == 0 && !options.output_dir.empty()) picture(*found.answers, *input.test);
+  if (!found.answers || !input.test_pictures) return found;
+  name(*found.answers, *input.test_pictures);
+  if (group.rank() == 0 && !options.output_dir.empty()) picture(*found.answers, *input.test_pictures);
   return found;
 }
 

@@ -206,6 +206,7 @@ Input make_picture_input(const Options& options, const Additions& additions, boo
   const auto test = make_test_batches(options, additions);
   check_together(*train, *test, options);
   input.test = test;
+  input.test_pictures = {test, &test->set()};
   input.test_set = test->set().fingerprint();
   return input;
 }

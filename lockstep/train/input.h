@@ -23,6 +23,8 @@ struct Input {
   std::shared_ptr<const data::BatchMix> mix;   ///< of the training batches; may be none
   models::ImageTask task;                      ///< what the model is made for
   data::SetFingerprint train_set, test_set;    ///< what the two hold; of none: nothing
+  /// Whose samples `test` has, by the same numbers, though maybe only the first; none unless they are pictures.
+  std::shared_ptr<const data::PictureSet> test_pictures;
 };
 
 /// The pictures of options.dataset, prepared as options.transforms says. Reads what is held in memory, and
