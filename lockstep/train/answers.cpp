@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "lockstep/base/error.h"
+#include "lockstep/train/checked_labels.h"
 
 namespace lockstep::train {
 namespace {
@@ -38,10 +38,7 @@ void AnswerCount::add(const at::Tensor& logits, const at::Tensor& target, std::i
   const at::Tensor sure = logits.to(at::kFloat).softmax(1).gather(1, guesses.unsqueeze(1)).contiguous();
   for (std::int64_t i = 0; i < truths.size(0); ++i) {
     const std::int64_t truth = truths.const_data_ptr<std::int64_t>()[i];
-    // It is a place in the counts of of_all(); PyTorch's loss leaves out -100 without a word.
-    if (truth < 0 || truth >= logits.size(1))
-      throw UsageError("sample " + std::to_string(first + i) + " of those to evaluate on is of class " +
-                       std::to_string(truth) + ": 0 to " + std::to_string(logits.size(1) - 1) + " expected");
+    check_label(truth, logits.size(1), first + i, "evaluate");  // it is a place in the counts of of_all()
     const std::int64_t prediction = guesses.const_data_ptr<std::int64_t>()[i];
     cells_.push_back({truth, prediction});
     const float share = sure.const_data_ptr<float>()[i];

@@ -20,6 +20,7 @@
 #include "lockstep/data/synthetic.h"
 #include "lockstep/models/registry.h"
 #include "lockstep/train/batch_plan.h"
+#include "lockstep/train/checked_labels.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/number_input.h"
 #include "lockstep/train/options_head.h"
@@ -202,6 +203,8 @@ Input make_picture_input(const Options& options, const Additions& additions, boo
               .mix = data::mixup_cutmix(options.mixup_alpha, options.cutmix_alpha),
               .task = task_of(*train),
               .train_set = train->set().fingerprint()};
+  // Those of the other sets are checked as they are read.
+  if (find_own_set(additions, options.dataset)) input.train = with_checked_labels(input.train, input.task.classes);
   if (!evaluates) return input;
   const auto test = make_test_batches(options, additions);
   check_together(*train, *test, options);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/checked_labels.h"
 
 namespace lockstep::train {
 namespace {
@@ -65,7 +66,8 @@ Opening opening_of(const Options& options, Split split) {
 
 Input make_own_input(const Options& options, const OwnSet& set, bool evaluates) {
   const Opened train = open(options, set, Split::train);
-  Input input{.train = train.batches,
+  const bool numbers = set.classes == 0;
+  Input input{.train = numbers ? train.batches : with_checked_labels(train.batches, set.classes),
               .task = task_for(train.first, set),
               .train_set = {.samples = train.batches->size(), .classes = std::uint64_t(set.classes)}};
   if (!evaluates) return input;

@@ -1,5 +1,6 @@
 #include "lockstep/train/additions.h"
 
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -8,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/data/picture_set.h"
 #include "lockstep/data/tensor_batches.h"
 #include "lockstep/models/registry.h"
 #include "lockstep/train/input.h"
@@ -146,6 +148,66 @@ TEST(Additions, WhatASetSaysOfItsTargetsIsChecked) {
             "--dataset rows: the part to train on has targets of float []: float [targets] expected");
   EXPECT_THAT(refusal_of(rows, {}, 2), HasSubstr("without a target"));
   EXPECT_THAT(refusal_of(rows.narrow(0, 0, 0), at::ones({0}), 2), HasSubstr("the part to train on has no samples"));
+}
+
+// PyTorch's loss would leave out -100 without a word, and name no sample for other labels.
+TEST(Additions, EveryLabelThatIsTrainedOnIsChecked) {
+  const auto refusal = [](std::vector<std::int64_t> labels) {
+    Additions added = additions();
+    added.datasets = {{.name = "rows", .classes = 2, .samples = [labels](const Opening&) {
+                         return data::tensors(at::ones({std::int64_t(labels.size()), 3}), at::tensor(labels));
+                       }}};
+    const Input input = make_input(own_options(added), added);
+    const std::int64_t all[] = {0, 2, 1};
+    return testing::usage_error([&] { input.train->make(0, all); });
+  };
+  EXPECT_EQ(refusal({0, 1, -100}), "sample 2 of those to train on is of class -100: 0 to 1 expected");
+  EXPECT_EQ(refusal({0, 2, 1}), "sample 1 of those to train on is of class 2: 0 to 1 expected");
+}
+
+class Changing final : public data::Batches {
+ public:
+  std::int64_t size() const override { return 2; }
+  data::Batch make(std::uint64_t /*epoch*/, std::span<const std::int64_t> indices) const override {
+    const auto count = std::int64_t(indices.size());
+    return {at::ones({count, 3}), at::zeros({count}, indices[0] == 0 ? at::kLong : at::kFloat)};
+  }
+};
+
+TEST(Additions, TargetsOfALaterBatchAreChecked) {
+  Additions added = additions();
+  added.datasets = {
+      {.name = "rows", .classes = 2, .samples = [](const Opening&) { return std::make_shared<Changing>(); }}};
+  const Input input = make_input(own_options(added), added);
+  const std::int64_t all[] = {1, 0};
+  EXPECT_EQ(testing::usage_error([&] { input.train->make(0, all); }),
+            "samples to train on, sample 1 first, have targets of float [2]: long int [2] expected");
+}
+
+class Mislabelled final : public data::PictureSet {
+ public:
+  std::int64_t size() const override { return 4; }
+  data::Sample get(std::int64_t index) const override {
+    return {data::Picture(data::Image(8, 8, 3)), index == 3 ? -100 : index % 2};
+  }
+  const std::vector<std::string>& classes() const override { return classes_; }
+
+ private:
+  std::vector<std::string> classes_{"pug", "beagle"};
+};
+
+// With --ra-sampler a number behind the set's size is a repetition of a sample.
+TEST(Additions, LabelsOfASetOfPicturesAreChecked) {
+  Additions added = additions();
+  added.datasets = {{.name = "dogs", .pictures = [](const Opening&) { return std::make_shared<Mislabelled>(); }}};
+  Options options = own_options(added);
+  options.ra_sampler = true;
+  options.ra_reps = 2;
+  const Input input = make_input(options, added);
+  const std::int64_t right[] = {0, 1, 6}, wrong[] = {7};
+  EXPECT_EQ(input.train->make(0, right).target.numel(), 3);
+  EXPECT_EQ(testing::usage_error([&] { input.train->make(0, wrong); }),
+            "sample 3 of those to train on is of class -100: 0 to 1 expected");
 }
 
 TEST(Additions, NamesAreTheirOwn) {
