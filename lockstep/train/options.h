@@ -17,13 +17,14 @@ namespace lockstep::train {
 
 /// How the rate goes, as in torchvision's reference trainer, which counts epochs.
 struct LrOptions {
-  std::string scheduler = "constant";      ///< one of lr_scheduler_names()
-  std::int64_t step_size = 30;             ///< of steplr: epochs from one step to the next, >= 1
-  std::vector<std::int64_t> milestones;    ///< of multisteplr: the epochs, counted from 0, before which the rate falls
-  double gamma = 0.1;                      ///< what steplr, multisteplr and exponentiallr multiply by, >= 0
-  double min = 0;                          ///< where cosineannealinglr ends, and below which no plateau leads, >= 0
-  std::int64_t patience = 10;              ///< of reducelronplateau: evaluations that are borne, >= 0
-  std::int64_t warmup_epochs = 0;          ///< >= 0; the scheduler counts from their end
+  std::string scheduler = "constant";  ///< one of lr_scheduler_names()
+  std::int64_t step_size = 30;         ///< of steplr: epochs from one step to the next, >= 1
+  std::vector<std::int64_t>
+      milestones;                  ///< of multisteplr: epochs, from 0 behind the warm-up; before each the rate falls
+  double gamma = 0.1;              ///< what steplr, multisteplr and exponentiallr multiply by, >= 0
+  double min = 0;                  ///< where cosineannealinglr ends, and below which no plateau leads, >= 0
+  std::int64_t patience = 10;      ///< of reducelronplateau: evaluations that are borne, >= 0
+  std::int64_t warmup_epochs = 0;  ///< >= 0; the scheduler counts from their end
   std::string warmup_method = "constant";  ///< one of lr_warmup_names()
   double warmup_decay = 0.01;              ///< factor of the rate with which the warm-up begins, (0, 1]
 };

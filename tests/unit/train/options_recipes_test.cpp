@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/train/rate_schedule.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/unit/train/parsed_options.h"
 
@@ -101,6 +103,26 @@ TEST_F(Recipes, ABatchThatIsAskedForGoesBeforeThatOfAFile) {
   const Options all = options({"--recipe", "mnist-single", "--synthetic", "--global-batch-size", "30"});
   EXPECT_EQ(all.batch_size, std::nullopt);
   EXPECT_EQ(all.global_batch_size, 30);
+}
+
+// The reference counts epochs from 1 and sets its MultiStepLR of 60, 120, 160 to an epoch's number before that epoch;
+// the first one is its warm-up.
+TEST_F(Recipes, Cifar100HasTheRateOfItsReferenceInEveryEpoch) {
+  for (const char* name : {"cifar100-resnet18", "cifar100-resnet18-dp", "cifar100-resnet18-sync-bn",
+                           "cifar100-resnet18-amp", "cifar100-methods"}) {
+    const nlohmann::json recipe = nlohmann::json::parse(find_recipe(name).text);
+    const Options o{.epochs = recipe.at("epochs"),
+                    .lr = recipe.at("lr"),
+                    .lr_schedule = {.scheduler = recipe.at("lr_scheduler"),
+                                    .milestones = recipe.at("lr_milestones"),
+                                    .gamma = recipe.at("lr_gamma"),
+                                    .warmup_epochs = recipe.at("lr_warmup_epochs"),
+                                    .warmup_method = recipe.at("lr_warmup_method")}};
+    const Schedule schedule = make_schedule(o, 1, 200);
+    for (std::int64_t epoch = 2; epoch <= 200; ++epoch)
+      EXPECT_NEAR(schedule(epoch), 0.1 * std::pow(0.2, (epoch >= 60) + (epoch >= 120) + (epoch >= 160)), 1e-12)
+          << name << " " << epoch;
+  }
 }
 
 TEST_F(Recipes, WhatIsWrongIsNamed) {

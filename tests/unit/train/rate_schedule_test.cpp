@@ -42,6 +42,9 @@ TEST(TrainSchedule, BeginsBehindTheWarmUp) {
   expect_near(rates({.scheduler = "cosineannealinglr", .warmup_epochs = 2, .warmup_decay = 0.1}, 4),
               {0.1, 0.1, 1, 0.5});
   expect_near(rates({.warmup_epochs = 2, .warmup_method = "linear", .warmup_decay = 0.5}, 4), {0.5, 0.75, 1, 1});
+  expect_near(
+      rates({.scheduler = "multisteplr", .milestones = {1}, .gamma = 0.5, .warmup_epochs = 2, .warmup_decay = 1}, 4),
+      {1, 1, 1, 0.5});
   EXPECT_THAT(testing::usage_error([] { rates({.scheduler = "steplr", .warmup_epochs = 3}, 3); }),
               HasSubstr("--lr-warmup-epochs 3 of 3 epochs leaves none to --lr-scheduler steplr"));
 }
