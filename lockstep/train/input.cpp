@@ -45,11 +45,14 @@ PictureSet cached(PictureSet set, const Options& options) {
   return std::make_shared<data::CachedPictures>(std::move(set), std::size_t(options.cache_images) << 20);
 }
 
+// The folder is made before minutes go into looking at the pictures.
 data::ImageFolderOptions index_of(const Options& options, Split split) {
   if (options.index_cache.empty()) return {};
   const char* file = split == Split::train ? "train.index" : "test.index";
-  std::error_code ignored;  // who writes the file says it better
-  if (options.cache_dataset) fs::create_directories(options.index_cache, ignored);
+  std::error_code error;
+  fs::create_directories(options.index_cache, error);
+  if (error)
+    throw UsageError("--index-cache '" + base::shown(options.index_cache) + "': cannot be created: " + error.message());
   return {.index_cache = (fs::path(options.index_cache) / file).string()};
 }
 

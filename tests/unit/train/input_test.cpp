@@ -107,6 +107,17 @@ TEST_F(FolderInput, FoldersAreRememberedWhereAsked) {
   EXPECT_THAT(usage_error([&] { make_input(options); }), HasSubstr(folder_.file("cache/test.index")));
 }
 
+// Folders that have just changed are not written into the index: there is the empty folder for it.
+TEST_F(FolderInput, TheFolderOfTheIndexIsMade) {
+  Options options = this->options("none");
+  options.index_cache = folder_.file("not/there/yet");
+  make_input(options);
+  EXPECT_TRUE(std::filesystem::is_directory(options.index_cache));
+  options.index_cache = folder_.write("file", "") + "/cache";
+  EXPECT_EQ(usage_error([&] { make_input(options); }),
+            "--index-cache '" + options.index_cache + "': cannot be created: Not a directory");
+}
+
 TEST_F(FolderInput, TestStandsInForVal) {
   rename("val", "test");
   EXPECT_EQ(make_input(options("none")).test->size(), 4);
