@@ -1,8 +1,11 @@
 #include "lockstep/data/picture_set.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::data {
 namespace {
@@ -23,7 +26,18 @@ void PictureSet::expect(std::int64_t) const {}
 
 SetFingerprint PictureSet::fingerprint() const { return {.samples = size(), .classes = hash_of(classes())}; }
 
+void check_class_names(const std::vector<std::string>& classes, const std::string& of) {
+  std::map<std::string_view, std::size_t> labels;
+  for (std::size_t label = 0; label < classes.size(); ++label) {
+    const auto [first, is_new] = labels.emplace(classes[label], label);
+    if (!is_new)
+      throw UsageError(of + ": '" + base::shown(classes[label]) + "' is the name of two classes, " +
+                       std::to_string(first->second) + " and " + std::to_string(label));
+  }
+}
+
 MemoryPictures::MemoryPictures(Content content) : content_(std::move(content)) {
+  check_class_names(content_.classes, "pictures");
   const std::size_t expected = content_.labels.size() * picture_bytes();
   if (content_.pixels.size() != expected) {
     throw UsageError(std::to_string(content_.pixels.size()) + " bytes of pixels for " +

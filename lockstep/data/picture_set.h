@@ -51,7 +51,7 @@ class MemoryPictures : public PictureSet {
     std::vector<std::string> classes;
   };
 
-  /// UsageError when pixels and labels differ in number or a label has no class.
+  /// UsageError when pixels and labels differ in number, a label has no class or two classes have one name.
   explicit MemoryPictures(Content content);
 
   std::int64_t size() const override { return std::int64_t(content_.labels.size()); }
@@ -67,6 +67,9 @@ class MemoryPictures : public PictureSet {
 
   Content content_;
 };
+
+/// UsageError that begins with `of` and names the first name that stands twice: a label has one name, a name one label.
+void check_class_names(const std::vector<std::string>& classes, const std::string& of);
 
 /// UsageError unless 0 <= index < size.
 void check_index(std::int64_t index, std::int64_t size);

@@ -89,6 +89,7 @@ PictureSet open_own(const Options& options, const OwnSet& own, Split split) {
   if (!set || set->size() < 1 || set->classes().empty())
     throw UsageError("--dataset " + own.name + ": the part to " + (split == Split::train ? "train" : "evaluate") +
                      " on has no " + (!set || set->size() < 1 ? "pictures" : "classes"));
+  data::check_class_names(set->classes(), "--dataset " + own.name);
   return set;
 }
 

@@ -67,6 +67,7 @@ AnnotatedPictures::AnnotatedPictures(const std::string& file, std::vector<std::s
     : folder_(std::filesystem::path(file).parent_path().string()), classes_(std::move(classes)) {
   Annotations all = read_annotations(file);
   if (classes_.empty()) classes_ = classes_of(all.labels);
+  check_class_names(classes_, "'" + file + "'");
   std::map<std::string, std::int64_t> label_of;
   for (std::size_t label = 0; label < classes_.size(); ++label) label_of[classes_[label]] = std::int64_t(label);
   fingerprint_ = {.samples = std::int64_t(all.paths.size()), .classes = hash_of(classes_)};

@@ -67,6 +67,7 @@ std::vector<std::string> read_names(const std::string& path, std::size_t count) 
     throw UsageError("'" + path + "': " + std::to_string(names.size()) + " names, " + std::to_string(count) +
                      " expected");
   }
+  check_class_names(names, "'" + path + "'");
   return names;
 }
 

@@ -37,6 +37,9 @@ TEST(MemoryPictures, RefusesWhatDoesNotFit) {
   content = two();
   content.labels[1] = 2;
   EXPECT_EQ(usage_error([&] { MemoryPictures{content}; }), "label 2 of sample 1, there are 2 classes");
+  content = two();
+  content.classes[1] = "cat";
+  EXPECT_EQ(usage_error([&] { MemoryPictures{content}; }), "pictures: 'cat' is the name of two classes, 0 and 1");
 }
 
 TEST(MemoryPictures, ExpectWhatTheyDoNotHaveInSilence) {

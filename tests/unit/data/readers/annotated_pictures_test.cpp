@@ -55,6 +55,11 @@ TEST_F(AnnotatedSet, NumbersAreSortedAsNumbers) {
   EXPECT_THAT(read(lines + "pictures/6.png,x\n").classes(), ElementsAre("-1", "10", "9", "x"));
 }
 
+TEST_F(AnnotatedSet, AClassHasOneLabel) {
+  EXPECT_EQ(refused("pictures/4.png,dog\n", {"dog", "cat", "dog"}),
+            "'" + folder_.file("train.csv") + "': 'dog' is the name of two classes, 0 and 2");
+}
+
 TEST_F(AnnotatedSet, TheOtherPartsClassesMayBeGiven) {
   EXPECT_EQ(read("pictures/4.png,dog\n", {"cat", "dog"}).get(0).label, 1);
   EXPECT_EQ(refused("path,label\npictures/4.png,cow\n", {"cat", "dog"}),

@@ -100,6 +100,9 @@ TEST(LoadCifar, DamageIsOneClearError) {
   EXPECT_THAT(usage_error([&] { load_cifar100(folder.path(), Split::test); }), HasSubstr("fine_label_names.txt'"));
   const std::string names = folder.write("fine_label_names.txt", numbered_names(99));
   EXPECT_EQ(usage_error([&] { load_cifar100(folder.path(), Split::test); }), "'" + names + "': 99 names, 100 expected");
+  folder.write("fine_label_names.txt", "name98\n" + numbered_names(99));
+  EXPECT_EQ(usage_error([&] { load_cifar100(folder.path(), Split::test); }),
+            "'" + names + "': 'name98' is the name of two classes, 0 and 99");
 }
 
 }  // namespace
