@@ -71,6 +71,18 @@ void check_list(const Tensors& list, const at::Tensor& one, int size, const char
   check_same(list, one, collective);
 }
 
+// Of a collective of several tensors: a list of as many for each rank, each like the one that is sent.
+void check_lists(const Backend::Lists& lists, const Tensors& sent, int size, const char* collective) {
+  check_on_cpu(sent, collective);
+  TORCH_CHECK_VALUE(lists.size() == std::size_t(size), collective, ": ", lists.size(), " lists for ", size, " ranks");
+  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
+    TORCH_CHECK_VALUE(lists[rank].size() == sent.size(), collective, ": ", lists[rank].size(), " tensors of rank ",
+                      rank, " for ", sent.size());
+    check_on_cpu(lists[rank], collective);
+    for (std::size_t i = 0; i < sent.size(); ++i) check_same({lists[rank][i]}, sent[i], collective);
+  }
+}
+
 void put(const at::Tensor& to, const at::Tensor& from) { to.detach().copy_(from.view(to.sizes())); }
 
 void put_all(const Tensors& to, const Tensors& from) {
@@ -159,10 +171,7 @@ Backend::Result Backend::_allgather_base(at::Tensor& output, at::Tensor& input, 
 }
 
 Backend::Result Backend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  check_count(inputs, int(outputs.empty() ? 0 : outputs[0].size()), "all_gather_coalesced");
-  check_on_cpu(inputs, "all_gather_coalesced");
-  TORCH_CHECK_VALUE(outputs.size() == std::size_t(size_), "all_gather_coalesced: ", outputs.size(), " lists for ",
-                    size_, " ranks");
+  check_lists(outputs, inputs, size_, "all_gather_coalesced");
   return add(OpType::ALLGATHER_COALESCED, "lockstep:all_gather_coalesced", {}, options.asyncOp,
              [outputs, inputs](Group& group) {
                for (std::size_t i = 0; i < inputs.size(); ++i) {

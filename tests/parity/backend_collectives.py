@@ -166,6 +166,10 @@ def coalesced(gloo, rank, size):
     manager.wait()
     for tensor in into:
         same(tensor, torch.arange(size).repeat_interleave(tensor.numel() // size).float())
+    lists = [[torch.zeros(2), torch.zeros(3)] for _ in range(size)]
+    dist.all_gather_coalesced(lists, [torch.full((2,), float(rank)), torch.full((3,), -float(rank))])
+    for peer, (first, second) in enumerate(lists):
+        same(torch.cat((first, second)), torch.tensor([peer] * 2 + [-peer] * 3).float())
     parts = [torch.zeros(2), torch.zeros(1)]
     with dist.distributed_c10d._coalescing_manager():
         for part in parts:
@@ -291,6 +295,15 @@ def refusals(rank):
     refused(ValueError, "dense CPU tensor", dist.all_reduce, torch.ones(2, 2).to_sparse())
     refused(ValueError, "all_gather_into_tensor: the output needs to be contiguous", dist.all_gather_into_tensor,
             torch.ones(1), torch.ones(5))
+    size = dist.get_world_size()
+    lists = [[torch.zeros(2), torch.zeros(3)] for _ in range(size)]
+    lists[size - 1].pop()
+    refused(ValueError, f"all_gather_coalesced: 1 tensors of rank {size - 1} for 2", dist.all_gather_coalesced, lists,
+            [torch.ones(2), torch.ones(3)])
+    lists[size - 1].append(torch.zeros(4))
+    refused(ValueError, "they need to be alike", dist.all_gather_coalesced, lists, [torch.ones(2), torch.ones(3)])
+    refused(ValueError, f"all_gather_coalesced: {size - 1} lists for {size} ranks", dist.all_gather_coalesced,
+            lists[:size - 1], [torch.ones(2), torch.ones(3)])
     refused(ValueError, "recv: a lockstep process group needs the rank to receive from", dist.recv, torch.ones(1))
     refused(ValueError, "send: tag 65536 is not one of 0 to 65535", dist.send, torch.ones(1), 1 - min(rank, 1), tag=1 << 16)
     dist.barrier()  # the group is as good as before
