@@ -52,6 +52,7 @@ Bytes jpeg_file(const data::Image& image, const JpegOptions& options) {
     info.comp_info[0].v_samp_factor = options.subsampled ? options.down : 1;
   }
   if (options.progressive) jpeg_simple_progression(&info);
+  info.arith_code = options.arithmetic ? TRUE : FALSE;
   info.restart_in_rows = options.restart_rows;
   jpeg_start_compress(&info, TRUE);
   while (info.next_scanline < info.image_height) {

@@ -20,6 +20,7 @@ data::Image picture(int height, int width, int channels = 3);
 struct JpegOptions {
   int quality = 90;
   bool progressive = false;
+  bool arithmetic = false;  ///< coded; else Huffman's
   bool subsampled = true;
   int across = 2;  ///< pixels of a colour sample, if subsampled
   int down = 2;

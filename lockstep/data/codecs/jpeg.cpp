@@ -6,7 +6,6 @@
 #include <array>
 #include <csetjmp>
 #include <cstdio>
-#include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/codecs/damage.h"
@@ -17,6 +16,12 @@ namespace {
 
 // A progressive file may hold any number of scans, each costing a pass over the whole image.
 constexpr int kMaxScans = 500;
+
+// Arithmetic codes spend next to nothing on what is expected: a scan of millions of pixels may take ten bytes. A file
+// may have so many pixels, those of all its scans together, for each of its bytes, which is twice what pictures of one
+// colour need; small files so many that take the blink of an eye.
+constexpr std::int64_t kArithmeticPixelsPerByte = 8192;
+constexpr std::int64_t kArithmeticPixels = std::int64_t(1) << 26;
 
 // Of a picture with less rows or columns nothing is left out: it would not pay.
 constexpr int kSmall = 64;
@@ -93,8 +98,19 @@ class Decoder {
     source.bytes_in_buffer -= step;
   }
 
+  std::int64_t arithmetic_room() const {
+    return std::max(kArithmeticPixels, std::int64_t(size()) * kArithmeticPixelsPerByte);
+  }
+
+  // The size has been looked at before.
+  int most_scans() const {
+    if (!info_.arith_code) return kMaxScans;
+    const std::int64_t pixels = std::int64_t(info_.image_width) * info_.image_height;
+    return int(std::min<std::int64_t>(arithmetic_room() / pixels, kMaxScans));
+  }
+
   void check_scans() {
-    if (info_.input_scan_number <= kMaxScans) return;
+    if (info_.input_scan_number <= most_scans()) return;
     too_many_scans_ = true;
     std::longjmp(jump_, 1);
   }
@@ -110,20 +126,26 @@ class Decoder {
 
   [[noreturn]] void damaged() {
     if (truncated_) refuse(name_, "truncated: JPEG data end early", offset(), size());
-    if (too_many_scans_) refuse(name_, "JPEG with more than " + std::to_string(kMaxScans) + " scans", offset(), size());
+    if (too_many_scans_) refuse(name_, "JPEG with more than " + scans_text(), offset(), size());
     char message[JMSG_LENGTH_MAX];
     errors_.format_message(reinterpret_cast<j_common_ptr>(&info_), message);
     refuse(name_, "damaged JPEG (" + std::string(message) + ")", offset(), size());
+  }
+
+  std::string scans_text() const {
+    const std::string scans = std::to_string(most_scans()) + " scans";
+    if (most_scans() == kMaxScans) return scans;
+    return scans + " of " + std::to_string(info_.image_width) + "x" + std::to_string(info_.image_height) +
+           " pixels, arithmetic-coded,";
   }
 
   std::size_t size() const { return bytes_.size(); }
   std::size_t offset() const { return bytes_.size() - source_.bytes_in_buffer; }
 
   void choose_output() {
-    // Huffman codes spend a bit on each block at least; arithmetic coding has no such bound.
+    // Huffman codes spend a bit on each block at least.
     const std::int64_t block_pixels = std::int64_t(info_.max_h_samp_factor) * info_.max_v_samp_factor * DCTSIZE2;
-    const std::int64_t room =
-        info_.arith_code ? std::numeric_limits<std::int64_t>::max() : std::int64_t(size()) * 8 * block_pixels;
+    const std::int64_t room = info_.arith_code ? arithmetic_room() : std::int64_t(size()) * 8 * block_pixels;
     check_size(name_, info_.image_width, info_.image_height, room);
     const int components = info_.num_components;
     if (components != 1 && components != 3 && components != 4) {

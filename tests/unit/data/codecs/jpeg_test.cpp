@@ -41,6 +41,18 @@ TEST(DecodeJpeg, ProgressiveAndRestartsHaveThePixelsOfBaseline) {
   EXPECT_TRUE(same_pixels(decode_jpeg(jpeg_file(original, {.restart_rows = 1}), "a.jpg"), baseline));
 }
 
+TEST(DecodeJpeg, ArithmeticCodesHaveThePixelsOfHuffmanCodes) {
+  const Image original = picture(61, 40);
+  const Image baseline = decode_jpeg(jpeg_file(original), "a.jpg");
+  for (const bool progressive : {false, true})
+    EXPECT_TRUE(same_pixels(decode_jpeg(jpeg_file(original, {.progressive = progressive, .arithmetic = true}), "a.jpg"),
+                            baseline));
+  const Image flat = filled(3000, 3000, {9, 9, 9});
+  const Bytes small = jpeg_file(flat, {.progressive = true, .arithmetic = true});
+  EXPECT_LT(small.size(), 30'000u) << "a tenth of a bit for a block in each of ten scans";
+  EXPECT_EQ(decode_jpeg(small, "a.jpg").height(), 3000);
+}
+
 TEST(DecodeJpeg, GreyBecomesRgb) {
   const Image original = picture(16, 24, 1);
   const Image decoded = decode_jpeg(jpeg_file(original, {.quality = 100}), "a.jpg");
@@ -73,8 +85,8 @@ TEST(DecodeJpeg, BytesAfterTheEndDoNotMatter) {
 }
 
 TEST(DecodeJpeg, TruncationAtEveryByteIsOneClearError) {
-  for (const bool progressive : {false, true}) {
-    const Bytes file = jpeg_file(picture(20, 20), {.progressive = progressive});
+  for (const int kind : {0, 1, 2, 3}) {
+    const Bytes file = jpeg_file(picture(20, 20), {.progressive = kind % 2 == 1, .arithmetic = kind >= 2});
     for (std::size_t length = 0; length < file.size(); ++length) {
       const Bytes part(file.begin(), file.begin() + std::ptrdiff_t(length));
       EXPECT_THAT(usage_error([&] { decode_jpeg(part, "dir/a.jpg"); }),
@@ -86,8 +98,9 @@ TEST(DecodeJpeg, TruncationAtEveryByteIsOneClearError) {
 
 // Whatever a damaged file does, it is pixels or a UsageError; the sanitizers look on.
 TEST(DecodeJpeg, DamageAtAnyByteIsPixelsOrAClearError) {
-  for (const bool progressive : {false, true}) {
-    const Bytes file = jpeg_file(picture(24, 24), {.quality = 50, .progressive = progressive});
+  for (const int kind : {0, 1, 2, 3}) {
+    const Bytes file =
+        jpeg_file(picture(24, 24), {.quality = 50, .progressive = kind % 2 == 1, .arithmetic = kind >= 2});
     int refused = 0;
     for (std::size_t place = 2; place < file.size(); ++place) {
       for (const int flip : {0x01, 0x80, 0xff}) {
@@ -145,6 +158,42 @@ TEST(DecodeJpeg, RefusesTooManyScans) {
   for (int i = 0; i < 600; ++i) bomb.insert(bomb.end(), last.begin(), last.end());
   bomb.insert(bomb.end(), {0xff, 0xd9});
   EXPECT_THAT(usage_error([&] { decode_jpeg(bomb, "a.jpg"); }), HasSubstr("more than 500 scans at offset"));
+}
+
+// A grey, progressive, arithmetic-coded picture whose scans, the first of them DC, have no data: the decoder reads
+// zeros.
+Bytes empty_scans(int height, int width, int scans) {
+  Bytes file = {0xff, 0xd8, 0xff, 0xdb, 0, 67, 0};
+  file.insert(file.end(), 64, 1);
+  const Bytes frame = {0xff,
+                       0xca,
+                       0,
+                       11,
+                       8,
+                       std::uint8_t(height >> 8),
+                       std::uint8_t(height),
+                       std::uint8_t(width >> 8),
+                       std::uint8_t(width),
+                       1,
+                       1,
+                       0x11,
+                       0};
+  file.insert(file.end(), frame.begin(), frame.end());
+  for (int scan = 0; scan < scans; ++scan)
+    for (const int byte : {0xff, 0xda, 0, 8, 1, 1, 0, scan > 0 ? 1 : 0, scan > 0 ? 63 : 0, 0})
+      file.push_back(std::uint8_t(byte));
+  file.insert(file.end(), {0xff, 0xd9});
+  return file;
+}
+
+// Arithmetic codes have no least length: hours of passes over millions of pixels would fit into a few kilobytes.
+TEST(DecodeJpeg, RefusesMoreWorkThanArithmeticCodesOfThatLengthAreFor) {
+  EXPECT_EQ(decode_jpeg(empty_scans(4000, 4000, 4), "a.jpg").width(), 4000);
+  EXPECT_THAT(usage_error([&] { decode_jpeg(empty_scans(4000, 4000, 5), "a.jpg"); }),
+              HasSubstr("'a.jpg': JPEG with more than 4 scans of 4000x4000 pixels, arithmetic-coded, at offset"));
+  EXPECT_THAT(usage_error([&] { decode_jpeg(empty_scans(8193, 8192, 1), "a.jpg"); }),
+              HasSubstr("truncated: image of 8192x8193 pixels, the file can hold 67108864 at most"));
+  EXPECT_THAT(usage_error([&] { decode_jpeg(empty_scans(16, 16, 600), "a.jpg"); }), HasSubstr("more than 500 scans"));
 }
 
 TEST(DecodeJpeg, RefusesTwoComponents) {
