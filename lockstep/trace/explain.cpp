@@ -166,6 +166,8 @@ LastDeed deed_of(const RankTrace& trace) {
   return last;
 }
 
+constexpr const char* kNoTrace = " left no trace: killed, stopped, or its file is elsewhere";
+
 std::string ranks_text(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (const int rank : ranks) text += (rank == ranks.front() ? "" : ", ") + std::to_string(rank);
@@ -203,8 +205,7 @@ void blame_missing(Explanation& e) {
   const int named = e.failure ? e.failure->rank : -1;
   if (std::find(e.culprits.begin(), e.culprits.end(), named) != e.culprits.end()) e.culprits = {named};
   const bool is_silent = std::find(e.without_file.begin(), e.without_file.end(), e.culprits[0]) != e.without_file.end();
-  e.verdict = ranks_text(e.culprits) + " did not come" +
-              (is_silent ? " and left no trace: killed, stopped, or its file is elsewhere" : "");
+  e.verdict = ranks_text(e.culprits) + " did not come" + (is_silent ? std::string(" and") + kNoTrace : "");
 }
 
 void blame(Explanation& e) {
@@ -216,6 +217,10 @@ void blame(Explanation& e) {
   if (e.failure && e.failure->rank >= 0) {
     e.culprits = {e.failure->rank};
     e.verdict = ranks_text(e.culprits) + ", by what the group has heard; nobody is missed in a collective";
+  } else if (!e.without_file.empty()) {
+    // Killed while the others computed: who got their SIGTERM in time has written a file.
+    e.culprits = e.without_file;
+    e.verdict = ranks_text(e.culprits) + kNoTrace + "; nobody is missed in a collective";
   } else {
     e.verdict = "nobody is missed in a collective";
   }

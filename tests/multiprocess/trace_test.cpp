@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -133,6 +134,25 @@ TEST_F(TraceCommand, TheRingHasAsManyCallsAsAskedFor) {
   Job wrong({TRACE_WORKER}, {"LOCKSTEP_TRACE_BUFFER_SIZE=many"});
   EXPECT_EQ(wrong.wait(), kExitUsage);
   EXPECT_THAT(wrong.err(), HasSubstr("LOCKSTEP_TRACE_BUFFER_SIZE is 'many': a number of calls from 0 to 1000000"));
+}
+
+// Where its ranks meet in a step sends nothing over the group, and the others may be computing when one is gone.
+TEST_F(TraceCommand, OfATrainingWhoseRankIsKilledThatRankIsNamed) {
+  for (const int victim : {0, 1, 2}) {
+    const testing::ScratchFolder traces;
+    Job job({LOCKSTEP_PROGRAM, "train", "-n", "3", "--dataset", "digits", "--model", "mlp", "--max-steps", "100000000",
+             "--batch-size", "10", "--print-freq", "1", "--no-eval"},
+            {"LOCKSTEP_TRACE_DIR=" + traces.path()});
+    job.wait_for_lines(20);
+    kill(testing::pid_of_rank(job, victim), SIGKILL);
+    EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.err();
+    EXPECT_TRUE(job.nothing_left());
+    Job told({LOCKSTEP_PROGRAM, "trace", "--json", traces.path()});
+    EXPECT_EQ(told.wait(), 0) << told.err();
+    const auto said = nlohmann::json::parse(told.out(), nullptr, false);
+    EXPECT_EQ(said["culprits"], Ranks{victim}) << told.out();
+    EXPECT_EQ(said["no_trace"], Ranks{victim}) << told.out();
+  }
 }
 
 TEST_F(TraceCommand, WrongUseIsOneLine) {

@@ -39,7 +39,8 @@ RankTrace trace_of(int rank, std::vector<TracedCall> calls, int world = 3) {
   RankTrace trace{.run = "a run", .rank = rank, .world = world, .step = 12, .phase = "forward"};
   Ranks all;
   for (int each = 0; each < world; ++each) all.push_back(each);
-  trace.groups = {{"world", all}, {"world/1", {0, 1}}, {"world/2", {1, 2}}};
+  trace.groups = {{"world", all}, {"world/1", {0, 1}}};
+  if (world > 2) trace.groups.push_back({"world/2", {1, 2}});
   trace.calls = std::move(calls);
   return trace;
 }
@@ -140,7 +141,7 @@ TEST(Explain, AMessageWaitsForItsPeer) {
   e = explain({traces[0], traces[2]});
   EXPECT_EQ(e.stops.at(0).without_file, Ranks{1});
   // Both are in it: one stop, and nobody is missed.
-  e = explain({trace_of(0, {message("recv", 1, 1, 0, true)}), trace_of(1, {message("send", 0, 1, 3, true)})});
+  e = explain({trace_of(0, {message("recv", 1, 1, 0, true)}, 2), trace_of(1, {message("send", 0, 1, 3, true)}, 2)});
   ASSERT_EQ(e.stops.size(), 1u);
   EXPECT_EQ(e.stops[0].arrived.size(), 2u);
   EXPECT_TRUE(e.culprits.empty());
@@ -158,6 +159,18 @@ TEST(Explain, OfSeveralThatAreMissedTheOneThatTheGroupHasHeardOfIsToBlame) {
   // Of one that is missed nowhere the group's word is not enough where others are.
   traces[0].failure->rank = 0;
   EXPECT_EQ(explain(traces).culprits, (Ranks{1, 2}));
+}
+
+// Killed by SIGKILL while the others computed, who then got their SIGTERM.
+TEST(Explain, WhereNothingElseIsKnownThoseWithoutAFileAreNamed) {
+  std::vector<RankTrace> traces = {trace_of(0, {call(1, "barrier", 0)}), trace_of(2, {call(1, "barrier", 0)})};
+  const Explanation e = explain(traces);
+  EXPECT_EQ(e.culprits, Ranks{1});
+  EXPECT_THAT(explanation_text(e), HasSubstr("rank 1: no trace; it took part in collective 1 of world, barrier()"));
+  EXPECT_THAT(explanation_text(e), HasSubstr("culprit: rank 1 left no trace: killed, stopped, or its file is "
+                                             "elsewhere; nobody is missed in a collective\n"));
+  traces[0].failure = Failure{.rank = 2, .step = 12, .phase = "forward", .cause = "the learning rate is nan"};
+  EXPECT_EQ(explain(traces).culprits, Ranks{2}) << "what the group has heard goes before";
 }
 
 TEST(Explain, WhereNobodyIsMissedTheFailureIsWhatIsKnown) {
