@@ -92,5 +92,36 @@ TEST_F(NodesTest, ASignalBeforeARestartEndsAll) {
   expect_nothing_left();
 }
 
+// A member's, in the same wait: the host would look for it until join_timeout is over.
+TEST_F(NodesTest, AMembersSignalBeforeARestartEndsAllWhoAreTooFewWithoutIt) {
+  const std::string script = "[ $RANK = 0 ] && { sleep 0.1; exit 3; }; sleep 1000";
+  const auto flags = [](const char* conf) {
+    return std::vector<std::string>{"--nnodes", "2", "--max-restarts", "20", "--rdzv-conf", conf};
+  };
+  Job& host = agent(flags("is_host=1"), script);
+  Job& other = agent(flags("is_host=0"), script);
+  testing::wait_until([&] { return other.err().find("in 800 ms") != std::string::npos; });
+  other.signal(SIGTERM);
+  for (Job* job : {&host, &other}) EXPECT_EQ(job->wait(), 128 + SIGTERM) << job->err();
+  EXPECT_THAT(host.err(), AllOf(HasSubstr("lockstep: the agent on "), HasSubstr(" was ended by SIGTERM")));
+  expect_nothing_left();
+}
+
+TEST_F(NodesTest, AMembersSignalBeforeARestartLeavesTheOthersToIt) {
+  const std::string script = "[ $WORLD_SIZE = 1 ] && exit 0; [ $RANK = 0 ] && { sleep 0.1; exit 3; }; sleep 1000";
+  const auto flags = [](const char* conf) {
+    return std::vector<std::string>{"--nnodes", "1:2", "--max-restarts", "20", "--rdzv-conf", conf};
+  };
+  Job& host = agent(flags("last_call_timeout=2,is_host=1"), script);
+  Job& other = agent(flags("last_call_timeout=2,is_host=0"), script);
+  testing::wait_until([&] { return other.err().find("in 800 ms") != std::string::npos; });
+  other.signal(SIGTERM);
+  EXPECT_EQ(other.wait(), 128 + SIGTERM) << other.err();
+  EXPECT_EQ(host.wait(), 0) << host.err();
+  EXPECT_THAT(host.err(),
+              AllOf(HasSubstr(" was ended: the others go on without it"), ::testing::Not(HasSubstr("lost"))));
+  expect_nothing_left();
+}
+
 }  // namespace
 }  // namespace lockstep

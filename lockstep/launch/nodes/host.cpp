@@ -162,9 +162,21 @@ void Host::on(Seat& seat, const meet::Failed& failed) {
 }
 
 void Host::on(Seat& seat, const meet::Stopping& stopping) {
-  if (!running_ || stopping.generation != generation_ || !seat.node.member) return;
+  if (stopping.generation != generation_ || !seat.node.member) return;
+  if (finished_ && !running_) return;
   seat.stops = true;
   following_.majority().resigns(seat.node.id);
+  if (!running_) {  // no generation's end tells of it
+    seat.node.ready = false;
+    const auto others = std::ranges::count_if(seats_, [](const auto& entry) { return !entry.second.stops; });
+    meet::Outcome outcome = outcome_of_leaving({.signal = int(stopping.signal), .host = seat.node.host}, int(others),
+                                               settings_.nodes.limits.min_nodes);
+    outcome.generation = generation_;
+    if (!std::exchange(outcome.again, false)) return finish(outcome);
+    if (settings_.says) settings_.says("the agent on " + seat.node.host + " was ended: the others go on without it");
+    reception_.send(seat.node.id, outcome);
+    return reception_.drop(seat.node.id, "its agent was asked to end");
+  }
   if (stopping.let_go && seat.node.id != own_) {  // as if the node were lost; the others may go on
     if (seat.succeeded()) return;
     blames_.push_back(loss_of(seat.node, wall_clock(), "the connection to what has started it is gone"));

@@ -31,6 +31,12 @@ meet::FailureKind kind_of(const Verdict& verdict) {
   return meet::speaks_of_connection(why) ? meet::FailureKind::connection : meet::FailureKind::told;
 }
 
+// Before a generation's workers are there; `started`: it has begun elsewhere.
+void leave(HostLine& line, std::int64_t generation, int signal, bool started) {
+  line.send(meet::Stopping{.generation = generation, .signal = signal});
+  if (started) line.send(meet::Done{.generation = generation, .code = 128 + signal, .signal = signal});
+}
+
 void adopt(const meet::Outcome& outcome, AttemptResult& result) {
   result.code = int(outcome.code);
   if (result.stop_signal == 0) result.stop_signal = int(outcome.again ? 0 : outcome.signal);
@@ -129,7 +135,7 @@ void NodeMember::end_attempt() {
 Meeting NodeMember::meet(const std::function<int()>& stop_signal) {
   if (generation_ > 0) {
     waits_since_ = Clock::now();
-    if (!lost_ && !refused_) agent_.line().send(meet::Ready{});
+    if (!lost_ && !refused_ && stop_signal() == 0) agent_.line().send(meet::Ready{});
   }
   do {
     loop_.run_until([&] { return start_ || refused_ || lost_ || outcome_ || stop_signal() != 0; });
@@ -138,6 +144,12 @@ Meeting NodeMember::meet(const std::function<int()>& stop_signal) {
   if (const int signal = stop_signal(); signal != 0) {
     agent_.dismiss(128 + signal,
                    "lockstep: the hosting agent (" + own_host_ + ") was ended by " + signal_name(signal) + "\n");
+    // The answer is waited for: who closes a connection with something unread in it takes back what is on the way.
+    const std::int64_t generation = start_ ? start_->generation : generation_;
+    if (!agent_.is_here() && generation > 0 && !lost_ && !let_go_) {
+      leave(agent_.line(), generation, signal, start_.has_value());
+      loop_.run_until([this] { return outcome_ || lost_; }, Clock::now() + kFarewell);
+    }
     return {.over = 128 + signal};
   }
   if (lost_) return {.over = kExitFailure};

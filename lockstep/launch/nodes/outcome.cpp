@@ -29,11 +29,14 @@ Outcome start_unless_left(const EndedGeneration& ended, Outcome outcome) {
   return outcome;
 }
 
+std::string text_of(const Stop& stop) {
+  return "lockstep: the agent on " + stop.host + " was ended by " + signal_name(stop.signal) + "\n";
+}
+
 // Those who were not asked go on without the others when they may.
 Outcome of_stop(const EndedGeneration& ended) {
   Outcome outcome{.signal = ended.stop->signal};
-  outcome.text =
-      "lockstep: the agent on " + ended.stop->host + " was ended by " + signal_name(ended.stop->signal) + "\n";
+  outcome.text = text_of(*ended.stop);
   const bool all_well = all_have(ended, kExitDone);
   const bool all_saved = all_have(ended, kExitStopped);
   outcome.code = all_well ? kExitDone : all_saved ? kExitStopped : 128 + ended.stop->signal;
@@ -101,6 +104,10 @@ Outcome of_end(const EndedGeneration& ended) {
 }
 
 }  // namespace
+
+Outcome outcome_of_leaving(const Stop& stop, int others, int min_nodes) {
+  return {.code = 128 + stop.signal, .again = others >= min_nodes, .signal = stop.signal, .text = text_of(stop)};
+}
 
 Outcome outcome_of(const EndedGeneration& ended, History& history, int max_restarts,
                    const std::vector<int>& no_restart_codes) {

@@ -34,6 +34,10 @@ struct Stop {
   std::string host;
 };
 
+/// What an agent is told that was given one between two generations. The others are told the same, unless they, so
+/// many, may go on without it.
+rendezvous::Outcome outcome_of_leaving(const Stop& stop, int others, int min_nodes);
+
 /// What is known when no worker is left on any node.
 struct EndedGeneration {
   std::int64_t number = 0;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -119,6 +120,29 @@ TEST_F(HostTest, WhoComesWhileAGenerationEndsHearsAWord) {
 }
 
 // The third generation is without both of them.
+// No generation's end tells of it then.
+TEST_F(HostTest, WhoIsAskedToEndBetweenTwoGenerationsLeavesAtOnce) {
+  join(own_, "h0");
+  EXPECT_TRUE(next<rendezvous::Start>(own_));
+  Member first = come("h1");
+  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  EXPECT_THAT(again({&own_}, 1), ::testing::ElementsAre(0));
+  EXPECT_TRUE(next<rendezvous::Start>(first));
+  say(first, rendezvous::Failed{.generation = 2, .code = 3});
+  for (Member* member : {&own_, &first}) say(*member, rendezvous::Done{.generation = 2, .code = 3});
+  EXPECT_TRUE(next<rendezvous::Outcome>(own_));
+  EXPECT_TRUE(next<rendezvous::Outcome>(first));
+  say(own_, rendezvous::Ready{});
+  say(first, rendezvous::Stopping{.generation = 2, .signal = SIGTERM});
+  const auto answer = next<rendezvous::Outcome>(first);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->code, 128 + SIGTERM);
+  EXPECT_FALSE(answer->again);
+  const auto start = next<rendezvous::Start>(own_);
+  ASSERT_TRUE(start);
+  EXPECT_EQ(start->nodes, 1);
+}
+
 TEST_F(HostTest, AHostGetsItsRankAgainAfterAGenerationWithoutIt) {
   join(own_, "h0");
   EXPECT_THAT(ranks({&own_}), ::testing::ElementsAre(0));
