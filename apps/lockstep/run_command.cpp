@@ -33,11 +33,11 @@ namespace lockstep::app {
 namespace {
 
 // A launcher inside a launcher would make a job of its own per worker. RANK and its like alone say
-// little: platforms set them for containers, and torchrun takes no notice of them either. A task of a scheduler that is
-// to say the number of nodes is no worker: there is one for each node, or resolve_auto_nodes() refuses them.
-void refuse_to_nest(bool is_task) {
+// little: platforms set them for containers, and torchrun takes no notice of them either. A task of a scheduler is an
+// agent where there are several nodes: one on each, or ask_scheduler() refuses them.
+void refuse_to_nest(bool several_nodes) {
   const bool a_worker = std::getenv("LOCKSTEP_SEGMENT") != nullptr || std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
-  if (is_task && !a_worker) return;
+  if (several_nodes && !a_worker) return;
   const rendezvous::Place place = rendezvous::place_from_environment([&](const char* name) -> const char* {
     const bool torch_contract =
         std::string_view(name).ends_with("RANK") || std::string_view(name).ends_with("WORLD_SIZE");
@@ -91,10 +91,14 @@ int start_on_hosts(launch::Dialect dialect, const std::vector<std::string>& argu
 void ask_scheduler(launch::Options& options) {
   if (options.nodes.by_scheduler)
     return launch::settle_nodes(options, rendezvous::resolve_auto_nodes(rendezvous::find_allocation()));
-  if (!launch::asks_for_rank(options)) return;
+  const rendezvous::Limits& limits = options.nodes.settings.limits;
+  const bool is_task = limits.max_nodes > 1 && rendezvous::is_task(::getenv);
+  if (!is_task && !launch::asks_for_rank(options)) return;
   const std::optional<rendezvous::Allocation> allocation = rendezvous::find_allocation();
-  if (!allocation || !allocation->node_rank) return;
-  launch::settle_nodes(options, rendezvous::resolve_auto_nodes(allocation, options.nodes.settings.limits.max_nodes));
+  if (!allocation) return;
+  rendezvous::require_one_task_a_node(*allocation, to_string(limits));
+  if (!launch::asks_for_rank(options) || !allocation->node_rank) return;
+  launch::settle_nodes(options, rendezvous::resolve_auto_nodes(allocation, limits.max_nodes));
 }
 
 int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
@@ -107,7 +111,7 @@ int run_as(launch::Dialect dialect, const std::vector<std::string>& arguments) {
     started = launch::take_leash();
     options.nodes.settings.secret_file = started.first_line.empty() ? "" : in_memory(started.first_line, key);
   }
-  refuse_to_nest(options.nodes.by_scheduler);
+  refuse_to_nest(options.nodes.by_scheduler || options.nodes.settings.limits.max_nodes > 1);
   if ((!options.hosts.empty() || !options.discovery.empty()) && !options.by_starter)
     return start_on_hosts(dialect, arguments, options);
   ask_scheduler(options);

@@ -57,9 +57,13 @@ void read_slurm_nodes(const VariableReader& read, Allocation& job) {
   job.nodes = {nodes, *count};
 }
 
+bool in_slurm_step(const VariableReader& read) {
+  return read.has("SLURM_PROCID") && (read.has("SLURM_STEP_ID") || read.has("SLURM_STEPID"));
+}
+
 Allocation slurm_allocation(const VariableReader& read) {
   Allocation job{.scheduler = "SLURM"};
-  job.task = read.has("SLURM_PROCID") && (read.has("SLURM_STEP_ID") || read.has("SLURM_STEPID"));
+  job.task = in_slurm_step(read);
   read_slurm_nodes(read, job);
   if (!job.nodes) read.required_text("SLURM_JOB_NUM_NODES");
   const int nodes = job.nodes->value;
@@ -255,13 +259,17 @@ std::optional<std::string> whole_file(const std::string& path) {
 
 }  // namespace
 
+bool is_task(const GetEnv& get) {
+  const VariableReader read(get, "the scheduler");
+  return read.has("OMPI_COMM_WORLD_RANK") || read.has("PMI_RANK") || in_slurm_step(read) || read.has("PMIX_RANK");
+}
+
 std::optional<Allocation> find_allocation(const Surroundings& here) {
   const VariableReader read(here.get, "the scheduler");
-  const bool in_slurm_step = read.has("SLURM_PROCID") && (read.has("SLURM_STEP_ID") || read.has("SLURM_STEPID"));
   if (read.has("OMPI_COMM_WORLD_RANK"))
     return allocation_by_tasks(read, "Open MPI",
                                {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"});
-  if (read.has("PMI_RANK") && (read.has("MPI_LOCALRANKID") || !in_slurm_step))  // srun's pmi2 sets PMI_RANK too
+  if (read.has("PMI_RANK") && (read.has("MPI_LOCALRANKID") || !in_slurm_step(read)))  // srun's pmi2 sets PMI_RANK too
     return allocation_by_tasks(read, "MPICH", {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"});
   if (read.has("SLURM_JOB_ID")) return slurm_allocation(read);
   if (read.has("PMIX_RANK")) return Allocation{.scheduler = "PMIx", .task = true};
@@ -278,6 +286,13 @@ std::optional<Allocation> find_allocation() {
       {[](const char* variable) { return ::getenv(variable); }, whole_file, name, canonical_name(name)});
 }
 
+void require_one_task_a_node(const Allocation& job, const std::string& asked) {
+  if (!job.task || !job.local_tasks || job.local_tasks->value <= 1) return;
+  throw UsageError("run: --nnodes " + asked + ": " + job.scheduler + " has started " +
+                   std::to_string(job.local_tasks->value) + " tasks on this node (" + job.local_tasks->from +
+                   "): start one per node, its workers come from --nproc-per-node");
+}
+
 AutoNodes resolve_auto_nodes(const std::optional<Allocation>& allocation, int nodes) {
   const std::string asked = nodes > 0 ? std::to_string(nodes) : "auto";
   if (!allocation)
@@ -285,10 +300,7 @@ AutoNodes resolve_auto_nodes(const std::optional<Allocation>& allocation, int no
         "run: --nnodes auto: no scheduler has started this process (looked for SLURM, Open MPI, MPICH, PMIx, LSF, PBS, "
         "Kubernetes): give the number, --nnodes N");
   const Allocation& job = *allocation;
-  if (job.task && job.local_tasks && job.local_tasks->value > 1)
-    throw UsageError("run: --nnodes " + asked + ": " + job.scheduler + " has started " +
-                     std::to_string(job.local_tasks->value) + " tasks on this node (" + job.local_tasks->from +
-                     "): start one per node, its workers come from --nproc-per-node");
+  require_one_task_a_node(job, asked);
   AutoNodes result;
   if (!job.nodes && nodes == 0) not_told(job, "the number of nodes", "give it, --nnodes N");
   result.nodes = nodes > 0 ? nodes : job.nodes->value;

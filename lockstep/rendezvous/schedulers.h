@@ -58,6 +58,14 @@ std::optional<Allocation> find_allocation(const Surroundings& here);
 /// The same of this process.
 std::optional<Allocation> find_allocation();
 
+/// Whether a scheduler has started this process as one of its tasks: by the variables of OMPI, MPICH, a SLURM step,
+/// PMIx.
+bool is_task(const GetEnv& get);
+
+/// An agent is the only one of its node. Pure. Throws UsageError where this one is one of several tasks there. `asked`:
+/// --nnodes as the user gave it.
+void require_one_task_a_node(const Allocation& job, const std::string& asked);
+
 /// The nodes of a job whose number the user leaves to the scheduler.
 struct AutoNodes {
   int nodes = 1;

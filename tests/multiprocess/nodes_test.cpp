@@ -74,6 +74,38 @@ TEST_F(NodesTest, AsManyAsTheSchedulerSays) {
   EXPECT_EQ(jobs_[1]->out(), "0/2 " + address_ + "\n");
 }
 
+// torchrun's usual line in a SLURM script: the tasks of the step are agents, of which each node has one.
+TEST_F(NodesTest, ATaskOfAStepIsAnAgentWhereTheNumberOfNodesIsGiven) {
+  const auto task = [&](const std::vector<std::string>& flags, const std::string& rank, const char* per_node) -> Job& {
+    const std::vector<std::string> slurm{"SLURM_JOB_ID=7",         "SLURM_STEP_ID=0",
+                                         "SLURM_NTASKS=2",         "SLURM_JOB_NODELIST=" + address_ + ",127.250.1.1",
+                                         "SLURM_STEP_NUM_NODES=2", std::string("SLURM_STEP_TASKS_PER_NODE=") + per_node,
+                                         "SLURM_PROCID=" + rank,   "SLURM_LOCALID=0",
+                                         "SLURM_NODEID=" + rank};
+    std::vector<std::string> command{LOCKSTEP_PROGRAM, "run"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    command.insert(command.end(), {"sh", "-c", "echo $GROUP_RANK/$WORLD_SIZE"});
+    jobs_.push_back(std::make_unique<Job>(command, slurm));
+    return *jobs_.back();
+  };
+  const std::vector<std::string> by_rank{"--nnodes", "2", "--rdzv-endpoint", address_};
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", address_ + ":29400"},
+        std::vector<std::string>{"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", address_ + ":29400"},
+        by_rank}) {
+    Job& b = task(flags, "1", "1(x2)");
+    Job& a = task(flags, "0", "1(x2)");
+    EXPECT_EQ(a.wait(), 0) << a.err();
+    EXPECT_EQ(b.wait(), 0) << b.err();
+    EXPECT_THAT(testing::lines(a.out() + b.out()), UnorderedElementsAre("0/2", "1/2"));
+    if (flags == by_rank) EXPECT_EQ(a.out(), "0/2\n");
+  }
+  Job& one_of_many = task({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", address_}, "0", "2,1");
+  EXPECT_EQ(one_of_many.wait(), 2);
+  EXPECT_THAT(one_of_many.err(), HasSubstr("run: --nnodes 1:2: SLURM has started 2 tasks on this node "
+                                           "(SLURM_STEP_TASKS_PER_NODE): start one per node"));
+}
+
 // As the pods of an indexed job, whose number Kubernetes does not tell.
 TEST_F(NodesTest, TheRankIsTheSchedulersWhereNoneIsGiven) {
   const auto pod = [&](const std::string& index, std::vector<std::string> flags) -> Job& {
