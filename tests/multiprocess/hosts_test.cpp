@@ -70,6 +70,14 @@ class HostsTest : public ::testing::Test {
     return all;
   }
 
+  // A lockstep of this test's own, beside which a script stands for the program that saves.
+  std::string lockstep_that_saves_by(const std::string& script) const {
+    std::filesystem::copy_file(LOCKSTEP_PROGRAM, folder_.file("lockstep"));
+    std::filesystem::permissions(folder_.write("lockstep-checkpoint", "#!/bin/sh\n" + script),
+                                 std::filesystem::perms::owner_all);
+    return folder_.file("lockstep");
+  }
+
   const testing::ScratchFolder folder_;
   // Addresses of this test's own.
   const std::string a_ = "127.210." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
@@ -221,6 +229,37 @@ TEST_F(HostsTest, ASecondCtrlCWaitsForNobody) {
   job.signal(SIGINT);  // may be one signal with the first
   for (int i = 0; i < 100 && !job.nothing_left(std::chrono::milliseconds(100)); ++i) job.signal(SIGINT);
   EXPECT_EQ(job.wait(), 128 + SIGINT) << job.err();
+}
+
+// The disk is slower than all that ends without restarts: the other agent, the leashes (2 s), the remote shells (10 s).
+TEST_F(HostsTest, ASlowDiskIsWaitedForAtTheFirstHost) {
+  std::vector<std::string> words = command(a_ + "," + b_, {"--grace-period", "0"}, {TOY_WORKER, "leave", "a plan"});
+  words.front() = lockstep_that_saves_by("echo \"$1\"; sleep 13; echo saved\n");
+  Job job(words);
+  job.wait_for_lines(2);
+  kill(testing::pid_of_rank(job, 1), SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_THAT(job.out(), AllOf(HasSubstr(a_ + ": save-segment\n"), HasSubstr(a_ + ": saved\n")));
+  EXPECT_THAT(job.err(), AllOf(HasSubstr("lockstep: " + a_ +
+                                         ": its agent may be saving the last committed step, and "
+                                         "is waited for: 600 s at most, or until another signal\n"),
+                               Not(HasSubstr("is not saved")), Not(HasSubstr("is killed"))));
+  EXPECT_TRUE(job.nothing_left());
+}
+
+TEST_F(HostsTest, ASecondCtrlCWaitsForNoDisk) {
+  std::vector<std::string> words = command(a_ + "," + b_, {"--grace-period", "0"}, {TOY_WORKER, "leave", "a plan"});
+  words.front() = lockstep_that_saves_by("echo \"$1\"; sleep 1000\n");
+  Job job(words);
+  job.wait_for_lines(2);
+  job.signal(SIGINT);
+  job.wait_for_lines(3);
+  sleep(6);  // behind the end of the leashes
+  EXPECT_THAT(job.err(), Not(HasSubstr("is not saved")));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 128 + SIGINT);
+  EXPECT_THAT(job.err(), HasSubstr(a_ + ": lockstep: the last committed step is not saved: a signal came meanwhile"));
+  EXPECT_TRUE(job.nothing_left());
 }
 
 TEST_F(HostsTest, LongOutputComesWhole) {

@@ -8,6 +8,7 @@
 //   outlive           in the first attempt says "joined", stays until the next has begun, and says how its next barrier
 //                     went; in the next says its attempt
 //   fail CODE         rank 1 fails with that exit code and tells it slowly, as under load
+//   leave TEXT        rank 0 publishes the text in the segment; all say so and stay until they are killed
 //   store             joins nothing: the ranks of all nodes meet in the agents' store, each says what it got; in the
 //                     first attempt with TORCHELASTIC_MAX_RESTARTS the last one fails then
 
@@ -23,6 +24,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/node.h"
+#include "lockstep/base/published_text.h"
 #include "lockstep/rendezvous/agent_store.h"
 #include "lockstep/rendezvous/segment_exchange.h"
 
@@ -77,6 +79,14 @@ int work(base::Member& member, const std::string& task, int code) {
   return kExitDone;
 }
 
+int leave(base::Node& node, int rank, const std::string& text) {
+  if (rank == 0) base::publish(node.segment, text);
+  std::printf("left by %d\n", int(getpid()));
+  std::fflush(stdout);
+  pause();
+  return kExitDone;
+}
+
 int meet_in_store() {
   const auto number = [](const char* name) { return std::atoi(std::getenv(name)); };
   const int rank = number("RANK"), size = number("WORLD_SIZE");
@@ -108,6 +118,7 @@ int main(int argc, char** argv) {
     const rendezvous::Place place = rendezvous::place_from_environment();
     base::Node node(rendezvous::share_segment(place, std::chrono::seconds(20)), place.local_rank,
                     std::chrono::seconds(20));
+    if (task == "leave") return leave(node, place.rank, argc > 2 ? argv[2] : "");
     return work(node.member, task, argc > 2 ? std::atoi(argv[2]) : 1);
   } catch (const std::exception& error) {
     return exit_code(error);  // quiet: the rank that failed first speaks

@@ -95,6 +95,7 @@ class Agent {
   void write_report();
   void on_signals();
   void on_stop(int signal);
+  void ask_to_end(int signal);
   void on_reaper_end();
 
   Plan plan_;  // its place among the nodes is that of the attempt
@@ -131,7 +132,7 @@ Agent::Agent(const Plan& plan)
         loop_, plan.leash, [this](int signal) { on_stop(signal); },
         [this] {
           nodes_->let_go();
-          on_stop(SIGTERM);
+          ask_to_end(SIGTERM);
         });
   if (!nodes_->speaks()) plan_.report.clear();  // the hosting agent's is that of all nodes
   if (!plan_.report.empty()) check_report_file(plan_.report);
@@ -169,16 +170,13 @@ void Agent::run_to_the_end() {
   }
 }
 
-// A signal that comes from now on means this.
 void Agent::save_state() {
   if (job_.exit_code == kExitDone || job_.exit_code == kExitStopped) return;  // then the program has saved all
-  const int before = std::exchange(stop_signal_, 0);
   const SpawnContext context{.signals = signals_,
                              .descriptors = worker_limit_,
                              .reaper_pipe = reaper_.pipe(),
                              .stdin_is_terminal = isatty(STDIN_FILENO) == 1};
-  state_saver_.save(segment_, plan_, context, [this] { return stop_signal_ != 0; });
-  if (stop_signal_ == 0) stop_signal_ = before;
+  state_saver_.save(segment_, plan_, context);
 }
 
 void Agent::make_folder() {
@@ -312,6 +310,13 @@ void Agent::on_signals() {
 }
 
 void Agent::on_stop(int signal) {
+  state_saver_.hurry();
+  ask_to_end(signal);
+}
+
+// By a signal, or by the end of the leash, which comes when the other agents have ended: no reason to leave a state
+// unsaved.
+void Agent::ask_to_end(int signal) {
   if (attempt_ && !attempt_->over()) {
     attempt_->on_stop(signal);
     nodes_->on_stop(signal);

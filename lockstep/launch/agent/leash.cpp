@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -52,13 +53,17 @@ Leash::Leash(EventLoop& loop, int fd, std::function<void(int signal)> on_signal,
       on_end_(std::move(on_end)),
       watch_(loop.watch(fd, [this] { read(); })) {}
 
+void Leash::end() {
+  if (const std::function<void()> on_end = std::exchange(on_end_, nullptr)) on_end();
+}
+
 void Leash::read() {
   std::array<char, 256> bytes;
   const ssize_t count = ::read(fd_, bytes.data(), bytes.size());
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (count <= 0) {
     watch_ = {};
-    return on_end_();
+    return end();
   }
   for (ssize_t i = 0; i < count; ++i) {
     if (bytes[std::size_t(i)] != '\n') {
@@ -66,7 +71,9 @@ void Leash::read() {
       continue;
     }
     const int signal = std::atoi(line_.c_str());
+    const bool lets_go = line_ + '\n' == kLetGo;
     line_.clear();
+    if (lets_go) end();
     if (signal > 0 && signal < NSIG) on_signal_(signal);
   }
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 // What ties an agent to the launcher that has started it from another host (hosts/starter.h): its standard input. First
-// comes the job's key, then signals by number, a line each; when it ends, so does the agent.
+// comes the job's key, then signals by number, a line each; when it ends, or 0 comes, so does the agent's job.
 
 #include <functional>
 #include <string>
@@ -10,6 +10,9 @@
 #include "lockstep/launch/event_loop.h"
 
 namespace lockstep::launch {
+
+/// Ends the job as the end of the leash does, where signals may still follow.
+inline constexpr const char* kLetGo = "0\n";
 
 /// Takes the standard input, which becomes /dev/null for the workers, and reads the first line; for a minute at most.
 struct LeashStart {
@@ -20,17 +23,19 @@ LeashStart take_leash();
 
 class Leash {
  public:
-  /// `on_signal` is called with each signal that comes, `on_end` when it ends. `fd` stays the caller's.
+  /// `on_signal` is called with each signal that comes, `on_end` once, when it ends or kLetGo comes. `fd` stays the
+  /// caller's.
   Leash(EventLoop& loop, int fd, std::function<void(int signal)> on_signal, std::function<void()> on_end);
   Leash(const Leash&) = delete;
   Leash& operator=(const Leash&) = delete;
 
  private:
   void read();
+  void end();
 
   const int fd_;
   const std::function<void(int signal)> on_signal_;
-  const std::function<void()> on_end_;
+  std::function<void()> on_end_;  // none: it was called
   std::string line_;
   EventLoop::Handle watch_;
 };

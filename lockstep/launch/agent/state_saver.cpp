@@ -13,8 +13,7 @@
 
 namespace lockstep::launch {
 
-void StateSaver::save(base::Segment& segment, const Plan& plan, const SpawnContext& context,
-                      const std::function<bool()>& hurried) {
+void StateSaver::save(base::Segment& segment, const Plan& plan, const SpawnContext& context) {
   if (plan.state_saver.empty() || base::published(segment).empty()) return;
   const auto fail = [this](const std::string& why) {
     console_.say("lockstep: the last committed step is not saved: " + why + "\n");
@@ -28,12 +27,12 @@ void StateSaver::save(base::Segment& segment, const Plan& plan, const SpawnConte
     return fail(error.what());
   }
   if (failure.error != 0) return fail("cannot execute '" + plan.state_saver + "': " + std::strerror(failure.error));
-  bool ended = false;
+  bool ended = hurried_ = false;
   const EventLoop::Handle watch = loop_.watch(process_.pidfd.get(), [&] { ended = true; });
-  loop_.run_until([&] { return ended || hurried(); }, EventLoop::Clock::now() + kSaveState);
+  loop_.run_until([&] { return ended || hurried_; }, EventLoop::Clock::now() + kSaveState);
   if (!ended) {
     kill(-process_.pid, SIGKILL);
-    fail(hurried() ? "a signal came meanwhile" : "the disk took too long");
+    fail(hurried_ ? "a signal came meanwhile" : "the disk took too long");
   }
   int status = 0;
   waitpid(process_.pid, &status, 0);

@@ -5,7 +5,6 @@
 // ends. A process, since a disk may stand still.
 
 #include <chrono>
-#include <functional>
 
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/segment.h"
@@ -23,10 +22,12 @@ class StateSaver {
   StateSaver(EventLoop& loop, base::Outlet& console) : loop_(loop), console_(console) {}
 
   /// Has plan.state_saver save what the last attempt has committed, whose workers have all ended; it tells the outcome
-  /// itself. Nothing to do where no program wants that. Waits for it: until `hurried`, or for kSaveState; then it is
+  /// itself. Nothing to do where no program wants that. Waits for it: until hurry(), or for kSaveState; then it is
   /// ended, and that is said. What keeps it from being started is said, too.
-  void save(base::Segment& segment, const Plan& plan, const SpawnContext& context,
-            const std::function<bool()>& hurried);
+  void save(base::Segment& segment, const Plan& plan, const SpawnContext& context);
+
+  /// Somebody does not want to wait. Of no meaning before save().
+  void hurry() { hurried_ = true; }
 
   /// Whether this asks itself for the end of the process.
   bool awaits(pid_t pid) const { return process_.pid == pid; }
@@ -35,6 +36,7 @@ class StateSaver {
   EventLoop& loop_;
   base::Outlet& console_;
   Process process_;
+  bool hurried_ = false;
 };
 
 }  // namespace lockstep::launch

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/launch/agent/leash.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/workers/signals.h"
 
@@ -44,6 +45,8 @@ class RemoteAgent {
   void tell(const std::string& line);
   /// Ends its standard input: the agent ends its job.
   void let_go() { input_ = {}; }
+  /// The same for one that may be told of signals behind that.
+  void let_go_and_hold() { tell(kLetGo); }
   void kill();
   bool over() const { return code_.has_value(); }
 

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
+#include "lockstep/launch/agent/state_saver.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/hosts/discovery.h"
 #include "lockstep/launch/hosts/host_changes.h"
@@ -172,12 +173,21 @@ class Starter {
     ending_ = true;
     expect_end();
     deadline_ = loop_.at(Clock::now() + time, [this] {
-      for (const auto& place : places_)
-        if (place->agent) place->agent->let_go();
-      deadline_ = loop_.at(Clock::now() + plan_.grace + kEndAlone, [this] {
-        for (std::size_t i = 0; i < places_.size(); ++i) kill(i);
-      });
+      for (std::size_t i = 0; i < places_.size(); ++i)
+        if (RemoteAgent* agent = places_[i]->agent.get())
+          i == 0 ? agent->let_go_and_hold() : agent->let_go();  // the first one may be long, and the user not wait
+      deadline_ = loop_.at(Clock::now() + plan_.grace + kEndAlone, [this] { kill_all(); });
     });
+  }
+
+  // The first one later: rank 0 has left the job's state there.
+  void kill_all() {
+    for (std::size_t i = 1; i < places_.size(); ++i) kill(i);
+    if (first_saves_.count() == 0) return kill(0);
+    if (places_[0]->ended()) return;
+    say(0, "its agent may be saving the last committed step, and is waited for: " +
+               std::to_string(first_saves_ / std::chrono::seconds(1)) + " s at most, or until another signal");
+    deadline_ = loop_.at(Clock::now() + first_saves_, [this] { kill(0); });
   }
 
   void kill(std::size_t index) {
@@ -190,6 +200,7 @@ class Starter {
   void on_signals() {
     while (const int signal = signals_.next()) {
       if (signal == SIGCHLD) continue;
+      if (stop_signal_ != 0) first_saves_ = milliseconds(0);  // its agent takes the second one so, too
       if (stop_signal_ == 0) stop_signal_ = signal;
       for (const auto& place : places_)
         if (place->agent) place->agent->tell(std::to_string(signal) + "\n");
@@ -302,6 +313,7 @@ class Starter {
   base::Outlet errors_ = base::Outlet::console(STDERR_FILENO);
   int code_ = kExitDone;
   int stop_signal_ = 0;
+  milliseconds first_saves_ = kSaveState;
   bool ending_ = false;
   bool succeeded_ = false;                                               // as the first agent has said
   bool keeps_slots_ = false, too_many_ = false, without_first_ = false;  // of the hosts found: what has been seen
