@@ -272,6 +272,8 @@ void Agent::show_end(AttemptResult& result, Next next) {
                  " could not be finished\n");
   else if (!complete && logs.on_console())
     console_.say("lockstep: not all output was shown: see the files in " + run_folder_ + "\n");
+  if (const pid_t router = logs.left_behind(); router >= 0)
+    console_.say("lockstep: the log router (process " + std::to_string(router) + ") cannot be killed, left behind\n");
   if (const std::optional<Verdict>& first = result.record.first) {
     if (first->out_of_memory) out_of_memory_.reset();
     result.record.log = logs.tails(first->end.rank, /*unseen=*/false);

@@ -4,12 +4,14 @@
 
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/published_text.h"
 #include "lockstep/launch/report/verdict.h"
+#include "lockstep/launch/workers/burial.h"
 
 namespace lockstep::launch {
 
@@ -30,13 +32,18 @@ void StateSaver::save(base::Segment& segment, const Plan& plan, const SpawnConte
   bool ended = hurried_ = false;
   const EventLoop::Handle watch = loop_.watch(process_.pidfd.get(), [&] { ended = true; });
   loop_.run_until([&] { return ended || hurried_; }, EventLoop::Clock::now() + kSaveState);
-  if (!ended) {
+  const bool in_time = ended;
+  if (!in_time) {
     kill(-process_.pid, SIGKILL);
     fail(hurried_ ? "a signal came meanwhile" : "the disk took too long");
+    loop_.run_until([&] { return ended; }, EventLoop::Clock::now() + kDeathWait);
   }
-  int status = 0;
-  waitpid(process_.pid, &status, 0);
-  if (ended && WIFSIGNALED(status)) fail("the process that saves was killed by " + signal_name(WTERMSIG(status)));
+  const std::optional<int> status = bury(process_.pid, std::chrono::milliseconds(0));
+  if (!status)
+    console_.say("lockstep: process " + std::to_string(process_.pid) +
+                 ", which saves, cannot be killed, left behind\n");
+  else if (in_time && WIFSIGNALED(*status))
+    fail("the process that saves was killed by " + signal_name(WTERMSIG(*status)));
   process_ = {};
 }
 

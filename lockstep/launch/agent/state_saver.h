@@ -23,7 +23,8 @@ class StateSaver {
 
   /// Has plan.state_saver save what the last attempt has committed, whose workers have all ended; it tells the outcome
   /// itself. Nothing to do where no program wants that. Waits for it: until hurry(), or for kSaveState; then it is
-  /// ended, and that is said. What keeps it from being started is said, too.
+  /// ended, and that is said; one that does not end of SIGKILL within kDeathWait (its disk stands still) is left
+  /// behind. What keeps it from being started is said, too.
   void save(base::Segment& segment, const Plan& plan, const SpawnContext& context);
 
   /// Somebody does not want to wait. Of no meaning before save().

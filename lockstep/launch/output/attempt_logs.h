@@ -44,6 +44,8 @@ class AttemptLogs {
   bool finish(EventLoop& loop, std::chrono::milliseconds deadline, const std::function<bool()>& stopped);
   /// After finish(): whether the files hold what the workers wrote.
   bool filed() const { return !router_ || router_->filed(); }
+  /// After finish(): the router's process where it could not be killed; -1: it has ended, or there was none.
+  pid_t left_behind() const { return router_ && router_->left_behind() ? router_->pid() : -1; }
 
   /// The last lines of the worker's files. `unseen`: only of those that are not on the console.
   std::vector<LogTail> tails(int rank, bool unseen) const;

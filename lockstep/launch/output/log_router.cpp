@@ -15,11 +15,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/launch/output/log_loop.h"
+#include "lockstep/launch/workers/burial.h"
 
 namespace lockstep::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
 constexpr int kMostCapacity = 1 << 20;
 constexpr int kLeastCapacity = 64 << 10;
@@ -125,7 +127,7 @@ void LogRouter::start(Files files) {
   if (pidfd_) return;
   const int error = errno;
   kill(pid_, SIGKILL);
-  bury();
+  take_status(kDeathWait);
   errno = error;
   throw_errno("launcher: pidfd_open");
 }
@@ -134,8 +136,9 @@ LogRouter::~LogRouter() {
   try {
     finish(std::chrono::milliseconds(500));
   } catch (const Error&) {
+    if (pid_ < 0) return;
     kill(pid_, SIGKILL);
-    bury();
+    take_status(kDeathWait);
   }
 }
 
@@ -144,10 +147,9 @@ bool LogRouter::has_ended() const {
   return poll(&ended, 1, 0) == 1;
 }
 
-int LogRouter::bury() {
-  int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
+std::optional<int> LogRouter::take_status(std::chrono::milliseconds at_most) {
+  const std::optional<int> status = bury(pid_, at_most);
+  if (status) pid_ = -1;
   return status;
 }
 
@@ -164,7 +166,7 @@ bool LogRouter::finish(EventLoop& loop, std::chrono::milliseconds deadline, cons
   writers_.clear();
   const bool died = has_ended();
   if (died) {
-    bury();
+    take_status(kDeathWait);
     try {
       start(Files::go_on);
     } catch (const Error&) {  // what the first one died of; filed() tells
@@ -174,9 +176,12 @@ bool LogRouter::finish(EventLoop& loop, std::chrono::milliseconds deadline, cons
   }
   await_files(loop);
   readers_.clear();
-  if (!filed_ || !await(loop, pidfd_.get(), deadline, stopped)) kill(pid_, SIGKILL);
-  const int status = bury();
-  outcome_ = !died && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (!filed_ || !await(loop, pidfd_.get(), deadline, stopped)) {
+    kill(pid_, SIGKILL);
+    await(loop, pidfd_.get(), kDeathWait, [] { return false; });
+  }
+  const std::optional<int> status = take_status(milliseconds(0));
+  outcome_ = !died && status && WIFEXITED(*status) && WEXITSTATUS(*status) == 0;
   return *outcome_;
 }
 

@@ -70,9 +70,10 @@ class LogRouter {
   /// All workers have ended. What is in the pipes is filed, whoever still holds their other
   /// ends (who writes later gets SIGPIPE): within kFiling, for a disk may stand still, and whatever `stopped` says.
   /// Then what is filed is shown; the process is killed when that takes longer than `deadline`, or when `stopped`
-  /// (asked before each turn of the loop). For a router that has died before, another one does both. True when every
-  /// byte reached its file and console. The same answer again when called again. A loop that cannot watch the process
-  /// (no memory) is as one that waited in vain. Throws what a handler of the loop throws.
+  /// (asked before each turn of the loop), and left behind when it does not die of that within kDeathWait. For a router
+  /// that has died before, another one does both. True when every byte reached its file and console. The same answer
+  /// again when called again. A loop that cannot watch the process (no memory) is as one that waited in vain. Throws
+  /// what a handler of the loop throws.
   bool finish(EventLoop& loop, std::chrono::milliseconds deadline, const std::function<bool()>& stopped);
   /// The same for who has no loop, and waits whatever happens. Throws Error where none can be made.
   bool finish(std::chrono::milliseconds deadline);
@@ -83,13 +84,15 @@ class LogRouter {
 
   /// Readable when the router has ended: before finish() that is a failure, for nobody empties the pipes any more.
   int pidfd() const { return pidfd_.get(); }
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return pid_; }  ///< -1 when its end was seen
+  /// After finish(): whether it was killed and lives, for a disk may hold it.
+  bool left_behind() const { return pid_ >= 0; }
 
  private:
   void start(Files files);
   bool has_ended() const;
   void await_files(EventLoop& loop);
-  int bury();
+  std::optional<int> take_status(std::chrono::milliseconds at_most);
 
   const std::vector<LogStream> streams_;
   std::vector<base::UniqueFd> readers_;  // so that no pipe breaks when the router dies

@@ -16,6 +16,7 @@
 #include "lockstep/launch/workers/process_state.h"
 #include "tests/support/usage_error.h"
 #include "tests/support/wait_until.h"
+#include "tests/support/zombie_keeper.h"
 #include "tests/unit/launch/output/log_router_fixture.h"
 
 namespace lockstep::launch {
@@ -304,6 +305,19 @@ TEST_F(FullConsole, TheCallersLoopGoesOnWhileItFinishes) {
 TEST_F(FullConsole, ALoopThatCannotWatchItIsNoReasonToThrow) {
   const EventLoop::Handle in_the_way = loop_.watch(router_->pidfd(), [] {});  // one watch for a descriptor
   EXPECT_FALSE(router_->finish(loop_, kLong, [] { return false; }));
+  expect_filed();
+}
+
+// As where the disk stands still: the agent would hang with it.
+TEST_F(FullConsole, OneThatCannotBeKilledIsLeftBehind) {
+  const pid_t pid = router_->pid();
+  {
+    const lockstep::testing::ZombieKeeper keeper(pid);
+    if (!keeper.keeps()) GTEST_SKIP() << "no ptrace here";
+    EXPECT_FALSE(router_->finish(kShort));
+    EXPECT_TRUE(router_->left_behind());
+  }
+  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
   expect_filed();
 }
 
