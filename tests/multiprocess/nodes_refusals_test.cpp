@@ -195,6 +195,28 @@ TEST_F(NodesTest, AKeyLetsInThoseWhoHaveIt) {
   refused(wrong, " is not a key of 64 hexadecimal digits");
 }
 
+// It would wait until join_timeout, for a connection that is closed without a word may be tried again.
+TEST_F(NodesTest, AnAgentWithAKeyIsToldThatTheJobHasNone) {
+  const testing::ScratchFolder folder;
+  Job make({"/bin/sh", "-c", LOCKSTEP_PROGRAM " secret new > " + folder.file("key")});
+  EXPECT_EQ(make.wait(), 0) << make.err();
+  Job& host = agent({"--nnodes", "2", "--rdzv-conf", "is_host=1"}, "true");
+  while (host.err().find("1 of 2 nodes") == std::string::npos) usleep(10'000);
+  for (int i = 0; i < 2; ++i) {
+    Job& keyed = agent({"--nnodes", "2", "--rdzv-conf", "is_host=0", "--secret-file", folder.file("key")}, "true");
+    EXPECT_EQ(keyed.wait(), 2);
+    EXPECT_THAT(keyed.err(), AllOf(HasSubstr("does not let this one in: the other side has not the same key; is "
+                                             "--secret-file the same on all nodes")));
+  }
+  Job& right = agent({"--nnodes", "2", "--rdzv-conf", "is_host=0"}, "true");
+  EXPECT_EQ(right.wait(), 0) << right.err();
+  EXPECT_EQ(host.wait(), 0) << host.err();
+  int told = 0;
+  for (const std::string& line : testing::lines(host.err()))
+    told += line.find(" with a key was turned away") != line.npos;
+  EXPECT_EQ(told, 1) << host.err();
+}
+
 // The start of one node does not wait for it.
 TEST_F(NodesTest, OpenSslIsLoadedForSeveralNodesWithAKeyOnly) {
   const testing::ScratchFolder folder;

@@ -13,6 +13,9 @@ namespace lockstep::launch {
 /// Why a channel that asks for a key is closed to a peer that has not shown it.
 inline constexpr const char* kNoKey = "the other side has not the same key";
 
+/// Why one without a key is closed to a peer that begins with a handshake of TLS.
+inline constexpr const char* kHasKey = "the other side has a key, and the job has none";
+
 /// Why one is closed whose peer has said nothing about it.
 inline constexpr const char* kClosed = "connection closed";
 /// Whether a channel was closed for that, or reset.
@@ -49,6 +52,18 @@ class PlainChannel : public Channel {
  private:
   const int fd_;
   bool full_ = false;
+};
+
+/// The same at the door of a job without a key: a peer with one is told so in its own language, by an alert of TLS, for
+/// it would take a closed connection for one that it may try again.
+class PlainDoor : public PlainChannel {
+ public:
+  explicit PlainDoor(int fd) : PlainChannel(fd), fd_(fd) {}
+  Moved read(char* into, std::size_t size) override;
+
+ private:
+  const int fd_;
+  bool looks_for_key_ = true;  // in the first byte
 };
 
 }  // namespace lockstep::launch

@@ -135,7 +135,7 @@ HostSettings HostingAgent::host_settings() {
           .has_heirs = succession_.takes_part(),
           .reports = plan_.report.empty() ? nullptr : &reports_,
           .accept_channel = [this](int fd) -> std::unique_ptr<Channel> {
-            if (tls_ == nullptr) return std::make_unique<PlainChannel>(fd);
+            if (tls_ == nullptr) return std::make_unique<PlainDoor>(fd);
             return tls_->accept(fd);
           },
           .says = says_};

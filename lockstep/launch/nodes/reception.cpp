@@ -88,6 +88,9 @@ void Reception::lose(std::uint64_t id, const std::string& why, Parting how) {
   if (!found->second.trusted && why == kNoKey)
     tell(told_of_key_, "somebody at " + found->second.from +
                            " without the job's key was turned away: is --secret-file the same on all nodes?");
+  if (!found->second.trusted && why == kHasKey)
+    tell(told_of_key_, "an agent at " + found->second.from +
+                           " with a key was turned away, for this job has none: is --secret-file given on all nodes?");
   found->second.gone = why;
   found->second.how = how;
   sweep_ = loop_.at(Clock::now(), [this] { sweep(); });

@@ -39,7 +39,7 @@ class Reception {
     /// One who is trusted says that he lives. Returns how long he may count on this agent; none: Settings::silence.
     std::function<std::chrono::milliseconds(std::uint64_t id, const rendezvous::Ping&)> ping = {};
     /// For people, once each: a stranger speaks torchrun's protocol (kTcpStoreHello), in which he cannot be answered,
-    /// or has not the key; no descriptor is left for who comes.
+    /// or has not the key, or one where the job has none; no descriptor is left for who comes.
     std::function<void(const std::string& line)> notes = {};
   };
 

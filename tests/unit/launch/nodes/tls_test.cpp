@@ -52,6 +52,16 @@ TEST_F(TlsTest, AnAgentWithoutAKeyIsToldSoPlainly) {
   ASSERT_TRUE(message && std::holds_alternative<rendezvous::Refused>(*message));
 }
 
+TEST_F(TlsTest, AnAgentWithAKeyIsToldThatTheJobHasNone) {
+  const Tls tls(Secret{1});
+  const std::unique_ptr<Channel> client = tls.connect(ends[0].get());
+  PlainDoor door(ends[1].get());
+  EXPECT_EQ(read(door), "") << "nothing has come";
+  EXPECT_EQ(read(*client), "");
+  EXPECT_EQ(read(door), kHasKey);
+  EXPECT_EQ(read(*client), kNoKey);
+}
+
 TEST_F(TlsTest, AnotherKeyIsSaidOnBothSides) {
   const Tls ours(Secret{1}), theirs(Secret{2});
   const std::unique_ptr<Channel> client = theirs.connect(ends[0].get());
