@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/published_text.h"
 
@@ -49,16 +50,16 @@ void copy_state(const Segment& from, Segment& to) {
 
 }  // namespace
 
-Segment next_generation(Segment segment, int local_world) {
-  ControlPage& page = segment.control();
-  next_generation(page, local_world);
-  if (segment.is_held()) {
-    Segment fresh = Segment::create(local_world);
-    copy_state(segment, fresh);
-    segment = std::move(fresh);
-  }
-  segment.generation_ = segment.control().generation.load();
-  return segment;
+Segment next_generation(Segment&& segment, int local_world) {
+  next_generation(segment.control(), local_world);
+  const auto begun = [](Segment next) {
+    next.generation_ = next.control().generation.load();
+    return next;
+  };
+  if (!segment.is_held()) return begun(std::move(segment));
+  Segment fresh = Segment::create(local_world);
+  copy_state(segment, fresh);
+  return begun(std::move(fresh));
 }
 
 }  // namespace lockstep::base

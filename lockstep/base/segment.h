@@ -81,7 +81,7 @@ class Segment {
 
  private:
   Segment(UniqueFd fd, Mapping control_mapping, ControlPage* control, Holders holders);
-  friend Segment next_generation(Segment segment, int local_world);
+  friend Segment next_generation(Segment&& segment, int local_world);
   Extent place_for(Area area, std::size_t bytes) const;
 
   UniqueFd fd_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <functional>
 
+#include "lockstep/base/file_size_signal.h"
 #include "lockstep/base/last_failure.h"
 #include "lockstep/base/node.h"
 #include "lockstep/base/published_text.h"
@@ -200,6 +202,22 @@ TEST(NextGeneration, WhoWasInvitedToTheLastOneFindsNoSeat) {
   EXPECT_THROW(Node(Segment::open(late, 1), 0, 10s), Error);
   const Node node(Segment::open(segment.invitation(), 1), 0, 10s);
   EXPECT_EQ(node.member.generation(), 2u);
+}
+
+// What was committed is to be saved then.
+TEST(NextGeneration, WhereMemoryIsShortTheStateStaysWhereItIs) {
+  Segment segment = with_state(7);
+  const Child rank([&] { new Node(Segment::open(segment.path(), 1), 0, 10s); });
+  ASSERT_TRUE(rank.is_ready());
+  const WithoutFileSizeSignal here;
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{.rlim_cur = 4096, .rlim_max = limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(next_generation(std::move(segment), 1), Error);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  EXPECT_EQ(value_in(segment), 7);
+  EXPECT_EQ(published(segment), "where the state is");
 }
 
 }  // namespace
