@@ -20,6 +20,7 @@
 #include "lockstep/launch/agent/port.h"
 #include "lockstep/launch/agent/running_attempt.h"
 #include "lockstep/launch/agent/state_saver.h"
+#include "lockstep/launch/beside.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/nodes/make_nodes.h"
@@ -154,7 +155,10 @@ int Agent::run() {
 void Agent::run_to_the_end() {
   try {
     make_folder();
-    while (run_once()) segment_ = base::next_generation(std::move(segment_), plan_.workers);
+    // Where a process of the last generation lives its memory is copied; the other nodes must not miss this one
+    // meanwhile.
+    while (run_once())
+      segment_ = beside(loop_, [this] { return base::next_generation(std::move(segment_), plan_.workers); });
   } catch (const Error& error) {
     attempt_.reset();  // its workers end now
     job_.start_failure = error.what();
