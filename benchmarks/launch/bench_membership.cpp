@@ -97,7 +97,7 @@ double agreement(const Crowd& crowd) {
             .lost = [&](const std::string& why, launch::Parting) { fail(why); },
             .leased = [](Clock::time_point) {}}));
     if (i > 0) {
-      lines.back()->connect([&] { return rendezvous::Resolved{.address = address, .why = {}}; }, {},
+      lines.back()->connect([&] { return rendezvous::Resolved{.addresses = {address}, .why = {}}; }, {},
                             [&](int fd) { return crowd.connected(fd); });
       continue;
     }

@@ -15,9 +15,9 @@
 
 namespace lockstep::launch {
 
-/// Runs `work` on a thread of its own while the loop turns; returns what it returns and throws what it throws. The thread
-/// has ended by then, also where a handler of the loop throws: whoever forks does it in a process without threads.
-/// Without a thread to be had the loop waits. Throws Error.
+/// Runs `work` on a thread of its own while the loop turns; returns what it returns and throws what it throws. The
+/// thread has ended by then, also where a handler of the loop throws: whoever forks does it in a process without
+/// threads. Without a thread to be had the loop waits. Throws Error.
 template <class Work>
 auto beside(EventLoop& loop, Work work) {
   const base::UniqueFd ended(eventfd(0, EFD_CLOEXEC));

@@ -19,6 +19,13 @@ constexpr int kBacklog = 4'096;
 
 const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.bytes); }
 
+SocketAddress address_of(const addrinfo& found) {
+  SocketAddress address;
+  std::memcpy(&address.bytes, found.ai_addr, found.ai_addrlen);
+  address.length = found.ai_addrlen;
+  return address;
+}
+
 base::UniqueFd tcp_socket(int family) {
   base::UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) throw_errno("sockets: socket");
@@ -66,21 +73,22 @@ Resolved try_resolve(const std::string& what, const std::string& host, int port)
   if (const int error = getaddrinfo(bare.c_str(), std::to_string(port).c_str(), &wanted, &found); error != 0) {
     const std::string why = std::string("no such host: ") + gai_strerror(error);
     const bool name = bare.find(':') == std::string::npos && bare.find_first_not_of("0123456789.") != std::string::npos;
-    if (name && (error == EAI_NONAME || error == EAI_AGAIN || error == EAI_NODATA)) return {.address = {}, .why = why};
+    if (name && (error == EAI_NONAME || error == EAI_AGAIN || error == EAI_NODATA))
+      return {.addresses = {}, .why = why};
     throw UsageError(what + " " + host + ": " + why);
   }
-  SocketAddress address;
-  std::memcpy(&address.bytes, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
+  Resolved resolved;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) resolved.addresses.push_back(address_of(*at));
   freeaddrinfo(found);
-  if (address.is_wildcard()) throw UsageError(what + " " + host + ": every address of a machine, not one");
-  return {.address = address, .why = {}};
+  if (std::ranges::any_of(resolved.addresses, &SocketAddress::is_wildcard))
+    throw UsageError(what + " " + host + ": every address of a machine, not one");
+  return resolved;
 }
 
 SocketAddress resolve(const std::string& what, const std::string& host, int port) {
   const Resolved resolved = try_resolve(what, host, port);
-  if (resolved.address.length == 0) throw UsageError(what + " " + host + ": " + resolved.why);
-  return resolved.address;
+  if (resolved.addresses.empty()) throw UsageError(what + " " + host + ": " + resolved.why);
+  return resolved.addresses.front();
 }
 
 std::string to_text(const SocketAddress& address) {
@@ -100,9 +108,7 @@ std::optional<SocketAddress> parse_address(const std::string& text) {
   wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   if (getaddrinfo(host.c_str(), text.substr(colon + 1).c_str(), &wanted, &found) != 0) return std::nullopt;
-  SocketAddress address;
-  std::memcpy(&address.bytes, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
+  const SocketAddress address = address_of(*found);
   freeaddrinfo(found);
   return address.is_wildcard() ? std::nullopt : std::optional(address);
 }

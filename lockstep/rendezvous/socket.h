@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/unique_fd.h"
 
@@ -21,17 +22,18 @@ struct SocketAddress {
   void set_port(int port);
 };
 
-/// What the system's resolver says of a name now. Without an address: why, in words; it may be known later.
+/// What the system's resolver says of a name now: its addresses, in the order in which they are to be tried. Without
+/// one: why, in words; it may be known later.
 struct Resolved {
-  SocketAddress address;
+  std::vector<SocketAddress> addresses;
   std::string why;
 };
 
 /// As resolve(), but a name that nobody knows, or whose name server does not answer, is no error.
 Resolved try_resolve(const std::string& what, const std::string& host, int port);
 
-/// The address of a name ("node7", "10.0.0.3", "::1", "[::1]"); asks the system's resolver and waits for it. Throws
-/// UsageError that begins with `what`.
+/// The first address of a name ("node7", "10.0.0.3", "::1", "[::1]"); asks the system's resolver and waits for it.
+/// Throws UsageError that begins with `what`.
 SocketAddress resolve(const std::string& what, const std::string& host, int port);
 
 /// "10.0.0.3:29400", "[::1]:29400".

@@ -291,5 +291,31 @@ TEST(NodesNetwork, TheMachinesOwnNameIsAnAddressThatTheOtherNodesReach) {
     EXPECT_EQ(testing::lines(said(name)).size(), 1u) << said(name);
 }
 
+// The hosting node has another network card, say, that node b does not reach: its address comes first.
+constexpr const char* kTwoAddresses = R"sh(
+printf '127.0.0.1 localhost\n10.77.0.1 meeting\n' > hosts.a
+printf '127.0.0.1 localhost\n10.77.0.3 meeting\n10.77.0.1 meeting\n' > hosts.b
+agent() {
+  node=$1; shift
+  exec "$@" unshare -m sh -c 'mount --bind hosts.'$node' /etc/hosts && exec "$@"' sh $LOCKSTEP run --nnodes 2 \
+    --rdzv-backend c10d --rdzv-endpoint meeting --insecure --rdzv-conf join_timeout=30 \
+    printenv RANK > $node.out 2> $node.err
+}
+$in_b unshare -m sh -c 'mount --bind hosts.b /etc/hosts && getent ahostsv4 meeting' | head -n 1 | cut -d ' ' -f 1
+agent a & a=$!
+agent b $in_b & b=$!
+wait $a; echo $? $(cat a.out)
+wait $b; echo $? $(cat b.out)
+kill $ns
+)sh";
+
+TEST(NodesNetwork, AllAddressesOfTheEndpointsNameAreTried) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  Job job(in_namespace(folder, "LOCKSTEP=" LOCKSTEP_PROGRAM "\n" + std::string(testing::kTwoNodes) + kTwoAddresses));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "10.77.0.3\n0 0\n0 1\n") << text_of(folder.file("a.err")) << text_of(folder.file("b.err"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/nodes/tcp_store.h"
 
@@ -44,9 +45,16 @@ void HostLine::connect(std::function<rendezvous::Resolved()> where, const rendez
 void HostLine::try_connect() {
   const rendezvous::Resolved found = where_();
   if (connection_ != nullptr && connection_->open()) return;
-  if (found.address.length == 0) return try_again(found.why);
-  address_ = found.address;
-  connecting_ = rendezvous::begin_connect(address_, local_);
+  const std::size_t count = found.addresses.size();
+  if (untried_ == 0 || untried_ > count) untried_ = count;
+  if (count == 0) return try_again(found.why);
+  address_ = found.addresses[count - untried_--];
+  try {
+    connecting_ = rendezvous::begin_connect(address_, local_);
+  } catch (const Error& error) {  // of a family that this machine does not speak, perhaps
+    if (count == 1) throw;
+    return try_again(error.what());
+  }
   if (!connecting_) return try_again(std::strerror(errno));
   timer_ = loop_.at(Clock::now() + std::min(kConnect, settings_.limits.join_timeout), [this] {
     connecting_watch_ = {};
@@ -66,12 +74,14 @@ void HostLine::try_connect() {
 }
 
 void HostLine::try_again(const std::string& why) {
+  if (troubles_.find(why) == std::string::npos) troubles_ += (troubles_.empty() ? "" : "; ") + why;
   if (Clock::now() - began_ > settings_.limits.join_timeout)
     return events_.refused("the time is up (" + std::to_string((settings_.limits.join_timeout.count() + 999) / 1000) +
-                           " s): no agent hosts at " + endpoint_ + ": " + why +
+                           " s): no agent hosts at " + endpoint_ + ": " + troubles_ +
                            "; where a job has lost its hosting agent, its nodes have said where they go on");
-  events_.waits("waiting for the agent that hosts at " + endpoint_ + ": " + why);
-  timer_ = loop_.at(Clock::now() + kTryAgain, [this] { try_connect(); });
+  if (untried_ == 0)
+    events_.waits("waiting for the agent that hosts at " + endpoint_ + ": " + std::exchange(troubles_, ""));
+  timer_ = loop_.at(Clock::now() + (untried_ == 0 ? kTryAgain : milliseconds(0)), [this] { try_connect(); });
 }
 
 void HostLine::use(base::UniqueFd fd, std::unique_ptr<Channel> channel) {

@@ -31,8 +31,9 @@ class HostLine {
   HostLine(const HostLine&) = delete;
   HostLine& operator=(const HostLine&) = delete;
 
-  /// Tries until somebody listens there and lets this agent say a word, or join_timeout is over. `where` is asked
-  /// before each try, and may call use() instead: this agent hosts. `channel` makes one on the connected socket.
+  /// Tries until somebody listens there and lets this agent say a word, or join_timeout is over: all addresses in turn.
+  /// `where` is asked before each try, and may call use() instead: this agent hosts. `channel` makes one on the
+  /// connected socket.
   void connect(std::function<rendezvous::Resolved()> where, const rendezvous::SocketAddress& local,
                std::function<std::unique_ptr<Channel>(int fd)> channel);
   /// The socket is connected already.
@@ -65,6 +66,8 @@ class HostLine {
   const Events events_;
   std::function<rendezvous::Resolved()> where_;
   rendezvous::SocketAddress address_, local_;
+  std::size_t untried_ = 0;  // addresses that are tried next, behind address_
+  std::string troubles_;     // with those that were
   std::function<std::unique_ptr<Channel>(int fd)> channel_;
   const Clock::time_point began_ = Clock::now();
   base::UniqueFd connecting_;

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -74,7 +75,7 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
       endpoint_(endpoint_text(settings_.host, settings_.port)),
       succession_(settings_, plan.leash < 0 && !settings_.limits.fixed_ranks, plan.max_restarts) {
   events_.joins = [this](int fd, meet::Join& join) { succession_.introduce(fd, join); };
-  if (const meet::Resolved found = find(); found.address.length == 0 && must_host(settings_))
+  if (const meet::Resolved found = find(); found.addresses.empty() && must_host(settings_))
     throw UsageError("run: --rdzv-endpoint " + settings_.host + ": " + found.why);
   if (!settings_.secret_file.empty()) tls_ = std::make_unique<Tls>(read_secret(settings_.secret_file));
   line_ = new_line();
@@ -88,21 +89,35 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
   });
 }
 
+meet::SocketAddress HostingAgent::usable_address(const meet::SocketAddress& resolved) const {
+  const meet::SocketAddress address = meeting_place(settings_, resolved, local_, own_machine());
+  if (local_.length > 0 && local_.bytes.ss_family != address.bytes.ss_family)
+    throw UsageError("run: --local-addr " + settings_.local_addr + " and --rdzv-endpoint " + settings_.host + " (" +
+                     meet::host_text(address) + ") are of different families: IPv4 and IPv6");
+  return address;
+}
+
 // Names come late, and their addresses change: a pod's that is started again.
 meet::Resolved HostingAgent::find() {
   const meet::Resolved found = meet::try_resolve("run: --rdzv-endpoint", settings_.host, settings_.port);
-  if (found.address.length == 0) return found;
-  address_ = meeting_place(settings_, found.address, local_, own_machine());
-  if (local_.length > 0 && local_.bytes.ss_family != address_.bytes.ss_family)
-    throw UsageError("run: --local-addr " + settings_.local_addr + " and --rdzv-endpoint " + settings_.host + " (" +
-                     meet::host_text(address_) + ") are of different families: IPv4 and IPv6");
-  const bool beyond = !address_.is_loopback() || (local_.length > 0 && !local_.is_loopback());
+  if (found.addresses.empty()) return found;
+  meet::Resolved usable;
+  std::optional<UsageError> wrong;  // with the first of those that are not
+  for (const meet::SocketAddress& address : found.addresses) try {
+      usable.addresses.push_back(usable_address(address));
+    } catch (const UsageError& error) {
+      if (!wrong) wrong = error;
+    }
+  if (usable.addresses.empty()) throw *wrong;
+  address_ = usable.addresses.front();
+  const bool beyond = !std::ranges::all_of(usable.addresses, &meet::SocketAddress::is_loopback) ||
+                      (local_.length > 0 && !local_.is_loopback());
   if (beyond && settings_.secret_file.empty() && !settings_.insecure)
     throw UsageError(
         "run: --rdzv-endpoint " + settings_.host +
         " is beyond this machine, and anybody could join: --secret-file FILE (lockstep secret new > FILE), "
         "or --insecure in a network that you trust");
-  return {.address = address_, .why = {}};
+  return usable;
 }
 
 void HostingAgent::listen() {
@@ -168,7 +183,7 @@ void HostingAgent::turn_to(const meet::Heir& heir, const std::string& run_id) {
   if (heir.turn == meet::Turn::follow) {
     const std::optional<meet::SocketAddress> address = meet::parse_address(endpoint_);
     if (address)
-      connect([found = *address] { return meet::Resolved{.address = found, .why = {}}; });  // else its turn passes
+      connect([found = *address] { return meet::Resolved{.addresses = {found}, .why = {}}; });  // else its turn passes
     return;
   }
   HostSettings settings = host_settings();

@@ -46,6 +46,7 @@ class HostingAgent {
 
  private:
   rendezvous::Resolved find();
+  rendezvous::SocketAddress usable_address(const rendezvous::SocketAddress& resolved) const;
   void listen();
   HostSettings host_settings();
   std::unique_ptr<HostLine> new_line();
@@ -59,7 +60,7 @@ class HostingAgent {
   const std::function<void(const std::string& line)> says_;
   const std::string own_host_;
   const rendezvous::SocketAddress local_;  // --local-addr; without a length: none
-  rendezvous::SocketAddress address_;      // of the endpoint; without a length: its name is not known yet
+  rendezvous::SocketAddress address_;      // of the endpoint, its first; without a length: the name is not known yet
   std::unique_ptr<Tls> tls_;               // before all that uses it
   ReportCollection reports_;               // before the host
   std::unique_ptr<Host> host_;

@@ -166,17 +166,36 @@ class HostLineDoorTest : public ::testing::Test {
 TEST_F(HostLineDoorTest, ANameThatIsNotKnownYetIsAskedAnew) {
   int asked = 0;
   connect([&] {
-    return ++asked < 3 ? rendezvous::Resolved{.address = {}, .why = "no such host: no"}
-                       : rendezvous::Resolved{.address = address_, .why = {}};
+    return ++asked < 3 ? rendezvous::Resolved{.addresses = {}, .why = "no such host: no"}
+                       : rendezvous::Resolved{.addresses = {address_}, .why = {}};
   });
   EXPECT_TRUE(is_let_in_as(1));
   EXPECT_EQ(waits_, "waiting for the agent that hosts at stub: no such host: no");
   EXPECT_EQ(asked, 3);
 }
 
+// The first may be of a network that is not there.
+TEST_F(HostLineDoorTest, AllAddressesOfANameAreTried) {
+  rendezvous::SocketAddress nobody = address_;
+  nobody.set_port(1);
+  rendezvous::SocketAddress of_no_family = address_;
+  of_no_family.bytes.ss_family = AF_X25;
+  connect([=, this] { return rendezvous::Resolved{.addresses = {of_no_family, nobody, address_}, .why = {}}; });
+  EXPECT_TRUE(is_let_in_as(1));
+  EXPECT_EQ(waits_, "") << "not before all were tried";
+}
+
+TEST_F(HostLineDoorTest, WhatIsWrongWithAllOfThemIsSaidOnce) {
+  rendezvous::SocketAddress nobody = address_;
+  nobody.set_port(1);
+  connect([=, this] { return rendezvous::Resolved{.addresses = {nobody, nobody}, .why = {}}; });
+  loop_.run_until([this] { return !waits_.empty(); }, Clock::now() + milliseconds(30'000));
+  EXPECT_EQ(waits_, "waiting for the agent that hosts at stub: Connection refused");
+}
+
 // Strangers can bring it about, as many times as they like.
 TEST_F(HostLineDoorTest, WhoIsTurnedAwayWithoutAWordComesAgain) {
-  connect([this] { return rendezvous::Resolved{.address = address_, .why = {}}; });
+  connect([this] { return rendezvous::Resolved{.addresses = {address_}, .why = {}}; });
   EXPECT_TRUE(is_let_in_as(14));
 }
 
