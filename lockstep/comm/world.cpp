@@ -13,6 +13,8 @@
 #include "lockstep/base/outlet.h"
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/network/meeting.h"
+#include "lockstep/comm/network/mpi_session.h"
+#include "lockstep/comm/network/mpi_streams.h"
 #include "lockstep/comm/network/network_group.h"
 #include "lockstep/comm/network/roll_call.h"
 #include "lockstep/comm/network/tcp_mesh.h"
@@ -61,20 +63,28 @@ std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& o
   if (options.group) return options.group;
   const std::shared_ptr<Group> node = join_node(place, options.timeout);
   const bool one_node = place.local_world_size == place.world_size;
-  if (one_node && (options.backend != "tcp" || place.world_size == 1)) return node;
-  return join_network({.rank = place.rank,
-                       .world = place.world_size,
-                       .local_rank = place.local_rank,
-                       .local_world = place.local_world_size,
-                       .host = place.master_addr,
-                       .port = place.master_port,
-                       .interface = place.socket_interface,
-                       .key = place.meeting_key,
-                       .meeting = meeting_of(place, options.timeout),
-                       .timeout = options.timeout,
-                       .stall_warning = place.local_rank == 0 ? options.stall_warning : std::chrono::milliseconds(0),
-                       .check = [node] { node->node().member.check_abort(); }},
-                      node);
+  const bool asked = rendezvous::is_over_network(rendezvous::parse_backend(options.backend));
+  if (one_node && (!asked || place.world_size == 1)) return node;
+  const MeshPlace meeting{.rank = place.rank,
+                          .world = place.world_size,
+                          .local_rank = place.local_rank,
+                          .local_world = place.local_world_size,
+                          .host = place.master_addr,
+                          .port = place.master_port,
+                          .interface = place.socket_interface,
+                          .key = place.meeting_key,
+                          .meeting = meeting_of(place, options.timeout),
+                          .timeout = options.timeout,
+                          .stall_warning = place.local_rank == 0 ? options.stall_warning : std::chrono::milliseconds(0),
+                          .check = [node] { node->node().member.check_abort(); }};
+  if (options.backend != "mpi") return join_network(meeting, node);
+  MpiSession& session = MpiSession::load();
+  const int number = session.begin_world();
+  return join_network(meeting, node, [&](Mesh& mesh) {
+    for (MeshPeer& peer : mesh.peers) peer.data = {};
+    session.start(place, options.timeout, meeting.check);
+    return mpi_streams(session, mesh, session.world_tag(number));
+  });
 }
 
 // A launcher may have bound each rank to cores of its own: what all have together counts.

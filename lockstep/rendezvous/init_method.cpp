@@ -89,7 +89,7 @@ Place by_file(const InitMethod& method, const std::string& path, const GetEnv& g
 }
 
 Place by_environment(const InitMethod& method, const GetEnv& get) {
-  const bool over_network = method.backend == Backend::tcp;
+  const bool over_network = is_over_network(method.backend);
   const VariableReader read(get, "a start by hand");
   if (method.rank == -1 && method.world_size == -1) return place_from_environment(get, over_network);
   const std::string rank = method.rank == -1 ? "" : std::to_string(method.rank);
@@ -141,8 +141,22 @@ Place read_method(const InitMethod& method, const GetEnv& get) {
   return by_environment(method, get);
 }
 
+// MPI knows the ranks that its own launcher has started, and does not survive one of them.
+void check_mpi_start(const Place& place) {
+  if (place.launcher == "mpirun" || place.launcher == "srun") return;
+  const std::string who = place.launcher == "lockstep"   ? "lockstep run"
+                          : place.launcher == "torchrun" ? "torchrun"
+                                                         : "";
+  throw UsageError(
+      "init: backend 'mpi' is for ranks that mpirun or srun has started, without RANK; this one was started " +
+      (who.empty() ? (place.launcher == "hand" ? std::string("by hand") : std::string("alone"))
+                   : "by " + who + ", which restarts ranks, and MPI does not survive the loss of one") +
+      ": start the program by mpirun, or take 'auto'");
+}
+
 // Where a launcher has told the nodes; else the ranks find out (roll_call.h). Ranks of a node follow one another.
 void check_backend(const Place& place, Backend backend) {
+  if (backend == Backend::mpi) check_mpi_start(place);
   if (backend != Backend::shm || !place.nodes_known || place.local_world_size == place.world_size) return;
   const int first = place.rank - place.local_rank;
   throw UsageError("init: backend 'shm' is for ranks of one node, and ranks " + std::to_string(place.rank) + " and " +
@@ -155,17 +169,20 @@ Backend parse_backend(const std::string& name) {
   if (name == "auto") return Backend::automatic;
   if (name == "shm") return Backend::shm;
   if (name == "tcp") return Backend::tcp;
-  const std::vector<std::string> not_built = {"gloo", "mpi", "hierarchical", "nccl"};
+  if (name == "mpi") return Backend::mpi;
+  const std::vector<std::string> not_built = {"gloo", "hierarchical", "nccl"};
   if (std::ranges::find(not_built, name) != not_built.end())
     throw UsageError("init: backend '" + name +
                      "' is not built: 'auto' has shared memory within a node and TCP between nodes; 'shm', 'tcp' are "
-                     "one of them");
-  throw UsageError("init: " + base::unknown_name("backend", base::shown(name), {"auto", "shm", "tcp"}));
+                     "one of them, and 'mpi' is what mpirun has");
+  throw UsageError("init: " + base::unknown_name("backend", base::shown(name), {"auto", "shm", "tcp", "mpi"}));
 }
 
 const char* to_string(Backend backend) {
-  return backend == Backend::shm ? "shm" : backend == Backend::tcp ? "tcp" : "auto";
+  return backend == Backend::shm ? "shm" : backend == Backend::tcp ? "tcp" : backend == Backend::mpi ? "mpi" : "auto";
 }
+
+bool is_over_network(Backend backend) { return backend == Backend::tcp || backend == Backend::mpi; }
 
 Place place_by(const InitMethod& method, const GetEnv& get) {
   Place place = read_method(method, get);

@@ -14,12 +14,15 @@
 
 namespace lockstep::rendezvous {
 
-/// What carries the bytes of a group: shared memory where it can and TCP elsewhere, or one of them.
-enum class Backend { automatic, shm, tcp };
+/// What carries the bytes of a group: shared memory where it can and TCP elsewhere, or one of them, or MPI.
+enum class Backend { automatic, shm, tcp, mpi };
 
-/// "auto", "shm" or "tcp". UsageError for another name: it says which are not built, and the nearest of unknown ones.
+/// "auto", "shm", "tcp" or "mpi". UsageError for another name: it says which are not built, and the nearest of unknown
+/// ones.
 Backend parse_backend(const std::string& name);
 const char* to_string(Backend backend);
+/// Whether messages carry them where ranks share a node, too.
+bool is_over_network(Backend backend);
 
 /// The part of init()'s options that says who this rank is and where it meets the others.
 struct InitMethod {

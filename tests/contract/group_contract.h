@@ -28,7 +28,7 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
  protected:
   void SetUp() override {
     const std::string file = ::testing::UnitTest::GetInstance()->current_test_info()->file();
-    if (GetParam().kind != RankKind::nodes) return;
+    if (!is_over_network()) return;
     if (file.ends_with("shared_tensors_test.cpp")) GTEST_SKIP() << "nodes share no memory";
   }
 
@@ -39,9 +39,11 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
       support::run_nodes(GetParam().per_node, body, options);
   }
 
+  static bool is_over_network() { return GetParam().kind == RankKind::nodes || GetParam().kind == RankKind::mpi; }
+
   // Before a failure on purpose: between nodes its news may come before what another rank owes this one.
   static void let_all_arrive() {
-    if (GetParam().kind == RankKind::nodes) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    if (is_over_network()) std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
 
   // Rank 1 goes after its first all-reduce of the tensor that it makes; the others learn in one of the next who is

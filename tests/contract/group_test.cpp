@@ -13,21 +13,25 @@ namespace {
 
 using namespace std::chrono_literals;
 
-INSTANTIATE_TEST_SUITE_P(
-    Worlds, GroupContract,
-    ::testing::Values(Ranks{RankKind::single, 1}, Ranks{RankKind::threads, 1}, Ranks{RankKind::threads, 2},
-                      Ranks{RankKind::threads, 3}, Ranks{RankKind::threads, 7}, Ranks{RankKind::threads, 8},
-                      Ranks{RankKind::wrapped, 3}, Ranks{RankKind::processes, 1}, Ranks{RankKind::processes, 2},
-                      Ranks{RankKind::processes, 3}, Ranks{RankKind::processes, 4}, Ranks{RankKind::processes, 5},
-                      Ranks{RankKind::processes, 6}, Ranks{RankKind::processes, 8}, Ranks{RankKind::nodes, 2},
-                      Ranks{RankKind::nodes, 3}, Ranks{RankKind::nodes, 4}, Ranks{RankKind::nodes, 3, {2, 1}},
-                      Ranks{RankKind::nodes, 4, {2, 2}}, Ranks{RankKind::nodes, 4, {3, 1}}),
-    [](const ::testing::TestParamInfo<Ranks>& info) {
-      std::string name = support::to_string(info.param.kind);
-      if (info.param.per_node.empty()) return name + std::to_string(info.param.ranks);
-      for (const int ranks : info.param.per_node) name += "_" + std::to_string(ranks);
-      return name;
-    });
+// A program that mpirun has started for that (tests/multiprocess/mpi_test.cpp) is one rank of one world.
+std::vector<Ranks> worlds() {
+  if (const char* const ranks = std::getenv("LOCKSTEP_TEST_MPI_RANKS")) return {{RankKind::mpi, std::atoi(ranks)}};
+  return {Ranks{RankKind::single, 1},        Ranks{RankKind::threads, 1},      Ranks{RankKind::threads, 2},
+          Ranks{RankKind::threads, 3},       Ranks{RankKind::threads, 7},      Ranks{RankKind::threads, 8},
+          Ranks{RankKind::wrapped, 3},       Ranks{RankKind::processes, 1},    Ranks{RankKind::processes, 2},
+          Ranks{RankKind::processes, 3},     Ranks{RankKind::processes, 4},    Ranks{RankKind::processes, 5},
+          Ranks{RankKind::processes, 6},     Ranks{RankKind::processes, 8},    Ranks{RankKind::nodes, 2},
+          Ranks{RankKind::nodes, 3},         Ranks{RankKind::nodes, 4},        Ranks{RankKind::nodes, 3, {2, 1}},
+          Ranks{RankKind::nodes, 4, {2, 2}}, Ranks{RankKind::nodes, 4, {3, 1}}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, GroupContract, ::testing::ValuesIn(worlds()),
+                         [](const ::testing::TestParamInfo<Ranks>& info) {
+                           std::string name = support::to_string(info.param.kind);
+                           if (info.param.per_node.empty()) return name + std::to_string(info.param.ranks);
+                           for (const int ranks : info.param.per_node) name += "_" + std::to_string(ranks);
+                           return name;
+                         });
 
 // Empty, one, what travels in one cache line and a little more, odd, one chunk exactly, and over several chunks with a
 // rest.
@@ -38,7 +42,7 @@ TEST_P(GroupContract, KnowsRankAndSize) {
     EXPECT_EQ(group->size(), GetParam().ranks);
     EXPECT_GE(group->rank(), 0);
     EXPECT_LT(group->rank(), group->size());
-    if (GetParam().kind != RankKind::nodes) {
+    if (!is_over_network()) {
       EXPECT_EQ(group->topology(), on_one_node(group->rank(), group->size()));
     } else {
       std::vector<int> per_node = GetParam().per_node;
@@ -237,7 +241,7 @@ TEST_P(GroupContract, ALateRankBeyondTheTimeoutIsNamed) {
         if (group->rank() == 0) {
           // Late until the others have given up.
           const auto& page = group->node().member.page();
-          const int most = GetParam().kind == RankKind::nodes ? 2'000 : 10'000;  // who computes hears no news
+          const int most = is_over_network() ? 2'000 : 10'000;  // who computes hears no news
           for (int i = 0; i < most && !base::is_aborted(page, 1); ++i) std::this_thread::sleep_for(1ms);
           EXPECT_THROW(group->barrier(), GroupAborted);
           return;
@@ -266,7 +270,7 @@ TEST_P(GroupContract, ARankThatIsGoneAbortsAllOthers) {
 TEST_P(GroupContract, AbortTellsEveryoneTheCause) {
   run([](auto group) {
     // Between nodes the news may come before what another rank owes this one.
-    if (GetParam().kind != RankKind::nodes) group->barrier();
+    if (!is_over_network()) group->barrier();
     if (group->rank() == 0) {
       EXPECT_TRUE(group->abort("no more data"));
       EXPECT_FALSE(group->abort("second"));

@@ -73,3 +73,12 @@ foreach(file doc/Lockstep/docs/guide/README.md doc/Lockstep/examples/own_loop.cp
     message(FATAL_ERROR "share/${file} was not installed")
   endif()
 endforeach()
+
+# The plug-ins of backend mpi that were built.
+file(GLOB plugins RELATIVE ${BUILD}/bin ${BUILD}/bin/liblockstep_mpi_*.so)
+foreach(plugin IN LISTS plugins)
+  file(GLOB_RECURSE found ${WORK}/tree/${plugin})
+  if(NOT found)
+    message(FATAL_ERROR "${plugin} was built, and not installed")
+  endif()
+endforeach()

@@ -13,6 +13,7 @@
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/comm/traced_group.h"
+#include "lockstep/comm/world.h"
 #include "lockstep/testing.h"
 #include "tests/support/listener.h"
 #include "tests/support/scratch_folder.h"
@@ -92,6 +93,18 @@ void run_processes(int ranks, const RankBody& body, RankOptions options) {
       body, options);
 }
 
+// In a test each, one after the other, all ranks at the same time.
+void run_rank_of_mpi(int ranks, const RankBody& body, RankOptions options) {
+  const comm::World world = comm::init({.backend = "mpi", .timeout = options.timeout, .idle_cores_hint = false});
+  ASSERT_EQ(world.size(), ranks);
+  try {
+    world.barrier();  // nobody ends the group while others are still joining it
+    body(world.group());
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "rank " << world.rank() << ": " << error.what();
+  }
+}
+
 // An address that no other process uses, so no connection of another test takes the port between the choice and the
 // meeting.
 std::string own_address(pid_t test) {
@@ -102,7 +115,7 @@ std::string own_address(pid_t test) {
 }  // namespace
 
 const char* to_string(RankKind kind) {
-  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes"};
+  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes", "mpi"};
   return names[int(kind)];
 }
 
@@ -157,6 +170,8 @@ void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions optio
     }
     case RankKind::nodes:
       return run_nodes(std::vector<int>(std::size_t(ranks), 1), body, options);
+    case RankKind::mpi:
+      return run_rank_of_mpi(ranks, body, options);
   }
 }
 

@@ -20,7 +20,8 @@ enum class RankKind {
   threads,
   processes,
   wrapped,  ///< threads, whose groups are wrapped in all that hand calls on: traced, recorded, failing never
-  nodes     ///< processes, each a node of its own, which the others reach over TCP only
+  nodes,    ///< processes, each a node of its own, which the others reach over TCP only
+  mpi       ///< the same, which mpirun has started: each runs the whole program and is one rank
 };
 const char* to_string(RankKind kind);
 

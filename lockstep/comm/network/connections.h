@@ -21,6 +21,11 @@ struct MeshPeer {
   int rank = 0;  ///< in the world: what failures call it
 };
 
+struct Mesh {
+  std::vector<MeshPeer> peers;      ///< by rank
+  rendezvous::SocketAddress own{};  ///< where this rank listened, without the port
+};
+
 /// What each connection begins with: who does not know it is a stranger.
 using Token = std::array<unsigned char, 16>;
 /// Drawn at random.

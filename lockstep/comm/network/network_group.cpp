@@ -10,8 +10,8 @@
 
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/gathering.h"
+#include "lockstep/comm/network/stream_wire.h"
 #include "lockstep/comm/network/tcp_mesh.h"
-#include "lockstep/comm/network/tcp_wire.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/comm/reduce/reduce.h"
 #include "lockstep/comm/shm/reduction_of.h"
@@ -235,15 +235,17 @@ std::shared_ptr<Group> NetworkGroup::new_group(const std::vector<int>& ranks) {
   return group;
 }
 
-std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Group> node) {
+std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Group> node, const MakeStreams& streams) {
   Mesh mesh = make_mesh(place);
   std::vector<int> nodes;
   for (const MeshPeer& peer : mesh.peers) nodes.push_back(peer.node);
   base::Member& member = node->node().member;
   const int first_rank = place.rank - place.local_rank;
-  const std::shared_ptr<Wire> wire = std::make_shared<TcpWire>(
+  std::unique_ptr<Streams> made = streams(mesh);
+  const std::shared_ptr<Wire> wire = std::make_shared<StreamWire>(
       std::move(mesh),
-      TcpWire::Settings{.rank = place.rank, .timeout = place.timeout, .ties = ties_of(node, place.stall_warning)});
+      StreamWire::Settings{.rank = place.rank, .timeout = place.timeout, .ties = ties_of(node, place.stall_warning)},
+      std::move(made));
   // What is a part of this group may outlive it.
   member.set_abroad({.first_rank = first_rank,
                      .listen =

@@ -4,10 +4,12 @@
 // have the bits, the deadlines and the words of those on one node, whatever carries the bytes. Within the node it has
 // what its ranks share.
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/network/streams.h"
 #include "lockstep/comm/network/wire.h"
 
 namespace lockstep::comm {
@@ -44,7 +46,10 @@ class NetworkGroup final : public Group {
 Topology topology_of(const std::vector<int>& nodes, int rank);
 
 /// Joins the ranks of all nodes at MASTER_ADDR:MASTER_PORT (tcp_mesh.h), when those of this node have met in `node`.
+/// `streams` makes of their mesh what carries the payload: TCP unless something else is given.
 struct MeshPlace;
-std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Group> node);
+using MakeStreams = std::function<std::unique_ptr<Streams>(Mesh&)>;
+std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Group> node,
+                                    const MakeStreams& streams = tcp_streams);
 
 }  // namespace lockstep::comm

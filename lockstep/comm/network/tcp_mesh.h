@@ -37,11 +37,6 @@ struct MeshPlace {
   std::function<void()> check = [] {};
 };
 
-struct Mesh {
-  std::vector<MeshPeer> peers;      ///< by rank
-  rendezvous::SocketAddress own{};  ///< where this rank listened, without the port
-};
-
 /// Called by every rank. Error naming the ranks that did not come in time; UsageError when the ranks were started for
 /// different jobs, or when MASTER_ADDR is no address of rank 0's machine.
 Mesh make_mesh(const MeshPlace& place);

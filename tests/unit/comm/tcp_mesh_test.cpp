@@ -18,7 +18,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/network/meeting.h"
-#include "lockstep/comm/network/tcp_wire.h"
+#include "lockstep/comm/network/stream_wire.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::comm {
@@ -163,10 +163,10 @@ TEST(TcpMesh, MeetsThroughATcpStore) {
   EXPECT_THAT(said_by([&] { store_of(100ms, 1); }), ::testing::StartsWith("group: torchrun's store at " + own_host()));
 }
 
-TEST(TcpWire, NamesBothSidesOfAMismatch) {
+TEST(StreamWire, NamesBothSidesOfAMismatch) {
   const int port = next_port();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
-    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 20'000ms});
+    StreamWire wire(std::move(mesh), {.rank = rank, .timeout = 20'000ms});
     std::byte mine[8] = {}, theirs[8];
     const Outgoing out{1 - rank, mine};
     const Incoming in{1 - rank, theirs};
@@ -176,10 +176,10 @@ TEST(TcpWire, NamesBothSidesOfAMismatch) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("ranks disagree: "));
 }
 
-TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
+TEST(StreamWire, WaitsNoLongerThanItsTimeout) {
   const int port = next_port();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
-    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 200ms});
+    StreamWire wire(std::move(mesh), {.rank = rank, .timeout = 200ms});
     std::byte theirs[8];
     const Incoming in{1 - rank, theirs};
     if (rank == 0) wire.exchange({.collective = Collective::step, .elements = 1}, {}, {&in, 1});
@@ -188,12 +188,12 @@ TEST(TcpWire, WaitsNoLongerThanItsTimeout) {
   EXPECT_THAT(errors[0], HasSubstr("waited 200 ms for rank 1"));
 }
 
-TEST(TcpWire, AtTheDeadlineItIsTheOneThatIsLate) {
+TEST(StreamWire, AtTheDeadlineItIsTheOneThatIsLate) {
   for (const bool both : {false, true}) {
     const int port = next_port();
     const auto errors =
         meet({place_of(0, 3, port), place_of(1, 3, port), place_of(2, 3, port)}, [&](int rank, Mesh mesh) {
-          TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 300ms});
+          StreamWire wire(std::move(mesh), {.rank = rank, .timeout = 300ms});
           if (rank > 0) return std::this_thread::sleep_for(900ms);
           std::byte theirs[8];
           std::vector<Incoming> in{{2, theirs}};
@@ -230,7 +230,7 @@ std::string sent_by_peer(std::span<const std::byte> bytes) {
       seen.append(piece.data(), std::size_t(got));
   });
   {
-    TcpWire wire(std::move(mesh), {.rank = 1, .timeout = 20s});
+    StreamWire wire(std::move(mesh), {.rank = 1, .timeout = 20s});
     const Outgoing out{0, bytes};
     wire.exchange({.collective = Collective::step, .elements = 1}, {&out, 1}, {});
   }
@@ -249,7 +249,7 @@ std::string error_of(const std::string& seen, std::span<std::byte> bytes) {
     }
   });
   const std::string error = said_by([&, &mesh = mesh] {
-    TcpWire wire(std::move(mesh), {.rank = 0, .timeout = 20s});
+    StreamWire wire(std::move(mesh), {.rank = 0, .timeout = 20s});
     const Incoming in{1, bytes};
     wire.exchange({.collective = Collective::step, .elements = 1}, {}, {&in, 1});
   });
@@ -257,7 +257,7 @@ std::string error_of(const std::string& seen, std::span<std::byte> bytes) {
   return error;
 }
 
-TEST(TcpWire, FindsEveryFlippedBit) {
+TEST(StreamWire, FindsEveryFlippedBit) {
   for (const std::size_t size : {0, 1, 33}) {
     std::vector<std::byte> bytes(size, std::byte{7}), theirs(size);
     const std::string seen = sent_by_peer(bytes);
@@ -271,7 +271,7 @@ TEST(TcpWire, FindsEveryFlippedBit) {
   }
 }
 
-TEST(TcpWire, NamesWhoseBytesCameDamaged) {
+TEST(StreamWire, NamesWhoseBytesCameDamaged) {
   std::vector<std::byte> bytes(1'000'003), theirs(bytes.size());
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(i * 7 / 3);
   const std::string seen = sent_by_peer(bytes);
@@ -284,13 +284,13 @@ TEST(TcpWire, NamesWhoseBytesCameDamaged) {
   }
 }
 
-TEST(TcpWire, NewsThatComeInPiecesAreHeard) {
+TEST(StreamWire, NewsThatComeInPiecesAreHeard) {
   auto [mesh, peer] = pair_of(0);
   auto [failing, reader] = pair_of(1);
-  TcpWire(std::move(failing), {.rank = 1, .timeout = 20s}).abort({.rank = 1, .cause = "the disk is full"});
+  StreamWire(std::move(failing), {.rank = 1, .timeout = 20s}).abort({.rank = 1, .cause = "the disk is full"});
   std::vector<char> news(10'000);
   news.resize(std::size_t(recv(reader.news.get(), news.data(), news.size(), MSG_DONTWAIT)));
-  TcpWire wire(std::move(mesh), {.rank = 0, .timeout = 20s});
+  StreamWire wire(std::move(mesh), {.rank = 0, .timeout = 20s});
   std::thread sender([&, &peer = peer] {
     for (std::size_t at = 0; at < news.size(); at += 400) {
       send(peer.news.get(), news.data() + at, std::min<std::size_t>(400, news.size() - at), 0);
@@ -306,12 +306,12 @@ TEST(TcpWire, NewsThatComeInPiecesAreHeard) {
   sender.join();
 }
 
-TEST(TcpWire, AWaitThatLastsIsToldOnce) {
+TEST(StreamWire, AWaitThatLastsIsToldOnce) {
   const int port = next_port();
   ::testing::internal::CaptureStderr();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
-    TcpWire wire(std::move(mesh),
-                 {.rank = rank, .timeout = 60'000ms, .ties = {.stall_warning = rank == 0 ? 20ms : 0ms}});
+    StreamWire wire(std::move(mesh),
+                    {.rank = rank, .timeout = 60'000ms, .ties = {.stall_warning = rank == 0 ? 20ms : 0ms}});
     std::byte bytes[8] = {};
     const Incoming in{1, bytes};
     const Outgoing out{0, bytes};
@@ -328,10 +328,10 @@ TEST(TcpWire, AWaitThatLastsIsToldOnce) {
 }
 
 // What was sent before a rank left still arrives; who wants more learns that it has left.
-TEST(TcpWire, WhoLeavesOwesNothingThatItHasSent) {
+TEST(StreamWire, WhoLeavesOwesNothingThatItHasSent) {
   const int port = next_port();
   const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
-    TcpWire wire(std::move(mesh), {.rank = rank, .timeout = 20'000ms});
+    StreamWire wire(std::move(mesh), {.rank = rank, .timeout = 20'000ms});
     std::vector<std::byte> bytes(100'000, std::byte(7));
     const Outgoing out{0, bytes};
     if (rank == 1) return wire.exchange({.collective = Collective::step}, {&out, 1}, {});

@@ -125,14 +125,14 @@ TEST(InitMethod, WhatIsMissingBesideEnvIsNamed) {
   EXPECT_THAT(refused({.rank = 3}, {{"WORLD_SIZE", "2"}}), HasSubstr("RANK=3 is not a number from 0 to 1"));
 }
 
-TEST(Backend, AreThreeAndTheOthersAreTold) {
-  for (const Backend backend : {Backend::automatic, Backend::shm, Backend::tcp})
+TEST(Backend, AreFourAndTheOthersAreTold) {
+  for (const Backend backend : {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi})
     EXPECT_EQ(parse_backend(to_string(backend)), backend);
-  for (const char* name : {"gloo", "mpi", "hierarchical", "nccl"})
+  for (const char* name : {"gloo", "hierarchical", "nccl"})
     EXPECT_THAT(usage_error([&] { (void)parse_backend(name); }),
                 HasSubstr("backend '" + std::string(name) + "' is not built"));
   EXPECT_EQ(usage_error([] { (void)parse_backend("tpc"); }),
-            "init: unknown backend 'tpc': did you mean 'tcp'? (one of auto, shm, tcp)");
+            "init: unknown backend 'tpc': did you mean 'tcp'? (one of auto, shm, tcp, mpi)");
 }
 
 TEST(Backend, ShmIsForOneNode) {
@@ -141,6 +141,22 @@ TEST(Backend, ShmIsForOneNode) {
   EXPECT_EQ(refused({.backend = Backend::shm}, with(kLaunched, {{"RANK", "3"}, {"GROUP_RANK", "1"}})),
             "init: backend 'shm' is for ranks of one node, and ranks 3 and 0 are on different ones");
   EXPECT_EQ(place_told({.backend = Backend::shm}, with(kLaunched, {{"WORLD_SIZE", "2"}})).world_size, 2);
+}
+
+TEST(Backend, MpiIsForRanksOfMpirun) {
+  EXPECT_THAT(refused({.backend = Backend::mpi}), HasSubstr("this one was started alone"));
+  EXPECT_THAT(refused({.backend = Backend::mpi}, with(kLaunched, {{"WORLD_SIZE", "2"}})),
+              HasSubstr("by torchrun, which restarts ranks, and MPI does not survive the loss of one"));
+  EXPECT_THAT(refused({.url = "tcp://node0:29500", .rank = 0, .world_size = 2, .backend = Backend::mpi}),
+              HasSubstr("this one was started by hand"));
+  const Place place = place_told({.backend = Backend::mpi}, {{"PMI_RANK", "1"},
+                                                             {"PMI_SIZE", "2"},
+                                                             {"MPI_LOCALRANKID", "1"},
+                                                             {"MPI_LOCALNRANKS", "2"},
+                                                             {"MASTER_ADDR", "node0"},
+                                                             {"MASTER_PORT", "29500"}});
+  EXPECT_EQ(place.rank, 1);
+  EXPECT_EQ(place.master_port, 29500);
 }
 
 TEST(Backend, TcpAsksForAMeetingPointOnOneNodeToo) {

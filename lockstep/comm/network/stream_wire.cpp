@@ -1,4 +1,4 @@
-#include "lockstep/comm/network/tcp_wire.h"
+#include "lockstep/comm/network/stream_wire.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -48,19 +48,12 @@ void tell(int fd, const void* news, std::size_t size) {
   [[maybe_unused]] const ssize_t sent = ::send(fd, news, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-msghdr over(std::array<iovec, 3>& pieces) {
-  msghdr what{};
-  what.msg_iov = pieces.data();
-  what.msg_iovlen = pieces.size();
-  return what;
-}
-
 bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
 
 // What a rank says last.
-struct TcpWire::News {
+struct StreamWire::News {
   std::uint64_t magic = kWireMagic;
   std::int32_t rank = -1;  // who failed; of one that leaves itself
   std::int32_t exit_code = 0;
@@ -72,7 +65,7 @@ struct TcpWire::News {
 };
 
 // The traffic with one peer: messages wait in the order in which they were named.
-struct TcpWire::Link {
+struct StreamWire::Link {
   std::deque<Message*> out, in;
   Frame outgoing, incoming;  // of the first ones
   std::uint64_t messages_out = 0, messages_in = 0;
@@ -85,23 +78,27 @@ struct TcpWire::Link {
   const Message& first() const { return in.empty() ? *out.front() : *in.front(); }
 };
 
-TcpWire::TcpWire(Mesh mesh, Settings settings)
-    : mesh_(std::move(mesh)), settings_(std::move(settings)), links_(mesh_.peers.size()) {
+StreamWire::StreamWire(Mesh mesh, Settings settings, std::unique_ptr<Streams> streams)
+    : mesh_(std::move(mesh)),
+      streams_(streams ? std::move(streams) : tcp_streams(mesh_)),
+      settings_(std::move(settings)),
+      links_(mesh_.peers.size()) {
   for (const MeshPeer& peer : mesh_.peers)
     if (peer.news) keep_alive(peer.news.get(), settings_.timeout);
 }
 
-TcpWire::~TcpWire() { tell_all({.rank = name_of(settings_.rank), .left = 1}); }
+StreamWire::~StreamWire() { tell_all({.rank = name_of(settings_.rank), .left = 1}); }
 
 // Once, and of what happened first.
-void TcpWire::tell_all(const News& news) {
+void StreamWire::tell_all(const News& news) {
   const std::lock_guard lock(news_mutex_);
   if (process_ != base::process_id() || std::exchange(told_, true)) return;  // a forked child is nobody
   for (const MeshPeer& peer : mesh_.peers)
     if (peer.news) tell(peer.news.get(), &news, sizeof news);
 }
 
-void TcpWire::abort(const Failure& failure) {
+void StreamWire::abort(const Failure& failure) {
+  streams_->give_up();
   News news{.rank = failure.rank, .exit_code = failure.exit_code, .step = failure.step};
   failure.phase.copy(news.phase, sizeof news.phase - 1);
   news.length = std::uint32_t(failure.cause.copy(news.cause, sizeof news.cause));
@@ -109,7 +106,7 @@ void TcpWire::abort(const Failure& failure) {
 }
 
 // However it ends early, the wire is of no use any more: what is under way belongs to the caller.
-void TcpWire::carry(Messages& messages) {
+void StreamWire::carry(Messages& messages) {
   if (over_) throw GroupAborted(*over_);
   try {
     move_all(messages);
@@ -122,7 +119,7 @@ void TcpWire::carry(Messages& messages) {
   }
 }
 
-void TcpWire::end(const Failure& failure) {
+void StreamWire::end(const Failure& failure) {
   if (!over_) over_ = failure;
   for (Link& link : links_) {
     link.out.clear();
@@ -132,7 +129,7 @@ void TcpWire::end(const Failure& failure) {
 }
 
 // Whether anything new has come.
-bool TcpWire::begin(Messages& messages) {
+bool StreamWire::begin(Messages& messages) {
   bool any = false;
   while (Message* const message = messages.next()) {
     Link& link = links_[std::size_t(message->peer)];
@@ -142,7 +139,7 @@ bool TcpWire::begin(Messages& messages) {
   return any;
 }
 
-void TcpWire::move_all(Messages& messages) {
+void StreamWire::move_all(Messages& messages) {
   settings_.ties.check();
   hear_news(0ms);
   if (const auto failure = heard()) fail(*failure);
@@ -163,13 +160,14 @@ void TcpWire::move_all(Messages& messages) {
     if (any_moved) moved = Clock::now();
     // Who fails behind this exchange has sent what it owes it.
     const std::optional<Failure> failure = heard();
-    if (failure && !any_moved) fail(*failure);
-    if (!failure) wait_for(moved);
+    const bool may_come = streams_->end_with_news() && Clock::now() - moved < kOvertaken;
+    if (failure && !any_moved && !may_come) fail(*failure);
+    if (!failure || may_come) wait_for(moved);
   }
 }
 
 // Whether anything was moved.
-bool TcpWire::move_out(Link& link, Messages& messages) {
+bool StreamWire::move_out(Link& link, Messages& messages) {
   const int peer = int(&link - links_.data());
   Message& message = *link.out.front();
   Frame& frame = link.outgoing;
@@ -178,28 +176,25 @@ bool TcpWire::move_out(Link& link, Messages& messages) {
         .magic = kWireMagic, .number = link.messages_out + 1, .bytes = message.bytes.size(), .note = message.note};
     frame.header.sum = frame.header.sum_of();
   }
-  const std::size_t end = std::min(frame.moved_bytes() + kPiece, message.bytes.size());
-  frame.add_up(message.bytes, end);
-  frame.sum = frame.running;
-  std::array<iovec, 3> pieces = frame.rest(message.bytes, end);
-  const msghdr what = over(pieces);
-  const ssize_t sent = sendmsg(mesh_.peers[std::size_t(peer)].data.get(), &what, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent < 0) {
-    if (would_wait(errno)) return false;
-    lost(peer, std::strerror(errno));
+  std::size_t sent = 0;
+  if (!frame.is_whole(message.bytes)) {
+    const std::size_t end = std::min(frame.moved_bytes() + kPiece, message.bytes.size());
+    frame.add_up(message.bytes, end);
+    frame.sum = frame.running;
+    const Moved moved = streams_->send(peer, frame.rest(message.bytes, end));
+    if (!moved.error.empty()) lost(peer, moved.error);
+    frame.moved += sent = moved.bytes;
   }
-  frame.moved += std::size_t(sent);
-  if (frame.is_whole(message.bytes)) {
-    bytes_sent_ += message.bytes.size();
-    link.out.pop_front();
-    frame = {};
-    ++link.messages_out;
-    messages.moved(message);
-  }
+  if (!frame.is_whole(message.bytes) || !streams_->is_sent(peer)) return sent > 0;
+  bytes_sent_ += message.bytes.size();
+  link.out.pop_front();
+  frame = {};
+  ++link.messages_out;
+  messages.moved(message);
   return true;
 }
 
-bool TcpWire::move_in(Link& link, Messages& messages) {
+bool StreamWire::move_in(Link& link, Messages& messages) {
   const int peer = int(&link - links_.data());
   Message& message = *link.in.front();
   Frame& frame = link.incoming;
@@ -207,14 +202,10 @@ bool TcpWire::move_in(Link& link, Messages& messages) {
   const std::size_t end = in_header ? 0 : std::min(frame.moved_bytes() + kPiece, message.bytes.size());
   std::array<iovec, 3> pieces = frame.rest(message.bytes, end);
   if (in_header) pieces[2].iov_len = 0;  // which says whether anything may follow
-  msghdr what = over(pieces);
-  const ssize_t got = recvmsg(mesh_.peers[std::size_t(peer)].data.get(), &what, MSG_DONTWAIT);
-  if (got == 0) lost(peer, "");
-  if (got < 0) {
-    if (would_wait(errno)) return false;
-    lost(peer, std::strerror(errno));
-  }
-  frame.moved += std::size_t(got);
+  const Moved moved = streams_->receive(peer, pieces);
+  if (moved.ended || !moved.error.empty()) lost(peer, moved.error);
+  if (moved.bytes == 0) return false;
+  frame.moved += moved.bytes;
   if (in_header && frame.moved == sizeof(Frame::Header)) check_header(link);
   if (!in_header) frame.add_up(message.bytes, std::min(frame.moved_bytes(), message.bytes.size()));
   if (frame.is_whole(message.bytes)) {
@@ -226,7 +217,7 @@ bool TcpWire::move_in(Link& link, Messages& messages) {
   return true;
 }
 
-void TcpWire::check_header(Link& link) {
+void StreamWire::check_header(Link& link) {
   const int peer = int(&link - links_.data());
   const Frame::Header& header = link.incoming.header;
   const Message& expected = *link.in.front();
@@ -241,40 +232,44 @@ void TcpWire::check_header(Link& link) {
            std::to_string(expected.bytes.size()) + " were expected");
 }
 
-void TcpWire::check_sum(Link& link) {
+void StreamWire::check_sum(Link& link) {
   const Frame& frame = link.incoming;
   if (frame.sum == frame.running) return;
   refuse(damaged(int(&link - links_.data()), frame.header.note));
 }
 
-std::string TcpWire::damaged(int peer, const CollectiveNote& note) const {
+std::string StreamWire::damaged(int peer, const CollectiveNote& note) const {
   return "what " + shown(peer) + " sent came damaged, in " + describe(note) + ": its CRC-32C is another";
 }
 
-void TcpWire::refuse(const std::string& cause) {
+void StreamWire::refuse(const std::string& cause) {
   settings_.ties.failed({.rank = name_of(settings_.rank), .cause = cause});
   throw Error(cause);
 }
 
-void TcpWire::wait_for(Clock::time_point moved) {
+void StreamWire::wait_for(Clock::time_point moved) {
   std::vector<pollfd> polled = news_polled();
   for (std::size_t peer = 0; peer < links_.size(); ++peer) {
     const short events = short((links_[peer].in.empty() ? 0 : POLLIN) | (links_[peer].out.empty() ? 0 : POLLOUT));
-    polled.push_back({.fd = events == 0 ? -1 : mesh_.peers[peer].data.get(), .events = events, .revents = 0});
+    polled.push_back({.fd = events == 0 ? -1 : streams_->polled(int(peer)), .events = events, .revents = 0});
   }
-  if (poll(polled.data(), polled.size(), int(kSlice.count())) < 0 && errno != EINTR) throw_errno("wire: poll");
+  const auto nap = std::min<std::chrono::nanoseconds>(kSlice, streams_->nap(Clock::now() - moved));
+  const timespec time{.tv_sec = 0, .tv_nsec = nap.count()};
+  if (ppoll(polled.data(), polled.size(), &time, nullptr) < 0 && errno != EINTR) throw_errno("wire: poll");
   read_news(polled);
   settings_.ties.check();
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
     if (links_[peer].is_owed() && !heard())
       if (const std::string cut = cut_of(int(peer)); !cut.empty()) lost(int(peer), cut);
   const auto waited = Clock::now() - moved;
+  for (std::size_t peer = 0; peer < links_.size() && streams_->end_with_news() && waited >= kNewsTime; ++peer)
+    if (links_[peer].is_owed() && are_news_over(int(peer))) lost(int(peer), "");
   if (waited >= settings_.timeout) give_up();
   if (settings_.ties.stall_warning.count() > 0 && waited >= settings_.ties.stall_warning) tell_stall();
 }
 
 // Where one alone is late it is his failure, and the text says who waited.
-void TcpWire::give_up() {
+void StreamWire::give_up() {
   int culprit = settings_.rank, culprits = 0;
   for (const Link& link : links_)
     if (link.is_owed()) culprit = ++culprits == 1 ? int(&link - links_.data()) : settings_.rank;
@@ -283,7 +278,7 @@ void TcpWire::give_up() {
                  "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
 }
 
-std::string TcpWire::late_peers() const {
+std::string StreamWire::late_peers() const {
   std::string late, what;
   for (std::size_t peer = 0; peer < links_.size(); ++peer) {
     if (!links_[peer].is_owed()) continue;
@@ -295,46 +290,46 @@ std::string TcpWire::late_peers() const {
   return late + " in " + what;
 }
 
-void TcpWire::tell_stall() {
+void StreamWire::tell_stall() {
   if (std::exchange(told_stall_, true)) return;
   base::Outlet::console(STDERR_FILENO)
       .offer("lockstep: rank " + std::to_string(name_of(settings_.rank)) + " has waited " +
              std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() + "\n");
 }
 
-void TcpWire::listen() {
+void StreamWire::listen() {
   hear_news(0ms);
   if (const auto failure = heard()) settings_.ties.failed(*failure);
 }
 
-std::optional<Failure> TcpWire::heard() {
+std::optional<Failure> StreamWire::heard() {
   const std::lock_guard lock(news_mutex_);
   return heard_;
 }
 
-std::string TcpWire::cut_of(int peer) {
+std::string StreamWire::cut_of(int peer) {
   const std::lock_guard lock(news_mutex_);
   return links_[std::size_t(peer)].cut;
 }
 
-bool TcpWire::has_left(int peer) {
+bool StreamWire::has_left(int peer) {
   const std::lock_guard lock(news_mutex_);
   return links_[std::size_t(peer)].has_left;
 }
 
 // What it had to say last has come, or nothing will.
-bool TcpWire::are_news_over(int peer) {
+bool StreamWire::are_news_over(int peer) {
   const std::lock_guard lock(news_mutex_);
   return !mesh_.peers[std::size_t(peer)].news;
 }
 
 // Waits so long for news, unless there are some, and reads them.
-void TcpWire::hear_news(milliseconds time) {
+void StreamWire::hear_news(milliseconds time) {
   std::vector<pollfd> polled = news_polled();
   if (poll(polled.data(), polled.size(), int(time.count())) > 0) read_news(polled);
 }
 
-std::vector<pollfd> TcpWire::news_polled() {
+std::vector<pollfd> StreamWire::news_polled() {
   const std::lock_guard lock(news_mutex_);
   std::vector<pollfd> polled;
   for (const MeshPeer& peer : mesh_.peers) polled.push_back({.fd = peer.news.get(), .events = POLLIN, .revents = 0});
@@ -342,7 +337,7 @@ std::vector<pollfd> TcpWire::news_polled() {
 }
 
 // The first of `polled` are those of news_polled(), which another thread may have read and closed meanwhile.
-void TcpWire::read_news(const std::vector<pollfd>& polled) {
+void StreamWire::read_news(const std::vector<pollfd>& polled) {
   const std::lock_guard lock(news_mutex_);
   for (std::size_t peer = 0; peer < mesh_.peers.size(); ++peer)
     if (polled[peer].revents != 0 && mesh_.peers[peer].news) read_news(int(peer));
@@ -350,7 +345,7 @@ void TcpWire::read_news(const std::vector<pollfd>& polled) {
 
 // They may come in pieces. Who has left, or ended without a word, is missed by those only whom it owes something: what
 // it has sent may still be on its way, and the end of that connection tells.
-void TcpWire::read_news(int peer) {
+void StreamWire::read_news(int peer) {
   Link& link = links_[std::size_t(peer)];
   base::UniqueFd& fd = mesh_.peers[std::size_t(peer)].news;
   const ssize_t got = ::recv(fd.get(), link.news.data() + link.heard, link.news.size() - link.heard, MSG_DONTWAIT);
@@ -372,7 +367,7 @@ void TcpWire::read_news(int peer) {
 }
 
 // The news may explain it.
-void TcpWire::lost(int peer, const std::string& how) {
+void StreamWire::lost(int peer, const std::string& how) {
   const Clock::time_point deadline = Clock::now() + kNewsTime;
   while (!are_news_over(peer) && !heard() && Clock::now() < deadline) hear_news(kSlice);
   if (const auto failure = heard()) fail(*failure);
@@ -384,12 +379,12 @@ void TcpWire::lost(int peer, const std::string& how) {
                                 : "its connection broke: " + shown(peer) + ": " + how});
 }
 
-void TcpWire::fail(Failure failure) {
+void StreamWire::fail(Failure failure) {
   settings_.ties.failed(failure);
   throw GroupAborted(std::move(failure));
 }
 
-std::string TcpWire::shown(int peer) const {
+std::string StreamWire::shown(int peer) const {
   return "rank " + std::to_string(name_of(peer)) + " (" + mesh_.peers[std::size_t(peer)].host + ")";
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A Wire of TCP connections (tcp_mesh.h): no thread of its own, one wait for all that moves.
+// A Wire whose payload goes by streams (streams.h) and whose news by connections (tcp_mesh.h): no thread of its own,
+// one wait for all that moves.
 
 #include <poll.h>
 
@@ -14,12 +15,13 @@
 #include <vector>
 
 #include "lockstep/base/process_id.h"
+#include "lockstep/comm/network/streams.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/network/wire.h"
 
 namespace lockstep::comm {
 
-class TcpWire final : public Wire {
+class StreamWire final : public Wire {
  public:
   struct Settings {
     int rank = 0;
@@ -27,9 +29,10 @@ class TcpWire final : public Wire {
     WireTies ties = {};
   };
 
-  TcpWire(Mesh mesh, Settings settings);
+  /// `streams`: of the mesh's ranks; null: the mesh's own connections for payload.
+  StreamWire(Mesh mesh, Settings settings, std::unique_ptr<Streams> streams = nullptr);
   /// Tells the peers that this rank has left.
-  ~TcpWire() override;
+  ~StreamWire() override;
 
   void carry(Messages& messages) override;
   std::unique_ptr<Wire> part(const std::vector<int>& ranks, WireTies ties) override;
@@ -47,6 +50,8 @@ class TcpWire final : public Wire {
   static constexpr std::chrono::milliseconds kSlice{10};
   /// How long the news of a failure may come behind the end of the connection that it explains.
   static constexpr std::chrono::milliseconds kNewsTime{300};
+  /// How long payload may come behind news that it was sent before, where both do not take the same way.
+  static constexpr std::chrono::milliseconds kOvertaken{50};
 
   void move_all(Messages& messages);
   bool begin(Messages& messages);
@@ -76,6 +81,7 @@ class TcpWire final : public Wire {
   void tell_stall();
 
   Mesh mesh_;
+  const std::unique_ptr<Streams> streams_;
   const Settings settings_;
   const int process_ = base::process_id();
   bool told_stall_ = false;  ///< in this exchange

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/network/tcp_wire.h"
+#include "lockstep/comm/network/stream_wire.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::comm {
@@ -15,15 +15,17 @@ namespace {
 struct Whereabouts {
   rendezvous::SocketAddress address;  // where it listens
   Token token{};                      // the first rank's counts
+  std::int64_t offer = 0;             // of its streams
 };
 
 }  // namespace
 
-std::unique_ptr<Wire> TcpWire::part(const std::vector<int>& ranks, WireTies ties) {
+std::unique_ptr<Wire> StreamWire::part(const std::vector<int>& ranks, WireTies ties) {
   const auto mine = std::find(ranks.begin(), ranks.end(), settings_.rank) - ranks.begin();
   const base::UniqueFd listener = listener_at(name_of(settings_.rank), mesh_.own, "its own address");
   std::vector<Whereabouts> places(ranks.size());
-  places[std::size_t(mine)] = {.address = rendezvous::own_end(listener.get()), .token = new_token()};
+  places[std::size_t(mine)] = {
+      .address = rendezvous::own_end(listener.get()), .token = new_token(), .offer = streams_->offer()};
   const CollectiveNote note{.collective = Collective::new_group};
   std::vector<Outgoing> out;
   std::vector<Incoming> in;
@@ -37,16 +39,21 @@ std::unique_ptr<Wire> TcpWire::part(const std::vector<int>& ranks, WireTies ties
   }
   exchange(note, out, in);
   Roster roster{.rank = int(mine), .token = places[0].token, .addresses = {}, .timeout = settings_.timeout};
-  for (const Whereabouts& place : places) roster.addresses.push_back(place.address);
+  std::int64_t highest = 0;
+  for (const Whereabouts& place : places) {
+    roster.addresses.push_back(place.address);
+    highest = std::max(highest, place.offer);
+  }
   connect_part(ranks, listener.get(), roster, mesh);
   const std::chrono::milliseconds timeout = settings_.timeout;
-  return std::make_unique<TcpWire>(std::move(mesh),
-                                   Settings{.rank = int(mine), .timeout = timeout, .ties = std::move(ties)});
+  std::unique_ptr<Streams> streams = streams_->part(mesh, highest);
+  return std::make_unique<StreamWire>(
+      std::move(mesh), Settings{.rank = int(mine), .timeout = timeout, .ties = std::move(ties)}, std::move(streams));
 }
 
 // Of who dies meanwhile the outer wire's news connection tells, and it is named instead of what failed for its sake;
 // who alone is late, too. Nobody returns, and might leave the outer wire, before all are connected.
-void TcpWire::connect_part(const std::vector<int>& ranks, int listener, const Roster& roster, Mesh& mesh) {
+void StreamWire::connect_part(const std::vector<int>& ranks, int listener, const Roster& roster, Mesh& mesh) {
   const auto check = [&](std::chrono::milliseconds time) {
     hear_news(time);
     if (const auto failure = heard()) fail(*failure);

@@ -1,0 +1,62 @@
+// A user's program for mpirun: mpi_worker BACKEND train|die|differ. It trains and says the weights' hash; or rank 1
+// dies between two calls; or the ranks do not call the same. What is lost then is said on standard output.
+
+#include <csignal>
+#include <iostream>
+#include <sstream>
+#include <string_view>
+
+#include "lockstep/lockstep.h"
+
+namespace {
+
+void say(const std::string& line) { std::cout << line + "\n" << std::flush; }
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(20, 300));
+  torch::nn::Linear out = register_module("out", torch::nn::Linear(300, 5));
+  at::Tensor forward(const at::Tensor& x) { return out(torch::tanh(hidden(x))); }
+};
+
+void train(const lockstep::World& world) {
+  torch::manual_seed(0);
+  const at::Tensor inputs = torch::rand({960, 20}), targets = torch::randint(5, {960}, torch::kLong);
+  lockstep::DistributedDataParallel ddp(std::make_shared<Net>(), world.group(), {.shards = 4});
+  lockstep::data::DataLoader loader(lockstep::data::tensors(inputs, targets), ddp.part(),
+                                    {.global_batch_size = 96, .shuffle = true});
+  lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
+  for (auto& batch : loader) {
+    for (auto& shard : ddp.shards(batch))
+      torch::nn::functional::cross_entropy(ddp(shard.data), shard.target).backward();
+    optimizer.step();
+  }
+  const auto hash = ddp.weights_hash();
+  std::ostringstream text;
+  text << "weights " << hash;
+  if (world.rank() == 0) say(text.str());
+}
+
+void meet(const lockstep::World& world, bool dies) {
+  const at::Tensor large = torch::ones({2'000'000});
+  for (int i = 0; i < 3; ++i) world.all_reduce(large);
+  if (dies && world.rank() == 1) raise(SIGKILL);
+  if (!dies) world.all_reduce(torch::ones({world.rank() == 0 ? 3 : 4}));
+  for (int i = 0; i < 3; ++i) world.all_reduce(large);
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::string_view task = argv[2];
+  auto world = lockstep::init({.backend = argv[1], .idle_cores_hint = false});
+  const std::string me = "rank " + std::to_string(world.rank());
+  try {
+    task == "train" ? train(world) : meet(world, task == "die");
+  } catch (const lockstep::GroupAborted& lost) {
+    say(me + " lost rank " + std::to_string(lost.failure().rank) + ": " + lost.failure().cause);
+    return 1;
+  } catch (const lockstep::Error& error) {
+    say(me + ": " + error.what());
+    return 1;
+  }
+}
