@@ -55,6 +55,7 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
       const at::Tensor tensor = make(*group);
       group->all_reduce(tensor);
       if (group->rank() == 1) {
+        let_all_arrive();
         if (processes) raise(SIGKILL);
         return;
       }

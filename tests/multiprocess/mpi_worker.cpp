@@ -1,10 +1,19 @@
-// A user's program for mpirun: mpi_worker BACKEND train|die|differ. It trains and says the weights' hash; or rank 1
-// dies between two calls; or the ranks do not call the same. What is lost then is said on standard output.
+// A user's program for mpirun: mpi_worker BACKEND TASK. "train": it trains and says the weights' hash; "die": rank 1
+// dies between two calls; "differ": the ranks do not call the same. What is lost then is said on standard output.
+// "late": rank 0 comes late to the last call; "exit": rank 1 ends by exit(3) while rank 0 waits for it; "outlive": the
+// group lives until the process ends, in a child that each rank has, too.
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <sstream>
 #include <string_view>
+#include <thread>
 
 #include "lockstep/lockstep.h"
 
@@ -44,6 +53,40 @@ void meet(const lockstep::World& world, bool dies) {
   for (int i = 0; i < 3; ++i) world.all_reduce(large);
 }
 
+void come_late(const lockstep::World& world) {
+  world.all_reduce(torch::ones({10}));
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  world.all_reduce(torch::ones({10}));
+}
+
+void leave_by_exit(const lockstep::World& world) {
+  world.all_reduce(torch::ones({10}));
+  if (world.rank() == 1) std::exit(3);
+  world.all_reduce(torch::ones({10}));
+}
+
+std::shared_ptr<lockstep::comm::Group> outliving;
+
+void outlive(const lockstep::World& world) {
+  outliving = world.group();
+  outliving->all_reduce(torch::ones({10}));
+  if (const pid_t child = fork(); child == 0) {
+    outliving.reset();
+    _exit(0);
+  } else {
+    waitpid(child, nullptr, 0);
+  }
+  outliving->all_reduce(torch::ones({10}));
+}
+
+void run(std::string_view task, const lockstep::World& world) {
+  if (task == "train") return train(world);
+  if (task == "late") return come_late(world);
+  if (task == "exit") return leave_by_exit(world);
+  if (task == "outlive") return outlive(world);
+  meet(world, task == "die");
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -51,7 +94,8 @@ int main(int, char** argv) {
   auto world = lockstep::init({.backend = argv[1], .idle_cores_hint = false});
   const std::string me = "rank " + std::to_string(world.rank());
   try {
-    task == "train" ? train(world) : meet(world, task == "die");
+    run(task, world);
+    if (task != "train") say(me + " is done");
   } catch (const lockstep::GroupAborted& lost) {
     say(me + " lost rank " + std::to_string(lost.failure().rank) + ": " + lost.failure().cause);
     return 1;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -20,6 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{1};
+// For the others at the end of a process whose groups still live.
+constexpr std::chrono::milliseconds kLastLook{2000};
 
 std::mutex& one_at_a_time() {
   static std::mutex mutex;
@@ -42,8 +45,8 @@ const LockstepMpi* table_of(const std::string& mpi) {
     // Open MPI's own components look for its symbols among everybody's.
     void* const plugin = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (plugin == nullptr) {
-      const char* const said = dlerror();
-      why = said == nullptr ? file : said;
+      const char* const said = dlerror();  // the first one tells: the last place has no folder, and never the file
+      if (why.empty() && file.find('/') != std::string::npos) why = said == nullptr ? file : said;
       continue;
     }
     const auto get = reinterpret_cast<LockstepMpiTable>(dlsym(plugin, LOCKSTEP_MPI_SYMBOL));
@@ -116,6 +119,7 @@ void MpiSession::start(const rendezvous::Place& place, std::chrono::milliseconds
   if (started_) return;
   int ours = 0, level = 0, rank = 0, size = 0;
   call("MPI_Init_thread", [&](const LockstepMpi& mpi) { return mpi.init(&ours, &level); });
+  ours_ = ours_ || ours != 0;
   check_thread_level(name(), level);
   call("MPI_Comm_rank", [&](const LockstepMpi& mpi) { return mpi.place(&rank, &size); });
   check_mpi_place(name(), rank, size, place);
@@ -130,11 +134,14 @@ void MpiSession::start(const rendezvous::Place& place, std::chrono::milliseconds
     std::this_thread::sleep_for(kLook);
   }
   call("MPI_Comm_get_attr", [&](const LockstepMpi& mpi) { return mpi.highest_tag(&highest_tag_); });
-  ours_ = ours != 0;
   timeout_ = timeout;
   process_ = base::process_id();
   started_ = true;
-  if (ours_) std::atexit([] { load().finish(); });
+  // Who ends with an error waits for nobody: mpirun is to tell of it first.
+  const auto finish = [](int code, void*) {
+    if (code == 0) load().finish();
+  };
+  if (ours_) on_exit(finish, nullptr);
 }
 
 void MpiSession::take_tag(std::int64_t tag) {
@@ -144,13 +151,16 @@ void MpiSession::take_tag(std::int64_t tag) {
   next_tag_ = int(tag) + 1;
 }
 
+bool MpiSession::may_call() const { return process_ == base::process_id() && table_->is_finalized() == 0; }
+
 // MPI_Finalize waits for all ranks, without a deadline: it is called when all are seen to be there.
 void MpiSession::finish() noexcept {
-  if (failed_ || process_ != base::process_id() || table_->is_finalized() != 0) return;
+  if (failed_ || !may_call()) return;
   try {
     LockstepMpiRequest request{};
     call("MPI_Ibarrier", [&](const LockstepMpi& mpi) { return mpi.barrier(&request); });
-    for (const Clock::time_point deadline = Clock::now() + timeout_; !is_over(request);) {
+    const auto time = streams_ > 0 ? std::min(timeout_, kLastLook) : timeout_;
+    for (const Clock::time_point deadline = Clock::now() + time; !is_over(request);) {
       if (Clock::now() >= deadline) return;
       std::this_thread::sleep_for(kLook);
     }

@@ -34,7 +34,8 @@ class MpiSession {
   static MpiSession& load();
 
   /// Initialises MPI, the first time, with all ranks of the job; then they wait for each other for `timeout`, and
-  /// `check` may throw. When the process ends and no group has failed, MPI is finalised if it was initialised here.
+  /// `check` may throw. When the process ends with 0 and no group has failed, MPI is finalised if it was initialised
+  /// here.
   /// UsageError as of the checks above.
   void start(const rendezvous::Place& place, std::chrono::milliseconds timeout, const std::function<void()>& check);
 
@@ -48,6 +49,11 @@ class MpiSession {
   int world_tag(int number) const { return highest_tag_ - number; }
   /// The highest that any of some ranks has is one that no group of any two of them has had. Theirs count from below.
   int next_tag() const { return next_tag_; }
+  /// Streams that live when the process ends wait for nobody for long: it ends in the middle of something.
+  void begin_streams() { ++streams_; }
+  void end_streams() { --streams_; }
+  /// Not in a forked child, and not behind MPI_Finalize, which a program that has initialised MPI calls itself.
+  bool may_call() const;
   /// UsageError when there is none left.
   void take_tag(std::int64_t tag);
   /// MPI will not be finalised: that would wait for those who have failed.
@@ -63,7 +69,8 @@ class MpiSession {
   bool started_ = false, ours_ = false;
   std::atomic<bool> failed_ = false;
   int highest_tag_ = 0;
-  int next_tag_ = 1, worlds_ = 0;
+  std::atomic<int> next_tag_ = 1, streams_ = 0;
+  int worlds_ = 0;
   int process_ = 0;
   std::chrono::milliseconds timeout_{};
 };

@@ -37,17 +37,22 @@ class MpiStreams final : public Streams {
  public:
   MpiStreams(MpiSession& session, const Mesh& mesh, int tag) : session_(session), tag_(tag), lanes_(mesh.peers.size()) {
     for (const MeshPeer& peer : mesh.peers) ranks_.push_back(peer.rank);
+    session_.begin_streams();
   }
-  ~MpiStreams() override { leave(); }
+  ~MpiStreams() override {
+    leave();
+    session_.end_streams();
+  }
 
   Moved send(int peer, std::span<const iovec> pieces) override {
-    return or_why([&] { return send_piece(peer, pieces); });
+    return or_why<Moved>([&] { return Moved{.bytes = send_piece(peer, pieces)}; });
   }
   Moved receive(int peer, std::span<const iovec> pieces) override {
-    return or_why([&] { return take(peer, pieces); });
+    return or_why<Moved>([&] { return Moved{.bytes = take(peer, pieces)}; });
   }
-  bool is_sent(int peer) override {
-    return std::ranges::all_of(lanes_[std::size_t(peer)].out, [this](Piece& piece) { return is_over(piece); });
+  Sent sent(int peer) override {
+    const auto is_gone = [this](Piece& piece) { return is_over(piece); };
+    return or_why<Sent>([&] { return Sent{.done = std::ranges::all_of(lanes_[std::size_t(peer)].out, is_gone)}; });
   }
   int polled(int) const override { return -1; }
   // Nothing wakes who waits for MPI. At first it looks without a pause, then ever more rarely.
@@ -64,12 +69,14 @@ class MpiStreams final : public Streams {
   }
 
  private:
-  template <class Move>
-  static Moved or_why(Move&& move) {
+  template <class Result, class Try>
+  static Result or_why(Try&& attempt) {
     try {
-      return {.bytes = move()};
+      return attempt();
     } catch (const Error& error) {
-      return {.error = error.what()};
+      Result result;
+      result.error = error.what();
+      return result;
     }
   }
 
@@ -131,7 +138,7 @@ class MpiStreams final : public Streams {
   }
 
   // What MPI still has in hand keeps its memory: a receive that no message has met ends at once, and a send when it is
-  // taken.
+  // taken. Where MPI may not be called any more it keeps all.
   void leave() noexcept {
     for (Lane& lane : lanes_) {
       for (Piece& piece : lane.in) let_go(piece, true);
@@ -140,8 +147,9 @@ class MpiStreams final : public Streams {
   }
   void let_go(Piece& piece, bool is_receive) const noexcept {
     try {
-      if (is_over(piece)) return;
-      if (is_receive) {
+      const bool may_call = session_.may_call();
+      if (may_call ? is_over(piece) : !piece.is_under_way) return;
+      if (may_call && is_receive) {
         session_.call("MPI_Cancel", [&](const LockstepMpi& mpi) { return mpi.cancel(&piece.request); });
         if (is_over(piece)) return;
       }

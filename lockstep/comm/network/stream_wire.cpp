@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,17 +13,14 @@
 #include <utility>
 
 #include "lockstep/base/outlet.h"
-#include "lockstep/base/process_id.h"
-#include "lockstep/base/text.h"
 #include "lockstep/comm/network/frame.h"
+#include "lockstep/comm/network/stream_link.h"
 
 namespace lockstep::comm {
 namespace {
 
 using namespace std::chrono_literals;
 using std::chrono::milliseconds;
-
-constexpr std::uint64_t kWireMagic = 0x4c4b776972653032;  // "LKwire02"
 
 // So much of a message is summed and moved at a time: its bytes are still in the cache.
 constexpr std::size_t kPiece = std::size_t(256) << 10;
@@ -42,41 +38,7 @@ void keep_alive(int fd, milliseconds timeout) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &more, sizeof more);
 }
 
-bool is_cut(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
-
-void tell(int fd, const void* news, std::size_t size) {
-  [[maybe_unused]] const ssize_t sent = ::send(fd, news, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 }  // namespace
-
-// What a rank says last.
-struct StreamWire::News {
-  std::uint64_t magic = kWireMagic;
-  std::int32_t rank = -1;  // who failed; of one that leaves itself
-  std::int32_t exit_code = 0;
-  std::uint64_t step = 0;
-  std::uint32_t left = 0;  // 1: no failure
-  std::uint32_t length = 0;
-  char phase[32] = {};
-  char cause[1024] = {};
-};
-
-// The traffic with one peer: messages wait in the order in which they were named.
-struct StreamWire::Link {
-  std::deque<Message*> out, in;
-  Frame outgoing, incoming;  // of the first ones
-  std::uint64_t messages_out = 0, messages_in = 0;
-  std::array<std::byte, sizeof(News)> news{};  // as much of it as has come
-  std::size_t heard = 0;
-  bool has_left = false;
-  std::string cut;  // how the way to it was lost: it may live, and not know
-
-  bool is_owed() const { return !in.empty() || !out.empty(); }
-  const Message& first() const { return in.empty() ? *out.front() : *in.front(); }
-};
 
 StreamWire::StreamWire(Mesh mesh, Settings settings, std::unique_ptr<Streams> streams)
     : mesh_(std::move(mesh)),
@@ -88,14 +50,6 @@ StreamWire::StreamWire(Mesh mesh, Settings settings, std::unique_ptr<Streams> st
 }
 
 StreamWire::~StreamWire() { tell_all({.rank = name_of(settings_.rank), .left = 1}); }
-
-// Once, and of what happened first.
-void StreamWire::tell_all(const News& news) {
-  const std::lock_guard lock(news_mutex_);
-  if (process_ != base::process_id() || std::exchange(told_, true)) return;  // a forked child is nobody
-  for (const MeshPeer& peer : mesh_.peers)
-    if (peer.news) tell(peer.news.get(), &news, sizeof news);
-}
 
 void StreamWire::abort(const Failure& failure) {
   streams_->give_up();
@@ -160,9 +114,8 @@ void StreamWire::move_all(Messages& messages) {
     if (any_moved) moved = Clock::now();
     // Who fails behind this exchange has sent what it owes it.
     const std::optional<Failure> failure = heard();
-    const bool may_come = streams_->end_with_news() && Clock::now() - moved < kOvertaken;
-    if (failure && !any_moved && !may_come) fail(*failure);
-    if (!failure || may_come) wait_for(moved);
+    if (failure && !any_moved && !may_come(moved)) fail(*failure);
+    if (!failure || may_come(moved)) wait_for(moved);
   }
 }
 
@@ -185,7 +138,10 @@ bool StreamWire::move_out(Link& link, Messages& messages) {
     if (!moved.error.empty()) lost(peer, moved.error);
     frame.moved += sent = moved.bytes;
   }
-  if (!frame.is_whole(message.bytes) || !streams_->is_sent(peer)) return sent > 0;
+  if (!frame.is_whole(message.bytes)) return sent > 0;
+  const Sent all = streams_->sent(peer);
+  if (!all.error.empty()) lost(peer, all.error);
+  if (!all.done) return sent > 0;
   bytes_sent_ += message.bytes.size();
   link.out.pop_front();
   frame = {};
@@ -261,9 +217,9 @@ void StreamWire::wait_for(Clock::time_point moved) {
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
     if (links_[peer].is_owed() && !heard())
       if (const std::string cut = cut_of(int(peer)); !cut.empty()) lost(int(peer), cut);
+  for (std::size_t peer = 0; peer < links_.size() && streams_->end_with_news(); ++peer)
+    if (links_[peer].is_owed() && is_silent(int(peer), moved)) lost(int(peer), "");
   const auto waited = Clock::now() - moved;
-  for (std::size_t peer = 0; peer < links_.size() && streams_->end_with_news() && waited >= kNewsTime; ++peer)
-    if (links_[peer].is_owed() && are_news_over(int(peer))) lost(int(peer), "");
   if (waited >= settings_.timeout) give_up();
   if (settings_.ties.stall_warning.count() > 0 && waited >= settings_.ties.stall_warning) tell_stall();
 }
@@ -295,75 +251,6 @@ void StreamWire::tell_stall() {
   base::Outlet::console(STDERR_FILENO)
       .offer("lockstep: rank " + std::to_string(name_of(settings_.rank)) + " has waited " +
              std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() + "\n");
-}
-
-void StreamWire::listen() {
-  hear_news(0ms);
-  if (const auto failure = heard()) settings_.ties.failed(*failure);
-}
-
-std::optional<Failure> StreamWire::heard() {
-  const std::lock_guard lock(news_mutex_);
-  return heard_;
-}
-
-std::string StreamWire::cut_of(int peer) {
-  const std::lock_guard lock(news_mutex_);
-  return links_[std::size_t(peer)].cut;
-}
-
-bool StreamWire::has_left(int peer) {
-  const std::lock_guard lock(news_mutex_);
-  return links_[std::size_t(peer)].has_left;
-}
-
-// What it had to say last has come, or nothing will.
-bool StreamWire::are_news_over(int peer) {
-  const std::lock_guard lock(news_mutex_);
-  return !mesh_.peers[std::size_t(peer)].news;
-}
-
-// Waits so long for news, unless there are some, and reads them.
-void StreamWire::hear_news(milliseconds time) {
-  std::vector<pollfd> polled = news_polled();
-  if (poll(polled.data(), polled.size(), int(time.count())) > 0) read_news(polled);
-}
-
-std::vector<pollfd> StreamWire::news_polled() {
-  const std::lock_guard lock(news_mutex_);
-  std::vector<pollfd> polled;
-  for (const MeshPeer& peer : mesh_.peers) polled.push_back({.fd = peer.news.get(), .events = POLLIN, .revents = 0});
-  return polled;
-}
-
-// The first of `polled` are those of news_polled(), which another thread may have read and closed meanwhile.
-void StreamWire::read_news(const std::vector<pollfd>& polled) {
-  const std::lock_guard lock(news_mutex_);
-  for (std::size_t peer = 0; peer < mesh_.peers.size(); ++peer)
-    if (polled[peer].revents != 0 && mesh_.peers[peer].news) read_news(int(peer));
-}
-
-// They may come in pieces. Who has left, or ended without a word, is missed by those only whom it owes something: what
-// it has sent may still be on its way, and the end of that connection tells.
-void StreamWire::read_news(int peer) {
-  Link& link = links_[std::size_t(peer)];
-  base::UniqueFd& fd = mesh_.peers[std::size_t(peer)].news;
-  const ssize_t got = ::recv(fd.get(), link.news.data() + link.heard, link.news.size() - link.heard, MSG_DONTWAIT);
-  if (got < 0 && would_wait(errno)) return;
-  if (got < 0 && is_cut(errno)) link.cut = std::strerror(errno);
-  link.heard += got > 0 ? std::size_t(got) : 0;
-  if (got > 0 && link.heard < link.news.size()) return;
-  fd = {};
-  if (link.heard < link.news.size()) return;
-  News news;
-  std::memcpy(&news, link.news.data(), sizeof news);
-  if (news.magic == kWireMagic && news.left == 0)
-    heard_ = {.rank = news.rank,
-              .step = news.step,
-              .phase = std::string(news.phase, strnlen(news.phase, sizeof news.phase)),
-              .cause = base::shown(std::string(news.cause, std::min<std::size_t>(news.length, sizeof news.cause))),
-              .exit_code = news.exit_code};
-  link.has_left = news.magic == kWireMagic;
 }
 
 // The news may explain it.

@@ -48,9 +48,10 @@ class StreamWire final : public Wire {
   using Clock = std::chrono::steady_clock;
   /// Each slice of a wait ends with a look at this rank's node and at the deadline.
   static constexpr std::chrono::milliseconds kSlice{10};
-  /// How long the news of a failure may come behind the end of the connection that it explains.
+  /// How long the news of a failure may come behind the end of the connection that it explains, and payload behind the
+  /// end of the news, where both do not take the same way.
   static constexpr std::chrono::milliseconds kNewsTime{300};
-  /// How long payload may come behind news that it was sent before, where both do not take the same way.
+  /// How long payload may come behind the news of a failure that it was sent before, likewise.
   static constexpr std::chrono::milliseconds kOvertaken{50};
 
   void move_all(Messages& messages);
@@ -76,6 +77,8 @@ class StreamWire final : public Wire {
   std::string cut_of(int peer);
   bool has_left(int peer);
   bool are_news_over(int peer);
+  bool is_silent(int peer, Clock::time_point moved);
+  bool may_come(Clock::time_point moved);
   std::string shown(int peer) const;
   std::string late_peers() const;
   void tell_stall();
@@ -90,7 +93,8 @@ class StreamWire final : public Wire {
   std::optional<Failure> over_;   ///< why the wire is of no use any more
   std::mutex news_mutex_;         ///< of the peers' news connections, what has come through them, and:
   std::optional<Failure> heard_;  ///< of a peer's failure
-  bool told_ = false;             ///< the peers, how this rank ended
+  Clock::time_point heard_at_{};
+  bool told_ = false;  ///< the peers, how this rank ended
 };
 
 }  // namespace lockstep::comm

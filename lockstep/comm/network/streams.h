@@ -23,14 +23,20 @@ struct Moved {
   std::string error;   ///< why the way is lost; empty: it is not
 };
 
+/// Whether what was sent goes on its way without this rank's help.
+struct Sent {
+  bool done = false;
+  std::string error;  ///< as of Moved
+};
+
 /// Peers are named by their ranks in the group. Used by one thread at a time; nothing here waits.
 class Streams {
  public:
   virtual ~Streams() = default;
   virtual Moved send(int peer, std::span<const iovec> pieces) = 0;
   virtual Moved receive(int peer, std::span<const iovec> pieces) = 0;
-  /// Whether what was sent goes on its way without this rank's help.
-  virtual bool is_sent(int peer) = 0;
+  /// Of all that send() has taken.
+  virtual Sent sent(int peer) = 0;
   /// A descriptor that poll() tells of; -1: none.
   virtual int polled(int peer) const = 0;
   /// How long a wait may sleep that has seen nothing move for `idle`.

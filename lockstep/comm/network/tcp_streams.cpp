@@ -35,7 +35,7 @@ class TcpStreams final : public Streams {
     const ssize_t got = recvmsg(polled(peer), &what, MSG_DONTWAIT);
     return got == 0 ? Moved{.ended = true} : moved_or_why(got);
   }
-  bool is_sent(int) override { return true; }
+  Sent sent(int) override { return {.done = true}; }
   int polled(int peer) const override { return connections_[std::size_t(peer)].get(); }
   std::chrono::nanoseconds nap(std::chrono::nanoseconds) const override { return std::chrono::milliseconds(10); }
   bool end_with_news() const override { return false; }

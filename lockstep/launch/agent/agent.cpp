@@ -153,13 +153,20 @@ int Agent::run() {
 }
 
 void Agent::run_to_the_end() {
+  std::optional<base::Segment> next;
+  const auto take_over = [&] {
+    if (next) segment_ = *std::exchange(next, std::nullopt);
+  };
   try {
     make_folder();
     // Where a process of the last generation lives its memory is copied; the other nodes must not miss this one
     // meanwhile.
-    while (run_once())
-      segment_ = beside(loop_, [this] { return base::next_generation(std::move(segment_), plan_.workers); });
+    while (run_once()) {
+      beside(loop_, [&] { next.emplace(base::next_generation(std::move(segment_), plan_.workers)); });
+      take_over();
+    }
   } catch (const Error& error) {
+    take_over();       // whoever has thrown
     attempt_.reset();  // its workers end now
     job_.start_failure = error.what();
     if (job_.attempts.empty()) {

@@ -185,6 +185,7 @@ class Starter {
     for (std::size_t i = 1; i < places_.size(); ++i) kill(i);
     if (first_saves_.count() == 0) return kill(0);
     if (places_[0]->ended()) return;
+    told_of_saving_ = true;
     say(0, "its agent may be saving the last committed step, and is waited for: " +
                std::to_string(first_saves_ / std::chrono::seconds(1)) + " s at most, or until another signal");
     deadline_ = loop_.at(Clock::now() + first_saves_, [this] { kill(0); });
@@ -200,7 +201,8 @@ class Starter {
   void on_signals() {
     while (const int signal = signals_.next()) {
       if (signal == SIGCHLD) continue;
-      if (stop_signal_ != 0) first_saves_ = milliseconds(0);  // its agent takes the second one so, too
+      // Its agent takes a second one so, too; so does who has read that a signal ends the wait.
+      if (stop_signal_ != 0 || told_of_saving_) first_saves_ = milliseconds(0);
       if (stop_signal_ == 0) stop_signal_ = signal;
       for (const auto& place : places_)
         if (place->agent) place->agent->tell(std::to_string(signal) + "\n");
@@ -314,6 +316,7 @@ class Starter {
   int code_ = kExitDone;
   int stop_signal_ = 0;
   milliseconds first_saves_ = kSaveState;
+  bool told_of_saving_ = false;
   bool ending_ = false;
   bool succeeded_ = false;                                               // as the first agent has said
   bool keeps_slots_ = false, too_many_ = false, without_first_ = false;  // of the hosts found: what has been seen
