@@ -97,7 +97,8 @@ TEST_P(ByMpi, RanksAddUp) {
 // rank finalises MPI, and the launchers' exit codes say that alone.
 TEST_P(ByMpi, TheContractHolds) {
   for (const int ranks : {2, 4}) {
-    Job job(started(ranks, on_nodes(CONTRACT " --gtest_brief=1 --gtest_filter='*/mpi*' && echo WHOLE"), true),
+    Job job(started(ranks, on_nodes(CONTRACT " --gtest_brief=1 --gtest_color=no --gtest_filter='*/mpi*' && echo WHOLE"),
+                    true),
             variables({"LOCKSTEP_TEST_MPI_RANKS=" + std::to_string(ranks)}));
     job.wait();
     int whole = 0;
