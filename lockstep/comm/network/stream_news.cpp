@@ -16,6 +16,7 @@
 namespace lockstep::comm {
 namespace {
 
+using namespace std::chrono_literals;
 using std::chrono::milliseconds;
 
 bool is_cut(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
