@@ -63,8 +63,8 @@ std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& o
   if (options.group) return options.group;
   const std::shared_ptr<Group> node = join_node(place, options.timeout);
   const bool one_node = place.local_world_size == place.world_size;
-  const bool asked = rendezvous::is_over_network(rendezvous::parse_backend(options.backend));
-  if (one_node && (!asked || place.world_size == 1)) return node;
+  const rendezvous::Backend backend = rendezvous::parse_backend(options.backend);
+  if (one_node && (!rendezvous::is_over_network(backend) || place.world_size == 1)) return node;
   const MeshPlace meeting{.rank = place.rank,
                           .world = place.world_size,
                           .local_rank = place.local_rank,
@@ -77,7 +77,7 @@ std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& o
                           .timeout = options.timeout,
                           .stall_warning = place.local_rank == 0 ? options.stall_warning : std::chrono::milliseconds(0),
                           .check = [node] { node->node().member.check_abort(); }};
-  if (options.backend != "mpi") return join_network(meeting, node);
+  if (backend != rendezvous::Backend::mpi) return join_network(meeting, node);
   MpiSession& session = MpiSession::load();
   const int number = session.begin_world();
   return join_network(meeting, node, [&](Mesh& mesh) {

@@ -75,14 +75,16 @@ TEST_F(NodesTest, WhoIsAskedToEndDoesNotSayThatAllWentWell) {
   expect_nothing_left();
 }
 
+// Of an agent whose job starts again and again.
+std::vector<std::string> restarting(const char* nodes, const char* conf) {
+  return {"--nnodes", nodes, "--max-restarts", "20", "--rdzv-conf", conf};
+}
+
 // In the wait before a restart there is no worker to be told.
 TEST_F(NodesTest, ASignalBeforeARestartEndsAll) {
   const std::string script = "[ $RANK = 0 ] && { sleep 0.1; exit 3; }; sleep 1000";
-  const auto flags = [](const char* conf) {
-    return std::vector<std::string>{"--nnodes", "1:2", "--max-restarts", "20", "--rdzv-conf", conf};
-  };
-  Job& host = agent(flags("is_host=1"), script);
-  Job& other = agent(flags("is_host=0"), script);
+  Job& host = agent(restarting("1:2", "is_host=1"), script);
+  Job& other = agent(restarting("1:2", "is_host=0"), script);
   testing::wait_until([&] { return host.err().find("in 800 ms") != std::string::npos; });
   host.signal(SIGTERM);
   EXPECT_EQ(host.wait(), 128 + SIGTERM) << host.err();
@@ -95,11 +97,8 @@ TEST_F(NodesTest, ASignalBeforeARestartEndsAll) {
 // A member's, in the same wait: the host would look for it until join_timeout is over.
 TEST_F(NodesTest, AMembersSignalBeforeARestartEndsAllWhoAreTooFewWithoutIt) {
   const std::string script = "[ $RANK = 0 ] && { sleep 0.1; exit 3; }; sleep 1000";
-  const auto flags = [](const char* conf) {
-    return std::vector<std::string>{"--nnodes", "2", "--max-restarts", "20", "--rdzv-conf", conf};
-  };
-  Job& host = agent(flags("is_host=1"), script);
-  Job& other = agent(flags("is_host=0"), script);
+  Job& host = agent(restarting("2", "is_host=1"), script);
+  Job& other = agent(restarting("2", "is_host=0"), script);
   testing::wait_until([&] { return other.err().find("in 800 ms") != std::string::npos; });
   other.signal(SIGTERM);
   for (Job* job : {&host, &other}) EXPECT_EQ(job->wait(), 128 + SIGTERM) << job->err();
@@ -109,11 +108,8 @@ TEST_F(NodesTest, AMembersSignalBeforeARestartEndsAllWhoAreTooFewWithoutIt) {
 
 TEST_F(NodesTest, AMembersSignalBeforeARestartLeavesTheOthersToIt) {
   const std::string script = "[ $WORLD_SIZE = 1 ] && exit 0; [ $RANK = 0 ] && { sleep 0.1; exit 3; }; sleep 1000";
-  const auto flags = [](const char* conf) {
-    return std::vector<std::string>{"--nnodes", "1:2", "--max-restarts", "20", "--rdzv-conf", conf};
-  };
-  Job& host = agent(flags("last_call_timeout=2,is_host=1"), script);
-  Job& other = agent(flags("last_call_timeout=2,is_host=0"), script);
+  Job& host = agent(restarting("1:2", "last_call_timeout=2,is_host=1"), script);
+  Job& other = agent(restarting("1:2", "last_call_timeout=2,is_host=0"), script);
   testing::wait_until([&] { return other.err().find("in 800 ms") != std::string::npos; });
   other.signal(SIGTERM);
   EXPECT_EQ(other.wait(), 128 + SIGTERM) << other.err();

@@ -98,7 +98,9 @@ TEST_F(NodesTest, ATaskOfAStepIsAnAgentWhereTheNumberOfNodesIsGiven) {
     EXPECT_EQ(a.wait(), 0) << a.err();
     EXPECT_EQ(b.wait(), 0) << b.err();
     EXPECT_THAT(testing::lines(a.out() + b.out()), UnorderedElementsAre("0/2", "1/2"));
-    if (flags == by_rank) EXPECT_EQ(a.out(), "0/2\n");
+    if (flags == by_rank) {
+      EXPECT_EQ(a.out(), "0/2\n");
+    }
   }
   Job& one_of_many = task({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", address_}, "0", "2,1");
   EXPECT_EQ(one_of_many.wait(), 2);
