@@ -153,9 +153,7 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
     check_abort_anywhere();
     check_peers(ready, owed, owed_object);
     const auto waited = Clock::now() - start;
-    if (waited > timeout_) {
-      give_up(owed, owed_object, awaited);
-    }
+    if (waited > timeout_ + abroad_.grace) give_up(owed, owed_object, awaited);
     if (may_tell && waited > stall_warning_) {
       may_tell = false;
       tell_stall(owed, owed_object, awaited);

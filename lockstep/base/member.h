@@ -66,6 +66,9 @@ struct Abroad {
   std::function<void()> listen = [] {};
   /// Tells them of one. Waits for nobody. Any thread.
   std::function<void(const Failure&)> tell = [](const Failure&) {};
+  /// So long a wait goes on behind its timeout: a rank of this node that is late may wait for one of theirs, and tells
+  /// so when its own time is over.
+  std::chrono::milliseconds grace{0};
 };
 
 /// The group that another one is a part of. A failure of the part is one of the whole, and what fails the whole ends

@@ -125,7 +125,7 @@ class Machines {
         int code = 1;
         try {
           code = body(support::join_nodes(base::Segment::open(segments_[node].invitation(), ranks_[node]), ranks_,
-                                          int(node), local, port, 20s));
+                                          int(node), local, port, {.timeout = 20s}));
         } catch (const GroupAborted&) {
           code = support::kAbortedCode;
         } catch (const std::exception& error) {

@@ -1,13 +1,17 @@
 #include "tests/support/ranks.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <numeric>
 #include <thread>
 
+#include "lockstep/base/unique_fd.h"
 #include "lockstep/comm/network/network_group.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
@@ -30,6 +34,9 @@ extern "C" const char* __tsan_default_suppressions() {
 
 namespace lockstep::support {
 namespace {
+
+// More than any case takes, and less than ctest allows a program.
+constexpr std::chrono::minutes kMostTime{4};
 
 void run_rank(const base::Segment& segment, int rank, const RankBody& body, RankOptions options) {
   try {
@@ -55,6 +62,20 @@ void run_threads(int ranks, const RankBody& body, RankOptions options) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// How a child ended; who has not by the deadline is killed: it may have been stopped for good.
+int status_of(pid_t child, std::chrono::steady_clock::time_point deadline) {
+  const base::UniqueFd process(int(syscall(SYS_pidfd_open, child, 0)));
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  pollfd polled{.fd = process.get(), .events = POLLIN, .revents = 0};
+  if (poll(&polled, 1, int(std::max<std::int64_t>(0, left.count()))) == 0) {
+    ADD_FAILURE() << "a rank did not end";
+    kill(child, SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
 // Forks them, all of which end with this process; returns when they have.
 void run_forked(int ranks, const std::function<std::shared_ptr<comm::Group>(int rank)>& join, const RankBody& body,
                 RankOptions options) {
@@ -74,9 +95,9 @@ void run_forked(int ranks, const std::function<std::shared_ptr<comm::Group>(int 
     }
     children.push_back(child);
   }
+  const auto deadline = std::chrono::steady_clock::now() + kMostTime;
   for (int rank = 0; rank < ranks; ++rank) {
-    int status = 0;
-    waitpid(children[std::size_t(rank)], &status, 0);
+    const int status = status_of(children[std::size_t(rank)], deadline);
     if (WIFSIGNALED(status) && WTERMSIG(status) == options.allowed_signal) continue;
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << " ended with status " << status;
   }
@@ -122,10 +143,10 @@ const char* to_string(RankKind kind) {
 int free_port() { return lockstep::testing::Listener().port(); }
 
 std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector<int>& ranks_per_node, int node,
-                                        int local_rank, int port, std::chrono::milliseconds timeout) {
+                                        int local_rank, int port, const RankOptions& options) {
   const auto begin = ranks_per_node.begin();
   const int first = std::accumulate(begin, begin + node, 0);
-  auto group = std::make_shared<comm::ShmGroup>(std::move(segment), local_rank, timeout);
+  auto group = std::make_shared<comm::ShmGroup>(std::move(segment), local_rank, options.timeout);
   return comm::join_network({.rank = first + local_rank,
                              .world = std::accumulate(begin, ranks_per_node.end(), 0),
                              .local_rank = local_rank,
@@ -133,8 +154,8 @@ std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector
                              .host = own_address(getppid()),
                              .port = port,
                              .key = "test",
-                             .timeout = timeout},
-                            std::move(group));
+                             .timeout = options.timeout},
+                            std::move(group), options.streams);
 }
 
 void run_nodes(const std::vector<int>& ranks_per_node, const RankBody& body, RankOptions options) {
@@ -151,7 +172,7 @@ void run_nodes(const std::vector<int>& ranks_per_node, const RankBody& body, Ran
         const auto [node, local] = places[std::size_t(rank)];
         const base::Segment& segment = segments[std::size_t(node)];
         return join_nodes(base::Segment::open(segment.path(), segment.control().local_world), ranks_per_node, node,
-                          local, port, options.timeout);
+                          local, port, options);
       },
       body, options);
 }

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/segment.h"
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/network/network_group.h"
 
 namespace lockstep::support {
 
@@ -31,12 +32,14 @@ struct RankOptions {
   std::chrono::milliseconds timeout{20'000};
   /// A rank that ends by the signal with this number is no failure (kill tests).
   int allowed_signal = 0;
+  /// What carries the payload between nodes.
+  comm::MakeStreams streams = comm::tcp_streams;
 };
 
 /// A place on a node of a job of several, which all meet at `port` of 127.0.0.1. The group of what shares the node's
 /// `segment`.
 std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector<int>& ranks_per_node, int node,
-                                        int local_rank, int port, std::chrono::milliseconds timeout);
+                                        int local_rank, int port, const RankOptions& options);
 /// A port that is free now.
 int free_port();
 

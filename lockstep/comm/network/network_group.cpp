@@ -255,7 +255,8 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Grou
                      .tell =
                          [weak = std::weak_ptr(wire)](const Failure& failure) {
                            if (const auto outer = weak.lock()) outer->abort(failure);
-                         }});
+                         },
+                     .grace = StreamWire::kNewsTime});
   return std::make_shared<NetworkGroup>(std::move(nodes), place.rank, wire, std::move(node));
 }
 

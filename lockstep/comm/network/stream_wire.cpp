@@ -224,11 +224,16 @@ void StreamWire::wait_for(Clock::time_point moved) {
   if (settings_.ties.stall_warning.count() > 0 && waited >= settings_.ties.stall_warning) tell_stall();
 }
 
-// Where one alone is late it is his failure, and the text says who waited.
+// Where one alone is late it is his failure, and the text says who waited. Of several, one may wait for another, which
+// it tells at about this time.
 void StreamWire::give_up() {
-  int culprit = settings_.rank, culprits = 0;
-  for (const Link& link : links_)
-    if (link.is_owed()) culprit = ++culprits == 1 ? int(&link - links_.data()) : settings_.rank;
+  std::vector<int> late;
+  for (std::size_t peer = 0; peer < links_.size(); ++peer)
+    if (links_[peer].is_owed()) late.push_back(int(peer));
+  const Clock::time_point end = Clock::now() + (late.size() > 1 ? kNewsTime : std::chrono::milliseconds(0));
+  while (!heard() && Clock::now() < end) hear_news(kSlice);
+  if (const auto failure = heard()) fail(*failure);
+  const int culprit = late.size() == 1 ? late[0] : settings_.rank;
   fail({.rank = name_of(culprit),
         .cause = (culprit == settings_.rank ? "" : "rank " + std::to_string(name_of(settings_.rank)) + " ") +
                  "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});

@@ -23,6 +23,11 @@ namespace lockstep::comm {
 
 class StreamWire final : public Wire {
  public:
+  /// How long the news of a failure may come behind the end of the connection that it explains, and payload behind the
+  /// end of the news, where both do not take the same way; and behind the moment at which another rank, whose wait
+  /// began at the same time, gave up.
+  static constexpr std::chrono::milliseconds kNewsTime{300};
+
   struct Settings {
     int rank = 0;
     std::chrono::milliseconds timeout{};
@@ -48,9 +53,6 @@ class StreamWire final : public Wire {
   using Clock = std::chrono::steady_clock;
   /// Each slice of a wait ends with a look at this rank's node and at the deadline.
   static constexpr std::chrono::milliseconds kSlice{10};
-  /// How long the news of a failure may come behind the end of the connection that it explains, and payload behind the
-  /// end of the news, where both do not take the same way.
-  static constexpr std::chrono::milliseconds kNewsTime{300};
   /// How long payload may come behind the news of a failure that it was sent before, likewise.
   static constexpr std::chrono::milliseconds kOvertaken{50};
 
