@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -24,14 +25,19 @@
 #include "tests/support/usage_error.h"
 #include "tests/support/what_of.h"
 
-// A disk that stands still until the test lets it go on, for a minute at most: in the place of libc's fsync for all
-// that is linked into this program.
+// A disk that fails once, or stands still until the test lets it go on, for a minute at most: in the place of libc's
+// fsync for all that is linked into this program.
 namespace {
+std::atomic<bool> disk_fails{false};
 std::atomic<bool> disk_stands_still{false};
 std::binary_semaphore disk_goes_on{0};
 }  // namespace
 
 extern "C" int fsync(int fd) {
+  if (disk_fails.exchange(false)) {
+    errno = EIO;
+    return -1;
+  }
   if (disk_stands_still) {
     disk_goes_on.try_acquire_for(std::chrono::minutes(1));
     disk_stands_still = false;
@@ -141,6 +147,34 @@ TEST(BackgroundSaving, WhereNoFileDescriptorsAreLeftThereIsNoCheckpointAndTraini
     EXPECT_NE(refused.problem, "");
     EXPECT_TRUE(job.saver.save());
     EXPECT_EQ(job.saver.wait().path, folder.file(step_name(0)));
+  });
+}
+
+// An error of the disk while steps go on: the earlier checkpoint stays the last, and the next save begins again.
+TEST(BackgroundSaving, AnErrorOfTheDiskLeavesTheEarlierOneAndTrainingGoesOn) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    SavingJob job(group, folder.path());
+    const auto save_beside_a_step = [&] {
+      take_step(job.ddp, job.optimizer);
+      EXPECT_TRUE(job.saver.save());
+      take_step(job.ddp, job.optimizer);
+      return job.saver.wait();
+    };
+    EXPECT_EQ(save_beside_a_step().path, folder.file(step_name(1)));
+    disk_fails = true;
+    ::testing::internal::CaptureStderr();
+    const Saved refused = save_beside_a_step();
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                ::testing::MatchesRegex("lockstep: warning: no checkpoint of step 3: .*Input/output error.*; training "
+                                        "goes on\n"));
+    EXPECT_EQ(refused.path, "");
+    EXPECT_THAT(refused.problem, HasSubstr("Input/output error"));
+    EXPECT_THAT(steps_in(folder.path()), ::testing::ElementsAre(1u)) << "no half one";
+    EXPECT_EQ(find(folder.path())->step, 1u);
+    EXPECT_EQ(save_beside_a_step().path, folder.file(step_name(5)));
+    EXPECT_EQ(find(folder.path())->step, 5u);
+    EXPECT_EQ(job.ddp.steps(), 6u);
   });
 }
 
