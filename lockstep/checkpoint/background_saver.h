@@ -17,7 +17,11 @@
 
 namespace lockstep::checkpoint {
 
-/// Of one model, on all ranks; rank 0 saves, in a thread of its own. Used by the thread that trains.
+/// The nice value of the thread that saves: where all cores train, a save lasts longer and no step does.
+inline constexpr int kNiceOfSaves = 19;
+
+/// Of one model, on all ranks; rank 0 saves, in one thread of its own, reading back included. Used by the thread that
+/// trains.
 ///
 /// The state has a third buffer. A save holds the committed one, which no step writes as long as it is held, so nothing
 /// is copied and nobody waits: the price is that memory, one state per node.

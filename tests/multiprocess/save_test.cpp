@@ -26,14 +26,16 @@
 #include "tests/support/what_of.h"
 
 // A disk that fails once, or stands still until the test lets it go on, for a minute at most: in the place of libc's
-// fsync for all that is linked into this program.
+// fsync for all that is linked into this program. It notes for whom it works.
 namespace {
 std::atomic<bool> disk_fails{false};
 std::atomic<bool> disk_stands_still{false};
 std::binary_semaphore disk_goes_on{0};
+std::atomic<int> nice_of_last{0};
 }  // namespace
 
 extern "C" int fsync(int fd) {
+  nice_of_last = getpriority(PRIO_PROCESS, id_t(gettid()));
   if (disk_fails.exchange(false)) {
     errno = EIO;
     return -1;
@@ -175,6 +177,21 @@ TEST(BackgroundSaving, AnErrorOfTheDiskLeavesTheEarlierOneAndTrainingGoesOn) {
     EXPECT_EQ(save_beside_a_step().path, folder.file(step_name(5)));
     EXPECT_EQ(find(folder.path())->step, 5u);
     EXPECT_EQ(job.ddp.steps(), 6u);
+  });
+}
+
+// A save takes no core from what trains, and one that trains does not wait for others to save.
+TEST(BackgroundSaving, GivesWayToWhatTrains) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    SavingJob job(group, folder.path());
+    const int before = getpriority(PRIO_PROCESS, id_t(gettid()));
+    EXPECT_TRUE(job.saver.save());
+    EXPECT_EQ(job.saver.wait().problem, "");
+    EXPECT_EQ(nice_of_last, kNiceOfSaves);
+    EXPECT_EQ(getpriority(PRIO_PROCESS, id_t(gettid())), before);
+    save(folder.path(), job.ddp);
+    EXPECT_EQ(nice_of_last, before);
   });
 }
 
