@@ -80,7 +80,7 @@ asan tsan: %: build-%/build.ninja
 	$(if $(filter tsan,$@),OMP_NUM_THREADS=1) GTEST_FILTER='-$(subst $(space),:,$(strip $($@_skip)))' \
 	  $(CTEST) --test-dir build-$@ --label-regex '$(subst $(space),|,$($@_labels))'
 
-# Each libFuzzer program for half a minute, two at a time.
+# Each libFuzzer program for half a minute, those of weights of others and state.json for a whole one; two at a time.
 fuzz: build-fuzz/build.ninja
 	$(BUILD) fuzz -j $(JOBS) --target tests_fuzz
 	$(CTEST) --test-dir build-fuzz --label-regex fuzz
@@ -138,7 +138,7 @@ help:
 	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
-	@echo 'make fuzz       run each libFuzzer program for half a minute'
+	@echo 'make fuzz       run each libFuzzer program for half a minute or a whole one'
 	@echo 'make lint       check format, spelling, includes and forbidden things; make format repairs the format'
 	@echo 'make tidy       look for mistakes with clang-tidy (ONLY=lockstep/launch: in one folder); takes an hour of CPU'
 	@echo 'make mutants    seed faults one at a time and list those that no test catches (ONLY=memory: of one module); hours'
