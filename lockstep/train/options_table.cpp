@@ -115,18 +115,6 @@ flags::Group job_flags(Options& o) {
         "none"},
        also_called({"-a", "--arch"}, {"--model", one_of(o.model, model_words(o))}),
        {"--head", head(o.head), "Layers in place of the last one: outputs, relu, gelu, tanh, dropout=P"},
-       {"--dataset", one_of(o.dataset, set_words(o)), "digits is drawn, not read"},
-       also_called({"--data-dir"}, {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"}),
-       unrecorded({"--download", on(o.download),
-                   "Bring the data set's files first, unless they are whole: lockstep data",
-                   "do not; with it --data-path is the user's cache"}),
-       unrecorded({"--download-mirror", text(o.download_mirror, "URL"), "From here; checksums stay the same",
-                   "the well-known addresses"}),
-       {"--train-split", text(o.train_split, "NAME"),
-        "The part of --data-path to train on: folder NAME, or for csv and csv-images NAME.csv"},
-       {"--val-split", text(o.val_split, "NAME"), "The part to evaluate on", "val, or test where there is no val"},
-       {"--test-split", text(o.test_split, "NAME"), "The part that --eval-best looks at", "the one to evaluate on"},
-       also_called({"--dummy"}, {"--synthetic", on(o.synthetic), "Pictures made of nothing, in the data set's shape"}),
        {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},
        {"--max-steps", integer(o.max_steps, 0, kMostSteps),
         "End after N steps; alone it crosses epochs, with --epochs the first reached ends the run"},
@@ -138,8 +126,37 @@ flags::Group job_flags(Options& o) {
         "Whatever other flags say: one step, an evaluation of one chunk, nothing saved"}}};
 }
 
-flags::Group input_flags(Options& o) {
-  return {"Input",
+flags::Group data_flags(Options& o) {
+  return {
+      "Data",
+      {{"--dataset", one_of(o.dataset, set_words(o)), "digits is drawn, not read"},
+       also_called({"--data-dir"}, {"--data-path", text(o.data_path, "DIR"), "Folder with the data set's files"}),
+       unrecorded({"--download", on(o.download),
+                   "Bring the data set's files first, unless they are whole: lockstep data",
+                   "do not; with it --data-path is the user's cache"}),
+       unrecorded({"--download-mirror", text(o.download_mirror, "URL"), "From here; checksums stay the same",
+                   "the well-known addresses"}),
+       {"--train-split", text(o.train_split, "NAME"),
+        "The part of --data-path to train on: folder NAME, or for csv and csv-images NAME.csv"},
+       {"--val-split", text(o.val_split, "NAME"), "The part to evaluate on", "val, or test where there is no val"},
+       {"--test-split", text(o.test_split, "NAME"), "The part that --eval-best looks at", "the one to evaluate on"},
+       also_called({"--dummy"}, {"--synthetic", on(o.synthetic), "Pictures made of nothing, in the data set's shape"}),
+       {"--target", text(o.target, "COLUMN,..."), "Columns of a csv that are learned, by names or numbers",
+        "the last one"},
+       {"--columns", text(o.columns, "COLUMN,..."), "Those that it is learned from", "all others"},
+       {"--slice-rows", on(o.slice_rows),
+        "Each logical shard trains on a slice of a csv's rows, as a process that reads a part of the file does"},
+       {"--val-fraction", real(o.val_fraction, kShare, "P"),
+        "Of the rows of a csv that is one file, to evaluate on; spread evenly over it"},
+       {"--index-cache", text(o.index_cache, "DIR"), "Remember here what the folders of an imagefolder hold"},
+       {"--cache-dataset", on(o.cache_dataset), "Remember it in the user's cache"},
+       {"--cache-images", integer(o.cache_images, 0, kMostMebibytes),
+        "MiB of decoded pictures that each process keeps of the training set, and as many to evaluate on"},
+       {"-j, --workers", integer(o.workers, 1, kMostThreads), "Threads per process that prepare batches"}}};
+}
+
+flags::Group transform_flags(Options& o) {
+  return {"Transforms",
           {{"--transforms", transforms(o.transforms), "or a list of steps, as auto_augment,resize=224x224,to_tensor",
             "what suits the data set"},
            {"--train-crop-size", integer(o.train_crop_size, 1, kMostPixels),
@@ -161,19 +178,7 @@ flags::Group input_flags(Options& o) {
                         "Paste parts of samples into others; with --mixup-alpha one of both per step", "0: do not"}),
            {"--ra-sampler", on(o.ra_sampler),
             "Augment a sample several times in a step, and a part of the samples in an epoch"},
-           {"--ra-reps", integer(o.ra_reps, 1, kMostShards), "So often"},
-           {"--target", text(o.target, "COLUMN,..."), "Columns of a csv that are learned, by names or numbers",
-            "the last one"},
-           {"--columns", text(o.columns, "COLUMN,..."), "Those that it is learned from", "all others"},
-           {"--slice-rows", on(o.slice_rows),
-            "Each logical shard trains on a slice of a csv's rows, as a process that reads a part of the file does"},
-           {"--val-fraction", real(o.val_fraction, kShare, "P"),
-            "Of the rows of a csv that is one file, to evaluate on; spread evenly over it"},
-           {"--index-cache", text(o.index_cache, "DIR"), "Remember here what the folders of an imagefolder hold"},
-           {"--cache-dataset", on(o.cache_dataset), "Remember it in the user's cache"},
-           {"--cache-images", integer(o.cache_images, 0, kMostMebibytes),
-            "MiB of decoded pictures that each process keeps of the training set, and as many to evaluate on"},
-           {"-j, --workers", integer(o.workers, 1, kMostThreads), "Threads per process that prepare batches"}}};
+           {"--ra-reps", integer(o.ra_reps, 1, kMostShards), "So often"}}};
 }
 
 flags::Group batch_flags(Options& o) {
@@ -340,9 +345,9 @@ flags::Table table_of(Options& options) {
                                      " starts it on N processes.\n";
   return {.usage = (program.empty() ? "lockstep train" : program) + " [options]",
           .about = what + "A dash and an underscore in a flag's name are alike.\n",
-          .groups = {job_flags(options), input_flags(options), batch_flags(options), optimizer_flags(options),
-                     rate_flags(options), arithmetic_flags(options), output_flags(options), checkpoint_flags(options),
-                     launcher_flags(options), script_flags()},
+          .groups = {job_flags(options), data_flags(options), transform_flags(options), batch_flags(options),
+                     optimizer_flags(options), rate_flags(options), arithmetic_flags(options), output_flags(options),
+                     checkpoint_flags(options), launcher_flags(options), script_flags()},
           .version = "lockstep " LOCKSTEP_VERSION "\n",
           .variables = "LOCKSTEP_",
           .unknown = unknown_flag};

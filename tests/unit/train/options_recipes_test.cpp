@@ -77,7 +77,7 @@ TEST_F(Recipes, TheCommandLineGoesBeforeEnvironmentConfigAndRecipe) {
   EXPECT_EQ(o.amp, "bf16");
   EXPECT_EQ(o.model, "convnet");
   EXPECT_EQ(options_as_flags(o),
-            "--nproc-per-node 1 --dataset mnist --synthetic --epochs 5 --transforms none --batch-size 7 --lr 0.2 "
+            "--nproc-per-node 1 --epochs 5 --dataset mnist --synthetic --transforms none --batch-size 7 --lr 0.2 "
             "--amp bf16 --channels-last");
 }
 

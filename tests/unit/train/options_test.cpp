@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <regex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/sets/known_sets.h"
+#include "lockstep/flags/wrap.h"
 #include "lockstep/train/launcher_flags.h"
+#include "lockstep/train/options_table.h"
 #include "tests/unit/train/parsed_options.h"
 
 namespace lockstep::train {
@@ -17,6 +21,20 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+
+// A terminal of a hundred columns has that many lines at least when it fills a screen.
+TEST(Options, HelpOfAGroupFitsOneScreen) {
+  Options options;
+  const flags::Table table = table_of(options);
+  ASSERT_GT(table.groups.size(), 1u);
+  for (const flags::Group& group : table.groups) {
+    std::string name;
+    for (const char letter : group.title) name += letter == ' ' ? '-' : char(std::tolower(letter));
+    const std::string text = flags::wrapped(flags::help(table, name), 100);
+    EXPECT_THAT(text, ::testing::StartsWith(group.title + ":\n"));
+    EXPECT_LE(std::ranges::count(text, '\n'), 40) << text;
+  }
+}
 
 TEST(Options, DefaultsAreTheDocumentedOnes) {
   const Options o = options({});
