@@ -77,7 +77,7 @@ struct Options {
   std::string test_split;             ///< the part that eval_best looks at; empty: that evaluated on
   std::string target;                 ///< columns of a table with the targets; empty: the last one
   std::string columns;                ///< those with the features; empty: all others
-  bool slice_rows = false;            ///< of a table: each logical shard trains on rows that follow each other
+  bool slice_rows = false;            ///< of a csv or csv-images: each shard trains on rows that follow each other
   double val_fraction = 0.2;          ///< of the rows of a single file, to evaluate on; (0, 1)
 
   std::optional<std::int64_t> epochs;             ///< passes over the data, >= 0; default 1. See steps_in_run()

@@ -82,9 +82,11 @@ void settle_task(Options& options, const flags::Parsed& parsed) {
 
 void check_columns(const Options& options, const flags::Parsed& parsed) {
   const data::KnownSet& set = set_of(options);
-  for (const char* flag : {"--target", "--columns", "--val-fraction", "--slice-rows"})
+  for (const char* flag : {"--target", "--columns", "--val-fraction"})
     if (given(parsed, flag) && set.files != SetFiles::table)
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset + ": it is for csv");
+  if (options.slice_rows && set.files != SetFiles::table && set.files != SetFiles::annotated)
+    throw UsageError("--slice-rows has no meaning for --dataset " + options.dataset + ": it is for csv and csv-images");
   for (const char* flag : {"--train-split", "--val-split", "--test-split"})
     if (given(parsed, flag) && !data::has_named_parts(set))
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +

@@ -145,7 +145,7 @@ flags::Group data_flags(Options& o) {
         "the last one"},
        {"--columns", text(o.columns, "COLUMN,..."), "Those that it is learned from", "all others"},
        {"--slice-rows", on(o.slice_rows),
-        "Each logical shard trains on a slice of a csv's rows, as a process that reads a part of the file does"},
+        "Each logical shard trains on a slice of the rows of csv or csv-images, as a process that reads a part does"},
        {"--val-fraction", real(o.val_fraction, kShare, "P"),
         "Of the rows of a csv that is one file, to evaluate on; spread evenly over it"},
        {"--index-cache", text(o.index_cache, "DIR"), "Remember here what the folders of an imagefolder hold"},

@@ -172,6 +172,27 @@ TEST_F(TrainRecipes, ATableIsLearnedWithTheSameBitsOnAnyNumberOfProcesses) {
   EXPECT_THAT(missing.err(), HasSubstr("'" + table + "'"));
 }
 
+// So do the lines of a list of pictures.
+TEST_F(TrainRecipes, PicturesByAListAreLearnedWithTheSameBitsOnAnyNumberOfProcesses) {
+  testing::write_pictures(folder_, "pictures", {.per_class = 8});
+  std::string list = "path,label\n";
+  for (int i = 0; i < 8; ++i)
+    for (const auto& [name, label] : {std::pair("ant", "0"), std::pair("bee", "1")})
+      list += "pictures/" + std::string(name) + "/" + std::to_string(i) + ".jpg," + label + "\n";
+  folder_.write("train.csv", list);
+  const auto hash = [&](const char* processes, const Words& more) {
+    ended(Words{"-n", processes, "--logical-shards", "2", "--global-batch-size", "4", "--dataset", "csv-images",
+                "--data-path", folder_.path(), "--transforms", "hflip,to_tensor", "--model", "mlp", "--no-eval",
+                "--overwrite", "--output-dir", folder_.file("run")} +
+          more);
+    return testing::weights_hash(metrics("run"));
+  };
+  const std::string mixed = hash("1", {}), sliced = hash("1", {"--slice-rows"});
+  EXPECT_EQ(hash("2", {}), mixed);
+  EXPECT_EQ(hash("2", {"--slice-rows"}), sliced);
+  EXPECT_NE(mixed, sliced);
+}
+
 // The best of three epochs is looked at again when all are over, on a part of its own.
 TEST_F(TrainRecipes, AFineTuningEndsWithItsBestCheckpoint) {
   for (const char* part : {"Train", "Validation", "Test"})
