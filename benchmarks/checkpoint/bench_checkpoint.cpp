@@ -35,8 +35,11 @@ json answer_to(const json& command, Trainee& trainee) {
   if (what == "load all") return {{"seconds", trainee.load_all()}};
   if (what != "save") throw UsageError("bench checkpoint: '" + what + "' is not steps, save, load weights or load all");
   const Trainee::Save save = trainee.save(command.at("steps"));
-  return {
-      {"times", save.times}, {"whole", save.whole}, {"bytes", save.bytes}, {"additional_bytes", save.additional_bytes}};
+  return {{"times", save.times},
+          {"whole", save.whole},
+          {"written", save.written},
+          {"bytes", save.bytes},
+          {"additional_bytes", save.additional_bytes}};
 }
 
 // Commands come in by the named pipe to.RANK, a line of JSON each; answers go out by from.RANK.

@@ -56,7 +56,8 @@ class Contender:
         self.alone += alone
         return {"stall": max(beside) - statistics.median(alone), "first": lasted[0] - statistics.median(alone),
                 "beside": statistics.median(beside[1:] or beside) / statistics.median(alone),
-                "seconds": answer["whole"] - begin, "bytes": answer["bytes"],
+                "seconds": answer["whole"] - begin,
+                "written": answer["written"] - begin if "written" in answer else None, "bytes": answer["bytes"],
                 "additional_bytes": answer["additional_bytes"]}
 
     def results(self) -> dict:

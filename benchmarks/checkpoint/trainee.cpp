@@ -1,5 +1,6 @@
 #include "benchmarks/checkpoint/trainee.h"
 
+#include <sys/stat.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
@@ -10,6 +11,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/store/manifest.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/models/registry.h"
 
@@ -22,6 +24,15 @@ constexpr std::int64_t kBatch = 4;
 constexpr optim::AdamOptions kAdam{.lr = 1e-4};
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// When the files of a checkpoint were on disk and had yet to be read back: the manifest is written last. Monotonic.
+double written_at(const std::string& checkpoint) {
+  struct stat info {};
+  if (::stat((checkpoint + "/" + checkpoint::kManifestName).c_str(), &info) != 0)
+    throw Error("bench checkpoint: no manifest in '" + checkpoint + "'");
+  const double seconds = double(info.st_mtim.tv_sec) + 1e-9 * double(info.st_mtim.tv_nsec);
+  return seconds + now() - std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 std::shared_ptr<models::ImageModel> new_model(const std::string& name) {
   torch::manual_seed(0);
@@ -101,7 +112,9 @@ Trainee::Save Trainee::save(int count) {
   if (saving_ == Saving::background) saved = saver_->wait();
   if (found.whole == 0) found.whole = now();
   if (!saved.problem.empty()) throw Error("bench checkpoint: " + saved.problem);
-  if (group_->rank() == 0) found.bytes = bytes_below(saved.path);
+  if (group_->rank() != 0) return found;
+  found.bytes = bytes_below(saved.path);
+  found.written = written_at(saved.path);
   return found;
 }
 

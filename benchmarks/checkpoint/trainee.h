@@ -34,7 +34,8 @@ class Trainee {
   struct Save {
     std::vector<double> times;  ///< of the start and of each step's end; monotonic seconds
     double whole = 0;           ///< when the checkpoint was there whole, as far as a look behind each step tells
-    std::int64_t bytes = 0;     ///< of its files
+    double written = 0;      ///< when its files were written and synced, but not read back; by the file system's clock
+    std::int64_t bytes = 0;  ///< of its files
     std::int64_t additional_bytes = 0;  ///< most memory that the process had behind a step, above that before
   };
 
