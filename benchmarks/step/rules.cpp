@@ -29,18 +29,17 @@ struct Row {
   EngineOptimizer optimizer;
 };
 
-// Each slot is read, weights and state are read and written; a rule that needs norms first reads the slots, the
-// weights and `read_for_norms` arrays of state once more.
+// Each slot is read, weights and state are read and written. A rule that needs norms first moves more: either reads the
+// slots and weights a second time, or reads what its first half has left, and the weights again, and writes them.
 template <class Options>
-Row row(const char* name, const Options& options, int read_for_norms = 0) {
-  const auto rule = optim::rule_for(options, 1);
-  double bytes = sizeof(float) * (kRanks + 2.0 * (1 + rule.arrays()));
-  if constexpr (optim::NeedsNorms<decltype(optim::rule_for(options, 1))>)
-    bytes += sizeof(float) * (kRanks + 1.0 + read_for_norms);
+Row row(const char* name, const Options& options) {
+  using Rule = decltype(optim::rule_for(options, 1));
+  const double arrays = optim::rule_for(options, 1).arrays();
+  const double again = optim::MovesByMeasured<Rule> ? 3 : optim::NeedsNorms<Rule> ? kRanks + 1 : 0;
   return {
       name,
       {[options](optim::Target& target) { return std::make_unique<optim::FusedOptimizer<Options>>(target, options); },
-       bytes}};
+       sizeof(float) * (kRanks + 2 * (1 + arrays) + again)}};
 }
 
 std::vector<Row> rows() {
@@ -57,7 +56,7 @@ std::vector<Row> rows() {
           row("Adadelta", optim::AdadeltaOptions{}),
           row("Lion", optim::LionOptions{}),
           row("LARS, momentum", optim::LARSOptions{.momentum = 0.9, .weight_decay = 1e-4}),
-          row("LAMB", optim::LAMBOptions{}, 2)};
+          row("LAMB", optim::LAMBOptions{})};
 }
 
 struct Options {

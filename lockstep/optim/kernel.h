@@ -114,14 +114,20 @@ struct State {
   return Vector::all(float(arrays.decay)) * average + Vector::all(float(1 - arrays.decay)) * w;
 }
 
+// What goes with the new weight w at one place.
+template <class Store>
+[[gnu::always_inline]] inline void put_copies(const Arrays& arrays, Vector w, std::size_t i) {
+  if (arrays.to_bf16 != nullptr) Store::put(w, arrays.to_bf16 + i);
+  if (arrays.to_average != nullptr) Store::put(averaged(arrays, w, i), arrays.to_average + i);
+}
+
 template <class Store, class R>
 void apply(const R rule, const Arrays arrays, Range range) {
   const Mean mean(arrays, rule.maximize ? -1.0f : 1.0f);
   for (std::size_t i = range.begin; i < range.end; i += Vector::width) {
     const Vector w = rule.update(Vector::load(arrays.from_weights + i), mean(i), State<Store>{arrays, i});
     Store::put(w, arrays.to_weights + i);
-    if (arrays.to_bf16 != nullptr) Store::put(w, arrays.to_bf16 + i);
-    if (arrays.to_average != nullptr) Store::put(averaged(arrays, w, i), arrays.to_average + i);
+    put_copies<Store>(arrays, w, i);
   }
 }
 
@@ -134,12 +140,10 @@ void run(const void* numbers, const Arrays& arrays, Range range, bool streaming)
   _mm_sfence();
 }
 
-// The state as measured() asks for it: nothing is written.
-struct ReadState {
-  const Arrays& arrays;
-  std::size_t i;
-  Vector get(int array) const { return Vector::load(arrays.from_state[array] + i); }
-  void set(int, Vector) const {}
+// Where measuring writes nothing.
+struct NoStore {
+  template <class T>
+  static void put(Vector, T*) {}
 };
 
 constexpr std::size_t kLanes = 16;  // whatever the width of a Vector
@@ -154,8 +158,9 @@ struct LaneSums {
   }
 };
 
-template <class R>
-SquareSums measure(const void* numbers, const Arrays& of, Range range) {
+// The new state goes by `Store`, and what was measured to where the new weights will be.
+template <class Store, class R>
+SquareSums sums_of(const void* numbers, const Arrays& of, Range range) {
   if constexpr (NeedsNorms<R>) {
     const R rule = *static_cast<const R*>(numbers);
     const Arrays arrays = of;
@@ -165,12 +170,44 @@ SquareSums measure(const void* numbers, const Arrays& of, Range range) {
       for (std::size_t part = 0; part < kLanes / Vector::width; ++part) {
         const std::size_t at = i + part * Vector::width;
         const Vector w = Vector::load(arrays.from_weights + at);
+        const Vector other = rule.measured(w, gradient(at), State<Store>{arrays, at});
+        Store::put(other, arrays.to_weights + at);
         weights.parts[part].add(w);
-        measured.parts[part].add(rule.measured(w, gradient(at), ReadState{arrays, at}));
+        measured.parts[part].add(other);
       }
     return {weights.total(), measured.total()};
   }
   return {};
+}
+
+template <class R>
+SquareSums begin(const void* numbers, const Arrays& arrays, Range range, bool streaming) {
+  if constexpr (MovesByMeasured<R>) {
+    if (!streaming) return sums_of<PlainStore, R>(numbers, arrays, range);
+    const SquareSums sums = sums_of<StreamingStore, R>(numbers, arrays, range);
+    _mm_sfence();
+    return sums;
+  }
+  return {};
+}
+
+template <class Store, class R>
+void move_weights(const R rule, const Arrays arrays, Range range) {
+  for (std::size_t i = range.begin; i < range.end; i += Vector::width) {
+    const Vector w = rule.moved(Vector::load(arrays.from_weights + i), Vector::load(arrays.to_weights + i));
+    w.store(arrays.to_weights + i);
+    put_copies<Store>(arrays, w, i);
+  }
+}
+
+template <class R>
+void finish(const void* numbers, const Arrays& arrays, Range range, bool streaming) {
+  if constexpr (MovesByMeasured<R>) {
+    const R& rule = *static_cast<const R*>(numbers);
+    if (!streaming) return move_weights<PlainStore>(rule, arrays, range);
+    move_weights<StreamingStore>(rule, arrays, range);
+    _mm_sfence();
+  }
 }
 
 template <class List>
@@ -178,22 +215,34 @@ struct Loops;
 template <class... R>
 struct Loops<std::variant<R...>> {
   static constexpr void (*of_rule[])(const void*, const Arrays&, Range, bool) = {run<R>...};
-  static constexpr SquareSums (*measure_of_rule[])(const void*, const Arrays&, Range) = {measure<R>...};
+  static constexpr SquareSums (*measure_of_rule[])(const void*, const Arrays&, Range) = {sums_of<NoStore, R>...};
+  static constexpr SquareSums (*begin_of_rule[])(const void*, const Arrays&, Range, bool) = {begin<R>...};
+  static constexpr void (*finish_of_rule[])(const void*, const Arrays&, Range, bool) = {finish<R>...};
 };
 
 }  // namespace
 
-// Declared in kernels.h under the name that the including file defines. A number and an address rather than a Rule: an
+// Declared in kernels.h under the names that the including file makes. A number and an address rather than a Rule: an
 // inline function of the standard library, as std::visit is, compiled for this instruction set could be the copy
 // that the linker keeps for everybody.
-void LOCKSTEP_KERNEL(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin, std::size_t end,
-                     bool streaming) {
+void LOCKSTEP_BUILD(update)(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin,
+                            std::size_t end, bool streaming) {
   Loops<Rule>::of_rule[kind](rule, arrays, {begin, end}, streaming);
 }
 
-SquareSums LOCKSTEP_MEASURE(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin,
-                            std::size_t end) {
+SquareSums LOCKSTEP_BUILD(measure)(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin,
+                                   std::size_t end) {
   return Loops<Rule>::measure_of_rule[kind](rule, arrays, {begin, end});
+}
+
+SquareSums LOCKSTEP_BUILD(begin)(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin,
+                                 std::size_t end, bool streaming) {
+  return Loops<Rule>::begin_of_rule[kind](rule, arrays, {begin, end}, streaming);
+}
+
+void LOCKSTEP_BUILD(finish)(std::size_t kind, const void* rule, const Arrays& arrays, std::size_t begin,
+                            std::size_t end, bool streaming) {
+  Loops<Rule>::finish_of_rule[kind](rule, arrays, {begin, end}, streaming);
 }
 
 }  // namespace lockstep::optim

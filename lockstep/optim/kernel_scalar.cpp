@@ -1,4 +1,3 @@
 #include "lockstep/optim/kernels.h"
-#define LOCKSTEP_KERNEL update_scalar
-#define LOCKSTEP_MEASURE measure_scalar
+#define LOCKSTEP_BUILD(name) name##_scalar
 #include "lockstep/optim/kernel.h"

@@ -23,6 +23,8 @@
 // A rule whose step depends on norms over the parameter has, too:
 //   V R::measured(w, g, state)     what has its norm taken beside w
 //   R::set_norms(weights, other)   before update(): the norms of w and of that
+// and, where measured() does all but the last operation of update(), and sets the state as that does:
+//   V R::moved(w, measured)        the new weight
 
 #include <variant>
 
@@ -46,6 +48,12 @@ using Rule = std::variant<SGDRule, AdamRule, AdadeltaRule, AdagradRule, LionRule
 template <class R>
 concept NeedsNorms = requires(R rule) {
   rule.set_norms(1.0, 1.0);
+};
+
+/// Its step can be taken in two halves: begin_update() and finish_update().
+template <class R>
+concept MovesByMeasured = NeedsNorms<R> && requires(R rule, float x) {
+  rule.moved(x, x);
 };
 
 }  // namespace lockstep::optim

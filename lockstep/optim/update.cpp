@@ -15,13 +15,17 @@ struct Build {
   const char* name;
   Kernel* update;
   Measure* measure;
+  Begin* begin;
+  Kernel* finish;
   bool (*supported)();
 };
 
 constexpr Build kBuilds[] = {
-    {"avx512", update_avx512, measure_avx512, [] { return __builtin_cpu_supports("avx512f") != 0; }},
-    {"avx2", update_avx2, measure_avx2, [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }},
-    {"scalar", update_scalar, measure_scalar, [] { return true; }},
+    {"avx512", update_avx512, measure_avx512, begin_avx512, finish_avx512,
+     [] { return __builtin_cpu_supports("avx512f") != 0; }},
+    {"avx2", update_avx2, measure_avx2, begin_avx2, finish_avx2,
+     [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }},
+    {"scalar", update_scalar, measure_scalar, begin_scalar, finish_scalar, [] { return true; }},
 };
 
 const Build& choose_build() {
@@ -50,6 +54,19 @@ void update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size
 
 SquareSums square_sums(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end) {
   return build().measure(rule.index(), numbers_of(rule), arrays, begin, end);
+}
+
+bool has_halves(const Rule& rule, const Arrays& arrays) {
+  return arrays.from_weights != arrays.to_weights &&
+         std::visit([]<class R>(const R&) { return MovesByMeasured<R>; }, rule);
+}
+
+SquareSums begin_update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, Stores stores) {
+  return build().begin(rule.index(), numbers_of(rule), arrays, begin, end, stores == Stores::streaming);
+}
+
+void finish_update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, Stores stores) {
+  build().finish(rule.index(), numbers_of(rule), arrays, begin, end, stores == Stores::streaming);
 }
 
 Rule with_norms(const Rule& rule, const SquareSums* sums, std::size_t blocks) {

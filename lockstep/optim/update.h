@@ -67,6 +67,18 @@ struct SquareSums {
 /// order. Zeros for a rule that needs no norms.
 SquareSums square_sums(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end);
 
+/// Whether the step may be taken in two halves: the rule needs no more than weights and what it measures once it has
+/// the norms, and there is a target of its own to keep that in.
+bool has_halves(const Rule& rule, const Arrays& arrays);
+
+/// The first: the same sums, and leaves the new state in the target and, for finish_update(), what was measured in the
+/// place of the new weights. So the second reads neither gradients nor state. Only where has_halves().
+SquareSums begin_update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, Stores stores);
+
+/// The second, with_norms(): what is then in the target has the bits of update(). The weights are stored plainly, for
+/// their lines have just been read.
+void finish_update(const Rule& rule, const Arrays& arrays, std::size_t begin, std::size_t end, Stores stores);
+
 /// The rule with the norms over a parameter, whose sums are those of its `blocks` blocks; added up in tree order.
 Rule with_norms(const Rule& rule, const SquareSums* sums, std::size_t blocks);
 

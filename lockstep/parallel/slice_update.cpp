@@ -72,17 +72,20 @@ std::optional<int> SliceUpdate::nonfinite_shard(const optim::Arrays& arrays, std
 }
 
 // One more pass and barrier, of rules that ask for norms over their parameter: each rank's blocks of it, then all in
-// tree order.
-void SliceUpdate::set_norms() {
+// tree order. What is measured then is kept where the rest of the step needs no more than that.
+void SliceUpdate::set_norms(optim::Stores stores) {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
   for (const auto& [part, range, parameter, rule] : pieces_) {
     const std::size_t first = part->range.begin / optim::kBlock;
+    const optim::Arrays arrays = arrays_of(*part);
+    const bool halves = optim::has_halves(rule, arrays);
     auto* const sums = state.write_as<optim::SquareSums>(layout.parameter_sums(parameter));
     for (std::size_t begin = range.begin, end; begin < range.end; begin = end) {
       const std::size_t block = begin / optim::kBlock;
       end = std::min(range.end, (block + 1) * optim::kBlock);
-      sums[first + block - layout.blocks_of(parameter).begin] = optim::square_sums(rule, arrays_of(*part), begin, end);
+      sums[first + block - layout.blocks_of(parameter).begin] =
+          halves ? optim::begin_update(rule, arrays, begin, end, stores) : optim::square_sums(rule, arrays, begin, end);
     }
   }
   group_.node().member.barrier();
@@ -95,10 +98,14 @@ void SliceUpdate::set_norms() {
 
 // This rank's slice, piece by piece.
 void SliceUpdate::update() {
+  const bool by_norms = fused_.state.layout().options().parameter_norms;
   const auto update_by = [&](optim::Stores stores) {
     stores_ = stores;
+    if (by_norms) set_norms(stores);
     for (const Piece& piece : pieces_) {
-      optim::update(piece.rule, arrays_of(*piece.part), piece.range.begin, piece.range.end, stores);
+      const optim::Arrays arrays = arrays_of(*piece.part);
+      const bool begun = by_norms && optim::has_halves(piece.rule, arrays);
+      (begun ? optim::finish_update : optim::update)(piece.rule, arrays, piece.range.begin, piece.range.end, stores);
     }
   };
   // In place every line has just been read: there is nothing to spare.

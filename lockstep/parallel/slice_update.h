@@ -40,8 +40,7 @@ class SliceUpdate {
   NonfiniteGradient first_nonfinite() const;
   /// Scales the mean gradients, then cuts them to [-max_value, max_value] (0: does not).
   void clip(float gradient_scale, float max_value);
-  /// For rules that ask for norms over their parameter. Collective.
-  void set_norms();
+  /// Collective where the rules ask for norms over their parameter.
   void update();
 
   /// How this rank's slice was written in the last step; nothing when this process has made none.
@@ -49,6 +48,7 @@ class SliceUpdate {
 
  private:
   state::Slice mine() const;
+  void set_norms(optim::Stores stores);
   std::optional<int> nonfinite_shard(const optim::Arrays& arrays, std::size_t begin, std::size_t end) const;
   /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays.
   optim::Arrays arrays_of(const state::Part& part) const;

@@ -90,7 +90,6 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
       skip_overflow(*options.loss_scale,
                     wants_norm ? norm : slice_.gradient_norm(std::numeric_limits<double>::infinity()));
     slice_.clip(options.max_norm > 0 ? optim::clip_coefficient(options.max_norm, norm) : 1, float(options.max_value));
-    if (fused_.state.layout().options().parameter_norms) slice_.set_norms();
     member_.set_phase(Phase::update);
     slice_.update();
     if (group_.topology().local_rank == 0) write_record(norm);

@@ -62,8 +62,12 @@ struct LAMBRule {
     if (adapts && weights > 0 && directions > 0) negative_step_size = float(-lr * weights / directions);
   }
   template <class V>
+  V moved(V w, V direction) const {
+    return fma(direction, V::all(negative_step_size), w);
+  }
+  template <class V>
   V update(V w, V g, auto state) const {
-    return fma(measured(w, g, state), V::all(negative_step_size), w);
+    return moved(w, measured(w, g, state));
   }
 };
 

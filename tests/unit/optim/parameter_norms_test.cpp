@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -72,6 +73,69 @@ TEST(ParameterNorms, AreTheSameBitsInEveryBuildAndThoseOfFloat64) {
   }
   EXPECT_NEAR(square_sums(lars, example.arrays(), 0, 64).measured, squares(gradients(), 0, 64), 1e-9);
   EXPECT_EQ(example.m.values[40], 0) << "measuring writes nothing";
+}
+
+// The weights and state after a step, with what goes with them.
+struct Target {
+  Numbers m{}, v{}, w{}, average{};
+  alignas(64) std::uint16_t half[kCount] = {};
+  Arrays from(Example& example) {
+    Arrays arrays = example.arrays();
+    arrays.to_weights = w.values;
+    arrays.to_state[0] = m.values, arrays.to_state[1] = v.values;
+    arrays.to_bf16 = half;
+    arrays.from_average = gradients().values, arrays.to_average = average.values;
+    arrays.averaging = Averaging::mean, arrays.decay = 0.75;
+    return arrays;
+  }
+  bool operator==(const Target& other) const {
+    const auto same = [](const auto& a, const auto& b) { return std::memcmp(&a, &b, sizeof a) == 0; };
+    return same(m, other.m) && same(v, other.v) && same(w, other.w) && same(average, other.average) &&
+           same(half, other.half);
+  }
+};
+
+struct TwoHalves {
+  Begin* begin;
+  Kernel* finish;
+};
+
+std::vector<TwoHalves> builds_of_halves() {
+  std::vector<TwoHalves> builds{{begin_scalar, finish_scalar}};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) builds.push_back({begin_avx2, finish_avx2});
+  if (__builtin_cpu_supports("avx512f")) builds.push_back({begin_avx512, finish_avx512});
+  return builds;
+}
+
+TEST(ParameterNorms, AStepInTwoHalvesHasTheBitsOfAWholeOne) {
+  Example example{.m = random_numbers(3), .v = random_numbers(4)};
+  for (float& v : example.v.values) v *= v;  // a mean of squares
+  const Rule rule = rule_for(LAMBOptions{.lr = 0.1}, 3);
+  Target whole;
+  const SquareSums sums = square_sums(rule, whole.from(example), 0, kCount);
+  const Rule normed = with_norms(rule, &sums, 1);
+  update(normed, whole.from(example), 0, kCount);
+  for (const TwoHalves& build : builds_of_halves()) {
+    for (const bool streaming : {false, true}) {
+      Target halves;
+      const Arrays arrays = halves.from(example);
+      ASSERT_TRUE(has_halves(rule, arrays));
+      const SquareSums of_begin = build.begin(rule.index(), &std::get<LAMBRule>(rule), arrays, 0, kCount, streaming);
+      EXPECT_EQ(of_begin.weights, sums.weights);
+      EXPECT_EQ(of_begin.measured, sums.measured);
+      build.finish(normed.index(), &std::get<LAMBRule>(normed), arrays, 0, kCount, streaming);
+      EXPECT_TRUE(halves == whole);
+    }
+  }
+}
+
+TEST(ParameterNorms, AStepInPlaceOrThatReadsTheGradientsAgainHasNoHalves) {
+  Example example;
+  Target target;
+  EXPECT_TRUE(has_halves(rule_for(LAMBOptions{}, 1), target.from(example)));
+  EXPECT_FALSE(has_halves(rule_for(LAMBOptions{}, 1), example.arrays()));
+  EXPECT_FALSE(has_halves(rule_for(LARSOptions{}, 1), target.from(example)));
+  EXPECT_FALSE(has_halves(rule_for(AdamOptions{}, 1), target.from(example)));
 }
 
 TEST(ParameterNorms, OtherRulesHaveNone) {
