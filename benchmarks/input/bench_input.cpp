@@ -1,6 +1,8 @@
 // lockstep-bench-input (lockstep bench input): how many pictures a second the input path makes ready, alone or
 // beside torchvision + torch's DataLoader, taking turns in one run.
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -18,6 +20,7 @@ using namespace lockstep;
 using namespace lockstep::bench;
 
 constexpr std::int64_t kMost = 1'000'000;
+constexpr int kTries = 6;  // to find how many samples a turn has
 
 struct Turns {
   int rounds = 5;
@@ -39,10 +42,15 @@ std::int64_t samples_of_a_turn(double rate, const Turns& turns, const InputOptio
 // In every round each has a turn, the order rotates; the round before the first is to warm up.
 void take_turns(std::vector<Contender>& contenders, const Turns& turns, const InputOptions& options) {
   for (Contender& contender : contenders) {
-    // The first turn of a peer starts its processes; the second says how fast it is.
-    const std::int64_t few = samples_of_a_turn(0, turns, options);
-    contender.seconds(few);
-    contender.samples = samples_of_a_turn(double(few) / contender.seconds(few), turns, options);
+    // The first turn of a peer starts its processes. A short one says little of how fast it is, for it begins with an
+    // order of all samples: turns grow until one takes half of what it should.
+    contender.samples = samples_of_a_turn(0, turns, options);
+    contender.seconds(contender.samples);
+    for (int tries = 0; tries < kTries; ++tries) {
+      const double took = contender.seconds(contender.samples);
+      contender.samples = samples_of_a_turn(double(contender.samples) / took, turns, options);
+      if (took >= turns.seconds / 2) break;
+    }
   }
   for (int round = 0; round <= turns.rounds; ++round) {
     for (std::size_t i = 0; i < contenders.size(); ++i) {
@@ -111,6 +119,8 @@ int main(int argc, char** argv) {
   std::string python;
   bool json = false;
   return run_program(table_of(options, turns, python, json), argc, argv, [&](const flags::Parsed&) {
+    // The only operator of a turn is the order's, which takes no time; libtorch's second thread would spin behind it.
+    at::set_num_threads(1);
     const InputReport report = measure(options, turns, python);
     std::fputs((json ? to_json(report) : to_text(report)).c_str(), stdout);
   });

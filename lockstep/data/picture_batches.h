@@ -55,15 +55,20 @@ class PictureBatches : public Batches {
   std::int64_t sample_of(std::int64_t index) const;
   std::string name_of(std::int64_t index) const;
   std::string told(std::int64_t index, const std::string& error) const;
+  template <class Prepare>
+  auto named(std::int64_t index, Prepare&& prepare) const;
   Views prepared(const SampleKey& key) const;
+  Batch made_of_samples(std::uint64_t epoch, std::span<const std::int64_t> indices) const;
+  Batch placed(std::uint64_t epoch, std::span<const std::int64_t> indices) const;
   void write(const Views& sample, const SampleKey& key, char* place) const;
-  at::Tensor empty_like(const Picture& first, std::int64_t count) const;
+  at::Tensor empty(std::int64_t count, int channels, Size size) const;
 
   std::shared_ptr<const PictureSet> set_;
   Compose transforms_;
   PictureBatchOptions options_;
   Normalize normalize_;
   std::optional<RandomErasing> erasing_;
+  const MemoryPictures* stored_;  // not null: pictures of it are only placed
   BatchMemory memory_;
 };
 

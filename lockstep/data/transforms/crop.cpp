@@ -111,7 +111,27 @@ Overlap overlap(int place, int size, int count) {
   return {int(first), int(std::clamp(std::int64_t(place) + size, first, std::int64_t(count)) - first)};
 }
 
-// The rectangle of the picture, or of its surroundings in one colour.
+// The part of the padded picture that these rows and columns are.
+void see(Picture& picture, std::span<const int> rows, std::span<const int> columns, const Border& border) {
+  if (in_one_piece(rows) && in_one_piece(columns)) {
+    picture.crop(rows.front(), columns.front(), {int(rows.size()), int(columns.size())});
+  } else {
+    require_possible("crop", picture.size(), {int(rows.size()), int(columns.size())});
+    picture.replace(gather(picture.pixels(), rows, columns, border));
+  }
+}
+
+// The same before there is a picture.
+void see(Placement& placement, const CropBox& box, const std::array<std::uint8_t, 3>& fill) {
+  const Size from = placement.box.size;
+  const bool inside = box.top >= 0 && box.left >= 0 && box.size.height <= from.height - box.top &&
+                      box.size.width <= from.width - box.left;
+  if (!inside) require_possible("crop", from, box.size);
+  placement.crop(box, fill);
+}
+
+}  // namespace
+
 void see(Picture& picture, const CropBox& box, const std::array<std::uint8_t, 3>& fill) {
   const auto [top, left, size] = box;
   const Overlap rows = overlap(top, size.height, picture.size().height);
@@ -127,18 +147,6 @@ void see(Picture& picture, const CropBox& box, const std::array<std::uint8_t, 3>
     picture.replace(framed(picture.pixels(), {1, 1, size}, fill));
   }
 }
-
-// The part of the padded picture that these rows and columns are.
-void see(Picture& picture, std::span<const int> rows, std::span<const int> columns, const Border& border) {
-  if (in_one_piece(rows) && in_one_piece(columns)) {
-    picture.crop(rows.front(), columns.front(), {int(rows.size()), int(columns.size())});
-  } else {
-    require_possible("crop", picture.size(), {int(rows.size()), int(columns.size())});
-    picture.replace(gather(picture.pixels(), rows, columns, border));
-  }
-}
-
-}  // namespace
 
 std::vector<int> padded(const std::vector<int>& places, int before, int after, PaddingMode mode) {
   std::vector<int> more;
@@ -161,13 +169,18 @@ Image pad(const ImageView& image, const Padding& padding, const Border& border) 
 
 CenterCrop::CenterCrop(Size size) : size_(size) { require_positive(size, "CenterCrop"); }
 
-void CenterCrop::apply(Picture& picture, base::RandomStream&) const {
+CropBox CenterCrop::box_in(Size seen) const {
   const auto middle = [](int have, int want) {
     const int missing = std::max(want - have, 0);
     return int(std::nearbyint((have + missing - want) / 2.0)) - missing / 2;  // half to even, as Python
   };
-  const auto [height, width] = picture.size();
-  see(picture, {middle(height, size_.height), middle(width, size_.width), size_}, {});
+  return {middle(seen.height, size_.height), middle(seen.width, size_.width), size_};
+}
+
+void CenterCrop::apply(Picture& picture, base::RandomStream&) const { see(picture, box_in(picture.size()), {}); }
+
+void CenterCrop::place(Placement& placement, base::RandomStream&) const {
+  see(placement, box_in(placement.box.size), {});
 }
 
 RandomCrop::RandomCrop(Size size, const RandomCropOptions& options) : size_(size), options_(options) {
@@ -175,32 +188,47 @@ RandomCrop::RandomCrop(Size size, const RandomCropOptions& options) : size_(size
   require_padding(options.padding, "RandomCrop");
 }
 
-void RandomCrop::apply(Picture& picture, base::RandomStream& random) const {
-  const Size size = size_;
-  const auto& [padding, pad_if_needed, border] = options_;
-  const auto frame = [pads = pad_if_needed](int before, int have, int after, int wanted) {
+// The frames around a picture, and the first row and column of the crop in them.
+struct RandomCrop::Drawn {
+  Frame rows, columns;
+  int top, left;
+  CropBox box(Size size) const { return {top - rows.start(), left - columns.start(), size}; }
+};
+
+RandomCrop::Drawn RandomCrop::draw(Size seen, base::RandomStream& random) const {
+  const auto frame = [this](int before, int have, int after, int wanted) {
     const int missing = wanted - (before + have + after);
-    return Frame{before, after, pads ? std::max(missing, 0) : 0};
+    return Frame{before, after, options_.pad_if_needed ? std::max(missing, 0) : 0};
   };
-  const Size seen = picture.size();
-  const Frame rows = frame(padding.top, seen.height, padding.bottom, size.height);
-  const Frame columns = frame(padding.left, seen.width, padding.right, size.width);
+  const Padding& padding = options_.padding;
+  const Frame rows = frame(padding.top, seen.height, padding.bottom, size_.height);
+  const Frame columns = frame(padding.left, seen.width, padding.right, size_.width);
   const Size whole{rows.length(seen.height), columns.length(seen.width)};
-  if (whole.height < size.height || whole.width < size.width) {
-    throw UsageError("RandomCrop: " + to_string(size) + " out of a picture of " + to_string(whole) +
+  if (whole.height < size_.height || whole.width < size_.width) {
+    throw UsageError("RandomCrop: " + to_string(size_) + " out of a picture of " + to_string(whole) +
                      " (padding included); choose a smaller crop, more padding or pad_if_needed");
   }
-  const int top = int(random.below(std::uint32_t(whole.height - size.height + 1)));
-  const int left = int(random.below(std::uint32_t(whole.width - size.width + 1)));
-  const CropBox box{top - rows.start(), left - columns.start(), size};
+  const int top = int(random.below(std::uint32_t(whole.height - size_.height + 1)));
+  const int left = int(random.below(std::uint32_t(whole.width - size_.width + 1)));
+  return {rows, columns, top, left};
+}
+
+void RandomCrop::apply(Picture& picture, base::RandomStream& random) const {
+  const Size seen = picture.size();
+  const Drawn drawn = draw(seen, random);
+  const Border& border = options_.border;
   if (border.mode == PaddingMode::constant) {
-    see(picture, box, border.fill);
+    see(picture, drawn.box(size_), border.fill);
   } else {
-    const std::vector<int> all_rows = rows.places(seen.height, border.mode);
-    const std::vector<int> all_columns = columns.places(seen.width, border.mode);
-    see(picture, std::span(all_rows).subspan(std::size_t(top), std::size_t(size.height)),
-        std::span(all_columns).subspan(std::size_t(left), std::size_t(size.width)), border);
+    const std::vector<int> all_rows = drawn.rows.places(seen.height, border.mode);
+    const std::vector<int> all_columns = drawn.columns.places(seen.width, border.mode);
+    see(picture, std::span(all_rows).subspan(std::size_t(drawn.top), std::size_t(size_.height)),
+        std::span(all_columns).subspan(std::size_t(drawn.left), std::size_t(size_.width)), border);
   }
+}
+
+void RandomCrop::place(Placement& placement, base::RandomStream& random) const {
+  see(placement, draw(placement.box.size, random).box(size_), options_.border.fill);
 }
 
 }  // namespace lockstep::data

@@ -43,15 +43,23 @@ Image pad(const ImageView& image, const Padding& padding, const Border& border =
 /// `places` (of pixels along a line; −1: fill) with more before and after it, as numpy.pad.
 std::vector<int> padded(const std::vector<int>& places, int before, int after, PaddingMode mode);
 
+/// Only what the box holds is seen from now on; beyond the picture it holds `fill`. UsageError when that is too large.
+void see(Picture& picture, const CropBox& box, const std::array<std::uint8_t, 3>& fill);
+
 /// The middle of the picture, square where one number is given; a smaller one is first padded with black.
-class CenterCrop : public Transform {
+class CenterCrop : public Transform, private Placer {
  public:
   /// UsageError unless the size is positive.
   explicit CenterCrop(Size size);
   explicit CenterCrop(int edge) : CenterCrop(Size{edge, edge}) {}
   void apply(Picture& picture, base::RandomStream& random) const override;
+  const Placer* placer() const override { return this; }
 
  private:
+  CropBox box_in(Size seen) const;
+  void place(Placement& placement, base::RandomStream& random) const override;
+  bool crops() const override { return true; }
+
   Size size_;
 };
 
@@ -62,15 +70,22 @@ struct RandomCropOptions {
 };
 
 /// A part of this size at a random place of the padded picture, each place as likely.
-class RandomCrop : public Transform {
+class RandomCrop : public Transform, private Placer {
  public:
   /// UsageError unless the size is positive and the padding not negative.
   explicit RandomCrop(Size size, const RandomCropOptions& options = {});
   explicit RandomCrop(int edge, const RandomCropOptions& options = {}) : RandomCrop(Size{edge, edge}, options) {}
   /// UsageError when the padded picture is smaller than the crop.
   void apply(Picture& picture, base::RandomStream& random) const override;
+  /// With a border of one colour.
+  const Placer* placer() const override { return options_.border.mode == PaddingMode::constant ? this : nullptr; }
 
  private:
+  struct Drawn;
+  Drawn draw(Size seen, base::RandomStream& random) const;
+  void place(Placement& placement, base::RandomStream& random) const override;
+  bool crops() const override { return true; }
+
   Size size_;
   RandomCropOptions options_;
 };

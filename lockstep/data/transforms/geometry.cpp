@@ -80,6 +80,10 @@ void RandomHorizontalFlip::apply(Picture& picture, base::RandomStream& random) c
   if (happens(p_, random)) picture.mirror();
 }
 
+void RandomHorizontalFlip::place(Placement& placement, base::RandomStream& random) const {
+  if (happens(p_, random)) placement.mirrored = !placement.mirrored;
+}
+
 Image upside_down(const ImageView& image) {
   Image out(image.size(), image.channels);
   for (int y = 0; y < image.height; ++y) std::memcpy(out.row(y), image.row(image.height - 1 - y), out.row_bytes());

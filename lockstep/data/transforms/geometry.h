@@ -57,13 +57,17 @@ class RandomResizedCrop : public Transform {
 };
 
 /// Left becomes right, with this probability.
-class RandomHorizontalFlip : public Transform {
+class RandomHorizontalFlip : public Transform, private Placer {
  public:
   /// UsageError unless 0 <= p <= 1.
   explicit RandomHorizontalFlip(double p = 0.5);
   void apply(Picture& picture, base::RandomStream& random) const override;
+  const Placer* placer() const override { return this; }
 
  private:
+  void place(Placement& placement, base::RandomStream& random) const override;
+  bool crops() const override { return false; }
+
   double p_;
 };
 

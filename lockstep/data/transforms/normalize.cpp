@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms/bfloat16.h"
+#include "lockstep/data/transforms/crop.h"
 
 namespace lockstep::data {
 namespace {
@@ -73,7 +74,7 @@ Normalize::Normalize(const NormalizeOptions& options) : layout_(options.layout),
       floats_[c][pixel] = (float(pixel) / 255.0f - mean) / std;
       halves_[c][pixel] = to_bfloat16(floats_[c][pixel]);
     }
-    standards_[c] = {mean, std, 1.0f / std};
+    standards_[c] = {mean, Inverse::of(std)};
   }
   by_kernel_ = layout_ == PixelLayout::planes && type_ == PixelType::float32 && kernel_is_exact();
 }
@@ -119,6 +120,18 @@ void Normalize::write(const Picture& picture, const Slot& slot) const {
   } else {
     write_as(layout_, picture, halves_, slot.data);
   }
+}
+
+void Normalize::write(const ImageView& pixels, const Placement& placement, const Slot& slot) const {
+  const auto& [box, fill, mirrored] = placement;
+  if (by_kernel_ && box.size.width >= kNormalizeWidth && box != CropBox{0, 0, pixels.size()}) {
+    const NormalizePicture what{pixels, mirrored, standards_.data()};
+    return pixel_kernels().normalize_framed(what, {box, fill}, static_cast<float*>(slot.data));
+  }
+  Picture picture = Picture::borrowed(pixels);
+  see(picture, box, fill);
+  if (mirrored) picture.mirror();
+  write(picture, slot);
 }
 
 }  // namespace lockstep::data

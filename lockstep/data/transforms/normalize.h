@@ -9,6 +9,7 @@
 
 #include "lockstep/data/transforms/picture.h"
 #include "lockstep/data/transforms/pixel_kernels.h"
+#include "lockstep/data/transforms/placement.h"
 
 namespace lockstep::data {
 
@@ -55,6 +56,9 @@ class Normalize {
 
   /// Writes the picture to the slot, which has its size and channels.
   void write(const Picture& picture, const Slot& slot) const;
+
+  /// The same of what is seen of a picture, before it is one: what `placement` says of `pixels`.
+  void write(const ImageView& pixels, const Placement& placement, const Slot& slot) const;
 
  private:
   template <class T>

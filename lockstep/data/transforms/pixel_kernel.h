@@ -44,8 +44,8 @@ void blend(const Blend& blend, std::uint8_t* out, std::size_t count) {
 
 // (x / 255 - mean) / std.
 Floats standardized(Floats x, const Standard& standard) {
-  const Floats scaled = x.over(255.0f, 1.0f / 255.0f);
-  return scaled.minus(standard.mean).over(standard.std, standard.inverse_std);
+  constexpr Inverse of255 = Inverse::of(255);
+  return x.times(of255).minus(standard.mean).times(standard.inverse_std);
 }
 
 // A picture as large as this leaves the cache before its batch is used: its numbers go past the cache.
@@ -94,6 +94,59 @@ void normalize(const NormalizePicture& given, float* out) {
   } else {
     normalize_as<3, false>(picture, out);
   }
+}
+
+// Which of 16 places of a row hold pixels: the first is column `first` of `width`.
+Places places_of(int first, int width, bool mirrored) {
+  const int from = std::clamp(-first, 0, kNormalizeWidth), to = std::clamp(width - first, from, kNormalizeWidth);
+  const unsigned plain = (1u << to) - (1u << from);
+  const unsigned turned = (1u << (kNormalizeWidth - from)) - (1u << (kNormalizeWidth - to));
+  return Places(mirrored ? turned : plain);
+}
+
+template <int Channels>
+void normalize_framed_as(const NormalizePicture& picture, const Framing& framing, float* out) {
+  constexpr std::ptrdiff_t kGroup = std::ptrdiff_t(kNormalizeWidth) * Channels;
+  const auto& [view, mirrored, standards] = picture;
+  const auto& [top, left, size] = framing.box;
+  const PixelOrder& order = mirrored ? kMirroredOrder : kPlainOrder;
+  const std::ptrdiff_t plane = std::ptrdiff_t(size.height) * size.width;
+  const std::ptrdiff_t end = (view.height - 1) * view.row_bytes + std::ptrdiff_t(view.width) * Channels;
+  Floats fill[Channels];
+  for (int c = 0; c < Channels; ++c)
+    fill[c] = standardized(Floats::of(_mm_set1_epi8(char(framing.fill[std::size_t(c)]))), standards[c]);
+  for (int y = 0; y < size.height; ++y, out += size.width) {
+    const int row = top + y;
+    const int width = row >= 0 && row < view.height ? view.width : 0;  // of pixels in this row
+    for (int x = 0; x < size.width; x += kNormalizeWidth) {
+      x = std::min(x, size.width - kNormalizeWidth);  // the last group may repeat some pixels
+      const int first = left + (mirrored ? size.width - kNormalizeWidth - x : x);
+      const Places places = places_of(first, width, mirrored);
+      const std::ptrdiff_t begin = row * view.row_bytes + std::ptrdiff_t(first) * Channels;
+      // Beside a row are the pixels of its neighbours, which do no harm; but not beyond the picture.
+      std::uint8_t copy[kGroup];
+      const std::uint8_t* pixels = copy;
+      if (places != 0 && (begin < 0 || begin + kGroup > end)) {
+        for (std::ptrdiff_t i = 0; i < kGroup; ++i)
+          copy[i] = begin + i >= 0 && begin + i < end ? view.pixels[begin + i] : 0;
+      } else if (places != 0) {
+        pixels = view.pixels + begin;
+      }
+      for (int c = 0; c < Channels; ++c) {
+        Floats numbers = fill[c];
+        if (places != 0) {
+          const __m128i channel = Channels == 3 ? order.of_three(pixels, c) : order.of_one(pixels);
+          numbers = standardized(Floats::of(channel), standards[c]).or_where_not(places, fill[c]);
+        }
+        numbers.store(out + c * plane + x);
+      }
+    }
+  }
+}
+
+void normalize_framed(const NormalizePicture& picture, const Framing& framing, float* out) {
+  picture.view.channels == 1 ? normalize_framed_as<1>(picture, framing, out)
+                             : normalize_framed_as<3>(picture, framing, out);
 }
 
 #endif

@@ -2,6 +2,6 @@
 
 namespace lockstep::data {
 
-const PixelKernels kPixelKernelsScalar = {"scalar", [] { return true; }, blend, nullptr};
+const PixelKernels kPixelKernelsScalar = {"scalar", [] { return true; }, blend, nullptr, nullptr};
 
 }  // namespace lockstep::data

@@ -108,6 +108,8 @@ constexpr PixelOrder kMirroredOrder = pixel_order(true);
 
 #endif
 
+using Places = std::uint16_t;  // bit i: the place i of 16
+
 // Sixteen numbers.
 #if defined(__AVX512F__)
 
@@ -116,12 +118,12 @@ struct Floats {
 
   static Floats of(__m128i bytes) { return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))}; }
   Floats minus(float x) const { return {_mm512_sub_ps(v, _mm512_set1_ps(x))}; }
-  /// The quotient by a product, and its remainder by a fused product.
-  Floats over(float divisor, float inverse) const {
-    const __m512 near = _mm512_mul_ps(v, _mm512_set1_ps(inverse));
-    const __m512 rest = _mm512_fnmadd_ps(near, _mm512_set1_ps(divisor), v);
-    return {_mm512_fmadd_ps(rest, _mm512_set1_ps(inverse), near)};
+  /// The quotient by what this is the inverse of.
+  Floats times(const Inverse& inverse) const {
+    const __m512 rest = _mm512_mul_ps(v, _mm512_set1_ps(inverse.low));
+    return {_mm512_fmadd_ps(v, _mm512_set1_ps(inverse.high), rest)};
   }
+  Floats or_where_not(Places places, Floats other) const { return {_mm512_mask_mov_ps(other.v, places, v)}; }
   void store(float* out) const { _mm512_storeu_ps(out, v); }
   void stream(float* out) const { _mm512_stream_ps(out, v); }
 };
@@ -138,13 +140,18 @@ struct Floats {
   Floats minus(float x) const {
     return {_mm256_sub_ps(low, _mm256_set1_ps(x)), _mm256_sub_ps(high, _mm256_set1_ps(x))};
   }
-  Floats over(float divisor, float inverse) const {
-    const __m256 d = _mm256_set1_ps(divisor), i = _mm256_set1_ps(inverse);
-    const auto half = [&](__m256 v) {
-      const __m256 near = _mm256_mul_ps(v, i);
-      return _mm256_fmadd_ps(_mm256_fnmadd_ps(near, d, v), i, near);
-    };
+  Floats times(const Inverse& inverse) const {
+    const __m256 h = _mm256_set1_ps(inverse.high), l = _mm256_set1_ps(inverse.low);
+    const auto half = [&](__m256 v) { return _mm256_fmadd_ps(v, h, _mm256_mul_ps(v, l)); };
     return {half(low), half(high)};
+  }
+  Floats or_where_not(Places places, Floats other) const {
+    const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const auto half = [&](__m256 mine, __m256 others, int eight) {
+      const __m256i chosen = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(eight), bits), bits);
+      return _mm256_blendv_ps(others, mine, _mm256_castsi256_ps(chosen));
+    };
+    return {half(low, other.low, places & 0xff), half(high, other.high, places >> 8)};
   }
   void store(float* out) const {
     _mm256_storeu_ps(out, low);

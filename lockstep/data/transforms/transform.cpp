@@ -44,4 +44,24 @@ void Compose::apply(Picture& picture, const SampleKey& key) const {
   }
 }
 
+bool Compose::only_places() const {
+  int crops = 0;
+  for (const AnyTransform& transform : transforms_) {
+    const Placer* const placer = transform.placer();
+    if (placer == nullptr) return false;
+    crops += placer->crops();
+  }
+  return crops <= 1;
+}
+
+Placement Compose::place(Size size, const SampleKey& key) const {
+  Placement placement{.box = {0, 0, size}};
+  std::uint32_t position = 0;
+  for (const AnyTransform& transform : transforms_) {
+    base::RandomStream random = transform_stream(key, position++);
+    transform.placer()->place(placement, random);
+  }
+  return placement;
+}
+
 }  // namespace lockstep::data

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/random.h"
 #include "lockstep/data/transforms/picture.h"
+#include "lockstep/data/transforms/placement.h"
 
 namespace lockstep::data {
 
@@ -48,6 +49,9 @@ class Transform {
  public:
   virtual ~Transform() = default;
   virtual void apply(Picture& picture, base::RandomStream& random) const = 0;
+
+  /// Itself, where it only places pictures.
+  virtual const Placer* placer() const { return nullptr; }
 };
 
 /// A transform of any class as a value, for lists: RandomOrder({ColorJitter({...}), GaussianBlur(5)}). Copies share
@@ -59,6 +63,7 @@ class AnyTransform {
       : transform_(std::make_shared<const T>(std::move(transform))) {}
 
   void apply(Picture& picture, base::RandomStream& random) const { transform_->apply(picture, random); }
+  const Placer* placer() const { return transform_->placer(); }
 
  private:
   std::shared_ptr<const Transform> transform_;
@@ -86,6 +91,12 @@ class Compose {
   }
 
   void apply(Picture& picture, const SampleKey& key) const;
+
+  /// Whether all that they do is to place pictures: mirror them, and crop them once.
+  bool only_places() const;
+
+  /// Where only_places(): what apply() does to a picture of this size.
+  Placement place(Size size, const SampleKey& key) const;
 
   /// How many there are: the position of what comes after them.
   std::uint32_t size() const { return std::uint32_t(transforms_.size()); }

@@ -63,7 +63,7 @@ TEST_P(EveryBuild, NormalizeIsTheTwoQuotientsForEveryWidth) {
   }
   const std::array<float, 3> mean = {0.485f, 0.4822f, 0.1307f}, std = {0.229f, 0.2435f, 0.3081f};
   std::array<Standard, 3> standards;
-  for (std::size_t c = 0; c < 3; ++c) standards[c] = {mean[c], std[c], 1.0f / std[c]};
+  for (std::size_t c = 0; c < 3; ++c) standards[c] = {mean[c], Inverse::of(std[c])};
   base::RandomStream random(4, 5, 6);
   for (int width = kNormalizeWidth; width < 400; width += width < 70 ? 1 : 77) {
     for (const int channels : {1, 3}) {
@@ -84,6 +84,39 @@ TEST_P(EveryBuild, NormalizeIsTheTwoQuotientsForEveryWidth) {
               << width << " wide, channel " << c << " of " << channels << ", column " << x;
         }
       }
+    }
+  }
+}
+
+// Boxes on all sides of pictures wider, narrower and as wide as a group; the formula for each number.
+TEST_P(EveryBuild, NormalizeFramedFillsWhatIsBeyondThePicture) {
+  if (GetParam()->normalize_framed == nullptr) {
+    EXPECT_STREQ(GetParam()->name, "scalar");
+    return;
+  }
+  const std::array<float, 3> mean = {0.485f, 0.4822f, 0.1307f}, std = {0.229f, 0.2435f, 0.3081f};
+  std::array<Standard, 3> standards;
+  for (std::size_t c = 0; c < 3; ++c) standards[c] = {mean[c], Inverse::of(std[c])};
+  const std::array<std::uint8_t, 3> fill = {9, 0, 255};
+  base::RandomStream random(7, 8, 9);
+  for (int trial = 0; trial < 2000; ++trial) {
+    const int channels = trial % 2 == 0 ? 1 : 3, height = 1 + int(random.below(6)), width = 1 + int(random.below(40));
+    Image image(height, width, channels);
+    for (std::size_t i = 0; i < image.bytes(); ++i) image.row(0)[i] = std::uint8_t(random.next());
+    const CropBox box{int(random.below(16)) - 8, int(random.below(100)) - 50,
+                      Size{1 + int(random.below(6)), kNormalizeWidth + int(random.below(40))}};
+    const bool mirrored = random.below(2) == 1;
+    const std::size_t plane = std::size_t(box.size.height) * std::size_t(box.size.width);
+    std::vector<float> out(plane * std::size_t(channels) + 1, 77);
+    GetParam()->normalize_framed({image.view(), mirrored, standards.data()}, {box, fill}, out.data());
+    ASSERT_EQ(out.back(), 77) << "written behind the end";
+    for (std::size_t i = 0; i + 1 < out.size(); ++i) {
+      const std::size_t c = i / plane;
+      const int y = int(i % plane) / box.size.width + box.top, column = int(i % plane) % box.size.width;
+      const int x = box.left + (mirrored ? box.size.width - 1 - column : column);
+      const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+      const std::uint8_t pixel = inside ? image.row(y)[x * channels + int(c)] : fill[c];
+      ASSERT_EQ(out[i], (float(pixel) / 255.0f - mean[c]) / std[c]) << "trial " << trial << ", number " << i;
     }
   }
 }
