@@ -36,6 +36,30 @@ TEST_F(Port, IsInUse) {
   EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
 }
 
+// In a network of its own, whose only thousand ports that are not for outgoing connections are held.
+TEST_F(Port, IsNowhereFree) {
+  if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "no /usr/bin/python3 on this machine";
+  const std::vector<std::string> alone{"/usr/bin/unshare", "--user", "--map-root-user", "--net"};
+  Job trial({alone[0], alone[1], alone[2], alone[3], "/bin/true"});
+  if (trial.wait() != 0) GTEST_SKIP() << "no network namespaces here: " << trial.err();
+  const std::string script = folder_.write("hold.py", R"py(
+import os, resource, socket, subprocess, sys
+open("/proc/sys/net/ipv4/ip_local_port_range", "w").write("1025 64535")
+resource.setrlimit(resource.RLIMIT_NOFILE, (1100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = [socket.socket() for _ in range(64536, 65536)]
+for port, holder in enumerate(held, 64536): holder.bind(("", port))
+sys.exit(subprocess.run(sys.argv[1:]).returncode)
+)py");
+  std::vector<std::string> command = alone;
+  command.insert(command.end(), {"/usr/bin/python3", script});
+  for (const std::string& word : shell({"-n", "2"}, "echo started")) command.push_back(word);
+  Job job(command);
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_EQ(job.out(), "");
+  EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("no free port for MASTER_PORT: 200 were tried beside 1025 to 64535"));
+}
+
 TEST_F(Port, IsTakenBetweenProbeAndBind) {
   if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "no /usr/bin/python3 on this machine";
   // A stranger, this test, takes the port first; rank 0 then cannot bind it. The second attempt has another

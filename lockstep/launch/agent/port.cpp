@@ -13,6 +13,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
@@ -103,14 +104,16 @@ int free_port() {
   int low = 32'768;
   int high = 60'999;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
+  constexpr int kTries = 200;
   int error = 0;
-  for (int tries = 0; tries < 200; ++tries) {
+  for (int tries = 0; tries < kTries; ++tries) {
     const int port = port_candidate(random_number(), low, high);
     error = try_port(port, false);
     if (error == 0) return port;
   }
-  errno = error;
-  throw_errno("launcher: no free port for MASTER_PORT");
+  throw UsageError("run: no free port for MASTER_PORT: " + std::to_string(kTries) + " were tried beside " +
+                   std::to_string(low) + " to " + std::to_string(high) + ", those of outgoing connections (" +
+                   std::generic_category().message(error) + "); end what holds them, or free one for --master-port");
 }
 
 bool port_is_taken(int port) {

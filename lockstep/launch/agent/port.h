@@ -12,7 +12,7 @@
 namespace lockstep::launch {
 
 /// A TCP port that nobody on this machine uses at this moment, on any address. It is not held:
-/// whoever binds it must be ready to lose a race. Throws Error when there is none.
+/// whoever binds it must be ready to lose a race. Throws UsageError when none of the 200 that are tried is free.
 int free_port();
 
 /// Whether somebody listens at the port on this machine, or holds it so that nobody can.
