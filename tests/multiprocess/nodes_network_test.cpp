@@ -31,6 +31,9 @@ agent() {
 }
 agent a & a=$!
 agent b $in_b & b=$!
+)sh";
+
+constexpr const char* kBothRun = R"sh(
 until [ "$(cat a.out b.out | wc -l)" -ge 2 ];
 do sleep 0.01; done
 )sh";
@@ -192,7 +195,7 @@ TEST(NodesNetwork, WhatHappensIsWhatMustHappen) {
     const std::string settings = "LOCKSTEP=" LOCKSTEP_PROGRAM "\nconf=" + quoted(cell.conf) +
                                  "flags=" + quoted(cell.flags) + "script=" + quoted(cell.script);
     running.back()->job = std::make_unique<Job>(
-        in_namespace(running.back()->folder, settings + testing::kTwoNodes + kAgents + cell.fault + kEnd));
+        in_namespace(running.back()->folder, settings + testing::kTwoNodes + kAgents + kBothRun + cell.fault + kEnd));
   }
   for (std::size_t i = 0; i < running.size(); ++i) {
     const Cell& cell = kCells[i];
@@ -232,6 +235,26 @@ kill $ns
   EXPECT_THAT(a, HasSubstr("its connection broke: rank 1 ("));
   EXPECT_THAT(b, HasSubstr("its connection broke: rank 0 ("));
   EXPECT_TRUE(job.nothing_left());
+}
+
+// All that listens in these namespaces is the job's: the agents, and rank 0, which does until rank 1 comes. `listening`
+// tells the addresses as the kernel has them: hexadecimal, the last byte first.
+TEST(NodesNetwork, AgentsAndRanksListenAtTheirAddressOnly) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  Job job(in_namespace(folder, "LOCKSTEP=" LOCKSTEP_PROGRAM "\n" + std::string(testing::kTwoNodes) + R"sh(
+script="[ \$RANK = 0 ] || until [ -e go ]; do sleep 0.01; done
+exec $LOCKSTEP train --dataset digits --model mlp --max-steps 2 --no-eval"
+flags= conf=keep_alive_interval=1
+listening() { "$@" cat /proc/self/net/tcp /proc/self/net/tcp6 | awk '$4 == "0A" { split($2, at, ":"); print at[1] }'; }
+)sh" + kAgents + R"sh(
+tries=0
+until [ $(listening | wc -l) -ge 3 ] || [ $((tries += 1)) = 2000 ]; do sleep 0.01; done
+echo $(listening | sort -u), $(listening $in_b | sort -u)
+touch go
+)sh" + kEnd));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "01004D0A,\na 0\nb 0\n") << text_of(folder.file("a.err")) << text_of(folder.file("b.err"));
 }
 
 // Node a's own name is 127.0.1.1 there, as Debian writes it into /etc/hosts.
