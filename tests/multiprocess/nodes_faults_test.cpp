@@ -104,6 +104,22 @@ const std::vector<Fault> kFaults{
      {2},
      {},
      {0}},
+    {"not heard for 1 s",
+     "$in_b ip neigh replace 10.77.0.1 lladdr 02:00:00:00:00:99 nud permanent dev vb; sleep 1; "
+     "$in_b ip neigh del 10.77.0.1 dev vb",
+     {0},
+     {0},
+     {},
+     {},
+     {}},
+    {"hears nothing for 1 s",
+     "ip neigh replace 10.77.0.2 lladdr 02:00:00:00:00:99 nud permanent dev va; sleep 1; "
+     "ip neigh del 10.77.0.2 dev va",
+     {0},
+     {0},
+     {},
+     {},
+     {}},
     // As a firewall does it: both sides see a reset, and live.
     {"connection reset", "ss -K state connected sport = 29400 > ss.out", {0}, {1}, {0, 2}, {}, {0}},
     // It runs for a fifth of the time.
