@@ -30,8 +30,11 @@ tsan_skip = */processes* */nodes* */threads7* Fault.AThousandLaunches* Ranks.AsM
 
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
+# What recipe-parity trains, and the folder of the real sets.
+RECIPES ?= finetune cifar
+DATA ?= ../shared/data
 
-.PHONY: all demo docs test python wheel tidy bench bench-programs parity-long sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
+.PHONY: all demo docs test python wheel tidy bench bench-programs parity-long recipe-parity sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -72,6 +75,12 @@ parity-long: all
 	commit=$$(python3 -B benchmarks/support/measured_code.py mnist-parity) && \
 	LOCKSTEP_BIN=build/bin scripts/python-torch tests/parity/mnist_ten_epochs.py --data-path $(MNIST) \
 	  --commit "$$commit" --report benchmarks/reports/mnist-parity.md
+
+recipe-parity: all
+	@scripts/bootstrap --tests
+	commit=$$(python3 -B benchmarks/support/measured_code.py recipe-parity) && \
+	LOCKSTEP_BIN=build/bin scripts/python-torch tests/parity/recipes_by_hand.py $(RECIPES) --data $(DATA) \
+	  --commit "$$commit" --report benchmarks/reports/recipe-parity.md
 
 sanitize: asan tsan
 
@@ -137,6 +146,7 @@ help:
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
 	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
+	@echo 'make recipe-parity  compare two recipes with Python scripts (DATA=folder), three seeds each, an hour'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for half a minute or a whole one'
 	@echo 'make lint       check format, spelling, includes and forbidden things; make format repairs the format'

@@ -24,7 +24,8 @@ PROGRAMS = {
     "replicas": ("lockstep-bench-replicas",), "overhead": ("lockstep-bench-overhead",),
     "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",), "constants": ("lockstep-bench-comm",),
     "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "nodes": ("lockstep",), "feed": ("lockstep-bench-feed",),
-    "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
+    "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",),
+    "recipe-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.
 SHARED = ("CMakeLists.txt", "CMakePresets.json", "CMakeUserPresets.json", "cmake/lockstep_module.cmake",
           "cmake/lockstep_toolchain.cmake", "lockstep/CMakeLists.txt", "scripts/bootstrap", "scripts/python-torch",

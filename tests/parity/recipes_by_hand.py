@@ -1,0 +1,184 @@
+"""Recipes and scripts of Python with the same settings, seed by seed: the mean loss of each epoch.
+
+  make recipe-parity RECIPES="finetune cifar"
+
+Too long for `make test`. Each side draws its own weights, order and augmentation from the seed, so the losses differ
+by what seeds do: a recipe passes when, in each epoch, the means of both sides' seeds are no further apart than the
+seeds of a side are. Writes a report.
+
+  finetune  finetune-resnet34 on the folders of flowers, from weights that are drawn
+  cifar     cifar100-resnet18 on two processes, --dataset imagefolder with CIFAR-10's pictures
+"""
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+import torch
+import torchvision
+from torch import nn
+from torchvision import transforms
+
+import models
+
+BIN = pathlib.Path(os.environ["LOCKSTEP_BIN"]).resolve()
+THREADS = 2  # of a job: of its one process, or one of each of two
+CIFAR_STEPS = 40  # of an epoch
+CLASSES = {"finetune": 5, "cifar": 10}
+EPOCHS = {"finetune": 2, "cifar": 3}
+
+
+def our_flags(recipe: str, data: pathlib.Path) -> list:
+    if recipe == "finetune":
+        return ["--recipe", "finetune-resnet34", "--data-path", data, "--train-split", "train", "--val-split", "val",
+                "--head", "512,relu,5", "--threads", THREADS]
+    return ["--recipe", "cifar100-resnet18", "--dataset", "imagefolder", "--data-path", data, "--transforms", "cifar",
+            "--limit-train-batches", CIFAR_STEPS, "--no-eval"]
+
+
+def run_ours(recipe: str, data: pathlib.Path, epochs: int, seed: int) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([BIN / "lockstep", "train", *map(str, our_flags(recipe, data)), "--epochs", str(epochs), "--seed",
+                        str(seed), "--print-freq", "1", "--output-dir", folder],
+                       check=True, stdout=subprocess.DEVNULL)
+        lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
+    steps = [event for event in map(json.loads, lines) if event["event"] == "train"]
+    return [statistics.fmean(event["loss"] for event in epoch)
+            for _, epoch in itertools.groupby(steps, lambda event: event["epoch"])]
+
+
+def train(model, loader, optimizer, criterion, steps: int, each_step=lambda: None) -> float:
+    losses = []
+    for pictures, labels in itertools.islice(loader, steps):
+        optimizer.zero_grad()
+        loss = criterion(model(pictures), labels)
+        loss.backward()
+        optimizer.step()
+        each_step()
+        losses.append(loss.item())
+    return statistics.fmean(losses)
+
+
+def python_finetune(data: pathlib.Path, epochs: int, seed: int) -> list[float]:
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(seed)
+    pictures = torchvision.datasets.ImageFolder(data / "train", transforms.Compose(
+        [transforms.AutoAugment(), transforms.Resize((244, 244)), transforms.ToTensor()]))
+    loader = torch.utils.data.DataLoader(pictures, batch_size=16, shuffle=True)
+    model = torchvision.models.resnet34()
+    model.fc = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, CLASSES["finetune"]))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
+    return [train(model, loader, optimizer, criterion, len(loader)) for _ in range(epochs)]  # no plateau so early
+
+
+def python_cifar_rank(rank: int, data: pathlib.Path, epochs: int, seed: int, file: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}.meeting", rank=rank, world_size=2)
+    torch.manual_seed(seed)
+    model = nn.parallel.DistributedDataParallel(models.resnet18_cifar())
+    torch.manual_seed(1000 * seed + rank)
+    pictures = torchvision.datasets.ImageFolder(data / "train", transforms.Compose(
+        [transforms.RandomCrop(32, 4), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+         transforms.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))]))
+    sampler = torch.utils.data.distributed.DistributedSampler(pictures, seed=seed)
+    loader = torch.utils.data.DataLoader(pictures, batch_size=128, sampler=sampler)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    # The first epoch is a warm-up, from a hundredth of the rate as torchvision's.
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=1)
+    losses = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        losses.append(train(model, loader, optimizer, nn.CrossEntropyLoss(), CIFAR_STEPS))
+        warm_up.step()
+    means = torch.tensor(losses)
+    torch.distributed.all_reduce(means)
+    if rank == 0:
+        pathlib.Path(file).write_text(json.dumps((means / 2).tolist()))
+    torch.distributed.destroy_process_group()
+
+
+def python_cifar(data: pathlib.Path, epochs: int, seed: int) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/losses.json"
+        torch.multiprocessing.spawn(python_cifar_rank, (data, epochs, seed, file), nprocs=2)
+        return json.loads(pathlib.Path(file).read_text())
+
+
+RUN_PYTHON = {"finetune": python_finetune, "cifar": python_cifar}
+
+
+def verdict(theirs: list[list[float]], ours: list[list[float]]) -> tuple[bool, str]:
+    """Of each side a row of epochs by seed."""
+    def spread(losses) -> float:
+        return max(losses) - min(losses)
+
+    epochs = [(list(a), list(b)) for a, b in zip(zip(*theirs), zip(*ours))]
+    apart = [abs(statistics.fmean(a) - statistics.fmean(b)) for a, b in epochs]
+    seeds = [max(spread(a), spread(b)) for a, b in epochs]
+    passed = all(map(float.__le__, apart, seeds))
+    return passed, (f"{'Passed' if passed else 'FAILED'}: the means of both sides are "
+                    f"{', '.join(f'{value:.4f}' for value in apart)} apart in the epochs, a side's seeds up to "
+                    f"{', '.join(f'{value:.4f}' for value in seeds)}.")
+
+
+def section(recipe: str, rows: list, text: str) -> list[str]:
+    columns = " | ".join(f"epoch {epoch + 1}" for epoch in range(EPOCHS[recipe]))
+    return ["", f"## {recipe}", "", f"| side | seed | {columns} | s |", "|---|---|" + "---|" * (EPOCHS[recipe] + 1),
+            *(f"| {side} | {seed} | {' | '.join(f'{loss:.4f}' for loss in losses)} | {seconds:.0f} |"
+              for side, seed, losses, seconds in rows), "", text]
+
+
+def measure(recipe: str, data: pathlib.Path, seeds: int) -> tuple[bool, list[str]]:
+    rows = []
+    for seed in range(seeds):
+        for side, run in (("Python", RUN_PYTHON[recipe]), ("Lockstep", lambda *job: run_ours(recipe, *job))):
+            start = time.monotonic()
+            losses = run(data, EPOCHS[recipe], seed)
+            assert len(losses) == EPOCHS[recipe]
+            rows.append((side, seed, losses, time.monotonic() - start))
+            print(recipe, *rows[-1], flush=True)
+    passed, text = verdict(*([losses for name, _, losses, _ in rows if name == side] for side in ("Python", "Lockstep")))
+    print(text, flush=True)
+    return passed, section(recipe, rows, text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipes", nargs="+", choices=RUN_PYTHON)
+    parser.add_argument("--data", required=True, type=pathlib.Path, help="folder of the real sets")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--report", type=pathlib.Path, required=True)
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    lines = ["# Recipes beside Python's scripts", "",
+             f"The mean loss of each epoch; torch {torch.__version__}, {platform.machine()} with",
+             f"{torch.backends.cpu.get_cpu_capability()}, two threads in all. Written by `make recipe-parity`, commit",
+             f"{arguments.commit}. `finetune` is `finetune-resnet34` on 800 photographs of flowers, from weights that are",
+             "drawn; `cifar` is `cifar100-resnet18` on CIFAR-10's pictures, two processes,",
+             f"{CIFAR_STEPS} steps an epoch. Seconds are of the whole command: no benchmark."]
+    all_passed = True
+    with tempfile.TemporaryDirectory() as folder:
+        for recipe in arguments.recipes:
+            data = arguments.data / "flowers"
+            if recipe == "cifar":
+                data = pathlib.Path(folder)
+                with tarfile.open(arguments.data / "cifar10-jpeg" / "train.tar.gz") as pictures:
+                    pictures.extractall(data, filter="data")
+            passed, table = measure(recipe, data, arguments.seeds)
+            all_passed &= passed
+            lines += table
+    arguments.report.write_text("\n".join(lines) + "\n")
+    return 0 if all_passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
