@@ -3,7 +3,7 @@
 // What `lockstep train` shows and writes, for a loop of one's own: progress on standard output and the files of a run.
 //
 //   lockstep::metrics::Report report({.folder = "runs/today", .rank = world.rank(), .run_id = world.run_id(),
-//                                     .attempt = world.place().restart_count,
+//                                     .attempt = world.attempt(),
 //                                     .first_step = std::int64_t(ddp.next_step()),
 //                                     .length = {.steps = 1000, .samples_per_step = 64}});
 //   report.train({.step = step, .loss = loss, .lr = 0.1, .samples = 100 * 64});   // every hundred steps, say
@@ -28,7 +28,7 @@ struct ReportOptions {
   std::string config = "{}\n";   ///< a JSON object, which becomes config.json
   int rank = 0;                  ///< rank 0 reports; on others the same calls do nothing
   std::string run_id = {};       ///< whose the folder is (World::run_id()); needed with one
-  int attempt = 0;               ///< how often the job was started before
+  int attempt = 0;               ///< World::attempt(): how often the job was started before
   bool overwrite = false;        ///< replace the run that the folder holds
   std::int64_t first_step = 1;   ///< of this attempt
   RunLength length = {};         ///< for "step 100/600" and the time that is left

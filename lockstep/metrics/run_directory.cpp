@@ -36,9 +36,9 @@ void make_folder(const std::string& path) {
   if (!fs::is_directory(path, error)) refuse(path, "is not a directory");
 }
 
-bool holds(const fs::path& path, std::string_view config_json) {
+std::string config_in(const fs::path& path) {
   std::ifstream file(path / kConfigName, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {}) == config_json;
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // An id may come again by the user's choice (--rdzv-id) or without one (a shell that sets RANK itself); an attempt of
@@ -56,7 +56,7 @@ Use use_of(const std::string& path, std::string_view config_json, const RunClaim
   if (!fs::exists(folder / kConfigName, ignored) && !fs::exists(folder / "metrics.jsonl", ignored)) return Use::unused;
   if (claim.held) return Use::ours;
   if (is_ours(folder, claim)) {
-    if (!holds(folder, config_json))
+    if (!claim.goes_on(config_in(folder), config_json))
       refuse(path, "this job began there with another configuration, so that it cannot go on in it");
     return Use::ours;
   }

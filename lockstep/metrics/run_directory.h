@@ -4,6 +4,7 @@
 // TensorBoard event file, mistakes.json, run.id that says whose they are, and run.lock. log/ and checkpoints/ appear
 // with their first file and are not touched here.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,10 +16,12 @@ namespace lockstep::metrics {
 /// Who wants a folder.
 struct RunClaim {
   std::string run_id;      ///< of all attempts of this job and of no other job; one line (rendezvous/run_id.h)
-  int attempt = 0;         ///< how often the job was started before
+  int attempt = 0;         ///< larger than in all that the job was before; 0: it is its first
   bool overwrite = false;  ///< another run's results may be replaced
   std::shared_ptr<RunLock> held = {};  ///< of lock_used(): whatever run used the folder is continued, with this
                                        ///< configuration
+  /// Whether a later attempt whose config.json is `now` goes on where an earlier one wrote `there`.
+  std::function<bool(std::string_view there, std::string_view now)> goes_on = std::equal_to<std::string_view>();
 };
 
 /// Locks a folder that a run has used, or one that has checkpoints, before what is in it is looked at: who goes on from
@@ -30,7 +33,7 @@ class RunDirectory {
  public:
   /// Makes `path` with its parents, locks it, and writes run.id and config.json, each whole or not at all. A folder is
   /// used when it holds config.json or metrics.jsonl. One that an earlier attempt of the same run uses is left as it
-  /// is, when its config.json is this one, and so is one whose lock is `held`; another run's is refused, or with
+  /// is, when claim.goes_on() says so of its config.json, and so is one whose lock is `held`; another run's is refused, or with
   /// `overwrite` the files that a run made (is_run_file()) are removed and nothing else. Throws UsageError naming the
   /// path when it is another run's or in use by a living process, no folder, or cannot be written; nothing has been
   /// removed then.

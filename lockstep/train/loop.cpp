@@ -64,6 +64,14 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .channels_last = options.channels_last};
 }
 
+metrics::RunClaim claim_of(const Options& options, const comm::World& world, std::shared_ptr<metrics::RunLock> held) {
+  return {.run_id = world.run_id(),
+          .attempt = world.attempt(),
+          .overwrite = options.overwrite,
+          .held = std::move(held),
+          .goes_on = differs_in_processes_alone};
+}
+
 // Of the directory whose run goes on, where there is one; rank 0's alone, which looks for the checkpoint.
 std::shared_ptr<metrics::RunLock> lock_of(const Options& options, const comm::Group& group) {
   if (group.rank() != 0 || !continues_its_directory(options.checkpoints)) return nullptr;
@@ -193,7 +201,8 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   run_.other_schedule = checkpoints_.other_schedule();
   run_.other_average = checkpoints_.other_average();
   if (run_.restart_count > 0) add_fault(run_, options, group_.node().member.page());
-  observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.place(), lock_);
+  observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.rank(),
+                              claim_of(options, world, lock_));
   // Also at a restart, when the first attempt came to none of its own: then they are of the run that is replaced.
   if (group_.rank() == 0 && options.overwrite && run_.first_step == 1) remove_checkpoints(options.output_dir);
   checkpoints_.guard();  // not before the directory is this run's

@@ -1,7 +1,6 @@
 #include "lockstep/train/observers.h"
 
 #include <exception>
-#include <utility>
 
 #include "lockstep/train/run_files.h"
 #include "lockstep/train/terminal.h"
@@ -48,11 +47,11 @@ void Observers::tell(const std::function<void(Observer&)>& one) {
   if (first) std::rethrow_exception(first);
 }
 
-std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, const rendezvous::Place& place,
-                                         std::shared_ptr<metrics::RunLock> held) {
+std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, int rank,
+                                         const metrics::RunClaim& claim) {
   auto all = std::make_unique<Observers>();
-  if (place.rank != 0) return all;
-  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, record, place, std::move(held)));
+  if (rank != 0) return all;
+  if (!options.output_dir.empty()) all->add(std::make_unique<RunFiles>(options, record, claim));
   all->add(std::make_unique<Terminal>(options));
   return all;
 }

@@ -6,8 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/metrics/run_lock.h"
-#include "lockstep/rendezvous/environment.h"
+#include "lockstep/metrics/run_directory.h"
 #include "lockstep/train/observer.h"
 #include "lockstep/train/options.h"
 
@@ -36,11 +35,10 @@ class Observers final : public Observer {
   std::vector<std::unique_ptr<Observer>> observers_;
 };
 
-/// Who is told on the rank of `place`. Rank 0: the files, where options.output_dir asks for them (run_files.h), and the
+/// Who is told on a rank. Rank 0: the files, where options.output_dir asks for them (run_files.h), and the
 /// terminal; a new observer is one line there. Other ranks: nobody. UsageError when the directory cannot be used.
 /// `record`: the options as the files are to tell them, planned(). `options` must outlive what is returned.
-/// `held`: metrics::RunClaim::held.
-std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, const rendezvous::Place& place,
-                                         std::shared_ptr<metrics::RunLock> held = {});
+std::unique_ptr<Observer> make_observers(const Options& options, const Options& record, int rank,
+                                         const metrics::RunClaim& claim);
 
 }  // namespace lockstep::train

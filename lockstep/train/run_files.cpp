@@ -4,21 +4,11 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <utility>
-
-#include "lockstep/rendezvous/run_id.h"
 
 namespace lockstep::train {
 
-RunFiles::RunFiles(const Options& options, const Options& record, const rendezvous::Place& place,
-                   std::shared_ptr<metrics::RunLock> held)
-    : EventObserver(options),
-      hparams_(hparams_of(record)),
-      files_(options.output_dir, options_json(record),
-             {.run_id = rendezvous::run_id(place),
-              .attempt = place.restart_count,
-              .overwrite = options.overwrite,
-              .held = std::move(held)}) {}
+RunFiles::RunFiles(const Options& options, const Options& record, const metrics::RunClaim& claim)
+    : EventObserver(options), hparams_(hparams_of(record)), files_(options.output_dir, options_json(record), claim) {}
 
 void RunFiles::started(const RunSize& run) {
   EventObserver::started(run);
@@ -37,6 +27,15 @@ void RunFiles::evaluated(const EvalEvent& event) {
   for (const WrongAnswer& mistake : event.evaluation.answers->mistakes)
     if (!mistake.picture.empty()) pictures.push_back({mistake.sample, mistake.picture});
   if (!pictures.empty()) files_.show_mistakes(event.step, pictures);
+}
+
+bool differs_in_processes_alone(std::string_view there, std::string_view now) {
+  auto before = nlohmann::json::parse(there, nullptr, /*allow_exceptions=*/false);
+  auto after = nlohmann::json::parse(now);
+  if (!before.is_object()) return false;
+  before.erase("nproc_per_node");
+  after.erase("nproc_per_node");
+  return before == after;
 }
 
 metrics::Hyperparameters hparams_of(const Options& record) {

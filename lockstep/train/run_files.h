@@ -2,11 +2,10 @@
 
 // The files of a run (docs/design/metrics.md).
 
-#include <memory>
 #include <optional>
+#include <string_view>
 
 #include "lockstep/metrics/run_files.h"
-#include "lockstep/rendezvous/environment.h"
 #include "lockstep/train/events.h"
 
 namespace lockstep::train {
@@ -15,9 +14,8 @@ namespace lockstep::train {
 /// object lives; those of an earlier start of the same job are continued. UsageError when the directory cannot be used.
 class RunFiles final : public EventObserver {
  public:
-  /// `record`: the options as config.json is to tell them. `held`: metrics::RunClaim::held.
-  RunFiles(const Options& options, const Options& record, const rendezvous::Place& place,
-           std::shared_ptr<metrics::RunLock> held);
+  /// `record`: the options as config.json is to tell them.
+  RunFiles(const Options& options, const Options& record, const metrics::RunClaim& claim);
 
   void started(const RunSize& run) override;
   void evaluated(const EvalEvent& event) override;
@@ -29,6 +27,10 @@ class RunFiles final : public EventObserver {
   const metrics::Hyperparameters hparams_;
   metrics::RunFiles files_;
 };
+
+/// Whether two texts of config.json are those of one job: the number of processes may have changed, as where a node has
+/// come, and makes no other bits.
+bool differs_in_processes_alone(std::string_view there, std::string_view now);
 
 /// What TensorBoard compares runs by: the flags that have a value, lists left out.
 metrics::Hyperparameters hparams_of(const Options& record);

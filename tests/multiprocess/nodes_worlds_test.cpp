@@ -15,10 +15,12 @@
 namespace lockstep {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::Job;
 using ::testing::StartsWith;
 using testing::text_of;
 
+// All nodes see the folder of the run.
 constexpr const char* kTrain =
     "exec " LOCKSTEP_PROGRAM
     " train --dataset digits --model mlp --max-steps 200 --no-eval --logical-shards 6 --global-batch-size 300 --seed 5";
@@ -53,6 +55,10 @@ const World kWorldCells[] = {
     {"four nodes", 4, "4", "", "agent a 1 & a=$!; agent b 1 & b=$!; agent c 1 & c=$!; agent d 2 & d=$!", "0 0 0 0"},
     {"a late comer", 2, "1:2", "touch up.$NODE; until [ $WORLD_SIZE = 2 ]; do sleep 0.05; done;",
      "agent a 1 & a=$!; up a; agent b 1 & b=$!", "0 0"},
+    {"one that comes while another trains, which is held up until then", 2, "1:2",
+     "[ $WORLD_SIZE = 1 ] && (until [ -s run/metrics.jsonl ]; do sleep 0.01; done; kill -STOP $$; sleep 2; kill -CONT "
+     "$$) &",
+     "agent a 1 & a=$!; until [ -s run/metrics.jsonl ]; do sleep 0.01; done; agent b 2 & b=$!", "0 0"},
     {"a worker killed", 2, "2", FIRST_OF_B "(sleep 0.7; kill -9 $$) &", "agent a 1 & a=$!; agent b 1 & b=$!", "0 0"},
     {"an agent killed, and a spare steps in", 3, "2", "touch up.$NODE; " FIRST_OF_B "(sleep 0.7; kill -9 $PPID) &",
      "agent a 1 & a=$!; agent b 2 & b=$!; up a; up b; agent c 2 & c=$!", "0 137 0"},
@@ -73,7 +79,8 @@ TEST(NodesWorlds, OurTrainerHasTheWeightsOfOneMachine) {
   for (const World& world : kWorldCells) {
     const testing::ScratchFolder folder;
     std::string script = testing::routed_nodes(world.nodes) + "LOCKSTEP=" LOCKSTEP_PROGRAM " nnodes=" + world.nnodes +
-                         " train='" + kTrain + "'\nbefore='" + world.before + "'\n" + kWorlds + world.agents + "\n";
+                         " train='" + kTrain + " --output-dir run'\nbefore='" + world.before + "'\n" + kWorlds +
+                         world.agents + "\n";
     for (int node = 0; node < world.nodes; ++node) {
       const std::string name(1, char('a' + node));
       script += "wait $" + name + "; printf '%s ' $?\n";
@@ -87,6 +94,7 @@ TEST(NodesWorlds, OurTrainerHasTheWeightsOfOneMachine) {
     }
     EXPECT_EQ(job.out(), world.ends + std::string(" ")) << world.name << "\n" << err;
     EXPECT_EQ(weights_of(out), expected) << world.name << "\n" << err;
+    EXPECT_THAT(text_of(folder.file("run/metrics.jsonl")), HasSubstr("\"event\":\"done\"")) << world.name;
     EXPECT_TRUE(job.nothing_left()) << world.name;
   }
 }

@@ -63,6 +63,10 @@ TEST(RunDirectory, AJobThatWasStartedAgainGoesOnInItsOwn) {
   EXPECT_THAT([&] { RunDirectory::create(folder.path(), "other", {.run_id = "job 1", .attempt = 3}); },
               ThrowsMessage<UsageError>(HasSubstr("another configuration")));
   EXPECT_EQ(read_all(folder.file("config.json")), "mine");
+  const auto goes_on = [](std::string_view there, std::string_view now) { return there == "mine" && now == "other"; };
+  RunDirectory::create(folder.path(), "other", {.run_id = "job 1", .attempt = 3, .goes_on = goes_on});
+  EXPECT_EQ(read_all(folder.file("config.json")), "other");
+  EXPECT_EQ(read_all(folder.file("metrics.jsonl")), "line\n");
 }
 
 // To be an attempt later than the first proves nothing of the folder.

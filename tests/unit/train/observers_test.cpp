@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "lockstep/rendezvous/environment.h"
 #include "tests/support/scratch_folder.h"
 
 namespace lockstep::train {
@@ -75,9 +74,9 @@ TEST(Observers, OneThatFailsKeepsNothingFromTheOthers) {
 TEST(Observers, OnlyRankZeroHasFiles) {
   const testing::ScratchFolder folder;
   const Options options{.output_dir = folder.file("run")};
-  make_observers(options, options, {.rank = 1, .world_size = 2})->finished({});
+  make_observers(options, options, /*rank=*/1, {.run_id = "a run"})->finished({});
   EXPECT_FALSE(std::filesystem::exists(folder.file("run")));
-  const auto zero = make_observers(options, options, {.rank = 0, .world_size = 2});
+  const auto zero = make_observers(options, options, /*rank=*/0, {.run_id = "a run"});
   EXPECT_TRUE(std::filesystem::exists(folder.file("run/config.json"))) << "before anything has begun";
   EXPECT_TRUE(std::filesystem::exists(folder.file("run/metrics.jsonl")));
 }
