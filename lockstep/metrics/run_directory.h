@@ -33,10 +33,10 @@ class RunDirectory {
  public:
   /// Makes `path` with its parents, locks it, and writes run.id and config.json, each whole or not at all. A folder is
   /// used when it holds config.json or metrics.jsonl. One that an earlier attempt of the same run uses is left as it
-  /// is, when claim.goes_on() says so of its config.json, and so is one whose lock is `held`; another run's is refused, or with
-  /// `overwrite` the files that a run made (is_run_file()) are removed and nothing else. Throws UsageError naming the
-  /// path when it is another run's or in use by a living process, no folder, or cannot be written; nothing has been
-  /// removed then.
+  /// is, when claim.goes_on() says so of its config.json, and so is one whose lock is `held`; another run's is refused,
+  /// or with `overwrite` the files that a run made (is_run_file()) are removed and nothing else. Throws UsageError
+  /// naming the path when it is another run's or in use by a living process, no folder, or cannot be written; nothing
+  /// has been removed then.
   static RunDirectory create(const std::string& path, std::string_view config_json, const RunClaim& claim);
 
   const std::string& path() const { return path_; }
