@@ -108,6 +108,7 @@ struct alignas(128) RankWords {
   alignas(128) std::atomic<Mark> votes[kRegions];  ///< of each region, the step that it votes to commit
   std::atomic<std::uint64_t> step;                 ///< the step it is in
   std::atomic<std::uint32_t> phase;                ///< Phase
+  std::atomic<std::uint32_t> away;                 ///< not 0: it may be waiting for ranks of other nodes
   alignas(128) std::atomic<Mark> seat;             ///< (the last generation in which somebody took it, Seat)
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> futex;   ///< what it sleeps on

@@ -49,6 +49,7 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, s
   }
   mine.pid.store(process_, std::memory_order_relaxed);
   mine.step.store(0, std::memory_order_relaxed);
+  mine.away.store(0, std::memory_order_relaxed);
   set_phase(Phase::outside);
   advance(mine.seat, make_mark(generation_, Seat::joined));
   wake_all(page_);
@@ -136,6 +137,19 @@ void Member::tell_stall(OwedCall owed, void* owed_object, const char* awaited) c
              (late.empty() ? awaited : late) + in_what() + "\n");
 }
 
+// Of those it waits for. What is away in the whole is away in its parts.
+bool Member::is_one_away(OwedCall owed, void* owed_object) const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_ || !owed(owed_object, peer)) continue;
+    const ControlPage& page = whole_.page == nullptr ? page_ : *whole_.page;
+    const int seat = whole_.page == nullptr ? peer : whole_.ranks[std::size_t(peer)];
+    if (page_.ranks[peer].away.load(std::memory_order_relaxed) != 0 ||
+        page.ranks[seat].away.load(std::memory_order_relaxed) != 0)
+      return true;
+  }
+  return false;
+}
+
 void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const char* awaited) {
   const Clock::time_point start = Clock::now();
   RankWords& mine = words();
@@ -153,7 +167,8 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
     check_abort_anywhere();
     check_peers(ready, owed, owed_object);
     const auto waited = Clock::now() - start;
-    if (waited > timeout_ + abroad_.grace) give_up(owed, owed_object, awaited);
+    if (waited > timeout_ && (waited > timeout_ + abroad_.grace || !is_one_away(owed, owed_object)))
+      give_up(owed, owed_object, awaited);
     if (may_tell && waited > stall_warning_) {
       may_tell = false;
       tell_stall(owed, owed_object, awaited);

@@ -66,8 +66,8 @@ struct Abroad {
   std::function<void()> listen = [] {};
   /// Tells them of one. Waits for nobody. Any thread.
   std::function<void(const Failure&)> tell = [](const Failure&) {};
-  /// So long a wait goes on behind its timeout: a rank of this node that is late may wait for one of theirs, and tells
-  /// so when its own time is over.
+  /// So long behind its timeout a wait goes on for a rank that is away: it may wait for one of theirs, and tells so
+  /// when its own time is over.
   std::chrono::milliseconds grace{0};
 };
 
@@ -187,6 +187,7 @@ class Member {
   [[noreturn]] void throw_aborted() const;
   std::string late_ranks(OwedCall owed, void* owed_object) const;
   void tell_stall(OwedCall owed, void* owed_object, const char* awaited) const;
+  bool is_one_away(OwedCall owed, void* owed_object) const;
   std::string in_what() const { return doing_.text == nullptr ? "" : " in " + doing_.text(doing_.of); }
   std::string shown(int rank) const { return std::to_string(name_of(rank)); }
 

@@ -234,5 +234,25 @@ TEST(GroupsOverNodes, ARankThatIsLateForOneOfTwoIsNamedByBoth) {
     expect_named_when_stopped(sends, [](Group& group) { group.all_reduce(torch::ones({3})); });
 }
 
+// On each node the ranks meet before each speaks with one of the other node, as in a training step: who waits abroad
+// for a healthy rank leaves the word to those who know whom that one waits for.
+TEST(GroupsOverNodes, ARankThatIsLateOnItsNodeIsNamedAbroad) {
+  run_nodes({2, 2},
+            [](auto group) {
+              const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
+              const int rank = group->rank(), partner = (rank + 2) % 4;
+              if (rank == 1) raise(SIGSTOP);
+              const at::Tensor tensor = torch::ones({1});
+              const Failure failure = failure_of([&] {
+                group->node().member.barrier();
+                if (rank < 2) send(*group, tensor, partner);
+                recv(*group, tensor, partner);
+              });
+              EXPECT_EQ(failure.rank, 1) << failure.to_string();
+              if (rank == 0) kill(processes[1].template item<int>(), SIGKILL);
+            },
+            {.timeout = 2s, .allowed_signal = SIGKILL});
+}
+
 }  // namespace
 }  // namespace lockstep::comm

@@ -31,16 +31,19 @@ std::size_t cut(std::size_t elements, int rank, int size) { return elements * st
 // They hold the node: another group's thread may be listening when this one's ends.
 WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds stall_warning) {
   const std::shared_ptr<base::Member> member(node, &node->node().member);
-  return {.stall_warning = stall_warning,
-          .step = [member] { return member->words().step.load(std::memory_order_relaxed); },
-          .check = [member] { member->check_abort_anywhere(); },
-          .failed =
-              [member](const Failure& failure) {
-                if (failure.rank == member->name_of(member->rank()))
-                  member->fail(failure.cause, failure.exit_code);
-                else
-                  member->report(failure);
-              }};
+  return {
+      .stall_warning = stall_warning,
+      .step = [member] { return member->words().step.load(std::memory_order_relaxed); },
+      .check = [member] { member->check_abort_anywhere(); },
+      .failed =
+          [member](const Failure& failure) {
+            if (failure.rank == member->name_of(member->rank()))
+              member->fail(failure.cause, failure.exit_code);
+            else
+              member->report(failure);
+          },
+      .away =
+          [member](int change) { member->words().away.fetch_add(std::uint32_t(change), std::memory_order_relaxed); }};
 }
 
 }  // namespace
@@ -256,7 +259,7 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Grou
                          [weak = std::weak_ptr(wire)](const Failure& failure) {
                            if (const auto outer = weak.lock()) outer->abort(failure);
                          },
-                     .grace = StreamWire::kNewsTime});
+                     .grace = 3 * StreamWire::kNewsTime});
   return std::make_shared<NetworkGroup>(std::move(nodes), place.rank, wire, std::move(node));
 }
 

@@ -54,6 +54,7 @@ std::unique_ptr<Wire> StreamWire::part(const std::vector<int>& ranks, WireTies t
 // Of who dies meanwhile the outer wire's news connection tells, and it is named instead of what failed for its sake;
 // who alone is late, too. Nobody returns, and might leave the outer wire, before all are connected.
 void StreamWire::connect_part(const std::vector<int>& ranks, int listener, const Roster& roster, Mesh& mesh) {
+  const Away away(settings_.ties);
   const auto check = [&](std::chrono::milliseconds time) {
     hear_news(time);
     if (const auto failure = heard()) fail(*failure);
@@ -75,7 +76,7 @@ void StreamWire::connect_part(const std::vector<int>& ranks, int listener, const
     for (const MeshPeer& peer : mesh.peers)
       if (peer.rank != name_of(settings_.rank) && (!peer.data || !peer.news)) late.push_back(peer.rank);
     // One of several may wait for another, whose address it has not got yet: it tells when its time is over.
-    const auto told_within = in_time ? kNewsTime : late.size() == 1 ? kSlice : roster.timeout - sooner + kNewsTime;
+    const auto told_within = in_time ? kNewsTime : late.size() == 1 ? kSlice : roster.timeout - sooner + 2 * kNewsTime;
     const Clock::time_point end = Clock::now() + told_within;
     while (Clock::now() < end) check(kSlice);
     if (in_time || late.size() != 1) throw;

@@ -62,6 +62,7 @@ void StreamWire::abort(const Failure& failure) {
 // However it ends early, the wire is of no use any more: what is under way belongs to the caller.
 void StreamWire::carry(Messages& messages) {
   if (over_) throw GroupAborted(*over_);
+  const Away away(settings_.ties);
   try {
     move_all(messages);
   } catch (const GroupAborted& aborted) {  // of this node perhaps, which the others wait for
@@ -224,19 +225,31 @@ void StreamWire::wait_for(Clock::time_point moved) {
   if (settings_.ties.stall_warning.count() > 0 && waited >= settings_.ties.stall_warning) tell_stall();
 }
 
-// Where one alone is late it is his failure, and the text says who waited. Of several, one may wait for another, which
-// it tells at about this time.
+// Where one alone is late it is his failure, and the text says who waited. But it may wait itself, for one beside it on
+// its node or, where it is one of several, for another of them: it tells at about this time. Those who know the least
+// speak last.
 void StreamWire::give_up() {
   std::vector<int> late;
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
     if (links_[peer].is_owed()) late.push_back(int(peer));
-  const Clock::time_point end = Clock::now() + (late.size() > 1 ? kNewsTime : std::chrono::milliseconds(0));
-  while (!heard() && Clock::now() < end) hear_news(kSlice);
-  if (const auto failure = heard()) fail(*failure);
+  const Clock::time_point end = Clock::now() + grace_for(late);
+  while (Clock::now() < end) {
+    hear_news(kSlice);
+    if (const auto failure = heard()) fail(*failure);
+    settings_.ties.check();
+    for (const int peer : late)
+      if (are_news_over(peer)) lost(peer, cut_of(peer));
+  }
   const int culprit = late.size() == 1 ? late[0] : settings_.rank;
   fail({.rank = name_of(culprit),
         .cause = (culprit == settings_.rank ? "" : "rank " + std::to_string(name_of(settings_.rank)) + " ") +
                  "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
+}
+
+std::chrono::milliseconds StreamWire::grace_for(const std::vector<int>& late) const {
+  if (late.size() != 1) return 2 * kNewsTime;
+  const int node = mesh_.peers[std::size_t(late[0])].node;
+  return std::ranges::count(mesh_.peers, node, &MeshPeer::node) > 1 ? kNewsTime : std::chrono::milliseconds(0);
 }
 
 std::string StreamWire::late_peers() const {

@@ -48,6 +48,17 @@ class StreamWire final : public Wire {
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
+  // While one lives, this rank's node knows that the rank may wait for others.
+  class Away {
+   public:
+    explicit Away(const WireTies& ties) : ties_(ties) { ties_.away(1); }
+    ~Away() { ties_.away(-1); }
+    Away(const Away&) = delete;
+    Away& operator=(const Away&) = delete;
+
+   private:
+    const WireTies& ties_;
+  };
   struct Link;
   struct News;
   using Clock = std::chrono::steady_clock;
@@ -74,6 +85,7 @@ class StreamWire final : public Wire {
   [[noreturn]] void lost(int peer, const std::string& how);
   [[noreturn]] void fail(Failure failure);
   [[noreturn]] void give_up();
+  std::chrono::milliseconds grace_for(const std::vector<int>& late) const;
   void connect_part(const std::vector<int>& ranks, int listener, const Roster& roster, Mesh& mesh);
   std::optional<Failure> heard();
   std::string cut_of(int peer);

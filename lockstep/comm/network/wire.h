@@ -39,6 +39,8 @@ struct WireTies {
   std::function<void()> check = [] {};
   /// Tells this rank's node of a failure that came over the wire or was met there.
   std::function<void(const Failure&)> failed = [](const Failure&) {};
+  /// Tells this rank's node that it begins (1) or ends (-1) what it may wait for other nodes in.
+  std::function<void(int change)> away = [](int) {};
 };
 
 /// Belongs to one rank and is used by one thread at a time, but for what is said to be for any.
@@ -51,8 +53,8 @@ class Wire {
   /// come. A message of no bytes is one, too. Error on the receiver, and the end of the group, when a peer's note or
   /// number of bytes is another; the sender hears of it in a wait. GroupAborted when a peer has failed, died or left,
   /// when this rank's node has failed, when the machine of a peer that is waited for does not answer any more, or when
-  /// nothing has moved for the group's timeout: then it is the failure of the one that is late, or, where several are,
-  /// of this rank.
+  /// nothing has moved for the group's timeout (and up to 600 ms more, in which one of those that are late may tell
+  /// what it waits for itself): then it is the failure of the one that is late, or, where several are, of this rank.
   virtual void carry(Messages& messages) = 0;
 
   /// The same for messages that are all there, of one collective.
