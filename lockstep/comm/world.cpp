@@ -110,8 +110,10 @@ void say_idle_cores(Group& group) {
 
 std::string World::run_id() const { return rendezvous::run_id(place_); }
 
-// The generation is that of the memory which the node's agent keeps, so it counts what no restart counts.
-int World::attempt() const { return place_.restart_count + int(group_->node().member.generation()) - 1; }
+// The agent keeps a node's memory, whose generation counts what no restart counts.
+int World::attempt() const {
+  return place_.launcher == "lockstep" ? int(group_->node().member.generation()) - 1 : place_.restart_count;
+}
 
 std::string idle_cores_hint(int ranks, int threads, int cores) {
   const std::string idle = base::idle_cores_text(ranks, threads, cores);

@@ -60,8 +60,8 @@ class World {
   const rendezvous::Place& place() const { return place_; }
   /// Names the run, the same in all its attempts and in no other (rendezvous/run_id.h).
   std::string run_id() const;
-  /// How often it was started before on this rank's node, those starts too that cost no restart (a node has come):
-  /// larger than in all that the run was before, and 0 in its first attempt.
+  /// How often it was started before: by `lockstep run` of this rank's node, those starts too that cost no restart (a
+  /// node has come); by another launcher its restarts, which torchrun does not count where nodes come and go.
   int attempt() const;
   /// All ranks of the job. Shared: it lives as long as anybody uses it.
   const std::shared_ptr<Group>& group() const { return group_; }

@@ -32,8 +32,8 @@ std::shared_ptr<RunLock> lock_used(const std::string& path);
 class RunDirectory {
  public:
   /// Makes `path` with its parents, locks it, and writes run.id and config.json, each whole or not at all. A folder is
-  /// used when it holds config.json or metrics.jsonl. One that an earlier attempt of the same run uses is left as it
-  /// is, when claim.goes_on() says so of its config.json, and so is one whose lock is `held`; another run's is refused,
+  /// used when it holds config.json or metrics.jsonl. One that an earlier attempt of the same run uses keeps the rest,
+  /// when claim.goes_on() says so of its config.json, and so is one whose lock is `held`; another run's is refused,
   /// or with `overwrite` the files that a run made (is_run_file()) are removed and nothing else. Throws UsageError
   /// naming the path when it is another run's or in use by a living process, no folder, or cannot be written; nothing
   /// has been removed then.

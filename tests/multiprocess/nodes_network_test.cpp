@@ -250,6 +250,7 @@ listening() { "$@" cat /proc/self/net/tcp /proc/self/net/tcp6 | awk '$4 == "0A" 
 )sh" + kAgents + R"sh(
 tries=0
 until [ $(listening | wc -l) -ge 3 ] || [ $((tries += 1)) = 2000 ]; do sleep 0.01; done
+[ $tries -lt 2000 ] || echo they do not all listen
 echo $(listening | sort -u), $(listening $in_b | sort -u)
 touch go
 )sh" + kEnd));

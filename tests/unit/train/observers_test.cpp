@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "lockstep/train/run_files.h"
 #include "tests/support/scratch_folder.h"
 
 namespace lockstep::train {
@@ -79,6 +80,13 @@ TEST(Observers, OnlyRankZeroHasFiles) {
   const auto zero = make_observers(options, options, /*rank=*/0, {.run_id = "a run"});
   EXPECT_TRUE(std::filesystem::exists(folder.file("run/config.json"))) << "before anything has begun";
   EXPECT_TRUE(std::filesystem::exists(folder.file("run/metrics.jsonl")));
+}
+
+TEST(Observers, OnlyTheNumberOfProcessesMayDifferFromAnEarlierStart) {
+  EXPECT_TRUE(differs_in_processes_alone(R"({"lr":1,"nproc_per_node":1})", R"({"lr":1,"nproc_per_node":2})"));
+  EXPECT_FALSE(differs_in_processes_alone(R"({"lr":1,"nproc_per_node":1})", R"({"lr":2,"nproc_per_node":1})"));
+  for (const char* damaged : {"", "[]", R"({"lr":1,)"})
+    EXPECT_FALSE(differs_in_processes_alone(damaged, R"({"lr":1,"nproc_per_node":1})")) << damaged;
 }
 
 }  // namespace
