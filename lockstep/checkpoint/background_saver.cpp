@@ -39,10 +39,10 @@ void let_others_go_first() { ::setpriority(PRIO_PROCESS, id_t(::gettid()), kNice
 struct BackgroundSaver::Run {
   Run(state::Pin held, Contents what) : pin(std::move(held)), contents(std::move(what)) {}
 
-  void start(const std::string& folder, const Retention& retention) {
+  void start(const std::string& folder, const Retention& retention, bool awaited) {
     const NoSignals none;  // the thread inherits it
-    thread = std::thread([this, &folder, &retention] {
-      let_others_go_first();
+    thread = std::thread([this, &folder, &retention, awaited] {
+      if (!awaited) let_others_go_first();
       saved = written(folder, contents, retention);
       done.store(true, std::memory_order_release);
     });
@@ -62,7 +62,7 @@ BackgroundSaver::BackgroundSaver(std::string folder, parallel::Engine& engine, c
 
 BackgroundSaver::~BackgroundSaver() { wait(); }
 
-bool BackgroundSaver::save(const SaveOptions& options) {
+bool BackgroundSaver::save(const SaveOptions& options, bool awaited) {
   const state::SharedState& shared = checked_state(engine_, options);
   if (engine_.group().rank() != 0) return true;
   if (run_ && !run_->done.load(std::memory_order_acquire)) {
@@ -74,7 +74,7 @@ bool BackgroundSaver::save(const SaveOptions& options) {
     state::Pin pin = shared.pin();
     Contents contents = contents_of(engine_, pin.read(0), options);
     auto run = std::make_unique<Run>(std::move(pin), std::move(contents));
-    run->start(folder_, retention_);
+    run->start(folder_, retention_, awaited);
     run_ = std::move(run);
   } catch (const UsageError&) {
     throw;

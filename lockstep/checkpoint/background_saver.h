@@ -36,8 +36,9 @@ class BackgroundSaver {
 
   /// Begins to save the committed state, as checkpoint::save() would, whose `retention` is not asked here. While an
   /// earlier save runs it does nothing but count. Returns whether it began, on rank 0; true on the others.
-  /// UsageError as checkpoint::save().
-  bool save(const SaveOptions& options = {});
+  /// UsageError as checkpoint::save(). `awaited`: nothing is trained until it has ended, as behind the last step, so it
+  /// keeps the nice value.
+  bool save(const SaveOptions& options = {}, bool awaited = false);
 
   /// Waits for a save that runs; returns how the last one ended, on rank 0. Before the program ends, or reads the
   /// files.

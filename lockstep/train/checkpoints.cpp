@@ -178,13 +178,13 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
   if (last) saver_->wait();  // so that it is not left out
   checkpoint::SaveOptions now = what(true);
   if (found) now.metric = monitored(options_.checkpoints, *found);
-  begin(now);
+  begin(now, last);
   if (last) is_last_lost_ = !saver_->wait().problem.empty();
 }
 
-void Checkpoints::begin(const checkpoint::SaveOptions& now) {
+void Checkpoints::begin(const checkpoint::SaveOptions& now, bool awaited) {
   hear();  // of the one before
-  if (!saver_->save(now)) return;
+  if (!saver_->save(now, awaited)) return;
   hear();  // it may have ended just now
   last_save_ = std::chrono::steady_clock::now();
 }
@@ -204,7 +204,7 @@ std::vector<SaveEvent> Checkpoints::news() {
 std::string Checkpoints::save_and_stop() {
   const checkpoint::Saved before = saver_->wait();
   if (!before.path.empty() && before.step == engine_.steps()) return before.path;
-  begin(what(false));
+  begin(what(false), true);
   return saver_->wait().path;
 }
 

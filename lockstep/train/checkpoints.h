@@ -73,7 +73,7 @@ class Checkpoints {
   std::string facts(const Input& input) const;
   std::int64_t epochs() const;
   checkpoint::SaveOptions what(bool told) const;
-  void begin(const checkpoint::SaveOptions& now);
+  void begin(const checkpoint::SaveOptions& now, bool awaited);
   void hear();
 
   const Options& options_;
