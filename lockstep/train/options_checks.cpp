@@ -87,6 +87,8 @@ void check_columns(const Options& options, const flags::Parsed& parsed) {
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset + ": it is for csv");
   if (options.slice_rows && set.files != SetFiles::table && set.files != SetFiles::annotated)
     throw UsageError("--slice-rows has no meaning for --dataset " + options.dataset + ": it is for csv and csv-images");
+  if (options.slice_rows && options.ra_sampler)
+    throw UsageError("--slice-rows with --ra-sampler: each says the order of the samples; leave one out");
   for (const char* flag : {"--train-split", "--val-split", "--test-split"})
     if (given(parsed, flag) && !data::has_named_parts(set))
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +

@@ -50,6 +50,8 @@ TEST(Tasks, FlagsOfATableAreForTables) {
   EXPECT_THAT(refusal({"--slice-rows"}),
               HasSubstr("--slice-rows has no meaning for --dataset digits: it is for csv and csv-images"));
   EXPECT_TRUE(options({"--dataset", "csv-images", "--data-path", "t", "--slice-rows"}).slice_rows);
+  EXPECT_THAT(refusal({"--dataset", "csv-images", "--data-path", "t", "--slice-rows", "--ra-sampler"}),
+              HasSubstr("--slice-rows with --ra-sampler: each says the order of the samples"));
   EXPECT_THAT(refusal({"--dataset", "csv-images", "--data-path", "t", "--val-fraction", "0.2"}),
               HasSubstr("it is for csv"));
   EXPECT_THAT(refusal({"--val-split", "y"}), HasSubstr("it is for imagefolder, csv-images and csv"));
