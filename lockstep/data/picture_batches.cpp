@@ -130,7 +130,7 @@ Batch PictureBatches::placed(std::uint64_t epoch, std::span<const std::int64_t> 
       place = static_cast<char*>(batch.data.mutable_data_ptr());
     }
     const Slot slot = normalize_.slot(place, placement.box.size, content.channels);
-    normalize_.write(stored_->pixels(index), placement, slot);
+    named(index, [&] { normalize_.write(stored_->pixels(index), placement, slot); });
     place += slot.bytes();
     *target++ = content.labels[std::size_t(index)];
   }

@@ -52,7 +52,7 @@ class CenterCrop : public Transform, private Placer {
   /// UsageError unless the size is positive.
   explicit CenterCrop(Size size);
   explicit CenterCrop(int edge) : CenterCrop(Size{edge, edge}) {}
-  void apply(Picture& picture, base::RandomStream& random) const override;
+  void apply(Picture& picture, base::RandomStream& random) const final;
   const Placer* placer() const override { return this; }
 
  private:
@@ -76,7 +76,7 @@ class RandomCrop : public Transform, private Placer {
   explicit RandomCrop(Size size, const RandomCropOptions& options = {});
   explicit RandomCrop(int edge, const RandomCropOptions& options = {}) : RandomCrop(Size{edge, edge}, options) {}
   /// UsageError when the padded picture is smaller than the crop.
-  void apply(Picture& picture, base::RandomStream& random) const override;
+  void apply(Picture& picture, base::RandomStream& random) const final;
   /// With a border of one colour.
   const Placer* placer() const override { return options_.border.mode == PaddingMode::constant ? this : nullptr; }
 

@@ -61,7 +61,7 @@ class RandomHorizontalFlip : public Transform, private Placer {
  public:
   /// UsageError unless 0 <= p <= 1.
   explicit RandomHorizontalFlip(double p = 0.5);
-  void apply(Picture& picture, base::RandomStream& random) const override;
+  void apply(Picture& picture, base::RandomStream& random) const final;
   const Placer* placer() const override { return this; }
 
  private:

@@ -124,12 +124,15 @@ void Normalize::write(const Picture& picture, const Slot& slot) const {
 
 void Normalize::write(const ImageView& pixels, const Placement& placement, const Slot& slot) const {
   const auto& [box, fill, mirrored] = placement;
-  if (by_kernel_ && box.size.width >= kNormalizeWidth && box != CropBox{0, 0, pixels.size()}) {
+  const bool is_within = box.top >= 0 && box.left >= 0 && box.size.height <= pixels.height - box.top &&
+                         box.size.width <= pixels.width - box.left;
+  if (by_kernel_ && !is_within && box.size.width >= kNormalizeWidth) {
     const NormalizePicture what{pixels, mirrored, standards_.data()};
     return pixel_kernels().normalize_framed(what, {box, fill}, static_cast<float*>(slot.data));
   }
-  Picture picture = Picture::borrowed(pixels);
-  see(picture, box, fill);
+  Picture picture =
+      Picture::borrowed(is_within ? pixels.part(box.top, box.left, box.size.height, box.size.width) : pixels);
+  if (!is_within) see(picture, box, fill);
   if (mirrored) picture.mirror();
   write(picture, slot);
 }
