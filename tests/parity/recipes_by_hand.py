@@ -3,8 +3,8 @@
   make recipe-parity RECIPES="finetune cifar"
 
 Too long for `make test`. Each side draws its own weights, order and augmentation from the seed, so the losses differ
-by what seeds do: a recipe passes when, in each epoch, the means of both sides' seeds are no further apart than the
-seeds of a side are. Writes a report.
+by what seeds do: a recipe passes when, in each epoch, the means of both sides' seeds are no further apart than
+Python's seeds are, or ours where those are up to twice as far apart. Writes a report.
 
   finetune  finetune-resnet34 on the folders of flowers, from weights that are drawn
   cifar     cifar100-resnet18 on two processes, --dataset imagefolder with CIFAR-10's pictures
@@ -84,7 +84,10 @@ def python_cifar_rank(rank: int, data: pathlib.Path, epochs: int, seed: int, fil
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{file}.meeting", rank=rank, world_size=2)
     torch.manual_seed(seed)
-    model = nn.parallel.DistributedDataParallel(models.resnet18_cifar())
+    network = models.resnet18_cifar()
+    # Which makes its first layer anew, so not as torchvision draws it.
+    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model = nn.parallel.DistributedDataParallel(network)
     torch.manual_seed(1000 * seed + rank)
     pictures = torchvision.datasets.ImageFolder(data / "train", transforms.Compose(
         [transforms.RandomCrop(32, 4), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
@@ -123,10 +126,10 @@ def verdict(theirs: list[list[float]], ours: list[list[float]]) -> tuple[bool, s
 
     epochs = [(list(a), list(b)) for a, b in zip(zip(*theirs), zip(*ours))]
     apart = [abs(statistics.fmean(a) - statistics.fmean(b)) for a, b in epochs]
-    seeds = [max(spread(a), spread(b)) for a, b in epochs]
+    seeds = [max(spread(a), min(spread(b), 2 * spread(a))) for a, b in epochs]
     passed = all(map(float.__le__, apart, seeds))
     return passed, (f"{'Passed' if passed else 'FAILED'}: the means of both sides are "
-                    f"{', '.join(f'{value:.4f}' for value in apart)} apart in the epochs, a side's seeds up to "
+                    f"{', '.join(f'{value:.4f}' for value in apart)} apart in the epochs, seeds up to "
                     f"{', '.join(f'{value:.4f}' for value in seeds)}.")
 
 
@@ -159,6 +162,8 @@ def main() -> int:
     parser.add_argument("--report", type=pathlib.Path, required=True)
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
+    if arguments.seeds < 2:
+        parser.error("--seeds: 2 or more, for their spread is the measure")
     lines = ["# Recipes beside Python's scripts", "",
              f"The mean loss of each epoch; torch {torch.__version__}, {platform.machine()} with",
              f"{torch.backends.cpu.get_cpu_capability()}, two threads in all. Written by `make recipe-parity`, commit",
