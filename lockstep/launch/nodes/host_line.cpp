@@ -137,11 +137,13 @@ void HostLine::on_message(const rendezvous::Message& message) {
   // One that hosts in another's place must know that its words arrive before it counts on this node.
   if (std::exchange(answered_, pong->answered) == 0 && survivor_ && connection_->open()) ping();
   events_.leased(lease_);
+  // Read before the way's end is: what passes between the two readings is in the error then.
+  const double wall = wall_clock();
   const double way = std::chrono::duration<double>(Clock::now() - sent).count() / 2;
   if (way > clock_error()) return;
   clock_error_ = way;
   clock_measured_ = Clock::now();
-  clock_offset_ = pong->wall + way - wall_clock();
+  clock_offset_ = pong->wall + way - wall;
 }
 
 double HostLine::clock_error() const {
