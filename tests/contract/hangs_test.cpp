@@ -115,6 +115,7 @@ TEST_P(Hangs, TheOthersThrowAndNameIt) {
                      [&, fault = fault, &called = called](const std::shared_ptr<Group>& group) {
                        const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
                        called.call(*group);  // all is well
+                       group->barrier();     // for all
                        const auto start = Clock::now();
                        std::string told;
                        int named = -1;
