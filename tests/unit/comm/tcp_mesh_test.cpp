@@ -194,7 +194,7 @@ TEST(StreamWire, AtTheDeadlineItIsTheOneThatIsLate) {
     const auto errors =
         meet({place_of(0, 3, port), place_of(1, 3, port), place_of(2, 3, port)}, [&](int rank, Mesh mesh) {
           StreamWire wire(std::move(mesh), {.rank = rank, .timeout = 300ms});
-          if (rank > 0) return std::this_thread::sleep_for(900ms);
+          if (rank > 0) return std::this_thread::sleep_for(2s);
           std::byte theirs[8];
           std::vector<Incoming> in{{2, theirs}};
           if (both) in.push_back({1, theirs});
