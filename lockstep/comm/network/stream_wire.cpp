@@ -49,7 +49,16 @@ StreamWire::StreamWire(Mesh mesh, Settings settings, std::unique_ptr<Streams> st
     if (peer.news) keep_alive(peer.news.get(), settings_.timeout);
 }
 
-StreamWire::~StreamWire() { tell_all({.rank = name_of(settings_.rank), .left = 1}); }
+// Who leaves because its node has failed says so: the others may wait for what it owes them.
+StreamWire::~StreamWire() {
+  if (process_ != base::process_id()) return;  // a forked child is nobody
+  try {
+    settings_.ties.check();
+    tell_all({.rank = name_of(settings_.rank), .left = 1});
+  } catch (const GroupAborted& aborted) {
+    abort(aborted.failure());
+  }
+}
 
 void StreamWire::abort(const Failure& failure) {
   streams_->give_up();

@@ -36,7 +36,7 @@ class StreamWire final : public Wire {
 
   /// `streams`: of the mesh's ranks; null: the mesh's own connections for payload.
   StreamWire(Mesh mesh, Settings settings, std::unique_ptr<Streams> streams = nullptr);
-  /// Tells the peers that this rank has left.
+  /// Tells the peers that this rank has left, and why if its node has failed.
   ~StreamWire() override;
 
   void carry(Messages& messages) override;
