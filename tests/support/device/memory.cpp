@@ -1,0 +1,203 @@
+// The devices' memory and pinned memory: blocks of the host's, kept for reuse.
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+
+#include "tests/support/device/runtime.h"
+#include "tests/support/device/sim_device.h"
+
+namespace lockstep::testing::sim {
+namespace {
+
+constexpr std::size_t kAlignment = 512;
+
+std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+void* from_host(std::size_t bytes) {
+  void* block = std::aligned_alloc(kAlignment, bytes);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+
+// The block that an address is in, of blocks by their beginning.
+template <class Blocks>
+auto* holding(Blocks& blocks, const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  auto after = blocks.upper_bound(address);
+  if (after == blocks.begin()) return static_cast<decltype(&after->second)>(nullptr);
+  --after;
+  return address < after->first + after->second.bytes ? &after->second : nullptr;
+}
+
+// As CUDA's caching allocator: a block belongs to the stream that was current when it was first asked for, and goes
+// back to that stream's list at once when the host gives it up, whatever the device still does with it.
+class DeviceAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t count) override {
+    const c10::DeviceIndex index = current_device();
+    const c10::Device device(kSim, index);
+    if (count == 0) return {nullptr, device};
+    const StreamName stream = name_of(current_stream(index));
+    const std::size_t bytes = rounded(count);
+    void* block = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      Device& books = devices_.at(static_cast<std::size_t>(index));
+      TORCH_CHECK_WITH(OutOfMemoryError, books.limit == 0 || books.in_use + bytes <= books.limit,
+                       "sim out of memory. Tried to allocate ", bytes, " bytes on device ", int{index}, ": ",
+                       books.in_use, " of ", books.limit, " are in use");
+      books.in_use += bytes;
+      auto& kept = free_[{stream, bytes}];
+      if (kept.empty()) {
+        block = from_host(bytes);
+      } else {
+        block = kept.back();
+        kept.pop_back();
+      }
+      blocks_[reinterpret_cast<std::uintptr_t>(block)] = {bytes, stream};
+    }
+    if (recording())
+      log({.kind = Kind::allocate, .stream = stream, .name = "allocate", .writes = {range_of(block, bytes)}});
+    return {block, block, &give_back, device};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+
+  void copy_data(void* to, const void* from, std::size_t count) const override { default_copy_data(to, from, count); }
+
+  std::optional<c10::Device> device_of(const void* data) {
+    const std::lock_guard lock(mutex_);
+    const Block* block = holding(blocks_, data);
+    if (block == nullptr) return std::nullopt;
+    return device(block->stream.device);
+  }
+
+  void record(const void* data, const c10::Stream& stream) {
+    Range range;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto block = blocks_.find(reinterpret_cast<std::uintptr_t>(data));
+      if (block == blocks_.end()) return;  // no memory of ours: a tensor over foreign bytes
+      range = {block->first, block->first + block->second.bytes};
+    }
+    log({.kind = Kind::record_stream, .stream = name_of(stream), .name = "record_stream", .writes = {range}});
+  }
+
+  std::size_t in_use(int index) {
+    const std::lock_guard lock(mutex_);
+    return devices_.at(static_cast<std::size_t>(index)).in_use;
+  }
+
+  void limit(int index, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    devices_.at(static_cast<std::size_t>(index)).limit = bytes;
+  }
+
+ private:
+  struct Block {
+    std::size_t bytes = 0;
+    StreamName stream;
+  };
+  struct Device {
+    std::size_t in_use = 0;
+    std::size_t limit = 0;
+  };
+
+  static void give_back(void* block);
+
+  void release(void* data) {
+    Block block;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(data));
+      block = found->second;
+      blocks_.erase(found);
+    }
+    // Before another thread can have it, so that the log has them in this order.
+    if (recording())
+      log({.kind = Kind::release, .stream = block.stream, .name = "release", .writes = {range_of(data, block.bytes)}});
+    const std::lock_guard lock(mutex_);
+    devices_.at(static_cast<std::size_t>(block.stream.device)).in_use -= block.bytes;
+    free_[{block.stream, block.bytes}].push_back(data);
+  }
+
+  std::mutex mutex_;
+  std::map<std::uintptr_t, Block> blocks_;
+  std::map<std::pair<StreamName, std::size_t>, std::vector<void*>> free_;
+  std::array<Device, 8> devices_;
+};
+
+DeviceAllocator& devices_memory() {
+  static auto* const allocator = new DeviceAllocator();  // tensors outlive static objects
+  return *allocator;
+}
+
+void DeviceAllocator::give_back(void* block) {
+  if (block != nullptr) devices_memory().release(block);
+}
+
+// Given back to the host at once: libtorch's own pinned allocator waits for the copies that use a block, by events.
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t count) override {
+    const std::size_t bytes = rounded(std::max<std::size_t>(count, 1));
+    void* block = from_host(bytes);
+    const std::lock_guard lock(mutex_);
+    blocks_[reinterpret_cast<std::uintptr_t>(block)] = {bytes};
+    return {block, block, &give_back, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+
+  void copy_data(void* to, const void* from, std::size_t count) const override { default_copy_data(to, from, count); }
+
+  bool holds(const void* data) {
+    const std::lock_guard lock(mutex_);
+    return holding(blocks_, data) != nullptr;
+  }
+
+ private:
+  struct Block {
+    std::size_t bytes = 0;
+  };
+
+  static void give_back(void* block);
+
+  void release(void* data) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = blocks_.find(reinterpret_cast<std::uintptr_t>(data));
+      if (recording()) log({.kind = Kind::host_forget, .writes = {range_of(data, found->second.bytes)}});
+      blocks_.erase(found);
+    }
+    std::free(data);
+  }
+
+  std::mutex mutex_;
+  std::map<std::uintptr_t, Block> blocks_;
+};
+
+PinnedAllocator& pinned_memory() {
+  static auto* const allocator = new PinnedAllocator();
+  return *allocator;
+}
+
+void PinnedAllocator::give_back(void* block) { pinned_memory().release(block); }
+
+}  // namespace
+
+c10::Allocator* device_allocator() { return &devices_memory(); }
+c10::Allocator* pinned_allocator() { return &pinned_memory(); }
+bool is_pinned(const void* data) { return pinned_memory().holds(data); }
+std::optional<c10::Device> device_of_pointer(const void* data) { return devices_memory().device_of(data); }
+void record_stream(const void* block, const c10::Stream& stream) { devices_memory().record(block, stream); }
+std::size_t memory_in_use(int index) { return devices_memory().in_use(index); }
+void limit_memory(int index, std::size_t bytes) { devices_memory().limit(index, bytes); }
+
+}  // namespace lockstep::testing::sim
