@@ -32,7 +32,7 @@ std::size_t count(const TensorSpec& spec) {
 std::vector<TensorSpec> specs_of(const std::vector<std::pair<std::string, at::Tensor>>& named, bool only_float) {
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : named) {
-    if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided)
+    if (tensor.layout() != at::kStrided)
       throw UsageError("'" + name + "' is on " + tensor.device().str() + "; only dense CPU tensors can be shared");
     if (only_float && tensor.scalar_type() != at::kFloat)
       throw UsageError("'" + name + "' is " + c10::toString(tensor.scalar_type()) +
