@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/checks.h"
+#include "lockstep/comm/device_streams.h"
 
 namespace lockstep::comm {
 
@@ -144,20 +145,29 @@ std::vector<Work> AsyncCollectives::batch_isend_irecv(const std::vector<P2POp>& 
   return works;
 }
 
+// As run(), for a tensor whose device, if any, gets what it has to do from here.
+template <class Body>
+Work AsyncCollectives::run_for(const at::Tensor& tensor, Body&& body) {
+  return run([stream = CallersStream(tensor), body = std::forward<Body>(body)](Group& group) {
+    const CallersStream::Here here(stream);
+    body(group);
+  });
+}
+
 Work AsyncCollectives::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  return run([tensor, op](Group& group) { group.all_reduce(tensor, op); });
+  return run_for(tensor, [tensor, op](Group& group) { group.all_reduce(tensor, op); });
 }
 
 Work AsyncCollectives::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
-  return run([output, input, op](Group& group) { group.reduce_scatter(output, input, op); });
+  return run_for(output, [output, input, op](Group& group) { group.reduce_scatter(output, input, op); });
 }
 
 Work AsyncCollectives::broadcast(const at::Tensor& tensor, int root) {
-  return run([tensor, root](Group& group) { group.broadcast(tensor, root); });
+  return run_for(tensor, [tensor, root](Group& group) { group.broadcast(tensor, root); });
 }
 
 Work AsyncCollectives::all_gather(std::vector<at::Tensor> outputs, const at::Tensor& tensor) {
-  return run([outputs = std::move(outputs), tensor](Group& group) {
+  return run_for(tensor, [outputs = std::move(outputs), tensor](Group& group) {
     if (outputs.size() != std::size_t(group.size()))
       throw UsageError("all_gather: " + std::to_string(outputs.size()) + " outputs for " +
                        std::to_string(group.size()) + " ranks");
@@ -168,7 +178,7 @@ Work AsyncCollectives::all_gather(std::vector<at::Tensor> outputs, const at::Ten
 }
 
 Work AsyncCollectives::all_to_all(const at::Tensor& output, const at::Tensor& input) {
-  return run([output, input](Group& group) { group.all_to_all(output, input); });
+  return run_for(output, [output, input](Group& group) { group.all_to_all(output, input); });
 }
 
 Work AsyncCollectives::barrier() {

@@ -51,7 +51,8 @@ class Work {
 /// Runs the collectives of a group in a thread of its own, one after another in the order of the calls, which is to be
 /// the same on all ranks. The thread sleeps when there is nothing to do. Calls may come from any thread.
 ///
-/// A tensor belongs to its collective until that has ended: neither read nor written, kept alive by it.
+/// A tensor belongs to its collective until that has ended: neither read nor written, kept alive by it. That of a
+/// device is read and written in the queue that is the caller's current one at the call: behind what is there then.
 ///
 /// The destructor returns when all that was called has ended, each collective within its group's deadline. During the
 /// unwinding of an exception peers may never come: then it aborts the group unless all has ended.
@@ -75,7 +76,8 @@ class AsyncCollectives {
   Work isend(const at::Tensor& tensor, int peer, int tag = 0);
   Work irecv(const at::Tensor& tensor, int peer, int tag = 0);
   std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops);
-  /// Anything else, as one item of the queue: what it captures it keeps alive.
+  /// Anything else, as one item of the queue: what it captures it keeps alive. On a device it has the queues of the
+  /// object's own thread.
   Work run(std::function<void(Group&)> collective);
 
   /// Whether all that was called has ended.
@@ -90,6 +92,8 @@ class AsyncCollectives {
     std::shared_ptr<Transfer> transfer;
     std::shared_ptr<Work::State> state;
   };
+  template <class Body>
+  Work run_for(const at::Tensor& tensor, Body&& body);
   Work add(Item item);
   Item transfer_of(const P2POp& op);
   void run_queue();

@@ -1,5 +1,6 @@
 #include "lockstep/comm/checks.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
@@ -22,13 +23,30 @@ std::string list_of(const at::Tensor& members) {
 
 }  // namespace
 
-void check_cpu(const at::Tensor& tensor, const char* collective) {
+void check_dense(const at::Tensor& tensor, const char* collective) {
   if (!tensor.defined()) throw UsageError(std::string(collective) + ": the tensor is undefined");
-  if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided)
-    throw UsageError(std::string(collective) + ": needs a dense CPU tensor, this one is on " + tensor.device().str());
+  if (tensor.layout() != at::kStrided)
+    throw UsageError(std::string(collective) + ": needs a dense tensor, this one is sparse, on " +
+                     tensor.device().str());
+  if (!tensor.device().is_cpu() && !at::accelerator::isAccelerator(tensor.device().type()))
+    throw UsageError(std::string(collective) +
+                     ": needs a tensor of the CPU or of a device that computes, this one is on " +
+                     tensor.device().str());
   if (tensor.is_conj() || tensor.is_neg())
     throw UsageError(std::string(collective) + ": this tensor is conjugated or negated only when it is read; " +
                      "resolve_conj() or resolve_neg() gives one that is");
+}
+
+void check_cpu(const at::Tensor& tensor, const char* collective) {
+  check_dense(tensor, collective);
+  if (!tensor.device().is_cpu())
+    throw UsageError(std::string(collective) + ": needs a CPU tensor, this one is on " + tensor.device().str());
+}
+
+void check_one_device(const at::Tensor& output, const at::Tensor& input, const char* collective) {
+  if (output.device() == input.device()) return;
+  throw UsageError(std::string(collective) + ": output is on " + output.device().str() + ", input on " +
+                   input.device().str());
 }
 
 void check_writable(const at::Tensor& tensor, const char* collective) {
@@ -38,7 +56,7 @@ void check_writable(const at::Tensor& tensor, const char* collective) {
 }
 
 void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collective) {
-  check_cpu(tensor, collective);
+  check_dense(tensor, collective);
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
@@ -61,7 +79,8 @@ void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collecti
 
 void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int size) {
   check_reducible(input, op, "reduce_scatter");
-  check_cpu(output, "reduce_scatter");
+  check_dense(output, "reduce_scatter");
+  check_one_device(output, input, "reduce_scatter");
   check_writable(output, "reduce_scatter");
   if (output.scalar_type() != input.scalar_type())
     throw UsageError(std::string("reduce_scatter: output is ") + c10::toString(output.scalar_type()) + ", input is " +
@@ -72,8 +91,9 @@ void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, Red
 }
 
 void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int size) {
-  check_cpu(input, "all_to_all");
-  check_cpu(output, "all_to_all");
+  check_dense(input, "all_to_all");
+  check_dense(output, "all_to_all");
+  check_one_device(output, input, "all_to_all");
   check_writable(output, "all_to_all");
   if (output.scalar_type() != input.scalar_type())
     throw UsageError(std::string("all_to_all: output is ") + c10::toString(output.scalar_type()) + ", input is " +
@@ -84,8 +104,9 @@ void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int siz
 }
 
 void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
-  check_cpu(input, "all_gather_into_tensor");
-  check_cpu(output, "all_gather_into_tensor");
+  check_dense(input, "all_gather_into_tensor");
+  check_dense(output, "all_gather_into_tensor");
+  check_one_device(output, input, "all_gather_into_tensor");
   check_writable(output, "all_gather_into_tensor");
   if (output.scalar_type() != input.scalar_type())
     throw UsageError(std::string("all_gather_into_tensor: output is ") + c10::toString(output.scalar_type()) +
@@ -97,7 +118,7 @@ void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, in
 
 void check_message(const at::Tensor& tensor, int peer, int tag, int rank, int size, const char* way) {
   constexpr int kMostTag = std::numeric_limits<std::uint16_t>::max();
-  check_cpu(tensor, way);
+  check_dense(tensor, way);
   if (peer < 0 || peer >= size)
     throw UsageError(std::string(way) + ": peer " + std::to_string(peer) + " is not one of the ranks 0 to " +
                      std::to_string(size - 1));

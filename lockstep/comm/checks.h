@@ -10,23 +10,30 @@
 
 namespace lockstep::comm {
 
-/// UsageError unless the tensor is defined, dense and on the CPU, and its memory holds its values: no view that
-/// conjugates or negates them when they are read.
+/// UsageError unless the tensor is defined, dense, and on the CPU or a device that computes, and its memory holds its
+/// values: no view that conjugates or negates them when they are read.
+void check_dense(const at::Tensor& tensor, const char* collective);
+
+/// check_dense, and UsageError unless it is on the CPU.
 void check_cpu(const at::Tensor& tensor, const char* collective);
+
+/// UsageError unless both are on one device.
+void check_one_device(const at::Tensor& output, const at::Tensor& input, const char* collective);
 
 /// UsageError when several elements of the tensor are one in memory.
 void check_writable(const at::Tensor& tensor, const char* collective);
 
-/// check_cpu, and UsageError unless `op` exists for the dtype.
+/// check_dense, and UsageError unless `op` exists for the dtype.
 void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collective);
 
-/// check_reducible, and UsageError unless `input` is `size` times `output`.
+/// check_reducible, and UsageError unless `input` is `size` times `output`, on one device.
 void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int size);
 
-/// UsageError unless both are dense on the CPU, of one dtype and of as many elements, a multiple of `size`.
+/// UsageError unless both are dense, on one device, of one dtype and of as many elements, a multiple of `size`.
 void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int size);
 
-/// UsageError unless both are dense on the CPU, of one dtype, and `output` has `size` times the elements of `input`.
+/// UsageError unless both are dense, on one device, of one dtype, and `output` has `size` times the elements of
+/// `input`.
 void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int size);
 
 /// UsageError unless a message of the tensor can go to the peer, or come from it; `rank` is this one.

@@ -40,7 +40,7 @@ at::Tensor words_of(const void* words, std::size_t bytes) {
 
 // The shapes of all ranks' tensors, which may differ in the rows alone. All see the same, so all refuse together.
 std::vector<Shape> shapes_of_all(Group& group, const at::Tensor& tensor, const char* collective) {
-  check_cpu(tensor, collective);
+  check_dense(tensor, collective);
   if (tensor.dim() < 1 || tensor.dim() > std::int64_t(kDimensions))
     throw UsageError(std::string(collective) + ": needs a tensor of 1 to " + std::to_string(kDimensions) +
                      " dimensions, this one has " + std::to_string(tensor.dim()));
@@ -64,12 +64,13 @@ at::Tensor empty_rows(const at::Tensor& like, std::int64_t rows) {
   return at::empty(sizes, like.options().requires_grad(false));
 }
 
-// Where the tensors of each dtype are, in the order in which the dtypes first come.
+// Where the tensors of each dtype and device are, in the order in which those first come.
 std::vector<std::vector<std::size_t>> numbers_by_dtype(const std::vector<at::Tensor>& tensors) {
   std::vector<std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto found = std::find_if(groups.begin(), groups.end(), [&](const std::vector<std::size_t>& group) {
-      return tensors[group[0]].scalar_type() == tensors[i].scalar_type();
+      return tensors[group[0]].scalar_type() == tensors[i].scalar_type() &&
+             tensors[group[0]].device() == tensors[i].device();
     });
     if (found == groups.end())
       groups.push_back({i});
@@ -178,7 +179,7 @@ std::vector<at::Tensor> gather(Group& group, const at::Tensor& tensor, int root)
 
 void scatter(Group& group, const at::Tensor& output, const std::vector<at::Tensor>& inputs, int root) {
   check_root(root, group.size(), "scatter");
-  check_cpu(output, "scatter");
+  check_dense(output, "scatter");
   const std::int64_t part = output.numel();
   const at::Tensor all = at::empty({part * group.size()}, output.options().requires_grad(false));
   if (group.rank() == root) {
@@ -212,12 +213,12 @@ void all_reduce_coalesced(Group& group, const std::vector<at::Tensor>& tensors, 
 }
 
 void broadcast_coalesced(Group& group, const std::vector<at::Tensor>& tensors, int root) {
-  for (const at::Tensor& tensor : tensors) check_cpu(tensor, "broadcast_coalesced");
+  for (const at::Tensor& tensor : tensors) check_dense(tensor, "broadcast_coalesced");
   by_dtype(tensors, [&](const at::Tensor& flat) { group.broadcast(flat, root); });
 }
 
 std::vector<std::vector<at::Tensor>> all_gather_coalesced(Group& group, const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) check_cpu(tensor, "all_gather_coalesced");
+  for (const at::Tensor& tensor : tensors) check_dense(tensor, "all_gather_coalesced");
   std::vector<std::vector<at::Tensor>> by_rank(std::size_t(group.size()), std::vector<at::Tensor>(tensors.size()));
   for (const std::vector<std::size_t>& numbers : numbers_by_dtype(tensors)) {
     const std::vector<at::Tensor> gathered = group.all_gather(flat_of(tensors, numbers));

@@ -1,8 +1,9 @@
 #pragma once
 
 // What torch.distributed has besides, made of a group's few collectives. For all of them: every rank of the group calls
-// the same in the same order; tensors are dense and on the CPU, of any strides and dtype (reductions: all_reduce's).
-// Refusals that follow from what all ranks gave are a UsageError on all of them, after which the group can be used.
+// the same in the same order; tensors are dense, of any strides and dtype (reductions: all_reduce's), of the CPU or of
+// a device, as group.h says. Refusals that follow from what all ranks gave are a UsageError on all of them, after which
+// the group can be used.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,25 +1,26 @@
 #pragma once
 
-// The two forms of all_gather, for groups that move contiguous tensors.
+// The two forms of all_gather, for groups that move contiguous tensors of the host.
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <vector>
 
 #include "lockstep/comm/checks.h"
+#include "lockstep/comm/host_memory.h"
 
 namespace lockstep::comm {
 
 /// Collectives::all_gather; gather(outputs, input) puts what the ranks have, by rank. All of its tensors are
-/// contiguous.
+/// contiguous, in the host's memory.
 template <class Gather>
 std::vector<at::Tensor> gather_all(const at::Tensor& tensor, int size, Gather&& gather) {
-  check_cpu(tensor, "all_gather");
-  const at::Tensor dense = tensor.detach().contiguous();
+  check_dense(tensor, "all_gather");
   std::vector<at::Tensor> gathered;
-  for (int peer = 0; peer < size; ++peer) gathered.push_back(at::empty(dense.sizes(), dense.options()));
-  gather(gathered, dense);
+  for (int peer = 0; peer < size; ++peer) gathered.push_back(new_host_room(tensor));
+  gather(gathered, host_values(tensor));
+  if (!tensor.device().is_cpu())
+    for (at::Tensor& one : gathered) one = one.to(tensor.device());
   return gathered;
 }
 
@@ -27,8 +28,8 @@ std::vector<at::Tensor> gather_all(const at::Tensor& tensor, int size, Gather&& 
 template <class Gather>
 void gather_into(const at::Tensor& output, const at::Tensor& input, int size, Gather&& gather) {
   check_all_gather_into(output, input, size);
-  const at::Tensor dense = output.is_contiguous() ? output : at::empty(output.sizes(), output.options());
-  gather(parts_of(dense, size), input.detach().contiguous());
+  const at::Tensor dense = host_room(output);
+  gather(parts_of(dense, size), host_values(input));
   if (!dense.is_same(output)) output.detach().copy_(dense);
 }
 

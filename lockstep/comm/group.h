@@ -7,6 +7,11 @@
 // sides. They block until done. A wait ends with GroupAborted when a rank has failed, died,
 // left or is later than the group's timeout; the group is of no use afterwards.
 //
+// Tensors may be the CPU's or a device's, as torch.distributed's gloo takes them; those of one call are on one device.
+// A device's are read behind all work that is queued on the current stream of their device at the call, and what is
+// queued there behind the call sees the results. Ranks may have them on different devices, or some on the CPU, unless
+// the group says otherwise. They go through the host's memory (host_memory.h), and the call returns when all is done.
+//
 // A Group belongs to one rank and is used by one thread at a time.
 
 #include <ATen/core/Tensor.h>
@@ -33,7 +38,7 @@ class Collectives {
  public:
   virtual ~Collectives() = default;
 
-  /// Replaces `tensor` (CPU; any strides; may be empty) by its sum, mean, minimum, maximum or product
+  /// Replaces `tensor` (any strides; may be empty) by its sum, mean, minimum, maximum or product
   /// over the ranks. dtypes: float32, float64, bfloat16, float16, int8, uint8, int32, int64, bool.
   ///
   /// Combined along a fixed binary tree over the rank (base/tree.h), so the bits are the same on all
@@ -53,7 +58,7 @@ class Collectives {
   /// Replaces `tensor` by that of rank `root`. Any dtype.
   virtual void broadcast(const at::Tensor& tensor, int root = 0) = 0;
 
-  /// The tensors of all ranks, by rank; each is contiguous and new. Any dtype.
+  /// The tensors of all ranks, by rank; each is contiguous and new, on the device of `tensor`. Any dtype.
   virtual std::vector<at::Tensor> all_gather(const at::Tensor& tensor) = 0;
 
   /// Returns when all ranks have called it.

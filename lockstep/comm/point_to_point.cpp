@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/checks.h"
+#include "lockstep/comm/host_memory.h"
 #include "lockstep/comm/network/wire.h"
 
 namespace lockstep::comm {
@@ -105,10 +106,11 @@ class Roll final : public Messages {
 
 }  // namespace
 
-Transfer::Transfer(P2POp op, int rank, int size, Ended ended) : op_(std::move(op)), ended_(std::move(ended)) {
+Transfer::Transfer(P2POp op, int rank, int size, Ended ended)
+    : op_(std::move(op)), stream_(op_.tensor), ended_(std::move(ended)) {
   check_message(op_.tensor, op_.peer, op_.tag, rank, size, name_of(op_.way));
   if (op_.way == Way::recv) check_writable(op_.tensor, name_of(op_.way));
-  dense_ = op_.tensor.detach().contiguous();
+  dense_ = op_.way == Way::send ? host_values(op_.tensor) : host_room(op_.tensor);
   message_ = {.way = op_.way,
               .peer = op_.peer,
               .bytes = {static_cast<std::byte*>(dense_.mutable_data_ptr()), dense_.nbytes()},
@@ -116,8 +118,9 @@ Transfer::Transfer(P2POp op, int rank, int size, Ended ended) : op_(std::move(op
 }
 
 void Transfer::finish() {
-  if (op_.way == Way::send || dense_.const_data_ptr() == op_.tensor.const_data_ptr()) return;
+  if (op_.way == Way::send || dense_.is_same(op_.tensor)) return;
   const c10::InferenceMode mode(op_.tensor.is_inference());  // maybe another thread than the caller's
+  const CallersStream::Here here(stream_);
   op_.tensor.detach().copy_(dense_);
 }
 

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/device_streams.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/messages.h"
 
@@ -69,6 +70,7 @@ class Transfer {
 
  private:
   P2POp op_;
+  CallersStream stream_;
   at::Tensor dense_;
   Message message_;
   Ended ended_;

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/bucket_exchange.h"
 
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
@@ -24,7 +25,9 @@ std::int64_t aligned_bytes(const std::vector<at::Tensor>& bucket) {
 std::vector<at::Tensor> memory_for(const Buckets& buckets, comm::Group& group) {
   std::int64_t bytes = 0;
   for (const auto& bucket : buckets) bytes += aligned_bytes(bucket);
-  const at::Tensor all = group.shared_empty({bytes}, at::kByte);
+  const at::Device device = buckets.front().front().device();
+  const at::Tensor all = device.is_cpu() ? group.shared_empty({bytes}, at::kByte)
+                                         : at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
   std::vector<at::Tensor> memory;
   std::int64_t offset = 0;
   for (const auto& bucket : buckets) {
@@ -32,6 +35,24 @@ std::vector<at::Tensor> memory_for(const Buckets& buckets, comm::Group& group) {
     offset += aligned_bytes(bucket);
   }
   return memory;
+}
+
+// A parameter whose elements leave gaps or overlap has its gradient contiguous.
+Buckets places_in(const std::vector<at::Tensor>& memory, const Buckets& buckets) {
+  Buckets places;
+  for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+    places.emplace_back();
+    std::int64_t offset = 0;
+    for (const at::Tensor& parameter : buckets[bucket]) {
+      const at::Tensor flat = memory[bucket].narrow(0, offset, parameter.numel());
+      offset += parameter.numel();
+      const at::Tensor view = parameter.is_non_overlapping_and_dense()
+                                  ? flat.as_strided(parameter.sizes(), parameter.strides())
+                                  : flat.view(parameter.sizes());
+      places.back().push_back(view.variable_data());  // to autograd no view: an optimizer's zero_grad() detaches it
+    }
+  }
+  return places;
 }
 
 void MeanExchange::send(std::size_t bucket, double correction) {
@@ -58,21 +79,9 @@ void MeanExchange::send(std::size_t bucket, double correction) {
   each([](const at::Tensor& grad, const at::Tensor& place) { grad.copy_(place); });
 }
 
-// A parameter whose elements leave gaps or overlap has its gradient contiguous.
 void ViewExchange::take_memory() {
   memory_ = memory_for(buckets_, *group_);
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    views_.emplace_back();
-    std::int64_t offset = 0;
-    for (const at::Tensor& parameter : buckets_[bucket]) {
-      const at::Tensor flat = memory_[bucket].narrow(0, offset, parameter.numel());
-      offset += parameter.numel();
-      const at::Tensor view = parameter.is_non_overlapping_and_dense()
-                                  ? flat.as_strided(parameter.sizes(), parameter.strides())
-                                  : flat.view(parameter.sizes());
-      views_.back().push_back(view.variable_data());  // to autograd no view: an optimizer's zero_grad() detaches it
-    }
-  }
+  views_ = places_in(memory_, buckets_);
 }
 
 void ViewExchange::send(std::size_t bucket, double correction) {

@@ -66,7 +66,11 @@ class ViewExchange final : public BucketExchange {
   Buckets views_;                   ///< by parameter, of its shape and strides
 };
 
-/// Memory for each bucket, one-dimensional, of its dtype, in one shared tensor. Collective.
+/// Memory for each bucket, one-dimensional, of its dtype, in one tensor: shared by the ranks where the parameters are
+/// the CPU's, else on their device. Collective.
 std::vector<at::Tensor> memory_for(const Buckets& buckets, comm::Group& group);
+
+/// The parts of this memory, by parameter, of its shape and strides, one behind the other.
+Buckets places_in(const std::vector<at::Tensor>& memory, const Buckets& buckets);
 
 }  // namespace lockstep::parallel

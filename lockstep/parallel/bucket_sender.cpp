@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/call_log.h"
 #include "lockstep/parallel/bucket_plan.h"
+#include "lockstep/parallel/device_exchange.h"
 #include "lockstep/parallel/hooked_exchange.h"
 #include "lockstep/parallel/hooks/default_hooks.h"
 
@@ -48,10 +49,12 @@ BucketExchange& BucketSender::exchange() {
     set_hook([group = group_, half = *reduce_dtype_ == at::kHalf](GradBucket& bucket) {
       return half ? fp16_compress_hook(*group, bucket) : bf16_compress_hook(*group, bucket);
     });
+  else if (group_->size() == 1 && !as_views_)
+    exchange_ = std::make_unique<NoExchange>();
+  else if (!parameters_.front().second.device().is_cpu())
+    exchange_ = std::make_unique<DeviceExchange>(tensors_, group_, as_views_);
   else if (as_views_)
     exchange_ = std::make_unique<ViewExchange>(tensors_, group_);
-  else if (group_->size() == 1)
-    exchange_ = std::make_unique<NoExchange>();
   else
     exchange_ = std::make_unique<MeanExchange>(tensors_, group_);
   return *exchange_;

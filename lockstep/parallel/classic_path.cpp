@@ -8,9 +8,19 @@
 #include "lockstep/amp/grad_scaler.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/or_abort.h"
+#include "lockstep/parallel/option_checks.h"
 #include "lockstep/parallel/replica_check.h"
 
 namespace lockstep::parallel {
+
+namespace {
+
+NamedTensors on_one_device(const NamedTensors& trainable, const DataParallelOptions& options) {
+  check_device(options.device_ids, trainable);
+  return trainable;
+}
+
+}  // namespace
 
 ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> group,
                          const DataParallelOptions& options, StepClock& clock)
@@ -20,7 +30,7 @@ ClassicPath::ClassicPath(const ModuleView& module, std::shared_ptr<comm::Group> 
       verify_every_(options.verify_replicas_every),
       broadcasts_buffers_(options.broadcast_buffers),
       autotunes_(options.buckets.autotune),
-      buckets_(std::make_shared<GradientBuckets>(module.trainable(), group_, options, clock)) {}
+      buckets_(std::make_shared<GradientBuckets>(on_one_device(module.trainable(), options), group_, options, clock)) {}
 
 void ClassicPath::begin_forward() {
   const bool with_gradients = at::GradMode::is_enabled();

@@ -8,13 +8,10 @@
 namespace lockstep::parallel {
 namespace {
 
-void check_only_cpu(const std::vector<at::Device>& devices) {
+void check_at_most_one(const std::vector<at::Device>& devices) {
   if (devices.size() > 1)
     throw UsageError("data parallel: device_ids names " + std::to_string(devices.size()) +
                      " devices; a process has one replica, lockstep::DataParallel several");
-  for (const at::Device& device : devices)
-    if (!device.is_cpu())
-      throw UsageError("data parallel: device_ids names '" + device.str() + "'; there is no device but 'cpu'");
 }
 
 void check_mixed_precision(const MixedPrecision& wanted) {
@@ -46,7 +43,7 @@ std::shared_ptr<comm::Group> group_of(std::shared_ptr<comm::Group> group, const 
 }
 
 DataParallelOptions for_group(DataParallelOptions options, const comm::Group& group) {
-  check_only_cpu(options.device_ids);
+  check_at_most_one(options.device_ids);
   check_mixed_precision(options.mixed_precision);
   if (options.buckets.autotune && options.gradient_as_bucket_view)
     throw UsageError(
@@ -58,6 +55,15 @@ DataParallelOptions for_group(DataParallelOptions options, const comm::Group& gr
                      std::to_string(group.size()) + " ranks; every rank needs at least one shard");
   if (options.ema) check(*options.ema);
   return options;
+}
+
+void check_device(const std::vector<at::Device>& device_ids, const NamedTensors& trainable) {
+  if (device_ids.empty() || trainable.empty()) return;
+  const auto& [name, tensor] = trainable.front();
+  const at::Device wanted = device_ids.front(), there = tensor.device();
+  if (wanted.type() == there.type() && (!wanted.has_index() || !there.has_index() || wanted == there)) return;
+  throw UsageError("data parallel: device_ids names '" + wanted.str() + "', but parameter '" + name + "' is on '" +
+                   there.str() + "'; move the model there before it is wrapped, by to()");
 }
 
 void check_one_backward(int shards, const comm::Group& group) {

@@ -3,9 +3,11 @@
 // What DataParallelOptions may be. Each throws a UsageError naming the option.
 
 #include <memory>
+#include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/named_tensors.h"
 #include "lockstep/parallel/options.h"
 
 namespace lockstep::parallel {
@@ -15,6 +17,9 @@ std::shared_ptr<comm::Group> group_of(std::shared_ptr<comm::Group> group, const 
 
 /// The options, with the number of shards that they mean.
 DataParallelOptions for_group(DataParallelOptions options, const comm::Group& group);
+
+/// UsageError unless the parameters, which are on one device, are on that of `device_ids` where it names one.
+void check_device(const std::vector<at::Device>& device_ids, const NamedTensors& trainable);
 
 /// Of a loop over shards without an optimizer of ours: a rank may have one, for each backward averages gradients.
 void check_one_backward(int shards, const comm::Group& group);

@@ -82,7 +82,7 @@ struct DataParallelOptions {
 
   /// The group, where the constructor is given no other.
   std::shared_ptr<comm::Group> process_group = {};
-  /// None, or the CPU: there is one replica per process. UsageError else.
+  /// None, or the one device that the module is on: there is one replica per process. UsageError else.
   std::vector<at::Device> device_ids = {};
   /// Before each forward module buffers become rank 0's. False: each rank has its own, in evaluation too.
   bool broadcast_buffers = true;

@@ -14,7 +14,8 @@ namespace {
 
 // Where elements lie is the same on all ranks (ModuleView::check_equal_on_all), so their order does not matter.
 std::int64_t memory_hash(const at::Tensor& parameter) {
-  const at::Tensor dense = parameter.is_non_overlapping_and_dense() ? parameter : parameter.contiguous();
+  const at::Tensor here = parameter.detach().to(at::kCPU);
+  const at::Tensor dense = here.is_non_overlapping_and_dense() ? here : here.contiguous();
   return std::int64_t(state::hash64({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()}));
 }
 

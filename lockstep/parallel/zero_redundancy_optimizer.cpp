@@ -1,6 +1,7 @@
 #include "lockstep/parallel/zero_redundancy_optimizer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <torch/serialize/archive.h>
 
@@ -16,6 +17,12 @@ namespace lockstep::parallel {
 namespace {
 
 constexpr std::int64_t kPlace = 16;  // bytes: where any dtype may begin
+
+at::Device device_of(const ZeroParts::ParamGroups& groups) {
+  for (const auto& one : groups)
+    if (!one.params().empty()) return one.params().front().device();
+  return at::kCPU;
+}
 
 std::string saved_options(const ZeroParts::ParamGroups& groups) {
   torch::serialize::OutputArchive archive;
@@ -67,12 +74,14 @@ std::vector<std::vector<int>> partition_parameters(const std::vector<std::vector
 ZeroParts::ZeroParts(const ParamGroups& groups, std::shared_ptr<comm::Group> group)
     : group_(std::move(group)), placed_(std::size_t(group_->size())), bytes_(std::size_t(group_->size())) {
   std::vector<std::vector<std::int64_t>> elements;
+  const at::Device device = device_of(groups);
   for (const auto& one : groups) {
     elements.emplace_back();
     for (const at::Tensor& parameter : one.params()) {
-      if (parameter.layout() != at::kStrided || !parameter.device().is_cpu())
+      if (parameter.layout() != at::kStrided || parameter.device() != device)
         throw UsageError("ZeroRedundancyOptimizer: parameter " + std::to_string(elements.back().size()) + " of group " +
-                         std::to_string(elements.size() - 1) + " is not a dense tensor of the CPU");
+                         std::to_string(elements.size() - 1) + " is not a dense tensor on " + device.str() +
+                         ", where the first one is");
       elements.back().push_back(parameter.numel());
     }
   }
@@ -84,7 +93,9 @@ ZeroParts::ZeroParts(const ParamGroups& groups, std::shared_ptr<comm::Group> gro
       placed_[rank].push_back({parameter, bytes_[rank]});
       bytes_[rank] += (std::int64_t(parameter.nbytes()) + kPlace - 1) / kPlace * kPlace;
     }
-  memory_ = group_->shared_empty({*std::max_element(bytes_.begin(), bytes_.end())}, at::kByte);
+  const std::int64_t most = *std::max_element(bytes_.begin(), bytes_.end());
+  memory_ = device.is_cpu() ? group_->shared_empty({most}, at::kByte)
+                            : at::empty({most}, at::TensorOptions(at::kByte).device(device));
 }
 
 ZeroParts::ParamGroups ZeroParts::of(const ParamGroups& groups, int rank) const {

@@ -157,7 +157,7 @@ TEST_P(MessageContract, WhatCannotBeIsRefused) {
     if (ranks > 1) {
       EXPECT_EQ(refusal(irecv(tensor, peer, 65'536)), "recv: tag 65536 is not one of 0 to 65535");
       EXPECT_THAT(refusal(isend({}, peer)), HasSubstr("send: the tensor is undefined"));
-      EXPECT_THAT(refusal(isend(tensor.to_sparse(), peer)), HasSubstr("needs a dense CPU tensor"));
+      EXPECT_THAT(refusal(isend(tensor.to_sparse(), peer)), HasSubstr("needs a dense tensor, this one is sparse"));
       EXPECT_THAT(refusal(irecv(tensor.narrow(0, 0, 1).expand({4}), peer)),
                   HasSubstr("several elements of the tensor"));
       const at::Tensor complex = torch::zeros({2}, at::kComplexDouble);

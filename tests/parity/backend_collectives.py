@@ -292,7 +292,7 @@ def refusals(rank):
     refused(ValueError, "mean", dist.all_reduce, torch.ones(1, dtype=torch.int32), dist.ReduceOp.AVG)
     refused(ValueError, "dtype Short", dist.all_reduce, torch.ones(1, dtype=torch.int16))
     refused(ValueError, "dtype Short", lambda: dist.all_reduce(torch.ones(1, dtype=torch.int16), async_op=True))
-    refused(ValueError, "dense CPU tensor", dist.all_reduce, torch.ones(2, 2).to_sparse())
+    refused(ValueError, "needs a dense tensor", dist.all_reduce, torch.ones(2, 2).to_sparse())
     refused(ValueError, "all_gather_into_tensor: the output needs to be contiguous", dist.all_gather_into_tensor,
             torch.ones(1), torch.ones(5))
     size = dist.get_world_size()

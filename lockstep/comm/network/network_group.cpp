@@ -1,7 +1,5 @@
 #include "lockstep/comm/network/network_group.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -10,6 +8,7 @@
 
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/gathering.h"
+#include "lockstep/comm/host_memory.h"
 #include "lockstep/comm/network/stream_wire.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/or_abort.h"
@@ -79,8 +78,8 @@ void NetworkGroup::swap(const CollectiveNote& note, Bytes&& bytes_for, const std
 
 void NetworkGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_reducible(tensor, op, "all_reduce");
-  if (!tensor.is_contiguous()) {
-    const at::Tensor dense = tensor.detach().contiguous();
+  if (!lies_in_host(tensor)) {
+    const at::Tensor dense = host_values(tensor);
     all_reduce(dense, op);
     tensor.detach().copy_(dense);
     return;
@@ -118,8 +117,8 @@ void NetworkGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
 
 void NetworkGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   check_reduce_scatter(output, input, op, size());
-  const at::Tensor from = input.detach().contiguous();
-  const at::Tensor to = at::empty(output.sizes(), output.options().requires_grad(false));
+  const at::Tensor from = host_values(input);
+  const at::Tensor to = new_host_room(output);
   const std::size_t part = std::size_t(output.numel()) * output.element_size();
   const auto part_of = [&](int rank) { return std::span(data_of(from) + std::size_t(rank) * part, part); };
   std::vector<std::byte> scratch(part * std::size_t(size()));
@@ -136,9 +135,9 @@ void NetworkGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& in
 
 // The root sends each rank a part, and all ranks send theirs to each other: nobody sends all to all.
 void NetworkGroup::broadcast(const at::Tensor& tensor, int root) {
-  check_cpu(tensor, "broadcast");
+  check_dense(tensor, "broadcast");
   check_root(root, size());
-  const at::Tensor dense = tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
+  const at::Tensor dense = rank() == root ? host_values(tensor) : host_room(tensor);
   const CollectiveNote note = make_note(Collective::broadcast, root, dense);
   const std::size_t bytes = std::size_t(dense.numel()) * dense.element_size();
   const bool at_once = bytes <= kAtOnce;
@@ -190,8 +189,8 @@ void NetworkGroup::gather(const std::vector<at::Tensor>& outputs, const at::Tens
 
 void NetworkGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) {
   check_all_to_all(output, input, size());
-  const at::Tensor from = input.detach().contiguous();
-  const at::Tensor to = at::empty(output.sizes(), output.options().requires_grad(false));
+  const at::Tensor from = host_values(input);
+  const at::Tensor to = new_host_room(output);
   const std::size_t part = std::size_t(input.numel()) / std::size_t(size()) * input.element_size();
   std::vector<std::byte*> parts;
   for (int peer = 0; peer < size(); ++peer) parts.push_back(data_of(to) + std::size_t(peer) * part);

@@ -8,6 +8,7 @@
 
 #include "lockstep/comm/checks.h"
 #include "lockstep/comm/gathering.h"
+#include "lockstep/comm/host_memory.h"
 #include "lockstep/comm/reduce/reduce.h"
 #include "lockstep/comm/shm/courier.h"
 #include "lockstep/comm/shm/in_collective.h"
@@ -187,8 +188,8 @@ void ShmGroup::work_on_chunks(const Load& load, Write&& write, Work&& work, Take
 
 void ShmGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_reducible(tensor, op, "all_reduce");
-  if (!tensor.is_contiguous()) {
-    const at::Tensor dense = tensor.detach().contiguous();
+  if (!lies_in_host(tensor)) {
+    const at::Tensor dense = host_values(tensor);
     all_reduce(dense, op);
     tensor.detach().copy_(dense);
     return;
@@ -245,9 +246,9 @@ void ShmGroup::reduce_in_parts(const Load& load, std::byte* data, Reduce&& reduc
 
 void ShmGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   check_reduce_scatter(output, input, op, size());
-  if (!output.is_contiguous() || !input.is_contiguous()) {
-    const at::Tensor dense = at::empty(output.sizes(), output.options().requires_grad(false));
-    reduce_scatter(dense, input.detach().contiguous(), op);
+  if (!lies_in_host(output) || !lies_in_host(input)) {
+    const at::Tensor dense = new_host_room(output);
+    reduce_scatter(dense, host_values(input), op);
     output.detach().copy_(dense);
     return;
   }
@@ -277,9 +278,9 @@ void ShmGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
 
 void ShmGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) {
   check_all_to_all(output, input, size());
-  if (!output.is_contiguous() || !input.is_contiguous()) {
-    const at::Tensor dense = at::empty(output.sizes(), output.options().requires_grad(false));
-    all_to_all(dense, input.detach().contiguous());
+  if (!lies_in_host(output) || !lies_in_host(input)) {
+    const at::Tensor dense = new_host_room(output);
+    all_to_all(dense, host_values(input));
     output.detach().copy_(dense);
     return;
   }
@@ -305,9 +306,9 @@ void ShmGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) {
 }
 
 void ShmGroup::broadcast(const at::Tensor& tensor, int root) {
-  check_cpu(tensor, "broadcast");
+  check_dense(tensor, "broadcast");
   check_root(root, size());
-  const at::Tensor dense = tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
+  const at::Tensor dense = rank() == root ? host_values(tensor) : host_room(tensor);
   std::byte* data = bytes_of(dense);
   const std::size_t width = dense.element_size();
   const auto elements = std::size_t(dense.numel());

@@ -22,13 +22,13 @@ void SingleGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& inp
 }
 
 void SingleGroup::broadcast(const at::Tensor& tensor, int root) {
-  check_cpu(tensor, "broadcast");
+  check_dense(tensor, "broadcast");
   check_root(root, 1);
   node_.member.check_abort();
 }
 
 std::vector<at::Tensor> SingleGroup::all_gather(const at::Tensor& tensor) {
-  check_cpu(tensor, "all_gather");
+  check_dense(tensor, "all_gather");
   node_.member.check_abort();
   return {tensor.detach().clone(at::MemoryFormat::Contiguous)};
 }

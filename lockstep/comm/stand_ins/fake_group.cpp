@@ -53,13 +53,13 @@ void FakeGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input
 }
 
 void FakeGroup::broadcast(const at::Tensor& tensor, int root) {
-  check_cpu(tensor, "broadcast");
+  check_dense(tensor, "broadcast");
   check_root(root, size());
   check_abort();
 }
 
 std::vector<at::Tensor> FakeGroup::all_gather(const at::Tensor& tensor) {
-  check_cpu(tensor, "all_gather");
+  check_dense(tensor, "all_gather");
   check_abort();
   std::vector<at::Tensor> all;
   for (int peer = 0; peer < size(); ++peer) all.push_back(tensor.detach().clone(at::MemoryFormat::Contiguous));

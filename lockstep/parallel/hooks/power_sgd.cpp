@@ -175,19 +175,22 @@ void PowerSGDState::add_error(std::size_t bucket, const at::Tensor& input) {
     throw UsageError("PowerSGD: the state has an error of " + std::to_string(left->second.numel()) +
                      " elements for bucket " + std::to_string(bucket) + ", which has " + std::to_string(input.numel()) +
                      "; it is of another model");
+  left->second = left->second.to(input.device());  // from a checkpoint
   input.add_(left->second);
 }
 
 bool PowerSGDState::prepare(std::size_t bucket, at::IntArrayRef p_sizes, at::IntArrayRef q_sizes,
-                            at::ScalarType dtype) {
+                            const at::TensorOptions& options) {
   if (options_.warm_start && q_.contains(bucket)) {
     if (p_[bucket].sizes() != p_sizes || q_[bucket].sizes() != q_sizes)
       throw UsageError("PowerSGD: the state has matrices of other sizes for bucket " + std::to_string(bucket) +
                        "; it is of another model or rank");
+    p_[bucket] = p_[bucket].to(options.device());  // from a checkpoint
+    q_[bucket] = q_[bucket].to(options.device());
     return true;
   }
-  p_[bucket] = at::empty(p_sizes, dtype);
-  q_[bucket] = at::empty(q_sizes, dtype);
+  p_[bucket] = at::empty(p_sizes, options);
+  q_[bucket] = at::empty(q_sizes, options);
   return false;
 }
 
@@ -213,12 +216,12 @@ GradFuture powerSGD_hook(PowerSGDState& state, GradBucket& bucket) {
   state.add_error(bucket.index(), input);
   const at::Tensor wanted = options.use_error_feedback ? input.clone() : at::Tensor();
   Cut made = cut(bucket.gradients(), options, state.stats_);
-  const bool warm = state.prepare(bucket.index(), {made.p_numel}, {made.q_numel}, input.scalar_type());
+  const bool warm = state.prepare(bucket.index(), {made.p_numel}, {made.q_numel}, input.options());
   const at::Tensor p = state.p_[bucket.index()], q = state.q_[bucket.index()];
   place(made.batches, options.matrix_approximation_rank, p, q);
   at::Generator generator = warm ? at::Generator() : state.next_generator();
   for (Batch& batch : made.batches) {
-    if (!warm) batch.q.copy_(at::randn(batch.q.sizes(), generator, batch.q.options()));
+    if (!warm) batch.q.copy_(at::randn(batch.q.sizes(), generator, batch.q.scalar_type()));
     orthogonalize(batch.q, options.orthogonalization_epsilon);
     at::bmm_out(batch.p, batch.matrices, batch.q);
   }
@@ -254,9 +257,9 @@ GradFuture batched_powerSGD_hook(PowerSGDState& state, GradBucket& bucket) {
   state.add_error(bucket.index(), input);
   const at::Tensor wanted = options.use_error_feedback ? input.clone() : at::Tensor();
   const at::Tensor matrix = input.view({side, side});
-  const bool warm = state.prepare(bucket.index(), {side, rank}, {side, rank}, input.scalar_type());
+  const bool warm = state.prepare(bucket.index(), {side, rank}, {side, rank}, input.options());
   at::Tensor p = state.p_[bucket.index()], q = state.q_[bucket.index()];
-  if (!warm) q.copy_(at::randn(q.sizes(), state.next_generator(), q.options()));
+  if (!warm) q.copy_(at::randn(q.sizes(), state.next_generator(), q.scalar_type()));
   orthogonalize(q.unsqueeze(0), 0);
   at::matmul_out(p, matrix, q);
   group.all_reduce(p);

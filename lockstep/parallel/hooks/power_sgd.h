@@ -74,7 +74,7 @@ class PowerSGDState {
   /// `input` with what the last step left out of the bucket.
   void add_error(std::size_t bucket, const at::Tensor& input);
   /// Whether thin matrices of the last step are there; else there is memory for new ones.
-  bool prepare(std::size_t bucket, at::IntArrayRef p_sizes, at::IntArrayRef q_sizes, at::ScalarType dtype);
+  bool prepare(std::size_t bucket, at::IntArrayRef p_sizes, at::IntArrayRef q_sizes, const at::TensorOptions& options);
   /// The generator of the next random matrices: numpy's RandomState(seed).randint(1e9) seeds torch's.
   at::Generator next_generator();
   void end_step(std::size_t bucket, const at::Tensor& wanted, const at::Tensor& got);

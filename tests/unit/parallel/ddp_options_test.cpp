@@ -165,8 +165,10 @@ TEST(DdpOptions, TheGroupAndTheDevice) {
             "data parallel: no group; give world.group(), of lockstep::init(), as second argument or as process_group");
   EXPECT_EQ(refusal({.process_group = std::make_shared<comm::SingleGroup>()}, alone),
             "data parallel: process_group is another group than the second argument; give one of them");
-  EXPECT_EQ(refusal({.device_ids = {at::Device(at::kCUDA, 0)}}, alone),
-            "data parallel: device_ids names 'cuda:0'; there is no device but 'cpu'");
+  EXPECT_EQ(
+      refusal({.device_ids = {at::Device(at::kCUDA, 0)}}, alone),
+      "data parallel: device_ids names 'cuda:0', but parameter '0.weight' is on 'cpu'; move the model there before "
+      "it is wrapped, by to()");
   EXPECT_EQ(refusal({.device_ids = {at::kCPU, at::kCPU}}, alone),
             "data parallel: device_ids names 2 devices; a process has one replica, lockstep::DataParallel several");
   EXPECT_EQ(refusal({.mixed_precision = {.reduce_dtype = at::kDouble}}, alone),
