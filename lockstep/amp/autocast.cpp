@@ -8,8 +8,8 @@
 namespace lockstep::amp {
 namespace {
 
-AutocastOptions options_of(Amp amp) {
-  return {.dtype = amp == Amp::fp16 ? at::kHalf : at::kBFloat16, .enabled = amp != Amp::none};
+AutocastOptions options_of(Amp amp, c10::DeviceType device) {
+  return {.device = device, .dtype = amp == Amp::fp16 ? at::kHalf : at::kBFloat16, .enabled = amp != Amp::none};
 }
 
 const AutocastOptions& checked(const AutocastOptions& options) {
@@ -23,7 +23,7 @@ const AutocastOptions& checked(const AutocastOptions& options) {
 
 }  // namespace
 
-Autocast::Autocast(Amp amp) : Autocast(options_of(amp)) {}
+Autocast::Autocast(Amp amp, c10::DeviceType device) : Autocast(options_of(amp, device)) {}
 
 Autocast::Autocast(const AutocastOptions& options)
     : device_(checked(options).device),

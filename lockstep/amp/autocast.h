@@ -26,8 +26,7 @@ struct AutocastOptions {
 /// Switches autocast for a scope, on this thread. The innermost scope holds.
 class [[nodiscard]] Autocast {
  public:
-  /// On the CPU.
-  explicit Autocast(Amp amp);
+  explicit Autocast(Amp amp, c10::DeviceType device = c10::kCPU);
   /// UsageError for a device without autocast, and for a dtype that the CPU's has not.
   explicit Autocast(const AutocastOptions& options);
   ~Autocast();

@@ -121,7 +121,7 @@ class DistributedDataParallel : public Engine {
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
     begin_forward();
-    const ForwardScope scope(options());
+    const ForwardScope scope(options(), device());
     auto output =
         detail::forward_output(scope, wrapped_->forward(detail::forward_input(scope, std::forward<Inputs>(inputs))...));
     end_forward();

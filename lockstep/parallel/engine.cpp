@@ -134,6 +134,7 @@ Engine::~Engine() = default;
 
 comm::Group& Engine::group() const { return *parts_->group; }
 torch::nn::Module& Engine::module() const { return *parts_->module; }
+at::Device Engine::device() const { return parts_->view.device(); }
 const DataParallelOptions& Engine::options() const { return parts_->options; }
 Part Engine::part() const { return {group().rank(), group().size(), shards()}; }
 ShardSpan Engine::local_shards() const { return part().span(); }

@@ -161,6 +161,8 @@ class Engine : public optim::Target {  // facade: delegates to its parts
 
   comm::Group& group() const;
   torch::nn::Module& module() const;
+  /// Where the module is: its inputs have to be there, too.
+  at::Device device() const;
   const DataParallelOptions& options() const;
   int shards() const { return options().shards; }
   /// The shards that this rank computes.
@@ -211,7 +213,8 @@ class Engine : public optim::Target {  // facade: delegates to its parts
   void modify(const std::function<void()>& fn);
 
   /// All parameters and buffers by their PyTorch names, as load_state_dict in Python wants them: float32
-  /// weights whatever forward reads. They share the model's memory and hold until the next step.
+  /// weights whatever forward reads. They share the model's memory and hold until the next step; with an optimizer of
+  /// ours they are on the CPU, wherever the module is.
   std::map<std::string, at::Tensor> state_dict() const;
 
   /// state::tensors_hash() over state_dict().

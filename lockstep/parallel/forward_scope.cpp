@@ -6,16 +6,18 @@
 
 namespace lockstep::parallel {
 
-ForwardScope::ForwardScope(const DataParallelOptions& options)
-    : mixed_precision_(options.amp != Amp::none),
+ForwardScope::ForwardScope(const DataParallelOptions& options, at::Device device)
+    : device_(device),
+      mixed_precision_(options.amp != Amp::none),
       channels_last_(options.channels_last),
       channels_last_before_(keep_channels_last(channels_last_)) {
-  if (mixed_precision_) autocast_.emplace(options.amp);
+  if (mixed_precision_) autocast_.emplace(options.amp, device.type());
 }
 
 ForwardScope::~ForwardScope() { keep_channels_last(channels_last_before_); }
 
 at::Tensor ForwardScope::input(at::Tensor tensor) const {
+  if (!device_.is_cpu() && tensor.defined()) tensor = tensor.to(device_);
   return channels_last_ ? channels_last(tensor) : std::move(tensor);
 }
 

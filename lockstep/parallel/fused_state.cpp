@@ -101,7 +101,8 @@ void write_copies(const state::SharedState& state, int buffer) {
 
 FusedState::FusedState(const ModuleView& module, const Beginning& beginning, comm::Group& group,
                        const DataParallelOptions& options, const optim::Needs& needs)
-    : state(
+    : device(module.device()),
+      state(
           group.node(), make_layout(module, beginning, group, options, needs),
           [&](state::SharedState& fresh) {
             const at::NoGradGuard no_grad;
@@ -117,9 +118,11 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
       guard(state.read(0), state.layout()),
       kept(beginning.kept),
       buffers(tensors_of(module.buffers()), state.layout()),
-      parameters(tensors_of(module.trainable()), state::parameter_places(state.layout()), state.memory(),
-                 committed_weights()),
-      frozen(tensors_of(module.frozen()), state::frozen_places(state.layout()), state.memory(), committed_frozen()) {
+      page_locked({state.write(0), state.layout().total_bytes()}, device),
+      parameters(state::bind(tensors_of(module.trainable()), state::parameter_places(state.layout()), state.memory(),
+                             committed_weights())),
+      frozen(state::bind(tensors_of(module.frozen()), state::frozen_places(state.layout()), state.memory(),
+                         committed_frozen())) {
   const state::Layout& placed = state.layout();
   for (const state::Part& part : placed.parts()) {
     gradients[part.range.begin] = {.type = part.gradients};
@@ -138,11 +141,16 @@ const std::uint64_t* FusedState::step_counts() const {
 }
 
 const std::byte* FusedState::committed_weights() const {
-  return state.read(state.layout().weights(int(state.committed().buffer)));
+  return source(state.layout().weights(int(state.committed().buffer)));
 }
 
 const std::byte* FusedState::committed_frozen() const {
-  return state.read(state.layout().frozen_area(state.frozen_area(int(state.committed().buffer))));
+  return source(state.layout().frozen_area(state.frozen_area(int(state.committed().buffer))));
+}
+
+// Copies to a device go out of the writable mapping: a read-only one cannot be page-locked.
+const std::byte* FusedState::source(std::size_t offset) const {
+  return device.is_cpu() ? state.read(offset) : state.write(offset);
 }
 
 const std::byte* FusedState::committed_buffers() const {
@@ -151,7 +159,9 @@ const std::byte* FusedState::committed_buffers() const {
 
 std::map<std::string, at::Tensor> FusedState::state_dict(const ModuleView& module) const {
   std::map<std::string, at::Tensor> tensors = module.state_dict(masters());
-  if (!shows_average) return tensors;
+  for (std::size_t i = 0; i < frozen->tensors().size() && !device.is_cpu(); ++i)
+    tensors.insert_or_assign(state.layout().frozen()[i].spec.name, frozen->master(i));
+  if (!shows_average && device.is_cpu()) return tensors;
   for (const state::PlacedBuffer& place : state.layout().buffers())
     tensors.insert_or_assign(place.spec.name,
                              state::view_of(place.spec, committed_buffers() + place.offset, state.memory()));
@@ -161,15 +171,19 @@ std::map<std::string, at::Tensor> FusedState::state_dict(const ModuleView& modul
 void FusedState::check_bound() const {
   if (shows_average)
     throw UsageError("the model shows its averaged weights as long as what ddp.ema().use() returned lives");
-  for (const state::Binding* binding : {&parameters, &frozen})
+  for (const state::Binding* binding : {parameters.get(), frozen.get()}) {
     if (const std::string* name = binding->replaced())
       throw Error("parameter '" + *name +
                   "' was given other memory (by set_data() or torch::load), but the weights are shared by all ranks; "
                   "do it inside ddp.modify(fn), which takes the new values over");
+    if (const std::string* name = binding->edited())
+      throw Error("parameter '" + *name +
+                  "' was edited in place, but the weights are shared by all ranks; do it inside ddp.modify(fn)");
+  }
 }
 
 void FusedState::check_frozen() const {
-  const std::vector<at::Tensor>& tensors = frozen.tensors();
+  const std::vector<at::Tensor>& tensors = frozen->tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i].requires_grad())
       throw Error("step: parameter '" + state.layout().frozen()[i].spec.name +
@@ -177,15 +191,15 @@ void FusedState::check_frozen() const {
 }
 
 void FusedState::flip() {
-  parameters.point_to(committed_weights());
-  if (frozen.buffer() != committed_frozen()) frozen.point_to(committed_frozen());
+  parameters->point_to(committed_weights());
+  if (frozen->buffer() != committed_frozen()) frozen->point_to(committed_frozen());
 }
 
 // While the model shows its average, its tensors are that.
 std::vector<at::Tensor> FusedState::masters() const {
   if (shows_average) return committed(state.layout().weights(int(state.committed().buffer)));
   std::vector<at::Tensor> tensors;
-  for (std::size_t i = 0; i < parameters.tensors().size(); ++i) tensors.push_back(parameters.master(i));
+  for (std::size_t i = 0; i < parameters->tensors().size(); ++i) tensors.push_back(parameters->master(i));
   return tensors;
 }
 

@@ -2,11 +2,14 @@
 
 // The node's shared state and everything that ties the module to it.
 
+#include <c10/core/Device.h>
+
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "lockstep/comm/group.h"
+#include "lockstep/device/host_registration.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/beginning.h"
 #include "lockstep/parallel/between_nodes.h"
@@ -35,7 +38,7 @@ struct FusedState {
   /// Of each trainable parameter: in how many committed steps it was updated.
   const std::uint64_t* step_counts() const;
 
-  /// Error naming the parameter that somebody gave other memory, and what to do instead.
+  /// Error naming the parameter that somebody gave other memory or values, and what to do instead.
   void check_bound() const;
   /// Error naming the frozen parameter that wants a gradient now.
   void check_frozen() const;
@@ -45,7 +48,8 @@ struct FusedState {
 
   /// The committed module buffers.
   const std::byte* committed_buffers() const;
-  /// The module's, with the float32 weights: the committed ones, also while it shows its average.
+  /// The module's, with the float32 weights: the committed ones, also while it shows its average. On the CPU, wherever
+  /// the module is.
   std::map<std::string, at::Tensor> state_dict(const ModuleView& module) const;
   /// The running averages of the weights, if there are any: memory that the next step leaves behind.
   std::vector<at::Tensor> averages() const;
@@ -53,13 +57,15 @@ struct FusedState {
   /// Writes the running average of the module buffers in buffer `to`, behind those.
   void average_buffers(int to, const EmaOptions& options) const;
 
+  const at::Device device;  ///< of the module
   state::SharedState state;
   std::unique_ptr<BetweenNodes> nodes;  ///< null: there is one node
   state::WriteGuard guard;
   const KeptBytes& kept;
   ModuleBuffers buffers;
-  state::Binding parameters;  ///< the trainable ones
-  state::Binding frozen;
+  const device::HostRegistration page_locked;        ///< all of the state, for copies to and from the device
+  const std::unique_ptr<state::Binding> parameters;  ///< the trainable ones
+  const std::unique_ptr<state::Binding> frozen;
   bool shows_average = false;  ///< the module does, instead of its weights
   /// What the update adds up: the gradients of all slots, or what all nodes' came to.
   struct Gradients {
@@ -73,6 +79,7 @@ struct FusedState {
   std::vector<at::Tensor> masters() const;
   const std::byte* committed_weights() const;
   const std::byte* committed_frozen() const;
+  const std::byte* source(std::size_t offset) const;
 };
 
 }  // namespace lockstep::parallel

@@ -1,5 +1,9 @@
 #include "lockstep/parallel/module_buffers.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+
 #include <cstring>
 
 #include "lockstep/base/error.h"
@@ -7,9 +11,33 @@
 namespace lockstep::parallel {
 
 ModuleBuffers::ModuleBuffers(std::vector<at::Tensor> buffers, const state::Layout& layout)
-    : buffers_(std::move(buffers)), layout_(layout), seen_(buffers_.size()) {}
+    : buffers_(std::move(buffers)), layout_(layout), seen_(buffers_.size()) {
+  if (buffers_.empty() || buffers_.front().is_cpu()) return;
+  on_device_ = at::zeros({std::int64_t(layout_.module_buffer_bytes())}, buffers_.front().options().dtype(at::kByte));
+  gather();
+}
+
+// Puts each of them where it belongs, unless it is there.
+void ModuleBuffers::gather() const {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    check_fits(i);
+    const auto& [spec, offset, bytes] = layout_.buffers()[i];
+    const at::Tensor memory = on_device_.narrow(0, std::int64_t(offset), std::int64_t(bytes));
+    if (bytes == 0 || buffers_[i].const_data_ptr() == memory.const_data_ptr()) continue;
+    const at::Tensor place = memory.view(spec.dtype).view(spec.sizes);
+    place.copy_(buffers_[i]);
+    buffers_[i].set_data(place);
+  }
+}
 
 void ModuleBuffers::load(const std::byte* from) {
+  if (on_device_.defined()) {
+    gather();
+    const at::NoGradGuard no_grad;
+    on_device_.copy_(at::from_blob(const_cast<std::byte*>(from), on_device_.sizes(), at::kByte), /*non_blocking=*/true);
+    return;
+  }
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     check_fits(i);
     const state::PlacedBuffer& place = layout_.buffers()[i];
@@ -18,6 +46,12 @@ void ModuleBuffers::load(const std::byte* from) {
 }
 
 void ModuleBuffers::store(std::byte* to) const {
+  if (on_device_.defined()) {
+    gather();
+    const at::NoGradGuard no_grad;
+    at::from_blob(to, on_device_.sizes(), at::kByte).copy_(on_device_);
+    return;
+  }
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     check_fits(i);
     const state::PlacedBuffer& place = layout_.buffers()[i];

@@ -1,7 +1,8 @@
 #pragma once
 
 // The module's buffers (BatchNorm statistics): private tensors of each rank, whose values a step commits as part of the
-// state. Between steps they hold the committed values, and nobody but the engine may edit them.
+// state. Between steps they hold the committed values, and nobody but the engine may edit them. On a device all of them
+// lie in one piece of memory, so that one copy moves them.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,7 +18,8 @@ class ModuleBuffers {
   /// `buffers` in the order of the layout's; contiguous. The layout must outlive this.
   ModuleBuffers(std::vector<at::Tensor> buffers, const state::Layout& layout);
 
-  /// Sets the buffers to the values at `from`. UsageError when somebody gave one another shape or dtype.
+  /// Sets the buffers to the values at `from`; on a device by a copy that is queued on its current stream, during which
+  /// page-locked memory must stand still. UsageError when somebody gave one another shape or dtype.
   void load(const std::byte* from);
   /// Writes the buffers' values. UsageError likewise.
   void store(std::byte* to) const;
@@ -35,10 +37,12 @@ class ModuleBuffers {
   };
   Seen look(std::size_t index) const;
   void check_fits(std::size_t index) const;
+  void gather() const;
 
   std::vector<at::Tensor> buffers_;
   const state::Layout& layout_;
   std::vector<Seen> seen_;
+  at::Tensor on_device_;  ///< their bytes, as the layout places them; undefined on the CPU
 };
 
 }  // namespace lockstep::parallel

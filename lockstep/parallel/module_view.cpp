@@ -16,6 +16,22 @@
 #include "lockstep/state/hash.h"
 
 namespace lockstep::parallel {
+namespace {
+
+at::Device device_of(const NamedTensors& parameters, const NamedTensors& buffers) {
+  const NamedTensors& any = parameters.empty() ? buffers : parameters;
+  if (any.empty()) return at::kCPU;
+  const auto& [first, tensor] = any.front();
+  for (const NamedTensors* const named : {&parameters, &buffers})
+    for (const auto& [name, other] : *named)
+      if (other.device() != tensor.device())
+        throw UsageError("'" + name + "' is on " + other.device().str() + " and '" + first + "' on " +
+                         tensor.device().str() + "; a model is on one device: module->to(device) before it is wrapped");
+  if (tensor.is_meta()) throw UsageError("'" + first + "' is on meta, where tensors have no values");
+  return tensor.device();
+}
+
+}  // namespace
 
 ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOptions& options) : module_(module) {
   refuse_unfit_modules(module);
@@ -25,6 +41,7 @@ ModuleView::ModuleView(const torch::nn::Module& module, const DataParallelOption
   trainable_ = parallel::trainable(parameters_);
   frozen_ = parallel::frozen(parameters_);
   buffers_ = buffers_of(module);
+  device_ = device_of(parameters_, buffers_);
   bf16_.resize(trainable_.size());
   if (options.amp != Amp::bf16) return;
   const auto copied = amp::bf16_parameters(module);

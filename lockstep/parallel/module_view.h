@@ -3,6 +3,7 @@
 // A module as the engine sees it: its tensors by what happens to them.
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <map>
@@ -23,9 +24,11 @@ namespace lockstep::parallel {
 class ModuleView {
  public:
   /// Gives the module, which must outlive this, the memory format of `options`. UsageError when it cannot be shared
-  /// (see named_tensors.h).
+  /// (see named_tensors.h), and naming a tensor that is on another device than the others.
   ModuleView(const torch::nn::Module& module, const DataParallelOptions& options);
 
+  /// Where the module is, as a whole.
+  at::Device device() const { return device_; }
   const NamedTensors& trainable() const { return trainable_; }
   const NamedTensors& frozen() const { return frozen_; }  ///< at construction
   const NamedTensors& buffers() const { return buffers_; }
@@ -51,6 +54,7 @@ class ModuleView {
 
  private:
   const torch::nn::Module& module_;
+  at::Device device_ = at::kCPU;
   NamedTensors parameters_;
   NamedTensors trainable_;
   NamedTensors frozen_;

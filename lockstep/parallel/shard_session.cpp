@@ -1,6 +1,7 @@
 #include "lockstep/parallel/shard_session.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -17,10 +18,15 @@
 namespace lockstep::parallel {
 namespace {
 
-void reseed(std::uint64_t seed) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+void reseed(at::Generator generator, std::uint64_t seed) {
   const std::lock_guard lock(generator.mutex());
   generator.set_current_seed(seed);
+}
+
+// Layers may draw on either.
+void reseed(at::Device device, std::uint64_t seed) {
+  reseed(at::detail::getDefaultCPUGenerator(), seed);
+  if (!device.is_cpu()) reseed(at::globalContext().defaultGenerator(device), seed);
 }
 
 void refuse_set_gradients(const ModuleView& module) {
@@ -34,13 +40,15 @@ void refuse_set_gradients(const ModuleView& module) {
 
 // ---- slots
 
-GradientSlots::GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot, int rank)
+GradientSlots::GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot, int rank,
+                             at::Device device)
     : state_(state),
       layout_(state.layout()),
       first_(shards.first),
       first_slot_(first_slot),
       rank_(rank),
-      slots_(std::size_t(shards.count())) {
+      slots_(std::size_t(shards.count())),
+      copies_(device.is_cpu() ? nullptr : std::make_unique<GradientCopies>(device)) {
   for (int local = 0; local < shards.count(); ++local)
     for (std::size_t i = 0; i < layout_.parameters().size(); ++i) {
       state::TensorSpec spec = layout_.parameters()[i].spec;
@@ -55,7 +63,9 @@ void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& grad
   if (gradient.layout() != at::kStrided) throw Error(spec.name + ": sparse gradients are not supported");
   const at::NoGradGuard no_grad;  // a slot must not become part of a graph
   Slot& to = slots_[std::size_t(shard - first_)][parameter];
-  if (to.written) {
+  if (copies_) {
+    put_from_device(to, gradient);
+  } else if (to.written) {
     to.tensor.add_(gradient);
   } else if (gradient.scalar_type() == to.tensor.scalar_type() && gradient.strides() == to.tensor.strides() &&
              gradient.sizes() == to.tensor.sizes()) {
@@ -68,9 +78,16 @@ void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& grad
   to.zero = false;
 }
 
+void GradientSlots::put_from_device(Slot& to, const at::Tensor& gradient) {
+  if (!to.written) return copies_->start(to.tensor, gradient);
+  const at::Tensor more = gradient.to(at::kCPU);
+  copies_->wait();
+  to.tensor.add_(more);
+}
+
 at::Tensor GradientSlots::take(int shard, std::size_t parameter, at::ScalarType dtype) {
   Slot& slot = slots_[std::size_t(shard - first_)][parameter];
-  if (slot.written || slot.tensor.scalar_type() != dtype || !slot.tensor.is_contiguous()) return {};
+  if (copies_ || slot.written || slot.tensor.scalar_type() != dtype || !slot.tensor.is_contiguous()) return {};
   slot.written = true;
   slot.zero = false;
   return slot.tensor;
@@ -92,6 +109,7 @@ void GradientSlots::check_complete(const std::vector<at::Tensor>& parameters) co
 
 void GradientSlots::finish(const std::vector<at::Tensor>& parameters, bool may_be_unused) {
   if (!may_be_unused) check_complete(parameters);
+  if (copies_) copies_->wait();
   for (std::size_t local = 0; local < slots_.size(); ++local) {
     auto* uses = state_.write_as<state::ParameterUse>(layout_.uses(first_ + int(local)));
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -128,7 +146,7 @@ ShardSession::ShardSession(FusedState& fused, const ModuleView& module, comm::Gr
       first_slot_(mine_.first - shards_on_node(group.topology(), options.shards).first),
       seed_(options.seed),
       may_be_unused_(options.find_unused_parameters || options.static_graph),
-      slots_(fused.state, mine_, first_slot_, group.rank()),
+      slots_(fused.state, mine_, first_slot_, group.rank(), fused.device),
       shards_(std::size_t(mine_.count())) {
   for (Shard& shard : shards_) shard.module_buffers.resize(fused_.state.layout().module_buffer_bytes());
   restart();
@@ -170,7 +188,7 @@ void ShardSession::open(int shard) {
   active_ = shard;
   pass_record_ = {};
   gradients_came_ = false;
-  reseed(shard_seed(seed_, step, shard, at(shard).passes++));
+  reseed(fused_.device, shard_seed(seed_, step, shard, at(shard).passes++));
 }
 
 void ShardSession::keep_active() {
@@ -246,7 +264,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
   refuse_set_gradients(module_);
   fused_.check_bound();
   fused_.check_frozen();
-  slots_.finish(fused_.parameters.tensors(), may_be_unused_ || !has_inputs);
+  slots_.finish(fused_.parameters->tensors(), may_be_unused_ || !has_inputs);
 }
 
 void ShardSession::write_module_buffers(std::byte* to) const {
@@ -273,7 +291,7 @@ void ShardSession::restart() {
 }
 
 GradientHooks gradient_hooks(const FusedState& fused, ShardSession& session, StepClock& clock) {
-  return {fused.parameters.tensors(),
+  return {fused.parameters->tensors(),
           [&session, &clock](std::size_t parameter, bool) {
             session.take_gradient(parameter);
             clock.gradient(parameter);

@@ -8,12 +8,14 @@
 // the next state. Records add up: their mean counts every sample once.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/parallel/backward_watch.h"
 #include "lockstep/parallel/fused_state.h"
+#include "lockstep/parallel/gradient_copies.h"
 #include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
@@ -25,10 +27,12 @@ namespace lockstep::parallel {
 class GradientSlots {
  public:
   /// Of `shards` of rank `rank`, the first of which has slot `first_slot` of `state`.
-  GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot, int rank);
+  /// The gradients come from `device`.
+  GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot, int rank, at::Device device);
 
   /// Moves the gradient of parameter `parameter` into the slot of `shard`: a copy the first
-  /// time in a step, an addition after that. Its own graph (create_graph) is left behind.
+  /// time in a step, an addition after that. Its own graph (create_graph) is left behind. From a device it may come
+  /// later, and has come behind finish().
   /// Error for a sparse gradient or another dtype.
   void put(int shard, std::size_t parameter, const at::Tensor& gradient);
 
@@ -54,6 +58,7 @@ class GradientSlots {
     bool zero = false;
   };
   void check_complete(const std::vector<at::Tensor>& parameters) const;
+  void put_from_device(Slot& to, const at::Tensor& gradient);
 
   const state::SharedState& state_;
   const state::Layout& layout_;
@@ -61,6 +66,7 @@ class GradientSlots {
   int first_slot_;                        ///< its
   int rank_;                              ///< its
   std::vector<std::vector<Slot>> slots_;  ///< by this rank's shards, then by parameter
+  std::unique_ptr<GradientCopies> copies_;  ///< null: on the CPU
 };
 
 class ShardSession {

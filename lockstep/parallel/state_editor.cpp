@@ -57,13 +57,13 @@ void StateEditor::edit(const std::function<void()>& fn) {
     std::memcpy(state.write(layout.frozen_area(frozen_to)), state.read(layout.frozen_area(frozen_from)),
                 layout.frozen_bytes());
   }
-  fused_.parameters.show_masters(true);  // before they can be written: what shares the copies' storage stays read-only
-  fused_.parameters.point_to(state.write(layout.weights(to)));
-  fused_.frozen.point_to(state.write(layout.frozen_area(frozen_to)));
+  fused_.parameters->show_masters(true);  // before they can be written: what shares the copies' storage stays read-only
+  fused_.parameters->point_to(state.write(layout.weights(to)));
+  fused_.frozen->point_to(state.write(layout.frozen_area(frozen_to)));
   try {
     fn();
-    fused_.parameters.take_over();
-    fused_.frozen.take_over();
+    fused_.parameters->take_over();
+    fused_.frozen->take_over();
     fused_.buffers.store(state.write(layout.module_buffers(to)));
   } catch (...) {
     end_edit();
@@ -79,10 +79,10 @@ void StateEditor::edit(const std::function<void()>& fn) {
 
 // Back to memory that nobody can write to, before whatever fn() kept of the parameters loses its binding.
 void StateEditor::end_edit() {
-  fused_.parameters.restore();
-  fused_.frozen.restore();
+  fused_.parameters->restore();
+  fused_.frozen->restore();
   fused_.flip();
-  fused_.parameters.show_masters(false);
+  fused_.parameters->show_masters(false);
   hooks_.renew();
 }
 

@@ -21,7 +21,7 @@ std::string hash128(std::string_view bytes) {
 std::string tensors_hash(const std::map<std::string, at::Tensor>& tensors) {
   std::ostringstream list;
   for (const auto& [name, tensor] : tensors) {
-    const at::Tensor dense = tensor.detach().contiguous();
+    const at::Tensor dense = tensor.detach().cpu().contiguous();
     const auto* data = static_cast<const char*>(dense.const_data_ptr());
     list << name << '\n' << c10::toString(dense.scalar_type());
     for (std::int64_t size : dense.sizes()) list << ' ' << size;

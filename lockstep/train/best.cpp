@@ -52,7 +52,7 @@ Evaluation evaluate_task(const Options& options, const Input& input, torch::nn::
 }
 
 std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group,
-                                       const Additions& additions) {
+                                       const Additions& additions, at::Device device) {
   group.barrier();  // rank 0 has written the last one
   const std::string folder = options.output_dir + "/checkpoints";
   const auto step = checkpoint::linked_step(folder, checkpoint::kBestName);
@@ -64,9 +64,10 @@ std::optional<EvalEvent> evaluate_best(const Options& options, const Input& inpu
   const bool average = options.checkpoints.monitor.starts_with("ema_");
   const std::string file = folder + "/" + checkpoint::step_name(*step) + (average ? "/ema" : "/model") + ".safetensors";
   checkpoint::load_file_into(*model, file);
+  model->to(device);
   const Forward forward = [&](const at::Tensor& data) {
-    const Autocast autocast(amp_of(options));
-    return model->forward(data);
+    const Autocast autocast(amp_of(options), device.type());
+    return model->forward(data.to(device)).cpu();
   };
   const Input test = with_test_split(options, input);
   EvalEvent event{.step = std::int64_t(*step), .evaluation = evaluate_task(options, test, *model, group, forward)};

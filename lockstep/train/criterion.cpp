@@ -24,9 +24,10 @@ at::Tensor Criterion::operator()(const at::Tensor& output, const at::Tensor& tar
   if (loss_ == "l1") return at::l1_loss(output.to(at::kFloat), target);
   if (loss_ == "smooth_l1") return at::smooth_l1_loss(output.to(at::kFloat), target);
   // Samples of classes without weight alone have no mean: 0 / 0 would make all weights NaN.
-  if (weight_.defined() && target.dim() == 1 && weight_.index_select(0, target).sum().item<float>() == 0)
+  const at::Tensor weight = weight_.defined() ? weight_.to(output.device()) : weight_;
+  if (weight.defined() && target.dim() == 1 && weight.index_select(0, target).sum().item<float>() == 0)
     return output.sum() * 0;
-  return at::cross_entropy_loss(output, target, weight_, at::Reduction::Mean, -100, label_smoothing_);
+  return at::cross_entropy_loss(output, target, weight, at::Reduction::Mean, -100, label_smoothing_);
 }
 
 // Where shapes can be broadcast, PyTorch's losses would take another one.

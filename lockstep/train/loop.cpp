@@ -14,6 +14,8 @@
 #include "lockstep/base/last_failure.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/device/choice.h"
+#include "lockstep/device/deterministic.h"
 #include "lockstep/metrics/run_directory.h"
 #include "lockstep/nn/fuse.h"
 #include "lockstep/parallel/sync_batch_norm.h"
@@ -98,7 +100,8 @@ void fuse(models::ImageModel& model, const Options& options, bool says) {
 // What the engine trains: replicas, or layers that meet those of other processes, are within its forward.
 std::shared_ptr<models::ImageModel> trained(const std::shared_ptr<models::ImageModel>& model, const Options& options,
                                             const models::ImageTask& task, const Additions& additions,
-                                            const std::shared_ptr<comm::Group>& group) {
+                                            const std::shared_ptr<comm::Group>& group, at::Device device) {
+  model->to(device);
   if (is_replicated(options)) return replicated(model, options, task, additions);
   if (options.fuse) fuse(*model, options, group->rank() == 0);
   if (!options.sync_bn) return model;
@@ -106,6 +109,17 @@ std::shared_ptr<models::ImageModel> trained(const std::shared_ptr<models::ImageM
   if (parallel::synchronized_layer(*model).empty())
     throw UsageError("--sync-bn has no meaning for --model " + options.model + ", which has no BatchNorm");
   return model;
+}
+
+// As a user of PyTorch has them on the CPU: the same bits in every run.
+at::Device device_of(const Options& options, const comm::World& world) {
+  const at::Device device = device::choose(options.device, world.local_rank());
+  if (device.is_cpu()) return device;
+  if (options.sync_bn || is_replicated(options))
+    throw UsageError(std::string(options.sync_bn ? "--sync-bn" : "--parallel dp") + " with --device " + options.device +
+                     ": these layers compute on the CPU; leave one of the two out");
+  device::compute_deterministically();
+  return device;
 }
 
 std::unique_ptr<StopOn> stop_on(const Options& options) {
@@ -175,10 +189,11 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       additions_(additions),
       stop_on_(stop_on(options)),
       group_(*world.group()),
+      device_(device_of(options, world)),
       input_(whole_input(options, additions, group_)),
       run_(size_of(options, world, input_)),
       start_(make_start_model(options, input_.task, additions)),
-      model_(trained(start_.model, options, input_.task, additions, world.group())),
+      model_(trained(start_.model, options, input_.task, additions, world.group(), device_)),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
       batches_(make_batches(options, input_, run_, ddp_)),
@@ -233,7 +248,7 @@ int Loop::end(std::chrono::steady_clock::time_point start) {
     checkpoint::write_safetensors(options_.save_ema_weights, ddp_.ema().state_dict(), {{"format", "pt"}});
   try {
     if (options_.eval_best)
-      if (const auto best = evaluate_best(options_, input_, group_, additions_)) observers_->evaluated(*best);
+      if (const auto best = evaluate_best(options_, input_, group_, additions_, device_)) observers_->evaluated(*best);
   } catch (const evaluation::Stopped&) {
     return stop();
   }
@@ -369,7 +384,7 @@ void Loop::report(std::int64_t number, const StepPlace& place) {
 }
 
 EvalEvent Loop::evaluate(std::int64_t number, const StepPlace& place) {
-  const auto forward = [this](const at::Tensor& pictures) { return ddp_(pictures); };
+  const auto forward = [this](const at::Tensor& pictures) { return ddp_(pictures).cpu(); };
   const auto evaluated = [&] { return evaluate_task(options_, input_, *model_, group_, forward); };
   EvalEvent event{.step = number, .epoch = place.epoch + 1, .evaluation = evaluated()};
   if (options_.model_ema.on) {

@@ -67,6 +67,7 @@ class Loop {
   const Additions& additions_;
   std::unique_ptr<StopOn> stop_on_;  ///< where there are checkpoints; first, for reading the data may take long
   comm::Group& group_;
+  const at::Device device_;  ///< before anything asks libtorch about CUDA
   Input input_;
   RunSize run_;
   StartModel start_;

@@ -130,6 +130,7 @@ struct Options {
   std::int64_t ra_reps = 3;  ///< >= 1
   int workers = 1;           ///< threads per process that prepare batches, >= 1
 
+  std::string device = "cpu";         ///< what the model computes on (device/choice.h)
   std::string amp = "none";           ///< mixed precision, one of amp_names()
   bool channels_last = false;         ///< pictures and convolutions in channels-last memory format
   bool fuse = false;                  ///< BatchNorm, ReLU and pooling as one layer (nn/fuse.h)

@@ -22,15 +22,17 @@ std::int64_t fault_of(int shard, double loss) {
   return 3 * std::int64_t(shard) + (std::isnan(loss) ? 0 : loss > 0 ? 1 : 2);
 }
 
+at::Tensor on(at::Device device, const at::Tensor& tensor) { return tensor.defined() ? tensor.to(device) : tensor; }
+
 // Returns the fault of the first loss that is no finite number; there it ends if `guarded`.
 std::int64_t pass(parallel::Engine& engine, const data::Batch& batch, const ShardLoss& loss, amp::GradScaler& scaler,
                   bool guarded) {
-  for (auto& shard : parallel::Shards(engine, batch.data, batch.target)) {
+  const at::Device device = engine.device();
+  for (auto& shard : parallel::Shards(engine, on(device, batch.data), on(device, batch.target))) {
     const at::Tensor found = loss(shard);
-    const auto value = found.item<double>();
-    if (guarded && !std::isfinite(value)) return fault_of(shard.index, value);
+    if (guarded && !std::isfinite(found.item<double>())) return fault_of(shard.index, found.item<double>());
     scaler.scale(found).backward();
-    engine.record(value, shard.data.size(0));
+    engine.record(found.item<double>(), shard.data.size(0));  // a device has gone on with backward meanwhile
   }
   return kAllFinite;
 }

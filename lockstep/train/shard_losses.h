@@ -18,7 +18,8 @@ using Shard = parallel::Shards::Shard;
 /// The mean loss over the samples of a shard, with its graph.
 using ShardLoss = std::function<at::Tensor(const Shard& shard)>;
 
-/// Forward and backward of this rank's shards of a step, each with its loss in the step's record.
+/// Forward and backward of this rank's shards of a step, each with its loss in the step's record. The batch is brought
+/// to the model's device.
 void run_shards(parallel::Engine& engine, const data::Batch& batch, const ShardLoss& loss, amp::GradScaler& scaler);
 
 /// The same, and all ranks agree about their losses: where one is no finite number all throw the same Error, which

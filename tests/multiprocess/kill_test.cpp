@@ -18,6 +18,7 @@
 
 #include "lockstep/base/generation.h"
 #include "tests/support/ambush.h"
+#include "tests/support/device/sim_device.h"
 #include "tests/support/disturbed_job.h"
 
 namespace lockstep {
@@ -99,11 +100,16 @@ class Blows {
 };
 
 // One kill of a job that begins at `begin`, all checks of the survivors. Returns the phase in which the victim died.
-Phase kill_once(const base::Segment& segment, Amp amp, Blow blow, int victim, std::uint64_t begin = 0) {
+Phase kill_once(const base::Segment& segment, Amp amp, Blow blow, int victim, std::uint64_t begin = 0,
+                bool on_device = false) {
   blow.step += begin;
   const base::ControlPage& page = segment.control();
   const auto pids = start_ranks(segment, [&](auto group) {
     support::SmallJob job = disturbed_job(amp, 1'000'000);
+    if (on_device) {
+      testing::sim::install();
+      job.device = testing::sim::device();
+    }
     job.after_step = [&](parallel::Engine& engine) {
       if (group->rank() == victim) lie_in_wait(blow, engine);
     };
@@ -133,21 +139,23 @@ base::Commit committed_in(const base::Segment& segment) {
 
 struct Case {
   int ranks;
-  const char* precision;
+  const char* what;
   Amp amp;
+  bool on_device = false;  ///< a stand-in whose states are the CPU's, where the next generation goes on
 };
 
 class Kill : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Cells, Kill,
                          testing::Values(Case{1, "Float32", Amp::none}, Case{1, "BFloat16", Amp::bf16},
                                          Case{2, "Float32", Amp::none}, Case{2, "BFloat16", Amp::bf16},
-                                         Case{3, "Float32", Amp::none}, Case{3, "BFloat16", Amp::bf16}),
+                                         Case{3, "Float32", Amp::none}, Case{3, "BFloat16", Amp::bf16},
+                                         Case{2, "OnADevice", Amp::none, true}),
                          [](const auto& tested) {
-                           return tested.param.precision + std::to_string(tested.param.ranks) + "Ranks";
+                           return tested.param.what + std::to_string(tested.param.ranks) + "Ranks";
                          });
 
 TEST_P(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
-  const auto [ranks, precision, amp] = GetParam();
+  const auto [ranks, what, amp, on_device] = GetParam();
   const int planned = support::planned_kills();
   constexpr std::uint64_t last_step = 6;
   const History history(amp, last_step + kSlack + kFurther + 1);
@@ -161,7 +169,7 @@ TEST_P(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
     base::Segment segment = base::Segment::create(ranks);
     const int memory = segment.fd();
     const Blow blow = kills < planned ? blows.next() : blows.in(*missed());
-    const Phase phase = kill_once(segment, amp, blow, blows.victim(ranks));
+    const Phase phase = kill_once(segment, amp, blow, blows.victim(ranks), 0, on_device);
     ++hit[std::size_t(phase)];
     segment = base::next_generation(std::move(segment), ranks);
     EXPECT_EQ(segment.fd(), memory) << "all are dead: the memory stays";

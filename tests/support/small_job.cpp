@@ -64,6 +64,7 @@ SmallBatch small_batch(std::uint64_t step, parallel::ShardSpan shards, int sampl
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job) {
   torch::manual_seed(1);
   SmallNet model(job.ballast);
+  model->to(job.device);
   DistributedDataParallel ddp(
       model, group,
       {.shards = job.shards, .seed = 5, .amp = job.amp, .find_unused_parameters = job.all_options, .ema = job.ema});
@@ -79,7 +80,8 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
     for (int pass = 0; pass < options.passes(); ++pass)
       for (auto& shard : ddp.shards(small_batch(step + 1000 * std::uint64_t(pass), ddp.local_shards()))) {
         model->only_head = options.only_head(step, shard.index);
-        const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(shard.data), shard.target);
+        const at::Tensor output = ddp(shard.data);
+        const at::Tensor loss = torch::nn::functional::cross_entropy(output, shard.target.to(output.device()));
         options.scaled(loss, step, shard.index).backward();
         ddp.record(loss.item<double>(), shard.data.size(0));
       }

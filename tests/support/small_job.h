@@ -67,6 +67,7 @@ struct SmallJob {
   OptimizerMaker optimizer = small_sgd();
   std::int64_t ballast = 0;
   Amp amp = Amp::none;
+  at::Device device = at::kCPU;  ///< of the model
   std::optional<parallel::EmaOptions> ema = {};
   /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets the rate
   /// by a plateau, and uses only the head in each third step, in all shards but the first, in each sixth in that, too.

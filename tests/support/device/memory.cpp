@@ -159,7 +159,12 @@ class PinnedAllocator final : public c10::Allocator {
 
   bool holds(const void* data) {
     const std::lock_guard lock(mutex_);
-    return holding(blocks_, data) != nullptr;
+    return holding(blocks_, data) != nullptr || holding(registered_, data) != nullptr;
+  }
+
+  void register_memory(const void* data, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    registered_[reinterpret_cast<std::uintptr_t>(data)] = {bytes};
   }
 
  private:
@@ -181,6 +186,7 @@ class PinnedAllocator final : public c10::Allocator {
 
   std::mutex mutex_;
   std::map<std::uintptr_t, Block> blocks_;
+  std::map<std::uintptr_t, Block> registered_;
 };
 
 PinnedAllocator& pinned_memory() {
@@ -194,6 +200,7 @@ void PinnedAllocator::give_back(void* block) { pinned_memory().release(block); }
 
 c10::Allocator* device_allocator() { return &devices_memory(); }
 c10::Allocator* pinned_allocator() { return &pinned_memory(); }
+void pin(const void* memory, std::size_t bytes) { pinned_memory().register_memory(memory, bytes); }
 bool is_pinned(const void* data) { return pinned_memory().holds(data); }
 std::optional<c10::Device> device_of_pointer(const void* data) { return devices_memory().device_of(data); }
 void record_stream(const void* block, const c10::Stream& stream) { devices_memory().record(block, stream); }

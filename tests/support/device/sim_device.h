@@ -41,6 +41,9 @@ std::size_t memory_in_use(int index = 0);
 /// An allocation that would pass this many bytes throws c10::OutOfMemoryError; 0: no limit.
 void limit_memory(int index, std::size_t bytes);
 
+/// From now on this memory of the host counts as page-locked, as CUDA's cudaHostRegister makes it.
+void pin(const void* memory, std::size_t bytes);
+
 /// While it lives, all threads' operations on the devices are recorded; one at a time in a process.
 class Recording {
  public:

@@ -30,7 +30,7 @@ Gradients backward_through(const ToRows& to_rows, bool in_scope, at::MemoryForma
       torch::nn::functional::max_pool2d(pictures.relu(), torch::nn::functional::MaxPool2dFuncOptions(3).stride(2));
   Gradients gradients;
   const at::Tensor rows = [&] {
-    const ForwardScope scope(DataParallelOptions{.channels_last = in_scope});
+    const ForwardScope scope(DataParallelOptions{.channels_last = in_scope}, at::kCPU);
     return to_rows(pooled);
   }();
   pooled.register_hook([&](const at::Tensor& gradient) {
@@ -57,7 +57,7 @@ TEST(KeepChannelsLast, RowsGiveTheGradientBackInTheFormatOfThePictures) {
 
 TEST(KeepChannelsLast, LeavesNoHookOnAParameter) {
   const at::Tensor weight = torch::zeros({4, 3, 2, 2}).contiguous(kLast).requires_grad_();
-  const ForwardScope scope(DataParallelOptions{.channels_last = true});
+  const ForwardScope scope(DataParallelOptions{.channels_last = true}, at::kCPU);
   EXPECT_EQ(weight.flatten(1).size(1), 12);
   EXPECT_TRUE(torch::autograd::impl::hooks(weight).empty());
 }
@@ -69,7 +69,7 @@ TEST(KeepChannelsLast, EndsWithItsBlock) {
     return !torch::autograd::impl::hooks(pictures).empty();
   };
   {
-    const ForwardScope scope(DataParallelOptions{.channels_last = true});
+    const ForwardScope scope(DataParallelOptions{.channels_last = true}, at::kCPU);
     {
       const ForwardScope inner(DataParallelOptions{.channels_last = false});
       EXPECT_FALSE(is_hooked());

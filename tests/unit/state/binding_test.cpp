@@ -1,4 +1,4 @@
-#include "lockstep/state/binding.h"
+#include "lockstep/state/mapped_binding.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -32,14 +32,14 @@ struct TwoBuffers {
     std::fill_n(weights, layout.elements(), value);
   }
   const std::byte* weights(int buffer) const { return read->data() + layout.weights(buffer); }
-  Binding bind(int buffer) { return {{w, b}, parameter_places(layout), read, weights(buffer)}; }
+  MappedBinding bind(int buffer) { return {{w, b}, parameter_places(layout), read, weights(buffer)}; }
 };
 
 TEST(Binding, ParametersDetachedTensorsAndViewsFollow) {
   TwoBuffers t;
   t.fill(0, 1);
   t.fill(1, 2);
-  Binding binding = t.bind(0);
+  MappedBinding binding = t.bind(0);
   const at::Tensor detached = t.w.detach();
   const at::Tensor row = t.w.detach()[1];
   EXPECT_EQ(detached.sum().item<float>(), 12);
@@ -57,7 +57,7 @@ TEST(Binding, AStaleGraphRaisesTorchsOwnError) {
   TwoBuffers t;
   t.fill(0, 1);
   t.fill(1, 2);
-  Binding binding = t.bind(0);
+  MappedBinding binding = t.bind(0);
   const at::Tensor loss = (t.w * t.w).sum();
   binding.point_to(t.weights(1));
   try {
@@ -71,7 +71,7 @@ TEST(Binding, AStaleGraphRaisesTorchsOwnError) {
 TEST(Binding, LeavesPrivateTensorsBehind) {
   TwoBuffers t;
   t.fill(0, 7);
-  { Binding binding = t.bind(0); }
+  { MappedBinding binding = t.bind(0); }
   t.fill(0, 8);
   EXPECT_EQ(t.w.sum().item<float>(), 84);
   t.w.detach().zero_();
@@ -85,7 +85,7 @@ TEST(Binding, KeepsStrides) {
   std::vector<float> memory(layout.elements());
   auto* bytes = reinterpret_cast<std::byte*>(memory.data());
   view_of(layout.parameters()[0].spec, bytes).copy_(w);
-  Binding binding({w}, parameter_places(layout), nullptr, bytes);
+  MappedBinding binding({w}, parameter_places(layout), nullptr, bytes);
   EXPECT_EQ(w.strides(), before.strides());
   EXPECT_TRUE(torch::equal(w, before));
 }
@@ -97,7 +97,7 @@ TEST(Binding, WhatSharesItsMemoryIsValidAsLongAsItIsKept) {
   {
     TwoBuffers t;
     t.fill(1, 3);
-    Binding binding = t.bind(0);
+    MappedBinding binding = t.bind(0);
     binding.point_to(t.weights(1));
     detached = t.w.detach();
     master = binding.master(0);
@@ -114,7 +114,7 @@ TEST(Binding, KeepsTheMappingNoLongerThanNeeded) {
   const std::weak_ptr<base::Mapping> mapping = t.read;
   at::Tensor kept;
   {
-    Binding binding = t.bind(0);
+    MappedBinding binding = t.bind(0);
     for (int i = 0; i < 10; ++i) binding.point_to(t.weights(i % 2));
     kept = t.w.detach();
     t.read.reset();
@@ -138,7 +138,7 @@ TEST(Binding, NamesWhatSomebodyReplaced) {
   for (const Replace replace : kinds) {
     TwoBuffers t;
     t.fill(0, 1);
-    Binding binding = t.bind(0);
+    MappedBinding binding = t.bind(0);
     EXPECT_EQ(binding.replaced(), nullptr);
     replace(t);
     ASSERT_NE(binding.replaced(), nullptr);
@@ -156,7 +156,7 @@ TEST(Binding, LeavesAReplacedTensorToWhoeverReplacedIt) {
   at::Tensor mine = torch::full({5}, 9.0);
   const void* const memory = mine.data_ptr();
   {
-    Binding binding = t.bind(0);
+    MappedBinding binding = t.bind(0);
     t.b.set_data(mine);
     binding.point_to(t.weights(1));
     EXPECT_EQ(t.w.sum().item<float>(), 24);
@@ -169,7 +169,7 @@ TEST(Binding, LeavesAReplacedTensorToWhoeverReplacedIt) {
 TEST(Binding, TakesOverTheValuesOfAReplacedTensor) {
   TwoBuffers t;
   t.fill(1, 2);
-  Binding binding = t.bind(0);
+  MappedBinding binding = t.bind(0);
   binding.point_to(t.write.data() + t.layout.weights(1));
   t.w.set_data(torch::full({4, 3}, 7.0).t());
   binding.take_over();
@@ -194,7 +194,7 @@ TEST(WriteGuardDeathTest, AStrayEditNamesTheParameter) {
   EXPECT_DEATH(
       {
         TwoBuffers t;
-        Binding binding = t.bind(1);
+        MappedBinding binding = t.bind(1);
         WriteGuard guard(t.read->data(), t.layout);
         t.b.detach().add_(1);
       },
@@ -255,7 +255,7 @@ TEST(WriteGuardDeathTest, ASentSignalGoesToTheHandlerBeforeAndLeavesTheGuard) {
           if (sent == 2) _exit(9);
         });
         TwoBuffers t;
-        Binding binding = t.bind(0);
+        MappedBinding binding = t.bind(0);
         WriteGuard guard(t.read->data(), t.layout);
         kill(getpid(), SIGSEGV);
         t.b.detach().add_(1);  // goes to the handler before, too, after it was named
@@ -272,7 +272,7 @@ TEST(WriteGuardDeathTest, ManyModelsAtOnce) {
           models.push_back(std::make_unique<TwoBuffers>());
           guards.push_back(std::make_unique<WriteGuard>(models.back()->read->data(), models.back()->layout));
         }
-        const Binding binding = models[60]->bind(0);
+        const MappedBinding binding = models[60]->bind(0);
         models[60]->w.detach().add_(1);
       },
       "parameter 'w' was edited in place");

@@ -1,0 +1,125 @@
+// The engine with a model on a GPU, of which one is enough: all ranks compute on it. Each rank is a process of its own,
+// for CUDA that was used before a fork is of no use behind it.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <string>
+
+#include "lockstep/base/generation.h"
+#include "lockstep/device/choice.h"
+#include "lockstep/device/deterministic.h"
+#include "tests/support/disturbed_job.h"
+#include "tests/support/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using support::RankKind;
+using support::SharedText;
+using support::SmallJob;
+
+at::Device gpu() {
+  const at::Device device = device::choose("cuda:0", 0);
+  device::compute_deterministically();
+  return device;
+}
+
+class EngineOnAGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    SharedText why;
+    support::run_ranks(RankKind::processes, 1,
+                       [&](const auto&) { why.set(device::why_none(device::find_cuda())); });
+    if (!why.get().empty()) GTEST_SKIP() << why.get();
+  }
+};
+
+std::string state_of(SmallJob job, int ranks) {
+  SharedText state;
+  support::run_ranks(RankKind::processes, ranks, [&](auto group) {
+    job.device = gpu();
+    job.after_step = [&](parallel::Engine& ddp) {
+      if (group->rank() == 0) state.set(ddp.state().hash());
+    };
+    support::run_small_job(group, job);
+  });
+  return state.get();
+}
+
+TEST_F(EngineOnAGpu, HasTheSameBitsForAnyNumberOfRanks) {
+  for (const Amp amp : {Amp::none, Amp::bf16, Amp::fp16}) {
+    SmallJob job = support::disturbed_job(amp, 6);
+    job.ballast = 0;
+    const std::string alone = state_of(job, 1);
+    EXPECT_NE(alone, "");
+    for (const int ranks : {1, 2, 3}) EXPECT_EQ(state_of(job, ranks), alone) << ranks << " ranks, amp " << int(amp);
+  }
+}
+
+// Without what draws random numbers, which a GPU draws otherwise.
+std::vector<at::Tensor> trained_on(at::Device device, const std::shared_ptr<comm::Group>& group) {
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::Linear(20, 300), torch::nn::BatchNorm1d(300), torch::nn::ReLU(),
+                              torch::nn::Linear(300, 5));
+  model->to(device);
+  DistributedDataParallel ddp(model, group);
+  optim::Adam optimizer(ddp, {.lr = 0.01});
+  for (std::uint64_t step = 1; step <= 20; ++step) {
+    const support::SmallBatch batch = support::small_batch(step, {0, 8});
+    const at::Tensor output = ddp(batch.data);
+    torch::nn::functional::cross_entropy(output, batch.target.to(device)).backward();
+    optimizer.step();
+  }
+  std::vector<at::Tensor> weights;
+  for (const auto& [name, tensor] : ddp.state_dict()) weights.push_back(tensor.to(at::kDouble).clone());
+  return weights;
+}
+
+TEST_F(EngineOnAGpu, TrainsAsTheCpuDoes) {
+  support::run_ranks(RankKind::processes, 1, [&](auto group) {
+    const auto there = trained_on(gpu(), group);
+    const auto here = trained_on(at::kCPU, group);
+    ASSERT_EQ(there.size(), here.size());
+    for (std::size_t i = 0; i < here.size(); ++i)
+      EXPECT_TRUE(torch::allclose(there[i], here[i], 1e-3, 1e-3)) << i << ": " << (there[i] - here[i]).abs().max();
+  });
+}
+
+TEST_F(EngineOnAGpu, AKilledRankLeavesTheCommittedState) {
+  const SmallJob undisturbed = support::disturbed_job(Amp::none, 8);
+  const std::string expected = state_of(undisturbed, 1);
+  base::Segment segment = base::Segment::create(2);
+  const auto pids = support::start_ranks(segment, [&](auto group) {
+    SmallJob job = support::disturbed_job(Amp::none, 8);
+    job.device = gpu();
+    job.after_step = [&](parallel::Engine& engine) {
+      if (group->rank() == 1 && engine.steps() == 5) kill(getpid(), SIGKILL);
+    };
+    try {
+      support::run_small_job(group, job);
+    } catch (const GroupAborted&) {
+      return support::kAbortedCode;
+    }
+    return 0;
+  });
+  for (const pid_t pid : pids) EXPECT_TRUE(support::wait_for(pid));
+  segment = base::next_generation(std::move(segment), 3);
+  EXPECT_EQ(base::committed(segment.control().regions[0]).value_or(base::Commit{}).step, 5u);
+  SharedText state;
+  for (const pid_t pid : support::start_ranks(segment, [&](auto group) {
+         SmallJob job = support::disturbed_job(Amp::none, 8);
+         job.device = gpu();
+         job.after_step = [&](parallel::Engine& engine) {
+           if (group->rank() == 0) state.set(engine.state().hash());
+         };
+         support::run_small_job(group, job);
+         return 0;
+       }))
+    EXPECT_TRUE(support::exited_with(support::wait_for(pid), 0));
+  EXPECT_EQ(state.get(), expected);
+}
+
+}  // namespace
+}  // namespace lockstep
