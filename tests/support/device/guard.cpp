@@ -5,21 +5,25 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
-#include <array>
 #include <atomic>
-#include <mutex>
+#include <stdexcept>
 
 #include "tests/support/device/runtime.h"
+#include "tests/support/device/sim_device.h"
 
 namespace lockstep::testing::sim {
 namespace {
 
 constexpr c10::StreamId kPool = 8;
 
-// A stream's operations are over when the host goes on, so an event that is recorded is over.
+// How many Busy began so far; odd while one lives.
+std::atomic<std::uint64_t> period = 0;
+
+bool busy() { return period % 2 == 1; }
+
 struct Event {
   std::uint64_t number = 0;
-  c10::DeviceIndex device = 0;
+  std::atomic<std::uint64_t> recorded_in = 0;  // the period
 };
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -55,7 +59,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return stream_of(device, 1 + 2 * kPool + next_new_++);
   }
 
-  bool queryStream(const c10::Stream& stream) const override { return true; }
+  bool queryStream(const c10::Stream& stream) const override { return !busy(); }
 
   void synchronizeStream(const c10::Stream& stream) const override {
     log({.kind = Kind::synchronize_stream, .stream = name_of(stream), .name = "synchronize stream"});
@@ -68,8 +72,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex index, c10::EventFlag flag) const override {
     TORCH_CHECK(index == -1 || index == stream.device_index(), "sim: an event of device ", int{index},
                 " is recorded on a stream of device ", int{stream.device_index()});
-    if (*event == nullptr) *event = new Event{.number = ++next_event_, .device = stream.device_index()};
-    const auto* const recorded = static_cast<const Event*>(*event);
+    if (*event == nullptr) *event = new Event{.number = ++next_event_};
+    auto* const recorded = static_cast<Event*>(*event);
+    recorded->recorded_in = period.load();
     log({.kind = Kind::record_event, .stream = name_of(stream), .name = "record event", .event = recorded->number});
   }
 
@@ -81,21 +86,23 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   bool queryEvent(void* event) const override {
     if (event == nullptr) return true;
-    const std::uint64_t number = static_cast<const Event*>(event)->number;
-    log({.kind = Kind::event_seen, .name = "query event", .event = number});
+    const auto* const asked = static_cast<const Event*>(event);
+    if (busy() && asked->recorded_in == period) return false;
+    log({.kind = Kind::event_seen, .name = "query event", .event = asked->number});
     return true;
   }
 
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
-    const std::uint64_t number = static_cast<const Event*>(event)->number;
-    log({.kind = Kind::synchronize_event, .name = "synchronize event", .event = number});
+    auto* const awaited = static_cast<Event*>(event);
+    awaited->recorded_in = 0;
+    log({.kind = Kind::synchronize_event, .name = "synchronize event", .event = awaited->number});
   }
 
   void destroyEvent(void* event, c10::DeviceIndex index) const noexcept override { delete static_cast<Event*>(event); }
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    if (recording() && data.get() != nullptr) record_stream(data.get(), stream);
+    if (data.get() != nullptr) device_allocator()->recordStream(data, stream);
   }
 
  private:
@@ -188,6 +195,13 @@ at::Generator cpu_engine(const at::Generator& generator) {
   if (generator.device().type() != kSim) return generator;
   return static_cast<const Generator*>(generator.unsafeGetGeneratorImpl())->cpu();
 }
+
+Busy::Busy() {
+  if (busy()) throw std::logic_error("sim::Busy: there is one already");
+  ++period;
+}
+
+Busy::~Busy() { ++period; }
 
 void register_guard() { c10::impl::registerDeviceGuard(kSim, new Guard()); }
 void register_hooks() { at::RegisterPrivateUse1HooksInterface(new Hooks()); }

@@ -49,6 +49,7 @@ void install(int devices) {
   c10::register_privateuse1_backend("sim");
   installed = devices;
   c10::SetAllocator(kSim, device_allocator());
+  at::setHostAllocator(kSim, pinned_allocator());
   register_guard();
   register_hooks();
   register_operators();

@@ -3,11 +3,12 @@
 // What all parts of the stand-in share: the current device and streams of a thread, memory, the log. Inside the
 // library.
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Stream.h>
 
 #include <optional>
@@ -39,11 +40,10 @@ inline Range range_of(const void* bytes, std::size_t count) {
 void add_ranges(const at::Tensor& tensor, std::vector<Range>& ranges);
 
 /// The devices' memory, allocated on the current stream, and pinned memory of the host.
-c10::Allocator* device_allocator();
-c10::Allocator* pinned_allocator();
+c10::DeviceAllocator* device_allocator();
+at::HostAllocator* pinned_allocator();
 bool is_pinned(const void* data);
 std::optional<c10::Device> device_of_pointer(const void* data);
-void record_stream(const void* block, const c10::Stream& stream);
 
 /// What operators on the device draw from: the device's generator, and the CPU's behind it.
 const at::Generator& default_generator(c10::DeviceIndex index);

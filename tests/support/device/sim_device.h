@@ -35,16 +35,25 @@ at::Device device(int index = 0);
 /// holds the storage.
 at::Tensor on_host(const at::Tensor& tensor);
 
-/// Bytes of a device that tensors hold now; what is kept for reuse does not count.
-std::size_t memory_in_use(int index = 0);
-
-/// An allocation that would pass this many bytes throws c10::OutOfMemoryError; 0: no limit.
+/// The memory of a device, which at::accelerator::getMemoryInfo() tells; 0: 16 GiB, as at the start. An allocation
+/// beyond throws c10::OutOfMemoryError.
 void limit_memory(int index, std::size_t bytes);
+
+/// While it lives, the devices are busy with all that is asked of them meanwhile: c10::Event::query() and
+/// c10::Stream::query() say false. Who waits does not stand still. One at a time.
+class Busy {
+ public:
+  Busy();
+  ~Busy();
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+};
 
 /// From now on this memory of the host counts as page-locked, as CUDA's cudaHostRegister makes it.
 void pin(const void* memory, std::size_t bytes);
 
-/// While it lives, all threads' operations on the devices are recorded; one at a time in a process.
+/// While it lives, all threads' operations on the devices are recorded; one at a time in a process. What is asked of
+/// the devices before counts as over.
 class Recording {
  public:
   Recording();
