@@ -53,6 +53,7 @@ void install(int devices) {
   register_guard();
   register_hooks();
   register_operators();
+  register_batch_norm();
   register_autocast();
 }
 

@@ -59,6 +59,7 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void register_guard();
 void register_hooks();
 void register_operators();
+void register_batch_norm();
 void register_autocast();
 
 }  // namespace lockstep::testing::sim

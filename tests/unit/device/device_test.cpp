@@ -185,6 +185,33 @@ TEST_F(SimDevice, AStepOnOneStreamIsInOrderAndTheHostNeverWaits) {
   EXPECT_THAT(recording.report().host_waits, ElementsAre(Pair("aten::_local_scalar_dense", 1)));
 }
 
+TEST_F(SimDevice, AutogradOrdersTheStreamsOfAStep) {
+  const at::Tensor weight = torch::ones({8, 8}, sim::device()).requires_grad_();
+  const c10::Stream side = stream_of_pool();
+  const at::Tensor input = torch::ones({8, 8}, sim::device());
+  const auto step = [&](bool ordered) {
+    const sim::Recording recording;
+    weight.mutable_grad().reset();
+    at::Tensor half;
+    if (ordered) order(main_stream(), side);
+    {
+      const c10::StreamGuard guard(side);
+      input.record_stream(side);
+      half = at::linear(input, weight).relu();
+    }
+    if (ordered) order(side, main_stream());
+    half.record_stream(main_stream());
+    const at::Tensor loss = (half * at::linear(input, weight)).sum();
+    loss.backward();
+    const at::NoGradGuard no_grad;
+    weight.sub_(weight.grad(), 0.1);
+    return recording.report().text();
+  };
+  step(true);
+  EXPECT_EQ(step(true), "");
+  EXPECT_THAT(step(false), HasSubstr("aten::mul"));
+}
+
 TEST_F(SimDevice, AWaitLeftOutIsFound) {
   const at::Tensor a = torch::ones({8}, sim::device());
   const c10::Stream side = stream_of_pool();

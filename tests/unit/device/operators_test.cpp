@@ -205,6 +205,43 @@ TEST_F(SimOperators, FusedUpdatesAndScalersAreTheCpus) {
   for (std::size_t i = 0; i < cpu.size(); ++i) EXPECT_TRUE(at::equal(sim[i], cpu[i])) << i;
 }
 
+TEST_F(SimOperators, BatchNormInPartsIsBatchNorm) {
+  torch::manual_seed(4);
+  const at::Tensor x = torch::randn({7, 3, 4, 5});
+  const at::Tensor dy = torch::randn({7, 3, 4, 5});
+  torch::nn::BatchNorm2d norm(3);
+  norm->weight.detach().uniform_();
+  const at::Tensor input = x.clone().requires_grad_();
+  const at::Tensor expected = norm->forward(input);
+  expected.backward(dy);
+
+  const auto there = [](const at::Tensor& tensor) { return tensor.detach().to(sim::device()); };
+  const at::Tensor weight = there(norm->weight);
+  std::vector<at::Tensor> means;
+  std::vector<at::Tensor> inverses;
+  for (const at::Tensor& part : x.split({5, 2})) {
+    auto [mean, inverse] = at::batch_norm_stats(there(part), 1e-5);
+    means.push_back(mean);
+    inverses.push_back(inverse);
+  }
+  const at::Tensor counts = torch::tensor({100, 40}, sim::device()).to(at::kInt);
+  const at::Tensor running_mean = torch::zeros({3}, sim::device());
+  const at::Tensor running_var = torch::ones({3}, sim::device());
+  const auto [mean, inverse] = at::batch_norm_gather_stats_with_counts(there(x), at::stack(means), at::stack(inverses),
+                                                                       running_mean, running_var, 0.1, 1e-5, counts);
+  const auto near = [](const at::Tensor& sim, const at::Tensor& cpu) {
+    EXPECT_TRUE(at::allclose(sim.cpu(), cpu, 1e-4, 1e-5)) << sim.cpu() << cpu;
+  };
+  near(running_mean, norm->running_mean);
+  near(running_var, norm->running_var);
+  near(at::batch_norm_elemt(there(x), weight, there(norm->bias), mean, inverse, 1e-5), expected.detach());
+  const auto [sum, around, of_weight, of_bias] =
+      at::batch_norm_backward_reduce(there(dy), there(x), mean, inverse, weight, true, true, true);
+  near(of_weight, norm->weight.grad());
+  near(of_bias, norm->bias.grad());
+  near(at::batch_norm_backward_elemt(there(dy), there(x), mean, inverse, weight, sum, around, counts), input.grad());
+}
+
 TEST_F(SimOperators, RandomNumbersAreOfTheDevicesGenerator) {
   const auto draw = [] { return at::dropout(torch::ones({64}, sim::device()), 0.5, true).cpu(); };
   torch::manual_seed(7);
