@@ -25,6 +25,9 @@ constexpr std::array<std::string_view, 11> kNoData = {
 constexpr std::array<std::string_view, 8> kAsksTheDevice = {
     "aten::nonzero",    "aten::masked_select",      "aten::_unique2", "aten::_unique",
     "aten::unique_dim", "aten::unique_consecutive", "aten::bincount", "aten::repeat_interleave"};
+// Waits for the copy of an index from the host, or to know how many a mask has chosen. To read by an index is put
+// together from operators that are recorded.
+constexpr std::string_view kIndexPut = "aten::_index_put_impl_";
 // Where an index may lie on the host.
 constexpr std::array<std::string_view, 4> kHostIndices = {"aten::index", "aten::_unsafe_index", "aten::index_put_",
                                                           "aten::_index_put_impl_"};
@@ -102,7 +105,7 @@ class HostCall {
     Entry entry = {.stream = name_of(current_stream(device_.index())),
                    .name = schema_.name(),
                    .reads = std::move(reads),
-                   .blocking = answers_host_ || is_one_of(kAsksTheDevice, schema_.name()) || asks_by_mask_};
+                   .blocking = answers_host_ || is_one_of(kAsksTheDevice, schema_.name()) || index_waits_};
     for (const Passed& passed : passed_) {
       if (passed.writes) add_ranges(passed.device, entry.writes);
     }
@@ -173,6 +176,7 @@ class HostCall {
       TORCH_CHECK(tensor.dim() == 0 || is_one_of(kHostIndices, schema_.name()),
                   "Expected all tensors to be on the same device, but found ", "at least two devices, ", device_,
                   " and ", tensor.device(), "! (", schema_.name(), ")");
+      index_waits_ = index_waits_ || (tensor.dim() > 0 && schema_.name() == kIndexPut);
       return tensor;
     }
     for (Passed& passed : passed_) {
@@ -183,8 +187,8 @@ class HostCall {
     }
     TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "sim: ", schema_.name(), " of a ", tensor.layout(),
                                 " tensor");
-    asks_by_mask_ = asks_by_mask_ || (is_one_of(kHostIndices, schema_.name()) && !passed_.empty() &&
-                                      (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte));
+    index_waits_ = index_waits_ || (schema_.name() == kIndexPut && !passed_.empty() &&
+                                    (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte));
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     at::Tensor host = at::detail::make_tensor<c10::TensorImpl>(
         storage_on_host(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
@@ -264,7 +268,7 @@ class HostCall {
   std::vector<at::Tensor> made_;
   bool views_ = false;
   bool answers_host_ = false;
-  bool asks_by_mask_ = false;
+  bool index_waits_ = false;
 };
 
 }  // namespace

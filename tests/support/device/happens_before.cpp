@@ -1,6 +1,7 @@
 #include "tests/support/device/happens_before.h"
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <set>
 #include <utility>
@@ -80,12 +81,12 @@ class Checker {
         return;
       case Kind::synchronize_stream:
         ++report_.host_waits[entry.name];
-        join(clocks_[kHost], Clock(clocks_[line_of(entry.stream)]));
+        join(clocks_[kHost], clocks_[line_of(entry.stream)]);
         return;
       case Kind::synchronize_device:
         ++report_.host_waits[entry.name];
         for (const auto& [stream, line] : lines_) {
-          if (stream.device == entry.stream.device) join(clocks_[kHost], Clock(clocks_[line]));
+          if (stream.device == entry.stream.device) join(clocks_[kHost], clocks_[line]);
         }
         return;
       case Kind::host_access:
@@ -103,7 +104,7 @@ class Checker {
     asked(line);
     touch_all(entry, line);
     if (entry.blocking || entry.staged) ++report_.host_waits[entry.name];
-    if (entry.blocking) join(clocks_[kHost], Clock(clocks_[line]));
+    if (entry.blocking) join(clocks_[kHost], clocks_[line]);
   }
 
   void touch_all(const Entry& entry, std::size_t line) {
@@ -261,7 +262,7 @@ class Checker {
   const std::vector<Entry>& history_;
   std::size_t number_ = 0;
   std::map<StreamName, std::size_t> lines_;
-  std::vector<Clock> clocks_;
+  std::deque<Clock> clocks_;  // a new line moves no clock that is in use
   std::map<std::uint64_t, Clock> events_;
   std::map<std::uintptr_t, Segment> segments_;
   std::map<std::uintptr_t, std::set<std::size_t>> recorded_;

@@ -297,6 +297,13 @@ TEST_F(SimDevice, CopiesTheHostWaitsForAreCounted) {
   EXPECT_THAT(waits([&] { pinned.copy_(there, true); }), IsEmpty());
   EXPECT_THAT(waits([&] { there.copy_(there * 2, true); }), IsEmpty());
   EXPECT_THAT(waits([&] { there.masked_select(there > 0); }), ElementsAre(Pair("aten::masked_select", 1)));
+  EXPECT_THAT(waits([&] { there.index({there > 0}); }), ElementsAre(Pair("aten::nonzero", 1)));
+  EXPECT_THAT(waits([&] { there.index({torch::tensor({1, 2})}); }), ElementsAre(Pair("copy to the device", 1)));
+  const at::Tensor index = torch::tensor({1, 2}).to(sim::device());
+  EXPECT_THAT(waits([&] { there.index({index}); }), IsEmpty());
+  EXPECT_THAT(waits([&] { there.index_put_({index}, there.index({index})); }), IsEmpty());
+  EXPECT_THAT(waits([&] { there.index_put_({there > 0}, there.sum()); }),
+              ElementsAre(Pair("aten::_index_put_impl_", 1)));
   EXPECT_THAT(waits([&] { at::equal(there, there); }), ElementsAre(Pair("aten::equal", 1)));
   EXPECT_THAT(waits([] { at::accelerator::synchronizeDevice(1); }), ElementsAre(Pair("synchronize device", 1)));
 }
