@@ -1,6 +1,7 @@
 // The parts of a batch normalisation over several devices, which libtorch has for GPUs alone: put together from other
 // operators, in their own type or, for 16-bit ones, in float.
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/rsqrt.h>
 #include <torch/library.h>
 

@@ -299,7 +299,7 @@ void resize_storage(c10::StorageImpl& storage, std::size_t bytes) {
 
 at::Tensor on_host(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().type() == kSim, "sim::on_host: a tensor of ", tensor.device());
-  const c10::Storage owner = tensor.storage();
+  const c10::Storage& owner = tensor.storage();
   auto* const held = new c10::Storage(owner);
   at::DataPtr shared = {owner.mutable_data(), held, [](void* storage) { delete static_cast<c10::Storage*>(storage); },
                         c10::Device(c10::DeviceType::CPU)};

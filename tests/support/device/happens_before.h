@@ -30,7 +30,9 @@ struct Range {
 struct StreamName {
   int device = 0;
   std::int64_t id = 0;
-  friend auto operator<=>(const StreamName&, const StreamName&) = default;
+  friend bool operator<(const StreamName& one, const StreamName& other) {
+    return one.device != other.device ? one.device < other.device : one.id < other.id;
+  }
 };
 
 enum class Kind : std::uint8_t {

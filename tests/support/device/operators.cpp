@@ -2,12 +2,15 @@
 // and operators whose CPU form goes by another name.
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/ops/bernoulli.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/ones_like.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
+
+#include <map>
+#include <mutex>
 
 #include "tests/support/device/runtime.h"
 #include "tests/support/device/sim_device.h"
