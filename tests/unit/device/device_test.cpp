@@ -136,7 +136,7 @@ TEST_F(SimDevice, AutogradRunsOnAThreadOfTheDeviceOnTheForwardsStream) {
   const c10::Stream side = c10::impl::VirtualGuardImpl(at::kPrivateUse1).getNewStream(sim::device(1));
   std::thread::id thread;
   std::optional<c10::Stream> stream;
-  int device = -1;
+  c10::DeviceIndex device = -1;
   at::Tensor doubled;
   {
     const c10::StreamGuard guard(side);
@@ -169,7 +169,7 @@ TEST_F(SimDevice, AStepOnOneStreamIsInOrderAndTheHostNeverWaits) {
   const auto step = [&] {
     sgd.zero_grad();
     const at::Tensor there = pictures.to(sim::device(), true);
-    const at::Tensor loss = at::cross_entropy_loss(model->forward(there), labels.to(sim::device(), true));
+    at::Tensor loss = at::cross_entropy_loss(model->forward(there), labels.to(sim::device(), true));
     loss.backward();
     sgd.step();
     return loss;
