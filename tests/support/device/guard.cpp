@@ -59,6 +59,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return stream_of(device, 1 + 2 * kPool + next_new_++);
   }
 
+  // What a library of the device's is given for its stream; it means nothing here.
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return reinterpret_cast<void*>(std::uintptr_t(stream.id()));
+  }
+
   bool queryStream(const c10::Stream& stream) const override { return !busy(); }
 
   void synchronizeStream(const c10::Stream& stream) const override {
