@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/comm/last_words.h"
+#include "lockstep/comm/nccl/nccl_group.h"
 #include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/mpi_session.h"
 #include "lockstep/comm/network/mpi_streams.h"
@@ -59,8 +60,7 @@ rendezvous::Place find_place(const InitOptions& options) {
   return place.nodes_known ? place : call_roll(place, method.backend, options.timeout);
 }
 
-std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& options) {
-  if (options.group) return options.group;
+std::shared_ptr<Group> join_hosts(const rendezvous::Place& place, const InitOptions& options) {
   const std::shared_ptr<Group> node = join_node(place, options.timeout);
   const bool one_node = place.local_world_size == place.world_size;
   const rendezvous::Backend backend = rendezvous::parse_backend(options.backend);
@@ -85,6 +85,13 @@ std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& o
     session.start(place, options.timeout, meeting.check);
     return mpi_streams(session, mesh, session.world_tag(number));
   });
+}
+
+std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& options) {
+  if (options.group) return options.group;
+  if (rendezvous::parse_backend(options.backend) != rendezvous::Backend::nccl) return join_hosts(place, options);
+  nccl::Library library = nccl::load();  // who has none keeps nobody waiting for long
+  return std::make_shared<nccl::NcclGroup>(join_hosts(place, options), std::move(library));
 }
 
 // A launcher may have bound each rank to cores of its own: what all have together counts.

@@ -170,16 +170,18 @@ Backend parse_backend(const std::string& name) {
   if (name == "shm") return Backend::shm;
   if (name == "tcp") return Backend::tcp;
   if (name == "mpi") return Backend::mpi;
-  const std::vector<std::string> not_built = {"gloo", "hierarchical", "nccl"};
+  if (name == "nccl") return Backend::nccl;
+  const std::vector<std::string> not_built = {"gloo", "hierarchical"};
   if (std::ranges::find(not_built, name) != not_built.end())
     throw UsageError("init: backend '" + name +
                      "' is not built: 'auto' has shared memory within a node and TCP between nodes; 'shm', 'tcp' are "
-                     "one of them, and 'mpi' is what mpirun has");
-  throw UsageError("init: " + base::unknown_name("backend", base::shown(name), {"auto", "shm", "tcp", "mpi"}));
+                     "one of them, 'mpi' is what mpirun has, and 'nccl' is 'auto' with NCCL for tensors of GPUs");
+  throw UsageError("init: " + base::unknown_name("backend", base::shown(name), {"auto", "shm", "tcp", "mpi", "nccl"}));
 }
 
 const char* to_string(Backend backend) {
-  return backend == Backend::shm ? "shm" : backend == Backend::tcp ? "tcp" : backend == Backend::mpi ? "mpi" : "auto";
+  constexpr const char* names[] = {"auto", "shm", "tcp", "mpi", "nccl"};
+  return names[int(backend)];
 }
 
 bool is_over_network(Backend backend) { return backend == Backend::tcp || backend == Backend::mpi; }

@@ -14,11 +14,12 @@
 
 namespace lockstep::rendezvous {
 
-/// What carries the bytes of a group: shared memory where it can and TCP elsewhere, or one of them, or MPI.
-enum class Backend { automatic, shm, tcp, mpi };
+/// What carries the bytes of a group: shared memory where it can and TCP elsewhere, or one of them, or MPI; or as the
+/// first, and NCCL those of devices.
+enum class Backend { automatic, shm, tcp, mpi, nccl };
 
-/// "auto", "shm", "tcp" or "mpi". UsageError for another name: it says which are not built, and the nearest of unknown
-/// ones.
+/// "auto", "shm", "tcp", "mpi" or "nccl". UsageError for another name: it says which are not built, and the nearest of
+/// unknown ones.
 Backend parse_backend(const std::string& name);
 const char* to_string(Backend backend);
 /// Whether messages carry them where ranks share a node, too.

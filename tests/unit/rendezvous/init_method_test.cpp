@@ -125,14 +125,14 @@ TEST(InitMethod, WhatIsMissingBesideEnvIsNamed) {
   EXPECT_THAT(refused({.rank = 3}, {{"WORLD_SIZE", "2"}}), HasSubstr("RANK=3 is not a number from 0 to 1"));
 }
 
-TEST(Backend, AreFourAndTheOthersAreTold) {
-  for (const Backend backend : {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi})
+TEST(Backend, AreFiveAndTheOthersAreTold) {
+  for (const Backend backend : {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi, Backend::nccl})
     EXPECT_EQ(parse_backend(to_string(backend)), backend);
-  for (const char* name : {"gloo", "hierarchical", "nccl"})
+  for (const char* name : {"gloo", "hierarchical"})
     EXPECT_THAT(usage_error([&] { (void)parse_backend(name); }),
                 HasSubstr("backend '" + std::string(name) + "' is not built"));
   EXPECT_EQ(usage_error([] { (void)parse_backend("tpc"); }),
-            "init: unknown backend 'tpc': did you mean 'tcp'? (one of auto, shm, tcp, mpi)");
+            "init: unknown backend 'tpc': did you mean 'tcp'? (one of auto, shm, tcp, mpi, nccl)");
 }
 
 TEST(Backend, ShmIsForOneNode) {
