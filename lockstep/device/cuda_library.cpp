@@ -43,7 +43,8 @@ void load_cuda_library() {
   // The stand-in that libtorch_cpu has for its CUDA part says no here.
   if (!at::Context::hasCUDART())
     throw UsageError(
-        "libtorch has been asked about CUDA before its CUDA part was loaded, and keeps its answer: choose the device first, "
+        "libtorch has been asked about CUDA before its CUDA part was loaded, and keeps its answer: choose the device "
+        "first, "
         "before torch::manual_seed() and the like");
   loaded = true;
 }

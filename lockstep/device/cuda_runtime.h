@@ -1,7 +1,7 @@
 #pragma once
 
-// The functions of CUDA that are called by name. libtorch's CPU part brings libcudart where it was built for CUDA, so they
-// are looked up in the running process: no source needs CUDA's headers, no program is linked with it.
+// The functions of CUDA that are called by name. libtorch's CPU part brings libcudart where it was built for CUDA, so
+// they are looked up in the running process: no source needs CUDA's headers, no program is linked with it.
 
 #include <cstddef>
 

@@ -11,12 +11,12 @@ namespace lockstep::device {
 
 /// What a process has found out about CUDA here. The versions are as CUDA writes them: 13020 is 13.2.
 struct CudaFacts {
-  std::string no_library;  ///< why there is no libtorch_cuda.so that can be loaded; "": there is one
-  std::string no_driver;   ///< why the driver's library (libcuda.so.1) is not there; "": it is
-  int driver = 0;          ///< the newest CUDA that the driver can do; 0: not known
-  int runtime = 0;         ///< the CUDA that libtorch was built with; 0: not known
-  int devices = 0;         ///< that this process may use
-  std::string error;       ///< the runtime's words when it could not count them
+  std::string no_library;              ///< why there is no libtorch_cuda.so that can be loaded; "": there is one
+  std::string no_driver;               ///< why the driver's library (libcuda.so.1) is not there; "": it is
+  int driver = 0;                      ///< the newest CUDA that the driver can do; 0: not known
+  int runtime = 0;                     ///< the CUDA that libtorch was built with; 0: not known
+  int devices = 0;                     ///< that this process may use
+  std::string error;                   ///< the runtime's words when it could not count them
   std::optional<std::string> visible;  ///< CUDA_VISIBLE_DEVICES, where it is set
 };
 

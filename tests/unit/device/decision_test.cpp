@@ -41,17 +41,20 @@ TEST(DeviceDecision, AutoIsTheCpuWhereNoGpuCanBeUsed) {
 }
 
 TEST(DeviceDecision, MoreRanksThanGpus) {
-  EXPECT_EQ(refusal("cuda", 3, gpus(2)),
-            "local rank 3 has no GPU of its own: this node has 2 GPUs: --nproc-per-node 2, or --device cuda:0 for all ranks "
-            "on the first one");
+  EXPECT_EQ(
+      refusal("cuda", 3, gpus(2)),
+      "local rank 3 has no GPU of its own: this node has 2 GPUs: --nproc-per-node 2, or --device cuda:0 for all ranks "
+      "on the first one");
   EXPECT_EQ(refusal("auto", 1, gpus(1)),
-            "local rank 1 has no GPU of its own: this node has 1 GPU: --nproc-per-node 1, or --device cuda:0 for all ranks on "
+            "local rank 1 has no GPU of its own: this node has 1 GPU: --nproc-per-node 1, or --device cuda:0 for all "
+            "ranks on "
             "the first one");
   CudaFacts facts = gpus(1);
   facts.visible = "3";
-  EXPECT_EQ(refusal("cuda", 1, facts),
-            "local rank 1 has no GPU of its own: this node has 1 GPU (CUDA_VISIBLE_DEVICES is '3'): --nproc-per-node 1, or "
-            "--device cuda:0 for all ranks on the first one");
+  EXPECT_EQ(
+      refusal("cuda", 1, facts),
+      "local rank 1 has no GPU of its own: this node has 1 GPU (CUDA_VISIBLE_DEVICES is '3'): --nproc-per-node 1, or "
+      "--device cuda:0 for all ranks on the first one");
 }
 
 TEST(DeviceDecision, NumberBeyondTheGpus) {
@@ -65,14 +68,16 @@ TEST(DeviceDecision, LibtorchForCpusOnly) {
 }
 
 TEST(DeviceDecision, NoDriver) {
-  EXPECT_EQ(refusal("cuda", 0, {.no_driver = "libcuda.so.1: cannot open shared object file", .runtime = 13000}),
-            "device cuda: no CUDA device: the NVIDIA driver is not there: libcuda.so.1: cannot open shared object file");
+  EXPECT_EQ(
+      refusal("cuda", 0, {.no_driver = "libcuda.so.1: cannot open shared object file", .runtime = 13000}),
+      "device cuda: no CUDA device: the NVIDIA driver is not there: libcuda.so.1: cannot open shared object file");
 }
 
 TEST(DeviceDecision, DriverTooOldTellsBothVersions) {
-  EXPECT_EQ(refusal("cuda", 0, {.driver = 12040, .runtime = 13000, .error = "CUDA driver version is insufficient"}),
-            "device cuda: the NVIDIA driver is too old: it can do CUDA 12.4, and libtorch needs 13.0: a newer driver, or a "
-            "libtorch for CUDA 12");
+  EXPECT_EQ(
+      refusal("cuda", 0, {.driver = 12040, .runtime = 13000, .error = "CUDA driver version is insufficient"}),
+      "device cuda: the NVIDIA driver is too old: it can do CUDA 12.4, and libtorch needs 13.0: a newer driver, or a "
+      "libtorch for CUDA 12");
   // Of one major version each runs with each.
   EXPECT_EQ(decide(parse_wanted("cuda"), 0, {.driver = 13000, .runtime = 13020, .devices = 1}), 0);
 }
@@ -84,8 +89,9 @@ TEST(DeviceDecision, NoDevice) {
   EXPECT_EQ(refusal("cuda", 0, facts),
             "device cuda: no CUDA device: the driver says: no CUDA-capable device is detected");
   facts.visible = "";
-  EXPECT_EQ(refusal("cuda", 0, facts),
-            "device cuda: no CUDA device: CUDA_VISIBLE_DEVICES is '': the driver says: no CUDA-capable device is detected");
+  EXPECT_EQ(
+      refusal("cuda", 0, facts),
+      "device cuda: no CUDA device: CUDA_VISIBLE_DEVICES is '': the driver says: no CUDA-capable device is detected");
 }
 
 TEST(DeviceDecision, VersionsAsPeopleWriteThem) {

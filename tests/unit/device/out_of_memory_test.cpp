@@ -10,16 +10,19 @@ namespace {
 
 // As libtorch 2.11 writes it.
 constexpr const char* kText =
-    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.11 GiB of which 5.06 GiB is free. "
+    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.11 GiB of which 5.06 GiB is "
+    "free. "
     "Including non-PyTorch memory, this process has 74.04 GiB memory in use. Of the allocated memory 70.10 GiB is "
-    "allocated by PyTorch, and 1.20 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
+    "allocated by PyTorch, and 1.20 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is "
+    "large "
     "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.";
 
 TEST(OutOfMemory, OneLineOfTheParagraph) {
-  EXPECT_EQ(out_of_memory_line(kText, 3),
-            "rank 3: out of memory on cuda:1: asked for 20.00 GiB, free are 5.06 GiB of 79.11 GiB; libtorch has handed out "
-            "70.10 GiB and keeps 1.20 GiB more, in blocks too small for it: a smaller --batch, --shards with fewer samples "
-            "each, or --amp");
+  EXPECT_EQ(
+      out_of_memory_line(kText, 3),
+      "rank 3: out of memory on cuda:1: asked for 20.00 GiB, free are 5.06 GiB of 79.11 GiB; libtorch has handed out "
+      "70.10 GiB and keeps 1.20 GiB more, in blocks too small for it: a smaller --batch, --shards with fewer samples "
+      "each, or --amp");
 }
 
 TEST(OutOfMemory, PrivatePoolsOfGraphsAreNoFreeBlocks) {

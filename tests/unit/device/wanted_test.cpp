@@ -30,8 +30,7 @@ TEST(Wanted, OtherTextIsRefusedWithWhatWouldBeRight) {
   EXPECT_THAT(refusal(""), testing::HasSubstr("one of cpu, cuda, cuda:N, auto"));
   EXPECT_THAT(refusal("CPU"), testing::HasSubstr("did you mean 'cpu'"));
   for (const char* text : {"cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda: 1", "cuda:99999999999"})
-    EXPECT_EQ(refusal(text),
-              "device '" + std::string(text) + "': behind the colon must be a GPU's number from 0");
+    EXPECT_EQ(refusal(text), "device '" + std::string(text) + "': behind the colon must be a GPU's number from 0");
 }
 
 }  // namespace
