@@ -27,7 +27,7 @@ std::string why_no_cuda_library() {
   std::error_code error;
   if (std::filesystem::exists(file, error)) return "";
   return "this libtorch is for CPUs only: there is no " + file +
-         ": a libtorch that was built for CUDA (LOCKSTEP_TORCH, or scripts/bootstrap --cuda)";
+         ": a libtorch that was built for CUDA (LOCKSTEP_TORCH)";
 }
 
 void load_cuda_library() {

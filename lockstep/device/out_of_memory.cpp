@@ -16,8 +16,8 @@ std::string between(std::string_view text, std::string_view before, std::string_
 
 }  // namespace
 
-std::string out_of_memory_line(std::string_view text, int rank) {
-  const std::string who = "rank " + std::to_string(rank) + ": out of memory";
+std::string out_of_memory_line(std::string_view text, std::optional<int> rank) {
+  const std::string who = (rank ? "rank " + std::to_string(*rank) + ": " : "") + "out of memory";
   const std::string asked = between(text, "Tried to allocate ", ". ");
   const std::string gpu = between(text, "GPU ", " has a total capacity of ");
   if (asked.empty() || gpu.empty()) return who + ": " + base::shown(text.substr(0, text.find('\n')));
@@ -30,7 +30,7 @@ std::string out_of_memory_line(std::string_view text, int rank) {
   if (!handed_out.empty()) line += "; libtorch has handed out " + handed_out;
   if (const std::size_t and_at = tail.rfind("and "); !handed_out.empty() && and_at != std::string::npos)
     line += " and keeps " + tail.substr(and_at + 4) + " more, in blocks too small for it";
-  return line + ": a smaller --batch, --shards with fewer samples each, or --amp";
+  return line + ": a smaller --batch-size, more --grad-accum-steps, or --amp";
 }
 
 }  // namespace lockstep::device

@@ -68,8 +68,8 @@ TEST_F(GpuDevice, ComputesWhatTheCpuComputes) {
 TEST_F(GpuDevice, SharedMemoryIsPageLockedAndCopiedAsynchronously) {
   constexpr std::size_t kBytes = 8 << 20;
   const SharedMemory memory(kBytes);
-  torch::Tensor host =
-      torch::from_blob(memory.writable().data(), {std::int64_t(kBytes / 4)}, torch::kFloat).copy_(torch::arange(kBytes / 4));
+  torch::Tensor host = torch::from_blob(memory.writable().data(), {std::int64_t(kBytes / 4)}, torch::kFloat)
+                           .copy_(torch::arange(kBytes / 4));
   {
     const HostRegistration registration(memory.writable(), device_);
     EXPECT_TRUE(registration.registered()) << registration.refusal();

@@ -50,4 +50,9 @@ std::optional<int> decide(const Wanted& wanted, int local_rank, const CudaFacts&
                    ", or --device cuda:0 for all ranks on the first one");
 }
 
+void require_for_workers(const Wanted& wanted, int workers, const CudaFacts& facts) {
+  if (wanted.kind != WantedKind::cuda || (facts.no_driver.empty() && facts.devices == 0)) return;
+  decide(wanted, workers - 1, facts);
+}
+
 }  // namespace lockstep::device

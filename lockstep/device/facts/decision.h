@@ -31,4 +31,9 @@ std::string why_none(const CudaFacts& facts);
 /// "cuda" is, since some ranks would be much slower than others.
 std::optional<int> decide(const Wanted& wanted, int local_rank, const CudaFacts& facts);
 
+/// What a launcher that knows no more than how many GPUs the driver shows refuses for all its workers: `workers` on
+/// this node. With a driver that shows none it leaves that to them: a container may hide what they can use. UsageError
+/// as decide() throws.
+void require_for_workers(const Wanted& wanted, int workers, const CudaFacts& facts);
+
 }  // namespace lockstep::device

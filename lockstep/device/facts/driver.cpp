@@ -74,8 +74,7 @@ struct Management {
   bool find(const Library& library) {
     return library.find("nvmlInit_v2", init) && library.find("nvmlShutdown", shutdown) &&
            library.find("nvmlSystemGetDriverVersion", version) &&
-           library.find("nvmlDeviceGetHandleByPciBusId_v2", device) &&
-           library.find("nvmlDeviceGetMemoryInfo", memory);
+           library.find("nvmlDeviceGetHandleByPciBusId_v2", device) && library.find("nvmlDeviceGetMemoryInfo", memory);
   }
 };
 
@@ -110,6 +109,14 @@ Gpu ask_gpu(const Driver& driver, int device) {
 }
 
 }  // namespace
+
+std::string why_no_driver(const DriverLibraries& libraries) {
+  // Closed again: a launcher needs it for nothing else.
+  void* const library = dlopen(libraries.cuda.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return base::shown(dlerror());
+  dlclose(library);
+  return "";
+}
 
 DriverReport ask_driver(const DriverLibraries& libraries) {
   DriverReport report;

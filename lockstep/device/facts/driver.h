@@ -1,7 +1,7 @@
 #pragma once
 
-// What NVIDIA's driver says of its GPUs, by its libraries libcuda.so.1 and libnvidia-ml.so.1, which are loaded when they
-// are there: no CUDA toolkit and no libtorch is needed, and no memory on a GPU is taken.
+// What NVIDIA's driver says of its GPUs, by its libraries libcuda.so.1 and libnvidia-ml.so.1, which are loaded when
+// they are there: no CUDA toolkit and no libtorch is needed, and no memory on a GPU is taken.
 
 #include <cstdint>
 #include <optional>
@@ -34,6 +34,9 @@ struct DriverLibraries {
   std::string cuda = "libcuda.so.1";
   std::string management = "libnvidia-ml.so.1";
 };
+
+/// Why the driver's library cannot be opened, one line; "": it can. Starts nothing of it, unlike ask_driver().
+std::string why_no_driver(const DriverLibraries& libraries = {});
 
 /// Asks now. A first call in a process takes about 0.1 s with a driver, nothing without. Thread-safe.
 DriverReport ask_driver(const DriverLibraries& libraries = {});

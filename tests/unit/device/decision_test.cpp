@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::device {
@@ -92,6 +94,27 @@ TEST(DeviceDecision, NoDevice) {
   EXPECT_EQ(
       refusal("cuda", 0, facts),
       "device cuda: no CUDA device: CUDA_VISIBLE_DEVICES is '': the driver says: no CUDA-capable device is detected");
+}
+
+TEST(DeviceDecision, LauncherRefusesWhatItKnows) {
+  const auto refused = [](std::string_view text, int workers, const CudaFacts& facts) -> std::string {
+    try {
+      require_for_workers(parse_wanted(text), workers, facts);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const CudaFacts none{.no_driver = "libcuda.so.1: not there"};
+  EXPECT_EQ(refused("cuda", 4, {.devices = 2}).substr(0, 61),
+            "local rank 3 has no GPU of its own: this node has 2 GPUs: --n");
+  EXPECT_EQ(refused("cuda", 2, {.devices = 2}), "");
+  EXPECT_EQ(refused("cuda:0", 4, {.devices = 1}), "");
+  EXPECT_EQ(refused("cuda:1", 1, {.devices = 1}), "device cuda:1: this process may use 1 GPU: cuda:0");
+  EXPECT_EQ(refused("cuda", 1, none),
+            "device cuda: no CUDA device: the NVIDIA driver is not there: libcuda.so.1: not there");
+  EXPECT_EQ(refused("cuda", 4, {}), "") << "the workers know more";
+  for (const char* text : {"auto", "cpu"}) EXPECT_EQ(refused(text, 4, none), "");
 }
 
 TEST(DeviceDecision, VersionsAsPeopleWriteThem) {

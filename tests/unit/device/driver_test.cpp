@@ -53,11 +53,17 @@ TEST_F(Driver, WithoutManagementLibraryItsFactsAreNotKnown) {
 TEST_F(Driver, WhyThereIsNone) {
   EXPECT_THAT(ask_driver({.cuda = "libno-such-library.so.1"}).none,
               testing::StartsWith("the NVIDIA driver is not there: libno-such-library.so.1: "));
-  EXPECT_EQ(ask_driver({.cuda = "libm.so.6"}).none, "the NVIDIA driver is not whole: libm.so.6 lacks functions of CUDA 11");
+  EXPECT_EQ(ask_driver({.cuda = "libm.so.6"}).none,
+            "the NVIDIA driver is not whole: libm.so.6 lacks functions of CUDA 11");
   setenv("LOCKSTEP_FAKE_GPUS", "0", 1);
   EXPECT_EQ(ask_driver(fake()).none, "the NVIDIA driver shows no GPU");
   setenv("LOCKSTEP_FAKE_GPUS", "broken", 1);
   EXPECT_EQ(ask_driver(fake()).none, "the NVIDIA driver says: unknown error");
+}
+
+TEST_F(Driver, WhetherItIsThereIsAskedWithoutStartingIt) {
+  EXPECT_EQ(why_no_driver(fake()), "");
+  EXPECT_THAT(why_no_driver({.cuda = "libno-such-library.so.1"}), testing::StartsWith("libno-such-library.so.1: "));
 }
 
 TEST_F(Driver, PeersInWords) {

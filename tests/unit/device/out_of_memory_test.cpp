@@ -21,8 +21,8 @@ TEST(OutOfMemory, OneLineOfTheParagraph) {
   EXPECT_EQ(
       out_of_memory_line(kText, 3),
       "rank 3: out of memory on cuda:1: asked for 20.00 GiB, free are 5.06 GiB of 79.11 GiB; libtorch has handed out "
-      "70.10 GiB and keeps 1.20 GiB more, in blocks too small for it: a smaller --batch, --shards with fewer samples "
-      "each, or --amp");
+      "70.10 GiB and keeps 1.20 GiB more, in blocks too small for it: a smaller --batch-size, more "
+      "--grad-accum-steps, or --amp");
 }
 
 TEST(OutOfMemory, PrivatePoolsOfGraphsAreNoFreeBlocks) {
