@@ -11,8 +11,8 @@
 namespace lockstep::base {
 namespace {
 
-// The cores in the affinities of all the processes, 0 being this thread.
-int affinity_cores_of(const std::vector<int>& processes) {
+// The cores in the affinities of all the processes, 0 being this thread; ascending.
+std::vector<int> affinity_of(const std::vector<int>& processes) {
   // A set of fixed size is too small for machines with more than 1,024 cores.
   for (int capacity = 1024; capacity <= (1 << 18); capacity *= 2) {
     cpu_set_t* all = CPU_ALLOC(capacity);
@@ -21,13 +21,17 @@ int affinity_cores_of(const std::vector<int>& processes) {
     CPU_ZERO_S(bytes, all);
     for (const int process : processes)
       if (sched_getaffinity(process, bytes, set) == 0) CPU_OR_S(bytes, all, all, set);
-    const int cores = CPU_COUNT_S(bytes, all);
+    std::vector<int> cores;
+    for (int core = 0; core < capacity; ++core)
+      if (CPU_ISSET_S(std::size_t(core), bytes, all)) cores.push_back(core);
     CPU_FREE(all);
     CPU_FREE(set);
-    if (cores > 0) return cores;
+    if (!cores.empty()) return cores;
   }
-  return 1;
+  return {};
 }
+
+int affinity_cores_of(const std::vector<int>& processes) { return std::max(1, int(affinity_of(processes).size())); }
 
 std::string counted(std::int64_t number, const std::string& noun, const std::string& plural) {
   return std::to_string(number) + " " + (number == 1 ? noun : plural);
@@ -36,6 +40,8 @@ std::string counted(std::int64_t number, const std::string& noun, const std::str
 }  // namespace
 
 int affinity_cores() { return affinity_cores_of({0}); }
+
+std::vector<int> affinity_list() { return affinity_of({0}); }
 
 int usable_cores() { return usable_cores({0}); }
 

@@ -26,4 +26,7 @@ std::string idle_cores_text(int processes, int threads, int cores);
 /// The cores of this thread's affinity, which the process's threads inherit. At least 1.
 int affinity_cores();
 
+/// Which ones, ascending.
+std::vector<int> affinity_list();
+
 }  // namespace lockstep::base

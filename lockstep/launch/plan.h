@@ -39,6 +39,7 @@ struct Plan {
   NodePlace node;                                              ///< alone by default
   std::optional<NodesSettings> nodes;                          ///< how several nodes meet; none: one node
   int leash = -1;                                              ///< from which signals come, too (agent/leash.h)
+  std::vector<std::vector<int>> worker_cores;  ///< to which each worker keeps; empty, or one of them: to all
   std::string state_saver;  ///< the program that saves what a job leaves (agent/state_saver.h); empty: nobody does
 };
 

@@ -74,6 +74,8 @@ std::optional<Refusal> RunningAttempt::start_workers() {
   for (int rank = 0; rank < plan.workers; ++rank) {
     spawn_context.stdout_fd = logs_.stdout_of(rank);
     spawn_context.stderr_fd = logs_.stderr_of(rank);
+    const std::optional<cpu_set_t> cores = cores_of_worker(plan, rank);
+    spawn_context.cores = cores ? &*cores : nullptr;
     const ExecFailure failure =
         workers_.start(rank, program, worker_command(plan.command, rank),
                        worker_environment(inherited, plan, attempt_, rank, inquiry_.error_file(rank)), spawn_context);

@@ -18,6 +18,8 @@
 #include "lockstep/base/control_group.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/device/facts/driver.h"
+#include "lockstep/launch/machine/gpu_facts.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/plan.h"
 
@@ -57,6 +59,8 @@ VersionFacts gather_versions(const Build& build, const Section& libtorch) {
   facts.processor = instruction_sets(content("/proc/cpuinfo").value_or("")).value_or("unknown");
   for (const auto& [name, value] : libtorch.facts) {
     if (name == "version") facts.libtorch = value;
+    if (name == "CUDA") facts.cuda = value;
+    if (name == "NCCL") facts.nccl = value;
     if (name == "libtorch" || name == "trainer") facts.libtorch_error = value;
   }
   return facts;
@@ -98,6 +102,11 @@ GpuFacts gather_gpus() {
         name.starts_with("nvidia") && name.size() > 6 && name.find_first_not_of("0123456789", 6) == std::string::npos;
     facts.devices += numbered && access(("/dev/" + name).c_str(), R_OK | W_OK) == 0;
   }
+  if (!facts.driver && facts.devices == 0) return facts;
+  const device::DriverReport report = device::ask_driver();
+  if (facts.driver) facts.driver = driver_text(report, facts.driver);
+  facts.unusable = report.none;
+  if (report.gpus.size() > 1) facts.peers = device::peers_text(report.peers);
   return facts;
 }
 

@@ -87,7 +87,10 @@ std::vector<Finding> check_versions(const VersionFacts& facts) {
     findings.push_back({Level::wrong, "libtorch", facts.libtorch_error,
                         "lockstep train needs it: install the build with its libtorch, or set LD_LIBRARY_PATH"});
   else
-    findings.push_back({Level::good, "libtorch", facts.libtorch, ""});
+    findings.push_back({Level::good, "libtorch",
+                        facts.libtorch + (facts.cuda.empty() ? "" : ", CUDA: " + facts.cuda) +
+                            (facts.nccl.empty() ? "" : ", NCCL: " + facts.nccl),
+                        ""});
   return findings;
 }
 
@@ -192,11 +195,15 @@ std::vector<Finding> check_clock(const ClockFacts& facts) {
 std::vector<Finding> check_gpus(const GpuFacts& facts) {
   if (!facts.driver && facts.devices == 0) return {{Level::good, "GPUs", "none", ""}};
   const std::string value = std::to_string(facts.devices) + " of " + std::to_string(facts.cards) +
-                            " can be opened, driver " + facts.driver.value_or("unknown");
+                            " can be opened, driver " + facts.driver.value_or("unknown") +
+                            (facts.peers.empty() ? "" : ", peer access: " + facts.peers);
   if (facts.devices < facts.cards && facts.devices == 0)
     return {{Level::wrong, "GPUs", value,
              "a container gets them by --gpus all or --device /dev/nvidia0; a user by the group of these files"}};
   if (!facts.driver) return {{Level::wrong, "GPUs", value, "there are device files without a driver: modprobe nvidia"}};
+  if (!facts.unusable.empty())
+    return {{Level::wrong, "GPUs", value + ", but " + facts.unusable,
+             "the driver's libraries have to be those of the kernel's module: nvidia-smi says more"}};
   return {{Level::good, "GPUs", value, ""}};
 }
 

@@ -82,6 +82,8 @@ struct GpuFacts {
   std::optional<std::string> driver;  ///< its version; absent: none is loaded
   int cards = 0;                      ///< that the driver has
   int devices = 0;                    ///< /dev/nvidia0 ... that can be opened here
+  std::string unusable;               ///< why CUDA has none here; empty: it has, or there is none to be had
+  std::string peers;                  ///< which read each other's memory, in words; empty: there are no two
 };
 
 struct VersionFacts {
@@ -90,6 +92,8 @@ struct VersionFacts {
   std::string kernel;
   std::string processor;  ///< instruction sets that decide which kernels run
   std::string libtorch;   ///< empty: `libtorch_error` says why
+  std::string cuda;       ///< for which its CUDA part is, or why there is none
+  std::string nccl;       ///< the version of NCCL beside it, or that there is none
   std::string libtorch_error;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/cores.h"
@@ -38,6 +39,20 @@ int worker_count(const std::string& text, const Machine& machine) {
   else
     count = number(flag, text, 1, base::kMaxLocalRanks);
   return number(flag, std::to_string(count), 1, base::kMaxLocalRanks);
+}
+
+// Each worker to the cores near the GPU of its local rank.
+void settle_numa_binding(const Options& options, const Machine& machine, Plan& plan) {
+  const std::string flag = "run: --numa-binding " + options.numa_binding;
+  if (machine.numa_nodes == 1) throw UsageError(flag + ": this machine has one NUMA node: nothing to bind to");
+  if (options.numa_binding != "node") throw UsageError(flag + ": not yet; node is there");
+  for (int rank = 0; rank < plan.workers; ++rank) {
+    const bool known = std::size_t(rank) < machine.gpu_cores.size() && !machine.gpu_cores[std::size_t(rank)].empty();
+    if (!known)
+      throw UsageError(flag + ": of the " + std::to_string(plan.workers) + " workers, local rank " +
+                       std::to_string(rank) + " has no GPU whose NUMA node the kernel tells");
+    plan.worker_cores.push_back(machine.gpu_cores[std::size_t(rank)]);
+  }
 }
 
 // MASTER_ADDR and MASTER_PORT, and the run's id, by torchrun's rules for each backend.
@@ -108,9 +123,7 @@ Plan make_plan(const Options& options, Dialect dialect, const Machine& machine) 
   require_ranks("run: --redirects", plan.logs.redirects.named(), plan.workers);
   require_ranks("run: --tee", plan.logs.tee.named(), plan.workers);
   require_ranks("run: --local-ranks-filter", plan.logs.console_ranks, plan.workers);
-  if (!options.numa_binding.empty())
-    throw UsageError("run: --numa-binding " + options.numa_binding +
-                     (machine.numa_nodes > 1 ? ": not yet" : ": this machine has one NUMA node: nothing to bind to"));
+  if (!options.numa_binding.empty()) settle_numa_binding(options, machine, plan);
   if (plan.logs.dir == "/dev/null" && !(plan.logs.stdout_filters.empty() && plan.logs.stderr_filters.empty()))
     throw UsageError("run: --duplicate-std...-filters need a folder, but --log-dir is /dev/null");
   if (options.nodes.settings.limits.max_nodes > 1)
@@ -141,6 +154,9 @@ Machine this_machine() {
                   .numa_nodes = count_numa_nodes(),
                   .has_address = is_local_address,
                   .python = chosen != nullptr ? chosen : ""};
+  std::vector<int> gpus(std::size_t(machine.gpus));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  machine.gpu_cores = cores_of_workers(gpus);
   for (const char* name : {"python3", "python"})
     if (machine.python.empty() && !find_program(name, path).empty()) machine.python = name;
   return machine;

@@ -62,6 +62,7 @@ struct Machine {
   int cores = 1;  ///< that the job may use
   int gpus = 0;   ///< that the job may see
   int numa_nodes = 1;
+  std::vector<std::vector<int>> gpu_cores;              ///< near each of the GPUs; empty, or one of them: not known
   std::function<bool(const std::string&)> has_address;  ///< whether a name or address is this machine's
   std::string python;                                   ///< the Python that runs scripts; empty: there is none
 };

@@ -10,11 +10,14 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/device/facts/numa.h"
 
 namespace lockstep::launch {
 namespace {
@@ -85,6 +88,17 @@ int count_gpus(const std::string* visible) {
     return 1 + int(std::ranges::count(visible->substr(0, visible->find(",-1")), ','));
   }
   return count_entries("/dev", "nvidia");
+}
+
+std::vector<std::vector<int>> cores_of_workers(const std::vector<int>& gpus) {
+  if (count_numa_nodes() < 2) return {};
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+  };
+  return device::cores_near_gpus(
+      gpus, device::numa_nodes_of_gpus(variable("CUDA_VISIBLE_DEVICES"), variable("CUDA_DEVICE_ORDER")),
+      base::affinity_list());
 }
 
 int count_numa_nodes() { return std::max(1, count_entries("/sys/devices/system/node", "node")); }

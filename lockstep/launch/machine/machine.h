@@ -31,4 +31,8 @@ int count_gpus(const std::string* visible);
 /// The machine's NUMA nodes, at least 1.
 int count_numa_nodes();
 
+/// The cores that this process may use near the GPU of each worker (worker i computes on gpus[i]), by the NUMA nodes
+/// that the kernel tells. Empty on a machine with one, and an empty list for a worker whose GPU's place is not known.
+std::vector<std::vector<int>> cores_of_workers(const std::vector<int>& gpus);
+
 }  // namespace lockstep::launch

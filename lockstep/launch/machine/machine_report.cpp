@@ -23,6 +23,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/segment.h"
 #include "lockstep/base/text.h"
+#include "lockstep/device/facts/driver.h"
+#include "lockstep/launch/machine/gpu_facts.h"
 #include "lockstep/launch/machine/store_speed.h"
 #include "lockstep/launch/plan.h"
 
@@ -185,21 +187,9 @@ Section limits() {
 }
 
 Section gpus() {
-  const std::string folder = "/proc/driver/nvidia";
-  std::error_code error;
-  if (!std::filesystem::exists(folder, error))
-    return {"GPUs", {{"NVIDIA", error ? unknown(folder + ": " + error.message()) : "none (no driver is loaded)"}}};
-  Section section{"GPUs", {{"driver", of_file(read_file(folder + "/version"), "version", nvidia_driver)}}};
-  std::vector<std::string> cards;
-  for (const auto& card : std::filesystem::directory_iterator(folder + "/gpus", error)) cards.push_back(card.path());
-  std::ranges::sort(cards);
-  section.facts.push_back({"NVIDIA", error           ? unknown(folder + "/gpus: " + error.message())
-                                     : cards.empty() ? "none"
-                                                     : std::to_string(cards.size())});
-  for (const std::string& card : cards)
-    section.facts.push_back(
-        {"GPU " + card.substr(card.rfind('/') + 1), of_file(read_file(card + "/information"), "Model", line("Model"))});
-  return section;
+  const File version = read_file("/proc/driver/nvidia/version");
+  return gpu_section(device::ask_driver(),
+                     version.error.empty() ? std::optional(of_file(version, "version", nvidia_driver)) : std::nullopt);
 }
 
 Section programs(const std::string& path) {

@@ -1,8 +1,8 @@
 #pragma once
 
 // What a bug report must say about the machine: the facts behind `lockstep env`. Reads /proc, /sys and the
-// environment, and measures in some tens of milliseconds how memory is written best; starts nothing. What cannot
-// be read says "unknown (why)".
+// environment, asks the driver of GPUs where there is one, and measures in some tens of milliseconds how memory is
+// written best; starts nothing. What cannot be read says "unknown (why)".
 
 #include <string>
 #include <vector>

@@ -2,10 +2,12 @@
 
 // Starting one worker process.
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
 #include <csignal>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,11 @@ struct SpawnContext {
   bool stdin_is_terminal = false;
   int stdout_fd = -1;  ///< what becomes the worker's stdout; -1: the agent's
   int stderr_fd = -1;
+  const cpu_set_t* cores = nullptr;  ///< to which the worker keeps; nullptr: to the agent's
 };
+
+/// The cores of the plan for a worker; nothing: it is not bound. Those beyond the kernel's 1024th are left out.
+std::optional<cpu_set_t> cores_of_worker(const Plan& plan, int local_rank);
 
 /// The program could not be executed.
 struct ExecFailure {

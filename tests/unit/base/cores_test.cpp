@@ -19,6 +19,8 @@ TEST(Cores, FollowTheAffinity) {
   sched_setaffinity(0, sizeof before, &before);
   EXPECT_EQ(affinity_cores(), CPU_COUNT(&before));
   EXPECT_LE(usable_cores(), affinity_cores());
+  for (const int core : affinity_list()) EXPECT_TRUE(CPU_ISSET(core, &before)) << core;
+  EXPECT_EQ(int(affinity_list().size()), affinity_cores());
 }
 
 TEST(Cores, AreCutByTheControlGroupsTime) {

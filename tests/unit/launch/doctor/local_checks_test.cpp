@@ -133,12 +133,18 @@ TEST(Doctor, Gpus) {
   expect_finding(check_gpus({"550.54", 2, 1}), "GPUs", Level::good, "1 of 2");  // a scheduler gave this job one
   expect_finding(check_gpus({"550.54", 2, 0}), "GPUs", Level::wrong, "0 of 2");
   expect_finding(check_gpus({std::nullopt, 0, 2}), "GPUs", Level::wrong, "driver unknown");
+  expect_finding(check_gpus({"550.54", 2, 2, "", "all pairs"}), "GPUs", Level::good, "peer access: all pairs");
+  expect_finding(check_gpus({"550.54", 1, 1, "the NVIDIA driver is not there: x"}), "GPUs", Level::wrong,
+                 "driver 550.54, but the NVIDIA driver is not there: x");
 }
 
 TEST(Doctor, Versions) {
   VersionFacts facts{"0.1.0", "abc", "Linux 6.1", "avx2", "2.11.0", ""};
   expect_finding(check_versions(facts), "lockstep", Level::good, "0.1.0, commit abc");
   expect_finding(check_versions(facts), "libtorch", Level::good, "2.11.0");
+  facts.cuda = "13.0";
+  facts.nccl = "none";
+  expect_finding(check_versions(facts), "libtorch", Level::good, "2.11.0, CUDA: 13.0, NCCL: none");
   facts.libtorch = "";
   facts.libtorch_error = "not found";
   expect_finding(check_versions(facts), "libtorch", Level::wrong, "not found");

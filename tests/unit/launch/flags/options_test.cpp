@@ -106,6 +106,15 @@ TEST(RunOptions, WorkerCounts) {
   EXPECT_THAT(refusal({"-n", "99999999999999999999"}), HasSubstr("from 1 to 512"));
 }
 
+TEST(RunOptions, WorkersKeepToTheCoresNearTheirGpus) {
+  const Machine machine{
+      .host = "h", .cores = 8, .gpus = 3, .numa_nodes = 2, .gpu_cores = {{0, 1}, {4, 5}, {}}, .python = "p"};
+  EXPECT_THAT(plan_of({"-n", "2", "--numa-binding", "node"}, machine).worker_cores,
+              ElementsAre(ElementsAre(0, 1), ElementsAre(4, 5)));
+  EXPECT_TRUE(plan_of({"-n", "2"}, machine).worker_cores.empty());
+  EXPECT_THAT(refusal({"-n", "gpu", "--numa-binding", "node"}, machine), HasSubstr("of the 3 workers, local rank 2"));
+}
+
 TEST(RunOptions, OneNodeMeetsNobody) {
   EXPECT_FALSE(plan_of({"--nnodes", "1"}).nodes);
   EXPECT_FALSE(plan_of({"--nnodes=1:1", "--node-rank", "0"}).nodes);
@@ -224,7 +233,10 @@ TEST(RunOptions, RanksThatDoNotExistAreRefused) {
 
 TEST(RunOptions, NumaBindingSaysWhyNot) {
   EXPECT_THAT(refusal({"--numa-binding", "node"}), HasSubstr("one NUMA node"));
-  EXPECT_THAT(refusal({"--numa-binding", "node"}, {.cores = 8, .numa_nodes = 2}), HasSubstr("not yet"));
+  EXPECT_THAT(refusal({"--numa-binding", "socket"}, {.cores = 8, .numa_nodes = 2}),
+              HasSubstr("not yet; node is there"));
+  EXPECT_THAT(refusal({"--numa-binding", "node"}, {.cores = 8, .numa_nodes = 2}),
+              HasSubstr("of the 1 workers, local rank 0 has no GPU whose NUMA node the kernel tells"));
   EXPECT_THAT(refusal({"--numa-binding", "best"}), HasSubstr("one of node, socket, exclusive, core-complex"));
 }
 

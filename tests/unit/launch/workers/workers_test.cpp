@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/cores.h"
 #include "lockstep/launch/workers/orphans.h"
 #include "lockstep/launch/workers/process_state.h"
 #include "tests/support/wait_until.h"
@@ -81,6 +82,19 @@ TEST_F(WorkersTest, TellHowTheyEnd) {
   EXPECT_EQ(ends_[0].exit_code, 3);
   EXPECT_EQ(ends_[1].rank, 1);
   EXPECT_EQ(ends_[1].signal, SIGKILL);
+}
+
+TEST_F(WorkersTest, KeepToTheCoresThatThePlanGivesThem) {
+  const int core = base::affinity_list().back();
+  const Plan plan{.workers = 2, .worker_cores = {{core}, {}}};
+  const std::optional<cpu_set_t> cores = cores_of_worker(plan, 0);
+  ASSERT_TRUE(cores);
+  context_.cores = &*cores;
+  ASSERT_EQ(start(0, "/bin/sh", "grep -q '^Cpus_allowed_list:.'" + std::to_string(core) + "'$' /proc/self/status"), 0);
+  run_until_ended(1);
+  EXPECT_EQ(ends_[0].exit_code, 0);
+  EXPECT_FALSE(cores_of_worker(plan, 1)) << "not bound";
+  EXPECT_FALSE(cores_of_worker({.workers = 1}, 0));
 }
 
 TEST_F(WorkersTest, AProgramThatCannotRunIsNoWorker) {
