@@ -4,11 +4,15 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 
 #include "child.h"
 #include "commands.h"
 #include "lockstep/base/error.h"
+#include "lockstep/device/facts/decision.h"
+#include "lockstep/device/facts/driver.h"
 #include "lockstep/launch/agent/agent.h"
+#include "lockstep/launch/machine/machine.h"
 #include "lockstep/train/launcher_flags.h"
 #include "lockstep/train/options_download.h"
 #include "lockstep/train/portable_arithmetic.h"
@@ -21,7 +25,30 @@ namespace {
 // alone may be one, or the agent of several: -n decides.
 bool is_worker(const rendezvous::Place& place, const train::Options& options) {
   if (place.launcher == "alone") return false;
-  return has_torch_contract(place) || place.world_size > 1 || !options.nproc_per_node;
+  return has_torch_contract(place) || place.world_size > 1 || !(options.nproc_per_node || options.nproc_by_gpus);
+}
+
+// The GPUs of this node's workers: as many as there are, and enough of them, before any is started.
+int count_workers(const train::Options& options) {
+  device::CudaFacts gpus;
+  if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) gpus.visible = visible;
+  gpus.devices = launch::count_gpus(gpus.visible ? &*gpus.visible : nullptr);
+  if (options.nproc_by_gpus && gpus.devices == 0)
+    throw UsageError("--nproc-per-node gpu: this machine shows no NVIDIA GPU");
+  const int workers = options.nproc_by_gpus ? gpus.devices : options.processes();
+  const device::Wanted wanted = device::parse_wanted(options.device);
+  if (wanted.kind == device::WantedKind::cuda) gpus.no_driver = device::why_no_driver();
+  device::require_for_workers(wanted, workers, gpus);
+  return workers;
+}
+
+// Those near the GPU of each worker, unless each keeps to some of its own.
+std::vector<std::vector<int>> cores_of(const train::Options& options, int workers) {
+  const device::Wanted wanted = device::parse_wanted(options.device);
+  if (wanted.kind != device::WantedKind::cuda || options.bind_to != "none") return {};
+  std::vector<int> gpus(std::size_t(workers), wanted.index.value_or(0));
+  if (!wanted.index) std::iota(gpus.begin(), gpus.end(), 0);
+  return launch::cores_of_workers(gpus);
 }
 
 launch::LogOptions logs_of(const train::LauncherOptions& options, int workers) {
@@ -53,7 +80,8 @@ int run_as_worker_or_agent(const rendezvous::Place& place, const train::Options&
   }
   train::set_arithmetic(options);
   if (!is_worker(place, options)) {
-    launch::Plan plan{.command = {worker}, .workers = options.processes(), .max_restarts = options.max_restarts};
+    launch::Plan plan{.command = {worker}, .workers = count_workers(options), .max_restarts = options.max_restarts};
+    plan.worker_cores = cores_of(options, plan.workers);
     plan.logs = logs_of(options.launcher, plan.workers);
     if (const auto grace = options.launcher.grace_period)
       plan.grace = std::chrono::milliseconds(std::llround(*grace * 1000));

@@ -38,6 +38,34 @@ json part_of(const std::string& text, const char* key) {
 // JSON has no words for what is no number.
 json number(double value) { return std::isfinite(value) ? json(value) : json(); }
 
+// The GPUs of a run are as any other's.
+std::string device_type(const std::string& device) { return device == "cpu" ? "cpu" : "cuda"; }
+
+// What a checkpoint says of its run; what must be the same in the one that goes on.
+std::string facts_of(const Options& options, const RunSize& run, const Input& input) {
+  return json{{"model", options.model},
+              {"dataset", options.dataset},
+              {"optimizer", options.opt},
+              {"loss", options.loss},
+              {"head", options.head},
+              {"monitor", options.checkpoints.monitor},
+              {"freeze", options.freeze},
+              {"seed", options.seed},
+              {"logical_shards", run.plan.shards},
+              {"global_batch_size", run.plan.global_batch},
+              {"train_samples", run.train_samples},
+              {"entries", input.train_set.entries},
+              {"ra_sampler", options.ra_sampler},
+              {"ra_reps", options.ra_reps},
+              {"row_slices", options.slice_rows ? run.plan.shards : 0},
+              {"arithmetic", options.arithmetic},
+              {"fuse", options.fuse},
+              {"replicas", options.replicas.value_or(1)},
+              {"threads", options.threads},
+              {"device", device_type(options.device)}}
+      .dump();
+}
+
 // Where to look, and for what: a run's directory may be given in its checkpoints' place.
 std::pair<std::string, std::string> place_of(const Options& options) {
   const std::string& which = options.checkpoints.resume;
@@ -104,35 +132,24 @@ std::string standing_json(const Options& options, const Judgement& judgement, co
   return all.dump();
 }
 
+std::string device_change(const std::string& theirs, const std::string& device) {
+  const json all = json::parse(theirs);
+  if (!all.is_object()) return "";
+  const std::string before = all.value("device", "cpu"), now = device_type(device);
+  return before == now ? "" : "device was " + before + ", now " + now;
+}
+
 Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input,
                          const Judge& judge, const amp::GradScaler& scaler)
-    : options_(options), engine_(engine), run_(run), judge_(judge), scaler_(scaler), facts_(facts(input)) {
+    : options_(options),
+      engine_(engine),
+      run_(run),
+      judge_(judge),
+      scaler_(scaler),
+      facts_(facts_of(options, run, input)) {
   if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
     saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints));
   if (!options.checkpoints.resume.empty()) resume();
-}
-
-std::string Checkpoints::facts(const Input& input) const {
-  return json{{"model", options_.model},
-              {"dataset", options_.dataset},
-              {"optimizer", options_.opt},
-              {"loss", options_.loss},
-              {"head", options_.head},
-              {"monitor", options_.checkpoints.monitor},
-              {"freeze", options_.freeze},
-              {"seed", options_.seed},
-              {"logical_shards", run_.plan.shards},
-              {"global_batch_size", run_.plan.global_batch},
-              {"train_samples", run_.train_samples},
-              {"entries", input.train_set.entries},
-              {"ra_sampler", options_.ra_sampler},
-              {"ra_reps", options_.ra_reps},
-              {"row_slices", options_.slice_rows ? run_.plan.shards : 0},
-              {"arithmetic", options_.arithmetic},
-              {"fuse", options_.fuse},
-              {"replicas", options_.replicas.value_or(1)},
-              {"threads", options_.threads}}
-      .dump();
 }
 
 void Checkpoints::resume() {
@@ -144,8 +161,9 @@ void Checkpoints::resume() {
   theirs_ = resumed.extra;
   const json theirs = json::parse(resumed.extra), ours = json::parse(facts_);
   told_ = !theirs.is_object() || theirs.value("told", true);
-  // The loader goes on with another batch and number of shards.
-  if (const std::string other = differences(theirs, ours, {"logical_shards", "global_batch_size"}); !other.empty())
+  // The loader goes on with another batch and number of shards; the state is the same on all devices.
+  if (const std::string other = differences(theirs, ours, {"logical_shards", "global_batch_size", "device"});
+      !other.empty())
     throw UsageError("--resume: checkpoint '" + resumed.path + "' is of another run: " + other);
 }
 
@@ -156,6 +174,8 @@ std::int64_t Checkpoints::epochs() const {
 std::string Checkpoints::other_schedule() const {
   return differences(part_of(theirs_, "schedule"), json::parse(schedule_json(options_, epochs())));
 }
+
+std::string Checkpoints::other_device() const { return device_change(theirs_, options_.device); }
 
 std::string Checkpoints::other_average() const {
   return differences(part_of(theirs_, "average"),

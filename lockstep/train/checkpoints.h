@@ -34,6 +34,10 @@ std::string average_json(const Options& options, std::int64_t global_batch, std:
 /// What evaluations and overflows have decided so far, as JSON for people to read: the kept bytes are what counts.
 std::string standing_json(const Options& options, const Judgement& judgement, const amp::GradScaler& scaler);
 
+/// "device was cpu, now cuda" of what a checkpoint says of its run (JSON, null without one) and this run's --device; ""
+/// where both are of one type. Checkpoints of before there were GPUs are of the CPU.
+std::string device_change(const std::string& theirs, const std::string& device);
+
 /// Of one run, on all ranks. Made before the optimizer.
 class Checkpoints {
  public:
@@ -51,6 +55,7 @@ class Checkpoints {
   /// Once it is known how many steps the run has.
   std::string other_schedule() const;
   std::string other_average() const;
+  std::string other_device() const;  ///< see device_change()
 
   /// Once the optimizer is made, on all ranks: has the launcher save the last step of a run that fails for good.
   void guard();
@@ -70,7 +75,6 @@ class Checkpoints {
 
  private:
   void resume();
-  std::string facts(const Input& input) const;
   std::int64_t epochs() const;
   checkpoint::SaveOptions what(bool told) const;
   void begin(const checkpoint::SaveOptions& now, bool awaited);

@@ -22,10 +22,12 @@ void require_no_launcher_flags(const Options& options, const std::string& launch
     if (is_given)
       throw UsageError(flag + " is the launcher's, and " +
                        (alone ? starts : launcher + " has started this job: give it to " + launcher));
-  const bool holds_elsewhere = options.nproc_by_file && (!alone || options.processes() == 1);
-  if (options.nproc_per_node && !holds_elsewhere)
+  const bool holds_elsewhere =
+      options.nproc_by_file && (!alone || (options.processes() == 1 && !options.nproc_by_gpus));
+  if ((options.nproc_per_node || options.nproc_by_gpus) && !holds_elsewhere)
     throw UsageError(
-        "--nproc-per-node " + std::to_string(*options.nproc_per_node) + " is the launcher's, and " +
+        "--nproc-per-node " + (options.nproc_by_gpus ? "gpu" : std::to_string(*options.nproc_per_node)) +
+        " is the launcher's, and " +
         (alone ? starts
                : launcher + " has started " + std::to_string(world_size) + " processes already: leave it out"));
 }

@@ -15,7 +15,7 @@ int main(int argc, char** argv, const Additions& additions) {
     const Parsed parsed = parse_options(argc, argv, is_own && argc > 0 ? names_of(additions, argv[0]) : OwnNames{});
     require_no_download(parsed.options);
     start_with_arithmetic(parsed.options, argv);
-    const auto work = [&additions, options = parsed.options](const comm::World& world) {
+    const auto work = [&additions](const Options& options, const comm::World& world) {
       return Loop(options, world, additions).run();
     };
     return {.text = parsed.text, .options = parsed.options, .work = work};

@@ -60,6 +60,7 @@ struct Options {
   std::string recipe;  ///< a known job whose flags hold where nobody gives others (options_recipes.h); empty: none
   std::string config;  ///< a file of flags that goes before the recipe; empty: none
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
+  bool nproc_by_gpus = false;         ///< as many as this node has GPUs; our launcher makes it nproc_per_node
   bool nproc_by_file = false;         ///< the number stands in a recipe or --config: another launcher's goes before it
 
   std::string parallel = "ddp";  ///< one of parallel_names(): processes, or replicas in one

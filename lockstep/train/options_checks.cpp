@@ -213,8 +213,8 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
     return;
   }
   if (!options.replicas) throw UsageError("--parallel dp needs --replicas N, for how many the batch is cut");
-  if (options.processes() > 1)
-    throw UsageError("--nproc-per-node " + std::to_string(options.processes()) +
+  if (options.processes() > 1 || options.nproc_by_gpus)
+    throw UsageError("--nproc-per-node " + (options.nproc_by_gpus ? "gpu" : std::to_string(options.processes())) +
                      " with --parallel dp, which is one process with --replicas N");
   if (options.sync_bn)
     throw UsageError("--sync-bn with --parallel dp: it is for processes; replicas have statistics of their own parts");

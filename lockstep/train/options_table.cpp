@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/sets/known_sets.h"
+#include "lockstep/device/facts/wanted.h"
 #include "lockstep/flags/values.h"
 #include "lockstep/train/options_head.h"
 #include "lockstep/train/options_recipes.h"
@@ -67,6 +68,37 @@ flags::Value head(std::string& place) {
   return value;
 }
 
+// Scripts have it in capitals at times.
+flags::Value device(std::string& place) {
+  flags::Value value = text(place, "cpu|cuda|cuda:N|auto");
+  value.read = [&place](const std::string& name, const std::string& text) {
+    std::string lower = text;
+    for (char& letter : lower) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+    try {
+      device::parse_wanted(lower);
+    } catch (const UsageError& error) {
+      throw UsageError(name + ": " + error.what());
+    }
+    place = lower;
+  };
+  return value;
+}
+
+// A number, or "gpu".
+flags::Value processes(Options& o) {
+  flags::Value value = integer(o.nproc_per_node, 1, base::kMaxLocalRanks);
+  const auto read_number = value.read;
+  value.word = "N|gpu";
+  value.read = [&o, read_number](const std::string& name, const std::string& text) {
+    o.nproc_by_gpus = text == "gpu";
+    if (o.nproc_by_gpus)
+      o.nproc_per_node.reset();
+    else
+      read_number(name, text);
+  };
+  return value;
+}
+
 // A flag of PyTorch's scripts of which one value says what holds here anyway.
 flags::Value only(const std::string& wanted, const std::string& reason) {
   return {.word = wanted, .read = [wanted, reason](const std::string& name, const std::string& value) {
@@ -107,8 +139,8 @@ flags::Group job_flags(Options& o) {
       "Job",
       {unrecorded({"--recipe", one_of(o.recipe, recipe_names()), "Flags of a known job: lockstep recipes"}),
        unrecorded({"--config", text(o.config, "FILE"), "Flags from a file, as the config.json of a run"}),
-       also_called({"--world-size"}, {"-n, --nproc-per-node", integer(o.nproc_per_node, 1, base::kMaxLocalRanks),
-                                      "Processes on this machine", "1"}),
+       also_called({"--world-size"}, {"-n, --nproc-per-node", processes(o),
+                                      "Processes on this machine; gpu: one for each of its GPUs", "1"}),
        {"--parallel", one_of(o.parallel, parallel_names()),
         "dp: one process whose replicas of the model each take a part of the batch (torch.nn.DataParallel)"},
        {"--replicas", integer(o.replicas, 1, base::kMaxLocalRanks), "Of the model, with --parallel dp; all on the CPU",
@@ -259,6 +291,9 @@ flags::Group arithmetic_flags(Options& o) {
             "BatchNorm, ReLU and pooling as one layer where they follow each other, gradients of linear layers without "
             "copies; changes bits, and mostly speed"},
            {"--sync-bn", on(o.sync_bn), "BatchNorm over the batches of all processes; needs one shard per process"},
+           {"--device", device(o.device),
+            "What computes: the CPU; cuda: the GPU of the process's local rank; cuda:N: that one for all; auto: GPUs "
+            "where they can be used"},
            {"--threads", integer(o.threads, 1, kMostThreads),
             "Computing threads per process; the count changes bits, so OMP_NUM_THREADS is ignored"},
            {"--bind-to", one_of(o.bind_to, bind_to_names()), "keep each process to cores of its own"},
@@ -283,8 +318,7 @@ flags::Group launcher_flags(Options& o) {
 
 flags::Group script_flags() {
   return {"Scripts of PyTorch",
-          {{"--device", only("cpu", "models compute on the CPU"), "What models compute on"},
-           {"--use-deterministic-algorithms", always(), "They are used in any case"},
+          {{"--use-deterministic-algorithms", always(), "They are used in any case"},
            {"--dist-url", only("env://", "the launcher says where processes meet"), "Where processes meet"},
            {"--dist-backend", only("gloo", "processes share this machine's memory, and compute on its CPU"),
             "How processes talk"},

@@ -9,18 +9,17 @@
 #include "lockstep/base/message.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
+#include "lockstep/device/choice.h"
 #include "lockstep/flags/print.h"
 #include "lockstep/memory/caching_allocator.h"
 #include "lockstep/rendezvous/error_file.h"
+#include "lockstep/train/error_text.h"
 #include "lockstep/train/launcher_flags.h"
 
 namespace lockstep::train {
 namespace {
 
 void say(const std::string& text) { base::tell(STDERR_FILENO, "lockstep: error: " + text + "\n"); }
-
-// One line, whatever the names in it.
-std::string text_of(const std::exception& error) { return base::line_of(error.what()); }
 
 // The error itself is told elsewhere, on one line.
 void show_call_stack(const std::exception& error) {
@@ -31,7 +30,7 @@ void show_call_stack(const std::exception& error) {
 
 // For the launcher, which quotes it in its report. `failure` tells where, `error` why.
 void leave_word(Failure failure, const std::exception& error) {
-  failure.cause = text_of(error);
+  failure.cause = error_text(error);
   rendezvous::write_error_file(failure);
 }
 
@@ -45,20 +44,27 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
+// Before anything asks libtorch about CUDA. As a member of the group: what all ranks lack, one says.
+void choose_device(Options& options, int local_rank) {
+  const at::Device device = device::choose(options.device, local_rank);
+  if (options.device == "auto") options.device = device.is_cuda() ? "cuda" : "cpu";
+}
+
 // An error reaches the user once: from the rank that was the first to write it into the
 // error slot. Our agent reads that slot and reports failures itself, all but wrong use.
-int run(const Task& task, const comm::World& world) {
+int run(Task& task, const comm::World& world) {
   comm::Group& group = *world.group();
   try {
-    return task.work(world);
+    choose_device(task.options, world.place().local_rank);
+    return task.work(task.options, world);
   } catch (const std::exception& error) {
     show_call_stack(error);
     const int code = exit_code(error);
-    group.abort(text_of(error), code);
+    group.abort(error_text(error), code);
     const bool agent_reports = world.place().launcher == "lockstep" && code != kExitUsage;
     if (const base::Member& member = group.node().member; member.first_to_fail()) {
       leave_word(base::read_failure(member.page(), member.generation()), error);
-      if (!agent_reports) say(text_of(error));
+      if (!agent_reports) say(error_text(error));
     }
     return code;
   }
@@ -85,7 +91,7 @@ int run_worker(const std::function<Task()>& parse) {
     const rendezvous::Place place = rendezvous::place_from_environment();
     rank = place.rank;
     speaks = rank == 0;
-    const Task task = parse();
+    Task task = parse();
     if (!task.text.empty()) {
       if (speaks && !flags::print_help(task.text)) return kExitFailure;
       return kExitDone;
@@ -101,13 +107,13 @@ int run_worker(const std::function<Task()>& parse) {
   } catch (const GroupAborted& aborted) {  // while joining: told by the rank that gave up first
     if (aborted.failure().rank == rank) {
       leave_word(aborted.failure(), aborted);
-      say(text_of(aborted));
+      say(error_text(aborted));
     }
     return exit_code(aborted);
   } catch (const std::exception& error) {
     // Each in a file of its own: the launcher ends the others when one is gone, be that the one that speaks.
     leave_word({.rank = rank}, error);
-    if (speaks) say(text_of(error));
+    if (speaks) say(error_text(error));
     return exit_code(error);
   }
 }

@@ -72,6 +72,28 @@ TEST_F(TrainCommand, ASingleSlurmTaskMayStartSeveral) {
   EXPECT_EQ(testing::lines(job.out()).size(), 2u);
 }
 
+TEST_F(TrainCommand, StartsAsManyTrainersAsThereAreGpus) {
+  Job job(train({"--nproc-per-node", "gpu"}), {"CUDA_VISIBLE_DEVICES=3,4,7"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(testing::lines(job.out()).size(), 3u);
+  Job none(train({"--nproc-per-node", "gpu"}), {"CUDA_VISIBLE_DEVICES="});
+  EXPECT_EQ(none.wait(), 2);
+  EXPECT_EQ(none.err(), "lockstep: error: --nproc-per-node gpu: this machine shows no NVIDIA GPU\n");
+  Job told(train({"--nproc-per-node", "gpu"}), torchrun(0, 2));
+  EXPECT_EQ(told.wait(), 2);
+  EXPECT_THAT(told.err(), HasSubstr("--nproc-per-node gpu is the launcher's, and torchrun has started 2 processes"));
+}
+
+// Without a driver for that, with one for the second process.
+TEST_F(TrainCommand, GpusThatAreNotThereAreToldOnceAndStartNothing) {
+  Job job(train({"-n", "2", "--device", "cuda"}), {"CUDA_VISIBLE_DEVICES=0"});
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_EQ(testing::lines(job.err()).size(), 1u) << job.err();
+  EXPECT_THAT(job.err(), ::testing::AnyOf(HasSubstr("device cuda: no CUDA device: the NVIDIA driver is not there"),
+                                          HasSubstr("local rank 1 has no GPU of its own: this node has 1 GPU (CUDA_")));
+  EXPECT_EQ(job.out(), "");
+}
+
 TEST_F(TrainCommand, WrongFlagsAreToldOnceAndStartNothing) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"-n", "4", "--optt", "sgd"}, {"-n", "4", "--opt", "sdg"}, {"-n", "0"}, {"-n", "4", "--lr", "fast"}}) {

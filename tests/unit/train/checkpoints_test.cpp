@@ -32,6 +32,15 @@ TEST(SaveEvery, CountsStepsSecondsOrEpochs) {
   EXPECT_EQ(save_every(place).json(), "\"2ep\"");
 }
 
+TEST(DeviceChange, TellsOfAnotherTypeOfDevice) {
+  EXPECT_EQ(device_change(R"({"device":"cpu"})", "cuda:1"), "device was cpu, now cuda");
+  EXPECT_EQ(device_change(R"({"device":"cuda"})", "cpu"), "device was cuda, now cpu");
+  EXPECT_EQ(device_change(R"({"device":"cuda"})", "cuda:3"), "");
+  EXPECT_EQ(device_change(R"({"lr":1})", "cuda"), "device was cpu, now cuda") << "of before there were GPUs";
+  EXPECT_EQ(device_change(R"({"lr":1})", "cpu"), "");
+  EXPECT_EQ(device_change("null", "cuda"), "") << "nothing is resumed";
+}
+
 TEST(SaveEvery, IsDue) {
   const StepPlace inside{.epoch = 1, .batch = 2}, end{.epoch = 1, .batch = 3, .ends_epoch = true};
   EXPECT_FALSE(is_due(every("0"), 8, end, 1e9));

@@ -369,6 +369,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"sync_bn", false},
                                    {"parallel", "ddp"},
                                    {"replicas", nullptr},
+                                   {"device", "cpu"},
                                    {"threads", 1},
                                    {"bind_to", "none"},
                                    {"timeout", 300.0},

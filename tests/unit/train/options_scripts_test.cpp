@@ -14,7 +14,6 @@ TEST(Options, ScriptsOfPyTorchMayKeepTheirFlags) {
   EXPECT_EQ(options({"--world-size", "3"}).processes(), 3);
   EXPECT_EQ(options({"--amp"}).amp, "fp16");
   EXPECT_EQ(options({"--amp", "bf16"}).amp, "bf16");
-  EXPECT_EQ(refusal({"--device", "cuda"}), "--device 'cuda': models compute on the CPU; cpu is taken");
   EXPECT_EQ(refusal({"--backend", "tensor"}),
             "--backend 'tensor': pictures are read and transformed with PIL's numbers; pil is taken");
   EXPECT_EQ(refusal({"--start-epoch", "3"}),
@@ -23,6 +22,28 @@ TEST(Options, ScriptsOfPyTorchMayKeepTheirFlags) {
             "--dist-url 'tcp://10.0.0.1:23456': the launcher says where processes meet; env:// is taken");
   EXPECT_EQ(refusal({"--dist-backend", "nccl"}),
             "--dist-backend 'nccl': processes share this machine's memory, and compute on its CPU; gloo is taken");
+}
+
+// It is checked where it is used whether there is one.
+TEST(Options, DeviceIsAsTextAndRecorded) {
+  EXPECT_EQ(options({}).device, "cpu");
+  for (const char* device : {"cpu", "cuda", "cuda:3", "auto"}) EXPECT_EQ(options({"--device", device}).device, device);
+  EXPECT_EQ(options({"--device", "CUDA:1"}).device, "cuda:1");
+  EXPECT_THAT(options_json(options({"--device", "cuda"})), testing::HasSubstr("\"device\": \"cuda\""));
+  EXPECT_EQ(refusal({"--device", "cdua"}),
+            "--device: unknown device 'cdua': did you mean 'cuda'? (one of cpu, cuda, cuda:N, auto)");
+  EXPECT_EQ(refusal({"--device", "cuda:x"}),
+            "--device: device 'cuda:x': behind the colon must be a GPU's number from 0");
+}
+
+TEST(Options, ProcessesMayBeAsManyAsGpus) {
+  const Options asked = options({"--nproc-per-node", "gpu"});
+  EXPECT_TRUE(asked.nproc_by_gpus);
+  EXPECT_EQ(asked.nproc_per_node, std::nullopt);
+  EXPECT_FALSE(options({"-n", "2"}).nproc_by_gpus);
+  EXPECT_EQ(refusal({"-n", "gpu", "--parallel", "dp", "--replicas", "2"}),
+            "--nproc-per-node gpu with --parallel dp, which is one process with --replicas N");
+  EXPECT_THAT(refusal({"-n", "gpus"}), testing::HasSubstr("--nproc-per-node 'gpus'"));
 }
 
 }  // namespace

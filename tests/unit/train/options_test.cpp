@@ -292,6 +292,8 @@ TEST(LauncherFlags, AreNoWorkers) {
             "--max-restarts 3 is the launcher's, and torchrun has started this job: give it to torchrun");
   EXPECT_EQ(refusal_of({"-n", "3"}, "mpirun"),
             "--nproc-per-node 3 is the launcher's, and mpirun has started 2 processes already: leave it out");
+  EXPECT_EQ(refusal_of({"-n", "gpu"}, "torchrun"),
+            "--nproc-per-node gpu is the launcher's, and torchrun has started 2 processes already: leave it out");
   EXPECT_EQ(refusal_of({"--max-restarts", "0"}, "alone"), "");
   // A recipe says how many processes there usually are; who has started others means that.
   EXPECT_EQ(refusal_of({"--recipe", "mnist-distributed", "--synthetic"}, "torchrun"), "");
