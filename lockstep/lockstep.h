@@ -15,6 +15,7 @@
 #include "lockstep/comm/point_to_point.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/data.h"
+#include "lockstep/device/choice.h"
 #include "lockstep/evaluation/evaluate.h"
 #include "lockstep/evaluation/outputs.h"
 #include "lockstep/evaluation/predict.h"
