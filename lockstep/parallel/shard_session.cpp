@@ -1,13 +1,11 @@
 #include "lockstep/parallel/shard_session.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <mutex>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/stop_on.h"
@@ -18,15 +16,11 @@
 namespace lockstep::parallel {
 namespace {
 
-void reseed(at::Generator generator, std::uint64_t seed) {
+// Layers may draw on the device's generator or on the CPU's, which PassSeeds seeds.
+void reseed(at::Device device, std::uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
   generator.set_current_seed(seed);
-}
-
-// Layers may draw on either.
-void reseed(at::Device device, std::uint64_t seed) {
-  reseed(at::detail::getDefaultCPUGenerator(), seed);
-  if (!device.is_cpu()) reseed(at::globalContext().defaultGenerator(device), seed);
 }
 
 void refuse_set_gradients(const ModuleView& module) {
@@ -149,6 +143,7 @@ ShardSession::ShardSession(FusedState& fused, const ModuleView& module, comm::Gr
       slots_(fused.state, mine_, first_slot_, group.rank(), fused.device),
       shards_(std::size_t(mine_.count())) {
   for (Shard& shard : shards_) shard.module_buffers.resize(fused_.state.layout().module_buffer_bytes());
+  for (int shard = mine_.first; shard < mine_.last; ++shard) seeds_.emplace_back(options.seed, shard);
   restart();
 }
 
@@ -188,7 +183,9 @@ void ShardSession::open(int shard) {
   active_ = shard;
   pass_record_ = {};
   gradients_came_ = false;
-  reseed(fused_.device, shard_seed(seed_, step, shard, at(shard).passes++));
+  const std::uint64_t pass = at(shard).passes++;
+  seeds_[std::size_t(shard - mine_.first)].begin(step, pass);
+  if (!fused_.device.is_cpu()) reseed(fused_.device, shard_seed(seed_, step, shard, pass));
 }
 
 void ShardSession::keep_active() {

@@ -18,6 +18,7 @@
 #include "lockstep/parallel/gradient_copies.h"
 #include "lockstep/parallel/gradient_hooks.h"
 #include "lockstep/parallel/options.h"
+#include "lockstep/parallel/pass_seeds.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/parallel/step_clock.h"
 
@@ -132,6 +133,7 @@ class ShardSession {
   GradientSlots slots_;
   BackwardWatch watch_;
   std::vector<Shard> shards_;
+  std::vector<PassSeeds> seeds_;  ///< by this rank's shards
   std::optional<int> active_;
   bool loops_ = false;              ///< begin_shard() was called in this step
   bool gradients_came_ = false;     ///< in the active pass
