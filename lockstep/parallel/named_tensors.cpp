@@ -19,6 +19,23 @@ struct OwnParameters : torch::nn::Module {
   }
 };
 
+// Its own modules: Module::apply() and Module::named_modules() make the full name of each, Module::children() a list.
+// An explicit instantiation may name what is private.
+using OwnModules = torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>;
+OwnModules torch::nn::Module::*own_modules();
+template <OwnModules torch::nn::Module::*member>
+struct OwnModulesAre {
+  friend OwnModules torch::nn::Module::*own_modules() { return member; }
+};
+template struct OwnModulesAre<&torch::nn::Module::children_>;
+
+std::uint64_t add_parameters(std::uint64_t print, const torch::nn::Module& module) {
+  for (const auto& item : module.*OwnParameters::pointer())
+    print = (print ^ reinterpret_cast<std::uintptr_t>(item.value().unsafeGetTensorImpl())) * 0x9E3779B97F4A7C15u;
+  for (const auto& item : module.*own_modules()) print = add_parameters(print, *item.value());
+  return print;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
@@ -45,14 +62,7 @@ NamedTensors parameters_of(const torch::nn::Module& module) {
   return named;
 }
 
-std::uint64_t print_of_parameters(const torch::nn::Module& module) {
-  std::uint64_t print = 0;
-  module.apply([&print](const torch::nn::Module& one) {
-    for (const auto& item : one.*OwnParameters::pointer())
-      print = (print ^ reinterpret_cast<std::uintptr_t>(item.value().unsafeGetTensorImpl())) * 0x9E3779B97F4A7C15u;
-  });
-  return print;
-}
+std::uint64_t print_of_parameters(const torch::nn::Module& module) { return add_parameters(0, module); }
 
 NamedTensors buffers_of(const torch::nn::Module& module) {
   NamedTensors named;

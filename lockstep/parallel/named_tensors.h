@@ -21,8 +21,8 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 /// one under its first name). UsageError when two different ones share memory.
 NamedTensors parameters_of(const torch::nn::Module& module);
 
-/// Another number as soon as the module has other parameters than before, as tensors, not values. Takes some
-/// ten nanoseconds a module; libtorch makes their full names meanwhile, of which long ones take memory.
+/// Another number as soon as the module has other parameters than before, as tensors, not values. Takes a few
+/// nanoseconds a module and a parameter, and no memory.
 std::uint64_t print_of_parameters(const torch::nn::Module& module);
 
 /// The module's buffers (BatchNorm statistics), each once. UsageError when not contiguous.
