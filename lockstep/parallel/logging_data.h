@@ -18,7 +18,8 @@ struct StepTimes {
   double forward = 0;   ///< in the module, with the exchange of its buffers
   double backward = 0;  ///< from there to the last gradient, the loss included and an exchange not
   double exchange = 0;  ///< exposed communication: in which backward stood still, because buckets were exchanged; with
-                        ///< an optimizer of ours, in which step() waited for the other ranks' gradients and votes;
+                        ///< an optimizer of ours, in which step() waited for the other ranks' gradients and votes, if
+                        ///< there are others;
                         ///< within join() also for what the others are about to do
   double update = 0;    ///< of an optimizer of ours, without those waits: reduction, update, commit
   double total() const { return between + forward + backward + exchange + update; }

@@ -25,7 +25,7 @@ void reseed(at::Device device, std::uint64_t seed) {
 
 void refuse_set_gradients(const ModuleView& module) {
   for (const auto& [name, tensor] : module.trainable())
-    if (tensor.grad().defined())
+    if (tensor.unsafeGetTensorImpl()->grad().defined())  // without the look whether it is a leaf, which it is
       throw Error("step: somebody set .grad of '" + name +
                   "'; gradients belong to the engine, which takes them during backward");
 }
@@ -55,18 +55,21 @@ GradientSlots::GradientSlots(const state::SharedState& state, ShardSpan shards, 
 void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& gradient) {
   const state::TensorSpec& spec = layout_.parameters()[parameter].spec;
   if (gradient.layout() != at::kStrided) throw Error(spec.name + ": sparse gradients are not supported");
-  const at::NoGradGuard no_grad;  // a slot must not become part of a graph
   Slot& to = slots_[std::size_t(shard - first_)][parameter];
   if (copies_) {
+    const at::NoGradGuard no_grad;
     put_from_device(to, gradient);
-  } else if (to.written) {
-    to.tensor.add_(gradient);
-  } else if (gradient.scalar_type() == to.tensor.scalar_type() && gradient.strides() == to.tensor.strides() &&
-             gradient.sizes() == to.tensor.sizes()) {
+  } else if (!to.written && gradient.scalar_type() == to.tensor.scalar_type() &&
+             gradient.strides() == to.tensor.strides() && gradient.sizes() == to.tensor.sizes()) {
     // The usual case, without the dispatcher.
-    if (gradient.nbytes() > 0) std::memcpy(to.tensor.mutable_data_ptr(), gradient.const_data_ptr(), gradient.nbytes());
+    const std::size_t bytes = gradient.nbytes();
+    if (bytes > 0) std::memcpy(to.tensor.mutable_data_ptr(), gradient.const_data_ptr(), bytes);
   } else {
-    to.tensor.copy_(gradient);
+    const at::NoGradGuard no_grad;  // a slot must not become part of a graph
+    if (to.written)
+      to.tensor.add_(gradient);
+    else
+      to.tensor.copy_(gradient);
   }
   to.written = true;
   to.zero = false;

@@ -106,18 +106,26 @@ void StepTransaction::gather(const optim::Rules& rules, const optim::StepOptions
   if (group_.topology().local_rank == 0) fused_.state.choose_target(fused_.next_step());
 }
 
+// body() waits for the `what` of the others. Where there are none, looks at the clock would be most of its time.
+template <class Body>
+void StepTransaction::wait_for_others(const char* what, const Body& body) {
+  const auto run = [&] { comm::logged(group_.call_log(), {.kind = "step", .detail_name = what, .detail = -1}, body); };
+  if (group_.size() == 1) return run();
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  clock_.waited(what, begin);
+}
+
 // Behind it, every rank can read what is to be added up of the gradients of all shards, and what all shards tell. On
 // one node all of it lies in memory that the ranks share, so nothing has to be sent: what is left of the exchange is to
 // wait for everybody.
 void StepTransaction::exchange() {
-  const auto begin = std::chrono::steady_clock::now();
-  comm::logged(group_.call_log(), {.kind = "step", .detail_name = "gradients", .detail = -1}, [&] {
+  wait_for_others("gradients", [&] {
     member_.barrier();
     if (!fused_.nodes) return;
     fused_.nodes->exchange(fused_.next_step());
     member_.barrier();
   });
-  clock_.waited("gradients", begin);
 }
 
 // All read the same records. Each rank updates its slice by its own rules, which nobody could tell afterwards.
@@ -203,10 +211,7 @@ void StepTransaction::write_record(double gradient_norm) {
 
 void StepTransaction::vote() {
   member_.set_phase(Phase::vote);
-  const auto begin = std::chrono::steady_clock::now();
-  comm::logged(group_.call_log(), {.kind = "step", .detail_name = "votes", .detail = -1},
-               [&] { fused_.state.vote(fused_.next_step()); });
-  clock_.waited("votes", begin);
+  wait_for_others("votes", [&] { fused_.state.vote(fused_.next_step()); });
 }
 
 void StepTransaction::flip() {

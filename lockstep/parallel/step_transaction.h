@@ -41,6 +41,8 @@ class StepTransaction {
 
  private:
   void gather(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs);
+  template <class Body>
+  void wait_for_others(const char* what, const Body& body);
   void exchange();
   void require_same_options();
   double agreed_mean();

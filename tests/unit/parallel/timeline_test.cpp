@@ -20,6 +20,7 @@ using support::RankKind;
 using support::run_ranks;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string file_of(const char* name) {
   return std::filesystem::path(::testing::TempDir()) / (std::to_string(getpid()) + name);
@@ -148,9 +149,8 @@ TEST(Timeline, OfAnOptimizerOfOursHasUpdates) {
   std::string text((std::istreambuf_iterator<char>(file)), {});
   EXPECT_THAT(text, HasSubstr("\"update\""));
   ASSERT_THAT(text, ::testing::EndsWith(",\n"));
-  EXPECT_EQ(nlohmann::json::parse(text.substr(0, text.size() - 2) + "]").size(), 1u + 2 * 6);
-  EXPECT_THAT(text, HasSubstr("\"exchange gradients\""));
-  EXPECT_THAT(text, HasSubstr("\"exchange votes\""));
+  EXPECT_EQ(nlohmann::json::parse(text.substr(0, text.size() - 2) + "]").size(), 1u + 2 * 4);
+  EXPECT_THAT(text, Not(HasSubstr("exchange"))) << "there is nobody to wait for";
   std::filesystem::remove(path);
 }
 
