@@ -73,7 +73,7 @@ int run(int count, char** arguments) {
   model->to(device);
   at::Tensor data = torch::randn({std::stoll(arguments[2]), 3, 224, 224}, device);
   if (channels_last) data = data.contiguous(at::MemoryFormat::ChannelsLast);
-  const at::Tensor target = torch::randint(1000, {data.size(0)}, device);
+  const at::Tensor target = torch::randint(1000, {data.size(0)}, torch::TensorOptions(device).dtype(torch::kLong));
   const auto step = step_of(arguments[1], model, data, target,
                             {.amp = arguments[3] == std::string("bf16") ? Amp::bf16 : Amp::none,
                              .channels_last = channels_last});
