@@ -1,5 +1,5 @@
-// Groups and the classic path on a GPU, with several ranks on one: through the host's memory, and by NCCL, which takes the
-// ranks for several hosts (NCCL_HOSTID), since it has no two of a host on one GPU.
+// Groups and the classic path on a GPU, with several ranks on one: through the host's memory, and by NCCL, which takes
+// the ranks for several hosts (NCCL_HOSTID), since it has no two of a host on one GPU.
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -25,7 +25,6 @@ using support::distance;
 using support::RankKind;
 using support::train_classic;
 using support::what_of;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // In a process of its own: CUDA is of no use behind a fork of one that has looked.
@@ -101,62 +100,61 @@ TEST_F(Gpu, TheClassicPathTrainsAsOneProcessDoes) {
 }
 
 TEST_F(GpuNccl, CollectivesAreThoseOfTheHost) {
-  on_ranks(
-      2,
-      [](const auto& inner) {
-        const at::Device gpu = first_gpu();
-        const auto group = over(inner);
-        support::expect_collectives_as_on_host(*group, gpu, /*exact=*/false);
-        support::expect_order_in_a_stream(*group, gpu);
-      },
-      {.timeout = std::chrono::seconds(60)});
+  on_ranks(2,
+           [](const auto& inner) {
+             const at::Device gpu = first_gpu();
+             const auto group = over(inner);
+             support::expect_collectives_as_on_host(*group, gpu, /*exact=*/false);
+             support::expect_order_in_a_stream(*group, gpu);
+           },
+           {.timeout = std::chrono::seconds(60)});
 }
 
 TEST_F(GpuNccl, TheClassicPathTrainsAsOneProcessDoes) {
-  on_ranks(
-      2,
-      [](const auto& inner) {
-        const at::Device gpu = first_gpu();
-        const auto group = over(inner);
-        const std::vector<at::Tensor> alone = train_classic(nullptr, at::kCPU);
-        const parallel::BucketOptions small{.bucket_cap_mb = 0.002};
-        EXPECT_LT(distance(train_classic(group, gpu, {.options = {.buckets = small}}), alone), 1e-5);
-        EXPECT_LT(
-            distance(train_classic(group, gpu, {.options = {.gradient_as_bucket_view = true, .buckets = small}}),
-                     alone),
-            1e-5);
-      },
-      {.timeout = std::chrono::seconds(60)});
+  on_ranks(2,
+           [](const auto& inner) {
+             const at::Device gpu = first_gpu();
+             const auto group = over(inner);
+             const std::vector<at::Tensor> alone = train_classic(nullptr, at::kCPU);
+             const parallel::BucketOptions small{.bucket_cap_mb = 0.002};
+             EXPECT_LT(distance(train_classic(group, gpu, {.options = {.buckets = small}}), alone), 1e-5);
+             EXPECT_LT(
+                 distance(train_classic(group, gpu, {.options = {.gradient_as_bucket_view = true, .buckets = small}}),
+                          alone),
+                 1e-5);
+           },
+           {.timeout = std::chrono::seconds(60)});
 }
 
 // A collective that a rank never comes to ends on the device, too, and what was lost can be made anew.
 TEST_F(GpuNccl, ARankThatDoesNotComeIsNamedAndAnotherGroupCanBeMade) {
   const base::Segment second = base::Segment::create(2);
   const std::string path = second.path();
-  on_ranks(
-      2,
-      [&](const auto& inner) {
-        const at::Device gpu = first_gpu();
-        const at::Tensor tensor = torch::ones({1000}, gpu);
-        {
-          const auto group = over(inner);
-          group->all_reduce(tensor);
-          EXPECT_EQ(tensor.sum().template item<float>(), 2000);
-          if (group->rank() == 0) {
-            group->all_reduce(tensor);
-            (void)tensor.sum().template item<float>();  // returns, with whatever there is
-            EXPECT_THAT(what_of([&] { for (;;) group->all_reduce(tensor); }),
-                        AllOf(HasSubstr("waited 10000 ms for rank 1"), HasSubstr("all_reduce of Float x 1000, number 3")));
-          } else {
-            EXPECT_THAT(support::failure_of(*group), HasSubstr("waited 10000 ms for rank 1"));
-          }
-        }
-        const auto again = over(std::make_shared<ShmGroup>(base::Segment::open(path, 2), inner->rank()));
-        tensor.fill_(3);
-        again->all_reduce(tensor);
-        EXPECT_EQ(tensor.sum().template item<float>(), 6000);
-      },
-      {.timeout = std::chrono::seconds(10)});
+  on_ranks(2,
+           [&](const auto& inner) {
+             const at::Device gpu = first_gpu();
+             const at::Tensor tensor = torch::ones({1000}, gpu);
+             {
+               const auto group = over(inner);
+               group->all_reduce(tensor);
+               EXPECT_EQ(tensor.sum().template item<float>(), 2000);
+               if (group->rank() == 0) {
+                 group->all_reduce(tensor);
+                 (void)tensor.sum().template item<float>();  // returns, with whatever there is
+                 EXPECT_THAT(what_of([&] {
+                               for (;;) group->all_reduce(tensor);
+                             }),
+                             HasSubstr("in all_reduce of Float x 1000, number 3 by NCCL"));
+               } else {
+                 EXPECT_THAT(support::failure_of(*group), HasSubstr("waited 10000 ms for rank 1"));
+               }
+             }
+             const auto again = over(std::make_shared<ShmGroup>(base::Segment::open(path, 2), inner->rank()));
+             tensor.fill_(3);
+             again->all_reduce(tensor);
+             EXPECT_EQ(tensor.sum().template item<float>(), 6000);
+           },
+           {.timeout = std::chrono::seconds(10)});
 }
 
 }  // namespace

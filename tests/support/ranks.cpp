@@ -1,5 +1,6 @@
 #include "tests/support/ranks.h"
 
+#include <ATen/Parallel.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -85,6 +86,9 @@ void run_forked(int ranks, const std::function<std::shared_ptr<comm::Group>(int 
     ASSERT_GE(child, 0);
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
+      // libtorch makes its pool of threads anew in a child, at the first call, which autograd's threads of several
+      // devices would make at the same time: some then find none ("Invalid thread pool!").
+      at::set_num_threads(at::get_num_threads());
       try {
         body(join(rank));
       } catch (const std::exception& error) {

@@ -24,9 +24,9 @@ namespace lockstep::comm::nccl {
 class Watchdog {
  public:
   /// `news`: another group of the same ranks, for this object alone: in it the ranks of a node tell how much they have
-  /// queued, and wait for each other as in all waits of groups, so that who is late, dead or gone is named. A collective
-  /// that is not done `timeout` after what was before it, or an error of NCCL's, aborts `whole`; whatever aborts `whole`
-  /// ends the communicators.
+  /// queued, and wait for each other as in all waits of groups, so that who is late, dead or gone is named. A
+  /// collective that is not done `timeout` after what was before it, or an error of NCCL's, aborts `whole`; whatever
+  /// aborts `whole` ends the communicators.
   Watchdog(std::shared_ptr<Group> whole, std::shared_ptr<Group> news, std::chrono::milliseconds timeout);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

@@ -141,8 +141,8 @@ void works(const Beside& beside) {
       "works", [&] { return std::vector<at::Tensor>{values(async.rank(), {500}, at::kFloat)}; },
       [&](const std::vector<at::Tensor>& t) {
         t[0].mul_(2);
-        comm::Work sum = async.all_reduce(t[0]);
         const at::Tensor from_last = t[0].clone();
+        comm::Work sum = async.all_reduce(t[0]);
         comm::Work work = async.broadcast(from_last, async.size() - 1);
         sum.wait();
         work.wait();

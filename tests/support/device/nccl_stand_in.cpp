@@ -1,6 +1,6 @@
-// A stand-in for NCCL's library, for ranks that are threads of one process, over the stand-in for a device, whose memory is
-// the host's. As NCCL with communicators that do not block, it takes a call and says "in progress" until all ranks have
-// made theirs. Streams are not looked at: by the time a call is done, so is its work.
+// A stand-in for NCCL's library, for ranks that are threads of one process, over the stand-in for a device, whose
+// memory is the host's. As NCCL with communicators that do not block, it takes a call and says "in progress" until all
+// ranks have made theirs. Streams are not looked at: by the time a call is done, so is its work.
 //
 // Faults, by the environment when a communicator is made:
 //   NCCL_STAND_IN_ERROR=r:n   the n-th call of rank r is an error that comes later
@@ -52,7 +52,7 @@ struct World {
   std::mutex mutex;
   int ranks = 0;
   int joined = 0;
-  bool broken = false;  // a rank has aborted: what others have given may be gone
+  bool broken = false;                                         // a rank has aborted: what others have given may be gone
   std::map<std::uint64_t, std::shared_ptr<Meeting>> meetings;  // by number
 };
 
@@ -311,7 +311,9 @@ Result ncclCommGetAsyncError(Comm* comm, Result* error) {
   if (comm->world->joined < comm->world->ranks)
     *error = Result::in_progress;
   else if (comm->under_way != nullptr)
-    *error = comm->under_way->wrong ? Result::remote_error : comm->under_way->done ? Result::success : Result::in_progress;
+    *error = comm->under_way->wrong  ? Result::remote_error
+             : comm->under_way->done ? Result::success
+                                     : Result::in_progress;
   return Result::success;
 }
 

@@ -42,7 +42,8 @@ class Variable {
 };
 
 TEST(NcclLibrary, IsLookedForBesideLibtorchAndByTheLoader) {
-  EXPECT_THAT(candidates(nullptr, "/site/torch/lib"), ElementsAre("/site/nvidia/nccl/lib/libnccl.so.2", "libnccl.so.2"));
+  EXPECT_THAT(candidates(nullptr, "/site/torch/lib"),
+              ElementsAre("/site/nvidia/nccl/lib/libnccl.so.2", "libnccl.so.2"));
   EXPECT_THAT(candidates("", ""), ElementsAre("libnccl.so.2"));
   EXPECT_THAT(candidates("/mine.so", "/site/torch/lib"), ElementsAre("/mine.so"));
   EXPECT_EQ(version_text(21805), "2.18.5");
@@ -74,13 +75,12 @@ TEST(NcclLibrary, MissingTooOldAndOtherOnesAreRefusedInALine) {
 void on_ranks(int ranks, const std::function<void(const std::shared_ptr<Group>&, at::Device)>& body,
               std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
   sim::install(kDevices);
-  support::run_ranks(
-      RankKind::threads, ranks,
-      [&](auto inner) {
-        const auto group = std::make_shared<NcclGroup>(inner, load({kStandIn}));
-        body(group, sim::device(group->rank()));
-      },
-      {.timeout = timeout});
+  support::run_ranks(RankKind::threads, ranks,
+                     [&](auto inner) {
+                       const auto group = std::make_shared<NcclGroup>(inner, load({kStandIn}));
+                       body(group, sim::device(group->rank()));
+                     },
+                     {.timeout = timeout});
 }
 
 at::Tensor ones(at::Device device) { return torch::ones({4}, device); }
@@ -136,8 +136,7 @@ TEST(NcclGroup, NamesTheRankThatDoesNotCome) {
       [](const auto& group, at::Device device) {
         group->all_reduce(ones(device));
         if (group->rank() == 0) {
-          EXPECT_THAT(what_of([&] { group->all_reduce(ones(device)); }),
-                      HasSubstr(kLate));
+          EXPECT_THAT(what_of([&] { group->all_reduce(ones(device)); }), HasSubstr(kLate));
           return;
         }
         // It hears of it without a call to NCCL.
@@ -182,8 +181,10 @@ TEST(NcclGroup, AnErrorOfNcclsIsTheFailureOfTheGroup) {
 TEST(NcclGroup, RefusesWhatIsNotOnOneDevice) {
   on_ranks(1, [](const auto& group, at::Device device) {
     const at::Tensor there = ones(device);
-    EXPECT_THAT(what_of([&] { group->reduce_scatter(torch::ones({4}), there); }), HasSubstr("output is on cpu, input on"));
-    EXPECT_THAT(what_of([&] { group->all_reduce(there.to(at::kLong), ReduceOp::mean); }), HasSubstr("Long has no mean"));
+    EXPECT_THAT(what_of([&] { group->reduce_scatter(torch::ones({4}), there); }),
+                HasSubstr("output is on cpu, input on"));
+    const at::Tensor whole = there.to(at::kLong);
+    EXPECT_THAT(what_of([&] { group->all_reduce(whole, ReduceOp::mean); }), HasSubstr("Long has no mean"));
     group->all_reduce(there);  // the group can be used
   });
 }
