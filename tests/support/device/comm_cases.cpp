@@ -230,7 +230,7 @@ std::vector<at::Tensor> train_classic(const std::shared_ptr<comm::Group>& group,
   if (job.more_of_rank_0 == 0)
     loop(kSteps);
   else
-    ddp->join([&] { loop(kSteps + (rank == 0 ? job.more_of_rank_0 : 0)); });
+    ddp->join([&] { loop(kSteps + (rank == 0 ? job.more_of_rank_0 : 0)); }, {.divide_by_initial_world_size = false});
   std::vector<at::Tensor> weights;
   for (const at::Tensor& parameter : net->parameters()) {
     EXPECT_EQ(parameter.device().type(), device.type());

@@ -31,7 +31,7 @@ struct ClassicJob {
   parallel::CommHook hook = {};
   bool accumulates = false;     ///< two backwards for each step, the first within no_sync()
   bool leaves_one_out = false;  ///< a layer of every second step
-  int more_of_rank_0 = 0;       ///< steps; within join()
+  int more_of_rank_0 = 0;       ///< steps; within join(), whose means are over the ranks that have inputs
 };
 
 /// The weights, on the host, of a small net that was trained by torch::optim::SGD on `device`: with
