@@ -65,8 +65,10 @@ std::function<void()> step_of(const std::string& contender, const Model& model, 
 int run(int count, char** arguments) {
   if (count < 5) throw UsageError("CONTENDER BATCH AMP FORMAT [EXACT] expected");
   const at::Device device = device::choose("cuda", 0);
-  if (count > 5) device::compute_deterministically();
-  else at::globalContext().setBenchmarkCuDNN(true);
+  if (count > 5)
+    device::compute_deterministically();
+  else
+    at::globalContext().setBenchmarkCuDNN(true);
   const bool channels_last = arguments[4] == std::string("channels_last");
   torch::manual_seed(1);
   const Model model = models::make_model("resnet50", {.channels = 3, .height = 224, .width = 224, .classes = 1000});
@@ -74,9 +76,9 @@ int run(int count, char** arguments) {
   at::Tensor data = torch::randn({std::stoll(arguments[2]), 3, 224, 224}, device);
   if (channels_last) data = data.contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor target = torch::randint(1000, {data.size(0)}, torch::TensorOptions(device).dtype(torch::kLong));
-  const auto step = step_of(arguments[1], model, data, target,
-                            {.amp = arguments[3] == std::string("bf16") ? Amp::bf16 : Amp::none,
-                             .channels_last = channels_last});
+  const auto step =
+      step_of(arguments[1], model, data, target,
+              {.amp = arguments[3] == std::string("bf16") ? Amp::bf16 : Amp::none, .channels_last = channels_last});
   for (int steps; std::cin >> steps;) {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < steps; ++i) step();

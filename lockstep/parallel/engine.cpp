@@ -373,8 +373,7 @@ void Engine::start_timeline(const std::string& path) {
   or_abort(group(), [&] {
     if (group().rank() == 0) Timeline::begin(path);
     group().barrier();
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    const std::int64_t count = std::chrono::nanoseconds(now).count();
+    const std::int64_t count = std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
     const auto clocks = group().all_gather(at::full({1}, count, at::kLong));
     const std::chrono::nanoseconds shift(place.node == 0 ? 0 : clocks[0].item<std::int64_t>() - count);
     parts_->clock.set_timeline(std::make_unique<Timeline>(path, group().rank(), shift));

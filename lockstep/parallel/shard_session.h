@@ -63,10 +63,10 @@ class GradientSlots {
 
   const state::SharedState& state_;
   const state::Layout& layout_;
-  int first_;                             ///< shard
-  int first_slot_;                        ///< its
-  int rank_;                              ///< its
-  std::vector<std::vector<Slot>> slots_;  ///< by this rank's shards, then by parameter
+  int first_;                               ///< shard
+  int first_slot_;                          ///< its
+  int rank_;                                ///< its
+  std::vector<std::vector<Slot>> slots_;    ///< by this rank's shards, then by parameter
   std::unique_ptr<GradientCopies> copies_;  ///< null: on the CPU
 };
 

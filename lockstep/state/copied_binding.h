@@ -4,7 +4,8 @@
 //
 // They keep the memory that they had, or get some beside it where they are bfloat16 copies. Moving to another buffer
 // queues copies on the device's current stream: work behind it on that stream sees the new values, and the buffer must
-// stand still until the copies are done (until whoever waits for that stream has done so). No page protection guards a copy: edited() tells by the version.
+// stand still until the host has waited for that stream. No page protection guards a copy: edited() tells by the
+// version.
 
 #include <cstdint>
 #include <memory>

@@ -13,7 +13,6 @@ c10::DataPtr owning(std::byte* data, const MappedMemory& memory) {
   return {data, new MappedMemory(memory), drop_mapped, c10::Device(c10::kCPU)};
 }
 
-
 std::size_t count(const TensorSpec& spec) {
   std::size_t elements = 1;
   for (std::int64_t size : spec.sizes) elements *= std::size_t(size);
@@ -22,8 +21,8 @@ std::size_t count(const TensorSpec& spec) {
 
 }  // namespace
 
-MappedBinding::MappedBinding(std::vector<at::Tensor> tensors, std::vector<BoundPlace> places, std::shared_ptr<const void> memory,
-                 const std::byte* buffer)
+MappedBinding::MappedBinding(std::vector<at::Tensor> tensors, std::vector<BoundPlace> places,
+                             std::shared_ptr<const void> memory, const std::byte* buffer)
     : tensors_(std::move(tensors)),
       places_(std::move(places)),
       memory_(std::move(memory)),

@@ -31,8 +31,7 @@ class EngineOnAGpu : public testing::Test {
  protected:
   void SetUp() override {
     SharedText why;
-    support::run_ranks(RankKind::processes, 1,
-                       [&](const auto&) { why.set(device::why_none(device::find_cuda())); });
+    support::run_ranks(RankKind::processes, 1, [&](const auto&) { why.set(device::why_none(device::find_cuda())); });
     if (!why.get().empty()) GTEST_SKIP() << why.get();
   }
 };

@@ -71,7 +71,7 @@ TEST(KeepChannelsLast, EndsWithItsBlock) {
   {
     const ForwardScope scope(DataParallelOptions{.channels_last = true}, at::kCPU);
     {
-      const ForwardScope inner(DataParallelOptions{.channels_last = false});
+      const ForwardScope inner(DataParallelOptions{.channels_last = false}, at::kCPU);
       EXPECT_FALSE(is_hooked());
     }
     EXPECT_TRUE(is_hooked());

@@ -1,5 +1,3 @@
-#include "lockstep/state/mapped_binding.h"
-
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -12,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/segment.h"
+#include "lockstep/state/mapped_binding.h"
 #include "lockstep/state/write_guard.h"
 
 namespace lockstep::state {
