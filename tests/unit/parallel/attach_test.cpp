@@ -24,5 +24,28 @@ TEST(Attach, RefusesMoreStateThanTheKernelHasRoomFor) {
   engine.attach({.arrays = optim::kMaxStateArrays});
 }
 
+// Three million weights are worth two threads. The gradients are the inputs, whatever forward's threads do.
+TEST(Update, OnThreadsHasTheBitsOfOne) {
+  const int before = at::get_num_threads();
+  std::vector<std::string> hashes;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    torch::manual_seed(1);
+    const auto model = std::make_shared<torch::nn::LinearImpl>(1700, 1811);
+    const at::Tensor input = torch::randn({1, 1700});
+    Engine engine(model, std::make_shared<comm::SingleGroup>(), {});
+    optim::Adam optimizer(engine, {.lr = 0.01});
+    for (int step = 0; step < 2; ++step) {
+      engine.begin_forward();
+      model->forward(input).sum().backward();
+      optimizer.step();
+    }
+    hashes.push_back(engine.state().hash());
+  }
+  at::set_num_threads(before);
+  EXPECT_EQ(hashes[1], hashes[0]);
+  EXPECT_EQ(hashes[2], hashes[0]);
+}
+
 }  // namespace
 }  // namespace lockstep::parallel
