@@ -110,7 +110,10 @@ Transfer::Transfer(P2POp op, int rank, int size, Ended ended)
     : op_(std::move(op)), stream_(op_.tensor), ended_(std::move(ended)) {
   check_message(op_.tensor, op_.peer, op_.tag, rank, size, name_of(op_.way));
   if (op_.way == Way::recv) check_writable(op_.tensor, name_of(op_.way));
-  dense_ = op_.way == Way::send ? host_values(op_.tensor) : host_room(op_.tensor);
+  const at::Tensor values =
+      op_.tensor.detach();  // keeps the storage, whatever the caller makes of the tensor meanwhile
+  dense_ = op_.way == Way::send ? host_values(values) : host_room(values);
+  in_place_ = dense_.is_same(values);
   message_ = {.way = op_.way,
               .peer = op_.peer,
               .bytes = {static_cast<std::byte*>(dense_.mutable_data_ptr()), dense_.nbytes()},
@@ -118,7 +121,7 @@ Transfer::Transfer(P2POp op, int rank, int size, Ended ended)
 }
 
 void Transfer::finish() {
-  if (op_.way == Way::send || dense_.is_same(op_.tensor)) return;
+  if (op_.way == Way::send || in_place_) return;
   const c10::InferenceMode mode(op_.tensor.is_inference());  // maybe another thread than the caller's
   const CallersStream::Here here(stream_);
   op_.tensor.detach().copy_(dense_);

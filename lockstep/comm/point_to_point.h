@@ -72,6 +72,7 @@ class Transfer {
   P2POp op_;
   CallersStream stream_;
   at::Tensor dense_;
+  bool in_place_ = false;  ///< dense_ is the caller's memory
   Message message_;
   Ended ended_;
 };

@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <exception>
+
 namespace lockstep::parallel {
 
 AverageScope::AverageScope(FusedState& fused) : fused_(fused) {
@@ -21,8 +23,11 @@ AverageScope::AverageScope(FusedState& fused) : fused_(fused) {
 
 AverageScope::~AverageScope() {
   for (std::size_t i = 0; i < weights_.size(); ++i) fused_.parameters->tensors()[i].set_data(weights_[i]);
-  fused_.buffers.load(buffers_.data());
   fused_.shows_average = false;
+  try {
+    fused_.buffers.load(buffers_.data());
+  } catch (const std::exception&) {  // a device has failed, which whoever waits for it is told
+  }
 }
 
 }  // namespace lockstep::parallel

@@ -25,7 +25,7 @@ std::int64_t aligned_bytes(const std::vector<at::Tensor>& bucket) {
 std::vector<at::Tensor> memory_for(const Buckets& buckets, comm::Group& group) {
   std::int64_t bytes = 0;
   for (const auto& bucket : buckets) bytes += aligned_bytes(bucket);
-  const at::Device device = buckets.front().front().device();
+  const at::Device device = buckets.empty() ? at::Device(at::kCPU) : buckets.front().front().device();
   const at::Tensor all = device.is_cpu() ? group.shared_empty({bytes}, at::kByte)
                                          : at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
   std::vector<at::Tensor> memory;

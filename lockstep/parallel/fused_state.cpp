@@ -2,12 +2,15 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/state/hash.h"
 
@@ -134,6 +137,10 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
                                      at::kFloat};
   }
   kept.load(state);
+  if (!page_locked.refusal().empty())
+    base::Outlet::console(STDERR_FILENO)
+        .offer("lockstep: hint: the state is not page-locked, so copies to and from " + device.str() +
+               " are slower: " + page_locked.refusal() + "\n");
 }
 
 const std::uint64_t* FusedState::step_counts() const {
@@ -154,17 +161,20 @@ const std::byte* FusedState::source(std::size_t offset) const {
 }
 
 const std::byte* FusedState::committed_buffers() const {
-  return state.read(state.layout().module_buffers(int(state.committed().buffer)));
+  return source(state.layout().module_buffers(int(state.committed().buffer)));
 }
 
 std::map<std::string, at::Tensor> FusedState::state_dict(const ModuleView& module) const {
   std::map<std::string, at::Tensor> tensors = module.state_dict(masters());
-  for (std::size_t i = 0; i < frozen->tensors().size() && !device.is_cpu(); ++i)
-    tensors.insert_or_assign(state.layout().frozen()[i].spec.name, frozen->master(i));
   if (!shows_average && device.is_cpu()) return tensors;
+  const std::byte* const area =
+      state.read(state.layout().frozen_area(state.frozen_area(int(state.committed().buffer))));
+  for (const state::PlacedBuffer& place : state.layout().frozen())
+    tensors.insert_or_assign(place.spec.name, state::view_of(place.spec, area + place.offset, state.memory()));
+  const std::size_t buffers_at = state.layout().module_buffers(int(state.committed().buffer));
   for (const state::PlacedBuffer& place : state.layout().buffers())
     tensors.insert_or_assign(place.spec.name,
-                             state::view_of(place.spec, committed_buffers() + place.offset, state.memory()));
+                             state::view_of(place.spec, state.read(buffers_at) + place.offset, state.memory()));
   return tensors;
 }
 
@@ -195,9 +205,15 @@ void FusedState::flip() {
   if (frozen->buffer() != committed_frozen()) frozen->point_to(committed_frozen());
 }
 
-// While the model shows its average, its tensors are that.
+void FusedState::settle() const {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeStream(guard.getStream(device));
+}
+
+// While the model shows its average, its tensors are that; on a device they are copies, which nobody could read here.
 std::vector<at::Tensor> FusedState::masters() const {
-  if (shows_average) return committed(state.layout().weights(int(state.committed().buffer)));
+  if (shows_average || !device.is_cpu()) return committed(state.layout().weights(int(state.committed().buffer)));
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < parameters->tensors().size(); ++i) tensors.push_back(parameters->master(i));
   return tensors;

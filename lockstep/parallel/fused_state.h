@@ -45,6 +45,8 @@ struct FusedState {
 
   /// The parameters become the committed ones.
   void flip();
+  /// Waits for what this rank still copies from the state to a device.
+  void settle() const;
 
   /// The committed module buffers.
   const std::byte* committed_buffers() const;

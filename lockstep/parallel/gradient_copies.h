@@ -4,9 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include <cstddef>
+#include <deque>
 #include <vector>
 
 namespace lockstep::parallel {
@@ -32,13 +34,18 @@ class GradientCopies {
     at::Tensor to;
     at::Tensor gradient;
   };
+  /// Kept until they are done, since the gradients' memory is the current stream's.
+  struct Queued {
+    std::vector<Copy> copies;
+    c10::Event done;
+  };
   void queue();
 
   const at::Device device_;
   const c10::Stream stream_;
-  std::vector<Copy> gathered_;      ///< to be queued together: one event for all of them
-  std::size_t bytes_ = 0;           ///< of those
-  std::vector<at::Tensor> copied_;  ///< kept until they are, since their memory is the current stream's
+  std::vector<Copy> gathered_;  ///< to be queued together: one event for all of them
+  std::size_t bytes_ = 0;       ///< of those
+  std::deque<Queued> queued_;
 };
 
 }  // namespace lockstep::parallel

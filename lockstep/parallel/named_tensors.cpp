@@ -36,6 +36,11 @@ std::uint64_t add_parameters(std::uint64_t print, const torch::nn::Module& modul
   return print;
 }
 
+// On a GPU cuDNN's weights of a recurrent layer lie in one storage, each in its own part.
+const void* memory_of(const at::Tensor& tensor) {
+  return tensor.is_cpu() ? tensor.storage().data() : tensor.const_data_ptr();
+}
+
 }  // namespace
 
 std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
@@ -52,7 +57,7 @@ NamedTensors parameters_of(const torch::nn::Module& module) {
     const at::Tensor& tensor = item.value();
     if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     if (tensor.numel() > 0) {
-      const auto [owner, fresh] = owners.emplace(tensor.storage().data(), item.key());
+      const auto [owner, fresh] = owners.emplace(memory_of(tensor), item.key());
       if (!fresh)
         throw UsageError("parameters '" + owner->second + "' and '" + item.key() +
                          "' share memory but are different tensors; register one tensor under both names instead");

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -26,8 +27,12 @@ void on_threads(const state::Slice& range, const Body& body) {
   if (threads <= 1) return body(range.begin, range.end);
   const std::size_t each = ((range.end - range.begin) / threads / optim::kBlock + 1) * optim::kBlock;
   std::vector<std::jthread> others;
-  for (std::size_t begin = (range.begin / optim::kBlock) * optim::kBlock + each; begin < range.end; begin += each)
-    others.emplace_back(body, begin, std::min(begin + each, range.end));
+  for (std::size_t begin = (range.begin / optim::kBlock) * optim::kBlock + each; begin < range.end; begin += each) try {
+      others.emplace_back(body, begin, std::min(begin + each, range.end));
+    } catch (const std::system_error&) {  // there may be no more threads: this one takes the rest
+      body(begin, range.end);
+      break;
+    }
   body(range.begin, std::min((range.begin / optim::kBlock) * optim::kBlock + each, range.end));
 }
 
@@ -128,6 +133,9 @@ void SliceUpdate::update() {
       });
     }
   };
+  // To a device the weights go past the cache.
+  if (!fused_.device.is_cpu() && fused_.state.layout().options().state_buffers > 1)
+    return update_by(optim::Stores::streaming);
   // In place every line has just been read: there is nothing to spare.
   if (fused_.state.layout().options().state_buffers == 1) return update_by(optim::Stores::plain);
   optim::run_update(store_choice_, group_.topology().local_world, update_by, [&] {

@@ -17,6 +17,7 @@ StateEditor::StateEditor(FusedState& fused, ShardSession& session, GradientHooks
 void StateEditor::modify(const std::function<void()>& fn) {
   fused_.state.check_settled("modify");
   refuse_in_mid_step();
+  fused_.settle();
   base::Member& member = group_.node().member;
   or_abort(group_, [&] { fused_.check_bound(); });
   // What passes have left is no state, and rank 0's shard depends on the number of ranks.

@@ -118,10 +118,14 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
 
 }  // namespace
 
-// It is made of other operators, so autograd has no kernel of its own for it that this would replace. The second is for
-// inference mode.
+// It is made of other operators, so autograd has no kernel of its own for it that this would replace. The second of
+// each pair is for inference mode. On a device a converted layer is refused: it must not normalise by itself unseen.
 TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) { library.impl("batch_norm", batch_norm); }
 TORCH_LIBRARY_IMPL(aten, CPU, library) { library.impl("batch_norm", batch_norm); }
+TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) { library.impl("batch_norm", batch_norm); }
+TORCH_LIBRARY_IMPL(aten, CUDA, library) { library.impl("batch_norm", batch_norm); }
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) { library.impl("batch_norm", batch_norm); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { library.impl("batch_norm", batch_norm); }
 
 SyncBatchNormImpl::SyncBatchNormImpl(const nn::BatchNormOptions& options, std::shared_ptr<comm::Group> group)
     : NormImplBase(options), group_(std::move(group)) {

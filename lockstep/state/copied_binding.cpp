@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <exception>
 #include <utility>
 
 namespace lockstep::state {
@@ -19,12 +20,15 @@ CopiedBinding::CopiedBinding(std::vector<at::Tensor> tensors, std::vector<BoundP
 }
 
 CopiedBinding::~CopiedBinding() {
-  for (std::size_t i = 0; i < tensors_.size(); ++i)
-    if (places_[i].copy && is_bound(i)) show(i, true);
   if (tensors_.empty()) return;
-  const at::Device device = tensors_.front().device();
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  guard.synchronizeStream(guard.getStream(device));
+  try {
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      if (places_[i].copy && is_bound(i)) show(i, true);
+    const at::Device device = tensors_.front().device();
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.synchronizeStream(guard.getStream(device));
+  } catch (const std::exception&) {  // the device has failed or is full, which somebody has been told
+  }
 }
 
 void CopiedBinding::show(std::size_t index, bool master) {

@@ -21,7 +21,8 @@ class CopiedBinding final : public Binding {
   /// As bind(), of tensors on one device that is not the CPU. Copies out of page-locked memory go on beside the host.
   CopiedBinding(std::vector<at::Tensor> tensors, std::vector<BoundPlace> places, std::shared_ptr<const void> memory,
                 const std::byte* buffer);
-  /// Waits for copies that are under way.
+  /// Waits for copies that are under way. On a device that has failed or has no memory left, parameters stay what they
+  /// are.
   ~CopiedBinding() override;
   CopiedBinding(const CopiedBinding&) = delete;
   CopiedBinding& operator=(const CopiedBinding&) = delete;

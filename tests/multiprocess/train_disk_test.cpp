@@ -78,7 +78,9 @@ class TrainDisk : public ::testing::Test {
   static std::vector<std::string> warnings(const Job& job) {
     std::vector<std::string> found;
     for (const std::string& line : testing::lines(job.err()))
-      if (line.find("warning: ") != std::string::npos) found.push_back(line);
+      // What is told of older checkpoints depends on the moment at which the fault takes the folder away.
+      if (line.find("warning: ") != std::string::npos && line.find("of the checkpoints before: ") == std::string::npos)
+        found.push_back(line);
     return found;
   }
   bool is_whole(const std::string& checkpoint) const {

@@ -2,6 +2,7 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -91,6 +92,14 @@ void Communicator::abort() {
 
 // A peer may have something of this rank's under way although this one is done.
 Communicator::~Communicator() {
+  try {
+    end();
+  } catch (const std::exception&) {  // the device has failed, which whoever waits for it is told
+    abort();
+  }
+}
+
+void Communicator::end() {
   const auto until = Clock::now() + kFarewell;
   while (!ended_ && oldest() && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (!ended_ && oldest()) abort();

@@ -57,6 +57,7 @@ class Communicator {
   void abort();
 
  private:
+  void end();
   static constexpr std::chrono::seconds kFarewell{5};
 
   struct Item {

@@ -202,8 +202,9 @@ std::vector<Finding> check_gpus(const GpuFacts& facts) {
              "a container gets them by --gpus all or --device /dev/nvidia0; a user by the group of these files"}};
   if (!facts.driver) return {{Level::wrong, "GPUs", value, "there are device files without a driver: modprobe nvidia"}};
   if (!facts.unusable.empty())
-    return {{Level::wrong, "GPUs", value + ", but " + facts.unusable,
-             "the driver's libraries have to be those of the kernel's module: nvidia-smi says more"}};
+    return {{Level::note, "GPUs", value + ", but " + facts.unusable,
+             "for jobs on GPUs CUDA_VISIBLE_DEVICES has to name some, and the driver's libraries to be those of the "
+             "kernel's module: nvidia-smi says more"}};
   return {{Level::good, "GPUs", value, ""}};
 }
 

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/state/shared_state.h"
 #include "tests/support/device/sim_device.h"
+#include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
 #include "tests/support/usage_error.h"
 
@@ -121,6 +123,55 @@ TEST(DeviceEngine, TheModuleOutlivesIt) {
   EXPECT_EQ(model->fc1->weight.scalar_type(), at::kFloat);
   EXPECT_EQ(model->fc1->weight.device(), device());
   EXPECT_TRUE(torch::equal(model->fc1->weight.detach().cpu(), weight));
+}
+
+TEST(DeviceEngine, ItsStateDictOutlivesItOnTheCpu) {
+  std::map<std::string, at::Tensor> dict;
+  at::Tensor weight;
+  {
+    Trained trained;
+    trained.model->fc3->bias.set_requires_grad(false);
+    trained.step();
+    dict = trained.ddp.state_dict();
+    weight = trained.model->fc1->weight.detach().cpu();
+  }
+  for (const auto& [name, tensor] : dict) EXPECT_TRUE(tensor.is_cpu()) << name;
+  EXPECT_TRUE(torch::equal(dict.at("fc1.weight"), weight));
+}
+
+TEST(DeviceEngineDeathTest, AStrayEditOfItsStateDictNamesTheParameter) {
+  GTEST_FLAG_SET(death_test_style, "fast");
+  Trained trained;
+  trained.step();
+  EXPECT_DEATH(trained.ddp.state_dict().at("fc2.bias").add_(1), "parameter 'fc2.bias' was edited in place");
+}
+
+// What it would be alone is not what was asked for.
+TEST(DeviceEngine, RefusesALayerThatNormalisesOverRanks) {
+  device();
+  support::run_ranks(support::RankKind::threads, 2, [](auto group) {
+    support::SmallNet model = Trained::on_device();
+    convert_sync_batchnorm(model, group);
+    EXPECT_NE(testing::usage_error([&] {
+                model->forward(torch::randn({6, 20}).to(device()));
+              }).find("on the CPU"),
+              std::string::npos);
+  });
+}
+
+// As cuDNN lays out a recurrent layer's.
+TEST(DeviceEngine, TakesParametersThatShareAStorageInParts) {
+  support::SmallNet model = Trained::on_device();
+  const at::Tensor both = torch::ones({95}, device());
+  model->fc2->bias.set_data(both.narrow(0, 0, 90));
+  model->fc3->bias.set_data(both.narrow(0, 90, 5));
+  DistributedDataParallel<support::SmallNet> ddp(model, alone());
+  optim::SGD optimizer(ddp, {.lr = 0.05});
+  const support::SmallBatch batch = support::small_batch(1, {0, 1});
+  torch::nn::functional::cross_entropy(ddp(batch.data), batch.target.to(device())).backward();
+  optimizer.step();
+  for (const char* name : {"fc2.bias", "fc3.bias"})
+    EXPECT_TRUE(torch::equal(model->named_parameters()[name].detach().cpu(), ddp.state_dict().at(name))) << name;
 }
 
 TEST(DeviceEngine, RefusesAModelOnTwoDevices) {
