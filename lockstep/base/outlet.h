@@ -82,7 +82,8 @@ class Outlet {
   bool closed_ = false;
 };
 
-/// The last words of a process, or close to them: says `text` on `fd` and waits for it, kPatience at most.
+/// What is said once and must be seen, the last words of a process for instance: says `text` on `fd` and waits for it,
+/// kPatience at most.
 void tell(int fd, std::string_view text);
 
 }  // namespace lockstep::base

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -43,7 +42,8 @@ json looked_for(const std::string& folder, const std::string& which) {
     const std::optional<Found> found = find(folder, which);
     if (!found) return json::object();
     for (const Skipped& one : found->skipped)
-      std::cerr << "lockstep: warning: checkpoint '" + base::shown(one.path) + "' is passed over: " + one.why + "\n";
+      base::tell(STDERR_FILENO,
+                 "lockstep: warning: checkpoint '" + base::shown(one.path) + "' is passed over: " + one.why + "\n");
     json skipped = json::array();
     for (const Skipped& one : found->skipped) skipped.push_back(json::array({one.path, one.why}));
     return {{"path", found->path}, {"step", found->step}, {"skipped", skipped}};

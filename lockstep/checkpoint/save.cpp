@@ -2,10 +2,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/member.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/published_text.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/agree.h"
@@ -70,8 +70,8 @@ Saved written(const std::string& folder, const Contents& contents, const Retenti
 }
 
 Saved not_saved(std::uint64_t step, const std::exception& error) {
-  std::cerr << "lockstep: warning: no checkpoint of step " + std::to_string(step) + ": " + base::shown(error.what()) +
-                   "; training goes on\n";
+  base::tell(STDERR_FILENO, "lockstep: warning: no checkpoint of step " + std::to_string(step) + ": " +
+                                base::shown(error.what()) + "; training goes on\n");
   return {.path = "", .problem = error.what(), .step = step};
 }
 

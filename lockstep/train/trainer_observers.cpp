@@ -1,11 +1,14 @@
 #include "lockstep/train/trainer_observers.h"
 
-#include <cinttypes>
+#include <unistd.h>
+
 #include <cmath>
-#include <cstdio>
+#include <iomanip>
 #include <memory>
+#include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 
 namespace lockstep::train {
 namespace {
@@ -24,6 +27,32 @@ Patience heeded(const EarlyStoppingOptions& options, Patience before, std::uint6
   const bool is_first = std::isnan(before.best) && !std::isnan(found);
   const bool is_better = is_first || gain > options.min_delta;
   return {.best = is_better ? found : before.best, .worse = is_better ? 0 : before.worse + 1, .step = step};
+}
+
+// What console() has shown, and its way out. The results of evaluations get out before the observer ends.
+struct Shown {
+  ~Shown() { outlet.flush(base::Outlet::Clock::now() + base::kPatience); }
+
+  base::Outlet outlet = base::Outlet::console(STDOUT_FILENO);
+  Standing before;
+};
+
+std::string step_line(const Standing& now, const Standing& before) {
+  std::ostringstream line;
+  line << "epoch " << now.epoch + 1 << "  step " << now.step << std::fixed << std::setprecision(4) << "  loss "
+       << now.loss << std::defaultfloat << "  lr " << std::setprecision(6) << now.lr;
+  if (now.gradient_norm != 0) line << "  norm " << std::setprecision(4) << now.gradient_norm;
+  const double rate = double(now.samples - before.samples) / (now.seconds - before.seconds);
+  line << std::fixed << std::setprecision(0) << "  " << rate << " samples/s\n";
+  return line.str();
+}
+
+std::string evaluation_line(const Standing& now, const Found& found) {
+  std::ostringstream line;
+  line << "epoch " << now.epoch + 1 << "  evaluation:" << std::fixed << std::setprecision(4);
+  for (const auto& [name, value] : found) line << ' ' << name << ' ' << value;
+  line << '\n';
+  return line.str();
 }
 
 }  // namespace
@@ -51,22 +80,15 @@ TrainerObserver time_limit(double seconds) {
 
 TrainerObserver console(const parallel::Engine& engine, std::uint64_t every) {
   if (engine.group().rank() != 0) return {};
-  const auto before = std::make_shared<Standing>();
+  const auto shown = std::make_shared<Shown>();
   TrainerObserver observer;
-  observer.after_step = [before, every](const Standing& now) {
+  observer.after_step = [shown, every](const Standing& now) {
     if (every == 0 || now.step % every != 0) return;
-    const double rate = double(now.samples - before->samples) / (now.seconds - before->seconds);
-    std::printf("epoch %" PRId64 "  step %" PRIu64 "  loss %.4f  lr %g", now.epoch + 1, now.step, now.loss, now.lr);
-    if (now.gradient_norm != 0) std::printf("  norm %.4g", now.gradient_norm);
-    std::printf("  %.0f samples/s\n", rate);
-    std::fflush(stdout);
-    *before = now;
+    shown->outlet.offer(step_line(now, shown->before));
+    shown->before = now;
   };
-  observer.after_evaluation = [](const Standing& now, const Found& found) {
-    std::printf("epoch %" PRId64 "  evaluation:", now.epoch + 1);
-    for (const auto& [name, value] : found) std::printf(" %s %.4f", name.c_str(), value);
-    std::printf("\n");
-    std::fflush(stdout);
+  observer.after_evaluation = [shown](const Standing& now, const Found& found) {
+    shown->outlet.say(evaluation_line(now, found));
   };
   return observer;
 }

@@ -25,7 +25,9 @@ TrainerObserver early_stopping(const EarlyStoppingOptions& options);
 TrainerObserver time_limit(double seconds);
 
 /// Says on standard output how it goes, on rank 0: each `every` steps (0: never) loss, rate, the norm of the gradients
-/// where the step asks for it, and samples per second since the line before, and each evaluation.
+/// where the step asks for it, and samples per second since the line before, and each evaluation. A terminal that
+/// stands still holds up no step: lines of steps are dropped meanwhile, those of evaluations wait, 10 s at the end at
+/// most.
 TrainerObserver console(const parallel::Engine& engine, std::uint64_t every = 100);
 
 }  // namespace lockstep::train

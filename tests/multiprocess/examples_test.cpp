@@ -4,13 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
 #include "lockstep/base/error.h"
 #include "tests/support/image_files.h"
+#include "tests/support/terminal.h"
 #include "tests/support/train_run.h"
 
 namespace lockstep {
@@ -123,6 +126,31 @@ TEST_F(Examples, Trainer) {
   Job again(command(asked));
   ASSERT_EQ(again.wait(), 0) << again.err();
   EXPECT_EQ(again.out(), lines.back() + "\n");
+}
+
+// Ctrl-S: what the observer says of steps is dropped, its evaluations come when the terminal goes on.
+TEST_F(Examples, TrainerGoesOnWhereItsTerminalStandsStill) {
+  const testing::Terminal terminal;
+  terminal.stop();
+  Job job({"/bin/sh", "-c", "exec \"$@\" > " + terminal.name(), "sh", EXAMPLES "12_trainer", folder_.file("saved")});
+  const auto has_gone_on = [&](const std::filesystem::directory_entry& entry) {
+    const std::string name = entry.path().filename();
+    return name.starts_with("step-") && name > "step-00000400";
+  };
+  testing::wait_until([&] {
+    std::error_code not_there_yet;
+    return std::ranges::any_of(std::filesystem::directory_iterator(folder_.file("saved"), not_there_yet), has_gone_on);
+  });
+  terminal.go_on();
+  std::string seen;
+  testing::wait_until([&] {
+    seen += terminal.read_all();
+    return job.living().empty();
+  });
+  seen += terminal.read_rest();
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(seen, ::testing::HasSubstr("epoch 1  evaluation: accuracy 0."));
+  EXPECT_THAT(seen, ::testing::HasSubstr("weights "));
 }
 
 TEST_F(Examples, AllReduce) {

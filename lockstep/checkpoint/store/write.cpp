@@ -1,10 +1,12 @@
 #include "lockstep/checkpoint/store/write.h"
 
+#include <unistd.h>
+
 #include <filesystem>
-#include <iostream>
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/store/aside_folder.h"
 #include "lockstep/checkpoint/store/step_folders.h"
@@ -34,7 +36,7 @@ void read_back(const std::string& path, const Manifest& manifest) {
 }
 
 void warn(const std::string& what) {
-  std::cerr << "lockstep: warning: of the checkpoints before: " + base::shown(what) + "\n";
+  base::tell(STDERR_FILENO, "lockstep: warning: of the checkpoints before: " + base::shown(what) + "\n");
 }
 
 // The new one is there already: what goes wrong with those before is no failure of its.
