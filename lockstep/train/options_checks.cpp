@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/sets/known_sets.h"
+#include "lockstep/data/sets/paths.h"
 #include "lockstep/train/options_download.h"
 #include "lockstep/train/options_optimizers.h"
 #include "lockstep/train/options_transforms.h"
@@ -195,7 +196,7 @@ void settle_weights(Options& options) {
   if (!is_published_name(options.weights)) return;
   const std::string name = options.weights;
   options.weights = file_of_published(name, options.model, ::getenv);
-  if (std::error_code ignored; !std::filesystem::exists(options.weights, ignored))
+  if (!data::is_there(options.weights))
     throw UsageError("--weights " + name + ": no file '" + base::shown(options.weights) +
                      "', where torchvision keeps it; python3 -c \"import torchvision; torchvision.models.get_weight('" +
                      name + "').get_state_dict()\" brings it");

@@ -5,19 +5,20 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/data/sets/paths.h"
 
 namespace lockstep::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-// "": it is not there.
+// "": it is not there. UsageError when that cannot be known: with another part in its place, this user or host would
+// train or evaluate on other samples, and nobody would see it.
 std::string found_part(const Options& options, const std::string& name, const std::string& ending) {
-  std::error_code ignored;
   const std::string part = (fs::path(options.data_path) / (name + ending)).string();
-  if (ending.empty()) return fs::is_directory(part, ignored) ? part : "";
+  if (ending.empty()) return data::is_folder(part) ? part : "";
   for (const char* packed : {"", ".gz"})
-    if (fs::is_regular_file(part + packed, ignored)) return part + packed;
+    if (data::is_file(part + packed)) return part + packed;
   return "";
 }
 
@@ -43,9 +44,6 @@ std::string val_part(const Options& options, const std::string& ending) {
                    " to evaluate on, or --no-eval");
 }
 
-bool is_one_file(const Options& options) {
-  std::error_code ignored;
-  return fs::is_regular_file(options.data_path, ignored);
-}
+bool is_one_file(const Options& options) { return data::is_file(options.data_path); }
 
 }  // namespace lockstep::train

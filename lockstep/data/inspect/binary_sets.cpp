@@ -4,7 +4,7 @@
 #include "lockstep/data/inspect/kinds.h"
 #include "lockstep/data/readers/cifar.h"
 #include "lockstep/data/readers/load_set.h"
-#include "lockstep/data/readers/paths.h"
+#include "lockstep/data/sets/paths.h"
 
 namespace lockstep::data {
 namespace {

@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/data/inspect/kinds.h"
-#include "lockstep/data/readers/paths.h"
+#include "lockstep/data/sets/paths.h"
 
 namespace lockstep::data {
 

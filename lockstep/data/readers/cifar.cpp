@@ -7,8 +7,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/readers/byte_source.h"
-#include "lockstep/data/readers/paths.h"
 #include "lockstep/data/sets/known_sets.h"
+#include "lockstep/data/sets/paths.h"
 
 namespace lockstep::data {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
-#include "lockstep/data/readers/paths.h"
 #include "lockstep/data/readers/picture_files.h"
+#include "lockstep/data/sets/paths.h"
 
 namespace lockstep::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/readers/paths.h"
+#include "lockstep/data/sets/paths.h"
 
 namespace lockstep::data {
 namespace {

@@ -128,6 +128,14 @@ TEST_F(FolderInput, TestStandsInForVal) {
   EXPECT_EQ(make_input(no_eval).test, nullptr);
 }
 
+// Another user, or another host, may be able to look: he would evaluate on other pictures.
+TEST_F(FolderInput, AFolderThatCannotBeLookedAtIsNotAMissingOne) {
+  rename("val", "test");
+  std::filesystem::create_symlink("val", folder_.file("val"));
+  EXPECT_THAT(usage_error([&] { make_input(options("none")); }),
+              HasSubstr("cannot look at '" + folder_.file("val") + "': Too many levels of symbolic links"));
+}
+
 TEST_F(FolderInput, BothHalvesMustFit) {
   Options other_crop = options("imagenet", "convnet");
   other_crop.train_crop_size = 64;

@@ -1,4 +1,4 @@
-#include "lockstep/data/readers/paths.h"
+#include "lockstep/data/sets/paths.h"
 
 #include <filesystem>
 
@@ -21,6 +21,8 @@ fs::file_type type_of(const std::string& path) {
 bool is_there(const std::string& path) { return type_of(path) != fs::file_type::not_found; }
 
 bool is_folder(const std::string& path) { return type_of(path) == fs::file_type::directory; }
+
+bool is_file(const std::string& path) { return type_of(path) == fs::file_type::regular; }
 
 void require_known(const std::error_code& error, const std::string& path) {
   const bool absent = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;

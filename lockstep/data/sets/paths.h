@@ -15,6 +15,9 @@ bool is_there(const std::string& path);
 /// The same for a folder.
 bool is_folder(const std::string& path);
 
+/// The same for a regular file.
+bool is_file(const std::string& path);
+
 /// UsageError naming `path` and the error, unless that says that there is nothing.
 void require_known(const std::error_code& error, const std::string& path);
 
