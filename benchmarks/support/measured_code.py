@@ -7,16 +7,13 @@ The hash is of the files alone, so it outlives rebases and is the same in a clon
 report's programs are built from, and of what they are measured with: a report outlives changes of other modules.
 """
 import hashlib
+import itertools
 import pathlib
 import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# All that is compiled in or run while measuring any of them; tests/parity/models.py are the models of the Python peers.
-MEASURED = ("lockstep", "apps", "benchmarks", "cmake", "CMakeLists.txt", "CMakePresets.json", "CMakeUserPresets.json",
-            "scripts/bench", "scripts/bootstrap", "scripts/python-torch", "tests/parity/models.py",
-            ":!benchmarks/reports", ":!*.md")
 # What each report measures. `lockstep run` and the trainer's `lockstep` only start what is measured, but for `launch`.
 PROGRAMS = {
     "step": ("lockstep-bench-step",), "job": ("lockstep-trainer", "lockstep-bench-step"),
@@ -32,6 +29,14 @@ SHARED = ("CMakeLists.txt", "CMakePresets.json", "CMakeUserPresets.json", "cmake
           "benchmarks/peer/", "benchmarks/support/", "tests/parity/models.py")
 # Below those folders, and only about the page.
 UNSHARED = ("benchmarks/support/measured_code.py", "benchmarks/support/plots.py")
+# What measures, where it is no driver in benchmarks/.
+SCRIPTS = {"mnist-parity": ("tests/parity/mnist_ten_epochs.py", "tests/parity/reference.py", "tests/parity/lockstep.py",
+                            "tests/parity/files.py"),
+           "recipe-parity": ("tests/parity/recipes_by_hand.py",)}
+# All that is compiled in or run while measuring any of them; tests/parity/models.py are the models of the Python peers.
+MEASURED = ("lockstep", "apps", "benchmarks", "recipes", "cmake", "CMakeLists.txt", "CMakePresets.json",
+            "CMakeUserPresets.json", "scripts/bench", "scripts/bootstrap", "scripts/python-torch", "tests/parity/models.py",
+            *itertools.chain(*SCRIPTS.values()), ":!benchmarks/reports", ":!*.md")
 LISTS = ("lockstep/*/CMakeLists.txt", "apps/CMakeLists.txt", "benchmarks/CMakeLists.txt")
 TARGET = re.compile(r"^ *(?:lockstep_module|lockstep_program|add_library|target_link_libraries)\(([\w-]+)([^()]*)\)", re.M)
 
@@ -82,7 +87,9 @@ def measured_by(root: pathlib.Path, report: str) -> tuple[str, ...]:
     """Files, and folders with a / behind, that decide what the report finds."""
     targets = built_from(root)
     folders = set().union(*(targets[name][0] for name in closure(root, PROGRAMS[report])))
-    return (*SHARED, f"benchmarks/{report}/", *sorted(folders))
+    # Recipes are read by the list of CMake in this folder.
+    read = ("recipes/",) if "lockstep/train/" in folders else ()
+    return (*SHARED, f"benchmarks/{report}/", *SCRIPTS.get(report, ()), *read, *sorted(folders))
 
 
 def content(file: pathlib.Path) -> bytes:
