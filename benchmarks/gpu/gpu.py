@@ -17,8 +17,10 @@ import torchvision
 
 
 class Ours:
-    def __init__(self, program, *arguments):
-        self.process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.PIPE,
+    def __init__(self, program, contender, batch, amp, channels_last, *more):
+        layout = ["--channels-last"] if channels_last else []
+        self.process = subprocess.Popen([program, "--contender", contender, "--batch", str(batch), "--amp", amp,
+                                         *layout, *more], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
 
     def turn(self, steps):
@@ -72,10 +74,10 @@ def main():
         contenders = {
             "Python, SGD(fused=True)": Eager(a.batch, amp, last, True),
             "Python, SGD()": Eager(a.batch, amp, last, False),
-            "C++ loop, torch::optim::SGD": Ours(a.program, "loop", a.batch, amp, layout),
-            "DistributedDataParallel, torch::optim::SGD": Ours(a.program, "torch", a.batch, amp, layout),
-            "DistributedDataParallel, lockstep::optim::SGD": Ours(a.program, "lockstep", a.batch, amp, layout),
-            "the same, deterministic": Ours(a.program, "lockstep", a.batch, amp, layout, "exact"),
+            "C++ loop, torch::optim::SGD": Ours(a.program, "loop", a.batch, amp, last),
+            "DistributedDataParallel, torch::optim::SGD": Ours(a.program, "torch", a.batch, amp, last),
+            "DistributedDataParallel, lockstep::optim::SGD": Ours(a.program, "lockstep", a.batch, amp, last),
+            "the same, deterministic": Ours(a.program, "lockstep", a.batch, amp, last, "--exact"),
         }
         times = {name: [] for name in contenders}
         for name, one in contenders.items():

@@ -1,8 +1,5 @@
 // Steps of ResNet-50 on a GPU, on one batch that is there, for benchmarks/gpu/gpu.py: each line of standard input is a
 // number of steps to take, each line of output the milliseconds that one of them took.
-//   lockstep-bench-gpu-step CONTENDER BATCH AMP FORMAT [EXACT]
-// CONTENDER: loop (libtorch alone), torch (DistributedDataParallel, torch::optim::SGD), lockstep (ours). AMP: none or
-// bf16. FORMAT: contiguous or channels_last. EXACT: deterministic algorithms, as `lockstep train` takes them.
 
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -14,9 +11,11 @@
 #include <memory>
 #include <string>
 
+#include "benchmarks/support/program.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/device/choice.h"
 #include "lockstep/device/deterministic.h"
+#include "lockstep/flags/values.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/models/registry.h"
 
@@ -26,6 +25,27 @@ using namespace lockstep;
 using Model = std::shared_ptr<models::ImageModel>;
 
 constexpr double kRate = 0.01, kMomentum = 0.9;
+
+struct Settings {
+  std::string contender = "lockstep";
+  std::int64_t batch = 64;
+  Amp amp = Amp::none;
+  bool channels_last = false;
+  bool exact = false;
+};
+
+flags::Table table_of(Settings& settings) {
+  return {
+      .usage = "lockstep-bench-gpu-step [options]",
+      .about = "Steps of ResNet-50 on a GPU: reads how many, writes the milliseconds of one.\n",
+      .groups = {{"",
+                  {{"--contender", flags::one_of(settings.contender, {"loop", "torch", "lockstep"}),
+                    "libtorch alone, DistributedDataParallel with torch::optim::SGD, or ours"},
+                   {"--batch", flags::integer(settings.batch, 1, 1 << 20)},
+                   {"--amp", flags::choice<Amp>(settings.amp, {{"none", Amp::none}, {"bf16", Amp::bf16}})},
+                   {"--channels-last", flags::on(settings.channels_last)},
+                   {"--exact", flags::on(settings.exact), "deterministic algorithms, as lockstep train has them"}}}}};
+}
 
 std::function<void()> step_of(const std::string& contender, const Model& model, const at::Tensor& data,
                               const at::Tensor& target, parallel::DataParallelOptions options) {
@@ -54,7 +74,6 @@ std::function<void()> step_of(const std::string& contender, const Model& model, 
       optimizer->step();
     };
   }
-  if (contender != "lockstep") throw UsageError("contender '" + contender + "': loop, torch or lockstep expected");
   auto optimizer = std::make_shared<optim::SGD>(*ddp, optim::SGDOptions{.lr = kRate, .momentum = kMomentum});
   return [=] {
     loss_of((*ddp)(data)).backward();
@@ -62,23 +81,20 @@ std::function<void()> step_of(const std::string& contender, const Model& model, 
   };
 }
 
-int run(int count, char** arguments) {
-  if (count < 5) throw UsageError("CONTENDER BATCH AMP FORMAT [EXACT] expected");
+void run(const Settings& settings) {
   const at::Device device = device::choose("cuda", 0);
-  if (count > 5)
+  if (settings.exact)
     device::compute_deterministically();
   else
     at::globalContext().setBenchmarkCuDNN(true);
-  const bool channels_last = arguments[4] == std::string("channels_last");
   torch::manual_seed(1);
   const Model model = models::make_model("resnet50", {.channels = 3, .height = 224, .width = 224, .classes = 1000});
   model->to(device);
-  at::Tensor data = torch::randn({std::stoll(arguments[2]), 3, 224, 224}, device);
-  if (channels_last) data = data.contiguous(at::MemoryFormat::ChannelsLast);
+  at::Tensor data = torch::randn({settings.batch, 3, 224, 224}, device);
+  if (settings.channels_last) data = data.contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor target = torch::randint(1000, {data.size(0)}, torch::TensorOptions(device).dtype(torch::kLong));
   const auto step =
-      step_of(arguments[1], model, data, target,
-              {.amp = arguments[3] == std::string("bf16") ? Amp::bf16 : Amp::none, .channels_last = channels_last});
+      step_of(settings.contender, model, data, target, {.amp = settings.amp, .channels_last = settings.channels_last});
   for (int steps; std::cin >> steps;) {
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < steps; ++i) step();
@@ -86,16 +102,11 @@ int run(int count, char** arguments) {
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
     std::cout << time.count() / steps << std::endl;
   }
-  return 0;
 }
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  try {
-    return run(count, arguments);
-  } catch (const std::exception& error) {
-    std::cerr << "lockstep-bench-gpu-step: " << error.what() << '\n';
-    return 2;
-  }
+int main(int argc, char** argv) {
+  Settings settings;
+  return bench::run_program(table_of(settings), argc, argv, [&](const flags::Parsed&) { run(settings); });
 }
