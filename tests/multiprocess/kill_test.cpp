@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "lockstep/base/generation.h"
+#include "lockstep/state/pin.h"
 #include "tests/support/ambush.h"
 #include "tests/support/device/sim_device.h"
 #include "tests/support/disturbed_job.h"
@@ -99,18 +100,28 @@ class Blows {
   int count_ = 0;
 };
 
+enum class Kind {
+  plain,
+  on_device,  ///< a stand-in whose states are the CPU's, where the next generation goes on
+  holdable    ///< with a third buffer, and rank 0 holds the state of each third step for one more
+};
+
 // One kill of a job that begins at `begin`, all checks of the survivors. Returns the phase in which the victim died.
 Phase kill_once(const base::Segment& segment, Amp amp, Blow blow, int victim, std::uint64_t begin = 0,
-                bool on_device = false) {
+                Kind kind = Kind::plain) {
   blow.step += begin;
   const base::ControlPage& page = segment.control();
   const auto pids = start_ranks(segment, [&](auto group) {
     support::SmallJob job = disturbed_job(amp, 1'000'000);
-    if (on_device) {
+    if (kind == Kind::on_device) {
       testing::sim::install();
       job.device = testing::sim::device();
     }
+    job.holdable = kind == Kind::holdable;
+    std::optional<state::Pin> held;
     job.after_step = [&](parallel::Engine& engine) {
+      held.reset();
+      if (job.holdable && group->rank() == 0 && engine.steps() % 3 == 1) held.emplace(segment);
       if (group->rank() == victim) lie_in_wait(blow, engine);
     };
     try {
@@ -141,21 +152,20 @@ struct Case {
   int ranks;
   const char* what;
   Amp amp;
-  bool on_device = false;  ///< a stand-in whose states are the CPU's, where the next generation goes on
+  Kind kind = Kind::plain;
 };
 
 class Kill : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Cells, Kill,
-                         testing::Values(Case{1, "Float32", Amp::none}, Case{1, "BFloat16", Amp::bf16},
-                                         Case{2, "Float32", Amp::none}, Case{2, "BFloat16", Amp::bf16},
-                                         Case{3, "Float32", Amp::none}, Case{3, "BFloat16", Amp::bf16},
-                                         Case{2, "OnADevice", Amp::none, true}),
-                         [](const auto& tested) {
-                           return tested.param.what + std::to_string(tested.param.ranks) + "Ranks";
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Cells, Kill,
+    testing::Values(Case{1, "Float32", Amp::none}, Case{1, "BFloat16", Amp::bf16}, Case{2, "Float32", Amp::none},
+                    Case{2, "BFloat16", Amp::bf16}, Case{3, "Float32", Amp::none}, Case{3, "BFloat16", Amp::bf16},
+                    Case{2, "OnADevice", Amp::none, Kind::on_device}, Case{1, "Holdable", Amp::none, Kind::holdable},
+                    Case{2, "Holdable", Amp::none, Kind::holdable}),
+    [](const auto& tested) { return tested.param.what + std::to_string(tested.param.ranks) + "Ranks"; });
 
 TEST_P(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
-  const auto [ranks, what, amp, on_device] = GetParam();
+  const auto [ranks, what, amp, kind] = GetParam();
   const int planned = support::planned_kills();
   constexpr std::uint64_t last_step = 6;
   const History history(amp, last_step + kSlack + kFurther + 1);
@@ -169,7 +179,7 @@ TEST_P(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
     base::Segment segment = base::Segment::create(ranks);
     const int memory = segment.fd();
     const Blow blow = kills < planned ? blows.next() : blows.in(*missed());
-    const Phase phase = kill_once(segment, amp, blow, blows.victim(ranks), 0, on_device);
+    const Phase phase = kill_once(segment, amp, blow, blows.victim(ranks), 0, kind);
     ++hit[std::size_t(phase)];
     segment = base::next_generation(std::move(segment), ranks);
     EXPECT_EQ(segment.fd(), memory) << "all are dead: the memory stays";
@@ -189,7 +199,7 @@ TEST_P(Kill, AWorkerKilledAtAnyInstantLeavesTheCommittedState) {
 // modify() is a step like any other to whoever dies in it.
 TEST(KillInModify, LeavesTheCommittedState) {
   const History history(Amp::none, 10);
-  for (const int ranks : {1, 2}) {
+  for (const int ranks : {1, 2, 3}) {
     base::Segment segment = base::Segment::create(ranks);
     for (const pid_t pid : start_ranks(segment, [&](auto group) {
            support::SmallJob job = disturbed_job(Amp::none, 10);

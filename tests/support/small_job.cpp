@@ -72,6 +72,7 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
   std::uint64_t kept = 1;
   ddp.state().keep("chain", std::as_writable_bytes(std::span(&kept, 1)));
   StepOptionsOfJob options(job, ddp.state());
+  if (job.holdable) ddp.state().make_holdable();
   const std::unique_ptr<optim::Optimizer> optimizer = job.optimizer(ddp);
   job.after_step(ddp);
   while (ddp.steps() < job.steps) {

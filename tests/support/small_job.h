@@ -68,6 +68,7 @@ struct SmallJob {
   std::int64_t ballast = 0;
   Amp amp = Amp::none;
   at::Device device = at::kCPU;  ///< of the model
+  bool holdable = false;         ///< its state has a third buffer, as that of a job that saves
   std::optional<parallel::EmaOptions> ema = {};
   /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets the rate
   /// by a plateau, and uses only the head in each third step, in all shards but the first, in each sixth in that, too.
