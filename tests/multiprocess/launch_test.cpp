@@ -215,7 +215,10 @@ TEST(Launch, WorkersMeetInTheAgentsStore) {
 }
 
 TEST(Launch, MpirunStartsTheSameWorkers) {
-  if (access("/usr/bin/mpirun", X_OK) != 0) GTEST_SKIP() << "no mpirun on this machine";
+  if (access("/usr/bin/mpirun", X_OK) != 0) {
+    ASSERT_EQ(getenv("LOCKSTEP_REQUIRE_LAUNCHERS"), nullptr) << "no mpirun";  // make test has installed it
+    GTEST_SKIP() << "no mpirun on this machine";
+  }
   std::vector<std::string> command = testing::mpirun(3);
   command.insert(command.end(), {TOY_WORKER, "meet"});
   Job job(command);
