@@ -26,14 +26,15 @@ void on_threads(const state::Slice& range, const Body& body) {
   const std::size_t threads = std::min(most, std::size_t(at::get_num_threads()));
   if (threads <= 1) return body(range.begin, range.end);
   const std::size_t each = ((range.end - range.begin) / threads / optim::kBlock + 1) * optim::kBlock;
+  const std::size_t mine = std::min(range.begin / optim::kBlock * optim::kBlock + each, range.end);
   std::vector<std::jthread> others;
-  for (std::size_t begin = (range.begin / optim::kBlock) * optim::kBlock + each; begin < range.end; begin += each) try {
-      others.emplace_back(body, begin, std::min(begin + each, range.end));
-    } catch (const std::system_error&) {  // there may be no more threads: this one takes the rest
-      body(begin, range.end);
-      break;
-    }
-  body(range.begin, std::min((range.begin / optim::kBlock) * optim::kBlock + each, range.end));
+  std::size_t begin = mine;
+  try {
+    for (; begin < range.end; begin += each) others.emplace_back(body, begin, std::min(begin + each, range.end));
+  } catch (const std::system_error&) {  // there may be no more threads: this one takes the rest
+    body(begin, range.end);
+  }
+  body(range.begin, mine);
 }
 
 }  // namespace
