@@ -37,11 +37,11 @@ struct Precision {
 /// |---|---|---|---|
 /// | O0 | float32; the model is cast to it | float32 | none |
 /// | O1 | 16 bits where they are safe (autocast's lists) | float32 | dynamic |
-/// | O2 | as O1, for the update has float32 masters anyway; with bf16 linear layers and convolutions read copies |
-/// float32 | dynamic | | O3 | 16 bits; the model is cast to them, but for BatchNorm where it is kept | 16 bits, for an
-/// optimizer of torch::optim | none |
+/// | O2 | as O1; with bf16 linear layers and convolutions read copies | float32 | dynamic |
+/// | O3 | 16 bits; the model is cast to them, but for BatchNorm where it is kept | 16 bits | none |
 ///
-/// bf16 has float32's range: nothing is scaled unless loss_scale is set. A fixed scale skips a step that overflows and
+/// The float32 weights of O0 to O2 are the masters, too; those of O3 are for an optimizer of torch::optim. bf16 has
+/// float32's range: nothing is scaled unless loss_scale is set. A fixed scale skips a step that overflows and
 /// stays as it is, where Apex takes the step. UsageError for another level, and for what a level cannot have.
 Precision initialize(torch::nn::Module& model, std::string_view opt_level, const InitializeOptions& options = {});
 
