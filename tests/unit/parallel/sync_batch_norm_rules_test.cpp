@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/parallel/sync_batch_norm.h"
@@ -73,36 +72,6 @@ TEST(SyncBatchNorm, WithoutGradientsItSynchronizesTheSame) {
     }
     const c10::InferenceMode inference;
     EXPECT_TRUE(torch::equal(norm->forward(mine), wanted));
-  });
-}
-
-TEST(SyncBatchNorm, UnderAutocastAWholeStepIsBatchNorms) {
-  const at::Tensor x = at::rand({8, 3});
-  const auto step = [&](const at::Tensor& mine, auto norm, const at::Tensor& gradient) {
-    torch::nn::Linear first(3, kWidth);
-    {
-      const torch::NoGradGuard no_grad;
-      first->weight.copy_(at::linspace(-1, 1, 15).view({kWidth, 3}));
-      first->bias.zero_();
-    }
-    at::Tensor output;
-    {
-      // Without the cache of casts, which all threads of a process share inside libtorch: ranks are threads here.
-      const amp::Autocast autocast(amp::AutocastOptions{.dtype = at::kBFloat16, .cache_enabled = false});
-      output = norm->forward(first(mine));
-    }
-    EXPECT_EQ(output.scalar_type(), at::kBFloat16);
-    output.backward(gradient.to(at::kBFloat16));
-    EXPECT_EQ(norm->weight.grad().scalar_type(), at::kFloat);
-    return output.detach();
-  };
-  const at::Tensor gradient = at::linspace(-1, 1, 8 * kWidth).view({8, kWidth});
-  const at::Tensor whole = step(x, torch::nn::BatchNorm1d(kWidth), gradient);
-  run_ranks(RankKind::threads, 2, [&](auto group) {
-    const std::int64_t first = group->rank() * 3, count = 3 + 2 * group->rank();
-    const at::Tensor mine = step(x.narrow(0, first, count), SyncBatchNorm(torch::nn::BatchNormOptions(kWidth), group),
-                                 gradient.narrow(0, first, count));
-    expect_near(mine, whole.narrow(0, first, count), 0.01);
   });
 }
 

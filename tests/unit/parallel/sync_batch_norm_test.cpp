@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/amp/autocast.h"
 #include "tests/support/own_group.h"
 #include "tests/support/ranks.h"
 
@@ -227,6 +228,51 @@ INSTANTIATE_TEST_SUITE_P(
                       SyncCase{"no_weights", {4, 4}, {3, 2}, at::kDouble, false, false, true},
                       SyncCase{"cumulative", {4, 4}, {3, 2}, at::kDouble, false, true, true, std::nullopt}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// A linear layer, which gives 16 bits, and the normalization behind it.
+template <class Norm>
+NormResult step_under_autocast(const at::Tensor& x, const at::Tensor& gradient, Norm norm) {
+  torch::nn::Linear first(3, kChannels);
+  {
+    const torch::NoGradGuard no_grad;
+    first->weight.copy_(at::linspace(-1, 1, 3 * kChannels).view({kChannels, 3}));
+    first->bias.zero_();
+  }
+  at::Tensor hidden, output;
+  {
+    // Without the cache of casts, which all threads of a process share inside libtorch: ranks are threads here.
+    const amp::Autocast autocast(amp::AutocastOptions{.dtype = at::kBFloat16, .cache_enabled = false});
+    hidden = first(x);
+    hidden.retain_grad();
+    output = norm->forward(hidden);
+  }
+  output.backward(gradient.to(at::kBFloat16));
+  return {output.detach(),    hidden.grad(),     norm->weight.grad(),      norm->bias.grad(),
+          norm->running_mean, norm->running_var, norm->num_batches_tracked};
+}
+
+TEST(SyncBatchNorm, UnderAutocastAWholeStepIsBatchNorms) {
+  const at::Tensor x = at::arange(24, at::kFloat).sin().view({8, 3});
+  const at::Tensor gradient = at::arange(8 * kChannels, at::kFloat).cos().view({8, kChannels});
+  const NormResult whole = step_under_autocast(x, gradient, torch::nn::BatchNorm1d(kChannels));
+  EXPECT_EQ(whole.output.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(whole.weight_gradient.scalar_type(), at::kFloat);
+  std::vector<NormResult> ranks(2);
+  run_ranks(RankKind::threads, 2, [&](auto group) {
+    const std::int64_t first = group->rank() * 3, count = 3 + 2 * group->rank();
+    SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels), group);
+    ranks[std::size_t(group->rank())] =
+        step_under_autocast(x.narrow(0, first, count), gradient.narrow(0, first, count), norm);
+  });
+  expect_close(at::cat({ranks[0].output, ranks[1].output}), whole.output, "output ");
+  expect_close(at::cat({ranks[0].gradient, ranks[1].gradient}), whole.gradient, "gradient ");
+  expect_close(ranks[0].weight_gradient + ranks[1].weight_gradient, whole.weight_gradient, "weight ");
+  expect_close(ranks[0].bias_gradient + ranks[1].bias_gradient, whole.bias_gradient, "bias ");
+  for (const NormResult& rank : ranks) {
+    expect_close(rank.mean, whole.mean, "mean ");
+    expect_close(rank.variance, whole.variance, "variance ");
+  }
+}
 
 TEST(SyncBatchNorm, SendsOneMessageForwardAndOneBackward) {
   run_ranks(RankKind::threads, 2, [](auto inner) {
