@@ -63,7 +63,7 @@ std::shared_ptr<void> ExponentialMovingAverage::use() {
   if (shown_) throw UsageError("ema: use() while the module shows its averaged weights already");
   std::vector<at::Tensor> weights;
   for (const Averaged& one : tensors_) weights.push_back(one.own.detach());
-  for (const Averaged& one : tensors_) one.own.set_data(one.average);
+  for (const Averaged& one : tensors_) one.own.set_data(one.average.clone());
   shown_ = true;
   return {nullptr, [this, weights = std::move(weights)](void*) {
             for (std::size_t i = 0; i < weights.size(); ++i) tensors_[i].own.set_data(weights[i]);

@@ -52,8 +52,9 @@ class ExponentialMovingAverage {
 
   /// Whether an object that use() has returned lives.
   bool is_shown() const { return shown_; }
-  /// While the returned object lives, the module's parameters and buffers are the averaged ones, to be evaluated. It
-  /// must not outlive this. UsageError when there is such an object already.
+  /// While the returned object lives, the module's parameters and buffers are copies of the averaged ones, to be
+  /// evaluated; what is done to them is dropped. It must not outlive this. UsageError when there is such an object
+  /// already.
   [[nodiscard("the module shows averaged weights only while the returned object lives")]] std::shared_ptr<void> use();
 
  private:

@@ -119,6 +119,29 @@ TEST(ExponentialMovingAverage, GoesOnForWhatIsFrozenForAWhile) {
   EXPECT_EQ(average.state_dict().at("weight").item<float>(), 0.5f);
 }
 
+// A forgotten eval(), and a step.
+TEST(ExponentialMovingAverage, WhatIsDoneToTheModelWhileItIsShownIsDropped) {
+  AveragedNet model;
+  ExponentialMovingAverage average(*model, {.decay = 0.5});
+  torch::optim::SGD sgd(model->parameters(), torch::optim::SGDOptions(0.1));
+  const auto step = [&](int number) {
+    model->forward(input(number, 0)).square().mean().backward();
+    sgd.step();
+  };
+  step(0);
+  average.update_parameters();
+  step(1);
+  const Tensors averages = cloned(average.state_dict());
+  const at::Tensor weights = model->first->weight.clone(), mean = model->bn->running_mean.clone();
+  {
+    const auto shown = average.use();
+    step(2);
+    EXPECT_FALSE(torch::equal(model->first->weight, averages.at("first.weight")));
+  }
+  for (const auto& [name, tensor] : average.state_dict()) EXPECT_TRUE(torch::equal(tensor, averages.at(name))) << name;
+  EXPECT_TRUE(torch::equal(model->first->weight, weights) && torch::equal(model->bn->running_mean, mean));
+}
+
 TEST(ExponentialMovingAverage, IsShownGoesOnAndIsRefused) {
   AveragedNet model;
   ExponentialMovingAverage average(*model, {.decay = 0.5});
