@@ -147,7 +147,7 @@ class Optimizer {
 };
 
 template <class Options>
-class FusedOptimizer final : public Optimizer {
+class FusedOptimizer : public Optimizer {
  public:
   /// Attaches to the engine (collective), all parameters in one group. UsageError for options out of range, and for a
   /// process group without a node.

@@ -187,21 +187,16 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer, public Joi
 
 /// Of an optimizer of ours, which it is: its state is shared out already.
 template <class Options>
-class ZeroRedundancyOptimizer<optim::FusedOptimizer<Options>> {
+class ZeroRedundancyOptimizer<optim::FusedOptimizer<Options>> final : public optim::FusedOptimizer<Options> {
  public:
-  explicit ZeroRedundancyOptimizer(optim::Target& target, const Options& options = {}) : optimizer_(target, options) {}
+  using optim::FusedOptimizer<Options>::FusedOptimizer;
 
-  void step(const optim::StepOptions& options = {}) { optimizer_.step(options); }
-  void zero_grad() { optimizer_.zero_grad(); }
-  optim::FusedOptimizer<Options>& optim() { return optimizer_; }
+  optim::FusedOptimizer<Options>& optim() { return *this; }
   /// Nothing to do: it is whole, on every rank, and checkpoints have it.
   void consolidate_state_dict(int = 0) {}
   std::string describe() const {
     return "the optimizer state is there once for all ranks of the node, in shared memory; each updates its slice";
   }
-
- private:
-  optim::FusedOptimizer<Options> optimizer_;
 };
 
 }  // namespace lockstep::parallel

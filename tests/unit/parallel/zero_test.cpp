@@ -270,12 +270,21 @@ TEST(Zero, OfOneOfOursIsThatOptimizer) {
   torch::nn::Sequential plain = net_of(3), named = net_of(3);
   DistributedDataParallel first(plain, std::make_shared<comm::SingleGroup>());
   DistributedDataParallel second(named, std::make_shared<comm::SingleGroup>());
-  optim::Adam adam(first, {.lr = 0.05});
-  ZeroRedundancyOptimizer<optim::Adam> zero(second, {.lr = 0.05});
-  first(samples(0, 0)).square().mean().backward();
-  adam.step();
-  second(samples(0, 0)).square().mean().backward();
-  zero.step();
+  optim::Adam adam(first, {{"*.bias", {.lr = 0.01}}, {"*"}}, {.lr = 0.05});
+  ZeroRedundancyOptimizer<optim::Adam> zero(second, {{"*.bias", {.lr = 0.01}}, {"*"}}, {.lr = 0.05});
+  GradScaler one({.init_scale = 64}), other({.init_scale = 64});
+  const auto train_by = [](auto& ddp, auto& optimizer, GradScaler& scaler) {
+    for (int step = 0; step < 3; ++step) {
+      optimizer.set_lr(optim::StepLR{.step_size = 1, .gamma = 0.5}, std::uint64_t(step));
+      optimizer.param_groups()[1].options.weight_decay = 0.1 * step;
+      scaler.scale(ddp(samples(0, step)).square().mean()).backward();
+      EXPECT_TRUE(scaler.step(optimizer, {.max_norm = 1}));
+      scaler.update();
+    }
+    EXPECT_EQ(optimizer.lr(), 0.0025);
+  };
+  train_by(first, adam, one);
+  train_by(second, zero, other);
   zero.consolidate_state_dict();
   EXPECT_EQ(first.weights_hash(), second.weights_hash());
   EXPECT_EQ(zero.describe(),
