@@ -59,7 +59,7 @@ void ClassicPath::verify() {
   const std::uint64_t step = buckets_->averaged();
   if (verify_every_ == 0 || step == verified_ || step % verify_every_ != 0 || (inputs_ && !inputs_->complete())) return;
   verified_ = step;
-  check_replicas(*group_, module_.trainable(), step);
+  check_replicas(*group_, module_.parameters(), step);
 }
 
 std::shared_ptr<void> ClassicPath::no_sync() {

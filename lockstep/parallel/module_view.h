@@ -29,6 +29,7 @@ class ModuleView {
 
   /// Where the module is, as a whole.
   at::Device device() const { return device_; }
+  const NamedTensors& parameters() const { return parameters_; }
   const NamedTensors& trainable() const { return trainable_; }
   const NamedTensors& frozen() const { return frozen_; }  ///< at construction
   const NamedTensors& buffers() const { return buffers_; }

@@ -272,8 +272,9 @@ TEST(ReplicaCheck, NamesTheRankThatMostDisagreeWith) {
 }
 
 TEST(ReplicaCheck, FindsADivergedWeightAtTheNextCheck) {
-  run_ranks(RankKind::threads, 3, [](GroupPointer group) {
+  const auto expect_found = [](const GroupPointer& group, bool frozen) {
     torch::nn::Linear model = line();
+    model->bias.set_requires_grad(!frozen);
     DistributedDataParallel ddp(model, group, {.verify_replicas_every = 2});
     const auto step = [&] { ddp(input_of(group->rank(), 0)).sum().backward(); };
     for (int i = 0; i < 3; ++i) step();
@@ -284,8 +285,11 @@ TEST(ReplicaCheck, FindsADivergedWeightAtTheNextCheck) {
     step();  // behind step 3 nobody looks
     EXPECT_EQ(message_of(step),
               "data parallel: after step 4 rank 2 has other values of parameter 'bias' than most "
-              "ranks (verify_replicas_every)");
-    group->barrier();  // it can be used on
+              "ranks (verify_replicas_every)")
+        << "frozen: " << frozen;
+  };
+  run_ranks(RankKind::threads, 3, [&](GroupPointer group) {
+    for (const bool frozen : {false, true}) expect_found(group, frozen);  // the group can be used on
   });
 }
 
