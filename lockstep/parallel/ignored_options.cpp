@@ -35,6 +35,8 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
   tell(options.ema.has_value(),
        "ema: only the update of an optimizer of lockstep::optim averages the weights; with one of torch::optim take "
        "lockstep::ExponentialMovingAverage");
+  tell(options.find_unused_parameters && options.static_graph,
+       "find_unused_parameters: with static_graph the first backward tells");
   tell(options.skip_all_reduce_unused_params && !options.find_unused_parameters,
        "skip_all_reduce_unused_params: without find_unused_parameters each parameter gets a gradient");
   tell(options.skip_all_reduce_unused_params && options.find_unused_parameters && options.static_graph,

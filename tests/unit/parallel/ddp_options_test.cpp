@@ -366,6 +366,9 @@ TEST(IgnoredOptions, AreToldOnceAndByAQuery) {
   const std::string lines = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 7) << lines;
   EXPECT_TRUE(DistributedDataParallel(two_layers(), group).debug().ignored_options().empty());
+  const DataParallelOptions both{.find_unused_parameters = true, .static_graph = true};
+  EXPECT_EQ(names_of(DistributedDataParallel(two_layers(), group, both).debug().ignored_options()),
+            Names{"find_unused_parameters"});
 }
 
 TEST(IgnoredOptions, OfOursWithoutAnOptimizerOfOurs) {
