@@ -5,7 +5,8 @@
 // the list of its values at 0, 1, ...; CyclicLR's scale_fn is c of 1 / (1 + c·x). Answer: a line per case, a list of
 // [lr, momentum or null] at t = 0, 1, ... (of ReduceLROnPlateau behind each metric), or {"error"}. With "optimizer",
 // "SGD" (of momentum 0.9) or "Adam", the answer is the weights that it trains in so many steps under the schedule. With
-// "groups", a list of two {"schedule", "base_lr"} in place of one, it is a list of [lr, momentum] of both at each t.
+// "groups", a list of two {"schedule", "base_lr"} in place of one, it is a list of [lr, momentum] of both at each t; a
+// ReduceLROnPlateau looks at "metrics", of each step one.
 
 #include <cstdint>
 #include <functional>
@@ -241,9 +242,19 @@ json group_rates(const json& request) {
   const auto lr = [&](int group) { return groups[std::size_t(group)].at("base_lr").get<double>(); };
   SGD sgd(named, {{"first", {.lr = lr(0)}}, {"second", {.lr = lr(1)}}}, {.momentum = 0.9});
   std::vector<Schedule> schedules;
-  for (const json& group : groups) schedules.push_back(schedule_of(group.at("schedule")));
+  std::map<std::size_t, ReduceLROnPlateau> plateaus;  // by group
+  for (const json& group : groups) {
+    const json& options = group.at("schedule");
+    const bool looks = options.at("name") == "ReduceLROnPlateau";
+    if (looks) plateaus[schedules.size()] = plateau(options);
+    schedules.push_back(looks ? Schedule(plateau(options)) : schedule_of(options));
+  }
   json found = json::array();
   for (std::uint64_t t = 0; t <= request.at("steps").get<std::uint64_t>(); ++t) {
+    for (auto& [group, looking] : plateaus) {
+      if (t > 0) looking.step(metric_of(request.at("metrics")[t - 1]));
+      schedules[group] = looking;
+    }
     sgd.set_lr(schedules, t);
     json both = json::array();
     for (const auto& group : sgd.param_groups()) both.push_back({*group.options.lr, *group.options.momentum});

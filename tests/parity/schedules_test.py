@@ -298,9 +298,10 @@ class Groups(unittest.TestCase):
             ([schedule("OneCycleLR", max_lr=rate, total_steps=STEPS + 1) for rate in (0.1, 0.7)], [0.1, 0.1]),
             ([schedule("CyclicLR", base_lr=base, max_lr=top, step_size_up=8) for base, top in ((0.01, 0.1), (0.2, 0.3))],
              [0.1, 0.1]),
+            ([schedule("ReduceLROnPlateau", factor=0.5, patience=20, min_lr=low) for low in (0.02, 0.1)], [0.1, 0.4]),
         ]
         cases = [{"groups": [{"schedule": one, "base_lr": lr} for one, lr in zip(schedules, rates, strict=True)],
-                  "steps": STEPS} for schedules, rates in two]
+                  "steps": STEPS, "metrics": [1 / (1 + t // 30) for t in range(STEPS)]} for schedules, rates in two]
         for case, ours in zip(cases, answers(cases), strict=True):
             options = [group["schedule"] for group in case["groups"]]
             with self.subTest(options[0]["name"]):
@@ -314,17 +315,18 @@ class Groups(unittest.TestCase):
         optimizer = torch.optim.SGD([{"params": [torch.zeros(1, requires_grad=True)], "lr": group["base_lr"]}
                                      for group in case["groups"]], momentum=0.9)
         both = dict(options[0])
-        for name in {"max_lr", "base_lr"} & set(both):
+        for name in {"max_lr", "base_lr", "min_lr"} & set(both):
             both[name] = [one[name] for one in options]
         if "lr_lambda" in both:
             both["lr_lambda"] = [one["lr_lambda"].__getitem__ for one in options]
         scheduler = getattr(lr_scheduler, both.pop("name"))(optimizer, **both)
+        looks = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
         found = []
-        for _ in range(case["steps"] + 1):
+        for value in [*case["metrics"], None]:
             found.append([[group["lr"], group["momentum"]] for group in optimizer.param_groups])
             optimizer.step()
-            if len(found) <= case["steps"]:
-                scheduler.step()
+            if value is not None:
+                scheduler.step(*[value] * looks)
         return found
 
 

@@ -8,6 +8,7 @@
 #include "lockstep/optim/schedules/cyclic.h"
 #include "lockstep/optim/schedules/factors.h"
 #include "lockstep/optim/schedules/one_cycle.h"
+#include "lockstep/optim/schedules/plateau.h"
 #include "lockstep/optim/schedules/require.h"
 
 namespace lockstep::optim {
@@ -74,6 +75,8 @@ void check_members(const char* name, const Schedules& members) {
     require_option(s.target<SequentialLR>() == nullptr, name, "a member", "a SequentialLR", "a schedule by itself");
     require_option(s.target<ChainedScheduler>() == nullptr, name, "a member", "a ChainedScheduler",
                    "a schedule by itself");
+    require_option(s.target<ReduceLROnPlateau>() == nullptr, name, "a member", "a ReduceLROnPlateau",
+                   "a function of the step");
     one_cycles += s.target<OneCycleLR>() != nullptr;
     momenta += s.target<OneCycleLR>() != nullptr || s.target<CyclicLR>() != nullptr;
   }

@@ -7,7 +7,7 @@
 //   ddp.state().keep("plateau", plateau.state);  // on all ranks, before the optimizer is made
 //   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1});
 //   for (...) {                                  // epochs
-//     optimizer.set_lr(plateau.at(0.1).lr);
+//     optimizer.set_lr(plateau, 0);  // each group from its own rate
 //     ...
 //     plateau.step(loss);        // the same number on all ranks: that of an evaluation, not of a rank's batch
 //     ddp.state().recommit();    // or with the next step
@@ -51,6 +51,9 @@ struct ReduceLROnPlateau {
   /// The rate of weights whose optimizer was given base_lr: max(rate · factor, min_lr) as often as there were
   /// reductions, where it differs by more than eps. Depends on options and state alone. UsageError as step().
   Rate at(double base_lr) const;
+  /// The same at any t: for set_lr(plateau, 0). A Schedule made of it has its state as it is then; so it is made anew
+  /// for each rate that is set, and is no member of a list of schedules.
+  Rate at(double base_lr, std::uint64_t) const { return at(base_lr); }
 };
 
 /// The state behind a metric, as ReduceLROnPlateau::step() has it; schedule.state plays no part.

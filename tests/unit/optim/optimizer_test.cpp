@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/optim/schedules/factors.h"
+#include "lockstep/optim/schedules/plateau.h"
 
 namespace lockstep::optim {
 namespace {
@@ -333,6 +334,16 @@ TEST(Optimizer, EachGroupMayHaveAScheduleOfItsOwn) {
   EXPECT_THAT([&] { sgd.set_lr(std::span(schedules).first(1), 3); },
               ::testing::ThrowsMessage<UsageError>(HasSubstr("1 schedules for 2 parameter groups")));
   EXPECT_EQ(*sgd.param_groups()[1].options.lr, 1);
+}
+
+TEST(Optimizer, APlateauReducesTheRateOfEachGroup) {
+  RecordingTarget target;
+  SGD sgd(target, {{"weight", {.lr = 1}}, {"bias", {.lr = 4}}});
+  ReduceLROnPlateau plateau{.factor = 0.5, .patience = 0};
+  for (const double loss : {1, 1}) plateau.step(loss);
+  sgd.set_lr(plateau, 0);
+  EXPECT_EQ(*sgd.param_groups()[0].options.lr, 0.5);
+  EXPECT_EQ(*sgd.param_groups()[1].options.lr, 2);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "lockstep/optim/schedules/cyclic.h"
 #include "lockstep/optim/schedules/factors.h"
 #include "lockstep/optim/schedules/one_cycle.h"
+#include "lockstep/optim/schedules/plateau.h"
 #include "tests/support/usage_error.h"
 
 namespace lockstep::optim {
@@ -166,6 +167,11 @@ TEST(Composed, RefuseMembersThatPythonCannotCompose) {
             "SequentialLR: a member is a OneCycleLR, must be the only CyclicLR or OneCycleLR of the list");
   EXPECT_THROW(check(ChainedScheduler{{one_cycle, one_cycle}}), UsageError);
   check(ChainedScheduler{{one_cycle, LinearLR{}}});
+  EXPECT_EQ(usage_error([&] {
+              check(ChainedScheduler{{ReduceLROnPlateau{}, LinearLR{}}});
+            }),
+            "ChainedScheduler: a member is a ReduceLROnPlateau, must be a function of the step");
+  EXPECT_THROW(check(SequentialLR{{LinearLR{}, ReduceLROnPlateau{}}, {5}}), UsageError);
 }
 
 }  // namespace

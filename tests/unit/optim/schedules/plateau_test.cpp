@@ -23,6 +23,7 @@ TEST(Plateau, ReducesBehindMoreBadMetricsThanItsPatience) {
   EXPECT_TRUE(plateau.step(1.0));
   EXPECT_EQ(plateau.at(0.8).lr, 0.4);
   EXPECT_EQ(plateau.at(0.2).lr, 0.1) << "of any base rate";
+  EXPECT_EQ(Schedule(plateau).at(0.2, 7).lr, 0.1) << "as a schedule, at any t";
   EXPECT_FALSE(plateau.step(0.5)) << "better";
   EXPECT_EQ(plateau.state.best, 0.5);
   EXPECT_EQ(plateau.state.num_bad_epochs, 0);
