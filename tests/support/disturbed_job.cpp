@@ -22,9 +22,10 @@ using Clock = std::chrono::steady_clock;
 
 SmallJob disturbed_job(Amp amp, std::uint64_t steps) {
   using Group = optim::ParamGroup<optim::AdamOptions>;
+  const Group biases{"*.bias", {.lr = 1e-3, .betas = optim::Betas{0.8, 0.99}}};
   return {.shards = kDisturbedShards,
           .steps = steps,
-          .optimizer = maker({Group{"*.bias", {.lr = 1e-3}}, Group{"*"}}, optim::AdamOptions{.lr = 0.01}),
+          .optimizer = maker({biases, Group{"*"}}, optim::AdamOptions{.lr = 0.01}),
           .ballast = 200'000,
           .amp = amp,
           .ema = parallel::EmaOptions{.decay = 0.9, .interval = 2},

@@ -13,8 +13,6 @@ namespace lockstep::support {
 
 namespace {
 
-constexpr double kRate = 0.01;
-
 // What all_options adds to each step. Its owners' bytes are kept with the state.
 class StepOptionsOfJob {
  public:
@@ -35,7 +33,7 @@ class StepOptionsOfJob {
   void step(optim::Optimizer& optimizer, std::uint64_t step) {
     if (job_.all_options) {
       plateau_.step(double(parallel::shard_seed(7, step, 0) % 100));  // a metric that a restart finds again
-      optimizer.set_lr(plateau_.at(kRate).lr);
+      optimizer.set_lr(plateau_, 0);
     }
     optim::StepOptions options;
     if (job_.all_options) options = {.max_norm = 0.5, .norm_type = step % 2 == 0 ? 2.0 : 3.0, .max_value = 0.05};

@@ -70,8 +70,9 @@ struct SmallJob {
   at::Device device = at::kCPU;  ///< of the model
   bool holdable = false;         ///< its state has a third buffer, as that of a job that saves
   std::optional<parallel::EmaOptions> ema = {};
-  /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets the rate
-  /// by a plateau, and uses only the head in each third step, in all shards but the first, in each sixth in that, too.
+  /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets each
+  /// group's rate by a plateau, and uses only the head in each third step, in all shards but the first, in each sixth
+  /// in that, too.
   bool all_options = false;
   /// Called on every rank with the engine before the first and after each step.
   std::function<void(parallel::Engine&)> after_step = [](parallel::Engine&) {};

@@ -26,5 +26,20 @@ TEST(FusedJob, OnThreadsHasOneStateWithAllOptions) {
     });
 }
 
+// What the killed and resumed runs of it are to find: a rule of one group that comes to the weights of the other.
+TEST(FusedJob, RulesOfItsGroupsDecideItsBits) {
+  using optim::AdamOptions;
+  const auto hash_with = [](const AdamOptions& biases) {
+    support::SmallJob job = support::disturbed_job(Amp::none, 3);
+    job.optimizer = support::maker({optim::ParamGroup<AdamOptions>{"*.bias", biases}, {"*"}}, AdamOptions{.lr = 0.01});
+    return support::hash_of(1, job);
+  };
+  const std::string alike = hash_with({});
+  EXPECT_NE(hash_with({.lr = 1e-3}), alike) << "the plateau makes their rates equal";
+  EXPECT_NE(hash_with({.betas = optim::Betas{0.8, 0.99}}), alike);
+  for (const AdamOptions& biases : {AdamOptions{}, {.lr = 1e-3}, {.betas = optim::Betas{0.8, 0.99}}})
+    EXPECT_NE(support::hash_of(1, support::disturbed_job(Amp::none, 3)), hash_with(biases));
+}
+
 }  // namespace
 }  // namespace lockstep
