@@ -59,7 +59,12 @@ void FusedJoin::join(const std::function<void()>& loop, const JoinOptions& optio
   if (inputs_) throw UsageError("data parallel: join() within join()");
   inputs_.emplace(group_, options, &clock_);
   const std::shared_ptr<void> done(nullptr, [this](void*) { inputs_.reset(); });
-  inputs_->run(loop);
+  try {
+    inputs_->run(loop);
+  } catch (...) {
+    session_.restart();  // as below: a step behind early termination is made of its own inputs alone
+    throw;
+  }
   follow_the_others();
 }
 

@@ -153,6 +153,31 @@ TEST(FusedJoin, EarlyTerminationEndsAllLoopsAndTheGroupLives) {
   });
 }
 
+// Where gradients need no zeroing: what was begun of an input that no step was made of would be added to the next.
+TEST(FusedJoin, BehindEarlyTerminationAStepHasItsOwnInputsAlone) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    torch::nn::Linear model = flat_line();
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 1});
+    const auto one_step = [&](int step) {
+      ddp(data_of(group->rank(), step)).sum().backward();
+      optimizer.step();
+    };
+    EXPECT_THAT(error_of([&] {
+                  ddp.join(
+                      [&] {
+                        for (int step = 0; step <= group->rank(); ++step) one_step(step);
+                      },
+                      {.throw_on_early_termination = true});
+                }),
+                HasSubstr("rank 0 has no more inputs"));
+    EXPECT_EQ(ddp.steps(), 1u);
+    one_step(0);
+    EXPECT_EQ(ddp.steps(), 2u);
+    EXPECT_NEAR(ddp.state_dict()["weight"][0][0].item<float>(), 1 - 2 * (1 + 11) / 2.0, 1e-5);
+  });
+}
+
 TEST(FusedJoin, IsRefusedWithinAnotherAndWithAScaledLoss) {
   const Groups group = std::make_shared<comm::SingleGroup>();
   DistributedDataParallel ddp(flat_line(), group);
