@@ -12,30 +12,34 @@
 namespace lockstep::amp {
 namespace {
 
+double rounded(double scale) { return float(scale); }
+
 void check(const GradScalerOptions& options) {
-  const auto above = [](const char* name, double value, double least) {
-    optim::require(std::isfinite(value) && value > least, name, value, least == 0 ? "finite and above 0" : "above 1");
-  };
-  above("init_scale", options.init_scale, 0);
-  above("growth_factor", options.growth_factor, 1);
+  optim::require(std::isfinite(options.growth_factor) && options.growth_factor > 1, "growth_factor",
+                 options.growth_factor, "finite and above 1");
   optim::require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor", options.backoff_factor,
                  "in (0, 1)");
   optim::require(options.growth_interval > 0, "growth_interval", double(options.growth_interval), "at least 1");
   optim::require(options.min_scale >= 0 && options.min_scale <= options.max_scale, "min_scale", options.min_scale,
                  "at least 0, and at most max_scale");
+  const double first = rounded(options.init_scale);
+  optim::require(std::isfinite(first) && first > 0, "init_scale", options.init_scale, "a float32, finite and above 0");
+  optim::require(options.init_scale >= options.min_scale && options.init_scale <= options.max_scale, "init_scale",
+                 options.init_scale, "from min_scale to max_scale");
 }
 
 }  // namespace
 
 ScalerState next(ScalerState state, bool overflow, const GradScalerOptions& options) {
-  const auto within = [&](double scale) { return std::clamp(scale, options.min_scale, options.max_scale); };
+  const auto within = [&](double scale) { return rounded(std::clamp(scale, options.min_scale, options.max_scale)); };
   if (overflow) return {.scale = within(float(state.scale * options.backoff_factor))};
   if (++state.growth_tracker < options.growth_interval) return state;
   const float grown = float(state.scale * options.growth_factor);
   return {.scale = std::isfinite(grown) ? within(grown) : state.scale};
 }
 
-GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), state_{.scale = options.init_scale} {
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : options_(options), state_{.scale = rounded(options.init_scale)} {
   check(options);
 }
 

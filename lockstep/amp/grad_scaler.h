@@ -35,7 +35,7 @@ namespace lockstep::amp {
 
 /// PyTorch's names and defaults.
 struct GradScalerOptions {
-  double init_scale = 65536;
+  double init_scale = 65536;            ///< from min_scale to max_scale; rounded to float32
   double growth_factor = 2;             ///< above 1
   double backoff_factor = 0.5;          ///< in (0, 1)
   std::int64_t growth_interval = 2000;  ///< steps in a row without overflow, after which the scale grows

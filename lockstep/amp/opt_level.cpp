@@ -31,7 +31,7 @@ void cast(torch::nn::Module& model, at::ScalarType dtype, bool keep_batch_norm) 
 GradScalerOptions scaler_of(const InitializeOptions& options, bool dynamic) {
   if (const auto fixed = options.loss_scale)
     return {.init_scale = *fixed, .enabled = *fixed != 1, .min_scale = *fixed, .max_scale = *fixed};
-  return {.init_scale = std::min(options.max_loss_scale, 65536.0),
+  return {.init_scale = std::min(options.max_loss_scale, std::max(options.min_loss_scale, 65536.0)),
           .enabled = dynamic,
           .min_scale = options.min_loss_scale,
           .max_scale = options.max_loss_scale};

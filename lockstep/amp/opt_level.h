@@ -24,7 +24,7 @@ struct InitializeOptions {
   std::optional<bool> keep_batchnorm_fp32 = {};  ///< a choice for O3 alone, there false
   std::optional<double> loss_scale = {};         ///< a fixed scale; O1 and O2 in fp16: dynamic, else none
   double min_loss_scale = 0;
-  double max_loss_scale = 16777216;  ///< 2^24; of the dynamic scale, which begins at 2^16 or at this
+  double max_loss_scale = 16777216;  ///< 2^24; of the dynamic scale, which begins at 2^16 or the nearest to it
 };
 
 /// What DataParallelOptions::amp and GradScaler take.

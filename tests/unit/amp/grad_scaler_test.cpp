@@ -37,6 +37,7 @@ TEST(ScalerState, StaysWithinItsFloorAndCeilingAndIsAlwaysANumber) {
 
 TEST(ScalerState, IsRoundedToFloat32) {
   EXPECT_EQ(next({.scale = 1}, true, {.backoff_factor = 0.3}).scale, double(0.3f));
+  EXPECT_EQ(GradScaler({.init_scale = 0.1}).get_scale(), double(0.1f));
 }
 
 TEST(GradScaler, RefusesOptionsOutOfRange) {
@@ -46,6 +47,9 @@ TEST(GradScaler, RefusesOptionsOutOfRange) {
   EXPECT_THROW(GradScaler({.backoff_factor = 1}), UsageError);
   EXPECT_THROW(GradScaler({.growth_interval = 0}), UsageError);
   EXPECT_THROW(GradScaler({.min_scale = 5, .max_scale = 4}), UsageError);
+  EXPECT_THROW(GradScaler({.init_scale = 65536, .max_scale = 1024}), UsageError);
+  EXPECT_THROW(GradScaler({.init_scale = 65536, .min_scale = 0x1p20}), UsageError);
+  EXPECT_THROW(GradScaler({.init_scale = 1e-50}), UsageError) << "no float32";
   GradScaler scaler;
   EXPECT_THROW(scaler.load_state_dict({.scale = NAN}), UsageError);
   scaler.load_state_dict({.scale = 2, .growth_tracker = 7});

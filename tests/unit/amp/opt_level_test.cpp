@@ -39,6 +39,7 @@ TEST(OptLevel, O1AndO2AreAutocastWithADynamicScale) {
     for (const at::Tensor& parameter : net->parameters()) EXPECT_EQ(parameter.scalar_type(), at::kFloat) << "masters";
 
     EXPECT_EQ(initialize(*net, level, {.max_loss_scale = 512}).scaler.init_scale, 512);
+    EXPECT_EQ(initialize(*net, level, {.min_loss_scale = 0x1p20}).scaler.init_scale, 0x1p20);
     const Precision bf16 = initialize(*net, level, {.cast_model_type = Amp::bf16});
     EXPECT_EQ(bf16.amp, Amp::bf16);
     EXPECT_FALSE(bf16.scaler.enabled);
