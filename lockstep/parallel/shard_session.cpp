@@ -104,14 +104,15 @@ void GradientSlots::check_complete(const std::vector<at::Tensor>& parameters) co
   }
 }
 
-void GradientSlots::finish(const std::vector<at::Tensor>& parameters, bool may_be_unused) {
-  if (!may_be_unused) check_complete(parameters);
+void GradientSlots::finish(const std::vector<at::Tensor>& parameters, bool may_be_unused, bool has_inputs) {
+  if (has_inputs && !may_be_unused) check_complete(parameters);
   if (copies_) copies_->wait();
   for (std::size_t local = 0; local < slots_.size(); ++local) {
     auto* uses = state_.write_as<state::ParameterUse>(layout_.uses(first_ + int(local)));
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       Slot& slot = slots_[local][i];
-      uses[i] = slot.written                    ? state::ParameterUse::gradient
+      uses[i] = !has_inputs                     ? state::ParameterUse::no_inputs
+                : slot.written                  ? state::ParameterUse::gradient
                 : parameters[i].requires_grad() ? state::ParameterUse::none
                                                 : state::ParameterUse::frozen;
       if (slot.written || slot.zero) continue;
@@ -264,7 +265,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
   refuse_set_gradients(module_);
   fused_.check_bound();
   fused_.check_frozen();
-  slots_.finish(fused_.parameters->tensors(), may_be_unused_ || !has_inputs);
+  slots_.finish(fused_.parameters->tensors(), may_be_unused_, has_inputs);
 }
 
 void ShardSession::write_module_buffers(std::byte* to) const {

@@ -43,8 +43,8 @@ class GradientSlots {
 
   /// Ends the gathering of a step: what was not written counts as zeros, and the step is told what each shard used.
   /// Error naming the parameters that were not written since clear(), but want a gradient, their shard and rank,
-  /// unless they `may_be_unused`.
-  void finish(const std::vector<at::Tensor>& parameters, bool may_be_unused);
+  /// unless they `may_be_unused`, or the rank has no inputs.
+  void finish(const std::vector<at::Tensor>& parameters, bool may_be_unused, bool has_inputs);
 
   /// Whether no slot was written since clear().
   bool empty() const;

@@ -152,12 +152,13 @@ double StepTransaction::agreed_mean() {
 // By what all have read. A parameter that no shard has a gradient of keeps its weights, state and count of updates.
 void StepTransaction::set_used() {
   for (std::size_t i = 0; i < used_.size(); ++i) {
-    std::size_t gradients = 0, frozen = 0;
+    int gradients = 0, frozen = 0, unused = 0;
     for (const state::ParameterUse* uses : uses_) {
       gradients += uses[i] == state::ParameterUse::gradient;
       frozen += uses[i] == state::ParameterUse::frozen;
+      unused += uses[i] == state::ParameterUse::none;
     }
-    if (frozen > 0 && frozen < uses_.size())
+    if (frozen > 0 && gradients + unused > 0)
       refuse("parameter '" + fused_.state.layout().parameters()[i].spec.name +
              "' is frozen on some ranks and not on others");
     used_[i] = gradients > 0;

@@ -70,8 +70,8 @@ struct LayoutOptions {
   std::vector<NamedBytes> bytes;
 };
 
-/// What a shard did with a parameter in a step; a byte.
-enum class ParameterUse : std::uint8_t { none, gradient, frozen };
+/// What a shard did with a parameter in a step; a byte. no_inputs: nothing, for its rank has none left (Engine::join).
+enum class ParameterUse : std::uint8_t { none, gradient, frozen, no_inputs };
 
 /// Elements [begin, end) of the flat range.
 struct Slice {

@@ -178,6 +178,27 @@ TEST(FusedJoin, BehindEarlyTerminationAStepHasItsOwnInputsAlone) {
   });
 }
 
+// As a function of the step, which a rank without inputs may not see.
+TEST(FusedJoin, RanksWithInputsMayFreeze) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    torch::nn::Linear model(2, 1);
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 1});
+    ddp.join([&] {
+      for (int step = 0; step <= group->rank(); ++step) {
+        model->bias.set_requires_grad(step == 0);
+        ddp(data_of(group->rank(), step)).sum().backward();
+        optimizer.step();
+      }
+    });
+    EXPECT_EQ(ddp.steps(), 2u);
+    model->bias.set_requires_grad(true);
+    ddp(data_of(0, 0)).sum().backward();
+    optimizer.step();
+    EXPECT_EQ(ddp.steps(), 3u);
+  });
+}
+
 TEST(FusedJoin, IsRefusedWithinAnotherAndWithAScaledLoss) {
   const Groups group = std::make_shared<comm::SingleGroup>();
   DistributedDataParallel ddp(flat_line(), group);
