@@ -16,20 +16,21 @@
 namespace lockstep::parallel {
 namespace {
 
-const char* word(UnevenInputs::Pass pass) {
+std::string text_of(UnevenInputs::Pass pass, std::int64_t detail) {
+  const std::string number = std::to_string(detail);
   switch (pass) {
     case UnevenInputs::Pass::forward:
-      return "forward pass";
+      return "a forward pass";
     case UnevenInputs::Pass::backward:
-      return "backward pass";
+      return "a backward pass";
     case UnevenInputs::Pass::statistics:
-      return "SyncBatchNorm's forward";
+      return "the forward of a SyncBatchNorm of " + number + " channels";
     case UnevenInputs::Pass::statistics_gradient:
-      return "SyncBatchNorm's backward";
+      return "the backward of a SyncBatchNorm of " + number + " channels";
     case UnevenInputs::Pass::joinable:
-      return "joinable's collectives";
+      return "the collectives of joinable " + number;
     default:
-      return "step";
+      return "a step";
   }
 }
 
@@ -112,9 +113,10 @@ UnevenInputs::Told UnevenInputs::exchange(Pass mine, std::int64_t detail) {
     if (left == 0) {
       others = one;
       first = rank;
-    } else if (one.pass != others.pass) {
-      throw Error("join: rank " + std::to_string(first) + " begins a " + word(others.pass) + " and rank " +
-                  std::to_string(rank) + " a " + word(one.pass) + "; each must do the same with each of its inputs");
+    } else if (one != others) {
+      throw Error("join: rank " + std::to_string(first) + " begins " + text_of(others.pass, others.detail) +
+                  " and rank " + std::to_string(rank) + " " + text_of(one.pass, one.detail) +
+                  "; each must do the same with each of its inputs");
     }
     ++left;
     source_ = rank;

@@ -42,7 +42,7 @@ class UnevenInputs {
   /// Runs the loop of this rank. What it throws ends the job, unless that is the end of the loop of all.
   void run(const std::function<void()>& loop);
 
-  /// Collective: tells the others. Error naming the ranks where some begin a forward and some a backward, and on all
+  /// Collective: tells the others. Error naming the ranks where some begin something else than others, and on all
   /// ranks where one has no more inputs and throw_on_early_termination is set.
   void announce(Pass mine, std::int64_t detail = 0) { (void)exchange(mine, detail); }
   /// What a rank without inputs is to take part in: forward, backward or step of the others; all else is done here.
@@ -66,6 +66,7 @@ class UnevenInputs {
   struct Told {
     Pass pass = Pass::none;
     std::int64_t detail = 0;
+    bool operator==(const Told&) const = default;
   };
   Told exchange(Pass mine, std::int64_t detail);
 

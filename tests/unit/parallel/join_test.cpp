@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "lockstep/state/hash.h"
 #include "tests/unit/parallel/hook_job.h"
 
 namespace lockstep::parallel {
@@ -285,6 +286,18 @@ TEST(Join, HooksTakePartInTheOrderOfTheCalls) {
     EXPECT_EQ(first.last_joiners, 1);
     EXPECT_EQ(second.last_joiners, 1);
     EXPECT_EQ(first.add(1), 3) << "outside of a join nobody is told";
+  });
+}
+
+TEST(Join, CallsOfOtherJoinablesAreNamed) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    Sum first(group), second(group);
+    EXPECT_EQ(
+        error_of([&] {
+          Join({&first, &second}).run([&] { (group->rank() == 0 ? first : second).add(1); });
+        }),
+        "join: rank 0 begins the collectives of joinable 0 and rank 1 the collectives of joinable 1; each must do "
+        "the same with each of its inputs");
   });
 }
 
