@@ -155,7 +155,7 @@ TEST_F(TrainBits, WithAScheduleGroupsClippingAndAnAverage) {
                            "--model-ema-decay",
                            "0.999"})
     flags.push_back(flag);
-  expect_same_bits(By::lockstep, {2, 4}, 4, flags);
+  expect_same_bits(By::lockstep, {2, 3, 4}, 4, flags);
 }
 
 // Batches that add up on two processes are the shards of four.
