@@ -87,6 +87,26 @@ TEST(FusedJoin, RanksWithoutInputsCountAsZerosByTheRulesOfTheOthers) {
     });
 }
 
+TEST(FusedJoin, HasTheSameBitsInEveryRun) {
+  const auto hash = [] {
+    return told_by_rank_0(3, [](Groups group) {
+      DistributedDataParallel ddp(two_layers(), group);
+      optim::Adam adam(ddp, {.lr = 0.01});
+      ddp.join([&] {
+        for (int step = 0; step < 3 * (group->rank() + 1); ++step) {
+          ddp(batch_of(group->rank(), step)).square().mean().backward();
+          adam.step({.max_norm = 0.5});
+        }
+      });
+      EXPECT_EQ(ddp.steps(), 9u);
+      return ddp.state().hash();
+    });
+  };
+  const std::string first = hash();
+  EXPECT_EQ(first.size(), 32u);
+  EXPECT_EQ(hash(), first);
+}
+
 TEST(FusedJoin, OrTheMeanIsOverThoseThatAreLeft) {
   run_ranks(RankKind::processes, 3, [](Groups group) {
     const Uneven how{.join = {.divide_by_initial_world_size = false}};

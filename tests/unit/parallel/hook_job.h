@@ -13,6 +13,7 @@
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/lockstep.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_job.h"
 
 namespace lockstep::parallel {
 
@@ -50,6 +51,16 @@ inline void expect_close(const std::vector<at::Tensor>& found, const std::vector
   ASSERT_EQ(found.size(), wanted.size());
   for (std::size_t i = 0; i < found.size(); ++i)
     EXPECT_LE((found[i] - wanted[i]).abs().max().item<double>(), relative * wanted[i].abs().max().item<double>()) << i;
+}
+
+/// What rank 0 of a job in processes tells: a hash, to compare with that of another run.
+inline std::string told_by_rank_0(int ranks, const std::function<std::string(Groups)>& job) {
+  support::SharedText told;
+  support::run_ranks(support::RankKind::processes, ranks, [&](Groups group) {
+    const std::string mine = job(group);
+    if (group->rank() == 0) told.set(mine);
+  });
+  return told.get();
 }
 
 inline std::string error_of(const std::function<void()>& body) {

@@ -101,6 +101,28 @@ TEST(JoinWithSyncBatchNorm, WithOursToo) {
     });
 }
 
+TEST(JoinWithSyncBatchNorm, HasTheSameBitsInEveryRun) {
+  const auto hash = [](bool ours) {
+    return told_by_rank_0(kUneven, [&](Groups group) {
+      torch::nn::Sequential net = normalized_net(SyncBatchNorm(torch::nn::BatchNormOptions(4), group));
+      DistributedDataParallel ddp(net, group);
+      if (ours) {
+        optim::SGD sgd(ddp, {.lr = 0.1, .momentum = 0.5});
+        train_normalized(ddp, sgd, group, true);
+      } else {
+        torch::optim::SGD sgd(net->parameters(), rate_and_momentum());
+        train_normalized(ddp, sgd, group, true);
+      }
+      return state::tensors_hash(ddp.state_dict());
+    });
+  };
+  for (const bool ours : {true, false}) {
+    const std::string first = hash(ours);
+    EXPECT_EQ(first.size(), 32u);
+    EXPECT_EQ(hash(ours), first) << ours;
+  }
+}
+
 TEST(JoinWithSyncBatchNorm, WithUnusedParametersAndEarlyTermination) {
   run_ranks(RankKind::processes, 2, [](Groups group) {
     torch::nn::Sequential net = normalized_net(SyncBatchNorm(torch::nn::BatchNormOptions(4), group));
