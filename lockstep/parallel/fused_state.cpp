@@ -1,10 +1,12 @@
 #include "lockstep/parallel/fused_state.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -30,18 +32,30 @@ void set_groups(std::vector<state::TensorSpec>& specs, const optim::Needs& needs
   }
 }
 
-// Ranks with different layouts would write into each other's places.
-void check_equal_on_all(const state::Layout& layout, const std::string& name, comm::Group& group) {
+// Of what decides the numbers that a rank writes into the others' state, and has no place in it.
+std::uint64_t print_of_numbers(const DataParallelOptions& options) {
+  const EmaOptions ema = options.ema.value_or(EmaOptions{});
+  const std::uint64_t numbers[] = {options.seed,        std::bit_cast<std::uint64_t>(ema.decay),
+                                   ema.interval,        ema.warmup_steps,
+                                   ema.steps_per_epoch, ema.use_buffers};
+  return state::hash64({reinterpret_cast<const char*>(numbers), sizeof numbers});
+}
+
+// Ranks with different layouts would write into each other's places; with other numbers, parts of other averages.
+void check_equal_on_all(const state::Layout& layout, const DataParallelOptions& options, comm::Group& group) {
   // The number of buffers and the name are no part of the fingerprint, but here all make one state.
-  const auto print =
-      std::int64_t(layout.fingerprint() + std::uint64_t(layout.options().state_buffers) + state::hash64(name));
-  const std::vector<at::Tensor> all = group.all_gather(at::full({1}, print, at::kLong));
+  const std::uint64_t places =
+      layout.fingerprint() + std::uint64_t(layout.options().state_buffers) + state::hash64(options.name);
+  const std::vector<at::Tensor> all = group.all_gather(
+      at::tensor(std::vector{std::int64_t(places), std::int64_t(print_of_numbers(options))}, at::kLong));
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank].item<std::int64_t>() == all[0].item<std::int64_t>()) continue;
+    if (at::equal(all[rank], all[0])) continue;
+    const bool same_places = all[rank][0].item<std::int64_t>() == all[0][0].item<std::int64_t>();
     const std::string cause =
         "rank " + std::to_string(rank) +
-        " trains other parameters, attaches another optimizer, gives the model another name, keeps other "
-        "bytes or saves in another way than rank 0";
+        (same_places ? " has other options of the average or another seed than rank 0"
+                     : " trains other parameters, attaches another optimizer, gives the model another name, keeps "
+                       "other bytes or saves in another way than rank 0");
     group.abort(cause);
     throw Error(cause);
   }
@@ -86,7 +100,7 @@ state::Layout make_layout(const ModuleView& module, const Beginning& beginning, 
   places.bytes = beginning.kept.specs();
   state::Layout layout(std::move(parameters), state::specs_of(module.buffers(), false), std::move(places),
                        state::specs_of(module.frozen(), false));
-  check_equal_on_all(layout, options.name, group);
+  check_equal_on_all(layout, options, group);
   return layout;
 }
 

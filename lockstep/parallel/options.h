@@ -58,7 +58,7 @@ struct DataParallelOptions {
   /// Logical shards S the global batch is cut into, with an optimizer of ours. It decides the bits of the result; the
   /// number of ranks does not. 0: as many as ranks. At least as many as ranks.
   int shards = 0;
-  /// Of the random numbers drawn inside shards (dropout): see shard_seed().
+  /// Of the random numbers drawn inside shards (dropout): see shard_seed(). The same on all ranks, as `ema` is.
   std::uint64_t seed = 0;
   /// Mixed precision of forward passes through the wrapper, whose result comes in float32. With bf16
   /// and an optimizer of ours, the parameters of linear layers and convolutions (amp/bf16_parameters.h)

@@ -17,6 +17,7 @@ namespace {
 using support::RankKind;
 using support::run_ranks;
 using support::SmallNet;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Tensors = std::map<std::string, at::Tensor>;
 
@@ -130,6 +131,26 @@ TEST(Ema, OutlivesTheEngine) {
     EXPECT_TRUE(torch::equal(kept.at("bn.running_var"), torch::ones({300})));
     EXPECT_TRUE(torch::isfinite(kept.at("fc1.weight")).all().template item<bool>());
   });
+}
+
+// Each rank averages its own slice, by its own options the average would be torn; and a shard would drop what the seed
+// of its rank says.
+TEST(Ema, OtherOptionsOrSeedsOfARankAreRefusedOnAll) {
+  const auto refused = [](auto options_of) {
+    run_ranks(RankKind::processes, 2, [&](auto group) {
+      torch::nn::Linear model(2, 2);
+      DistributedDataParallel ddp(model, group, options_of(std::uint64_t(group->rank())));
+      EXPECT_THAT(support::what_of([&] { optim::SGD optimizer(ddp); }),
+                  AllOf(HasSubstr("rank 1 "), HasSubstr("has other options of the average or another seed")));
+    });
+  };
+  using Options = DataParallelOptions;
+  refused([](std::uint64_t rank) { return Options{.seed = rank}; });
+  refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.interval = 1 + rank}}; });
+  refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.decay = rank == 0 ? 0.9 : 0.99}}; });
+  refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.steps_per_epoch = 10 + rank}}; });
+  refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.warmup_steps = rank}}; });
+  refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.use_buffers = rank == 0}}; });
 }
 
 TEST(Ema, IsAskedForOrRefused) {
