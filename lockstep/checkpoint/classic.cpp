@@ -71,7 +71,7 @@ std::string take_over(const std::string& path, parallel::Engine& engine, torch::
   if (average != nullptr) check_fits(average->state_dict(), averages, "'" + averaged + "'");
   resume_memory(engine, path);
   set_state(optimizer, engine.parameters(), read_safetensors(moments), "'" + moments + "'");
-  resume_random_state(engine.group(), path);
+  resume_random_state(engine.group(), path, engine.device());
   if (average != nullptr) average->load_state_dict(averages, saved.average_updates);
   load_into(engine.module(), tensors, "'" + weights + "'");
   for (const auto& [name, memory] : engine.state().kept())
@@ -104,15 +104,16 @@ Saved save_all(const std::string& folder, parallel::Engine& engine, const torch:
                    .extra = options.extra};
   format_state(state);  // on all ranks: each has the same error
   check_place(engine, options);
-  const TensorMap weights = engine.state_dict(), averages = average != nullptr ? average->state_dict() : TensorMap();
+  const TensorMap weights = on_host(engine.state_dict());
+  const TensorMap averages = average != nullptr ? on_host(average->state_dict()) : TensorMap();
   if (average != nullptr) check_fits(weights, averages, "checkpoint: the average");
-  const TensorMap random = gathered_random_states(engine.group());
+  const TensorMap random = gathered_random_states(engine.group(), engine.device());
   const auto hooks = gathered_memories(engine);
   if (engine.group().rank() != 0) return {};
   for (const auto& [name, memory] : engine.state().kept())
     state.kept.emplace(name, std::string(reinterpret_cast<const char*>(memory.data()), memory.size()));
   state.place = numbers_in(state.kept, options.place);
-  const TensorMap moments = state_of(optimizer, engine.parameters());  // lives until all is written
+  const TensorMap moments = on_host(state_of(optimizer, engine.parameters()));  // lives until all is written
   Contents contents{
       .state = std::move(state),
       .files = {{kModelName, bytes_of(weights)}, {kOptimizerName, bytes_of(moments)}, {kRandomName, bytes_of(random)}}};

@@ -68,7 +68,7 @@ std::vector<Tensors> gathered_memories(parallel::Engine& engine) {
   const parallel::HookMemory* const memory = engine.hook_memory();
   if (memory == nullptr) return {};
   comm::Group& group = engine.group();
-  const Tensors mine = memory->get();
+  const Tensors mine = on_host(memory->get());
   bytes_of(mine);  // on all ranks: each has the same error
   std::vector<Tensors> all;
   for (int rank = 0; rank < group.size(); ++rank)
@@ -88,7 +88,10 @@ void resume_memory(parallel::Engine& engine, const std::string& path) {
     return;
   }
   const std::string file = path + "/" + hook_name(rank);
-  const TensorMap tensors = read_safetensors(file);
+  TensorMap tensors = read_safetensors(file);
+  // What is added to gradients goes where these are; counts and states of generators are numbers of the host.
+  for (auto& [name, tensor] : tensors)
+    if (tensor.is_floating_point()) tensor = tensor.to(engine.device());
   try {
     memory->set(tensors);
   } catch (const UsageError& error) {

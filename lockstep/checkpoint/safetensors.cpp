@@ -50,6 +50,11 @@ std::vector<TensorEntry> lay_out(const TensorMap& tensors) {
 
 }  // namespace
 
+TensorMap on_host(TensorMap tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.cpu();
+  return tensors;
+}
+
 std::string obstacle_to_writing(const at::Tensor& tensor) {
   if (!tensor.defined()) return "is undefined";
   if (tensor.layout() != at::kStrided) {

@@ -13,6 +13,9 @@ namespace lockstep::checkpoint {
 
 using TensorMap = std::map<std::string, at::Tensor>;
 
+/// The same in memory of the host, which is where files are written from; tensors that are there stay what they are.
+TensorMap on_host(TensorMap tensors);
+
 /// All tensors of the file, in CPU memory of their own. The whole header is checked against
 /// the file before memory is taken; UsageError naming file and offset when anything is wrong:
 /// too short, header outside the file, no valid JSON or nested deeper than the format, unknown

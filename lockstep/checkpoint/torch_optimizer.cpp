@@ -77,14 +77,14 @@ struct Writer {
 struct Reader {
   TensorMap& tensors;
   std::string prefix;
-  at::IntArrayRef sizes;
+  const at::TensorImpl& parameter;
   const std::string& source;
 
   void operator()(const char* entry, at::Tensor& tensor) const {
     const auto found = tensors.extract(prefix + entry);
     if (!found) return;
-    if (found.mapped().sizes() != sizes || !at::isFloatingType(found.mapped().scalar_type())) refuse(entry);
-    tensor = found.mapped();
+    if (found.mapped().sizes() != parameter.sizes() || !at::isFloatingType(found.mapped().scalar_type())) refuse(entry);
+    tensor = found.mapped().to(parameter.device());
   }
   void operator()(const char* entry, std::int64_t& count) const {
     const auto found = tensors.extract(prefix + entry);
@@ -132,7 +132,7 @@ void set_state(optimizers::Optimizer& optimizer, const std::vector<optim::Parame
       if (!has_any(left, prefix)) continue;
       auto state = std::make_unique<State>();
       const auto* const tensor = static_cast<const at::TensorImpl*>(parameter.identity);
-      each(*state, Reader{left, prefix, tensor->sizes(), source});
+      each(*state, Reader{left, prefix, *tensor, source});
       states.emplace_back(const_cast<void*>(parameter.identity), std::move(state));
     }
     if (!left.empty())

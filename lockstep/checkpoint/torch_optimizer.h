@@ -20,8 +20,9 @@ std::string kind_of(const torch::optim::Optimizer& optimizer);
 /// are the optimizer's own.
 TensorMap state_of(const torch::optim::Optimizer& optimizer, const std::vector<optim::Parameter>& parameters);
 
-/// Gives the optimizer that state, in memory of its own. UsageError naming what is of no parameter, or of another
-/// shape, or no state of such an optimizer; then nothing is changed. `source`: where the tensors are from.
+/// Gives the optimizer that state, in memory of its own, each entry where its parameter is. UsageError naming what is
+/// of no parameter, or of another shape, or no state of such an optimizer; then nothing is changed. `source`: where the
+/// tensors are from.
 void set_state(torch::optim::Optimizer& optimizer, const std::vector<optim::Parameter>& parameters,
                const TensorMap& tensors, const std::string& source);
 

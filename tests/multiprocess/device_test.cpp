@@ -4,12 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include "lockstep/checkpoint.h"
 #include "lockstep/lockstep.h"
+#include "lockstep/state/hash.h"
 #include "tests/support/device/comm_cases.h"
 #include "tests/support/device/sim_device.h"
 #include "tests/support/ranks.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/support/small_job.h"
 #include "tests/support/what_of.h"
 
 namespace lockstep::parallel {
@@ -119,6 +124,59 @@ TEST(DeviceClassicPath, NothingIsReadBeforeItIsThere) {
       EXPECT_GT(recording.history().size(), 100u);
       EXPECT_TRUE(recording.report().faults.empty()) << recording.report().text();
     }
+  });
+}
+
+// Weights, moments, average, the hook's memory and what dropout draws from on the device.
+std::string train_from_checkpoint(const std::shared_ptr<comm::Group>& group, at::Device device,
+                                  const std::string& folder, std::uint64_t until) {
+  torch::manual_seed(1);
+  torch::nn::Sequential net(torch::nn::Linear(20, 40), torch::nn::Dropout(0.5), torch::nn::Linear(40, 5));
+  net->to(device);
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  generator.set_current_seed(std::uint64_t(100 + group->rank()));
+  DistributedDataParallel ddp(net, group);
+  ddp.register_comm_hook(std::make_shared<TopKState>(group, TopKOptions{.ratio = 0.2}), topk_hook);
+  torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.01));
+  ExponentialMovingAverage average(*net, {.decay = 0.9});
+  for (std::uint64_t step = checkpoint::resume(folder, ddp, adam, average).step; step < until;) {
+    adam.zero_grad();
+    const at::Tensor x = torch::arange(80).view({4, 20}).to(at::kFloat).div(80.0 + double(step)).to(device);
+    ddp(x).pow(2).mean().backward();
+    adam.step();
+    average.update_parameters();
+    if (++step == 3) checkpoint::save(folder, ddp, adam, average, step);
+  }
+  std::map<std::string, at::Tensor> averages;
+  for (const auto& [name, tensor] : average.state_dict()) averages.emplace(name, tensor.cpu());
+  return ddp.weights_hash() + state::tensors_hash(averages);
+}
+
+TEST(DeviceClassicPath, GoesOnFromACheckpoint) {
+  const testing::ScratchFolder folder;
+  support::SharedText undisturbed;
+  on_ranks(2, [&](const auto& group, at::Device device) {
+    const std::string end = train_from_checkpoint(group, device, folder.file("whole"), 6);
+    if (group->rank() == 0) undisturbed.set(end);
+    train_from_checkpoint(group, device, folder.file("ended"), 3);
+  });
+  on_ranks(2, [&](const auto& group, at::Device device) {
+    EXPECT_EQ(train_from_checkpoint(group, device, folder.file("ended"), 6), undisturbed.get());
+  });
+}
+
+// Of a device's generator it says nothing; the rest is the same anywhere.
+TEST(DeviceClassicPath, GoesOnFromACheckpointOfTheHostWithItsGeneratorAsSeededWhichIsTold) {
+  const testing::ScratchFolder folder;
+  on_ranks(2, [&](const auto& group, at::Device device) {
+    train_from_checkpoint(group, at::kCPU, folder.path(), 3);
+    ::testing::internal::CaptureStderr();
+    train_from_checkpoint(group, device, folder.path(), 4);
+    const std::string told = ::testing::internal::GetCapturedStderr();
+    const std::string line = "has random numbers of no ranks on a device '" +
+                             c10::DeviceTypeName(device.type(), /*lower_case=*/true) +
+                             "', here are 2: torch's generator stays as the program has seeded it\n";
+    EXPECT_EQ(told.find(line) != std::string::npos, group->rank() == 0) << told;
   });
 }
 
