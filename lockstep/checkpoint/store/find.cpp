@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/store/verify.h"
 
@@ -42,6 +43,24 @@ std::optional<Found> newest(const std::string& folder) {
   throw UsageError(text + " Name another folder, or remove them to begin anew");
 }
 
+// Whether there is nothing of a checkpoint in `path`, not one that has lost a file or cannot be looked at.
+bool is_none(const std::string& path) {
+  for (const char* name : {kManifestName, kStateName}) {
+    std::error_code error;
+    if (fs::exists(fs::path(path) / name, error)) return false;
+    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) return false;
+  }
+  return true;
+}
+
+// Python's checkpoints are files, and theirs is what is given most often in the place of ours.
+const char* hint_for(const std::string& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error)
+             ? ", which is a file: one of Python's is none to go on from, its weights alone can be loaded (--weights)"
+             : "";
+}
+
 Found must_be_there(std::optional<Found> found, const std::string& folder) {
   if (!found) throw UsageError("there is no checkpoint in '" + base::shown(folder) + "'");
   return std::move(*found);
@@ -61,6 +80,7 @@ std::optional<Found> find(const std::string& folder, const std::string& which) {
   std::error_code error;
   if (!fs::exists(fs::path(which) / kManifestName, error) && !steps_in(which).empty())
     return must_be_there(newest(which), which);
+  if (is_none(which)) throw UsageError("there is no checkpoint in '" + base::shown(which) + "'" + hint_for(which));
   return checked(which);
 }
 

@@ -17,8 +17,10 @@ using lockstep::testing::ScratchFolder;
 using lockstep::testing::usage_error;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using testing::write_step;
 
@@ -75,7 +77,23 @@ TEST(Find, WhatIsAskedForMustBeThere) {
   const ScratchFolder folder;
   EXPECT_THAT(usage_error([&] { find(folder.path(), "last"); }), HasSubstr("there is no checkpoint in"));
   EXPECT_THAT(usage_error([&] { find(folder.path(), "best"); }), HasSubstr("no link 'best'"));
-  EXPECT_THAT(usage_error([&] { find(folder.path(), folder.file("step-00000007")); }), HasSubstr("is damaged"));
+  EXPECT_THAT(usage_error([&] { find(folder.path(), folder.file("step-00000007")); }),
+              EndsWith("there is no checkpoint in '" + folder.file("step-00000007") + "'"));
+  EXPECT_THAT(usage_error([&] { find("elsewhere", folder.path()); }), HasSubstr("there is no checkpoint in"));
+}
+
+TEST(Find, AFileOfPythonsIsNoneAndWhereItBelongsIsSaid) {
+  const ScratchFolder folder;
+  EXPECT_THAT(usage_error([&] { find("elsewhere", folder.write("checkpoint.pth", "PK")); }),
+              AllOf(HasSubstr("there is no checkpoint in"), HasSubstr("checkpoint.pth', which is a file"),
+                    HasSubstr("--weights"), Not(HasSubstr("damaged"))));
+}
+
+TEST(Find, OneThatHasLostItsManifestIsDamaged) {
+  const ScratchFolder folder;
+  const std::string path = write_step(folder.path(), 1);
+  std::filesystem::remove(path + "/MANIFEST");
+  EXPECT_THAT(usage_error([&] { find("elsewhere", path); }), HasSubstr("is damaged"));
 }
 
 TEST(Find, BestIsWhereTheLinkLeads) {
