@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAside = ".part-";
+constexpr std::string_view kOld = ".old-";  // and the name that it had
 
 base::UniqueFd open_folder(const std::string& path) {
   return base::UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
@@ -35,6 +36,14 @@ bool is_there(const base::UniqueFd& open, const std::string& path) {
 void remove_all(const std::string& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
+}
+
+std::vector<std::string> beginning_with(std::string_view prefix, const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename().string().starts_with(prefix)) found.push_back(entry->path().string());
+  return found;
 }
 
 }  // namespace
@@ -83,8 +92,11 @@ void AsideFolder::appear(const std::string& name) {
     failed();
   } else if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
     if (errno != EINVAL && errno != ENOSYS) failed();
-    // A file system that cannot exchange: the old one goes last.
-    const std::string old = aside_path(folder_);
+    // A file system that cannot exchange. A kill between the two renames leaves the old one where it is found again;
+    // the lock keeps others from taking it for such a one.
+    const std::string old = folder_ + "/" + std::string(kOld) + name;
+    const base::UniqueFd held = open_folder(target);
+    if (held) (void)::flock(held.get(), LOCK_EX | LOCK_NB);
     if (::rename(target.c_str(), old.c_str()) != 0) failed();
     if (::rename(path_.c_str(), target.c_str()) != 0) {
       const int error = errno;
@@ -92,7 +104,8 @@ void AsideFolder::appear(const std::string& name) {
       errno = error;
       failed();
     }
-    path_ = old;
+    path_ = aside_path(folder_);  // half removed, it is to be none that put_back() takes
+    if (::rename(old.c_str(), path_.c_str()) != 0) path_ = old;
   }
   sync_folder(folder_);
 }
@@ -104,12 +117,24 @@ void remove_folder(const std::string& folder, const std::string& name) {
   remove_all(aside);
 }
 
+void put_back(const std::string& folder) {
+  for (const std::string& path : beginning_with(kOld, folder)) {
+    const base::UniqueFd open = open_folder(path);
+    if (!open || ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 || !is_there(open, path)) continue;
+    const std::string name = folder + "/" + fs::path(path).filename().string().substr(kOld.size());
+    std::error_code error;
+    if (!fs::exists(name, error) && !error) {
+      (void)::rename(path.c_str(), name.c_str());
+    } else if (!error) {
+      const std::string aside = aside_path(folder);
+      if (::rename(path.c_str(), aside.c_str()) == 0) remove_all(aside);
+    }
+  }
+}
+
 void sweep(const std::string& folder) {
-  std::error_code error;
-  std::vector<std::string> left;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (entry->path().filename().string().starts_with(kAside)) left.push_back(entry->path().string());
-  for (const std::string& path : left) {
+  put_back(folder);
+  for (const std::string& path : beginning_with(kAside, folder)) {
     const base::UniqueFd open = open_folder(path);
     if (!open || ::flock(open.get(), LOCK_EX | LOCK_NB) == 0) remove_all(path);  // a link, or nobody's
   }

@@ -28,7 +28,8 @@ class AsideFolder {
   const std::string& path() const { return path_; }
 
   /// Gives it its name, in the same folder, on disk when this returns. One that has this name already changes places
-  /// with it in one instant, where the file system can, and is removed.
+  /// with it in one instant and is removed. Where the file system cannot do that, it is called ".old-NAME" in between,
+  /// from which put_back() makes it again what it was.
   void appear(const std::string& name);
 
  private:
@@ -41,7 +42,11 @@ class AsideFolder {
 /// refuses.
 void remove_folder(const std::string& folder, const std::string& name);
 
-/// Removes what killed processes have left aside in `folder`. Does what it can.
+/// Gives its name back to what a killed process was about to replace in `folder`, unless the new one has it. Does what
+/// it can.
+void put_back(const std::string& folder);
+
+/// The same, and removes what killed processes have left aside in `folder`. Does what it can.
 void sweep(const std::string& folder);
 
 }  // namespace lockstep::checkpoint

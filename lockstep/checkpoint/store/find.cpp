@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/store/aside_folder.h"
 #include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/store/verify.h"
@@ -72,12 +73,14 @@ std::optional<Found> find(const std::string& folder, const std::string& which) {
   if (which == "auto") return newest(folder);
   if (which == kLastName) return must_be_there(newest(folder), folder);
   if (which == kBestName) {
+    put_back(folder);
     const auto step = linked_step(folder, kBestName);
     if (!step)
       throw UsageError("no checkpoint in '" + base::shown(folder) + "' is the best one: there is no link 'best'");
     return checked(folder + "/" + step_name(*step));
   }
   std::error_code error;
+  put_back(fs::absolute(which, error).parent_path());
   if (!fs::exists(fs::path(which) / kManifestName, error) && !steps_in(which).empty())
     return must_be_there(newest(which), which);
   if (is_none(which)) throw UsageError("there is no checkpoint in '" + base::shown(which) + "'" + hint_for(which));

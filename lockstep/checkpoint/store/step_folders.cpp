@@ -38,6 +38,7 @@ std::optional<std::uint64_t> step_of(std::string_view name) {
 }
 
 std::vector<std::uint64_t> steps_in(const std::string& folder) {
+  put_back(folder);
   std::vector<std::uint64_t> steps;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))

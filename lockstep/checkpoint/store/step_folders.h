@@ -18,7 +18,8 @@ std::string step_name(std::uint64_t step);
 /// The step of such a name; nothing for any other.
 std::optional<std::uint64_t> step_of(std::string_view name);
 
-/// The steps that have a checkpoint in `folder`, sorted; empty where there is no such folder. Any thread.
+/// The steps that have a checkpoint in `folder`, sorted; empty where there is no such folder. One that a killed
+/// process was about to replace is there again (put_back()). Any thread.
 std::vector<std::uint64_t> steps_in(const std::string& folder);
 
 /// From the newest on: `last`, those before it, then those behind it, which a job that went back to an earlier one has

@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/store/find.h"
@@ -13,6 +16,20 @@
 #include "tests/support/disturbed_calls.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/unit/checkpoint/store/a_checkpoint.h"
+
+// A file system that cannot have two folders change places, as NFS: in the place of libc's for all that is linked into
+// this program.
+namespace {
+bool exchanges = true;
+}
+
+extern "C" int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  if (!exchanges && flags != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  return int(syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+}
 
 namespace lockstep::checkpoint {
 namespace {
@@ -28,6 +45,7 @@ class WriteDisturbed : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { setenv("TMPDIR", "/dev/shm", 1); }
   static void TearDownTestSuite() { unsetenv("TMPDIR"); }
+  void TearDown() override { exchanges = true; }
 };
 
 // The body returns 0, 1 for what write_checkpoint() throws, 2 for anything else.
@@ -77,17 +95,39 @@ TEST_F(WriteDisturbed, KilledAtEachSystemCallItLeavesTheOldOrTheNewOne) {
   }
 }
 
+// The same step twice, and no other checkpoint is there.
+TEST_F(WriteDisturbed, KilledWhereFoldersCannotChangePlacesItLeavesTheOldOrTheNewOne) {
+  exchanges = false;
+  const int calls = at_each_call(CallKind::any, 0, 2,
+                                 [](const Disturbed& outcome) { EXPECT_EQ(outcome.code, outcome.reached ? 137 : 0); });
+  EXPECT_GT(calls, 50);
+}
+
+// Who is asked for one by its name, or for the best, does not read the whole folder first.
+TEST_F(WriteDisturbed, WhatWasAboutToBeReplacedIsFoundByEachOfItsNames) {
+  const ScratchFolder folder;
+  const std::string path = testing::write_step(folder.path(), 2, {}, 0.5);
+  for (const std::string& which : {std::string("auto"), std::string("best"), path, folder.file("last")}) {
+    std::filesystem::rename(path, folder.file(".old-step-00000002"));
+    EXPECT_EQ(find(folder.path(), which)->step, 2u) << which;
+    EXPECT_EQ(folder.entries(), 3u) << "the step and its links";
+  }
+}
+
 TEST_F(WriteDisturbed, ACallThatTheDiskRefusesIsAnErrorAndLeavesAWholeOne) {
-  for (const int error : {ENOSPC, EIO}) {
+  const auto refuse_each = [](int error, std::uint64_t before) {
     int refused = 0;
-    const int calls = at_each_call(CallKind::of_files, error, 1, [&](const Disturbed& outcome) {
+    const int calls = at_each_call(CallKind::of_files, error, before, [&](const Disturbed& outcome) {
       EXPECT_LE(outcome.code, 1);
       refused += outcome.code;
     });
     EXPECT_GT(calls, 40);
     EXPECT_GT(refused, calls / 3) << "what fails is told";
     std::cout << refused << " of " << calls << " refused calls were told\n";
-  }
+  };
+  for (const int error : {ENOSPC, EIO}) refuse_each(error, 1);
+  exchanges = false;
+  refuse_each(EIO, 2);
 }
 
 }  // namespace
