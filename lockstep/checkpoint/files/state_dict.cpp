@@ -1,7 +1,9 @@
 #include "lockstep/checkpoint/files/state_dict.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
+#include <unordered_map>
 
 #include "lockstep/checkpoint/files/torch_names.h"
 #include "lockstep/checkpoint/store/tensor_header.h"
@@ -20,9 +22,16 @@ constexpr const char* kAveraged = "n_averaged";
 Values entries_of(const Pickle& saved, const PickledValue& dictionary) {
   Values entries;
   const std::vector<std::uint32_t> items = items_of(saved, dictionary);
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2)
-    if (const PickledValue& key = saved.at(items[i]); key.kind == PickledValue::Kind::text)
-      entries[std::string(key.text)] = &saved.at(items[i + 1]);
+  // A memo gives a long key again for two bytes: each text is copied and compared once, and so all of them are no more
+  // than the file.
+  std::unordered_map<std::uint32_t, const PickledValue**> seen;
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    const PickledValue& key = saved.at(items[i]);
+    if (key.kind != PickledValue::Kind::text) continue;
+    const auto [known, is_new] = seen.emplace(items[i], nullptr);
+    if (is_new) known->second = &entries[std::string(key.text)];
+    *known->second = &saved.at(items[i + 1]);
+  }
   return entries;
 }
 
@@ -30,17 +39,26 @@ bool has_tensors(const PtFile& file, const Values& entries) {
   return std::ranges::any_of(entries, [&](const auto& entry) { return file.is_tensor(*entry.second); });
 }
 
+// How often the name has it at its beginning.
+std::size_t prefixes_of(std::string_view name) {
+  std::size_t often = 0;
+  for (; name.starts_with(kPrefix); name.remove_prefix(kPrefix.size())) ++often;
+  return often;
+}
+
 // All names without what is in front of each of them.
 Values without_prefix(Values entries) {
   const auto prefixed = [](const auto& entry) { return entry.first.starts_with(kPrefix); };
   const auto count = std::ranges::count_if(entries, prefixed);
   if (count > 0 && count + 1 == std::ssize(entries) && entries.contains(kAveraged)) entries.erase(kAveraged);
-  while (!entries.empty() && std::ranges::all_of(entries, prefixed)) {
-    Values shorter;
-    for (const auto& [name, value] : entries) shorter[name.substr(kPrefix.size())] = value;
-    entries = std::move(shorter);
-  }
-  return entries;
+  if (entries.empty()) return entries;
+  // Of each name as often as of all, in one go: a name of nothing else would be copied as often as it has it.
+  std::size_t often = std::numeric_limits<std::size_t>::max();
+  for (const auto& [name, value] : entries) often = std::min(often, prefixes_of(name));
+  if (often == 0) return entries;
+  Values shorter;
+  for (const auto& [name, value] : entries) shorter[name.substr(often * kPrefix.size())] = value;
+  return shorter;
 }
 
 // The entry of a checkpoint that has the weights; "" when none has.

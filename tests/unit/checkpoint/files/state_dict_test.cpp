@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "tests/support/usage_error.h"
 #include "tests/unit/checkpoint/files/a_state_dict.h"
 
@@ -48,6 +50,23 @@ TEST(StateDict, LosesThePrefixThatAllNamesHave) {
   EXPECT_THAT(names_in(ordered({{"module.a", kTensor}, {"b", kTensor}})), ElementsAre("b", "module.a"));
   EXPECT_THAT(names_in(ordered({{"n_averaged", small_entries()[3].second}, {"module.a", kTensor}})), ElementsAre("a"));
   EXPECT_THAT(names_in(ordered({{"n_averaged", kTensor}, {"a", kTensor}})), ElementsAre("a", "n_averaged"));
+}
+
+TEST(StateDict, AsMuchOfThePrefixAsAllNamesHaveIsLost) {
+  EXPECT_THAT(names_in(ordered({{"module.b", kTensor}, {"module.module.a", kTensor}})), ElementsAre("b", "module.a"));
+}
+
+// A megabyte or two that would take minutes, were each name copied for each of its prefixes or each time it is given.
+TEST(StateDict, LongNamesTakeNoLongerThanTheirBytes) {
+  const auto start = std::chrono::steady_clock::now();
+  std::string prefixes;
+  for (int i = 0; i < 300'000; ++i) prefixes += "module.";
+  EXPECT_THAT(names_in(ordered({{prefixes + "a", kTensor}})), ElementsAre("a"));
+  std::string items = text(std::string(1'000'000, 'k')) + std::string("q\x07", 2) + kTensor;
+  for (int i = 0; i < 300'000; ++i) items += std::string("h\x07N", 3);
+  items += text("w") + kTensor;
+  EXPECT_THAT(names_in("}(" + items + "u"), ElementsAre("w"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST(StateDict, OfPython2IsMadeOfPairs) {
