@@ -60,7 +60,7 @@ bool is_saved(const base::Segment& segment, const checkpoint::StatePlan& plan) {
     const std::string written = checkpoint::write_checkpoint(plan.folder, contents, plan.retention);
     tell(step + ", the last one that was committed, is saved in '" + base::shown(written) + "'");
     return true;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // of the system, too, as when memory is short
     tell(step + ", the last one that was committed, is not saved: " + base::shown(error.what()));
     return false;
   }
