@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/agree.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/safetensors.h"
+#include "lockstep/checkpoint/weights.h"
 #include "lockstep/comm/collectives.h"
 #include "lockstep/state/shared_state.h"
 
@@ -61,6 +64,21 @@ bool has_living_state(parallel::Engine& engine) {
   if (group.wire() == nullptr) return here;
   const std::vector<std::string> all = comm::all_gather_bytes(group, here ? "1" : "");
   return std::ranges::any_of(all, [](const std::string& node) { return !node.empty(); });
+}
+
+void load_on_all(comm::Group& group, torch::nn::Module& module, const std::string& file) {
+  std::string problem;
+  try {
+    if (group.rank() == 0) load_into(module, read_safetensors(file), "'" + file + "'");
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  problem = comm::broadcast_bytes(group, problem);
+  if (!problem.empty()) throw UsageError(problem);
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> all;
+  for (const auto& [name, tensor] : state_dict(module)) all.push_back(tensor.detach());
+  comm::broadcast_coalesced(group, all);
 }
 
 void tell_other_bits(const std::string& path, const SavedState& saved, const parallel::Engine& engine) {

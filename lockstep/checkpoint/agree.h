@@ -10,6 +10,10 @@
 #include "lockstep/checkpoint/store/write.h"
 #include "lockstep/comm/group.h"
 
+namespace torch::nn {
+class Module;  // its header takes ten seconds to compile
+}
+
 namespace lockstep::checkpoint {
 
 /// Whether a node holds the model's committed state of an earlier attempt. The same on all ranks. Collective.
@@ -17,6 +21,10 @@ bool has_living_state(parallel::Engine& engine);
 
 /// What find() says on rank 0, on all ranks; what it throws too. Collective.
 Resumed found_by_all(comm::Group& group, const std::string& folder, const std::string& which);
+
+/// The module's weights and buffers become those in rank 0's `file`, whose machine may be the only one that has it.
+/// Collective. UsageError on all ranks where it cannot be read, or is of another model.
+void load_on_all(comm::Group& group, torch::nn::Module& module, const std::string& file);
 
 /// Tells in one line on stderr when shards or threads are others than those that made the checkpoint in folder `path`:
 /// no error, for a job may go on so, and its bits are others.

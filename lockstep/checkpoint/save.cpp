@@ -111,7 +111,7 @@ std::string load(const std::string& folder, parallel::Engine& engine, const std:
   if (found.path.empty()) throw UsageError("there is no checkpoint in '" + base::shown(folder) + "'");
   const std::string file = found.path + "/" + (average ? kAverageName : kModelName);
   if (engine.state().shared() == nullptr)
-    load_into(engine.module(), read_safetensors(file), "'" + file + "'");
+    load_on_all(engine.group(), engine.module(), file);
   else
     engine.modify([&] { read_into(engine.module(), file); });
   return found.path;

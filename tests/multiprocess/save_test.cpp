@@ -327,5 +327,28 @@ TEST(Load, GivesTheModelTheWeightsOfACheckpoint) {
   });
 }
 
+// Of two machines the second has no checkpoints: it stands elsewhere, and the path is a relative one.
+TEST(Load, IsReadByRank0Alone) {
+  const ScratchFolder folder;
+  const ScratchFolder elsewhere;
+  run_ranks(RankKind::nodes, 2, [&](auto group) {
+    std::filesystem::current_path(group->rank() == 0 ? folder.path() : elsewhere.path());
+    SmallNet model;
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp);
+    take_step(ddp, optimizer);
+    save("here", ddp);
+    torch::manual_seed(2);
+    SmallNet other;
+    DistributedDataParallel plain(other, group);
+    EXPECT_NE(plain.weights_hash(), ddp.weights_hash());
+    EXPECT_EQ(load("here", plain), "here/step-00000001");
+    EXPECT_EQ(plain.weights_hash(), ddp.weights_hash());
+    SmallNet larger(/*ballast=*/10);
+    DistributedDataParallel misfit(larger, group);
+    EXPECT_THAT(testing::usage_error([&] { load("here", misfit); }), HasSubstr("does not fit the model"));
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint
