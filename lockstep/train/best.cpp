@@ -6,8 +6,10 @@
 
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/store/step_folders.h"
-#include "lockstep/checkpoint/weights.h"
+#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/data/picture_set.h"
 #include "lockstep/train/make_model.h"
 #include "lockstep/train/thumbnail.h"
@@ -55,22 +57,27 @@ std::optional<EvalEvent> evaluate_best(const Options& options, const Input& inpu
                                        const Additions& additions, at::Device device) {
   group.barrier();  // rank 0 has written the last one
   const std::string folder = options.output_dir + "/checkpoints";
-  const auto step = checkpoint::linked_step(folder, checkpoint::kBestName);
-  if (!step) return {};
+  // Checkpoints lie on rank 0's machine; on another one a rank would find none, and leave the others in the evaluation.
+  std::string is_there;
+  comm::or_abort(group, [&] {
+    if (group.rank() == 0 && checkpoint::linked_step(folder, checkpoint::kBestName)) is_there = "yes";
+  });
+  if (comm::broadcast_bytes(group, is_there).empty()) return {};
+  const checkpoint::Resumed best = checkpoint::found_by_all(group, folder, checkpoint::kBestName);
   Options bare = options;
   bare.weights.clear();
   const auto model = make_model(bare, input.task, additions);
   // By --monitor ema_… the average is what was found good.
   const bool average = options.checkpoints.monitor.starts_with("ema_");
-  const std::string file = folder + "/" + checkpoint::step_name(*step) + (average ? "/ema" : "/model") + ".safetensors";
-  checkpoint::load_file_into(*model, file);
+  checkpoint::load_on_all(group, *model,
+                          best.path + "/" + (average ? checkpoint::kAverageName : checkpoint::kModelName));
   model->to(device);
   const Forward forward = [&](const at::Tensor& data) {
     const Autocast autocast(amp_of(options), device.type());
     return model->forward(data.to(device)).cpu();
   };
   const Input test = with_test_split(options, input);
-  EvalEvent event{.step = std::int64_t(*step), .evaluation = evaluate_task(options, test, *model, group, forward)};
+  EvalEvent event{.step = std::int64_t(best.step), .evaluation = evaluate_task(options, test, *model, group, forward)};
   event.part = options.test_split.empty() ? "val" : options.test_split;
   return event;
 }

@@ -11,8 +11,9 @@ namespace lockstep::train {
 
 /// Collective, when all checkpoints are written. Evaluates the weights of the checkpoint that
 /// options.checkpoints.monitor has found the best, on `device`, on options.test_split where there is one, else on what
-/// the run was evaluated on. Nothing when no checkpoint was called the best. UsageError as of make_input() for the
-/// part.
+/// the run was evaluated on. Rank 0 reads the checkpoint, and compares it with its manifest first. Nothing when no
+/// checkpoint was called the best. UsageError as of make_input() for the part, and on all ranks when the checkpoint is
+/// damaged.
 std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group,
                                        const Additions& additions, at::Device device);
 

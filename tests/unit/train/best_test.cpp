@@ -4,15 +4,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "lockstep/checkpoint/contents.h"
+#include "lockstep/checkpoint/weights.h"
 #include "lockstep/models/image_model.h"
+#include "lockstep/train/make_model.h"
 #include "tests/support/image_files.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/usage_error.h"
 
 namespace lockstep::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Takes everything for the second class, and is as sure of each.
 class Second final : public models::ImageModel {
@@ -44,6 +52,65 @@ TEST(EvaluateTask, ALimitLeavesTheNamesFilesAndPicturesOfTheMistakes) {
     ASSERT_EQ(found.answers->mistakes.size(), 2u);
     EXPECT_EQ(found.answers->mistakes[1].file, folder.file("val/ant/1.jpg"));
     EXPECT_FALSE(found.answers->mistakes[1].picture.empty());
+  });
+}
+
+// A checkpoint of an mlp for digits, which is the best one there, in a run directory.
+std::string write_best(const testing::ScratchFolder& folder, const Options& options, const Input& input) {
+  torch::manual_seed(7);
+  const auto model = make_model(options, input.task, {});
+  const auto weights = checkpoint::state_dict(*model);
+  checkpoint::Contents contents{.files = {{checkpoint::kModelName, checkpoint::bytes_of(weights)}}};
+  contents.state.step = 3;
+  contents.state.metric = 0.5;
+  return checkpoint::write_checkpoint(folder.file("run/checkpoints"), contents, {});
+}
+
+Options of_digits(const std::string& run) {
+  Options options{.model = "mlp", .dataset = "digits", .transforms = "none"};
+  options.output_dir = run;
+  options.eval_best = true;
+  return options;
+}
+
+// As on two nodes, of which the second has no checkpoints.
+TEST(EvaluateBest, IsReadByRank0Alone) {
+  const testing::ScratchFolder folder;
+  const Input input = make_input(of_digits(folder.file("run")));
+  write_best(folder, of_digits(folder.file("run")), input);
+  support::run_ranks(support::RankKind::nodes, 2, [&](const std::shared_ptr<comm::Group>& group) {
+    const Options options = of_digits(folder.file(group->rank() == 0 ? "run" : "elsewhere"));
+    const auto best = evaluate_best(options, input, *group, {}, at::kCPU);
+    ASSERT_TRUE(best);
+    EXPECT_EQ(best->step, 3);
+    torch::manual_seed(7);
+    const auto same = make_model(options, input.task, {});
+    const auto forward = [&](const at::Tensor& data) { return same->forward(data); };
+    EXPECT_EQ(best->evaluation.loss, evaluate_task(options, input, *same, *group, forward).loss);
+  });
+}
+
+TEST(EvaluateBest, WithoutOneThereIsNothingOnAnyRank) {
+  const testing::ScratchFolder folder;
+  const Options options = of_digits(folder.file("run"));
+  const Input input = make_input(options);
+  support::run_ranks(support::RankKind::nodes, 2, [&](const std::shared_ptr<comm::Group>& group) {
+    EXPECT_FALSE(evaluate_best(options, input, *group, {}, at::kCPU));
+  });
+}
+
+TEST(EvaluateBest, DamageIsToldOnAllRanksAndNamesTheTensor) {
+  const testing::ScratchFolder folder;
+  const Options options = of_digits(folder.file("run"));
+  const Input input = make_input(options);
+  const std::string file = write_best(folder, options, input) + "/" + checkpoint::kModelName;
+  std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekp(-1, std::ios::end);
+  bytes.put('\x55');
+  bytes.close();
+  support::run_ranks(support::RankKind::nodes, 2, [&](const std::shared_ptr<comm::Group>& group) {
+    EXPECT_THAT(testing::usage_error([&] { evaluate_best(options, input, *group, {}, at::kCPU); }),
+                AllOf(HasSubstr("step-00000003' is damaged"), HasSubstr("tensor '")));
   });
 }
 
