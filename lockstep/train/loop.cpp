@@ -260,10 +260,11 @@ int Loop::end(std::chrono::steady_clock::time_point start) {
                         .seconds = seconds_since(start),
                         .training_seconds = meter_.told_seconds,
                         .weights_hash = hash});
-  group_.barrier();  // nobody leaves while a peer can still fail
+  group_.barrier();                                                    // nobody leaves while a peer can still fail
+  const bool asked = stop_on_ && is_so_anywhere(StopOn::requested());  // before rank 0 leaves, whatever its answer
   if (checkpoints_.is_last_lost()) return kExitFailure;
   // Who was asked to end says so, though everything is done: the launcher was asked, too.
-  return stop_on_ && is_so_anywhere(StopOn::requested()) ? kExitStopped : kExitDone;
+  return asked ? kExitStopped : kExitDone;
 }
 
 // Of the state there is: the steps before may have been of another batch or number of shards, so that no formula says
