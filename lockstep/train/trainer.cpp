@@ -32,8 +32,8 @@ std::vector<checkpoint::KeptNumber> place_of_loader() {
 }  // namespace
 
 TrainerEnd::operator int() const {
-  if (stopped_by != kSignal) return kExitDone;
-  return unsaved.empty() ? kExitStopped : kExitFailure;
+  if (!unsaved.empty()) return kExitFailure;
+  return stopped_by == kSignal ? kExitStopped : kExitDone;
 }
 
 struct Trainer::Run {

@@ -93,7 +93,8 @@ struct TrainerEnd {
   std::uint64_t steps = 0;      ///< committed, of the whole job
   std::string stopped_by = {};  ///< an observer's name, "signal", or empty: it came to its end
   std::string unsaved = {};     ///< why the last checkpoint could not be written, on rank 0; empty: it is there
-  /// For main(): kExitStopped behind a signal, or kExitFailure where nothing could be saved then; else kExitDone.
+  /// For main(): kExitFailure where the last checkpoint could not be written; else kExitStopped behind a signal, or
+  /// kExitDone.
   operator int() const;
 };
 

@@ -93,6 +93,26 @@ TEST(Trainer, ASignalWithoutASaveIsAFailure) {
   });
 }
 
+// As for `lockstep train`: whoever waits for it hears that the last step is nowhere.
+TEST(Trainer, AnEndWithoutItsCheckpointIsAFailure) {
+  const testing::ScratchFolder folder;
+  const std::string checkpoints = folder.file("checkpoints");
+  run_ranks(RankKind::single, 1, [&](const Group& group) {
+    Parts parts(group);
+    Trainer trainer(parts.ddp, parts.loader, {.epochs = 1, .checkpoints = checkpoints, .save_every = 100});
+    trainer.add({.after_step = [&](const Standing& now) {
+      if (now.step != 2) return;
+      std::filesystem::remove_all(checkpoints);
+      std::ofstream(checkpoints) << "a file";
+    }});
+    ::testing::internal::CaptureStderr();
+    const TrainerEnd end = parts.run(trainer);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("no checkpoint of step 3"));
+    EXPECT_EQ(end.stopped_by, "");
+    EXPECT_EQ(int(end), kExitFailure);
+  });
+}
+
 // Behind a restart, too: the count of early stopping is part of the state.
 TEST(Trainer, ASignalSavesAndEarlyStoppingGoesOn) {
   const testing::ScratchFolder folder;
