@@ -204,9 +204,10 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
 
 void Checkpoints::begin(const checkpoint::SaveOptions& now, bool awaited) {
   hear();  // of the one before
-  if (!saver_->save(now, awaited)) return;
-  hear();  // it may have ended just now
+  const bool began = saver_->save(now, awaited);
+  // Of one left out, too: else each step is due until the other has ended.
   last_save_ = std::chrono::steady_clock::now();
+  if (began) hear();  // it may have ended just now
 }
 
 void Checkpoints::hear() {

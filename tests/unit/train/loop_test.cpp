@@ -5,13 +5,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
-#include <sys/syscall.h>
 #include <torch/nn/modules/linear.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
@@ -22,33 +22,35 @@
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/what_of.h"
-
-// A disk that stands still for a second, or until the lock of the run directory is free: what is in the place of libc's
-// fsync looks, in the thread that saves.
-namespace {
-
-std::string lock_file;  // set before there is another thread
-const std::thread::id training = std::this_thread::get_id();
-std::atomic<bool> looks{false}, was_free{false};
-
-bool is_free() {
-  const lockstep::base::UniqueFd file(::open(lock_file.c_str(), O_RDWR | O_CLOEXEC));
-  return file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
-}
-
-}  // namespace
-
-extern "C" int fsync(int fd) {
-  if (looks && std::this_thread::get_id() != training) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    while (!was_free && std::chrono::steady_clock::now() < until) was_free = is_free();
-    looks = false;
-  }
-  return int(syscall(SYS_fsync, fd));
-}
+#include "tests/unit/train/before_fsync.h"
 
 namespace lockstep::train {
 namespace {
+
+std::string lock_file;  // set before there is another thread
+std::atomic<bool> was_free{false};
+
+bool is_free() {
+  const base::UniqueFd file(::open(lock_file.c_str(), O_RDWR | O_CLOEXEC));
+  return file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+// Stands still for a second, once, or until the lock of the run directory is free.
+void look() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (!was_free && std::chrono::steady_clock::now() < until) was_free = is_free();
+  before_fsync = nullptr;
+}
+
+void stand_still_once() {
+  before_fsync = nullptr;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2400));
+}
+
+struct Net : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& rows) { return layer(rows); }
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(3, 2));
+};
 
 struct FailingNet : torch::nn::Module {
   at::Tensor forward(const at::Tensor& rows) {
@@ -71,15 +73,40 @@ TEST(Loop, TheDirectoryIsLockedUntilTheLastSaveHasEnded) {
                               "--save-every", "1",         "--resume",     "auto", "--output-dir", run.c_str()};
   const Options options = parse_options(int(std::size(argv)), argv, names_of(additions, "net")).options;
   lock_file = run + "/run.lock";
-  looks = true;
+  before_fsync = look;
   support::run_ranks(support::RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
     EXPECT_EQ(support::what_of([&] { Loop(options, comm::World({}, group), additions).run(); }),
               "the second step fails");
   });
-  EXPECT_FALSE(looks) << "it was saved";
+  EXPECT_EQ(before_fsync, nullptr) << "it was saved";
   EXPECT_FALSE(was_free);
   EXPECT_TRUE(is_free()) << "then it is";
   EXPECT_TRUE(std::filesystem::exists(run + "/checkpoints/step-00000001"));
+}
+
+// Each step behind the second in which one fell due was, too: of one save the report said that thousands were left out.
+TEST(Loop, ASaveThatIsLeftOutIsDueAgainWhenTheSecondsHavePassed) {
+  const testing::ScratchFolder folder;
+  const Additions additions{.models = {{"net", [](const models::ImageTask&) { return std::make_shared<Net>(); }}},
+                            .datasets = {{.name = "rows", .classes = 2, .samples = [](const Opening&) {
+                                            return data::tensors(at::ones({8, 3}), at::zeros({8}, at::kLong));
+                                          }}}};
+  const std::string run = folder.file("run");
+  const char* const argv[] = {"net",          "--no-eval", "--batch-size", "2",       "--epochs",     "10000000",
+                              "--max-time",   "3",         "--print-freq", "1000000", "--save-every", "1s",
+                              "--output-dir", run.c_str()};
+  const Options options = parse_options(int(std::size(argv)), argv, names_of(additions, "net")).options;
+  before_fsync = stand_still_once;
+  support::run_ranks(support::RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+    EXPECT_EQ(Loop(options, comm::World({}, group), additions).run(), kExitDone);
+  });
+  std::int64_t left_out = -1;
+  std::ifstream lines(run + "/metrics.jsonl");
+  for (std::string line; std::getline(lines, line);)
+    if (const auto event = nlohmann::json::parse(line); event.at("event") == "checkpoint")
+      left_out = event.value("skipped", std::int64_t(0));
+  EXPECT_GE(left_out, 1) << "one took more than two seconds";
+  EXPECT_LE(left_out, 2) << "for each second one";
 }
 
 }  // namespace
