@@ -42,9 +42,7 @@ struct Trainer::Run {
   amp::GradScaler plain{{.enabled = false}};
   Standing standing = {};
   TrainerEnd end = {};
-  std::uint64_t saved_step = 0;   // the last one that was
-  std::uint64_t saving_step = 0;  // the last one whose save began
-  bool save_untold = false;
+  std::uint64_t saved_step = 0;  // the last one that was, on rank 0
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
@@ -92,6 +90,7 @@ TrainerEnd Trainer::run(optim::Optimizer& optimizer, const ShardLoss& loss) {
 
 TrainerEnd Trainer::train(Run& run) {
   run.saved_step = resumed_step_;
+  const std::uint64_t skipped_before = saver_ ? saver_->skipped() : 0;
   if (saver_)
     checkpoint::save_on_failure(options_.checkpoints, engine_,
                                 {.retention = options_.retention, .place = place_of_loader()});
@@ -107,9 +106,12 @@ TrainerEnd Trainer::train(Run& run) {
     left = left || !is_whole;
   }
   if (saver_) {
+    saver_->wait();
     tell_of_save(run);
-    if (engine_.steps() > run.saved_step) save(run, nullptr);
+    if (engine_.steps() > run.saved_step) save(run, nullptr, /*awaited=*/true);
+    saver_->wait();
     tell_of_save(run);
+    run.end.skipped = saver_->skipped() - skipped_before;
   }
   run.end.steps = engine_.steps();
   return run.end;
@@ -135,6 +137,7 @@ bool Trainer::step(Run& run, const data::Batch& batch) {
   now.seconds = seconds_since(run.start);
   tell(&TrainerObserver::after_step, now);
   const bool ends_epoch = loader_.state().batch == loader_.size();
+  if (saver_) tell_of_save(run);
   if (saver_ && !ends_epoch && is_due(now.step)) save(run, nullptr);  // else behind the evaluation
   if (stop_on_ && engine_.should_stop()) {
     run.end.stopped_by = kSignal;
@@ -164,25 +167,28 @@ bool Trainer::end_epoch(Run& run) {
   return options_.evaluate && ends(run);
 }
 
-void Trainer::save(Run& run, const Found* found) {
-  tell_of_save(run);
+// One that falls due while another runs is left out, and counted: training goes on. But what an evaluation was of is
+// waited for, since no later one has its weights.
+void Trainer::save(Run& run, const Found* found, bool awaited) {
   checkpoint::SaveOptions what{.place = place_of_loader()};
   if (found != nullptr && !options_.monitor.empty()) {
     const auto metric = found->find(options_.monitor);
     if (metric == found->end())
       throw UsageError("trainer: monitor '" + options_.monitor + "' is nothing that evaluate has found");
     what.metric = metric->second;
+    saver_->wait();
   }
-  run.save_untold = saver_->save(what);
-  run.saving_step = engine_.steps();
+  tell_of_save(run);
+  saver_->save(what, awaited);
 }
 
+// Of the one that has ended since, if one has.
 void Trainer::tell_of_save(Run& run) {
-  if (!std::exchange(run.save_untold, false)) return;
-  const checkpoint::Saved saved = saver_->wait();
-  run.end.unsaved = saved.problem;
-  if (saved.problem.empty()) run.saved_step = run.saving_step;
-  if (!saved.path.empty()) tell(&TrainerObserver::after_checkpoint, run.standing, saved.path);
+  const auto saved = saver_->ended();
+  if (!saved) return;
+  run.end.unsaved = saved->problem;
+  if (saved->problem.empty()) run.saved_step = saved->step;
+  if (!saved->path.empty()) tell(&TrainerObserver::after_checkpoint, run.standing, saved->path);
 }
 
 // Whether an observer of any rank wants the end; the same on all ranks.

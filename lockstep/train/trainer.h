@@ -80,7 +80,8 @@ struct TrainerOptions {
                                                   ///< PassOptions::asked_to_stop has it throw, ends the run as a
                                                   ///< signal does
   std::string checkpoints = {};                   ///< folder; empty: none are saved, and no signal is heeded
-  std::uint64_t save_every = 0;                   ///< steps; 0: behind each epoch
+  std::uint64_t save_every = 0;                   ///< steps; 0: behind each epoch. One that falls due while another
+                                                  ///< runs is left out, but for the last and that of `monitor`
   checkpoint::Retention retention = {.keep = 3};  ///< which of them stay
   std::string monitor = {};                       ///< what of Found says which one is the best, the larger the
                                                   ///< better unless retention says else; then one is saved behind
@@ -93,6 +94,7 @@ struct TrainerEnd {
   std::uint64_t steps = 0;      ///< committed, of the whole job
   std::string stopped_by = {};  ///< an observer's name, "signal", or empty: it came to its end
   std::string unsaved = {};     ///< why the last checkpoint could not be written, on rank 0; empty: it is there
+  std::uint64_t skipped = 0;    ///< checkpoints that were left out while another one was written, on rank 0
   /// For main(): kExitFailure where the last checkpoint could not be written; else kExitStopped behind a signal, or
   /// kExitDone.
   operator int() const;
@@ -122,7 +124,7 @@ class Trainer {
   TrainerEnd train(Run& run);
   bool step(Run& run, const data::Batch& batch);
   bool end_epoch(Run& run);
-  void save(Run& run, const Found* found);
+  void save(Run& run, const Found* found, bool awaited = false);
   void tell_of_save(Run& run);
   bool ends(Run& run);
   bool is_due(std::uint64_t step) const;

@@ -4,14 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <semaphore>
 
 #include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/evaluation/pass.h"
 #include "lockstep/train/trainer_observers.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/unit/train/before_fsync.h"
 #include "tests/unit/train/trainer_parts.h"
 
 namespace lockstep::train {
@@ -45,6 +48,55 @@ TEST(Trainer, GoesOnFromItsCheckpoints) {
     EXPECT_EQ(told, 2) << "steps 5 and 6";
     EXPECT_EQ(parts.ddp.weights_hash(), expected);
   });
+}
+
+std::binary_semaphore disk_goes_on{0};
+
+// Steps go on beside a save that takes long; that of the last one waits for it.
+TEST(Trainer, ASaveThatTakesLongLeavesOutThoseThatFallDue) {
+  const testing::ScratchFolder folder;
+  std::vector<std::string> saved;
+  before_fsync = [] {
+    before_fsync = nullptr;
+    disk_goes_on.try_acquire_for(std::chrono::minutes(1));
+  };
+  run_ranks(RankKind::single, 1, [&](const Group& group) {
+    Parts parts(group);
+    Trainer trainer(parts.ddp, parts.loader, {.epochs = 2, .checkpoints = folder.path(), .save_every = 1});
+    trainer.add({.after_step =
+                     [&](const Standing& now) {
+                       if (now.step == 6) disk_goes_on.release();
+                     },
+                 .after_checkpoint = [&](const Standing&, const std::string& path) { saved.push_back(path); }});
+    const TrainerEnd end = parts.run(trainer);
+    EXPECT_GE(end.skipped, 4u) << "those of steps 2 to 5";
+    EXPECT_EQ(int(end), kExitDone);
+  });
+  EXPECT_THAT(saved, ElementsAre(EndsWith("step-00000001"), EndsWith("step-00000006")));
+}
+
+// Else the best one might be none that is saved.
+TEST(Trainer, WhatAnEvaluationHasFoundWaitsForASaveThatTakesLong) {
+  const testing::ScratchFolder folder;
+  before_fsync = [] {
+    before_fsync = nullptr;
+    disk_goes_on.try_acquire_for(std::chrono::milliseconds(500));
+  };
+  run_ranks(RankKind::single, 1, [&](const Group& group) {
+    Parts parts(group);
+    double loss = 0;
+    const auto evaluate = [&] { return Found{{"loss", ++loss}}; };
+    Trainer trainer(parts.ddp, parts.loader,
+                    {.epochs = 2,
+                     .evaluate = evaluate,
+                     .checkpoints = folder.path(),
+                     .save_every = 2,
+                     .retention = {.smaller_is_better = true},
+                     .monitor = "loss"});
+    parts.run(trainer);
+  });
+  EXPECT_EQ(checkpoint::read_state(folder.file("step-00000003")).metric, 1);
+  EXPECT_EQ(std::filesystem::read_symlink(folder.file("best")), "step-00000003");
 }
 
 // What observers keep is committed behind the evaluation, and with it that the epoch was passed.
