@@ -194,7 +194,10 @@ void Checkpoints::guard() {
 void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool last,
                              const std::optional<EvalEvent>& found) {
   if (!saver_ || (step == resumed_step_ && told_)) return;
-  if (!last && !is_due(options_.checkpoints.save_every, step, place, seconds_since(last_save_))) return;
+  const SaveEvery& every = options_.checkpoints.save_every;
+  // Steps and seconds hardly ever fall due where an epoch ends, so that nothing would be known of any but the last.
+  const bool rated = found && place.ends_epoch && every.unit != SaveEvery::Unit::epochs;
+  if (!last && !rated && !is_due(every, step, place, seconds_since(last_save_))) return;
   if (last) saver_->wait();  // so that it is not left out
   checkpoint::SaveOptions now = what(true);
   if (found) now.metric = monitored(options_.checkpoints, *found);

@@ -97,7 +97,8 @@ TEST_F(TrainResume, FromTheMiddleOfAnEpochOrFromTheBest) {
   EXPECT_THAT(warned, HasSubstr("lockstep: warning: checkpoint '" + folder_.file("part/checkpoints/step-00000015") +
                                 "' is passed over: '" +
                                 folder_.file("part/checkpoints/step-00000015/model.safetensors") + "': tensor '"));
-  EXPECT_THAT(warned, ::testing::ContainsRegex("going on from '[^']*/step-000000(05|10)', behind step (5|10) of 33"));
+  EXPECT_THAT(warned,
+              ::testing::ContainsRegex("going on from '[^']*/step-000000(05|10|11)', behind step (5|10|11) of 33"));
   EXPECT_EQ(hash("part"), hash("whole"));
   // A run that has ended has nothing left to do.
   ended(2, {"--epochs", "3", "--output-dir", folder_.file("whole"), "--resume", "last"});
@@ -126,6 +127,20 @@ TEST_F(TrainResume, TheBestAndTheNewestStay) {
     EXPECT_EQ(std::filesystem::read_symlink(folder_.file("run/checkpoints/best")), evaluated[0].second);
   }
   EXPECT_EQ(evaluated[0].second, "step-00000011") << "no test of what stays: " << ::testing::PrintToString(evaluated);
+}
+
+// Of 11 steps an epoch; no step is due.
+TEST_F(TrainResume, WhatWasEvaluatedIsSavedWhereStepsOrSecondsAreCounted) {
+  for (const std::string every : {"1000", "1000s"}) {
+    const std::string run = folder_.file(every);
+    ended(1, {"--epochs", "2", "--save-every", every, "--checkpoint-hist", "1", "--checkpoint-best", "2",
+              "--output-dir", run});
+    for (const char* step : {"step-00000011", "step-00000022"}) {
+      const std::string file = run + "/checkpoints/" + step + "/state.json";
+      ASSERT_TRUE(std::filesystem::exists(file)) << file;
+      EXPECT_TRUE(nlohmann::json::parse(testing::read_file(file)).at("metric").is_number()) << file;
+    }
+  }
 }
 
 // 7 steps of 24 samples, then the 82 that are left of 250 in batches of 30, then whole epochs of 9 steps: on any number
