@@ -113,6 +113,33 @@ std::string schedule_json(const Options& options, std::int64_t epochs) {
   return all.dump();
 }
 
+std::string training_json(const Options& options) {
+  const json all = json::parse(options_json(options));
+  json some = json::object();
+  for (const char* key : {"momentum",
+                          "weight_decay",
+                          "norm_weight_decay",
+                          "bias_weight_decay",
+                          "transformer_embedding_decay",
+                          "clip_grad_norm",
+                          "class_weights",
+                          "label_smoothing",
+                          "transforms",
+                          "train_crop_size",
+                          "interpolation",
+                          "auto_augment",
+                          "ra_magnitude",
+                          "augmix_severity",
+                          "random_erase",
+                          "mixup_alpha",
+                          "cutmix_alpha",
+                          "amp",
+                          "channels_last",
+                          "sync_bn"})
+    if (all.contains(key)) some[key] = all[key];
+  return some.dump();
+}
+
 std::string average_json(const Options& options, std::int64_t global_batch, std::int64_t epochs) {
   if (!options.model_ema.on) return "{}";
   return json{{"decay", ema_decay(options.model_ema, global_batch, epochs)}, {"steps", options.model_ema.steps}}.dump();
@@ -171,15 +198,15 @@ std::int64_t Checkpoints::epochs() const {
   return epochs_in_run(options_, run_.epoch_steps, run_.total_steps + run_.ahead);
 }
 
-std::string Checkpoints::other_schedule() const {
-  return differences(part_of(theirs_, "schedule"), json::parse(schedule_json(options_, epochs())));
-}
-
-std::string Checkpoints::other_device() const { return device_change(theirs_, options_.device); }
-
-std::string Checkpoints::other_average() const {
-  return differences(part_of(theirs_, "average"),
-                     json::parse(average_json(options_, run_.plan.global_batch, epochs())));
+void Checkpoints::describe_start(RunSize& run) const {
+  const auto other = [this](const char* part, const std::string& ours) {
+    return differences(part_of(theirs_, part), json::parse(ours));
+  };
+  run.resumed_from = resumed_from_;
+  run.other_schedule = other("schedule", schedule_json(options_, epochs()));
+  run.other_average = other("average", average_json(options_, run_.plan.global_batch, epochs()));
+  run.other_training = other("training", training_json(options_));
+  run.other_device = device_change(theirs_, options_.device);
 }
 
 void Checkpoints::guard() {
@@ -232,11 +259,13 @@ std::string Checkpoints::save_and_stop() {
   return saver_->wait().path;
 }
 
-// With the facts, how the rate goes, and whether a step was told and evaluated before it was saved.
+// With the facts, how the rate goes and a step is computed, and whether a step was told and evaluated before it was
+// saved.
 checkpoint::SaveOptions Checkpoints::what(bool told) const {
   json all = json::parse(facts_);
   all["told"] = told;
   all["schedule"] = json::parse(schedule_json(options_, epochs()));
+  all["training"] = json::parse(training_json(options_));
   if (options_.model_ema.on) all["average"] = json::parse(average_json(options_, run_.plan.global_batch, epochs()));
   all["standing"] = json::parse(standing_json(options_, judge_.judgement(), scaler_));
   return {.extra = all.dump(),

@@ -28,6 +28,9 @@ double monitored(const CheckpointOptions& options, const EvalEvent& event);
 /// How the learning rate of a run of `epochs` (epochs_in_run()) goes, as JSON: the flags that say so.
 std::string schedule_json(const Options& options, std::int64_t epochs);
 
+/// How a step is computed, as JSON: the flags that change its bits and may be others in a run that goes on.
+std::string training_json(const Options& options);
+
 /// How the average of its weights does; an empty object where it has none.
 std::string average_json(const Options& options, std::int64_t global_batch, std::int64_t epochs);
 
@@ -50,12 +53,9 @@ class Checkpoints {
 
   /// Whether the run goes on from a checkpoint behind which all was said and evaluated that belongs to its step.
   bool resumed_and_told() const { return resumed_step_ && told_; }
-  const std::string& resumed_from() const { return resumed_from_; }  ///< the checkpoint's path; empty: there was none
-  /// In what its learning rate, or the average of its weights, goes otherwise than that of this run; empty: in nothing.
-  /// Once it is known how many steps the run has.
-  std::string other_schedule() const;
-  std::string other_average() const;
-  std::string other_device() const;  ///< see device_change()
+  /// Says there what the run goes on from, and what goes otherwise than in the run that saved it. Once it is known how
+  /// many steps this one has.
+  void describe_start(RunSize& run) const;
 
   /// Once the optimizer is made, on all ranks: has the launcher save the last step of a run that fails for good.
   void guard();

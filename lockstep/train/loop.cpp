@@ -212,10 +212,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   run_.first_step = std::int64_t(ddp_.next_step());
   if (batches_) find_place();
   schedule_ = make_schedule(options, run_.epoch_steps, run_.total_steps + run_.ahead);
-  run_.resumed_from = checkpoints_.resumed_from();
-  run_.other_schedule = checkpoints_.other_schedule();
-  run_.other_average = checkpoints_.other_average();
-  run_.other_device = checkpoints_.other_device();
+  checkpoints_.describe_start(run_);
   if (run_.restart_count > 0) add_fault(run_, options, group_.node().member.page());
   observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.rank(),
                               claim_of(options, world, lock_));

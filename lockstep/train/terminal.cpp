@@ -35,6 +35,8 @@ void Terminal::started(const RunSize& run) {
     say_hint("lockstep: the learning rate goes otherwise than before: " + run.other_schedule);
   if (!run.other_average.empty())
     say_hint("lockstep: the average of the weights goes otherwise than before: " + run.other_average);
+  if (!run.other_training.empty())
+    say_hint("lockstep: steps are computed otherwise than before: " + run.other_training);
   if (!run.other_device.empty())
     say_hint("lockstep: from here on the bits are those of another device: " + run.other_device);
   if (!run.new_layer.empty() && run.first_step == 1) say_hint("lockstep: " + run.new_layer);

@@ -178,6 +178,18 @@ TEST_F(TrainResume, AnotherWayOfTheRateOrOfTheAverageIsTold) {
   EXPECT_EQ(same.find("goes otherwise"), std::string::npos) << same;
 }
 
+TEST_F(TrainResume, AnotherWayOfTheStepsIsTold) {
+  const Words flags = {"--save-every", "4", "--no-eval", "--resume", "auto", "--output-dir", folder_.file("run")};
+  const Words other = {"--momentum", "0.75", "--label-smoothing", "0.25"};
+  ended(1, flags + Words{"--momentum", "0.5", "--max-steps", "4"});
+  EXPECT_THAT(ended(1, flags + other + Words{"--max-steps", "8"}),
+              HasSubstr("lockstep: steps are computed otherwise than before: "
+                        "label_smoothing was 0.0, now 0.25; momentum was 0.5, now 0.75\n"));
+  const std::string same = ended(1, flags + other + Words{"--max-steps", "12"});
+  EXPECT_THAT(same, HasSubstr("going on from '"));
+  EXPECT_EQ(same.find("computed otherwise"), std::string::npos) << same;
+}
+
 // The rate of 0 changes nothing, so no evaluation is better than the first one.
 TEST_F(TrainResume, PatienceEndsTheRunAndIsRemembered) {
   const Words flags = {"--epochs",     "9",

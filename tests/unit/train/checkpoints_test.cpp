@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/usage_error.h"
@@ -82,6 +83,19 @@ TEST(Checkpoints, TheRateAndWhatWasDecidedStandThereInWords) {
             nlohmann::json({{"plateau", {{"best", 0.5}, {"bad_evaluations", 0}, {"reductions", 2}}},
                             {"patience", {{"monitor", "top1"}, {"best", nullptr}, {"evaluations_since", 1}}},
                             {"loss_scale", 8.0}}));
+}
+
+TEST(Checkpoints, HowAStepIsComputedStandsThere) {
+  const auto one = nlohmann::json::parse(training_json(options({})));
+  EXPECT_EQ(one.size(), 20u) << "each name is a flag's: " << one;
+  const auto other = nlohmann::json::parse(
+      training_json(options({"--opt", "sgd", "--lr", "0.5", "--epochs", "9", "--momentum", "0.25", "--weight-decay",
+                             "0.5", "--amp", "bf16", "--label-smoothing", "0.125", "--print-freq", "3"})));
+  std::map<std::string, nlohmann::json> changed;
+  for (const auto& [key, value] : other.items())
+    if (value != one[key]) changed[key] = value;
+  EXPECT_EQ(changed, (std::map<std::string, nlohmann::json>{
+                         {"momentum", 0.25}, {"weight_decay", 0.5}, {"amp", "bf16"}, {"label_smoothing", 0.125}}));
 }
 
 // It may come of --max-steps, and the average of its epochs and batch.
