@@ -109,6 +109,17 @@ flags::Value only(const std::string& wanted, const std::string& reason) {
           }};
 }
 
+// Nothing is sent by a backend: the name is taken for what a script asks for, and changes nothing.
+flags::Value backend() {
+  return {.word = "gloo|nccl", .read = [](const std::string& name, const std::string& value) {
+            std::string lower = value;
+            for (char& letter : lower) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+            if (lower != "gloo" && lower != "nccl")
+              throw UsageError(name + " '" + base::shown(value) +
+                               "': processes of a node share memory; gloo and nccl are taken");
+          }};
+}
+
 // A switch that is on anyway.
 flags::Value always() {
   return {.read = [](const std::string&, const std::string&) {}};
@@ -320,8 +331,7 @@ flags::Group script_flags() {
   return {"Scripts of PyTorch",
           {{"--use-deterministic-algorithms", always(), "They are used in any case"},
            {"--dist-url", only("env://", "the launcher says where processes meet"), "Where processes meet"},
-           {"--dist-backend", only("gloo", "processes share this machine's memory, and compute on its CPU"),
-            "How processes talk"},
+           {"--dist-backend", backend(), "How processes talk: by the memory that those of a node share"},
            {"--backend", only("pil", "pictures are read and transformed with PIL's numbers"), "What reads pictures"},
            {"--use-v2", always(), "There is one implementation of the transforms"},
            {"--start-epoch", only("0", "a checkpoint knows its step, and --resume goes on from there"),

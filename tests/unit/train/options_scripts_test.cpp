@@ -20,8 +20,9 @@ TEST(Options, ScriptsOfPyTorchMayKeepTheirFlags) {
             "--start-epoch '3': a checkpoint knows its step, and --resume goes on from there; 0 is taken");
   EXPECT_EQ(refusal({"--dist-url", "tcp://10.0.0.1:23456"}),
             "--dist-url 'tcp://10.0.0.1:23456': the launcher says where processes meet; env:// is taken");
-  EXPECT_EQ(refusal({"--dist-backend", "nccl"}),
-            "--dist-backend 'nccl': processes share this machine's memory, and compute on its CPU; gloo is taken");
+  EXPECT_EQ(options_json(options({"--dist-backend", "nccl"})), options_json(options({})));
+  EXPECT_EQ(refusal({"--dist-backend", "ucc"}),
+            "--dist-backend 'ucc': processes of a node share memory; gloo and nccl are taken");
 }
 
 // It is checked where it is used whether there is one.
