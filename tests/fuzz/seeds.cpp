@@ -10,6 +10,7 @@
 #include "lockstep/checkpoint/store/manifest.h"
 #include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/rendezvous/messages.h"
+#include "lockstep/rendezvous/store.h"
 #include "lockstep/trace/rank_trace.h"
 #include "tests/support/gzip.h"
 #include "tests/support/image_files.h"
@@ -192,6 +193,7 @@ void add_states(Seeds& seeds) {
   seeds.add(bytes_of(lockstep::checkpoint::format_state(state)));
 }
 
+// With the byte that says who sends them.
 void add_messages(Seeds& seeds) {
   using namespace lockstep::rendezvous;
   const Message all[] = {Join{.version = "0.1.0", .nnodes = "2:4", .backend = "c10d", .host = "h"},
@@ -213,10 +215,12 @@ void add_messages(Seeds& seeds) {
                          GivesUp{"2 of the 3 nodes"}};
   std::string together;
   for (const Message& message : all) {
-    seeds.add(bytes_of(to_frame(message)));
+    seeds.add(bytes_of(std::string(1, '\0') + to_frame(message)));
     together += to_frame(message);
   }
-  seeds.add(bytes_of(together));
+  seeds.add(bytes_of(std::string(1, '\0') + together));
+  const Message large = StoreAsk{.id = 2, .keys = {"a"}, .values = {std::string(kLongestValue, 'v')}};
+  seeds.add(bytes_of("\x01" + to_frame(large) + together));
 }
 
 void add_node_lists(Seeds& seeds) {
