@@ -9,6 +9,7 @@
 
 #include <csignal>
 #include <iostream>
+#include <utility>
 
 #include "lockstep/base/generation.h"
 #include "lockstep/comm/network/wire.h"
@@ -146,6 +147,12 @@ class Machines {
 
   void lose(std::size_t node) { segments_[node] = base::Segment::create(ranks_[node]); }
 
+  // Another machine is in this one's place from now on; what this one has kept.
+  base::Segment sit_out(std::size_t node) {
+    return std::exchange(segments_[node], base::Segment::create(ranks_[node]));
+  }
+  void come_back(std::size_t node, base::Segment kept) { segments_[node] = std::move(kept); }
+
  private:
   std::vector<int> ranks_;
   std::vector<base::Segment> segments_;
@@ -201,6 +208,31 @@ TEST(Nodes, LoseNothingWhenANodeIsLost) {
                 ::testing::Each(0))
         << lost;
     EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0)) << lost;
+  }
+}
+
+// A machine that was left out for a while, or was a spare, comes back with what it had then.
+TEST(Nodes, GoOnWithOneThatHasSatOut) {
+  const History history(Amp::none, 5);
+  for (const std::size_t out : {0, 1}) {
+    Machines machines({1, 2});
+    EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 1); }), ::testing::Each(0));
+    base::Segment kept = machines.sit_out(out);
+    EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0));
+    machines.come_back(out, std::move(kept));
+    EXPECT_THAT(machines.run([&](auto group) {
+      SmallJob job = disturbed_job(Amp::none, 5);
+      std::uint64_t first = 0;
+      bool same = true;
+      job.after_step = [&](Engine& engine) {
+        first = first == 0 ? engine.steps() : first;
+        same = same && engine.state().hash() == history.at(engine.steps());
+      };
+      run_small_job(group, job);
+      return !same ? 3 : first != 4 ? 4 : 0;
+    }),
+                ::testing::Each(0))
+        << out;
   }
 }
 
