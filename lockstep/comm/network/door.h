@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/descriptor_limit.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/rendezvous/socket.h"
@@ -82,17 +83,27 @@ class Door {
         if (got > 0 && said.magic == T{}.magic) return std::pair(std::move(done.fd), said);
         break;  // a stranger; the list is another now
       }
-      if (polled[0].revents != 0)
+      if (polled[0].revents != 0) {
         if (base::UniqueFd fd = rendezvous::accept_at(listener_)) {
           if (guests_.size() >= kMostGuests) guests_.erase(guests_.begin());
           guests_.push_back({.fd = std::move(fd)});
+        } else if (errno == EMFILE || errno == ENFILE) {
+          make_room(errno);
         }
+      }
     }
     return {};
   }
 
  private:
   static constexpr std::size_t kMostGuests = 512;
+  // Who waits outside stays there while no descriptor is left, so poll() would return at once until the deadline.
+  void make_room(int error) {
+    if (guests_.empty())
+      throw Error("group: nobody can be let in: " +
+                  (error == EMFILE ? base::descriptor_limit_text() : std::string(std::strerror(error))));
+    guests_.erase(guests_.begin());
+  }
   struct Guest {
     base::UniqueFd fd;
     std::array<std::byte, sizeof(T)> bytes{};

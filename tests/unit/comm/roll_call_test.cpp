@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -69,6 +70,31 @@ std::vector<std::string> errors(const std::vector<Rank>& ranks) {
   std::vector<std::string> all;
   for (const Rank& rank : ranks) all.push_back(rank.error);
   return all;
+}
+
+// Not a core that turns until the deadline, which blames those that stand outside.
+TEST(Door, SaysThatNoDescriptorIsLeft) {
+  struct Word {
+    std::uint64_t magic = kMeshMagic;
+  };
+  const rendezvous::Listening listening = rendezvous::listen_at(rendezvous::resolve("test", "127.0.0.1", 0));
+  const base::UniqueFd outside = rendezvous::begin_connect(rendezvous::own_end(listening.fd.get()), {});
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const base::UniqueFd next_free(dup(outside.get()));
+  rlimit none_left = before;
+  none_left.rlim_cur = rlim_t(next_free.get());  // and that one is in use
+  Door<Word> door(listening.fd.get());
+  const std::function<void()> check = [] {};
+  std::string said;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  try {
+    door.next({.deadline = std::chrono::steady_clock::now() + 5s, .check = check});
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(said, AllOf(HasSubstr("nobody can be let in"), HasSubstr("files open; raise the limit")));
 }
 
 TEST(RollCall, SeatsAreInTheOrderOfRanks) {
