@@ -160,6 +160,8 @@ void HostLine::lose(const std::string& why, Parting how) {
     return events_.refused("the agent at " + endpoint_ +
                            " is torchrun's (a TCPStore), with whose agents these cannot meet: start lockstep run on "
                            "every node, or torchrun");
+  // It may be stopped, or this one was, or the wire is cut: all pass.
+  if (how == Parting::silent) return try_again("it accepts the connection and says nothing");
   // It does so to the oldest of too many, whom strangers may be: no word against this agent.
   if (!answered && was_closed(why)) return try_again("it closes the connection: " + why + hint);
   events_.refused("the agent at " + endpoint_ + " does not let this one in: " + why + hint);

@@ -199,5 +199,23 @@ TEST_F(HostLineDoorTest, WhoIsTurnedAwayWithoutAWordComesAgain) {
   EXPECT_TRUE(is_let_in_as(14));
 }
 
+// A hosting agent that is stopped for a while, whose kernel accepts.
+TEST_F(HostLineDoorTest, WhoIsNotSpokenToComesAgain) {
+  settings_.misses = 2;
+  settings_.keep_alive = milliseconds(50);
+  connect([this] { return rendezvous::Resolved{.addresses = {address_}, .why = {}}; });
+  base::UniqueFd silent;
+  ASSERT_TRUE(loop_.run_until(
+      [&] {
+        if (!silent) silent = rendezvous::accept_at(listener_.get());
+        tick_ = loop_.at(Clock::now() + milliseconds(5), [] {});
+        return !waits_.empty();
+      },
+      Clock::now() + milliseconds(30'000)));
+  EXPECT_EQ(waits_, "waiting for the agent that hosts at stub: it accepts the connection and says nothing");
+  settings_.misses = 600;
+  EXPECT_TRUE(is_let_in_as(1));
+}
+
 }  // namespace
 }  // namespace lockstep::launch
