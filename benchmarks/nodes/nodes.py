@@ -157,6 +157,12 @@ def take_turns(measure, who: list[Contender], rounds: int, warm_up: bool) -> lis
     return [{"name": contender.name, "kind": contender.kind, "seconds": found[contender.name]} for contender in who]
 
 
+def membership(binaries: pathlib.Path, agents: int, rounds: int) -> list[str]:
+    """What lockstep-bench-membership says, a line for each kind."""
+    command = [binaries / "lockstep-bench-membership", "--agents", str(agents), "--rounds", str(rounds)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"), help="where our programs are")
@@ -177,8 +183,11 @@ def main():
     start = take_turns(start_to_line, everyone, arguments.rounds, not arguments.quick)
     print("bench: a lost node to the next line of a worker", file=sys.stderr)
     lost = take_turns(lost_to_line, everyone, arguments.losses, not arguments.quick)
+    print("bench: many agents agree", file=sys.stderr)
+    agree = membership(arguments.bin.resolve(), *((50, 1) if arguments.quick else (1_000, 10)))
     whole = {"benchmark": "nodes", "machine": machine, "commit": arguments.commit,
-             "command": report.command_text("nodes"), "versions": report.versions(), "start": start, "lost": lost}
+             "command": report.command_text("nodes"), "versions": report.versions(), "start": start, "lost": lost,
+             "membership": agree}
     print(report.markdown(whole))
     if arguments.report:
         report.write_report(arguments.report, report.markdown(whole), whole)

@@ -27,6 +27,10 @@ def verdict(results: list[dict]) -> str:
             f"{peer['name']}.")
 
 
+def listed(lines: list[str]) -> str:
+    return "".join(f"- {' '.join(line.split())}\n" for line in lines)
+
+
 def markdown(whole: dict) -> str:
     return f"""# Two nodes
 
@@ -47,4 +51,9 @@ Both agents are started at once. {verdict(whole["start"])}
 
 `--nnodes 1:2`: agent and worker of the node that does not host are killed at once, by SIGKILL; the other node's worker sees that as a collective does, whose connection breaks, and fails. {verdict(whole["lost"])}
 
-{table(whole["lost"])}"""
+{table(whole["lost"])}
+## Many agents agree on who is in
+
+From the first connection until the last agent knows: one process on one core, real sockets of the loopback.
+
+{listed(whole["membership"])}"""
