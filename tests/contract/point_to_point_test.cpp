@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 
@@ -37,11 +38,14 @@ class MessageContract : public GroupContract {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Worlds, MessageContract,
-                         ::testing::Values(Ranks{RankKind::single, 1}, Ranks{RankKind::threads, 2},
-                                           Ranks{RankKind::threads, 3}, Ranks{RankKind::wrapped, 3},
-                                           Ranks{RankKind::processes, 2}, Ranks{RankKind::processes, 3},
-                                           Ranks{RankKind::nodes, 2}, Ranks{RankKind::nodes, 3, {2, 1}}),
+// As the worlds of GroupContract: under mpirun, one rank of its world.
+std::vector<Ranks> message_worlds() {
+  if (const char* const ranks = std::getenv("LOCKSTEP_TEST_MPI_RANKS")) return {{RankKind::mpi, std::atoi(ranks)}};
+  return {{RankKind::single, 1},    {RankKind::threads, 2},   {RankKind::threads, 3}, {RankKind::wrapped, 3},
+          {RankKind::processes, 2}, {RankKind::processes, 3}, {RankKind::nodes, 2},   {RankKind::nodes, 3, {2, 1}}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, MessageContract, ::testing::ValuesIn(message_worlds()),
                          [](const ::testing::TestParamInfo<Ranks>& info) {
                            return support::to_string(info.param.kind) + std::to_string(info.param.ranks);
                          });
@@ -173,7 +177,7 @@ TEST_P(MessageContract, WhatCannotBeIsRefused) {
 
 TEST_P(MessageContract, ADeadlineNamesThePeerItsStepAndTheCall) {
   if (GetParam().ranks != 2) return;
-  const bool nodes = GetParam().kind == RankKind::nodes;
+  const bool nodes = is_over_network();
   run(
       [&](auto group) {
         group->node().member.set_step(7);
@@ -202,7 +206,7 @@ TEST_P(MessageContract, APeerThatIsGoneEndsTheWait) {
   // In the middle of a message: no chunk of it is lost on the way, and none comes behind.
   run(
       [&](auto group) {
-        const bool processes = GetParam().kind != RankKind::threads && GetParam().kind != RankKind::wrapped;
+        const bool processes = GetParam().kind == RankKind::processes || GetParam().kind == RankKind::nodes;
         const at::Tensor tensor = torch::ones({4'000'000});
         group->barrier();
         if (group->rank() == 1) {
@@ -262,7 +266,7 @@ TEST_P(MessageContract, AMonitoredBarrierIsOverBeforeTheGroupsDeadline) {
 
 // The thread that receives is not in the mode, and what comes has to be copied.
 TEST_P(MessageContract, TensorsOfInferenceModeReceive) {
-  if (GetParam().ranks != 2 || GetParam().kind == RankKind::nodes) return;
+  if (GetParam().ranks != 2 || is_over_network()) return;
   run([](auto group) {
     const c10::InferenceMode mode;
     const at::Tensor columns = torch::zeros({3, 2});
