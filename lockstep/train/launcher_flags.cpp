@@ -13,12 +13,12 @@ void require_no_launcher_flags(const Options& options, const std::string& launch
   const std::string starts = program.empty() ? "this worker was started without one: use lockstep train"
                                              : "this program was started without one: use lockstep run -n N " + program;
   const LauncherOptions& l = options.launcher;
-  for (const auto& [flag, is_given] :
-       {std::pair("--max-restarts " + std::to_string(options.max_restarts), options.max_restarts > 0),
-        std::pair(std::string("--grace-period"), l.grace_period.has_value()),
-        std::pair("--log-dir " + base::shown(l.log_dir), !l.log_dir.empty()),
-        std::pair("--redirects " + base::shown(l.redirects), !l.redirects.empty()),
-        std::pair("--tee " + base::shown(l.tee), !l.tee.empty())})
+  const bool restarts = options.max_restarts > 0 && (alone || !options.restarts_by_file);
+  for (const auto& [flag, is_given] : {std::pair("--max-restarts " + std::to_string(options.max_restarts), restarts),
+                                       std::pair(std::string("--grace-period"), l.grace_period.has_value()),
+                                       std::pair("--log-dir " + base::shown(l.log_dir), !l.log_dir.empty()),
+                                       std::pair("--redirects " + base::shown(l.redirects), !l.redirects.empty()),
+                                       std::pair("--tee " + base::shown(l.tee), !l.tee.empty())})
     if (is_given)
       throw UsageError(flag + " is the launcher's, and " +
                        (alone ? starts : launcher + " has started this job: give it to " + launcher));

@@ -59,13 +59,15 @@ struct Options {
   OwnNames own;        ///< what the program that is run knows besides; no flag
   std::string recipe;  ///< a known job whose flags hold where nobody gives others (options_recipes.h); empty: none
   std::string config;  ///< a file of flags that goes before the recipe; empty: none
+  bool by_environment = false;        ///< variables LOCKSTEP_... have given flags
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
   bool nproc_by_gpus = false;         ///< as many as this node has GPUs; our launcher makes it nproc_per_node
   bool nproc_by_file = false;         ///< the number stands in a recipe or --config: another launcher's goes before it
 
-  std::string parallel = "ddp";  ///< one of parallel_names(): processes, or replicas in one
-  std::optional<int> replicas;   ///< of dp, of the model in one process, >= 1
-  int max_restarts = 0;          ///< how often our launcher starts all processes again after a failure
+  std::string parallel = "ddp";   ///< one of parallel_names(): processes, or replicas in one
+  std::optional<int> replicas;    ///< of dp, of the model in one process, >= 1
+  int max_restarts = 0;           ///< how often our launcher starts all processes again after a failure
+  bool restarts_by_file = false;  ///< as nproc_by_file
   LauncherOptions launcher;
 
   std::string model = "convnet";   ///< one of model_names(), or of own.models

@@ -34,6 +34,7 @@ bool only_by_file(const flags::Parsed& parsed, const std::string& flag) {
 // way round, means that.
 void settle_processes(Options& options, const flags::Parsed& parsed) {
   options.nproc_by_file = only_by_file(parsed, "--nproc-per-node");
+  options.restarts_by_file = only_by_file(parsed, "--max-restarts");
   const bool each = only_by_file(parsed, "--batch-size"), all = only_by_file(parsed, "--global-batch-size");
   if (all && options.batch_size && !each) options.global_batch_size.reset();
   if (each && options.global_batch_size && !all) options.batch_size.reset();
@@ -352,6 +353,8 @@ void settle_fast_dev_run(Options& options) {
 }  // namespace
 
 void settle(Options& options, const flags::Parsed& parsed) {
+  options.by_environment = std::ranges::any_of(
+      parsed.sources, [](const auto& flag) { return std::ranges::count(flag.second, flags::Source::environment) > 0; });
   settle_processes(options, parsed);
   if (options.fast_dev_run) settle_fast_dev_run(options);
   settle_download(options);

@@ -25,7 +25,7 @@ metrics::RunLength length_of(const RunSize& run, const Options& options) {
 }  // namespace
 
 void Terminal::started(const RunSize& run) {
-  if (!options().recipe.empty() || !options().config.empty())
+  if (!options().recipe.empty() || !options().config.empty() || options().by_environment)
     say_hint("lockstep: " + (options().recipe.empty() ? "" : "recipe " + options().recipe + ": ") +
              base::shown(options_as_flags(options())));
   if (!run.resumed_from.empty())

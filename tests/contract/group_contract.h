@@ -41,6 +41,19 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
 
   static bool is_over_network() { return GetParam().kind == RankKind::nodes || GetParam().kind == RankKind::mpi; }
 
+  // What each rank is told by what it throws; another Error than UsageError.
+  template <class Body>
+  static std::string failure_of(Body&& body) {
+    try {
+      body();
+    } catch (const UsageError& error) {
+      ADD_FAILURE() << error.what();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no failure";
+  }
+
   // Before a failure on purpose: between nodes its news may come before what another rank owes this one.
   static void let_all_arrive() {
     if (is_over_network()) std::this_thread::sleep_for(std::chrono::milliseconds(500));

@@ -22,21 +22,7 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class MessageContract : public GroupContract {
- protected:
-  // What each rank is told by what it throws; another Error than UsageError.
-  template <class Body>
-  static std::string failure_of(Body&& body) {
-    try {
-      body();
-    } catch (const UsageError& error) {
-      ADD_FAILURE() << error.what();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no failure";
-  }
-};
+class MessageContract : public GroupContract {};
 
 // As the worlds of GroupContract: under mpirun, one rank of its world.
 std::vector<Ranks> message_worlds() {

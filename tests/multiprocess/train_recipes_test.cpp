@@ -243,5 +243,13 @@ TEST_F(TrainRecipes, AFastDevRunLeavesNothing) {
   EXPECT_EQ(testing::everything_in(folder_.file(".")).size(), before);
 }
 
+// What nobody can see on the command line is told.
+TEST(TrainFlags, OfTheEnvironmentArePrinted) {
+  Job job({"/usr/bin/env", "LOCKSTEP_LR=0.0625", LOCKSTEP_PROGRAM, "train", "--dataset", "line", "--model", "linear",
+           "--max-steps", "1", "--no-eval"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("--lr 0.0625"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -298,6 +298,13 @@ TEST(LauncherFlags, AreNoWorkers) {
   // A recipe says how many processes there usually are; who has started others means that.
   EXPECT_EQ(refusal_of({"--recipe", "mnist-distributed", "--synthetic"}, "torchrun"), "");
   EXPECT_EQ(refusal_of({"--recipe", "mnist-single", "--synthetic"}, "alone"), "");
+  // And how often it is started again, which another launcher decides; nobody would do it for a process alone.
+  EXPECT_EQ(refusal_of({"--recipe", "mnist-torchrun", "--output-dir", "run", "--synthetic"}, "torchrun"), "");
+  EXPECT_EQ(refusal_of({"--recipe", "mnist-torchrun", "--output-dir", "run", "--synthetic", "--max-restarts", "3"},
+                       "torchrun"),
+            "--max-restarts 3 is the launcher's, and torchrun has started this job: give it to torchrun");
+  EXPECT_EQ(refusal_of({"--recipe", "mnist-torchrun", "--output-dir", "run", "--synthetic", "-n", "1"}, "alone"),
+            "--max-restarts 3 is the launcher's, and this worker was started without one: use lockstep train");
   EXPECT_THAT(refusal_of({"--recipe", "mnist-distributed", "--synthetic"}, "alone"), HasSubstr("--nproc-per-node 2"));
 }
 
