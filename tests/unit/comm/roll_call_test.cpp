@@ -73,7 +73,7 @@ std::vector<std::string> errors(const std::vector<Rank>& ranks) {
 }
 
 // Not a core that turns until the deadline, which blames those that stand outside.
-TEST(Door, SaysThatNoDescriptorIsLeft) {
+TEST(Door, SaysSoWhereNoFileDescriptorsAreLeft) {
   struct Word {
     std::uint64_t magic = kMeshMagic;
   };
