@@ -289,23 +289,24 @@ void BetweenNodes::pack(std::vector<std::byte>& to) const {
   const state::Layout& layout = state_.layout();
   const ShardSpan mine = ranks_.shards_of(group_.topology().node, layout.options().shards);
   to.resize(bytes_told_by(group_.topology().node));
+  const std::size_t bytes = told_bytes_of_shard(layout);
   std::byte* at = to.data();
-  for (int shard = mine.first; shard < mine.last; ++shard, at += bytes_of_shard())
-    std::memcpy(at, state_.read(layout.uses(shard)), bytes_of_shard());
+  for (int shard = mine.first; shard < mine.last; ++shard, at += bytes)
+    std::memcpy(at, state_.read(layout.uses(shard)), bytes);
 }
 
 void BetweenNodes::unpack(int node) const {
   const state::Layout& layout = state_.layout();
   const ShardSpan theirs = ranks_.shards_of(node, layout.options().shards);
+  const std::size_t bytes = told_bytes_of_shard(layout);
   const std::byte* at = unpacked_[std::size_t(node)].data();
-  for (int shard = theirs.first; shard < theirs.last; ++shard, at += bytes_of_shard())
-    std::memcpy(state_.write(layout.uses(shard)), at, bytes_of_shard());
+  for (int shard = theirs.first; shard < theirs.last; ++shard, at += bytes)
+    std::memcpy(state_.write(layout.uses(shard)), at, bytes);
 }
 
-std::size_t BetweenNodes::bytes_of_shard() const { return told_bytes_of_shard(state_.layout()); }
-
 std::size_t BetweenNodes::bytes_told_by(int node) const {
-  return std::size_t(ranks_.shards_of(node, state_.layout().options().shards).count()) * bytes_of_shard();
+  const state::Layout& layout = state_.layout();
+  return std::size_t(ranks_.shards_of(node, layout.options().shards).count()) * told_bytes_of_shard(layout);
 }
 
 }  // namespace lockstep::parallel

@@ -35,6 +35,9 @@ class BetweenNodes {
   /// Behind an edit of the state by rank 0, committed on its node: makes it that of every node.
   void spread_edit();
 
+  /// The nodes, and which ranks they have.
+  const NodeRanks& ranks() const { return ranks_; }
+
   /// What a step sends, in words.
   std::string traffic() const { return describe_traffic(state_.layout(), ranks_); }
 
@@ -62,7 +65,6 @@ class BetweenNodes {
   float* sums_at(std::size_t element) const;
   void pack(std::vector<std::byte>& to) const;
   void unpack(int node) const;
-  std::size_t bytes_of_shard() const;
   std::size_t bytes_told_by(int node) const;
 
   state::SharedState& state_;

@@ -52,7 +52,7 @@ struct FusedPath {
       : fused(module, beginning, *group, options, needs),
         session(fused, module, *group, options),
         hooks(gradient_hooks(fused, session, clock)),
-        step(fused, session, *group, options.ema, clock),
+        step(fused, session, *group, options, clock),
         inputs(fused, session, step, group, clock),
         editor(fused, session, hooks, *group) {}
 
@@ -85,7 +85,7 @@ struct EngineParts {
   // Rank 0 says so once, as soon as it is known who exchanges gradients.
   void tell_ignored_options() {
     if (std::exchange(told_ignored, gradient_path()) == gradient_path() || group->rank() != 0) return;
-    for (const std::string& one : ignored_options(options, gradient_path(), group->size()))
+    for (const std::string& one : ignored_options(options, gradient_path(), group->topology()))
       base::Outlet::console(STDERR_FILENO)
           .offer("lockstep: hint: DistributedDataParallel without effect: " + one + "\n");
     note_ignored_options();
@@ -94,7 +94,7 @@ struct EngineParts {
   // Into the timeline, where there is one, on rank 0.
   void note_ignored_options() {
     if (clock.timeline() == nullptr || group->rank() != 0) return;
-    for (const std::string& one : ignored_options(options, gradient_path(), group->size()))
+    for (const std::string& one : ignored_options(options, gradient_path(), group->topology()))
       clock.timeline()->note("without effect: " + one);
   }
 
@@ -157,10 +157,6 @@ void Engine::attach(const optim::Needs& needs) {
         "data parallel: a communication hook is registered, and an optimizer of ours exchanges gradients in memory "
         "that "
         "the ranks share, without one; take an optimizer of torch::optim, or no hook");
-  if (options().verify_replicas_every > 0)
-    throw UsageError(
-        "data parallel: verify_replicas_every is for optimizers of torch::optim; with ours the ranks share one copy of "
-        "the weights");
   if (!options().init_sync) parts_->view.check_equal_on_all(group(), options());  // the state is of one model
   parts_->classic.reset();
   parts_->view.drop_gradients();  // of the classic path
@@ -394,7 +390,7 @@ void Engine::stop_timeline() {
 }
 
 std::vector<std::string> EngineDebug::ignored_options() const {
-  return parallel::ignored_options(parts_.options, parts_.gradient_path(), parts_.group->size());
+  return parallel::ignored_options(parts_.options, parts_.gradient_path(), parts_.group->topology());
 }
 
 }  // namespace lockstep::parallel

@@ -2,7 +2,8 @@
 
 namespace lockstep::parallel {
 
-std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path, int ranks) {
+std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path,
+                                         const comm::Topology& place) {
   std::vector<std::string> ignored;
   const auto tell = [&](bool given, const char* what) {
     if (given) ignored.emplace_back(what);
@@ -27,10 +28,13 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
          "skip_all_reduce_unused_params: with an optimizer of lockstep::optim no gradient is sent");
     tell(reduced, "mixed_precision.reduce_dtype: with an optimizer of lockstep::optim no gradient is sent");
     tell(sized, "buckets: with an optimizer of lockstep::optim there are none");
+    tell(options.verify_replicas_every > 0 && place.nodes == 1,
+         "verify_replicas_every: with an optimizer of lockstep::optim there is one copy of the weights on each node, "
+         "and there is one node");
     return ignored;
   }
   tell(!options.name.empty(), "name: with an optimizer of torch::optim no state is kept that it would be found by");
-  tell(options.shards != ranks, "shards: with an optimizer of torch::optim each rank computes one");
+  tell(options.shards != place.world, "shards: with an optimizer of torch::optim each rank computes one");
   tell(options.seed != 0, "seed: with an optimizer of torch::optim random numbers are those of torch's generator");
   tell(options.ema.has_value(),
        "ema: only the update of an optimizer of lockstep::optim averages the weights; with one of torch::optim take "

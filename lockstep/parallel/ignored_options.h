@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/topology.h"
 #include "lockstep/parallel/options.h"
 
 namespace lockstep::parallel {
@@ -13,7 +14,8 @@ namespace lockstep::parallel {
 /// communication hook of the user's gets.
 enum class GradientPath { shared, buckets, hooked };
 
-/// "NAME: why" for each, in a group of so many ranks.
-std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path, int ranks);
+/// "NAME: why" for each, in a group of which a rank has this place.
+std::vector<std::string> ignored_options(const DataParallelOptions& options, GradientPath path,
+                                         const comm::Topology& place);
 
 }  // namespace lockstep::parallel

@@ -73,7 +73,9 @@ struct DataParallelOptions {
   bool channels_last = false;
   /// With an optimizer of torch::optim each rank has weights of its own. Behind every so many averaged backward passes
   /// the next forward compares them over the ranks, bit for bit, and throws an Error on all that names rank, parameter
-  /// and step where one has others. 0: never. With an optimizer of ours there is one copy, and this a UsageError.
+  /// and step where one has others. With an optimizer of ours each node has a copy, of weights, optimizer state and
+  /// average; behind every so many steps the next one compares those, and throws an Error on all ranks that names node,
+  /// parameter and step, with nothing updated. On one node it has nothing to do then. 0: never. The same on all ranks.
   std::uint64_t verify_replicas_every = 0;
 
   // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, and name, shards, seed and ema where

@@ -43,14 +43,15 @@ std::uint64_t hash_of(const optim::StepOptions& options) {
 }  // namespace
 
 StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group,
-                                 const std::optional<EmaOptions>& ema, StepClock& clock)
+                                 const DataParallelOptions& options, StepClock& clock)
     : fused_(fused),
       session_(session),
       group_(group),
       member_(group.node().member),
-      ema_(ema),
+      ema_(options.ema),
       clock_(clock),
-      slice_(fused, group, ema),
+      slice_(fused, group, options.ema),
+      node_check_(fused, group, options.verify_replicas_every),
       used_(fused.state.layout().parameters().size()) {
   const state::Layout& layout = fused.state.layout();
   for (int shard = 0; shard < layout.options().shards; ++shard) {
@@ -75,6 +76,7 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
   should_stop_ =
       std::any_of(records_.begin(), records_.end(), [](const state::ShardRecord* record) { return record->stop != 0; });
   require_same_options();
+  if (const std::string diverged = node_check_.find(records_); !diverged.empty()) refuse(diverged);
   mean_ = float(agreed_mean() / (options.loss_scale ? options.loss_scale->scale : 1));
   set_used();
   slice_.set(used_, mean_);
@@ -103,6 +105,7 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
 void StepTransaction::gather(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs) {
   session_.gather(options.denominator, hash_of(options), rules.options(), has_inputs);
   member_.set_phase(Phase::gather);
+  node_check_.tell();
   if (group_.topology().local_rank == 0) fused_.state.choose_target(fused_.next_step());
 }
 

@@ -12,6 +12,8 @@
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/update.h"
 #include "lockstep/parallel/fused_state.h"
+#include "lockstep/parallel/node_check.h"
+#include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shard_session.h"
 #include "lockstep/parallel/slice_update.h"
 #include "lockstep/parallel/step_clock.h"
@@ -21,16 +23,16 @@ namespace lockstep::parallel {
 class StepTransaction {
  public:
   /// All of them must outlive this. `clock` is told of waits for other ranks.
-  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const std::optional<EmaOptions>& ema,
+  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const DataParallelOptions& options,
                   StepClock& clock);
 
   /// What of run() is this rank's alone, and comes first in it: Error where one of its backward passes broke, or what
   /// the rules throw. To be mended by this rank, which has taken part in nothing yet.
   void prepare(const optim::Rules& rules);
 
-  /// Collective. Error on all ranks, with nothing written, for a norm that the options refuse. Error on this rank alone
-  /// when one of its backward passes broke: the others wait until it has mended that. Any other failure of a rank is
-  /// the group's. Without inputs this rank's gradients are zeros (Engine::join).
+  /// Collective. Error on all ranks, with nothing written, for a norm that the options refuse, and where the nodes have
+  /// other states. Error on this rank alone when one of its backward passes broke: the others wait until it has mended
+  /// that. Any other failure of a rank is the group's. Without inputs this rank's gradients are zeros (Engine::join).
   void run(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs = true);
 
   /// Whether a rank was asked to stop before it came to the last step: the same on all ranks.
@@ -60,6 +62,7 @@ class StepTransaction {
   const std::optional<EmaOptions> ema_;
   StepClock& clock_;
   SliceUpdate slice_;
+  NodeCheck node_check_;
   float mean_ = 1;  ///< by which sums of gradients are multiplied
   bool should_stop_ = false;
   bool skipped_ = false;  ///< the step: a gradient is not finite under a scaled loss

@@ -23,6 +23,7 @@ struct ShardRecord {
   double denominator = 0;     ///< what the shard adds to that of the job; not a number: its rank gave none
   std::uint64_t stop = 0;     ///< 1: its rank was asked to stop (base/stop_on.h)
   std::uint64_t rules = 0;    ///< a hash of the options of its rank's optimizer
+  std::uint64_t replica = 0;  ///< what its rank adds to the hash of its node's state, where those are compared
 };
 
 }  // namespace lockstep::state

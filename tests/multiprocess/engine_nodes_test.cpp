@@ -13,6 +13,7 @@
 
 #include "lockstep/base/generation.h"
 #include "lockstep/comm/network/wire.h"
+#include "lockstep/state/shared_state.h"
 #include "tests/support/ambush.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
@@ -106,6 +107,94 @@ TEST(Nodes, CommitNoModelsTogether) {
     EXPECT_THAT(support::what_of([&] { commit_together(one, other); }), HasSubstr("the job has several nodes"));
   });
 }
+
+// ---- verify_replicas_every
+
+// A bit of this node's committed state, unknown to the others: in the first weight of a parameter, or in what an array
+// of the optimizer's has for it.
+void flip_bit(Engine& engine, const std::string& parameter, int array = -1) {
+  const state::SharedState& shared = *engine.state().shared();
+  const state::Layout& layout = shared.layout();
+  const int buffer = int(shared.committed().buffer);
+  const std::size_t begin = array < 0 ? layout.weights(buffer) : layout.optimizer_array(buffer, array);
+  for (const state::PlacedParameter& place : layout.parameters())
+    if (place.spec.name == parameter)
+      *shared.write_as<std::uint32_t>(begin + place.offset * sizeof(float)) ^= std::uint32_t(1) << 20;
+}
+
+std::string this_host() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  return host;
+}
+
+// What a run of the job says on this rank; all ranks have heard it then, and the group can be used.
+std::string said_by_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job) {
+  std::string said = support::what_of([&] { run_small_job(group, job); });
+  group->barrier();
+  return said;
+}
+
+TEST(Nodes, WithEqualStatesArePassedByTheCheck) {
+  SmallJob job = disturbed_job(Amp::bf16, 6);
+  const std::string unchecked = hash_of(1, job);
+  job.verify_every = 1;
+  EXPECT_EQ(nodes_hash({2, 1}, job), unchecked);
+  EXPECT_EQ(hash_of(2, job), unchecked) << "one node, which has nothing to compare";
+}
+
+// Behind step 3 nobody looks.
+TEST(Nodes, NameTheOneThatHasOtherWeights) {
+  run_nodes({2, 1}, [](auto group) {
+    SmallJob job{.shards = 3, .steps = 6, .verify_every = 2};
+    job.after_step = [&](Engine& engine) {
+      if (group->rank() == 2 && engine.steps() == 3) flip_bit(engine, "fc2.weight");
+    };
+    const std::string host = this_host();
+    EXPECT_EQ(said_by_job(group, job),
+              "step 5: node 1 (" + host + ") has other values of parameter 'fc2.weight' after step 4 than node 0 (" +
+                  host + "), and of two nobody knows which is right (verify_replicas_every). Nothing was updated; "
+                  "optimizer.zero_grad() drops the gradients");
+  });
+}
+
+TEST(Nodes, OfThreeNameTheOneThatIsNotAsMost) {
+  run_nodes({1, 1, 1}, [](auto group) {
+    SmallJob job{.shards = 3, .steps = 4, .optimizer = support::small_adam(), .verify_every = 1};
+    job.after_step = [&](Engine& engine) {
+      if (group->rank() == 0 && engine.steps() == 2) flip_bit(engine, "fc1.bias", 1);
+    };
+    EXPECT_THAT(said_by_job(group, job),
+                HasSubstr("step 3: node 0 (" + this_host() +
+                          ") has other optimizer state of parameter 'fc1.bias' after step 2 than most nodes"));
+  });
+}
+
+TEST(Nodes, ThatHaveDivergedAreMadeEqualByAnEdit) {
+  run_nodes({1, 1}, [](auto group) {
+    torch::nn::Linear model(2, 2);
+    DistributedDataParallel ddp(model, group, {.verify_replicas_every = 1});
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    const auto step = [&] {
+      ddp(torch::ones({2, 2})).sum().backward();
+      optimizer.step();
+    };
+    const auto first_weight = [&] { return model->weight[0][0].template item<float>(); };
+    const float begin = first_weight();
+    step();
+    if (group->rank() == 1) flip_bit(ddp, "weight");
+    EXPECT_THAT(support::what_of(step), HasSubstr("node 1 ("));
+    optimizer.zero_grad();
+    ddp.modify([] {});
+    step();
+    EXPECT_EQ(ddp.steps(), 2u);
+    EXPECT_NEAR(first_weight(), begin - 2 * 0.1f * 2, 1e-5);  // its gradient is the sum of two inputs
+    const std::string mine = ddp.state().hash();
+    for (const std::string& theirs : comm::all_gather_bytes(*group, mine)) EXPECT_EQ(theirs, mine);
+  });
+}
+
+// ---- restarts
 
 // Nodes of a job that outlive the processes on them.
 class Machines {
@@ -234,6 +323,23 @@ TEST(Nodes, GoOnWithOneThatHasSatOut) {
                 ::testing::Each(0))
         << out;
   }
+}
+
+// The next start makes their states one: that of the first node.
+TEST(Nodes, ThatHaveDivergedGoOnWithTheFirstOnesState) {
+  const History history(Amp::none, 4);
+  Machines machines({2, 1});
+  EXPECT_THAT(machines.run([&](auto group) {
+    SmallJob job = disturbed_job(Amp::none, 4);
+    job.verify_every = 1;
+    job.after_step = [&](Engine& engine) {
+      if (group->rank() == 2 && engine.steps() == 2) flip_bit(engine, "fc2.weight");
+    };
+    run_small_job(group, job);
+    return 0;
+  }),
+              ::testing::Each(::testing::AnyOf(1, support::kAbortedCode)));
+  EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0));
 }
 
 }  // namespace

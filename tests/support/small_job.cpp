@@ -63,9 +63,13 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
   torch::manual_seed(1);
   SmallNet model(job.ballast);
   model->to(job.device);
-  DistributedDataParallel ddp(
-      model, group,
-      {.shards = job.shards, .seed = 5, .amp = job.amp, .find_unused_parameters = job.all_options, .ema = job.ema});
+  DistributedDataParallel ddp(model, group,
+                              {.shards = job.shards,
+                               .seed = 5,
+                               .amp = job.amp,
+                               .find_unused_parameters = job.all_options,
+                               .ema = job.ema,
+                               .verify_replicas_every = job.verify_every});
   // An owner's bytes, each step's made of those before: a state whose hash is right has the right ones.
   std::uint64_t kept = 1;
   ddp.state().keep("chain", std::as_writable_bytes(std::span(&kept, 1)));

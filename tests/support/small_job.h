@@ -70,6 +70,7 @@ struct SmallJob {
   at::Device device = at::kCPU;  ///< of the model
   bool holdable = false;         ///< its state has a third buffer, as that of a job that saves
   std::optional<parallel::EmaOptions> ema = {};
+  std::uint64_t verify_every = 0;  ///< DataParallelOptions::verify_replicas_every
   /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets each
   /// group's rate by a plateau, and uses only the head in each third step, in all shards but the first, in each sixth
   /// in that, too.

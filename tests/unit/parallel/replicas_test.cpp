@@ -306,10 +306,17 @@ TEST(ReplicaCheck, IsDoneBeforeAnEvaluation) {
   });
 }
 
-TEST(ReplicaCheck, IsRefusedWithAnOptimizerOfOurs) {
+TEST(ReplicaCheck, HasNothingToDoWithAnOptimizerOfOursOnOneNode) {
   DistributedDataParallel ddp(line(), std::make_shared<comm::SingleGroup>(), {.verify_replicas_every = 1});
-  EXPECT_NE(message_of([&] { optim::SGD optimizer(ddp, {.lr = 0.1}); }).find("verify_replicas_every is for"),
-            std::string::npos);
+  optim::SGD optimizer(ddp, {.lr = 0.1});
+  const std::vector<std::string> ignored = ddp.debug().ignored_options();
+  ASSERT_EQ(ignored.size(), 1u);
+  EXPECT_EQ(ignored[0].find("verify_replicas_every: "), 0u) << ignored[0];
+  for (int step = 0; step < 2; ++step) {
+    ddp(input_of(0, step)).sum().backward();
+    optimizer.step();
+  }
+  EXPECT_EQ(ddp.steps(), 2u);
 }
 
 // ---- parameters after wrapping
