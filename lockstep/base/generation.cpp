@@ -1,13 +1,39 @@
 #include "lockstep/base/generation.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/published_text.h"
 
 namespace lockstep::base {
 namespace {
+
+// What lies between the areas or behind the last one is of somebody who died before he could say that it is his, or
+// before he could free what an area has left. Nobody takes memory now: the generation that might is over and dead.
+void free_what_is_nobodys(const Segment& segment) {
+  std::vector<Extent> areas;
+  for (int area = 0; area < kAreas; ++area)
+    if (const Extent place = segment.extent(Area(area)); place.bytes > 0) areas.push_back(place);
+  std::ranges::sort(areas, {}, &Extent::offset);
+  std::size_t end = (kControlBytes + Extent::kUnit - 1) / Extent::kUnit * Extent::kUnit;
+  for (const Extent& area : areas) {
+    if (area.offset > end)
+      fallocate(segment.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(end), off_t(area.offset - end));
+    end = area.end();
+  }
+  // Not a hole: Segment::grow takes what is within the file's size for memory that is there.
+  struct stat status {};
+  if (fstat(segment.fd(), &status) != 0) throw_errno("segment: fstat");
+  if (std::size_t(status.st_size) > end && ftruncate(segment.fd(), off_t(end)) != 0) throw_errno("segment: ftruncate");
+}
 
 // The state is in the committed buffer, which nobody writes to any more: the generation that might is over, so
 // it commits nothing, and who has not seen a commit writes to the other buffers only.
@@ -56,7 +82,10 @@ Segment next_generation(Segment&& segment, int local_world) {
     next.generation_ = next.control().generation.load();
     return next;
   };
-  if (!segment.is_held()) return begun(std::move(segment));
+  if (!segment.is_held()) {
+    free_what_is_nobodys(segment);
+    return begun(std::move(segment));
+  }
   Segment fresh = Segment::create(local_world);
   copy_state(segment, fresh);
   return begun(std::move(fresh));

@@ -167,7 +167,7 @@ std::size_t Segment::grow(Area area, std::size_t bytes) {
   if (!take_memory(fd_.get(), place.offset, mapping)) throw too_small(std::strerror(errno));
   if (place.bytes > missing) std::memset(mapping.data(), 0, place.bytes - missing);
   control_->areas[std::size_t(area)].store(place.pack(), std::memory_order_release);
-  // What has moved leaves a hole; whoever dies before it is made leaves memory until the segment's end, no more.
+  // What has moved leaves a hole; for whoever dies before it is made, next_generation() makes it.
   if (before.bytes > 0 && before.offset != place.offset)
     fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(before.offset), off_t(before.bytes));
   return place.offset;

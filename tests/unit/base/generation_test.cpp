@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,6 +111,31 @@ TEST(NextGeneration, KeepsTheMemoryWhenNobodyHoldsIt) {
   EXPECT_EQ(segment.control().local_world, 2);
   expect_state(segment, 2);
   EXPECT_EQ(value_in(segment), 4.5f);
+}
+
+std::size_t memory_taken(const Segment& segment) {
+  struct stat status {};
+  fstat(segment.fd(), &status);
+  return std::size_t(status.st_blocks) * 512;
+}
+
+// As somebody leaves it who dies between freeing and moving an area, or between taking memory and saying so.
+TEST(NextGeneration, GivesBackMemoryThatNobodyHas) {
+  Segment segment = with_state(4.5f);
+  const std::size_t before = memory_taken(segment);
+  segment.grow(Area::staging, Extent::kUnit);
+  segment.grow(Area::tensors, Extent::kUnit);
+  EXPECT_EQ(memory_taken(segment), before + 2 * Extent::kUnit);
+  segment.control().areas[std::size_t(Area::staging)].store(0);  // between two
+  segment = next_generation(std::move(segment), 1);
+  EXPECT_EQ(memory_taken(segment), before + Extent::kUnit);
+  segment.control().areas[std::size_t(Area::tensors)].store(0);  // behind the last
+  segment = next_generation(std::move(segment), 1);
+  EXPECT_EQ(memory_taken(segment), before);
+  expect_state(segment, 3);
+  EXPECT_EQ(value_in(segment), 4.5f);
+  segment.grow(Area::tensors, Extent::kUnit);
+  EXPECT_EQ(memory_taken(segment), before + Extent::kUnit);
 }
 
 TEST(NextGeneration, LeavesTheOldMemoryToAProcessThatHoldsIt) {
