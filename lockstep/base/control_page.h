@@ -22,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 7;
+inline constexpr std::uint32_t kControlVersion = 8;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -148,6 +148,7 @@ struct ControlPage {
   std::atomic<std::uint32_t> generation;                 ///< starts at 1
   std::atomic<std::uint32_t> abort;                      ///< the last generation that has failed
   alignas(64) std::atomic<std::uint64_t> areas[kAreas];  ///< Extent::pack(), see Segment::grow
+  std::atomic<std::uint64_t> rooms[kAreas];              ///< bytes that each may grow to where it lies
   std::atomic<std::uint64_t> data_fingerprint;  ///< of the data set it is trained on; 0: not told (train/same_data.h)
   std::atomic<std::uint64_t> text;              ///< where Area::text has one, see published_text.h; 0: none
   ErrorSlot error;

@@ -42,7 +42,8 @@ void copy_region(const Segment& from, Segment& to, int region) {
   const std::uint64_t fingerprint = old_words.fingerprint.load(std::memory_order_acquire);
   if (fingerprint == 0) return;
   const Extent old_place = from.extent(state_area(region));
-  const std::size_t offset = to.grow(state_area(region), old_place.bytes);
+  const std::uint64_t room = from.control().rooms[std::size_t(state_area(region))].load();
+  const std::size_t offset = to.grow(state_area(region), old_place.bytes, room);
   std::memcpy(to.map(offset, old_place.bytes, Access::read_write).data(),
               from.map(old_place.offset, old_place.bytes, Access::read_only).data(), old_place.bytes);
   RegionWords& words = to.control().regions[region];

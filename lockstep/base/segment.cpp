@@ -72,6 +72,25 @@ bool take_memory(int fd, std::size_t offset, const Mapping& mapping) {
   return true;
 }
 
+// What the area may grow to where it lies: nobody else is there.
+std::size_t room_of(const Segment& segment, Area area) {
+  const std::size_t room = segment.control().rooms[std::size_t(area)].load(std::memory_order_acquire);
+  return std::max(room, segment.extent(area).bytes);
+}
+
+// Takes the memory of `place`, of which `missing` bytes are not there yet.
+Mapping take_range(const Segment& segment, const Extent& place, std::size_t missing) {
+  const auto too_small = [&](const std::string& why) {
+    return UsageError("shared memory too small: the segment needs " + std::to_string(missing >> 20) + " MiB more, " +
+                      why);
+  };
+  const std::size_t available = available_memory();
+  if (missing > available) throw too_small("this machine has " + std::to_string(available >> 20) + " MiB available");
+  Mapping mapping = segment.map(place.offset, place.bytes, Access::read_write);
+  if (!take_memory(segment.fd(), place.offset, mapping)) throw too_small(std::strerror(errno));
+  return mapping;
+}
+
 }  // namespace
 
 Mapping::Mapping(Mapping&& other) noexcept
@@ -140,37 +159,49 @@ Extent Segment::extent(Area area) const {
   return Extent::unpack(control_->areas[std::size_t(area)].load(std::memory_order_acquire));
 }
 
-// Where it is, if it is long enough or can go on there, being the last one; else behind all others.
-Extent Segment::place_for(Area area, std::size_t bytes) const {
+// Where it is, if it is long enough and has the room, or can go on there, being the last one; else behind all others.
+Extent Segment::place_for(Area area, std::size_t bytes, std::size_t room) const {
   const Extent now = extent(area);
   std::size_t end = round_up(kControlBytes);
   for (int other = 0; other < kAreas; ++other)
-    if (Area(other) != area) end = std::max(end, extent(Area(other)).end());
-  const bool stays = now.bytes >= bytes || (now.bytes > 0 && now.offset >= end);
-  return stays ? Extent{now.offset, std::max(now.bytes, bytes)} : Extent{std::max(end, now.end()), bytes};
+    if (Area(other) != area) end = std::max(end, extent(Area(other)).offset + room_of(*this, Area(other)));
+  const std::size_t has = room_of(*this, area);
+  const bool stays = (now.bytes >= bytes && has >= room) || (now.bytes > 0 && now.offset >= end);
+  return stays ? Extent{now.offset, std::max(now.bytes, bytes)} : Extent{std::max(end, now.offset + has), bytes};
 }
 
-std::size_t Segment::grow(Area area, std::size_t bytes) {
+std::size_t Segment::grow(Area area, std::size_t bytes, std::size_t room) {
   const Extent before = extent(area);
-  const Extent place = place_for(area, round_up(bytes));
+  const std::size_t wanted_room = round_up(std::max(bytes, room));
+  const Extent place = place_for(area, round_up(bytes), wanted_room);
   // A process that died here may have left memory behind the last area, which is as good as new.
   struct stat status {};
   if (fstat(fd_.get(), &status) != 0) throw_errno("segment: fstat");
   const std::size_t missing = place.end() - std::clamp(std::size_t(status.st_size), place.offset, place.end());
-  const auto too_small = [&](const std::string& why) {
-    return UsageError("shared memory too small: the segment needs " + std::to_string(missing >> 20) + " MiB more, " +
-                      why);
-  };
-  const std::size_t available = available_memory();
-  if (missing > available) throw too_small("this machine has " + std::to_string(available >> 20) + " MiB available");
-  const Mapping mapping = map(place.offset, place.bytes, Access::read_write);
-  if (!take_memory(fd_.get(), place.offset, mapping)) throw too_small(std::strerror(errno));
+  const Mapping mapping = take_range(*this, place, missing);
   if (place.bytes > missing) std::memset(mapping.data(), 0, place.bytes - missing);
+  const bool stays = before.bytes > 0 && before.offset == place.offset;
+  const std::size_t new_room = stays ? std::max(wanted_room, room_of(*this, area)) : wanted_room;
+  // Two words: whoever dies between them leaves the old room, behind which nobody is either. What has moved, or goes on
+  // where it is, is the last one.
   control_->areas[std::size_t(area)].store(place.pack(), std::memory_order_release);
+  control_->rooms[std::size_t(area)].store(new_room, std::memory_order_release);
   // What has moved leaves a hole; for whoever dies before it is made, next_generation() makes it.
-  if (before.bytes > 0 && before.offset != place.offset)
+  if (before.bytes > 0 && !stays)
     fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(before.offset), off_t(before.bytes));
   return place.offset;
+}
+
+void Segment::extend(Area area, std::size_t bytes) {
+  const Extent before = extent(area);
+  const std::size_t wanted = round_up(bytes);
+  if (wanted <= before.bytes) return;
+  if (const std::size_t room = room_of(*this, area); wanted > room)
+    throw Error("segment: it was made with room for " + std::to_string(room >> 20) + " MiB of state, and needs " +
+                std::to_string(wanted >> 20) + " MiB; start a new job");
+  const Extent more{before.end(), wanted - before.bytes};
+  take_range(*this, more, more.bytes);
+  control_->areas[std::size_t(area)].store(Extent{before.offset, wanted}.pack(), std::memory_order_release);
 }
 
 Mapping Segment::map(std::size_t offset, std::size_t bytes, Access access) const {

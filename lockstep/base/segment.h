@@ -73,7 +73,14 @@ class Segment {
   /// one that is too short gives its memory back. All memory is taken now: too little is a UsageError here, not a bus
   /// error later. One rank (local rank 0) calls it, while nobody uses the area. The memory is moved
   /// into huge pages where the kernel can (Linux 6.1 or newer); page_size() tells.
-  std::size_t grow(Area area, std::size_t bytes);
+  /// Where `room` is more than `bytes` no other area comes nearer than that, so that extend() can go on as far: a range
+  /// of the file, no memory.
+  std::size_t grow(Area area, std::size_t bytes, std::size_t room = 0);
+  /// Makes an area that is in use at least `bytes` long, where it lies. What is in it stays: who has mapped or pinned
+  /// it notices nothing; what is new is zeros, and its memory is taken as in grow(). Whoever dies meanwhile leaves the
+  /// area as it was or as it is to be. One rank calls it, before any maps what is new. Error when that is more than its
+  /// room.
+  void extend(Area area, std::size_t bytes);
   Extent extent(Area area) const;
 
   /// Maps [offset, offset + bytes). Asks for huge pages; see page_size().
@@ -82,7 +89,7 @@ class Segment {
  private:
   Segment(UniqueFd fd, Mapping control_mapping, ControlPage* control, Holders holders);
   friend Segment next_generation(Segment&& segment, int local_world);
-  Extent place_for(Area area, std::size_t bytes) const;
+  Extent place_for(Area area, std::size_t bytes, std::size_t room) const;
 
   UniqueFd fd_;
   Mapping control_mapping_;

@@ -179,6 +179,11 @@ std::size_t Layout::total_bytes() const {
   return guests() + std::size_t(options_.shards) * (use_bytes() + kRecordBytes);
 }
 
+// Each slot but one, and sums in float32 instead of the last, which may be narrower.
+std::size_t Layout::most_bytes() const {
+  return gradients(options_.shards - 1) + array_bytes_ + std::size_t(options_.shards) * (use_bytes() + kRecordBytes);
+}
+
 Slice Layout::slice(int rank, int ranks) const {
   const auto edge = [&](int r) { return std::min(elements_, blocks() * std::size_t(r) / std::size_t(ranks) * kBlock); };
   return {edge(rank), edge(rank + 1)};

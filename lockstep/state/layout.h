@@ -172,6 +172,8 @@ class Layout {
   Slice blocks_of(std::size_t parameter) const;
   std::size_t frozen_bytes() const { return frozen_bytes_; }
   std::size_t total_bytes() const;
+  /// Of the largest layout that has this one's fingerprint and state buffers, whichever of the shards are its node's.
+  std::size_t most_bytes() const;
 
   /// Names, dtypes, shapes, strides, groups, shards, the optimizer, its arrays and named bytes in one number: equal
   /// where one state can be taken over by the other's job, whatever the number of ranks, slots or buffers.

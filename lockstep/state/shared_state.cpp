@@ -32,7 +32,7 @@ void make_region(base::Node& node, int region, const Layout& layout, const std::
   if (buffers < 1 || buffers > base::kMaxStateBuffers)
     throw UsageError("a state of " + std::to_string(buffers) + " buffers; 1 to " +
                      std::to_string(base::kMaxStateBuffers) + " are possible");
-  node.segment.grow(base::state_area(region), layout.total_bytes());
+  node.segment.grow(base::state_area(region), layout.total_bytes(), layout.most_bytes());
   RegionWords& words = base::region_words(node.segment.control(), region);
   words.buffers.store(std::uint32_t(buffers), std::memory_order_relaxed);
   words.model.store(model_of(name), std::memory_order_release);
@@ -49,9 +49,6 @@ void check_region(const base::Segment& segment, int region, const Layout& layout
     throw Error(
         "segment: it holds the state of another model, optimizer, number of shards or set of kept bytes; start a new "
         "job");
-  if (segment.extent(base::state_area(region)).bytes < layout.total_bytes())
-    throw Error("segment: its state was made with fewer gradient slots than the " +
-                std::to_string(layout.options().slots) + " that this node needs; start a new job");
 }
 
 [[noreturn]] void throw_over(const std::string& what) {
@@ -84,6 +81,8 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, cons
     node_.member.barrier();  // everybody has looked before anybody makes
     if (leader) {
       if (!found) make_region(node_, region_, layout_, name_);
+      // Shards of a node that is gone may have come home: their slots take memory before a step needs it.
+      if (found) node_.segment.extend(base::state_area(region_), layout_.total_bytes());
       map();
       // Slots must hold zeros between the parameters.
       if (found && words_.spread.load() != 0)

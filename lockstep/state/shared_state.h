@@ -33,8 +33,7 @@ class SharedState {
   /// committed step.
   /// Where a program trains several models on one group, each has its state in a region of its own, which is found
   /// again by the model's `name`. UsageError when memory is short, when this generation has a state of that name
-  /// already, or for more than base::kRegions models. Error when an earlier generation's state has another layout, or
-  /// less room for gradient slots.
+  /// already, or for more than base::kRegions models. Error when an earlier generation's state has another layout.
   SharedState(base::Node& node, Layout layout, const Fill& fill, const std::string& name = "");
 
   const Layout& layout() const { return layout_; }

@@ -9,10 +9,13 @@
 
 #include <csignal>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/generation.h"
 #include "lockstep/comm/network/wire.h"
+#include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/state/shared_state.h"
 #include "tests/support/ambush.h"
 #include "tests/support/disturbed_job.h"
@@ -214,8 +217,7 @@ class Machines {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         int code = 1;
         try {
-          code = body(support::join_nodes(base::Segment::open(segments_[node].invitation(), ranks_[node]), ranks_,
-                                          int(node), local, port, {.timeout = 20s}));
+          code = body(join(int(node), local, port));
         } catch (const GroupAborted&) {
           code = support::kAbortedCode;
         } catch (const std::exception& error) {
@@ -242,7 +244,24 @@ class Machines {
   }
   void come_back(std::size_t node, base::Segment kept) { segments_[node] = std::move(kept); }
 
+  // The job goes on without it, or with one more, which is empty.
+  void leave(std::size_t node) {
+    ranks_.erase(ranks_.begin() + std::ptrdiff_t(node));
+    segments_.erase(segments_.begin() + std::ptrdiff_t(node));
+  }
+  void come(int ranks) {
+    ranks_.push_back(ranks);
+    segments_.push_back(base::Segment::create(ranks));
+  }
+
  private:
+  std::shared_ptr<comm::Group> join(int node, int local, int port) const {
+    const int here = ranks_[std::size_t(node)];
+    base::Segment segment = base::Segment::open(segments_[std::size_t(node)].invitation(), here);
+    if (ranks_.size() == 1) return std::make_shared<comm::ShmGroup>(std::move(segment), local, 20s);
+    return support::join_nodes(std::move(segment), ranks_, node, local, port, {.timeout = 20s});
+  }
+
   std::vector<int> ranks_;
   std::vector<base::Segment> segments_;
 };
@@ -297,6 +316,33 @@ TEST(Nodes, LoseNothingWhenANodeIsLost) {
                 ::testing::Each(0))
         << lost;
     EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0)) << lost;
+  }
+}
+
+// Whose shards come home, to memory that was made for fewer of them; and leave again, with another that comes.
+TEST(Nodes, GoOnWithFewerAndWithMore) {
+  const auto until = [](std::uint64_t steps) {
+    return SmallJob{.shards = 48, .steps = steps, .optimizer = support::small_adam()};
+  };
+  const std::string two = hash_of(1, until(2)), four = hash_of(1, until(4)), six = hash_of(1, until(6));
+  for (const std::size_t lost : {0, 1}) {
+    Machines machines({1, 2});
+    const auto go_on_to = [&](std::uint64_t steps, const std::string& hash) {
+      EXPECT_THAT(machines.run([&](auto group) {
+        SmallJob job = until(steps);
+        std::optional<std::uint64_t> first;
+        job.after_step = [&](Engine& engine) { first = first.value_or(engine.steps()); };
+        const bool same = run_small_job(group, job) == hash;
+        return !same ? 3 : first != steps - 2 ? 4 : 0;
+      }),
+                  ::testing::Each(0))
+          << "node " << lost << " is lost, step " << steps;
+    };
+    go_on_to(2, two);
+    machines.leave(lost);
+    go_on_to(4, four);
+    machines.come(1);
+    go_on_to(6, six);
   }
 }
 

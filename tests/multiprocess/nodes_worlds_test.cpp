@@ -46,7 +46,6 @@ struct World {
   const char* ends;  // exit codes, in the order of the nodes
 };
 
-// A spare has as many workers as who is lost: the others' memory is as large as their first part asks for.
 // A first attempt's worker dies at some moment of it; or kills its agent; or all of its node.
 #define FIRST_OF_B "[ $NODE$TORCHELASTIC_RESTART_COUNT = b0 ] && "
 const World kWorldCells[] = {
@@ -65,6 +64,10 @@ const World kWorldCells[] = {
     {"a node gone, and a spare steps in", 3, "2",
      "touch up.$NODE; " FIRST_OF_B "(sleep 0.7; kill -9 $PPID $(cat /proc/$PPID/task/*/children)) &",
      "agent a 1 & a=$!; agent b 1 & b=$!; up a; up b; agent c 1 & c=$!", "0 137 0"},
+    {"a node gone from a job of two, and the other goes on", 2, "1:2",
+     "until [ $WORLD_SIZE = 2 ] || [ $TORCHELASTIC_RESTART_COUNT = 1 ]; do sleep 0.05; done; " FIRST_OF_B
+     "(until [ -s run/metrics.jsonl ]; do sleep 0.01; done; kill -9 $PPID $(cat /proc/$PPID/task/*/children)) &",
+     "agent a 1 & a=$!; agent b 1 & b=$!", "0 137"},
 };
 #undef FIRST_OF_B
 

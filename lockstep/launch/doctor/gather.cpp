@@ -119,7 +119,7 @@ std::uint64_t held_segment(const std::string& process) {
     const ssize_t length = readlinkat(folder.get(), fd.c_str(), target, sizeof target);
     if (length < 0 || !std::string_view(target, std::size_t(length)).starts_with("/memfd:lockstep-segment")) continue;
     struct stat status {};
-    if (fstatat(folder.get(), fd.c_str(), &status, 0) == 0) return std::uint64_t(status.st_size);
+    if (fstatat(folder.get(), fd.c_str(), &status, 0) == 0) return std::uint64_t(status.st_blocks) * 512;
   }
   return 0;
 }

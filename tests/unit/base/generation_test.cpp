@@ -164,6 +164,24 @@ TEST(NextGeneration, LeavesTheOldMemoryToAProcessThatHoldsIt) {
   EXPECT_EQ(value_in(segment), 4.5f);
 }
 
+// Where the state may grow, it may do so in the copy.
+TEST(NextGeneration, ACopyHasTheRoomOfTheFirst) {
+  Segment segment = Segment::create(1);
+  const std::size_t offset = segment.grow(Area::state, sizeof(float), 3 * Extent::kUnit);
+  const float value = 4.5f;
+  std::memcpy(segment.map(offset, sizeof value, Access::read_write).data(), &value, sizeof value);
+  segment.control().regions[0].fingerprint.store(77);
+  publish(segment, "behind it");
+  const Child rank([&] { new Node(Segment::open(segment.path(), 1), 0, 10s); });
+  ASSERT_TRUE(rank.is_ready());
+  const int fd = segment.fd();
+  segment = next_generation(std::move(segment), 1);
+  ASSERT_NE(segment.fd(), fd);
+  segment.extend(Area::state, 3 * Extent::kUnit);
+  EXPECT_EQ(value_in(segment), 4.5f);
+  EXPECT_EQ(published(segment), "behind it");
+}
+
 // In the same memory and in a copy of it.
 TEST(NextGeneration, TheLastFailureStaysToBeTold) {
   Segment segment = Segment::create(1);

@@ -76,6 +76,44 @@ TEST(Segment, APartThatIsTooShortGivesItsMemoryBack) {
   EXPECT_EQ(segment.extent(Area::state), (Extent{state, 2 * kMiB}));
 }
 
+TEST(Segment, APartWithRoomIsExtendedWhereItLies) {
+  Segment segment = Segment::create(1);
+  const std::size_t offset = segment.grow(Area::state, 2 * kMiB, 7 * kMiB);
+  const std::size_t before = memory(segment);
+  EXPECT_EQ(segment.grow(Area::text, 1), offset + 8 * kMiB) << "in its room";
+  EXPECT_EQ(memory(segment), before + 2 * kMiB) << "room is no memory";
+  std::memset(segment.map(offset, 2 * kMiB, Access::read_write).data(), 7, 2 * kMiB);
+  segment.extend(Area::state, 5 * kMiB);
+  EXPECT_EQ(segment.extent(Area::state), (Extent{offset, 6 * kMiB}));
+  EXPECT_EQ(memory(segment), before + 6 * kMiB);
+  const Mapping all = segment.map(offset, 6 * kMiB, Access::read_only);
+  const std::byte* const fresh = all.data() + 2 * kMiB;
+  EXPECT_TRUE(std::all_of(all.data(), fresh, [](std::byte b) { return b == std::byte(7); }));
+  EXPECT_TRUE(std::all_of(fresh, fresh + 4 * kMiB, [](std::byte b) { return b == std::byte(0); }));
+  segment.extend(Area::state, 3 * kMiB);  // which it has
+  EXPECT_EQ(segment.extent(Area::state), (Extent{offset, 6 * kMiB}));
+  try {
+    segment.extend(Area::state, 9 * kMiB);
+    ADD_FAILURE() << "into the next one";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("made with room for 8 MiB of state, and needs 10 MiB"), std::string::npos);
+  }
+}
+
+// The room of a part that nobody has used yet is that of the next who makes it.
+TEST(Segment, APartIsMadeAgainWithMoreRoom) {
+  Segment segment = Segment::create(1);
+  const std::size_t first = segment.grow(Area::state, 2 * kMiB, 4 * kMiB);
+  EXPECT_EQ(segment.grow(Area::state, 2 * kMiB, 6 * kMiB), first) << "it is the last one";
+  EXPECT_EQ(segment.grow(Area::text, 1), first + 6 * kMiB);
+  EXPECT_EQ(segment.grow(Area::state, 2 * kMiB, 5 * kMiB), first);
+  const std::size_t second = segment.grow(Area::state, 2 * kMiB, 8 * kMiB);
+  EXPECT_EQ(second, first + 8 * kMiB) << "behind the text";
+  EXPECT_EQ(segment.grow(Area::staging, 1), second + 8 * kMiB);
+  segment.extend(Area::state, 8 * kMiB);
+  EXPECT_EQ(segment.extent(Area::state), (Extent{second, 8 * kMiB}));
+}
+
 // As one leaves it who dies between taking memory and saying so.
 TEST(Segment, MemoryThatNobodyHasSaidIsTakenOver) {
   Segment segment = Segment::create(1);
@@ -112,6 +150,14 @@ TEST(Segment, TooLittleMemoryIsAnErrorNotASignal) {
     EXPECT_NE(std::string(error.what()).find("shared memory too small: the segment needs 8 MiB"), std::string::npos);
   }
   setrlimit(RLIMIT_FSIZE, &before);
+}
+
+TEST(Segment, TooLittleMemoryLeavesAPartAsItWas) {
+  Segment segment = Segment::create(1);
+  const std::size_t more = available_memory() + (std::size_t(8) << 30);
+  const std::size_t offset = segment.grow(Area::state, 1, more);
+  EXPECT_THROW(segment.extend(Area::state, more), UsageError);
+  EXPECT_EQ(segment.extent(Area::state), (Extent{offset, 2 * kMiB}));
 }
 
 // Whether this kernel gives shared memory huge pages on demand: what the segment does, by hand.

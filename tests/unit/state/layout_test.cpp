@@ -162,6 +162,25 @@ TEST(Layout, PlacesOfBFloat16AreTheseToTheByte) {
   EXPECT_EQ(alone.module_buffers(0) - alone.bf16_copies(0), 4096u + 576u);
 }
 
+// All slots but one, with sums and what other nodes tell, are more than all.
+TEST(Layout, KnowsTheMostThatANodeMayNeed) {
+  for (const bool narrow : {false, true}) {
+    const auto of_slots = [&](int slots) {
+      return Layout({narrow ? in_bf16(spec("w", {100'000})) : spec("w", {100'000})}, {},
+                    {.shards = 4, .slots = slots, .optimizer_arrays = 1});
+    };
+    const std::size_t most = of_slots(1).most_bytes();
+    for (int slots = 1; slots <= 4; ++slots) {
+      EXPECT_EQ(of_slots(slots).most_bytes(), most) << slots;
+      EXPECT_LE(of_slots(slots).total_bytes(), most) << slots;
+    }
+    EXPECT_EQ(of_slots(3).total_bytes(), most);
+    EXPECT_GT(of_slots(3).total_bytes(), of_slots(4).total_bytes());
+  }
+  const Layout alone({spec("w", {10})}, {}, {});
+  EXPECT_GE(alone.most_bytes(), alone.total_bytes());
+}
+
 TEST(Layout, CutsPartsByCopyGradientsAndGroup) {
   using c10::ScalarType;
   const Layout layout(

@@ -259,33 +259,6 @@ TEST(SharedState, AFilledRegionThatNobodyHasSaidIsFilledAgain) {
   EXPECT_EQ(state.read_as<float>(state.layout().weights(0))[3], 0.0f);
 }
 
-// Slots are no state: their number may change, as long as there is room.
-TEST(SharedState, TakesOverAStateWithMoreSlotsThanItNeeds) {
-  const auto layout = [](int slots) {
-    return Layout({{"w", c10::ScalarType::Float, {40}, {1}}}, {}, {.shards = 600, .slots = slots},
-                  {{"table", c10::ScalarType::Float, {9}, {1}}});
-  };
-  base::Segment segment = base::Segment::create(1);
-  const auto adopt = [&](int slots, const SharedState::Fill& fill) {
-    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
-    SharedState state(group.node(), layout(slots), fill);
-    state.publish();
-    EXPECT_EQ(state.read_as<float>(state.layout().frozen_area(1))[3], 5.0f) << slots;
-    base::next_generation(segment.control(), 1);
-  };
-  adopt(2, [](SharedState& fresh) {
-    fresh.write_as<float>(fresh.layout().frozen_area(1))[3] = 5;
-    return 0;
-  });
-  adopt(1, not_again);
-  try {
-    adopt(600, not_again);
-    ADD_FAILURE() << "its slots lie behind the region";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("fewer gradient slots than the 600"), std::string::npos) << error.what();
-  }
-}
-
 // The update reads the padding, too.
 TEST(SharedState, MoreSlotsThanBeforeFindNothingInThem) {
   const auto layout = [](int slots) {
