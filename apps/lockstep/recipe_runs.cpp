@@ -76,6 +76,13 @@ std::string from_environment(const std::string& flag) {
   return value == nullptr ? "" : value;
 }
 
+// "--flag=0" goes before the environment.
+bool is_switched_on(const Words& words, const std::string& flag) {
+  for (const std::string& word : words)
+    if (with_dashes(word.substr(0, word.find('='))) == flag) return !word.ends_with("=0");
+  return from_environment(flag) == "1";
+}
+
 Words joined(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
@@ -152,8 +159,7 @@ int run_recipe(const train::Recipe& recipe, const std::vector<std::string>& argu
     if (has_flag(words, flag) || !from_environment(flag).empty())
       throw UsageError(std::string(flag) + " with --recipe " + recipe.name +
                        ", which is several runs with flags and files of their own");
-  const std::string fast = from_environment("--fast-dev-run");
-  const bool keeps_files = !has_flag(words, "--fast-dev-run") && (fast.empty() || fast == "0" || fast == "false");
+  const bool keeps_files = !is_switched_on(words, "--fast-dev-run");
   const Scratch scratch;
   const std::string wanted = taken(words, "--output-dir").value_or(from_environment("--output-dir"));
   const std::string folder = wanted.empty() ? scratch.path() : wanted;

@@ -17,6 +17,7 @@ struct Setting {
   const Flag* flag;
   std::string name;
   std::string value;
+  bool is_off = false;  // "--fuse=0": it sets nothing, and lets nobody below switch it on
 };
 
 // A command line, taken apart.
@@ -76,14 +77,20 @@ std::string text_asked_for(const Table& table, const Word& word, const std::stri
   return version_asked ? table.version : "";
 }
 
+// A switch is given alone, or by its long name as the environment has it, "--fuse=0".
+Setting read_switch(const Flag& flag, const Word& word) {
+  const std::string name = name_of(flag);
+  if (!word.name.starts_with("--")) refuse_value(name, word);  // "-fast" is a dash too few
+  const std::string value = word.value.value_or("1");
+  if (value != "0" && value != "1")
+    throw UsageError(name + " takes no value but 0 or 1, found '" + base::shown(value) + "'");
+  return {.flag = &flag, .name = name, .value = "", .is_off = value == "0"};
+}
+
 // The value of a flag whose word is `word`; when it has none of its own, the next word is it, and `at` moves there.
 std::string value_of(const Flag& flag, const Word& word, std::vector<std::string>::const_iterator& at,
                      const std::vector<std::string>::const_iterator& end) {
   const std::string name = name_of(flag);
-  if (is_switch(flag)) {
-    refuse_value(name, word);
-    return "";
-  }
   if (word.value) return *word.value;
   if (!flag.value.alone.empty() && (at + 1 == end || is_flag(*(at + 1)))) return flag.value.alone;
   if (at + 1 == end) throw UsageError(name + " needs a value (" + name + " " + flag.value.word + ")");
@@ -112,7 +119,10 @@ Line read_line(const Table& table, const std::vector<std::string>& words) {
       const std::string next = at + 1 == words.end() ? "" : *(at + 1);
       if (const std::string text = text_asked_for(table, word, next); !text.empty()) return {.text = text};
       const Flag& flag = find_flag(table, word, *at);
-      line.settings.push_back({&flag, name_of(flag), value_of(flag, word, at, words.end())});
+      if (is_switch(flag))
+        line.settings.push_back(read_switch(flag, word));
+      else
+        line.settings.push_back({&flag, name_of(flag), value_of(flag, word, at, words.end())});
     } catch (const UsageError& error) {  // who is at a loss may ask for help further on
       if (!line.wrong) line.wrong = error;
     }
@@ -210,12 +220,26 @@ void apply(const std::vector<Setting>& settings, Source source, Parsed& parsed) 
   }
 }
 
-void check_line(const Table& table, const Parsed& parsed) {
-  for (const auto& [name, sources] : parsed.sources)
-    if (!table.repeats && sources.size() > 1)
-      throw UsageError(name + " is given " + std::to_string(sources.size()) + " times");
-  if (table.operands == Operands::none && !parsed.operands.empty())
-    throw UsageError("unexpected argument '" + parsed.operands.front() + "': every value follows a flag");
+// What the line sets. Where a flag may be given several times, a later word may take a switch back.
+std::vector<Setting> set_by(const Line& line) {
+  std::vector<Setting> set;
+  for (const Setting& setting : line.settings) {
+    if (!setting.is_off)
+      set.push_back(setting);
+    else
+      std::erase_if(set, [&](const Setting& other) { return other.flag == setting.flag; });
+  }
+  return set;
+}
+
+void check_line(const Table& table, const Line& line) {
+  for (const Setting& setting : line.settings) {
+    const auto times = std::ranges::count(line.settings, setting.flag, &Setting::flag);
+    if (!table.repeats && times > 1)
+      throw UsageError(name_of(*setting.flag) + " is given " + std::to_string(times) + " times");
+  }
+  if (table.operands == Operands::none && !line.operands.empty())
+    throw UsageError("unexpected argument '" + line.operands.front() + "': every value follows a flag");
 }
 
 }  // namespace
@@ -236,8 +260,8 @@ Parsed parse(const Table& table, const std::vector<std::string>& words, const Ge
     for (const Setting& setting : line.settings) taken.insert(setting.flag);
     apply(read_files(table, files, std::move(taken)), Source::file, parsed);
     apply(variables, Source::environment, parsed);
-    apply(line.settings, Source::command_line, parsed);
-    check_line(table, parsed);
+    apply(set_by(line), Source::command_line, parsed);
+    check_line(table, line);
   } catch (const UsageError& error) {
     throw UsageError(table.prefix + error.what());
   }

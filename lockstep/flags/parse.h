@@ -32,8 +32,9 @@ struct Parsed {
 
 /// Reads `words` (without the program's name) and, where the table says so, the environment by `get`, into the options
 /// of the table. A flag is written "--flag value", "--flag=value", or short, "-f value", "-fvalue"; a value that is a
-/// word of its own does not begin with "--". Where --help or --version stands among the flags, nothing else is read,
-/// whatever is wrong with the others. An empty `get`: no variable is set.
+/// word of its own does not begin with "--". A switch is written "--flag", or "--flag=0" where it is to be off whatever
+/// environment and files say: then it counts as not given. Where --help or --version stands among the flags, nothing
+/// else is read, whatever is wrong with the others. An empty `get`: no variable is set.
 /// What the command line and the environment leave open, `files` may say, a later one before an earlier one. A value
 /// there that is null or the default counts as not given: a record of all flags says no more than what was asked for.
 /// UsageError for the first thing that is wrong, with the table's prefix: an unknown flag (the nearest is named), a

@@ -22,7 +22,7 @@ namespace lockstep::flags {
 
 /// What becomes of a flag's value. values.h makes those of the usual types.
 struct Value {
-  std::string word = {};     ///< what the help calls it, "N"; empty: the flag is a switch, which takes none
+  std::string word = {};     ///< what the help calls it, "N"; empty: the flag is a switch, which is given or not
   std::string choices = {};  ///< "mlp|convnet", in front of the help's text; empty: not so many that they can be told
   std::string initial = {};  ///< the default, for the help; empty: nothing is said of it
   /// Checks and keeps it; of a switch it is "". UsageError that begins with `name`, the flag's long one or that of its

@@ -388,7 +388,7 @@ flags::Table table_of(Options& options) {
                                : "Trains a model of its own or a built-in one. lockstep run -n N " + program +
                                      " starts it on N processes.\n";
   return {.usage = (program.empty() ? "lockstep train" : program) + " [options]",
-          .about = what + "A dash and an underscore in a flag's name are alike.\n",
+          .about = what + "A dash and an underscore in a flag's name are alike. --fuse=0 is a switch that is off.\n",
           .groups = {job_flags(options), data_flags(options), transform_flags(options), batch_flags(options),
                      optimizer_flags(options), rate_flags(options), arithmetic_flags(options), output_flags(options),
                      checkpoint_flags(options), launcher_flags(options), script_flags()},

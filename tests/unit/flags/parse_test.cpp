@@ -165,6 +165,23 @@ TEST(Parse, FilesStandBelowEnvironmentAndCommandLine) {
   EXPECT_TRUE(off.settings.eval);
 }
 
+TEST(Parse, ACommandLineSwitchesOffWhatStandsBelow) {
+  const std::string file = R"({"fast": true, "eval": false})";
+  const Outcome off = read_with_files({"--fast=0", "--no_eval=0"}, {file});
+  EXPECT_FALSE(off.settings.fast);
+  EXPECT_TRUE(off.settings.eval);
+  EXPECT_FALSE(off.parsed.given("--fast")) << "as if nobody had said anything";
+  EXPECT_FALSE(off.parsed.given("--no-eval"));
+  const Variables variables{{"PET_FAST", "1"}, {"PET_NO_EVAL", "1"}};
+  const Outcome both = read_with_files({"--fast=0"}, {file}, variables);
+  EXPECT_FALSE(both.settings.fast) << "before the environment, too";
+  EXPECT_FALSE(both.settings.eval);
+  EXPECT_THAT(both.parsed.sources.at("--no-eval"), ElementsAre(Source::environment));
+  const Outcome on = read_with_files({"--fast=1"}, {}, {{"PET_FAST", "0"}});
+  EXPECT_TRUE(on.settings.fast);
+  EXPECT_THAT(on.parsed.sources.at("--fast"), ElementsAre(Source::command_line));
+}
+
 TEST(Parse, TheRecordOfARunIsAFileThatSaysWhatWasAskedFor) {
   Settings settings;
   settings.rate = 2;
@@ -246,7 +263,9 @@ TEST(Parse, HelpIsGivenWhateverIsWrong) {
     EXPECT_THAT(read(words).parsed.text, HasSubstr("usage: program")) << words.front();
   EXPECT_THAT(refusal_of({"--nonsense", "program", "--help"}, kProgramFollows), HasSubstr("'--nonsense'"))
       << "the program's help";
-  EXPECT_EQ(refusal_of({"--fast=1", "--nonsense", "-n"}), "--fast takes no value, found '1'") << "the first is told";
+  EXPECT_EQ(refusal_of({"--version=1", "--nonsense", "-n"}, [](Table& table) { table.version = "program 1\n"; }),
+            "--version takes no value, found '1'")
+      << "the first is told";
 }
 
 TEST(Parse, UnknownFlagsNameTheNearest) {
@@ -266,15 +285,22 @@ TEST(Parse, ValuesMissingAndTooMuch) {
             "--output-dir needs a value, found '--foo'; one that begins with -- is written --output-dir=--foo");
   EXPECT_EQ(refusal_of({"--output-dir="}), "--output-dir needs a value, found none");
   EXPECT_EQ(refusal_of({"--rate", "-1"}), "--rate '-1': out of range; wanted a number of 0 or more");
-  EXPECT_EQ(refusal_of({"--no-eval=maybe"}), "--no-eval takes no value, found 'maybe'");
+  EXPECT_EQ(refusal_of({"--no-eval=maybe"}), "--no-eval takes no value but 0 or 1, found 'maybe'");
+  EXPECT_EQ(refusal_of({"--fast="}), "--fast takes no value but 0 or 1, found ''");
+  EXPECT_EQ(refusal_of({"-f0"}), "--fast takes no value, found '0'");
   EXPECT_EQ(refusal_of({"-fast"}), "--fast takes no value, found 'ast'");
 }
 
 TEST(Parse, AFlagTwice) {
   EXPECT_EQ(refusal_of({"-n", "1", "--repeat-count", "2"}), "--repeat-count is given 2 times");
   EXPECT_EQ(refusal_of({"-f", "-f"}), "--fast is given 2 times");
-  const Outcome last = read({"-n", "1", "--repeat-count", "2"}, [](Table& table) { table.repeats = true; });
+  EXPECT_EQ(refusal_of({"-f", "--fast=0"}), "--fast is given 2 times");
+  const auto repeating = [](Table& table) { table.repeats = true; };
+  const Outcome last = read({"-n", "1", "--repeat-count", "2"}, repeating);
   EXPECT_EQ(last.settings.count, 2);
+  EXPECT_FALSE(read({"-f", "-n", "3", "--fast=0"}, repeating).settings.fast);
+  EXPECT_TRUE(read({"--fast=0", "-f"}, repeating).settings.fast);
+  EXPECT_EQ(read({"-f", "-n", "3", "--fast=0"}, repeating).settings.count, 3);
 }
 
 TEST(Parse, WordsThatBelongToNoFlag) {

@@ -81,6 +81,33 @@ TEST_F(Recipes, TheCommandLineGoesBeforeEnvironmentConfigAndRecipe) {
             "--amp bf16 --channels-last");
 }
 
+TEST_F(Recipes, TheCommandLineSwitchesOffWhatStandsBelow) {
+  const Options recipe = options({"--recipe", "cifar100-resnet18", "--synthetic", "--channels-last=0"});
+  EXPECT_FALSE(recipe.channels_last);
+  EXPECT_THAT(options_as_flags(recipe), ::testing::Not(HasSubstr("--channels-last"))) << "nor is it printed";
+  const std::string record = config(options_json(recipe));
+  EXPECT_FALSE(options({"--config", record.c_str()}).channels_last) << "the record of the run repeats it";
+  EXPECT_FALSE(options({"--recipe", "cifar100-resnet18", "--config", record.c_str()}).channels_last);
+  const Variable exported("LOCKSTEP_SYNC_BN", "1");
+  EXPECT_TRUE(options({}).sync_bn);
+  EXPECT_FALSE(options({"--sync-bn=0"}).sync_bn);
+  EXPECT_FALSE(options({"--sync-bn=0"}).by_environment);
+}
+
+// What contradicts a switch of a file can be had without it.
+TEST_F(Recipes, AContradictionEndsWithTheSwitch) {
+  const std::string path = config(R"({"eval_best": true, "save_every": "1ep", "fuse": true})");
+  const std::vector<const char*> flags = {"--config", path.c_str(), "--output-dir", "x"};
+  const auto with = [&](std::vector<const char*> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return more;
+  };
+  EXPECT_THAT(refusal(with({"--no-eval"})), HasSubstr("--eval-best has no meaning with --no-eval"));
+  EXPECT_FALSE(options(with({"--no-eval", "--eval-best=0"})).eval_best);
+  EXPECT_THAT(refusal(with({"--sync-bn"})), HasSubstr("--fuse with --sync-bn"));
+  EXPECT_TRUE(options(with({"--sync-bn", "--fuse=0"})).sync_bn);
+}
+
 TEST_F(Recipes, TheRecordOfARunIsAConfigThatRepeatsIt) {
   const std::vector<std::vector<const char*>> runs = {
       {"--recipe", "cifar100-resnet18", "--synthetic"},

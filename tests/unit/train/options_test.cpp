@@ -266,7 +266,7 @@ TEST(OptionErrors, MissingValuesAndRepetition) {
   EXPECT_THAT(refusal({"--epochs"}), HasSubstr("--epochs"));
   EXPECT_THAT(refusal({"--output-dir", "--overwrite"}), HasSubstr("--output-dir needs a value"));
   EXPECT_EQ(refusal({"--epochs", "1", "--epochs", "2"}), "--epochs is given 2 times");
-  EXPECT_EQ(refusal({"--no_eval=maybe"}), "--no-eval takes no value, found 'maybe'");
+  EXPECT_EQ(refusal({"--no_eval=maybe"}), "--no-eval takes no value but 0 or 1, found 'maybe'");
 }
 
 TEST(OptionErrors, FlagsThatDoNotGoTogether) {
