@@ -1,6 +1,7 @@
 #include "lockstep/metrics/run_files.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "lockstep/base/atomic_file.h"
@@ -23,6 +24,8 @@ void RunFiles::show_mistakes(std::int64_t step, const std::vector<MistakePicture
   base::AtomicFile file(directory_.mistakes_json());
   file.write(text.data(), text.size());
   file.commit();
+  for (std::size_t i = 0; i < pictures.size(); ++i)
+    tensorboard_->add_png("mistakes/" + std::to_string(i + 1), pictures[i].png, step);
 }
 
 }  // namespace lockstep::metrics

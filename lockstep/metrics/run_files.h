@@ -23,7 +23,8 @@ class RunFiles final : public Sink {
 
   void write(const Event& event) override { sinks_.write(event); }
 
-  /// Replaces mistakes.json, whole or not at all. Error naming the file when it cannot.
+  /// Replaces mistakes.json, whole or not at all, and shows the pictures in TensorBoard as mistakes/1 and so on. Error
+  /// naming the file when it cannot.
   void show_mistakes(std::int64_t step, const std::vector<MistakePicture>& pictures);
 
   /// The event file, for what is no event. Valid as long as the object.

@@ -88,6 +88,16 @@ void check(const Pixels& pixels) {
     throw UsageError("image: " + std::to_string(pixels.values.size()) + " values for " + std::to_string(needed));
 }
 
+std::string image_message(std::string_view tag, const Pixels& size, std::string_view file) {
+  std::string image, message = tagged(tag);
+  put_integer(image, kHeight, size.height);
+  put_integer(image, kWidth, size.width);
+  put_integer(image, kColorspace, size.channels);
+  put_bytes(image, kEncodedImage, file);
+  put_bytes(message, kImage, image);
+  return message;
+}
+
 std::string plugin_metadata(std::string_view name, std::string_view content = {}) {
   std::string data, metadata;
   put_bytes(data, kPluginName, name);
@@ -148,14 +158,20 @@ std::string scalar_value(std::string_view tag, double value) {
 }
 
 std::string image_value(std::string_view tag, const Pixels& pixels) {
-  const std::string file = png_file(pixels);
-  std::string image, message = tagged(tag);
-  put_integer(image, kHeight, pixels.height);
-  put_integer(image, kWidth, pixels.width);
-  put_integer(image, kColorspace, pixels.channels);
-  put_bytes(image, kEncodedImage, file);
-  put_bytes(message, kImage, image);
-  return message;
+  return image_message(tag, pixels, png_file(pixels));
+}
+
+std::string png_value(std::string_view tag, std::string_view file) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  if (png_image_begin_read_from_memory(&image, file.data(), file.size()) == 0)
+    throw UsageError(std::string("image: no PNG file: ") + image.message);
+  const Pixels size{.height = int(image.height),
+                    .width = int(image.width),
+                    .channels = int(PNG_IMAGE_SAMPLE_CHANNELS(image.format)),
+                    .values = {}};
+  png_image_free(&image);
+  return image_message(tag, size, file);
 }
 
 std::string histogram_value(std::string_view tag, const Histogram& histogram) {

@@ -43,6 +43,9 @@ std::string scalar_value(std::string_view tag, double value);
 /// As a PNG file. UsageError when size, channels and number of values do not agree.
 std::string image_value(std::string_view tag, const Pixels& pixels);
 
+/// A PNG file as it is. UsageError when it is none.
+std::string png_value(std::string_view tag, std::string_view file);
+
 std::string histogram_value(std::string_view tag, const Histogram& histogram);
 
 /// For the text plugin, which reads it as Markdown; its tag is "<tag>/text_summary", as PyTorch writes it.

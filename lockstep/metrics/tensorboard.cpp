@@ -148,6 +148,10 @@ void TensorBoard::add_image(std::string_view tag, const Pixels& pixels, std::int
   add(image_value(tag, pixels), step);
 }
 
+void TensorBoard::add_png(std::string_view tag, std::string_view file, std::int64_t step) {
+  add(png_value(tag, file), step);
+}
+
 void TensorBoard::add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step) {
   add(histogram_value(tag, histogram_of(values)), step);
 }

@@ -51,6 +51,8 @@ class TensorBoard : public Sink {
   void add_scalar(std::string_view tag, double value, std::int64_t step);
   /// UsageError when size, channels and values do not agree.
   void add_image(std::string_view tag, const Pixels& pixels, std::int64_t step);
+  /// The bytes of a PNG file. UsageError when they are none.
+  void add_png(std::string_view tag, std::string_view file, std::int64_t step);
   /// UsageError when there are no values or one is not finite.
   void add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step);
   /// Markdown.

@@ -190,6 +190,10 @@ TEST_F(TrainRun, FilesOfARun) {
   EXPECT_EQ(shown.at("step"), 5);
   EXPECT_EQ(shown.at("pictures").size(), 16u);
   EXPECT_THAT(shown.at("pictures")[0].get<std::string>(), ::testing::StartsWith("iVBORw0K")) << "a PNG file";
+  for (const std::string& path : testing::everything_in(run_))
+    if (path.find("tfevents") != std::string::npos) {
+      EXPECT_NE(testing::read_file(path).find("mistakes/16"), std::string::npos);
+    }
   const auto config = nlohmann::json::parse(testing::read_file(run_ + "/config.json"));
   EXPECT_EQ(config.at("global_batch_size"), 50);
   EXPECT_EQ(config.at("model"), "convnet");

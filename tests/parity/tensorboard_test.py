@@ -1,4 +1,5 @@
 """Event files are what TensorBoard's own reader finds in them: those of a run, and what a program adds."""
+import base64
 import json
 import os
 import pathlib
@@ -11,15 +12,15 @@ import lockstep
 BOARD = pathlib.Path(__file__).resolve().parents[2] / ".deps/board"  # by scripts/bootstrap --tests
 # In a process of its own: this one has another numpy.
 READER = """
-import json, sys
+import base64, json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util import tensor_util
 board = EventAccumulator(sys.argv[1], size_guidance={"tensors": 0, "scalars": 0}).Reload()
 tags = board.Tags()
 found = {"scalars": {tag: [(e.step, e.value) for e in board.Scalars(tag)] for tag in tags["scalars"]}}
-found["images"] = {tag: [(e.step, e.width, e.height, e.encoded_image_string[:4].hex()) for e in board.Images(tag)]
-                   for tag in tags["images"]}
+found["images"] = {tag: [(e.step, e.width, e.height, base64.b64encode(e.encoded_image_string).decode())
+                         for e in board.Images(tag)] for tag in tags["images"]}
 found["histograms"] = {tag: [(e.step, e.histogram_value.num, e.histogram_value.min, e.histogram_value.max)
                              for e in board.Histograms(tag)] for tag in tags["histograms"]}
 found["texts"] = {tag: [(e.step, tensor_util.make_ndarray(e.tensor_proto)[0].decode()) for e in board.Tensors(tag)]
@@ -48,7 +49,9 @@ class ReadBack(unittest.TestCase):
             lockstep.probe("tensorboard", folder=folder)
             found = read(folder)
         self.assertEqual(found["scalars"], {"rate": [[7, 0.25]]})
-        self.assertEqual(found["images"], {"dots": [[7, 2, 1, b"\x89PNG".hex()]]})
+        self.assertEqual({tag: [image[:3] for image in images] for tag, images in found["images"].items()},
+                         {"dots": [[7, 2, 1]]})
+        self.assertTrue(base64.b64decode(found["images"]["dots"][0][3]).startswith(b"\x89PNG"))
         self.assertEqual(found["histograms"], {"weights": [[7, 4, -1, 2]]})
         self.assertEqual(found["texts"], {"note/text_summary": [[7, "**so**"]]})
         self.assertEqual(found["hparams"], {"lr": 0.5, "fuse": True, "model": "mlp"})
@@ -61,6 +64,7 @@ class ReadBack(unittest.TestCase):
                            stdout=subprocess.DEVNULL)
             found = read(folder)
             events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            shown = json.loads((folder / "mistakes.json").read_text())
         losses = [[event["step"], event["loss"]] for event in events if event["event"] == "train"]
         self.assertEqual([step for step, _ in found["scalars"]["train/loss"]], [2, 4])
         for shown, (_, loss) in zip(found["scalars"]["train/loss"], losses, strict=True):
@@ -71,6 +75,9 @@ class ReadBack(unittest.TestCase):
         right = [found["scalars"][f"class_accuracy/{name}"][0][1] for name in answers["classes"]]
         for share, count, samples in zip(right, answers["class_right"], answers["class_samples"], strict=True):
             self.assertAlmostEqual(share, count / samples, places=5)
+        self.assertEqual(len(shown["pictures"]), 16)
+        self.assertEqual(found["images"], {f"mistakes/{place}": [[4, 28, 28, picture]]
+                                           for place, picture in enumerate(shown["pictures"], start=1)})
         self.assertEqual((found["hparams"]["model"], found["hparams"]["lr"], found["hparams"]["eval"]),
                          ("mlp", 0.25, True))
         self.assertEqual(found["success"], 1)

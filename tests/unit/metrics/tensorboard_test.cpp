@@ -272,7 +272,22 @@ TEST(TensorBoard, PicturesAreWholePngFiles) {
   }
 }
 
+TEST(TensorBoard, PngFilesStayAsTheyAre) {
+  for (const int channels : {1, 3, 4}) {
+    Pixels pixels{.height = 3, .width = 2, .channels = channels, .values = {}};
+    for (int i = 0; i < 3 * 2 * channels; ++i) pixels.values.push_back(std::uint8_t(i * 5));
+    EXPECT_EQ(png_value("x", png_file(pixels)), image_value("x", pixels));
+    TemporaryFolder folder;
+    TensorBoard(folder.path()).add_png("mistakes/1", png_file(pixels), 1);
+    const auto value = values_in(folder.path()).at(0);
+    EXPECT_EQ(only(value, 1), "mistakes/1");
+    EXPECT_EQ(only(parse_message(only(value, 4)), 4), png_file(pixels));
+  }
+}
+
 TEST(TensorBoard, PicturesThatAreNoneAreRefused) {
+  EXPECT_THROW(png_value("x", "GIF89a"), UsageError);
+  EXPECT_THROW(png_value("x", ""), UsageError);
   EXPECT_THROW(image_value("x", {.height = 2, .width = 2, .channels = 3, .values = std::vector<std::uint8_t>(11)}),
                UsageError);
   EXPECT_THROW(image_value("x", {.height = 2, .width = 2, .channels = 2, .values = std::vector<std::uint8_t>(8)}),
