@@ -71,6 +71,7 @@ bool BackgroundSaver::save(const SaveOptions& options, bool awaited) {
   }
   wait();
   try {
+    hold_or_abort(folder_, engine_.group());
     state::Pin pin = shared.pin();
     Contents contents = contents_of(engine_, pin.read(0), options);
     auto run = std::make_unique<Run>(std::move(pin), std::move(contents));

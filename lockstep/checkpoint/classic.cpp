@@ -110,6 +110,7 @@ Saved save_all(const std::string& folder, parallel::Engine& engine, const torch:
   const TensorMap random = gathered_random_states(engine.group(), engine.device());
   const auto hooks = gathered_memories(engine);
   if (engine.group().rank() != 0) return {};
+  hold_or_abort(folder, engine.group());
   for (const auto& [name, memory] : engine.state().kept())
     state.kept.emplace(name, std::string(reinterpret_cast<const char*>(memory.data()), memory.size()));
   state.place = numbers_in(state.kept, options.place);

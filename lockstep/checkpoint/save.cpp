@@ -12,6 +12,7 @@
 #include "lockstep/checkpoint/contents.h"
 #include "lockstep/checkpoint/restore.h"
 #include "lockstep/checkpoint/safetensors_file.h"
+#include "lockstep/checkpoint/store/folder_lock.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/comm/collectives.h"
@@ -58,7 +59,12 @@ const state::SharedState& checked_state(parallel::Engine& engine, const SaveOpti
 Saved save(const std::string& folder, parallel::Engine& engine, const SaveOptions& options) {
   const state::SharedState& shared = checked_state(engine, options);
   if (engine.group().rank() != 0) return {};
+  hold_or_abort(folder, engine.group());
   return written(folder, contents_of(engine, shared.read(0), options), options.retention);
+}
+
+void hold_or_abort(const std::string& folder, comm::Group& group) {
+  comm::or_abort(group, [&] { hold_folder(folder); });
 }
 
 Saved written(const std::string& folder, const Contents& contents, const Retention& retention) {

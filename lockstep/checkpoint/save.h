@@ -46,7 +46,8 @@ struct Saved {
 ///
 /// What the system refuses (a full disk, a folder that is gone) is no failure of the job: it is told in one line on
 /// stderr and as Saved::problem, the earlier checkpoints stay, and the next call tries again. UsageError on each rank
-/// that calls, when no optimizer of ours is attached or `extra` is no JSON.
+/// that calls, when no optimizer of ours is attached or `extra` is no JSON; on rank 0, of which the others get
+/// GroupAborted, when another living program saves to the folder (store/folder_lock.h).
 Saved save(const std::string& folder, parallel::Engine& engine, const SaveOptions& options = {});
 
 /// Has the launcher save the last committed step to `folder` when the job ends without success for good: no worker is

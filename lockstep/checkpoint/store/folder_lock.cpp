@@ -1,0 +1,80 @@
+#include "lockstep/checkpoint/store/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
+#include "lockstep/base/unique_fd.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// A process that was killed holds its files until its memory is freed: long enough for the next start of the job.
+constexpr std::chrono::milliseconds kSlowDeath{2'000};
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+
+// By whatever name it is found; of a file that is held no other one has the same.
+using Inode = std::pair<dev_t, ino_t>;
+
+std::optional<Inode> inode_at(const std::string& path) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) return {};
+  return Inode(facts.st_dev, facts.st_ino);
+}
+
+std::optional<Inode> inode_of(const base::UniqueFd& file) {
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0) return {};
+  return Inode(facts.st_dev, facts.st_ino);
+}
+
+// Whether the system gives the lock at all.
+bool is_locked_soon(const base::UniqueFd& file, const std::string& folder) {
+  const auto deadline = std::chrono::steady_clock::now() + kSlowDeath;
+  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return false;
+    if (std::chrono::steady_clock::now() >= deadline)
+      throw UsageError("checkpoints in '" + base::shown(folder) +
+                       "': another program that is running saves there; wait for its end or choose another folder");
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return true;
+}
+
+}  // namespace
+
+void hold_folder(const std::string& folder) {
+  static std::mutex mutex;
+  static std::map<Inode, base::UniqueFd> held;
+  const std::lock_guard<std::mutex> one_at_a_time(mutex);
+  std::error_code ignored;
+  std::filesystem::create_directories(folder, ignored);
+  const std::string path = folder + "/" + kFolderLockName;
+  for (;;) {
+    if (const std::optional<Inode> there = inode_at(path); there && held.contains(*there)) return;
+    // Not for writing, or its disk could not be made read-only as long as the program runs.
+    base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
+    if (!file || !is_locked_soon(file, folder)) return;
+    const std::optional<Inode> locked = inode_of(file);
+    if (!locked) return;
+    if (inode_at(path) == locked) {  // else somebody has taken the folder away and made another
+      held.emplace(*locked, std::move(file));
+      return;
+    }
+  }
+}
+
+}  // namespace lockstep::checkpoint
