@@ -142,12 +142,7 @@ TEST_F(Examples, TrainerGoesOnWhereItsTerminalStandsStill) {
     return std::ranges::any_of(std::filesystem::directory_iterator(folder_.file("saved"), not_there_yet), has_gone_on);
   });
   terminal.go_on();
-  std::string seen;
-  testing::wait_until([&] {
-    seen += terminal.read_all();
-    return job.living().empty();
-  });
-  seen += terminal.read_rest();
+  const std::string seen = terminal.read_until([&] { return job.living().empty(); });
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(seen, ::testing::HasSubstr("epoch 1  evaluation: accuracy 0."));
   EXPECT_THAT(seen, ::testing::HasSubstr("weights "));

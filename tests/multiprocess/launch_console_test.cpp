@@ -53,15 +53,6 @@ class Console : public ::testing::Test {
     return pid.ends_with("\n") && testing::process_state(std::stoi(pid)) == 0;
   }
 
-  static std::string read_to_the_end(const Terminal& terminal, Job& job) {
-    std::string seen;
-    wait_until([&] {
-      seen += terminal.read_all();
-      return job.living().empty();
-    });
-    return seen + terminal.read_rest();
-  }
-
   testing::ScratchFolder folder_;
 };
 
@@ -70,7 +61,7 @@ TEST_F(Console, AFullTerminalDoesNotHoldUpTheGracePeriod) {
   terminal.fill_but_for_little();  // poll() says that there is room, but the report does not fit
   Job job(shell_on(terminal, {"-n", "2", "--grace-period", "0.2"}, a_deaf_rank_and_a_failing_one()));
   wait_until([&] { return the_deaf_one_is_gone(); });
-  const std::string seen = read_to_the_end(terminal, job);
+  const std::string seen = terminal.read_until([&] { return job.living().empty(); });
   EXPECT_EQ(job.wait(), 5);
   EXPECT_THAT(seen, AllOf(HasSubstr("rank 1 failed"), HasSubstr("1 more rank ended after it")));
 }
@@ -81,7 +72,7 @@ TEST_F(Console, AReportWaitsForATerminalThatWasStopped) {
   Job job(shell_on(terminal, {"-n", "2", "--grace-period", "0.2"}, a_deaf_rank_and_a_failing_one()));
   wait_until([&] { return the_deaf_one_is_gone(); });
   terminal.go_on();
-  const std::string seen = read_to_the_end(terminal, job);
+  const std::string seen = terminal.read_until([&] { return job.living().empty(); });
   EXPECT_EQ(job.wait(), 5);
   EXPECT_THAT(seen, AllOf(HasSubstr("rank 1 failed"), HasSubstr("1 more rank ended after it")));
 }

@@ -26,12 +26,7 @@ TEST(TrainConsole, ATerminalThatStandsStillHoldsUpNoStep) {
   const std::size_t all = job.living().size();
   testing::wait_until([&] { return job.living().size() < all; });
   terminal.go_on();
-  std::string seen;
-  testing::wait_until([&] {
-    seen += terminal.read_all();
-    return job.living().empty();
-  });
-  seen += terminal.read_rest();
+  const std::string seen = terminal.read_until([&] { return job.living().empty(); });
   EXPECT_EQ(job.wait(), 0) << job.err();
   // The results are there, in order; of the progress, what was shown.
   EXPECT_LT(seen.find("evaluation: loss"), seen.find("done: 300 steps"));

@@ -88,6 +88,17 @@ class Terminal {
     return text;
   }
 
+  /// All that is shown until over() says that nobody writes any more, which may wait for somebody who reads.
+  template <class Over>
+  std::string read_until(Over&& over) const {
+    std::string text;
+    wait_until([&] {
+      text += read_all();
+      return over();
+    });
+    return text + read_rest();
+  }
+
   struct SessionEnd {
     int result;
     std::string seen;

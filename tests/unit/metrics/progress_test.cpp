@@ -165,12 +165,7 @@ TEST(Progress, ATerminalThatStandsStillDropsProgressAndKeepsResults) {
     EXPECT_TRUE(WIFSTOPPED(status));
     if (!full) terminal.go_on();
     kill(run, SIGCONT);
-    std::string seen;
-    wait_until([&] {
-      seen += terminal.read_all();
-      return waitpid(run, &status, WNOHANG) == run;
-    });
-    seen += terminal.read_rest();
+    const std::string seen = terminal.read_until([&] { return waitpid(run, &status, WNOHANG) == run; });
     EXPECT_EQ(status, 0);
     EXPECT_THAT(seen, HasSubstr(progress_text(eval_event(), kRun)));
     EXPECT_THAT(seen, EndsWith(progress_text(done_event(), kRun) + "\x1b[K\r\n"));
