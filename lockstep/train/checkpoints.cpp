@@ -173,7 +173,8 @@ Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const
       run_(run),
       judge_(judge),
       scaler_(scaler),
-      facts_(facts_of(options, run, input)) {
+      facts_(facts_of(options, run, input)),
+      training_(training_json(options)) {
   if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
     saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints));
   if (!options.checkpoints.resume.empty()) resume();
@@ -205,7 +206,7 @@ void Checkpoints::describe_start(RunSize& run) const {
   run.resumed_from = resumed_from_;
   run.other_schedule = other("schedule", schedule_json(options_, epochs()));
   run.other_average = other("average", average_json(options_, run_.plan.global_batch, epochs()));
-  run.other_training = other("training", training_json(options_));
+  run.other_training = other("training", training_);
   run.other_device = device_change(theirs_, options_.device);
 }
 
@@ -265,7 +266,7 @@ checkpoint::SaveOptions Checkpoints::what(bool told) const {
   json all = json::parse(facts_);
   all["told"] = told;
   all["schedule"] = json::parse(schedule_json(options_, epochs()));
-  all["training"] = json::parse(training_json(options_));
+  all["training"] = json::parse(training_);
   if (options_.model_ema.on) all["average"] = json::parse(average_json(options_, run_.plan.global_batch, epochs()));
   all["standing"] = json::parse(standing_json(options_, judge_.judgement(), scaler_));
   return {.extra = all.dump(),

@@ -85,7 +85,8 @@ class Checkpoints {
   const RunSize& run_;
   const Judge& judge_;
   const amp::GradScaler& scaler_;
-  std::string facts_;  ///< JSON: what a run that goes on must have alike, but for batch and shards
+  std::string facts_;     ///< JSON: what a run that goes on must have alike, but for batch and shards
+  std::string training_;  ///< training_json(): made of all flags, and the same at each save
   std::optional<checkpoint::BackgroundSaver> saver_;
   std::optional<std::int64_t> resumed_step_;
   bool told_ = true;  ///< what belongs to resumed_step_
