@@ -75,7 +75,7 @@ std::shared_ptr<Group> join_hosts(const rendezvous::Place& place, const InitOpti
                           .key = place.meeting_key,
                           .meeting = meeting_of(place, options.timeout),
                           .timeout = options.timeout,
-                          .stall_warning = place.local_rank == 0 ? options.stall_warning : std::chrono::milliseconds(0),
+                          .stall_warning = options.stall_warning,
                           .check = [node] { node->node().member.check_abort(); }};
   if (backend != rendezvous::Backend::mpi) return join_network(meeting, node);
   MpiSession& session = MpiSession::load();

@@ -1,17 +1,47 @@
 // What a program gets from init() besides its group.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <functional>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "lockstep/lockstep.h"
 
 namespace lockstep {
 namespace {
+
+using namespace std::chrono_literals;
+
+// Each in a process of its own; returns when all have ended, with 0 if all is well.
+void in_children(int ranks, const std::function<int(int rank)>& exit_code_of) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int code = 1;
+    try {
+      code = exit_code_of(rank);
+    } catch (const std::exception& error) {
+      std::cerr << "rank " << rank << ": " << error.what() << '\n';
+    }
+    _exit(code);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+}
 
 // A rank that mpirun started, which sets no LOCAL_WORLD_SIZE. Returns its exit code.
 int rank_of_two(int rank, const std::string& job) {
@@ -31,24 +61,38 @@ int rank_of_two(int rank, const std::string& job) {
 
 TEST(Init, SharesTheAllocatorsLimitAmongTheRanksOfTheNode) {
   const std::string job = "lockstep-test-" + std::to_string(getpid());
-  pid_t ranks[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    ranks[rank] = fork();
-    if (ranks[rank] != 0) continue;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int code = 1;
-    try {
-      code = rank_of_two(rank, job);
-    } catch (const std::exception& error) {
-      std::cerr << "rank " << rank << ": " << error.what() << '\n';
-    }
-    _exit(code);
+  in_children(2, [&](int rank) { return rank_of_two(rank, job); });
+}
+
+// The other two do not wait before it has said so.
+int rank_of_three(int rank, const std::string& meeting) {
+  setenv("LOCKSTEP_SOCKET_IFNAME", "lo", 1);
+  const World world = init({.init_method = meeting,
+                            .rank = rank,
+                            .world_size = 3,
+                            .backend = "tcp",
+                            .timeout = 60s,
+                            .stall_warning = 50ms,
+                            .idle_cores_hint = false});
+  const at::Tensor tensor = torch::ones({1});
+  if (rank == 2) {
+    world.recv(tensor, 0);
+    return 0;
   }
-  for (const pid_t rank : ranks) {
-    int status = 0;
-    waitpid(rank, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  }
+  struct stat said {};
+  for (int looks = 0; fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0 && looks < 20'000; ++looks) usleep(1'000);
+  if (rank == 0) world.send(tensor, 2);
+  return 0;
+}
+
+TEST(Init, AMessageThatIsMissedOverANetworkIsToldByARankWhichIsNotTheLowestOfItsNode) {
+  const std::string meeting = "tcp://127.5." + std::to_string(getpid() / 250 % 250) + "." +
+                              std::to_string(1 + getpid() % 250) + ":29500";
+  ::testing::internal::CaptureStderr();
+  in_children(3, [&](int rank) { return rank_of_three(rank, meeting); });
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, ::testing::StartsWith("lockstep: rank 2 has waited 50 ms for rank 0 ("));
+  EXPECT_THAT(said, ::testing::EndsWith(" in recv(1 x Float, tag 0)\n"));
 }
 
 }  // namespace

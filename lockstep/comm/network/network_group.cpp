@@ -42,7 +42,8 @@ WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds s
               member->report(failure);
           },
       .away =
-          [member](int change) { member->words().away.fetch_add(std::uint32_t(change), std::memory_order_relaxed); }};
+          [member](int change) { member->words().away.fetch_add(std::uint32_t(change), std::memory_order_relaxed); },
+      .is_away = [member](int seat) { return member->page().ranks[seat].away.load(std::memory_order_relaxed) != 0; }};
 }
 
 }  // namespace
@@ -227,11 +228,7 @@ std::shared_ptr<Group> NetworkGroup::new_group(const std::vector<int>& ranks) {
     // On one node this group is there because a network was asked for.
     const bool by_memory = here.size() == ranks.size() && (topology().nodes > 1 || ranks.size() == 1);
     if (mine == ranks.end() || by_memory) return;
-    base::Member& member = group->node().member;
-    // One voice for the node.
-    const bool speaks = member.rank() == 0;
-    std::shared_ptr<Wire> wire =
-        wire_->part(ranks, ties_of(group, speaks ? member.stall_warning() : std::chrono::milliseconds(0)));
+    std::shared_ptr<Wire> wire = wire_->part(ranks, ties_of(group, group->node().member.stall_warning()));
     group = std::make_shared<NetworkGroup>(std::move(nodes), int(mine - ranks.begin()), std::move(wire), group);
   });
   return group;

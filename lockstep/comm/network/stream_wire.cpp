@@ -108,6 +108,7 @@ void StreamWire::move_all(Messages& messages) {
   hear_news(0ms);
   if (const auto failure = heard()) fail(*failure);
   told_stall_ = false;
+  for (Link& link : links_) link.has_come = false;
   Clock::time_point moved = Clock::now();
   for (;;) {
     bool any_moved = false, any_left = false;
@@ -177,6 +178,7 @@ bool StreamWire::move_in(Link& link, Messages& messages) {
   if (frame.is_whole(message.bytes)) {
     check_sum(link);
     link.in.pop_front();
+    link.has_come = true;
     frame = {};
     messages.moved(message);
   }
@@ -261,23 +263,59 @@ std::chrono::milliseconds StreamWire::grace_for(const std::vector<int>& late) co
   return std::ranges::count(mesh_.peers, node, &MeshPeer::node) > 1 ? kNewsTime : std::chrono::milliseconds(0);
 }
 
+// While somebody is.
+const CollectiveNote& StreamWire::awaited() const {
+  return std::ranges::find_if(links_, [](const Link& link) { return link.is_owed(); })->first().note;
+}
+
 std::string StreamWire::late_peers() const {
-  std::string late, what;
-  for (std::size_t peer = 0; peer < links_.size(); ++peer) {
-    if (!links_[peer].is_owed()) continue;
-    const CollectiveNote& note = links_[peer].first().note;
-    const std::uint64_t step = note.collective == Collective::step ? 0 : settings_.ties.step();  // it says so itself
-    if (late.empty()) what = describe(note) + (step > 0 ? ", step " + std::to_string(step) : "");
-    late += (late.empty() ? "" : ", ") + shown(int(peer));
+  std::string late;
+  for (std::size_t peer = 0; peer < links_.size(); ++peer)
+    if (links_[peer].is_owed()) late += (late.empty() ? "" : ", ") + shown(int(peer));
+  const CollectiveNote& note = awaited();
+  const std::uint64_t step = note.collective == Collective::step ? 0 : settings_.ties.step();  // it says so itself
+  return late + " in " + describe(note) + (step > 0 ? ", step " + std::to_string(step) : "");
+}
+
+// "0, 3 to 7": the ranks of which this exchange has got all that it wants.
+std::string StreamWire::arrived() const {
+  std::string ranks;
+  const int size = int(links_.size());
+  const auto is_there = [&](int peer) {
+    const Link& link = links_[std::size_t(peer)];
+    return link.has_come && !link.is_owed();
+  };
+  for (int peer = 0; peer < size; ++peer) {
+    if (!is_there(peer)) continue;
+    const int first = name_of(peer);
+    while (peer + 1 < size && is_there(peer + 1) && name_of(peer + 1) == name_of(peer) + 1) ++peer;
+    const int last = name_of(peer);
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(first) + (last > first ? " to " + std::to_string(last) : "");
   }
-  return late + " in " + what;
+  return ranks;
+}
+
+// Whether none of a lower seat does. One that this rank waits for has something else to say, if anything.
+bool StreamWire::speaks_for_its_node() const {
+  const int node = mesh_.peers[std::size_t(settings_.rank)].node;
+  for (int peer = 0, seat = 0; peer < settings_.rank; ++peer) {
+    if (mesh_.peers[std::size_t(peer)].node != node) continue;
+    if (!links_[std::size_t(peer)].is_owed() && settings_.ties.is_away(seat)) return false;
+    ++seat;
+  }
+  return true;
 }
 
 void StreamWire::tell_stall() {
   if (std::exchange(told_stall_, true)) return;
+  const Collective what = awaited().collective;
+  const bool is_message = what == Collective::send || what == Collective::recv;
+  if (!is_message && !speaks_for_its_node()) return;
+  const std::string here = is_message ? "" : arrived();
   base::Outlet::console(STDERR_FILENO)
       .offer("lockstep: rank " + std::to_string(name_of(settings_.rank)) + " has waited " +
-             std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() + "\n");
+             std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() +
+             (here.empty() ? "" : "; others that have arrived: " + here) + "\n");
 }
 
 // The news may explain it.

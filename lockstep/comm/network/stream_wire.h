@@ -94,7 +94,10 @@ class StreamWire final : public Wire {
   bool is_silent(int peer, Clock::time_point moved);
   bool may_come(Clock::time_point moved);
   std::string shown(int peer) const;
+  const CollectiveNote& awaited() const;
   std::string late_peers() const;
+  std::string arrived() const;
+  bool speaks_for_its_node() const;
   void tell_stall();
 
   Mesh mesh_;

@@ -31,7 +31,8 @@ struct Incoming {
 
 /// What a wire has of its rank's node.
 struct WireTies {
-  /// A wait in which nothing moves for longer is told on standard error, once in an exchange; 0: never.
+  /// A wait in which nothing moves for longer is told on standard error, once in an exchange: of a message by whoever
+  /// waits for it, of what all come to by the lowest of a node's ranks that waits. 0: never.
   std::chrono::milliseconds stall_warning{0};
   /// The step that this rank is in, for what is said of waits; 0: in none.
   std::function<std::uint64_t()> step = [] { return 0; };
@@ -41,6 +42,8 @@ struct WireTies {
   std::function<void(const Failure&)> failed = [](const Failure&) {};
   /// Tells this rank's node that it begins (1) or ends (-1) what it may wait for other nodes in.
   std::function<void(int change)> away = [](int) {};
+  /// Whether the rank of this node in that seat is in something of the kind.
+  std::function<bool(int seat)> is_away = [](int) { return false; };
 };
 
 /// Belongs to one rank and is used by one thread at a time, but for what is said to be for any.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -306,25 +307,70 @@ TEST(StreamWire, NewsThatComeInPiecesAreHeard) {
   sender.join();
 }
 
-TEST(StreamWire, AWaitThatLastsIsToldOnce) {
+// What is said of the wait for a rank of four that comes a while after something was said. Ranks 0 and 1 are on one
+// node, and each takes rank 0 to be waiting for others.
+std::string said_of(int late, const std::function<void(int rank, Wire& wire)>& call) {
   const int port = next_port();
+  std::vector<MeshPlace> places;
+  for (int rank = 0; rank < 4; ++rank) places.push_back(place_of(rank, 4, port));
+  places[0].local_world = places[1].local_world = 2;
+  places[1].local_rank = 1;
   ::testing::internal::CaptureStderr();
-  const auto errors = meet({place_of(0, 2, port), place_of(1, 2, port)}, [](int rank, Mesh mesh) {
-    StreamWire wire(std::move(mesh),
-                    {.rank = rank, .timeout = 60'000ms, .ties = {.stall_warning = rank == 0 ? 20ms : 0ms}});
-    std::byte bytes[8] = {};
-    const Incoming in{1, bytes};
-    const Outgoing out{0, bytes};
-    if (rank == 0) return wire.exchange({.collective = Collective::step, .elements = 1}, {}, {&in, 1});
-    struct stat said {};
-    for (int looks = 0; fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0 && looks < 20'000; ++looks)
-      std::this_thread::sleep_for(1ms);
-    wire.exchange({.collective = Collective::step, .elements = 1}, {&out, 1}, {});
+  const auto errors = meet(places, [&](int rank, Mesh mesh) {
+    const WireTies ties{.stall_warning = 20ms, .is_away = [](int seat) { return seat == 0; }};
+    StreamWire wire(std::move(mesh), {.rank = rank, .timeout = 60'000ms, .ties = ties});
+    const auto is_quiet = [] {
+      struct stat said {};
+      return fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0;
+    };
+    for (int looks = 0; rank == late && is_quiet() && looks < 20'000; ++looks) std::this_thread::sleep_for(1ms);
+    if (rank == late) std::this_thread::sleep_for(100ms);  // in which nobody else speaks
+    call(rank, wire);
   });
   EXPECT_THAT(errors, ::testing::Each(""));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              ::testing::AllOf(::testing::StartsWith("lockstep: rank 0 has waited 20 ms for rank 1"),
-                               ::testing::EndsWith(" in step(1)\n")));
+  return ::testing::internal::GetCapturedStderr();
+}
+
+// Takes a byte of each of `from`, and gives one to each of `to`.
+void move_bytes(Wire& wire, Collective what, const std::vector<int>& from, const std::vector<int>& to) {
+  std::byte byte{};
+  std::vector<std::byte> room(from.size());
+  std::vector<Incoming> in;
+  std::vector<Outgoing> out;
+  for (std::size_t i = 0; i < from.size(); ++i) in.push_back({from[i], {&room[i], 1}});
+  for (const int peer : to) out.push_back({peer, {&byte, 1}});
+  wire.exchange({.collective = what, .elements = 1}, out, in);
+}
+
+TEST(StreamWire, AWaitThatLastsIsToldOnceByTheLowestOfANode) {
+  const std::string said = said_of(2, [](int rank, Wire& wire) {
+    if (rank < 2) move_bytes(wire, Collective::step, {2}, {});
+    if (rank == 2) move_bytes(wire, Collective::step, {}, {0, 1});
+  });
+  EXPECT_THAT(said,
+              ::testing::MatchesRegex("lockstep: rank 0 has waited 20 ms for rank 2 \\([^\n]*\\) in step\\(1\\)\n"));
+}
+
+TEST(StreamWire, AWaitForAMessageIsToldByWhoeverWaits) {
+  const std::string said = said_of(2, [](int rank, Wire& wire) {
+    if (rank == 1) move_bytes(wire, Collective::recv, {2}, {});
+    if (rank == 2) move_bytes(wire, Collective::send, {}, {1});
+  });
+  EXPECT_THAT(said, ::testing::MatchesRegex("lockstep: rank 1 has waited 20 ms for rank 2 \\([^\n]*\\) in recv"
+                                            "\\([^\n]*\\)\n"));
+}
+
+// The lowest waits for something else, and is missed here.
+TEST(StreamWire, WhoIsMissedDoesNotSpeakForItsNode) {
+  std::atomic<int> arrived{0};
+  const std::string said = said_of(0, [&](int rank, Wire& wire) {
+    while (rank == 1 && arrived < 2) std::this_thread::sleep_for(1ms);
+    if (rank == 1) move_bytes(wire, Collective::step, {0, 2, 3}, {});
+    if (rank != 1) move_bytes(wire, Collective::step, {}, {1});
+    ++arrived;
+  });
+  EXPECT_THAT(said, ::testing::MatchesRegex("lockstep: rank 1 has waited 20 ms for rank 0 \\([^\n]*\\) in step\\(1\\); "
+                                            "others that have arrived: 2 to 3\n"));
 }
 
 // What was sent before a rank left still arrives; who wants more learns that it has left.
