@@ -5,6 +5,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -19,6 +20,19 @@ std::string list_of(const at::Tensor& members) {
   for (std::int64_t rank = 0; rank < members.numel(); ++rank)
     if (members.const_data_ptr<bool>()[rank]) list += (list.empty() ? "" : ", ") + std::to_string(rank);
   return list;
+}
+
+// One rank writes what others still read. Of tensors with gaps nobody can say it in a moment.
+bool overlap(const at::Tensor& one, const at::Tensor& other) {
+  const at::MemOverlapStatus status = at::get_overlap_status(one, other);
+  return status == at::MemOverlapStatus::Full || status == at::MemOverlapStatus::Partial;
+}
+
+// Whether `part` lies where the part of rank `rank` of `whole` does.
+bool is_in_place(const at::Tensor& part, const at::Tensor& whole, int rank) {
+  return part.is_contiguous() && whole.is_contiguous() &&
+         static_cast<const std::byte*>(whole.const_data_ptr()) + std::size_t(rank) * part.nbytes() ==
+             part.const_data_ptr();
 }
 
 }  // namespace
@@ -77,7 +91,7 @@ void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collecti
   }
 }
 
-void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int size) {
+void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int rank, int size) {
   check_reducible(input, op, "reduce_scatter");
   check_dense(output, "reduce_scatter");
   check_one_device(output, input, "reduce_scatter");
@@ -88,6 +102,9 @@ void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, Red
   if (output.numel() * size != input.numel())
     throw UsageError("reduce_scatter: input has " + std::to_string(input.numel()) + " elements, not " +
                      std::to_string(size) + " times the " + std::to_string(output.numel()) + " of output");
+  if (overlap(output, input) && !is_in_place(output, input, rank))
+    throw UsageError(
+        "reduce_scatter: output overlaps input; of a contiguous input it may be this rank's part, and nothing else");
 }
 
 void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int size) {
@@ -101,9 +118,10 @@ void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int siz
   if (output.numel() != input.numel() || input.numel() % size != 0)
     throw UsageError("all_to_all: input has " + std::to_string(input.numel()) + " elements, output " +
                      std::to_string(output.numel()) + "; both need the same multiple of " + std::to_string(size));
+  if (size > 1 && overlap(output, input)) throw UsageError("all_to_all: output overlaps input");
 }
 
-void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int size) {
+void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
   check_dense(input, "all_gather_into_tensor");
   check_dense(output, "all_gather_into_tensor");
   check_one_device(output, input, "all_gather_into_tensor");
@@ -114,6 +132,10 @@ void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, in
   if (output.numel() != input.numel() * size)
     throw UsageError("all_gather_into_tensor: output has " + std::to_string(output.numel()) + " elements, not " +
                      std::to_string(size) + " times the " + std::to_string(input.numel()) + " of input");
+  if (overlap(output, input) && !is_in_place(input, output, rank))
+    throw UsageError(
+        "all_gather_into_tensor: input overlaps output; of a contiguous output it may be this rank's part, and "
+        "nothing else");
 }
 
 void check_message(const at::Tensor& tensor, int peer, int tag, int rank, int size, const char* way) {

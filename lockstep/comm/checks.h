@@ -26,15 +26,17 @@ void check_writable(const at::Tensor& tensor, const char* collective);
 /// check_dense, and UsageError unless `op` exists for the dtype.
 void check_reducible(const at::Tensor& tensor, ReduceOp op, const char* collective);
 
-/// check_reducible, and UsageError unless `input` is `size` times `output`, on one device.
-void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int size);
+/// check_reducible, and UsageError unless `input` is `size` times `output`, on one device. They may not overlap, as far
+/// as strides tell that cheaply, unless both are contiguous and `output` is the part of `input` of `rank`, this one.
+void check_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, int rank, int size);
 
-/// UsageError unless both are dense, on one device, of one dtype and of as many elements, a multiple of `size`.
+/// UsageError unless both are dense, on one device, of one dtype and of as many elements, a multiple of `size`. Where
+/// there are several ranks they may not overlap, likewise.
 void check_all_to_all(const at::Tensor& output, const at::Tensor& input, int size);
 
 /// UsageError unless both are dense, on one device, of one dtype, and `output` has `size` times the elements of
-/// `input`.
-void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int size);
+/// `input`. They may not overlap, likewise, unless both are contiguous and `input` is the part of `output` of `rank`.
+void check_all_gather_into(const at::Tensor& output, const at::Tensor& input, int rank, int size);
 
 /// UsageError unless a message of the tensor can go to the peer, or come from it; `rank` is this one.
 void check_message(const at::Tensor& tensor, int peer, int tag, int rank, int size, const char* way);

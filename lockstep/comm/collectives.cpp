@@ -235,7 +235,8 @@ void reduce_scatter_coalesced(Group& group, const std::vector<at::Tensor>& outpu
   if (outputs.size() != inputs.size())
     throw UsageError("reduce_scatter_coalesced: " + std::to_string(inputs.size()) + " inputs for " +
                      std::to_string(outputs.size()) + " outputs");
-  for (std::size_t i = 0; i < inputs.size(); ++i) check_reduce_scatter(outputs[i], inputs[i], op, group.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    check_reduce_scatter(outputs[i], inputs[i], op, group.rank(), group.size());
   for (const std::vector<std::size_t>& numbers : numbers_by_dtype(inputs)) {
     std::vector<at::Tensor> columns;
     for (const std::size_t i : numbers)

@@ -24,10 +24,10 @@ std::vector<at::Tensor> gather_all(const at::Tensor& tensor, int size, Gather&& 
   return gathered;
 }
 
-/// Group::all_gather_into_tensor; the same.
+/// Group::all_gather_into_tensor of rank `rank`; the same. The input may be the output of this rank.
 template <class Gather>
-void gather_into(const at::Tensor& output, const at::Tensor& input, int size, Gather&& gather) {
-  check_all_gather_into(output, input, size);
+void gather_into(const at::Tensor& output, const at::Tensor& input, int rank, int size, Gather&& gather) {
+  check_all_gather_into(output, input, rank, size);
   const at::Tensor dense = host_room(output);
   gather(parts_of(dense, size), host_values(input));
   if (!dense.is_same(output)) output.detach().copy_(dense);

@@ -20,7 +20,7 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input) {
 }
 
 void Group::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
-  check_all_gather_into(output, input, size());
+  check_all_gather_into(output, input, rank(), size());
   output.detach().copy_(at::cat(all_gather(input.detach().reshape({-1}))).view(output.sizes()));
 }
 

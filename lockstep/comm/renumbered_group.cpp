@@ -62,7 +62,7 @@ class RenumberedGroup final : public Group {
 
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override { inner_->all_reduce(tensor, op); }
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override {
-    check_reduce_scatter(output, input, op, size());
+    check_reduce_scatter(output, input, op, rank(), size());
     inner_->reduce_scatter(output, reordered(input, own_of_), op);
   }
   void broadcast(const at::Tensor& tensor, int root) override {

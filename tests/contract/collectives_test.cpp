@@ -61,6 +61,55 @@ TEST_P(GroupContract, AllToAllOfSharedAndStridedTensors) {
   });
 }
 
+TEST_P(GroupContract, GatheredAndScatteredInPlace) {
+  run([](auto group) {
+    const int ranks = group->size(), rank = group->rank();
+    for (const bool shared : {false, true})
+      for (const std::int64_t size : {1, 500, 70'001}) {
+        const at::Tensor all = shared ? group->shared_empty({ranks, size}) : torch::zeros({ranks, size});
+        all[rank].copy_(random_example(rank, size));
+        group->all_gather_into_tensor(all, all[rank]);
+        for (int peer = 0; peer < ranks; ++peer)
+          ASSERT_TRUE(torch::equal(all[peer], random_example(peer, size))) << size << " of " << peer << ", " << shared;
+        all.add_(rank);
+        group->reduce_scatter(all[rank], all, ReduceOp::max);
+        ASSERT_TRUE(torch::equal(all[rank], random_example(rank, size) + (ranks - 1))) << size << ", " << shared;
+      }
+  });
+}
+
+// Where another rank's part, or a piece of it, is written while it is still read.
+TEST_P(GroupContract, TensorsThatOverlapAreRefused) {
+  run([](auto group) {
+    const int ranks = group->size(), rank = group->rank();
+    const std::int64_t part = 4;
+    const at::Tensor base = torch::zeros({(ranks + 1) * part});
+    const at::Tensor whole = base.narrow(0, 0, ranks * part), apart = base.narrow(0, ranks * part, part);
+    std::vector<at::Tensor> wrong{base.narrow(0, rank * part + 1, part)};
+    if (ranks > 1) wrong.push_back(whole.narrow(0, (rank + 1) % ranks * part, part));
+    for (const at::Tensor& one : wrong) {
+      EXPECT_THAT(testing::usage_error([&] { group->all_gather_into_tensor(whole, one); }),
+                  HasSubstr("all_gather_into_tensor: input overlaps output; "));
+      EXPECT_THAT(testing::usage_error([&] { group->reduce_scatter(one, whole); }),
+                  HasSubstr("reduce_scatter: output overlaps input; "));
+      EXPECT_THAT(testing::usage_error([&] { support::BareGroup(group).all_gather_into_tensor(whole, one); }),
+                  HasSubstr("overlaps"));
+    }
+    if (ranks > 1) {
+      EXPECT_THAT(testing::usage_error([&] { group->all_to_all(whole, whole); }), HasSubstr("overlaps"));
+    }
+    // In one storage, and apart; of the second it cannot be told from strides alone.
+    apart.fill_(rank + 1);
+    group->all_gather_into_tensor(whole, apart);
+    const at::Tensor columns = torch::zeros({ranks * part, 2}), input = columns.select(1, 1).narrow(0, 0, part);
+    input.fill_(rank + 1);
+    group->all_gather_into_tensor(columns.select(1, 0), input);
+    const at::Tensor expected = torch::arange(1, ranks + 1).repeat_interleave(part).to(torch::kFloat);
+    EXPECT_TRUE(torch::equal(whole, expected));
+    EXPECT_TRUE(torch::equal(columns.select(1, 0), expected));
+  });
+}
+
 TEST_P(GroupContract, RowsOfUnevenNumbersAreGathered) {
   run([](auto group) {
     for (at::ScalarType dtype : {at::kFloat, at::kLong, at::kBool, at::kBFloat16})

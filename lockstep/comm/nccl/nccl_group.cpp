@@ -144,7 +144,7 @@ void NcclGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
 
 void NcclGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   if (is_the_hosts(output) && is_the_hosts(input)) return inner_->reduce_scatter(output, input, op);
-  check_reduce_scatter(output, input, op, size());
+  check_reduce_scatter(output, input, op, rank(), size());
   const at::Tensor from = dense_of(input), to = room_for(output);
   enqueue("reduce_scatter", to, [&](const Table& table, Comm* comm, Stream stream) {
     return table.reduce_scatter(from.const_data_ptr(), to.mutable_data_ptr(), std::size_t(to.numel()),
@@ -179,7 +179,7 @@ std::vector<at::Tensor> NcclGroup::all_gather(const at::Tensor& tensor) {
 
 void NcclGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
   if (is_the_hosts(output) && is_the_hosts(input)) return inner_->all_gather_into_tensor(output, input);
-  check_all_gather_into(output, input, size());
+  check_all_gather_into(output, input, rank(), size());
   const at::Tensor from = dense_of(input), to = room_for(output);
   enqueue("all_gather", from, [&](const Table& table, Comm* comm, Stream stream) {
     return table.all_gather(from.const_data_ptr(), to.mutable_data_ptr(), from.nbytes(), DataType::uint8, comm, stream);

@@ -117,7 +117,7 @@ void NetworkGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
 }
 
 void NetworkGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
-  check_reduce_scatter(output, input, op, size());
+  check_reduce_scatter(output, input, op, rank(), size());
   const at::Tensor from = host_values(input);
   const at::Tensor to = new_host_room(output);
   const std::size_t part = std::size_t(output.numel()) * output.element_size();
@@ -174,7 +174,8 @@ std::vector<at::Tensor> NetworkGroup::all_gather(const at::Tensor& tensor) {
 }
 
 void NetworkGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
-  gather_into(output, input, size(), [this](const auto& outputs, const at::Tensor& dense) { gather(outputs, dense); });
+  gather_into(output, input, rank(), size(),
+              [this](const auto& outputs, const at::Tensor& dense) { gather(outputs, dense); });
 }
 
 // Of a contiguous tensor into contiguous ones.

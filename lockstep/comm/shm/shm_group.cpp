@@ -245,7 +245,7 @@ void ShmGroup::reduce_in_parts(const Load& load, std::byte* data, Reduce&& reduc
 }
 
 void ShmGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
-  check_reduce_scatter(output, input, op, size());
+  check_reduce_scatter(output, input, op, rank(), size());
   if (!lies_in_host(output) || !lies_in_host(input)) {
     const at::Tensor dense = new_host_room(output);
     reduce_scatter(dense, host_values(input), op);
@@ -331,15 +331,18 @@ std::vector<at::Tensor> ShmGroup::all_gather(const at::Tensor& tensor) {
 }
 
 void ShmGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
-  gather_into(output, input, size(), [this](const auto& outputs, const at::Tensor& dense) { gather(outputs, dense); });
+  gather_into(output, input, rank(), size(),
+              [this](const auto& outputs, const at::Tensor& dense) { gather(outputs, dense); });
 }
 
 void ShmGroup::gather(const std::vector<at::Tensor>& outputs, const at::Tensor& dense) {
   const std::byte* data = bytes_of(dense);
   const std::size_t width = dense.element_size();
   const auto take = [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
-    for (std::size_t peer = 0; peer < parts.size(); ++peer)
-      std::memcpy(bytes_of(outputs[peer]) + first * width, parts[peer], n * width);
+    for (std::size_t peer = 0; peer < parts.size(); ++peer) {
+      std::byte* const to = bytes_of(outputs[peer]) + first * width;
+      if (to != parts[peer]) std::memcpy(to, parts[peer], n * width);
+    }
   };
   exchange(
       {make_note(Collective::all_gather, 0, dense), std::size_t(dense.numel()), width, data},

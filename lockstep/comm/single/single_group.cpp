@@ -16,7 +16,7 @@ void SingleGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
 }
 
 void SingleGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
-  check_reduce_scatter(output, input, op, 1);
+  check_reduce_scatter(output, input, op, 0, 1);
   node_.member.check_abort();
   output.detach().copy_(input.detach().reshape(output.sizes()));
 }
@@ -42,7 +42,7 @@ void SingleGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) 
 }
 
 void SingleGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
-  check_all_gather_into(output, input, 1);
+  check_all_gather_into(output, input, 0, 1);
   node_.member.check_abort();
   output.detach().copy_(input.detach().reshape(output.sizes()));
 }

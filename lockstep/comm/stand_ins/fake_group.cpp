@@ -46,7 +46,7 @@ void FakeGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
 }
 
 void FakeGroup::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
-  check_reduce_scatter(output, input, op, size());
+  check_reduce_scatter(output, input, op, rank(), size());
   check_abort();
   const at::Tensor mine = parts_of(input.detach().contiguous(), size())[std::size_t(rank())];
   output.detach().copy_(mine.view(output.sizes()));
@@ -75,7 +75,7 @@ void FakeGroup::all_to_all(const at::Tensor& output, const at::Tensor& input) {
 }
 
 void FakeGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
-  check_all_gather_into(output, input, size());
+  check_all_gather_into(output, input, rank(), size());
   check_abort();
   const at::Tensor own = input.detach().reshape({1, input.numel()}).clone();
   output.detach().copy_(own.expand({size(), input.numel()}).reshape(output.sizes()));
