@@ -23,8 +23,8 @@ tsan_labels = contract threads
 # and programs without descriptors, which a sanitizer needs. One case ends by exit(), when LeakSanitizer finds a pool of
 # libtorch's.
 asan_skip = */processes4* */processes5* */processes6* */processes7* */processes8* */threads7* */threads8* */nodes4* \
-  */nodes_2_2* */nodes_3_1* Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* TrainRecipes.* *OurTrainer* \
-  *NoFileDescriptorsAreLeft* Session.EndsWithTheProgram
+  */nodes5* */nodes_2_2* */nodes_3_1* */nodes_3_5* Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* \
+  TrainRecipes.* *OurTrainer* *NoFileDescriptorsAreLeft* Session.EndsWithTheProgram
 tsan_skip = */processes* */nodes* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* Member.AsManyRanks* \
   CachingAllocatorAtStart.* *NoFileDescriptorsAreLeft*
 

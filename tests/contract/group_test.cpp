@@ -16,13 +16,14 @@ using namespace std::chrono_literals;
 // A program that mpirun has started for that (tests/multiprocess/mpi_test.cpp) is one rank of one world.
 std::vector<Ranks> worlds() {
   if (const char* const ranks = std::getenv("LOCKSTEP_TEST_MPI_RANKS")) return {{RankKind::mpi, std::atoi(ranks)}};
-  return {Ranks{RankKind::single, 1},        Ranks{RankKind::threads, 1},      Ranks{RankKind::threads, 2},
-          Ranks{RankKind::threads, 3},       Ranks{RankKind::threads, 7},      Ranks{RankKind::threads, 8},
-          Ranks{RankKind::wrapped, 3},       Ranks{RankKind::processes, 1},    Ranks{RankKind::processes, 2},
-          Ranks{RankKind::processes, 3},     Ranks{RankKind::processes, 4},    Ranks{RankKind::processes, 5},
-          Ranks{RankKind::processes, 6},     Ranks{RankKind::processes, 8},    Ranks{RankKind::nodes, 2},
-          Ranks{RankKind::nodes, 3},         Ranks{RankKind::nodes, 4},        Ranks{RankKind::nodes, 3, {2, 1}},
-          Ranks{RankKind::nodes, 4, {2, 2}}, Ranks{RankKind::nodes, 4, {3, 1}}};
+  return {Ranks{RankKind::single, 1},        Ranks{RankKind::threads, 1},       Ranks{RankKind::threads, 2},
+          Ranks{RankKind::threads, 3},       Ranks{RankKind::threads, 7},       Ranks{RankKind::threads, 8},
+          Ranks{RankKind::wrapped, 3},       Ranks{RankKind::processes, 1},     Ranks{RankKind::processes, 2},
+          Ranks{RankKind::processes, 3},     Ranks{RankKind::processes, 4},     Ranks{RankKind::processes, 5},
+          Ranks{RankKind::processes, 6},     Ranks{RankKind::processes, 8},     Ranks{RankKind::nodes, 2},
+          Ranks{RankKind::nodes, 3},         Ranks{RankKind::nodes, 4},         Ranks{RankKind::nodes, 3, {2, 1}},
+          Ranks{RankKind::nodes, 4, {2, 2}}, Ranks{RankKind::nodes, 4, {3, 1}}, Ranks{RankKind::nodes, 5},
+          Ranks{RankKind::nodes, 8, {3, 5}}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, GroupContract, ::testing::ValuesIn(worlds()),
