@@ -9,6 +9,7 @@
 
 #include "lockstep/checkpoint/store/manifest.h"
 #include "lockstep/checkpoint/store/state_json.h"
+#include "lockstep/comm/network/words.h"
 #include "lockstep/rendezvous/messages.h"
 #include "lockstep/rendezvous/store.h"
 #include "lockstep/trace/rank_trace.h"
@@ -229,6 +230,31 @@ void add_node_lists(Seeds& seeds) {
     seeds.add(bytes_of(text));
 }
 
+// With the byte that says what they are: three ranks that meet, and what one of them says last.
+void add_words(Seeds& seeds) {
+  using namespace lockstep::comm;
+  const auto bytes_as = [](const auto& said) {
+    return std::string(reinterpret_cast<const char*>(&said), sizeof said);
+  };
+  std::string hellos(1, '\0'), presents(1, '\1');
+  for (const int rank : {1, 2}) {
+    Hello hello{.rank = rank,
+                .world = 3,
+                .local_rank = rank - 1,
+                .local_world = 2,
+                .address = lockstep::rendezvous::parse_address(rank == 1 ? "10.0.0.2:4000" : "[::1]:4000").value()};
+    put_text(hello.host, "h");
+    put_text(hello.key, "job");
+    hellos += bytes_as(hello);
+    Present present{.rank = rank, .world = 3, .pid = 71};
+    put_text(present.machine, "m");
+    put_text(present.host, "h");
+    presents += bytes_as(present);
+  }
+  const News news = news_of({.rank = 1, .step = 12, .phase = "update", .cause = "the disk is full"});
+  for (const std::string& seed : {hellos, presents, "\2" + bytes_as(news)}) seeds.add(bytes_of(seed));
+}
+
 void add_traces(Seeds& seeds) {
   using namespace lockstep::trace;
   RankTrace trace{.run = "lockstep 7", .rank = 1, .world = 3, .host = "h", .phase = "forward", .begun = 41};
@@ -262,7 +288,7 @@ int main(int argc, char** argv) {
   Seeds decode(folder / "decode"), cifar(folder / "cifar"), idx(folder / "idx"), csv(folder / "csv"),
       safetensors(folder / "safetensors"), manifest(folder / "manifest"), pt(folder / "pt"),
       state_json(folder / "state_json"), messages(folder / "messages"), node_list(folder / "node_list"),
-      trace(folder / "trace");
+      trace(folder / "trace"), words(folder / "words");
   add_jpegs(decode);
   add_pngs(decode);
   add_idx(idx);
@@ -274,6 +300,7 @@ int main(int argc, char** argv) {
   add_messages(messages);
   add_node_lists(node_list);
   add_traces(trace);
+  add_words(words);
   Bytes record(3073, 7);
   cifar.add(record);
   record.resize(2 * 3073, 11);

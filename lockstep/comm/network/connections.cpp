@@ -2,7 +2,6 @@
 
 #include <sys/random.h>
 
-#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -10,14 +9,6 @@
 
 namespace lockstep::comm {
 namespace {
-
-// What a rank says to one of a lower number.
-struct Greeting {
-  std::uint64_t magic = kMeshMagic;
-  Token token{};
-  std::int32_t rank = 0;
-  std::int32_t news = 0;
-};
 
 void connect_lower(const Roster& roster, std::vector<MeshPeer>& peers, const Patience& patience) {
   for (int peer = 0; peer < roster.rank; ++peer)

@@ -3,13 +3,13 @@
 // The connections between the ranks of a group, once each knows where the others listen: two between each pair, one for
 // payload and one for news. Torch-free.
 
-#include <array>
 #include <chrono>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/comm/network/door.h"
+#include "lockstep/comm/network/words.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::comm {
@@ -26,8 +26,6 @@ struct Mesh {
   rendezvous::SocketAddress own{};  ///< where this rank listened, without the port
 };
 
-/// What each connection begins with: who does not know it is a stranger.
-using Token = std::array<unsigned char, 16>;
 /// Drawn at random.
 Token new_token();
 /// In hexadecimal figures.

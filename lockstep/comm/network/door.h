@@ -20,11 +20,10 @@
 #include "lockstep/base/descriptor_limit.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/comm/network/words.h"
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::comm {
-
-inline constexpr std::uint64_t kMeshMagic = 0x4c4b6d6573683031;  // "LKmesh01"
 
 /// Until when something is waited for, and who says that there is no sense in it any more.
 struct Patience {
@@ -43,19 +42,8 @@ bool read_all(int fd, void* bytes, std::size_t size, const Patience& patience);
 /// Connected, or nothing.
 base::UniqueFd connect_by(const rendezvous::SocketAddress& address, const Patience& patience);
 
-/// Text in what is said, of fixed length: what is too long is cut, and a zero ends it. `to` is all zeros.
-template <std::size_t n>
-void put_text(char (&to)[n], const std::string& text) {
-  text.copy(to, n - 1);
-}
-/// What came may have no zero.
-template <std::size_t n>
-std::string text_in(const char (&from)[n]) {
-  return {from, strnlen(from, n)};
-}
-
-/// Who has come to a listener and said what each says first, a T that begins with its magic. As many strangers as like
-/// may hang about until all have come; who speaks slowly is not waited for alone.
+/// Who has come to a listener and said what each says first, a T (words.h). As many strangers as like may hang about
+/// until all have come; who speaks slowly is not waited for alone.
 template <class T>
 class Door {
  public:
@@ -78,9 +66,8 @@ class Door {
         if (got > 0 && guest.size < sizeof(T)) continue;
         Guest done = std::move(guest);
         guests_.erase(guests_.begin() + std::ptrdiff_t(i));
-        T said;
-        std::memcpy(&said, done.bytes.data(), sizeof said);
-        if (got > 0 && said.magic == T{}.magic) return std::pair(std::move(done.fd), said);
+        const std::optional<T> said = got > 0 ? words_in<T>(done.bytes) : std::nullopt;
+        if (said) return std::pair(std::move(done.fd), *said);
         break;  // a stranger; the list is another now
       }
       if (polled[0].revents != 0) {

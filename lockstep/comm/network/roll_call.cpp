@@ -16,6 +16,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/comm/network/connections.h"
 #include "lockstep/comm/network/door.h"
+#include "lockstep/comm/network/words.h"
 #include "lockstep/rendezvous/address_file.h"
 #include "lockstep/rendezvous/local_socket.h"
 #include "lockstep/rendezvous/own_address.h"
@@ -31,22 +32,10 @@ using rendezvous::SocketAddress;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kRollMagic = 0x4c4b726f6c6c3031;  // "LKroll01"
-
 constexpr milliseconds kKnockAgain{20};
 // So long an address from a file is tried: an earlier start may have left it.
 constexpr milliseconds kOneKnock{2'000};
 constexpr milliseconds kGrace{1'000};
-
-// What a rank says of itself to rank 0.
-struct Present {
-  std::uint64_t magic = kRollMagic;
-  std::int32_t rank = 0, world = 0, pid = 0;
-  Backend backend{};
-  char machine[128] = {};
-  char host[64] = {};
-  char key[40] = {};  // that stands in the file with rank 0's address
-};
 
 // What rank 0 says to each, all at the same time.
 struct Answer {
@@ -79,40 +68,6 @@ Present present(const Place& place, Backend backend, const std::string& machine)
   put_text(own.machine, machine);
   put_text(own.host, host_name());
   return own;
-}
-
-std::string who(const Present& one) {
-  return "rank " + std::to_string(one.rank) + " (process " + std::to_string(one.pid) + " on " +
-         base::shown(text_in(one.host)) + ")";
-}
-
-// Why rank 0 does not take somebody in; empty: it does. `all` have a world where they have come.
-std::string contradiction(const Present& one, const std::vector<Present>& all) {
-  const Present& zero = all.front();
-  if (one.world != zero.world)
-    return who(one) + " was started with world_size " + std::to_string(one.world) + ", " + who(zero) + " with " +
-           std::to_string(zero.world);
-  if (one.rank < 0 || one.rank >= zero.world)
-    return who(one) + " is none of the ranks 0 to " + std::to_string(zero.world - 1);
-  if (const Present& other = all[std::size_t(one.rank)]; other.world != 0)
-    return "two processes are rank " + std::to_string(one.rank) + ": " + std::to_string(other.pid) + " on " +
-           base::shown(text_in(other.host)) + " and " + std::to_string(one.pid) + " on " +
-           base::shown(text_in(one.host));
-  return {};
-}
-
-// What rank 0 has against those who have come, when all have: who comes late still hears it.
-std::string disagreement(const std::vector<Present>& all) {
-  const Present& zero = all.front();
-  for (const Present& one : all)
-    if (one.backend != zero.backend)
-      return who(one) + " asks for backend '" + to_string(one.backend) + "', " + who(zero) + " for '" +
-             to_string(zero.backend) + "'";
-  for (const Present& one : all)
-    if (zero.backend == Backend::shm && text_in(one.machine) != text_in(zero.machine))
-      return "backend 'shm' is for ranks of one node (machine, namespaces of processes and network, user), and " +
-             who(zero) + " and " + who(one) + " are on different ones";
-  return {};
 }
 
 std::string not_come(const std::vector<Present>& all) {
@@ -240,7 +195,7 @@ class Caller {
     for (std::size_t rank = 1; rank < all_.size(); ++rank) {
       answer.seat = seats[rank];
       if (!say(ranks_[rank].get(), answer))
-        throw Error("init: " + who(all_[rank]) + " went away while ranks were meeting");
+        throw Error("init: " + who_is(all_[rank]) + " went away while ranks were meeting");
     }
     answer.seat = seats[0];
     return seated(place_, answer);
@@ -292,7 +247,7 @@ class Called {
                                                : ", and rank 0 went away before all ranks had come"));
     if (answer.magic != kRollMagic) throw UsageError(waited + ", where somebody else listens than rank 0");
     if (answer.refusal[0] != 0) {
-      const std::string why = "init: " + text_in(answer.refusal);
+      const std::string why = "init: " + shown_in(answer.refusal);
       if (answer.wrong_use != 0) throw UsageError(why);
       throw Error(why);
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a StreamWire keeps of each peer, and what it says last.
+// What a StreamWire keeps of each peer.
 
 #include <array>
 #include <chrono>
@@ -11,22 +11,9 @@
 
 #include "lockstep/comm/network/frame.h"
 #include "lockstep/comm/network/stream_wire.h"
+#include "lockstep/comm/network/words.h"
 
 namespace lockstep::comm {
-
-inline constexpr std::uint64_t kWireMagic = 0x4c4b776972653032;  // "LKwire02"
-
-// What a rank says last.
-struct StreamWire::News {
-  std::uint64_t magic = kWireMagic;
-  std::int32_t rank = -1;  // who failed; of one that leaves itself
-  std::int32_t exit_code = 0;
-  std::uint64_t step = 0;
-  std::uint32_t left = 0;  // 1: no failure
-  std::uint32_t length = 0;
-  char phase[32] = {};
-  char cause[1024] = {};
-};
 
 // The traffic with one peer: messages wait in the order in which they were named.
 struct StreamWire::Link {

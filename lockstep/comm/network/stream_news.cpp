@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "lockstep/base/process_id.h"
-#include "lockstep/base/text.h"
 #include "lockstep/comm/network/stream_link.h"
 #include "lockstep/comm/network/stream_wire.h"
 
@@ -109,17 +108,12 @@ void StreamWire::read_news(int peer) {
   fd = {};
   link.news_end = Clock::now();
   if (link.heard < link.news.size()) return;
-  News news;
-  std::memcpy(&news, link.news.data(), sizeof news);
-  if (news.magic == kWireMagic && news.left == 0) {
+  const std::optional<News> news = words_in<News>(link.news);
+  if (news && news->left == 0) {
     heard_at_ = link.news_end;
-    heard_ = {.rank = news.rank,
-              .step = news.step,
-              .phase = std::string(news.phase, strnlen(news.phase, sizeof news.phase)),
-              .cause = base::shown(std::string(news.cause, std::min<std::size_t>(news.length, sizeof news.cause))),
-              .exit_code = news.exit_code};
+    heard_ = failure_in(*news);
   }
-  link.has_left = news.magic == kWireMagic;
+  link.has_left = news.has_value();
 }
 
 }  // namespace lockstep::comm

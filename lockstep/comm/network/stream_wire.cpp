@@ -62,10 +62,7 @@ StreamWire::~StreamWire() {
 
 void StreamWire::abort(const Failure& failure) {
   streams_->give_up();
-  News news{.rank = failure.rank, .exit_code = failure.exit_code, .step = failure.step};
-  failure.phase.copy(news.phase, sizeof news.phase - 1);
-  news.length = std::uint32_t(failure.cause.copy(news.cause, sizeof news.cause));
-  tell_all(news);
+  tell_all(news_of(failure));
 }
 
 // However it ends early, the wire is of no use any more: what is under way belongs to the caller.

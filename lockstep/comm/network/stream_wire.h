@@ -21,6 +21,8 @@
 
 namespace lockstep::comm {
 
+struct News;
+
 class StreamWire final : public Wire {
  public:
   /// How long the news of a failure may come behind the end of the connection that it explains, and payload behind the
@@ -60,7 +62,6 @@ class StreamWire final : public Wire {
     const WireTies& ties_;
   };
   struct Link;
-  struct News;
   using Clock = std::chrono::steady_clock;
   /// Each slice of a wait ends with a look at this rank's node and at the deadline.
   static constexpr std::chrono::milliseconds kSlice{10};

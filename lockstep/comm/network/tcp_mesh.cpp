@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "lockstep/base/text.h"
 #include "lockstep/comm/network/door.h"
 #include "lockstep/comm/network/meeting.h"
+#include "lockstep/comm/network/words.h"
 #include "lockstep/rendezvous/own_address.h"
 #include "lockstep/rendezvous/socket.h"
 
@@ -28,16 +28,6 @@ constexpr milliseconds kRetry{20};
 // So long an address from a store is tried: it may be that of a machine which is gone.
 constexpr milliseconds kOneTry{2'000};
 constexpr const char* kRankZero = "rank 0";  // the key of its address
-constexpr std::size_t kMostWorld = 4096;
-
-// What a rank says of itself to rank 0.
-struct Hello {
-  std::uint64_t magic = kMeshMagic;
-  std::int32_t rank = 0, world = 0, local_rank = 0, local_world = 0;
-  SocketAddress address;  // where it listens
-  char host[64] = {};
-  char key[256] = {};
-};
 
 // What rank 0 says to each; the Hello of each rank follows.
 struct Welcome {
@@ -74,20 +64,6 @@ std::string missing(const std::vector<Hello>& all) {
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].world == 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return ranks;
-}
-
-// Why rank 0 does not take somebody in; empty: it does.
-std::string refusal_of(const MeshPlace& place, const Hello& hello, const std::vector<Hello>& all) {
-  const std::string who = "rank " + std::to_string(hello.rank) + " (" + text_in(hello.host) + ")";
-  if (hello.world != place.world)
-    return who + " was started for " + std::to_string(hello.world) + " ranks, rank 0 for " +
-           std::to_string(place.world);
-  if (hello.rank < 1 || hello.rank >= place.world)
-    return who + " is none of the ranks 1 to " + std::to_string(place.world - 1);
-  if (all[std::size_t(hello.rank)].world != 0)
-    return "two processes are rank " + std::to_string(hello.rank) + ": on " +
-           text_in(all[std::size_t(hello.rank)].host) + " and on " + text_in(hello.host);
-  return {};
 }
 
 // Where rank 0 lets the others in, and the key that they show.
@@ -153,7 +129,7 @@ Table gather_table(const MeshPlace& place, int listener, const Entrance& entranc
       refuse(fd.get(), "rank 0 at this port is of another job, '" + place.key + "'", patience);
       continue;
     }
-    if (const std::string why = refusal_of(place, hello, all); !why.empty()) {
+    if (const std::string why = refusal_of(hello, place.world, all); !why.empty()) {
       refuse(fd.get(), why, patience);
       throw UsageError("group: " + why);
     }
@@ -204,36 +180,18 @@ Table ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, co
   if (welcome.magic != kMeshMagic)
     throw UsageError("group: at " + (place.meeting ? to_text(entrance.address) : at_master(place)) +
                      " somebody else listens than rank 0 of this job");
-  if (welcome.refusal[0] != 0) throw UsageError("group: " + text_in(welcome.refusal));
+  if (welcome.refusal[0] != 0) throw UsageError("group: " + shown_in(welcome.refusal));
   if (!read_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), patience)) throw lost();
+  if (!std::ranges::all_of(table.ranks, &Hello::is_sound))
+    throw Error("group: rank 0 has told of ranks what cannot be; are all of one version of lockstep?");
   table.token = welcome.token;
   return table;
-}
-
-// Ranks of a node follow one another; its number is that of the nodes before it.
-void name_peers(const std::vector<Hello>& ranks, std::vector<MeshPeer>& peers) {
-  int node = -1;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const Hello& hello = ranks[rank];
-    node += hello.local_rank == 0 ? 1 : 0;
-    const bool follows = hello.local_rank == 0 || (rank > 0 && hello.local_rank == ranks[rank - 1].local_rank + 1 &&
-                                                   hello.local_world == ranks[rank - 1].local_world);
-    const bool ends_well = hello.local_rank + 1 == hello.local_world ||
-                           (rank + 1 < ranks.size() && ranks[rank + 1].local_rank == hello.local_rank + 1);
-    if (!follows || !ends_well)
-      throw UsageError("group: rank " + std::to_string(rank) + " (" + text_in(hello.host) + ") is local rank " +
-                       std::to_string(hello.local_rank) + " of " + std::to_string(hello.local_world) +
-                       " there; the ranks of a node must follow one another");
-    peers[rank].node = node;
-    peers[rank].host = text_in(hello.host);
-    peers[rank].rank = int(rank);
-  }
 }
 
 }  // namespace
 
 Mesh make_mesh(const MeshPlace& place) {
-  if (place.world > int(kMostWorld))
+  if (place.world > kMostWorld)
     throw UsageError("group: " + std::to_string(place.world) + " ranks over a network; at most " +
                      std::to_string(kMostWorld) + " are possible");
   const Patience patience{Clock::now() + place.timeout, place.check};
@@ -259,7 +217,13 @@ Mesh make_mesh(const MeshPlace& place) {
   if (place.rank == 0 && place.meeting != nullptr) place.meeting->withdraw(kRankZero);
   Mesh mesh{.peers = {}, .own = own};
   mesh.peers.resize(std::size_t(place.world));
-  name_peers(table.ranks, mesh.peers);
+  const std::vector<int> nodes = nodes_of(table.ranks);
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    MeshPeer& peer = mesh.peers[rank];
+    peer.host = shown_in(table.ranks[rank].host);
+    peer.node = nodes[rank];
+    peer.rank = int(rank);
+  }
   Roster roster{.rank = place.rank, .token = table.token, .addresses = {}, .timeout = place.timeout};
   for (const Hello& rank : table.ranks) roster.addresses.push_back(rank.address);
   connect_all(listener.get(), roster, mesh.peers, patience);

@@ -11,11 +11,13 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <string_view>
 #include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/comm/network/door.h"
+#include "lockstep/comm/network/words.h"
 #include "lockstep/rendezvous/socket.h"
 #include "tests/support/scratch_folder.h"
 
@@ -195,26 +197,31 @@ TEST(RollCall, ARankThatEndedBeforeAllHadComeMayComeAgain) {
   EXPECT_EQ(zero[0].error, "");
 }
 
-// A rank of another start that is already further: it says what ranks of a mesh say.
-TEST(RollCall, WhoComesForAnotherMeetingIsAStranger) {
-  std::vector<Rank> ranks{{by_tcp(0, 2)}, {by_tcp(1, 2)}};
-  std::vector<Rank> zero{ranks[0]}, one{ranks[1]};
-  std::thread rank_zero([&] { call(zero); });
-  const auto address = rendezvous::resolve("test", ranks[0].place.master_addr, 29500);
-  base::UniqueFd stranger;
-  const std::function<void()> check = [] {};
-  const Patience patience{std::chrono::steady_clock::now() + 20s, check};
-  while (!stranger && !patience.is_over()) {
-    stranger = connect_by(address, patience);
-    if (!stranger) std::this_thread::sleep_for(1ms);
+// A rank of another start that is already further, and says what ranks of a mesh say; and one that asks for no backend
+// that there is.
+TEST(RollCall, WhoComesForSomethingElseIsAStranger) {
+  std::array<char, 2'000> of_a_mesh{};
+  std::memcpy(of_a_mesh.data(), &kMeshMagic, sizeof kMeshMagic);
+  const Present of_none{.rank = 1, .world = 2, .pid = 7, .backend = Backend(77)};
+  const std::string_view strangers[] = {{of_a_mesh.data(), of_a_mesh.size()},
+                                        {reinterpret_cast<const char*>(&of_none), sizeof of_none}};
+  for (const std::string_view said : strangers) {
+    std::vector<Rank> zero{{by_tcp(0, 2)}}, one{{by_tcp(1, 2)}};
+    std::thread rank_zero([&] { call(zero); });
+    const auto address = rendezvous::resolve("test", one[0].place.master_addr, 29500);
+    base::UniqueFd stranger;
+    const std::function<void()> check = [] {};
+    const Patience patience{std::chrono::steady_clock::now() + 20s, check};
+    while (!stranger && !patience.is_over()) {
+      stranger = connect_by(address, patience);
+      if (!stranger) std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(send(stranger.get(), said.data(), said.size(), MSG_NOSIGNAL), ssize_t(said.size()));
+    call(one);
+    rank_zero.join();
+    EXPECT_EQ(one[0].error, "");
+    EXPECT_EQ(zero[0].error, "");
   }
-  std::array<char, 2'000> hello{};
-  std::memcpy(hello.data(), &kMeshMagic, sizeof kMeshMagic);
-  EXPECT_EQ(send(stranger.get(), hello.data(), hello.size(), MSG_NOSIGNAL), ssize_t(hello.size()));
-  call(one);
-  rank_zero.join();
-  EXPECT_EQ(one[0].error, "");
-  EXPECT_EQ(zero[0].error, "");
 }
 
 TEST(RollCall, ARankZeroThatDoesNotComeIsNamed) {
