@@ -226,11 +226,14 @@ void FusedState::settle() const {
 }
 
 // While the model shows its average, its tensors are that; on a device they are copies, which nobody could read here.
+// Else they are themselves, but for those that are shown as bfloat16 copies.
 std::vector<at::Tensor> FusedState::masters() const {
-  if (shows_average || !device.is_cpu()) return committed(state.layout().weights(int(state.committed().buffer)));
-  std::vector<at::Tensor> tensors;
-  for (std::size_t i = 0; i < parameters->tensors().size(); ++i) tensors.push_back(parameters->master(i));
-  return tensors;
+  std::vector<at::Tensor> weights = committed(state.layout().weights(int(state.committed().buffer)));
+  if (shows_average || !device.is_cpu()) return weights;
+  const std::vector<at::Tensor>& shown = parameters->tensors();
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (shown[i].scalar_type() == weights[i].scalar_type()) weights[i] = shown[i].detach();
+  return weights;
 }
 
 std::vector<at::Tensor> FusedState::averages() const {

@@ -63,10 +63,6 @@ class Binding {
   /// dtype changes, and with it their gradient accumulators: hooks on those have to be set anew.
   virtual void show_masters(bool masters) = 0;
 
-  /// The float32 weights of parameter `index`, on the CPU: a tensor that shares its storage where that is there, else
-  /// one over memory that the next point_to() leaves behind.
-  virtual at::Tensor master(std::size_t index) const = 0;
-
   virtual const std::vector<at::Tensor>& tensors() const = 0;
 };
 

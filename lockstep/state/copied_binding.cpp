@@ -105,9 +105,4 @@ void CopiedBinding::show_masters(bool masters) {
     if (places_[i].copy) show(i, masters);
 }
 
-at::Tensor CopiedBinding::master(std::size_t index) const {
-  const BoundPlace& place = places_[index];
-  return view_of(place.spec, buffer_ + place.offset, memory_);
-}
-
 }  // namespace lockstep::state

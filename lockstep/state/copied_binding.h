@@ -34,7 +34,6 @@ class CopiedBinding final : public Binding {
   void take_over() override;
   void restore() override;
   void show_masters(bool masters) override;
-  at::Tensor master(std::size_t index) const override;
   const std::vector<at::Tensor>& tensors() const override { return tensors_; }
 
  private:

@@ -29,8 +29,11 @@ class MappedBinding final : public Binding {
   void take_over() override;
   void restore() override;
   void show_masters(bool masters) override;
-  at::Tensor master(std::size_t index) const override;
   const std::vector<at::Tensor>& tensors() const override { return tensors_; }
+
+  /// The float32 weights of parameter `index`: a tensor that shares its storage where that is there, else one over
+  /// memory that the next point_to() leaves behind.
+  at::Tensor master(std::size_t index) const;
 
  private:
   /// What a tensor is now: its master or its copy. Each has one storage, made when it is first shown and used again, so
