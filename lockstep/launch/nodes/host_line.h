@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/launch/errand.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/connection.h"
 #include "lockstep/launch/nodes/settings.h"
@@ -26,15 +27,20 @@ class HostLine {
     std::function<void(int fd, rendezvous::Join&)> joins = {};      ///< what is said first, over this socket
   };
 
+  struct Where {
+    std::function<rendezvous::Resolved()> look_up;  ///< where the hosting agent listens: an Errand's work
+    /// What can be used of that; may call use() instead: this agent hosts. Empty: all.
+    std::function<rendezvous::Resolved(const rendezvous::Resolved&)> usable = {};
+  };
+
   /// `endpoint` names the hosting agent, in words; `join` is what is said first.
   HostLine(EventLoop& loop, const NodesSettings& settings, std::string endpoint, rendezvous::Join join, Events events);
   HostLine(const HostLine&) = delete;
   HostLine& operator=(const HostLine&) = delete;
 
   /// Tries until somebody listens there and lets this agent say a word, or join_timeout is over: all addresses in turn.
-  /// `where` is asked before each try, and may call use() instead: this agent hosts. `channel` makes one on the
-  /// connected socket.
-  void connect(std::function<rendezvous::Resolved()> where, const rendezvous::SocketAddress& local,
+  /// `where` is asked before each try, without holding up the loop. `channel` makes one on the connected socket.
+  void connect(Where where, const rendezvous::SocketAddress& local,
                std::function<std::unique_ptr<Channel>(int fd)> channel);
   /// The socket is connected already.
   void use(base::UniqueFd fd, std::unique_ptr<Channel> channel);
@@ -54,8 +60,8 @@ class HostLine {
 
  private:
   void try_connect();
+  void call(const rendezvous::Resolved& found);
   void try_again(const std::string& why);
-  void ping();
   void on_message(const rendezvous::Message& message);
   void lose(const std::string& why, Parting how);
 
@@ -64,15 +70,18 @@ class HostLine {
   const std::string endpoint_;
   const rendezvous::Join join_;
   const Events events_;
-  std::function<rendezvous::Resolved()> where_;
+  Where where_;
   rendezvous::SocketAddress address_, local_;
   std::size_t untried_ = 0;  // addresses that are tried next, behind address_
   std::string troubles_;     // with those that were
   std::function<std::unique_ptr<Channel>(int fd)> channel_;
   const Clock::time_point began_ = Clock::now();
+  // One of these at a time is awaited.
+  std::unique_ptr<Errand<rendezvous::Resolved>> lookup_;
   base::UniqueFd connecting_;
+  std::unique_ptr<Errand<bool>> is_tcp_store_;
   std::unique_ptr<Connection> connection_;
-  EventLoop::Handle connecting_watch_, timer_;
+  EventLoop::Handle awaited_, timer_;
   bool heard_ = false;  // a message of the hosting agent
   Clock::time_point heard_at_ = Clock::time_point::min();
   std::int64_t answered_ = 0;    // by the hosting agent's clock

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/launch/errand.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/nodes/meeting_place.h"
 #include "lockstep/launch/nodes/secret.h"
@@ -23,6 +24,8 @@ namespace {
 
 // How long the members may take to be told how the job has ended.
 constexpr std::chrono::milliseconds kHostsFarewell{2'000};
+// How long the first look at the endpoint's name holds up the agent, which hears no signal then.
+constexpr std::chrono::milliseconds kFirstLook{1'000};
 
 // Without a length: none.
 meet::SocketAddress local_address(const NodesSettings& settings) {
@@ -75,18 +78,26 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
       endpoint_(endpoint_text(settings_.host, settings_.port)),
       succession_(settings_, plan.leash < 0 && !settings_.limits.fixed_ranks, plan.max_restarts) {
   events_.joins = [this](int fd, meet::Join& join) { succession_.introduce(fd, join); };
-  if (const meet::Resolved found = find(); found.addresses.empty() && must_host(settings_))
-    throw UsageError("run: --rdzv-endpoint " + settings_.host + ": " + found.why);
+  const auto look_up = [host = settings_.host, port = settings_.port] {
+    return meet::try_resolve("run: --rdzv-endpoint", host, port);
+  };
+  Errand<meet::Resolved> first(look_up);
+  // Who must host can do nothing before, nor be told what to do.
+  if (must_host(settings_) || first.ends_within(kFirstLook)) {
+    const meet::Resolved found = usable(first.take());
+    if (found.addresses.empty() && must_host(settings_))
+      throw UsageError("run: --rdzv-endpoint " + settings_.host + ": " + found.why);
+  }
   if (!settings_.secret_file.empty()) tls_ = std::make_unique<Tls>(read_secret(settings_.secret_file));
   line_ = new_line();
   if (address_.length > 0) listen();
   if (host_ != nullptr) return;
-  connect([this] {
-    const bool known = address_.length > 0;
-    const meet::Resolved found = find();
-    if (!known && address_.length > 0) listen();
-    return found;
-  });
+  connect({.look_up = look_up, .usable = [this](const meet::Resolved& found) {
+             const bool known = address_.length > 0;
+             const meet::Resolved addresses = usable(found);
+             if (!known && address_.length > 0) listen();
+             return addresses;
+           }});
 }
 
 meet::SocketAddress HostingAgent::usable_address(const meet::SocketAddress& resolved) const {
@@ -98,8 +109,7 @@ meet::SocketAddress HostingAgent::usable_address(const meet::SocketAddress& reso
 }
 
 // Names come late, and their addresses change: a pod's that is started again.
-meet::Resolved HostingAgent::find() {
-  const meet::Resolved found = meet::try_resolve("run: --rdzv-endpoint", settings_.host, settings_.port);
+meet::Resolved HostingAgent::usable(const meet::Resolved& found) {
   if (found.addresses.empty()) return found;
   meet::Resolved usable;
   std::optional<UsageError> wrong;  // with the first of those that are not
@@ -170,7 +180,7 @@ void HostingAgent::host(HostSettings settings, base::UniqueFd listener) {
   line_->use(std::move(own), std::make_unique<PlainChannel>(ends[1]));
 }
 
-void HostingAgent::connect(std::function<meet::Resolved()> where) {
+void HostingAgent::connect(HostLine::Where where) {
   line_->connect(std::move(where), local_, [this](int fd) -> std::unique_ptr<Channel> {
     if (tls_ == nullptr) return std::make_unique<PlainChannel>(fd);
     return tls_->connect(fd);
@@ -182,8 +192,8 @@ void HostingAgent::turn_to(const meet::Heir& heir, const std::string& run_id) {
   line_ = new_line();
   if (heir.turn == meet::Turn::follow) {
     const std::optional<meet::SocketAddress> address = meet::parse_address(endpoint_);
-    if (address)
-      connect([found = *address] { return meet::Resolved{.addresses = {found}, .why = {}}; });  // else its turn passes
+    if (address)  // else its turn passes
+      connect({.look_up = [found = *address] { return meet::Resolved{.addresses = {found}, .why = {}}; }});
     return;
   }
   HostSettings settings = host_settings();

@@ -19,11 +19,12 @@ namespace lockstep::launch {
 
 class HostingAgent {
  public:
-  /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else;
-  /// one that need not host waits for a name that nobody knows yet, and resolves it anew for each try. `events.joins`
-  /// is set here. UsageError: a --local-addr that is not this machine's or of another family, an endpoint that cannot
-  /// be resolved, whose address on this machine cannot be told, that this agent must host and cannot, or that is beyond
-  /// loopback without a key. `says`: for people at this node.
+  /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else; one that need not host
+  /// waits for a name that nobody knows yet, and resolves it anew for each try. That takes a second here at most; what
+  /// is known later is an event of the loop, which may throw what this does. `events.joins` is set here. UsageError: a
+  /// --local-addr that is not this machine's or of another family, an endpoint that cannot be resolved, whose address
+  /// on this machine cannot be told, that this agent must host and cannot, or that is beyond loopback without a key.
+  /// `says`: for people at this node.
   HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events,
                std::function<void(const std::string& line)> says);
   HostingAgent(const HostingAgent&) = delete;
@@ -45,13 +46,13 @@ class HostingAgent {
   void settle();
 
  private:
-  rendezvous::Resolved find();
+  rendezvous::Resolved usable(const rendezvous::Resolved& found);
   rendezvous::SocketAddress usable_address(const rendezvous::SocketAddress& resolved) const;
   void listen();
   HostSettings host_settings();
   std::unique_ptr<HostLine> new_line();
   void host(HostSettings settings, base::UniqueFd listener);
-  void connect(std::function<rendezvous::Resolved()> where);
+  void connect(HostLine::Where where);
 
   const Plan& plan_;
   const NodesSettings settings_;

@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <future>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "lockstep/launch/machine/machine.h"
@@ -128,12 +131,16 @@ class HostLineDoorTest : public ::testing::Test {
     line_.emplace(loop_, settings_, "stub", rendezvous::Join{.host = "h"},
                   HostLine::Events{.message = [](const rendezvous::Message&) {},
                                    .waits = [this](const std::string& why) { waits_ = why; },
-                                   .refused = [](const std::string& why) { ADD_FAILURE() << why; },
+                                   .refused =
+                                       [this](const std::string& why) {
+                                         if (!refused_) ADD_FAILURE() << why;
+                                         refused_ = why;
+                                       },
                                    .lost = [](const std::string& why, Parting) { ADD_FAILURE() << why; },
                                    .leased = [](Clock::time_point) {}});
   }
-  void connect(std::function<rendezvous::Resolved()> where) {
-    line_->connect(std::move(where), {}, [](int fd) { return std::make_unique<PlainChannel>(fd); });
+  void connect(std::function<rendezvous::Resolved()> look_up) {
+    line_->connect({.look_up = std::move(look_up)}, {}, [](int fd) { return std::make_unique<PlainChannel>(fd); });
   }
   // Who comes as `number` and all after him hear a word; those before are turned away.
   bool is_let_in_as(int number) {
@@ -160,8 +167,51 @@ class HostLineDoorTest : public ::testing::Test {
   rendezvous::SocketAddress address_;
   base::UniqueFd listener_;
   std::string waits_;
+  std::optional<std::string> refused_;  // with a value where that may be
   std::optional<HostLine> line_;
 };
+
+// Ctrl-C, SIGTERM and the end of the leash are events of the loop.
+TEST_F(HostLineDoorTest, TheLoopTurnsWhileNoNameServerAnswers) {
+  std::promise<void> answers;
+  connect([this, answer = answers.get_future().share()] {
+    return answer.wait_for(std::chrono::seconds(10)) == std::future_status::ready
+               ? rendezvous::Resolved{.addresses = {address_}, .why = {}}
+               : rendezvous::Resolved{.addresses = {}, .why = "the loop stood still"};
+  });
+  const EventLoop::Handle event = loop_.at(Clock::now() + milliseconds(20), [&] { answers.set_value(); });
+  EXPECT_TRUE(is_let_in_as(1));
+  EXPECT_EQ(waits_.find("stood still"), std::string::npos) << waits_;
+}
+
+TEST_F(HostLineDoorTest, ItsEndWaitsForNoNameServer) {
+  std::promise<void> answers;
+  const auto in_time = std::make_shared<std::promise<bool>>();
+  std::future<bool> was_in_time = in_time->get_future();
+  connect([in_time, answer = answers.get_future().share()] {
+    in_time->set_value(answer.wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+    return rendezvous::Resolved{};
+  });
+  loop_.turn(Clock::now());
+  line_.reset();
+  answers.set_value();
+  EXPECT_TRUE(was_in_time.get());
+}
+
+TEST_F(HostLineDoorTest, ANameServerIsWaitedForNoLongerThanTheOthers) {
+  settings_.limits.join_timeout = milliseconds(100);
+  refused_ = "";
+  std::promise<void> answers;
+  connect([answer = answers.get_future().share()] {
+    answer.wait_for(std::chrono::seconds(10));
+    return rendezvous::Resolved{};
+  });
+  EXPECT_TRUE(loop_.run_until([this] { return !refused_->empty(); }, Clock::now() + milliseconds(30'000)));
+  EXPECT_EQ(*refused_,
+            "the time is up (1 s): no agent hosts at stub: no name server answers; where a job has lost its hosting "
+            "agent, its nodes have said where they go on");
+  answers.set_value();
+}
 
 TEST_F(HostLineDoorTest, ANameThatIsNotKnownYetIsAskedAnew) {
   int asked = 0;
