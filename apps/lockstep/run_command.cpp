@@ -72,6 +72,7 @@ int start_on_hosts(launch::Dialect dialect, const std::vector<std::string>& argu
                                            launch::this_environment(), content_of);
   job.folder = std::filesystem::current_path();
   job.program = own_folder() + "/lockstep";
+  job.port_is_chosen = job.discovery || job.endpoint.empty();
   if (job.discovery)
     job.discovery->port = launch::free_port();
   else if (job.endpoint.empty())

@@ -28,6 +28,7 @@ struct HostsJob {
   std::vector<std::string> typed;      ///< the user's program and its arguments
   std::vector<std::string> variables;  ///< "NAME=value" that travel
   std::string endpoint;                ///< where the agents meet
+  bool port_is_chosen = false;         ///< by the caller, so that another one would do
   std::string run_id;
   std::optional<DiscoveredHosts> discovery;  ///< then there are no hosts at first
 };

@@ -8,17 +8,20 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
+#include "lockstep/launch/agent/port.h"
 #include "lockstep/launch/agent/state_saver.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/hosts/discovery.h"
 #include "lockstep/launch/hosts/host_changes.h"
 #include "lockstep/launch/hosts/remote_agent.h"
 #include "lockstep/launch/machine/machine.h"
+#include "lockstep/launch/nodes/hosting_agent.h"
 #include "lockstep/launch/workers/signals.h"
 
 namespace lockstep::launch {
@@ -83,8 +86,18 @@ class Starter {
 
   int run() {
     if (job_.discovery) find_first_hosts();
-    for (std::size_t i = 0; i < job_.hosts.size(); ++i) start(i);
-    loop_.run_until([this] { return std::ranges::all_of(places_, [](const auto& place) { return place->over(); }); });
+    while (true) {
+      for (std::size_t i = 0; i < job_.hosts.size(); ++i) start(i);
+      loop_.run_until([this] { return std::ranges::all_of(places_, [](const auto& place) { return place->over(); }); });
+      if (!std::exchange(moves_, false)) break;
+      if (stop_signal_ != 0) {
+        code_ = 128 + stop_signal_;
+        break;
+      }
+      job_.port_is_chosen = false;  // once is enough: ports are drawn at random
+      job_.endpoint = endpoint_on(job_.hosts, free_port());
+      places_.clear();
+    }
     out_.flush(Clock::now() + base::kPatience, signals_.stop_fd());
     errors_.flush(Clock::now() + base::kPatience, signals_.stop_fd());
     return code_;
@@ -97,6 +110,8 @@ class Starter {
 
   void start(std::size_t index) {
     const auto output = [this, index](int stream, const std::string& lines) {
+      const auto says = [&lines](std::string_view text) { return lines.find(text) != std::string::npos; };
+      if (index == 0 && job_.port_is_chosen && says(job_.endpoint) && says(kPortIsTaken)) port_is_taken_ = true;
       base::Outlet& outlet = stream == 1 ? out_ : errors_;
       outlet.say(with_prefix(job_.hosts[index].name + ": ", lines));
       // Who writes more than the terminal takes waits with it, over there.
@@ -132,6 +147,12 @@ class Starter {
   void on_end(std::size_t index, int code) {
     Place& place = *places_[index];
     place.deadline = {};
+    if (index == 0 && code == kExitUsage && !ending_ && std::exchange(port_is_taken_, false)) {
+      say(0, "the port was free here, where it was chosen: all agents are started again, with another");
+      moves_ = true;
+      for (std::size_t i = 1; i < places_.size(); ++i) *places_[i] = Place{};  // they have met nobody
+      return;
+    }
     if (index == 0 && code == kExitDone) succeeded_ = true;
     if (index == 0 && !ending_) end_after(code == kExitDone ? kOthersShow : kEndTogether);
     if (code == kExitDone || place.leaves || succeeded_) return;
@@ -318,6 +339,7 @@ class Starter {
   milliseconds first_saves_ = kSaveState;
   bool told_of_saving_ = false;
   bool ending_ = false;
+  bool port_is_taken_ = false, moves_ = false;                           // the chosen one, as the first agent has said
   bool succeeded_ = false;                                               // as the first agent has said
   bool keeps_slots_ = false, too_many_ = false, without_first_ = false;  // of the hosts found: what has been seen
   std::string trouble_;                                                  // with the script, as said last

@@ -137,9 +137,8 @@ void HostingAgent::listen() {
     if (!must_host(settings_)) return;  // another agent's: this one joins it
     throw UsageError("run: cannot host at --rdzv-endpoint " + endpoint_ + " (" +
                      (settings_.is_host ? "is_host" : "--node-rank 0") + "): " +
-                     (listening.error == EADDRINUSE
-                          ? "the port is taken, by another host of this job or by another program"
-                          : "the address is not one of this machine's (" + own_host_ + ")"));
+                     (listening.error == EADDRINUSE ? std::string(kPortIsTaken)
+                                                    : "the address is not one of this machine's (" + own_host_ + ")"));
   }
   host(host_settings(), std::move(listening.fd));
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/host.h"
@@ -16,6 +17,11 @@
 #include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::launch {
+
+/// What an agent says, with exit code 2, that must host and finds somebody listening there: whoever has chosen the port
+/// may choose another.
+inline constexpr std::string_view kPortIsTaken =
+    "the port is taken, by another host of this job or by another program";
 
 class HostingAgent {
  public:
