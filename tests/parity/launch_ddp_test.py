@@ -25,7 +25,8 @@ RESTARTS_WORK = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 STANDALONE = ("--standalone", "--nproc-per-node", "2")
 LEFT_SECONDS = 1  # what an ended launcher may leave behind, and how long
 # Two machines, networks of their own with a wire between them, and on each an agent with one worker: $1 is lockstep, $2
-# the script. What the agents print comes one behind the other; the exit code is the first node's, unless it is 0.
+# more flags, the script and its arguments. What the agents print comes one behind the other; the exit code is the first
+# node's, unless it is 0.
 TWO_MACHINES = """
 ip link set lo up
 unshare --net sleep 100 & other=$!
@@ -91,6 +92,17 @@ def at_once(*runs) -> list:
 class Ddp(unittest.TestCase):
     maxDiff = None
 
+    def on_two_machines(self, script: str, *arguments, flags=()) -> launchers.Ended:
+        """The script under lockstep with a rank on each of two machines; skips the test where there can be none."""
+        alone = ["unshare", "--user", "--map-root-user", "--net"]
+        if subprocess.run([*alone, "true"], check=False, capture_output=True, timeout=30).returncode != 0:
+            self.skipTest("two machines need namespaces of users and networks")
+        words = " ".join([*flags, str(SCRIPTS / script), *arguments])
+        with tempfile.TemporaryDirectory() as folder, launchers.Launched(
+                [*alone, "sh", "-c", TWO_MACHINES, "sh", launchers.BIN / "lockstep", words],
+                launchers.clean_environment(PATH=os.environ["PATH"] + ":/usr/sbin:/sbin"), cwd=folder) as machines:
+            return machines.end(120)
+
     def test_trains_to_the_same_loss(self):
         theirs, ours = at_once((run, "torchrun", "train.py"), (run, "lockstep", "train.py"))
         self.assertEqual((theirs.code, ours.code), (0, 0), theirs.err + ours.err)
@@ -105,13 +117,7 @@ class Ddp(unittest.TestCase):
         self.assertEqual(sorted(ended.out for ended in nodes), ["", theirs.out])
 
         # And on two machines.
-        alone = ["unshare", "--user", "--map-root-user", "--net"]
-        if subprocess.run([*alone, "true"], check=False, capture_output=True, timeout=30).returncode != 0:
-            self.skipTest("two machines need namespaces of users and networks")
-        with tempfile.TemporaryDirectory() as folder, launchers.Launched(
-                [*alone, "sh", "-c", TWO_MACHINES, "sh", launchers.BIN / "lockstep", SCRIPTS / "train.py"],
-                launchers.clean_environment(PATH=os.environ["PATH"] + ":/usr/sbin:/sbin"), cwd=folder) as machines:
-            ended = machines.end(120)
+        ended = self.on_two_machines("train.py")
         self.assertEqual((ended.code, ended.out), (0, theirs.out), ended.err)
 
     def test_agents_of_the_two_launchers_do_not_meet(self):
@@ -171,6 +177,16 @@ class Ddp(unittest.TestCase):
         self.assertIn(begins[1][1], ("3", "4"))
         self.assertIn(begins[2][1], ("7", "8"))
         self.assertEqual(ours.err.count("lockstep: rank 1 failed: killed by SIGKILL"), 2, ours.err)
+
+        # And on two machines, of which the second loses its rank.
+        with tempfile.TemporaryDirectory() as folder:
+            ended = self.on_two_machines("resume.py", f"{folder}/snapshot", flags=("--max-restarts", "3"))
+        self.assertEqual((ended.code, re.findall(r"final loss (\S+)", ended.out)), (0, losses[0]), ended.err)
+        begins = re.findall(r"attempt (\d) begins at step (\d+)", ended.out)
+        self.assertEqual([attempt for attempt, _ in begins], ["0", "1", "2"], ended.err)
+        self.assertIn(begins[1][1], ("3", "4"))
+        self.assertIn(begins[2][1], ("7", "8"))
+        self.assertIn("lockstep: rank 1 failed: killed by SIGKILL", ended.err)
 
 
 class OurPrograms(unittest.TestCase):
