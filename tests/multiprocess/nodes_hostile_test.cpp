@@ -1,5 +1,5 @@
 // A thousand connections that do not belong to a job, beside it: garbage, half open, slow, oversized, with a wrong key,
-// and what a right agent has said, once more.
+// and what a right agent has said, once more. The workers go on meanwhile.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,8 +14,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +29,7 @@
 #include "tests/support/job.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep {
 namespace {
@@ -127,6 +130,30 @@ std::size_t descriptors(pid_t pid) {
   return count;
 }
 
+double uptime() {
+  double now = 0;
+  std::ifstream("/proc/uptime") >> now;
+  return now;
+}
+
+// From lines of a worker's pid and a time: the seconds between two beats of one worker within that time, the shortest
+// first.
+std::vector<double> gaps(const std::string& beats, double from, double until) {
+  std::map<int, double> last;
+  std::vector<double> found;
+  std::istringstream words(beats);
+  int worker = 0;
+  for (double now = 0; words >> worker >> now;) {
+    const auto [before, is_first] = last.try_emplace(worker, now);
+    if (!is_first && before->second >= from && now <= until) found.push_back(now - before->second);
+    before->second = now;
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+double ninth_tenth(const std::vector<double>& sorted) { return sorted[sorted.size() * 9 / 10]; }
+
 // As many as a process may hold without asking, at a time; the oldest are closed.
 class Crowd {
  public:
@@ -156,7 +183,9 @@ TEST(NodesHostile, AThousandConnectionsDoNotTouchTheJob) {
     ASSERT_EQ(make.wait(), 0) << make.err();
   }
   const auto agent = [&](const std::string& address, const std::string& conf) {
-    const std::string script = "echo $RANK of $WORLD_SIZE; until [ -e " + folder.file("go") + " ]; do sleep 0.02; done";
+    const std::string script = "echo $RANK of $WORLD_SIZE; until [ -e " + folder.file("go") +
+                               " ]; do read now rest < /proc/uptime; echo $$ $now >> " + folder.file("beats") +
+                               "; sleep 0.02; done";
     return std::vector<std::string>{LOCKSTEP_PROGRAM,
                                     "run",
                                     "--nnodes",
@@ -178,6 +207,9 @@ TEST(NodesHostile, AThousandConnectionsDoNotTouchTheJob) {
   const long memory = most_memory(host.pid());
   const std::size_t before = descriptors(host.pid());
   std::size_t most = before;
+  const auto beats = [&] { return testing::read_file(folder.file("beats")); };
+  testing::wait_until([&] { return testing::lines(beats()).size() >= 30; });
+  const double crowd_comes = uptime();
 
   const launch::Tls wrong(launch::read_secret(folder.file("wrong")));
   Crowd crowd(there);
@@ -205,6 +237,8 @@ TEST(NodesHostile, AThousandConnectionsDoNotTouchTheJob) {
   attack(kEach / 2, kEach / 2, std::chrono::milliseconds(20));
   EXPECT_THAT(late.wait_for_lines(1), ::testing::ElementsAre("1 of 2")) << late.err();
   EXPECT_THAT(host.wait_for_lines(2), ::testing::ElementsAre("0 of 1", "0 of 2"));
+  const std::vector<double> alone = gaps(beats(), 0, crowd_comes);
+  const std::vector<double> crowded = gaps(beats(), crowd_comes, uptime());
   // What it has said opens no door again.
   const std::string said = recorder.said();
   ASSERT_GT(said.size(), 300u) << "a handshake and a question";
@@ -222,9 +256,15 @@ TEST(NodesHostile, AThousandConnectionsDoNotTouchTheJob) {
   EXPECT_EQ(testing::lines(host.out()).size(), 2u);
   EXPECT_EQ(testing::lines(late.out()).size(), 1u);
   EXPECT_THAT(host.err() + late.err(), Not(HasSubstr("lost")));
+  ASSERT_GE(alone.size(), 10u);
+  ASSERT_GE(crowded.size(), 10u);
+  // So wide that it is no measure: a job that stands still is seen.
+  EXPECT_LE(ninth_tenth(crowded), std::max(0.2, 10 * ninth_tenth(alone)));
   EXPECT_LE(most, before + 64 + 8 + 8) << "descriptors: strangers, a worker's, what is being accepted";
   RecordProperty("descriptors", int(most - before));
   RecordProperty("memory_kib", int(grown));
+  RecordProperty("beat_alone_ms", int(1e3 * ninth_tenth(alone)));
+  RecordProperty("beat_in_the_crowd_ms", int(1e3 * ninth_tenth(crowded)));
 }
 
 }  // namespace
