@@ -2,7 +2,7 @@
 
 Run by `scripts/bench nodes`, under scripts/python-torch. Both agents of a job are started at the same time, and what is
 timed is when a line of a worker comes out of an agent: the first one of all, and after one of the nodes is gone, agent
-and worker at once, the other's next one.
+and worker at once, the other's next one. Besides, of ours alone: how long a thousand agents take to agree on who is in.
 """
 import argparse
 import contextlib
