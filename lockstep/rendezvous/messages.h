@@ -48,9 +48,9 @@ struct Join {
 /// To the hosting agent: no worker is left here, and a place in the next generation is wanted.
 struct Ready {};
 
-/// To the hosting agent, each keep-alive interval; and its answer. `sent` is the sender's monotonic clock, in
-/// nanoseconds, `wall` the hosting agent's clock, in seconds since the epoch, and `answered` the hosting agent's
-/// monotonic clock, as its last answer had it.
+/// To the hosting agent, each keep-alive interval; and its answer. `sent` is a clock of the sender's that its machine's
+/// sleep does not stop, in nanoseconds, `wall` the hosting agent's clock, in seconds since the epoch, and `answered` the
+/// hosting agent's monotonic clock, as its last answer had it.
 struct Ping {
   std::int64_t sent = 0;
   std::int64_t answered = 0;    ///< 0: none has come

@@ -27,7 +27,7 @@ constexpr int kTurnedAway = 10;
 constexpr double kDrift = 1e-4;
 
 rendezvous::Ping ping_now(std::int64_t answered, std::int64_t generation) {
-  return {.sent = HostLine::Clock::now().time_since_epoch() / std::chrono::nanoseconds(1),
+  return {.sent = BootClock::now().time_since_epoch() / std::chrono::nanoseconds(1),
           .answered = answered,
           .generation = generation};
 }
@@ -114,7 +114,7 @@ void HostLine::use(base::UniqueFd fd, std::unique_ptr<Channel> channel) {
       Connection::Events{.message = [this](const rendezvous::Message& message) { on_message(message); },
                          .closed = [this](const std::string& why, Parting how) { lose(why, how); }});
   connection_->trust();
-  lease_ = Clock::now() + settings_.silence();
+  lease_ = BootClock::now() + settings_.silence();
   rendezvous::Join join = join_;
   if (events_.joins) events_.joins(number, join);
   survivor_ = join.generation > 0;
@@ -128,11 +128,11 @@ void HostLine::send(const rendezvous::Message& message) {
 
 void HostLine::keep_alive() {
   if (connection_ == nullptr || !connection_->open()) return;
-  if (Clock::now() >= lease_) {
+  if (BootClock::now() >= lease_) {
     connection_->close();
     return lose("nothing was heard of it for " + std::to_string(settings_.silence().count()) + " ms", Parting::silent);
   }
-  timer_ = loop_.at(std::min(lease_, Clock::now() + settings_.keep_alive), [this] { keep_alive(); });
+  timer_ = loop_.at(std::min(lease(), Clock::now() + settings_.keep_alive), [this] { keep_alive(); });
   // The first comes with the second turn: before it is let in, only the question is read.
   if (heard_) connection_->send(ping_now(answered_, generation_));
 }
@@ -143,21 +143,21 @@ void HostLine::on_message(const rendezvous::Message& message) {
   if (const auto* start = std::get_if<rendezvous::Start>(&message)) generation_ = start->generation;
   if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) generation_ = waiting->generation;
   if (!std::exchange(heard_, true)) {
-    events_.leased(lease_);
+    events_.leased(lease());
     keep_alive();
   }
   const auto* pong = std::get_if<rendezvous::Pong>(&message);
   if (pong == nullptr) return events_.message(message);
-  const Clock::time_point sent{std::chrono::nanoseconds(pong->sent)};
+  const BootClock::time_point sent{std::chrono::nanoseconds(pong->sent)};
   const milliseconds good_for(std::clamp<std::int64_t>(pong->good_for, 0, settings_.silence().count()));
   lease_ = std::max(lease_, sent + good_for);
   // One that hosts in another's place must know that its words arrive before it counts on this node.
   if (std::exchange(answered_, pong->answered) == 0 && survivor_ && connection_->open())
     connection_->send(ping_now(answered_, generation_));
-  events_.leased(lease_);
+  events_.leased(lease());
   // Read before the way's end is: what passes between the two readings is in the error then.
   const double wall = wall_clock();
-  const double way = std::chrono::duration<double>(Clock::now() - sent).count() / 2;
+  const double way = std::chrono::duration<double>(BootClock::now() - sent).count() / 2;
   if (way > clock_error()) return;
   clock_error_ = way;
   clock_measured_ = Clock::now();

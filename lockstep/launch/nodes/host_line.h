@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/launch/boot_clock.h"
 #include "lockstep/launch/errand.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/connection.h"
@@ -49,8 +50,8 @@ class HostLine {
   bool open() const { return connection_ != nullptr && connection_->open(); }
   /// Says that we live; where the lease is over, that the hosting agent is lost.
   void keep_alive();
-  /// Until then the hosting agent counts on this node.
-  Clock::time_point lease() const { return lease_; }
+  /// Until then the hosting agent counts on this node. Earlier, when the machine sleeps meanwhile.
+  Clock::time_point lease() const { return Clock::now() + (lease_ - BootClock::now()); }
   /// Whether a word of the hosting agent has come, and when the last one did.
   bool heard() const { return heard_; }
   Clock::time_point heard_at() const { return heard_at_; }
@@ -88,7 +89,7 @@ class HostLine {
   std::int64_t generation_ = 0;  // the last that is known of
   bool survivor_ = false;        // of a hosting agent that is lost
   int turned_away_ = 0;          // connections that were closed before a word
-  Clock::time_point lease_ = Clock::time_point::max();
+  BootClock::time_point lease_ = BootClock::now() + std::chrono::hours(24 * 365);
   double clock_offset_ = 0;
   double clock_error_ = 1e9;  // when it was measured
   Clock::time_point clock_measured_ = Clock::now();

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,10 +13,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
-#include <optional>
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/error.h"
+#include "lockstep/launch/boot_clock.h"
 
 namespace lockstep::launch {
 namespace {
@@ -38,7 +39,13 @@ class Groups {
   std::size_t count_ = 0;
 };
 
-using Clock = std::chrono::steady_clock;
+// The epoch: never.
+void ring_at(int timer, BootClock::time_point when) {
+  const std::chrono::nanoseconds time = when.time_since_epoch();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  const itimerspec at{.it_interval = {}, .it_value = {.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()}};
+  timerfd_settime(timer, TFD_TIMER_ABSTIME, &at, nullptr);
+}
 
 // Words below this are times: so many milliseconds below it. All numbers of processes are nearer to 0.
 constexpr int kTimes = -(1 << 30);
@@ -51,19 +58,22 @@ constexpr int kTimes = -(1 << 30);
   if (dup2(pipe, 0) != 0) _exit(1);
   // Without it the pipe would never end, and neither would the reaper.
   if (syscall(SYS_close_range, 1U, ~0U, 0U) != 0) _exit(1);
+  const int timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC);
+  if (timer < 0) _exit(1);
   Groups groups;
-  std::optional<Clock::time_point> until;
   for (int word = 0;;) {
-    pollfd readable{.fd = 0, .events = POLLIN, .revents = 0};
-    const auto left = until ? std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count() : -1;
-    if (poll(&readable, 1, until ? int(std::max<std::int64_t>(0, left)) : -1) == 0) {
+    std::array<pollfd, 2> ready{
+        {{.fd = 0, .events = POLLIN, .revents = 0}, {.fd = timer, .events = POLLIN, .revents = 0}}};
+    const int count = poll(ready.data(), ready.size(), -1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count > 0 && ready[0].revents == 0) {  // else another limit may wait there
       groups.kill_all();
-      until.reset();
+      ring_at(timer, {});
       continue;
     }
     const ssize_t got = read(0, &word, sizeof word);
     if (got == ssize_t(sizeof word) && word < kTimes)
-      until = Clock::now() + std::chrono::milliseconds(kTimes - word);
+      ring_at(timer, BootClock::now() + std::chrono::milliseconds(kTimes - word));
     else if (got == ssize_t(sizeof word))
       groups.hear(word);
     else if (got == 0 || errno != EINTR)

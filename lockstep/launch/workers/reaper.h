@@ -31,7 +31,8 @@ class Reaper {
   int pidfd() const { return pidfd_.get(); }
   /// Where a worker writes its process group, a native int above 0.
   int pipe() const { return pipe_.get(); }
-  /// Kills all groups after this time, unless it is told another before: this process may be stopped then.
+  /// Kills all groups after this time, unless it is told another before: this process may be stopped then. The machine
+  /// may sleep meanwhile: that counts, and they are killed when it wakes.
   void kill_after(std::chrono::milliseconds time);
   /// Says that the group is gone: its number may belong to others from now on.
   void forget(pid_t group);

@@ -2,11 +2,16 @@
 
 #include "lockstep/launch/nodes/host_line.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <ctime>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
@@ -32,7 +37,11 @@ class HostLineTest : public ::testing::Test {
                   HostLine::Events{.message = [](const rendezvous::Message&) {},
                                    .waits = [](const std::string&) {},
                                    .refused = [](const std::string& why) { ADD_FAILURE() << why; },
-                                   .lost = [](const std::string& why, Parting) { ADD_FAILURE() << why; },
+                                   .lost =
+                                       [this](const std::string& why, Parting) {
+                                         if (!lost_) ADD_FAILURE() << why;
+                                         lost_ = why;
+                                       },
                                    .leased = [](Clock::time_point) {}});
     line_->use(base::UniqueFd(ends[1]), std::make_unique<PlainChannel>(ends[1]));
     say(rendezvous::Waiting{.reason = "first"});
@@ -81,6 +90,7 @@ class HostLineTest : public ::testing::Test {
   NodesSettings settings_;
   base::UniqueFd stub_;
   std::string received_;
+  std::optional<std::string> lost_;  // with a value where that may be
   std::optional<HostLine> line_;
 };
 
@@ -118,6 +128,40 @@ TEST_F(HostLineTest, AQuickerAnswerIsBetterAndASlowerOneLeavesIt) {
   EXPECT_LE(quick, slow / 2);
   answer(-kMinutes, milliseconds(0), milliseconds(int(quick * 4'000) + 100));
   EXPECT_LE(wrong_by(kMinutes), line_->clock_error()) << "the clock of an answer that was slower";
+}
+
+time_t seconds_since_boot() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec;
+}
+
+// As if the machine had slept, for this process; false: that cannot be made here.
+bool sleep_seconds(int time) {
+  constexpr int kNewTime = 0x80;  // CLONE_NEWTIME
+  const time_t before = seconds_since_boot();
+  if (unshare(CLONE_NEWUSER | kNewTime) != 0) return false;
+  std::ofstream("/proc/self/timens_offsets") << "boottime " << time << " 0\n";
+  const base::UniqueFd asleep(open("/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC));
+  return asleep && setns(asleep.get(), kNewTime) == 0 && seconds_since_boot() >= before + time;
+}
+
+// The hosting agent has not slept, and has given this node up.
+TEST_F(HostLineTest, TheLeaseIsOverWhereTheMachineHasSleptForLonger) {
+  answer(0, milliseconds(0), milliseconds(0));
+  constexpr int kNoWay = 77;
+  const pid_t sleeper = fork();
+  if (sleeper == 0) {
+    lost_ = "";
+    if (!sleep_seconds(90)) _exit(kNoWay);
+    line_->keep_alive();
+    _exit(lost_->starts_with("nothing was heard of it") ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(sleeper, &status, 0), sleeper);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNoWay) GTEST_SKIP() << "no namespace of times here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // A member whose hosting agent is a listener of the test's.
