@@ -1,28 +1,15 @@
-// Training on several nodes: the bits of one, whatever the nodes have of its ranks, and after whichever of them has
-// died.
+// Training on several nodes: the bits of one, whatever the nodes have of its ranks.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <csignal>
-#include <cstdlib>
-#include <iostream>
 #include <memory>
-#include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/generation.h"
 #include "lockstep/comm/network/wire.h"
-#include "lockstep/comm/shm/shm_group.h"
-#include "lockstep/state/shared_state.h"
-#include "tests/support/ambush.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
 #include "tests/support/what_of.h"
@@ -30,11 +17,9 @@
 namespace lockstep::parallel {
 namespace {
 
-using namespace std::chrono_literals;
-using base::Phase;
 using support::disturbed_job;
+using support::flip_bit;
 using support::hash_of;
-using support::History;
 using support::run_nodes;
 using support::SharedText;
 using support::SmallJob;
@@ -118,18 +103,6 @@ TEST(Nodes, CommitNoModelsTogether) {
 
 // ---- verify_replicas_every
 
-// A bit of this node's committed state, unknown to the others: in the first weight of a parameter, or in what an array
-// of the optimizer's has for it.
-void flip_bit(Engine& engine, const std::string& parameter, int array = -1) {
-  const state::SharedState& shared = *engine.state().shared();
-  const state::Layout& layout = shared.layout();
-  const int buffer = int(shared.committed().buffer);
-  const std::size_t begin = array < 0 ? layout.weights(buffer) : layout.optimizer_array(buffer, array);
-  for (const state::PlacedParameter& place : layout.parameters())
-    if (place.spec.name == parameter)
-      *shared.write_as<std::uint32_t>(begin + place.offset * sizeof(float)) ^= std::uint32_t(1) << 20;
-}
-
 std::string this_host() {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
@@ -200,237 +173,6 @@ TEST(Nodes, ThatHaveDivergedAreMadeEqualByAnEdit) {
     const std::string mine = ddp.state().hash();
     for (const std::string& theirs : comm::all_gather_bytes(*group, mine)) EXPECT_EQ(theirs, mine);
   });
-}
-
-// ---- restarts
-
-// Nodes of a job that outlive the processes on them.
-class Machines {
- public:
-  explicit Machines(std::vector<int> ranks_per_node) : ranks_(std::move(ranks_per_node)) {
-    for (const int ranks : ranks_) segments_.push_back(base::Segment::create(ranks));
-  }
-
-  // One attempt of all ranks; their exit codes, -1 for who was killed.
-  std::vector<int> run(const support::RankMain& body) {
-    const int port = support::free_port();
-    std::vector<pid_t> pids;
-    for (std::size_t node = 0; node < ranks_.size(); ++node)
-      for (int local = 0; local < ranks_[node]; ++local) {
-        pids.push_back(fork());
-        if (pids.back() != 0) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int code = 1;
-        try {
-          code = body(join(int(node), local, port));
-        } catch (const GroupAborted&) {
-          code = support::kAbortedCode;
-        } catch (const std::exception& error) {
-          std::cerr << "node " << node << ", local rank " << local << ": " << error.what() << '\n';
-        }
-        _exit(code);
-      }
-    std::vector<int> codes;
-    for (const pid_t pid : pids) {
-      int status = 0;
-      waitpid(pid, &status, 0);
-      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    }
-    for (std::size_t node = 0; node < ranks_.size(); ++node)
-      segments_[node] = base::next_generation(std::move(segments_[node]), ranks_[node]);
-    return codes;
-  }
-
-  void lose(std::size_t node) { segments_[node] = base::Segment::create(ranks_[node]); }
-
-  // Another machine is in this one's place from now on; what this one has kept.
-  base::Segment sit_out(std::size_t node) {
-    return std::exchange(segments_[node], base::Segment::create(ranks_[node]));
-  }
-  void come_back(std::size_t node, base::Segment kept) { segments_[node] = std::move(kept); }
-
-  // The job goes on without it, or with one more, which is empty.
-  void leave(std::size_t node) {
-    ranks_.erase(ranks_.begin() + std::ptrdiff_t(node));
-    segments_.erase(segments_.begin() + std::ptrdiff_t(node));
-  }
-  void come(int ranks) {
-    ranks_.push_back(ranks);
-    segments_.push_back(base::Segment::create(ranks));
-  }
-
- private:
-  std::shared_ptr<comm::Group> join(int node, int local, int port) const {
-    const int here = ranks_[std::size_t(node)];
-    base::Segment segment = base::Segment::open(segments_[std::size_t(node)].invitation(), here);
-    if (ranks_.size() == 1) return std::make_shared<comm::ShmGroup>(std::move(segment), local, 20s);
-    return support::join_nodes(std::move(segment), ranks_, node, local, port, {.timeout = 20s});
-  }
-
-  std::vector<int> ranks_;
-  std::vector<base::Segment> segments_;
-};
-
-// Goes on from what is committed to `until`; every state on the way must be the history's. Rank `victim` is ambushed
-// behind its step `at`.
-int go_on(const std::shared_ptr<comm::Group>& group, const History& history, std::uint64_t until, int victim = -1,
-          std::uint64_t at = 0, const support::Ambush& ambush = {}) {
-  SmallJob job = disturbed_job(Amp::none, until);
-  bool same = true;
-  job.after_step = [&](Engine& engine) {
-    same = same && engine.state().hash() == history.at(engine.steps());
-    if (group->rank() == victim && engine.steps() == at) lay(ambush, group->node().member.words());
-  };
-  run_small_job(group, job);
-  return same ? 0 : 3;
-}
-
-struct Kill {
-  std::vector<int> nodes;  // ranks on each
-  int victim = 0;
-  Phase phase = Phase::forward;
-  std::uint64_t behind = 1;   // the step
-  unsigned instructions = 0;  // behind the beginning of the phase
-};
-
-// The others abort, and all go on with the bits of a run that nobody disturbed.
-void kill_and_go_on(const Kill& blow, const History& history) {
-  const std::string name = "rank " + std::to_string(blow.victim) + " of nodes " + ::testing::PrintToString(blow.nodes) +
-                           " killed behind step " + std::to_string(blow.behind) + ", " +
-                           std::to_string(blow.instructions) + " instructions behind the beginning of " +
-                           std::string(to_string(blow.phase));
-  Machines machines(blow.nodes);
-  const support::Ambush ambush{.phase = blow.phase, .instructions = blow.instructions, .signal = SIGKILL};
-  const std::vector<int> codes = machines.run(
-      [&](auto group) { return go_on(group, history, history.steps(), blow.victim, blow.behind, ambush); });
-  for (int rank = 0; rank < int(codes.size()); ++rank)
-    EXPECT_EQ(codes[std::size_t(rank)], rank == blow.victim ? -1 : support::kAbortedCode)
-        << "rank " << rank << "; " << name;
-  EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, history.steps()); }), ::testing::Each(0))
-      << name;
-}
-
-constexpr std::array kPhasesOfAStep{Phase::forward, Phase::gather, Phase::update, Phase::vote, Phase::flip};
-
-// In each phase of a step, on each node.
-TEST(Nodes, LoseNothingWhenARankIsKilled) {
-  const History history(Amp::none, 4);
-  unsigned instructions = 7;
-  int of_three = 0;
-  for (const Phase phase : kPhasesOfAStep)
-    for (const auto& [nodes, victim] :
-         std::vector<std::pair<std::vector<int>, int>>{{{2, 1}, 0}, {{2, 1}, 2}, {{1, 1, 1}, of_three++ % 3}}) {
-      instructions = instructions * 5 % 4093;
-      kill_and_go_on({.nodes = nodes, .victim = victim, .phase = phase, .instructions = instructions}, history);
-    }
-}
-
-// LOCKSTEP_KILL_SEEDS=300 tries as many. What nodes send each other goes out behind the gather's beginning, for long.
-TEST(Nodes, LoseNothingWhenARankIsKilledAtRandom) {
-  const char* asked = std::getenv("LOCKSTEP_KILL_SEEDS");
-  const int seeds = asked == nullptr ? 2 : std::atoi(asked);
-  ASSERT_GT(seeds, 0) << "LOCKSTEP_KILL_SEEDS is a number of kills";
-  const History history(Amp::none, 4);
-  const std::vector<std::vector<int>> jobs{{1, 1, 1}, {2, 1}, {1, 2}};
-  for (int seed = 0; seed < seeds; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random{unsigned(seed)};
-    const Phase phase = kPhasesOfAStep[(std::size_t(seed) + 1) % kPhasesOfAStep.size()];
-    const unsigned most = phase == Phase::gather ? 32'768 : 4'096;
-    Kill blow{.nodes = jobs[std::size_t(seed) % jobs.size()], .phase = phase};
-    blow.victim = int(random() % 3);
-    blow.behind = 1 + random() % 2;
-    blow.instructions = unsigned(random() % most);
-    kill_and_go_on(blow, history);
-  }
-}
-
-// A machine that comes back empty, or another in its place, gets the state from one that has it.
-TEST(Nodes, LoseNothingWhenANodeIsLost) {
-  const History history(Amp::none, 4);
-  for (const std::size_t lost : {0, 1}) {
-    Machines machines({1, 2});
-    EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 2); }), ::testing::Each(0));
-    machines.lose(lost);
-    EXPECT_THAT(machines.run([&](auto group) {
-      SmallJob job = disturbed_job(Amp::none, 4);
-      std::uint64_t first = 0;
-      job.after_step = [&](Engine& engine) { first = first == 0 ? engine.steps() : first; };
-      return run_small_job(group, job).empty() || first != 2 ? 4 : 0;
-    }),
-                ::testing::Each(0))
-        << lost;
-    EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0)) << lost;
-  }
-}
-
-// Whose shards come home, to memory that was made for fewer of them; and leave again, with another that comes.
-TEST(Nodes, GoOnWithFewerAndWithMore) {
-  const auto until = [](std::uint64_t steps) {
-    return SmallJob{.shards = 48, .steps = steps, .optimizer = support::small_adam()};
-  };
-  const std::string two = hash_of(1, until(2)), four = hash_of(1, until(4)), six = hash_of(1, until(6));
-  for (const std::size_t lost : {0, 1}) {
-    Machines machines({1, 2});
-    const auto go_on_to = [&](std::uint64_t steps, const std::string& hash) {
-      EXPECT_THAT(machines.run([&](auto group) {
-        SmallJob job = until(steps);
-        std::optional<std::uint64_t> first;
-        job.after_step = [&](Engine& engine) { first = first.value_or(engine.steps()); };
-        const bool same = run_small_job(group, job) == hash;
-        return !same ? 3 : first != steps - 2 ? 4 : 0;
-      }),
-                  ::testing::Each(0))
-          << "node " << lost << " is lost, step " << steps;
-    };
-    go_on_to(2, two);
-    machines.leave(lost);
-    go_on_to(4, four);
-    machines.come(1);
-    go_on_to(6, six);
-  }
-}
-
-// A machine that was left out for a while, or was a spare, comes back with what it had then.
-TEST(Nodes, GoOnWithOneThatHasSatOut) {
-  const History history(Amp::none, 5);
-  for (const std::size_t out : {0, 1}) {
-    Machines machines({1, 2});
-    EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 1); }), ::testing::Each(0));
-    base::Segment kept = machines.sit_out(out);
-    EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0));
-    machines.come_back(out, std::move(kept));
-    EXPECT_THAT(machines.run([&](auto group) {
-      SmallJob job = disturbed_job(Amp::none, 5);
-      std::uint64_t first = 0;
-      bool same = true;
-      job.after_step = [&](Engine& engine) {
-        first = first == 0 ? engine.steps() : first;
-        same = same && engine.state().hash() == history.at(engine.steps());
-      };
-      run_small_job(group, job);
-      return !same ? 3 : first != 4 ? 4 : 0;
-    }),
-                ::testing::Each(0))
-        << out;
-  }
-}
-
-// The next start makes their states one: that of the first node.
-TEST(Nodes, ThatHaveDivergedGoOnWithTheFirstOnesState) {
-  const History history(Amp::none, 4);
-  Machines machines({2, 1});
-  EXPECT_THAT(machines.run([&](auto group) {
-    SmallJob job = disturbed_job(Amp::none, 4);
-    job.verify_every = 1;
-    job.after_step = [&](Engine& engine) {
-      if (group->rank() == 2 && engine.steps() == 2) flip_bit(engine, "fc2.weight");
-    };
-    run_small_job(group, job);
-    return 0;
-  }),
-              ::testing::Each(::testing::AnyOf(1, support::kAbortedCode)));
-  EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "lockstep/state/hash.h"
+#include "lockstep/state/shared_state.h"
 #include "tests/support/ranks.h"
 
 namespace lockstep::support {
@@ -92,6 +93,16 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
     job.after_step(ddp);
   }
   return ddp.weights_hash();
+}
+
+void flip_bit(parallel::Engine& engine, const std::string& parameter, int array) {
+  const state::SharedState& shared = *engine.state().shared();
+  const state::Layout& layout = shared.layout();
+  const int buffer = int(shared.committed().buffer);
+  const std::size_t begin = array < 0 ? layout.weights(buffer) : layout.optimizer_array(buffer, array);
+  for (const state::PlacedParameter& place : layout.parameters())
+    if (place.spec.name == parameter)
+      *shared.write_as<std::uint32_t>(begin + place.offset * sizeof(float)) ^= std::uint32_t(1) << 20;
 }
 
 std::string hash_of(int ranks, const SmallJob& job) {

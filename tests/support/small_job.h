@@ -82,7 +82,11 @@ struct SmallJob {
 /// Trains from the committed step to `steps`; returns the weights hash.
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job);
 
-/// The same on `ranks` ranks, processes unless it is one; expects them to agree.
+/// A bit of this node's committed state, unknown to other nodes: in the first weight of a parameter, or in what an array
+/// of the optimizer's has for it.
+void flip_bit(parallel::Engine& engine, const std::string& parameter, int array = -1);
+
+/// run_small_job() on `ranks` ranks, processes unless it is one; expects them to agree.
 std::string hash_of(int ranks, const SmallJob& job);
 
 /// What forked ranks tell the test: text in memory they share, at most 4095 bytes.
