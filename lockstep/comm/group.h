@@ -86,8 +86,8 @@ class Group : public Collectives {
 
   /// Puts the tensors of all ranks into `output`, by rank; torch.distributed's. `output` has as many times the elements
   /// of `input` as there are ranks, and its dtype, else UsageError. Any dtype; any strides; elements count in the order
-  /// of a contiguous tensor. The tensors may not overlap, as with reduce_scatter, except that `input` may be this rank's
-  /// part of `output`. Made of all_gather unless overridden.
+  /// of a contiguous tensor. The tensors may not overlap, as with reduce_scatter, except that `input` may be this
+  /// rank's part of `output`. Made of all_gather unless overridden.
   virtual void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input);
 
   /// Moves messages between this rank and others (messages.h), all at the same time, until none is under way and none

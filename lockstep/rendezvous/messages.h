@@ -49,8 +49,8 @@ struct Join {
 struct Ready {};
 
 /// To the hosting agent, each keep-alive interval; and its answer. `sent` is a clock of the sender's that its machine's
-/// sleep does not stop, in nanoseconds, `wall` the hosting agent's clock, in seconds since the epoch, and `answered` the
-/// hosting agent's monotonic clock, as its last answer had it.
+/// sleep does not stop, in nanoseconds, `wall` the hosting agent's clock, in seconds since the epoch, and `answered`
+/// the hosting agent's monotonic clock, as its last answer had it.
 struct Ping {
   std::int64_t sent = 0;
   std::int64_t answered = 0;    ///< 0: none has come

@@ -82,8 +82,8 @@ struct SmallJob {
 /// Trains from the committed step to `steps`; returns the weights hash.
 std::string run_small_job(const std::shared_ptr<comm::Group>& group, const SmallJob& job);
 
-/// A bit of this node's committed state, unknown to other nodes: in the first weight of a parameter, or in what an array
-/// of the optimizer's has for it.
+/// A bit of this node's committed state, unknown to other nodes: in the first weight of a parameter, or in what an
+/// array of the optimizer's has for it.
 void flip_bit(parallel::Engine& engine, const std::string& parameter, int array = -1);
 
 /// run_small_job() on `ranks` ranks, processes unless it is one; expects them to agree.

@@ -312,11 +312,8 @@ TEST(ReplicaCheck, HasNothingToDoWithAnOptimizerOfOursOnOneNode) {
   const std::vector<std::string> ignored = ddp.debug().ignored_options();
   ASSERT_EQ(ignored.size(), 1u);
   EXPECT_EQ(ignored[0].find("verify_replicas_every: "), 0u) << ignored[0];
-  for (int step = 0; step < 2; ++step) {
-    ddp(input_of(0, step)).sum().backward();
-    optimizer.step();
-  }
-  EXPECT_EQ(ddp.steps(), 2u);
+  ddp(input_of(0, 0)).sum().backward();
+  optimizer.step();
 }
 
 // ---- parameters after wrapping
