@@ -14,13 +14,15 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What each report measures. `lockstep run` and the trainer's `lockstep` only start what is measured, but for `launch`.
+# What each report measures. `lockstep run` and the trainer's `lockstep` only start what is measured, but for `launch` and
+# `nodes`.
 PROGRAMS = {
     "step": ("lockstep-bench-step",), "job": ("lockstep-trainer", "lockstep-bench-step"),
     "reduce-update": ("lockstep-bench-reduce-update",), "rules": ("lockstep-bench-rules",),
     "replicas": ("lockstep-bench-replicas",), "overhead": ("lockstep-bench-overhead",),
     "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",), "constants": ("lockstep-bench-comm",),
-    "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "nodes": ("lockstep",), "feed": ("lockstep-bench-feed",),
+    "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "feed": ("lockstep-bench-feed",),
+    "nodes": ("lockstep", "lockstep-trainer", "lockstep-bench-membership"),
     "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",),
     "recipe-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.

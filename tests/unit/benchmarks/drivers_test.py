@@ -1,10 +1,13 @@
 """What the benchmarks' drivers in Python compute: fair turns, and pages that say what was measured."""
+import argparse
 import contextlib
 import importlib
 import io
 import pathlib
 import sys
 import tempfile
+import time
+import types
 import unittest
 from unittest import mock
 
@@ -193,21 +196,71 @@ class Pages(unittest.TestCase):
         self.assertEqual(report.verdict(found, 30), "`lockstep run` 5.00 ms: 400.0 times as fast as torchrun (target: 30), "
                                                     "10.0 times as fast as the fastest peer, mpirun.")
 
-    def test_nodes_compare_starts_and_losses(self):
+    def test_nodes_are_held_to_their_targets(self):
         report = of("nodes", "report")
-        found = [{"name": "lockstep run", "kind": "ours", "seconds": [0.1, 0.3, 0.2]},
-                 {"name": "torchrun", "kind": "installed", "seconds": [40.0]},
-                 {"name": "torchrun, tuned", "kind": "tuned", "seconds": [2.0]}]
-        self.assertEqual(report.verdict(found), "`lockstep run` 0.200 s: 10.0 times as fast as the fastest peer, "
-                                                "torchrun, tuned.")
-        self.assertIn("| torchrun | 40.000 | 40.000-40.000 | 1 | 200.0 |", report.table(found))
-        self.assertIn("| lockstep run | 0.200 | 0.120-0.280 | 3 | 1.0 |", report.table(found))
+        seconds = {"ours": [0.1, 0.3, 0.2], "installed": [40.0], "tuned": [2.0], "floor": [0.1]}
+        found = [{"name": kind, "kind": kind, "seconds": values} for kind, values in seconds.items()]
+        page = report.verdicts({name: found for name in ("start", "agents", "worker", "silent", "lost")})
+        self.assertIn("| 8 times as fast as torchrun | 10.0 times as fast as tuned | yes |", page)
+        self.assertIn("| at most 50 ms more than without a launcher | +100 ms | no |", page)
+        self.assertEqual(page.count("| 0.200 s | yes |"), 3)
+        self.assertEqual(report.without_figure({"lost": found}), [])
+        agree = [{"name": "1000 agents, plainly", "kind": "ours", "turns": 5, "spread": [0.1, 0.2, 0.3]},
+                 {"name": "1000 agents, with a key", "kind": "ours", "turns": 5, "spread": [0.9, 1.1, 1.2]}]
+        self.assertIn("| 1.100 s | no |", report.verdicts({"membership": agree}))
+        self.assertIn("| 1000 agents, plainly | 0.200 | 0.100-0.300 | 5 |", report.table({"membership": agree}))
+
+    def test_a_row_of_nodes_without_a_figure_says_why(self):
+        report = of("nodes", "report")
+        why = "no line; last words: a | b"
+        found = {"lost": [{"name": "lockstep train", "kind": "ours", "seconds": [], "why": why},
+                          {"name": "torchrun", "kind": "installed", "seconds": [43.0]}]}
+        self.assertIn("| no figure | no |", report.verdicts(found))
+        self.assertIn("| lockstep train | none | none | 0 | no line; last words: a / b |", report.table(found))
+        self.assertEqual(report.without_figure(found), ["lost"])
+        whole = {**self.WHOLE, "took": 1.0, "rows": found}
+        self.assertIn("| torchrun | 43.000 | 43.000-43.000 | 1 |", report.markdown(whole))
+
+    def test_who_fails_on_nodes_has_no_more_turns(self):
+        nodes = of("nodes", "nodes")
+        arguments = argparse.Namespace(bin=pathlib.Path("/bin"), quick=False, rounds=3)
+        bench = nodes.Bench(arguments, None, pathlib.Path("/data"), time.monotonic() + 100)
+        turns_of_both = []
+
+        def turn(name):
+            turns_of_both.append(name)
+            if turns_of_both.count("fails") == 2:
+                raise nodes.two_nodes.Failed("it is broken")
+            return {"seconds": 1.0, "before": 0.5}
+
+        contenders = [nodes.Contender(name, "ours", lambda name=name: turn(name), 10) for name in ("lasts", "fails")]
+        contenders.append(nodes.Contender("late", "installed", lambda: turn("late"), 200))
+        lasts, fails, late = bench.take_turns(contenders, 3)
+        self.assertEqual((lasts["seconds"], lasts["before"], lasts.get("why")), ([1.0] * 3, [0.5] * 3, None))
+        self.assertEqual((fails["why"], turns_of_both.count("fails")), ("it is broken", 2))
+        self.assertEqual((late["why"], late["seconds"]), ("no time left", []))
+
+    def test_a_job_on_nodes_is_known_by_its_lines(self):
+        two_nodes = of("nodes", "two_nodes")
+        network = types.SimpleNamespace(on=lambda node: [], clear=lambda: None)
+        said = "echo step 1/9; echo begins; echo step 2/9; echo step 3/9"
+        with two_nodes.Job(network, [(0, ["sh", "-c", said], None)], time.monotonic() + 30) as job:
+            job.find("^begins$", 30)
+            self.assertEqual(job.find(r"\bstep (\d+)/", 30)[1][1], "2")
+            with contextlib.redirect_stderr(io.StringIO()), \
+                    self.assertRaisesRegex(two_nodes.Failed, "last words: step 3/9"):
+                job.find("^begins$", 30)
 
     def test_agents_of_two_nodes_meet_with_the_same_flags(self):
         nodes = of("nodes", "nodes")
-        for contender in nodes.contenders(pathlib.Path("/bin")):
-            first, second = (contender.agent("2", node, 29_400) for node in range(2))
-            self.assertEqual([word.replace("is_host=1", "is_host=0") for word in first], second)
+        ours = nodes.our_agents(pathlib.Path("/bin"), "2", ["true"])
+        self.assertEqual([node for node, _, _ in ours], [0, 1])
+        self.assertEqual(ours[0][1], ours[1][1])
+        first, second = (command for _, command, _ in nodes.torchrun_agents(nodes.TORCHRUN, "2", ["true"]))
+        others = {"is_host=1": "is_host=0", "10.77.0.1": "10.77.0.2"}
+        self.assertEqual([others.get(word, word) for word in first], second)
+        ranks = [variables["RANK"] for _, _, variables in nodes.by_hand(["true"])]
+        self.assertEqual(ranks, ["0", "1", "2", "3"])
 
     def test_input_names_the_fastest_peer(self):
         contenders = [{"name": "lockstep", "kind": "ours", "rates": [1000.0]},
