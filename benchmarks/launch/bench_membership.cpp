@@ -82,6 +82,7 @@ double agreement(const Crowd& crowd) {
                      .no_restart_codes = {},
                      .accept_channel = [&](int fd) { return crowd.accepted(fd); }},
                     std::move(listening.fd), std::move(theirs));
+  const auto look_up = [address] { return rendezvous::Resolved{.addresses = {address}, .why = {}}; };
   int know = 0;
   std::vector<std::unique_ptr<launch::HostLine>> lines;
   const auto fail = [](const std::string& why) { throw Error("bench membership: " + why); };
@@ -97,8 +98,7 @@ double agreement(const Crowd& crowd) {
             .lost = [&](const std::string& why, launch::Parting) { fail(why); },
             .leased = [](Clock::time_point) {}}));
     if (i > 0) {
-      lines.back()->connect([&] { return rendezvous::Resolved{.addresses = {address}, .why = {}}; }, {},
-                            [&](int fd) { return crowd.connected(fd); });
+      lines.back()->connect({.look_up = look_up}, {}, [&](int fd) { return crowd.connected(fd); });
       continue;
     }
     lines.back()->use(std::move(seat), std::make_unique<launch::PlainChannel>(ends[1]));
