@@ -64,7 +64,7 @@ class ReadBack(unittest.TestCase):
                            stdout=subprocess.DEVNULL)
             found = read(folder)
             events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-            shown = json.loads((folder / "mistakes.json").read_text())
+            mistakes = json.loads((folder / "mistakes.json").read_text())
         losses = [[event["step"], event["loss"]] for event in events if event["event"] == "train"]
         self.assertEqual([step for step, _ in found["scalars"]["train/loss"]], [2, 4])
         for shown, (_, loss) in zip(found["scalars"]["train/loss"], losses, strict=True):
@@ -75,9 +75,9 @@ class ReadBack(unittest.TestCase):
         right = [found["scalars"][f"class_accuracy/{name}"][0][1] for name in answers["classes"]]
         for share, count, samples in zip(right, answers["class_right"], answers["class_samples"], strict=True):
             self.assertAlmostEqual(share, count / samples, places=5)
-        self.assertEqual(len(shown["pictures"]), 16)
+        self.assertEqual(len(mistakes["pictures"]), 16)
         self.assertEqual(found["images"], {f"mistakes/{place}": [[4, 28, 28, picture]]
-                                           for place, picture in enumerate(shown["pictures"], start=1)})
+                                           for place, picture in enumerate(mistakes["pictures"], start=1)})
         self.assertEqual((found["hparams"]["model"], found["hparams"]["lr"], found["hparams"]["eval"]),
                          ("mlp", 0.25, True))
         self.assertEqual(found["success"], 1)
