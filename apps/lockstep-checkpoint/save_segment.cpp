@@ -9,6 +9,7 @@
 #include "lockstep/base/published_text.h"
 #include "lockstep/base/segment.h"
 #include "lockstep/base/text.h"
+#include "lockstep/checkpoint/store/folder_lock.h"
 #include "lockstep/checkpoint/store/state_plan.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/store/write.h"
@@ -48,6 +49,7 @@ bool is_saved(const base::Segment& segment, const checkpoint::StatePlan& plan) {
   const std::string step = "step " + std::to_string(commit->step);
   try {
     const auto lock = lock_of(plan.folder);
+    checkpoint::hold_folder(plan.folder);
     const base::Extent place = segment.extent(base::state_area(plan.region));
     const base::Mapping region = segment.map(place.offset, place.bytes, base::Access::read_only);
     checkpoint::Contents contents = checkpoint::contents_at(plan, {region.data(), place.bytes}, *commit);

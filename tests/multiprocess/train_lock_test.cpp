@@ -74,5 +74,19 @@ TEST_F(TrainLock, TheLauncherSavesNothingWhereAnotherJobHasGoneOn) {
   EXPECT_FALSE(fs::exists(run_ + "/checkpoints/last"));
 }
 
+// It may be the one for which this job was refused.
+TEST_F(TrainLock, TheLauncherSavesNothingWhereAnotherProgramSaves) {
+  Job job = start(2, {"--epochs", "100000", "--no-eval", "--output-dir", run_, "--save-every", "1000s"});
+  testing::wait_until([&] { return reported() >= 6; });
+  const std::string checkpoints = run_ + "/checkpoints";
+  fs::create_directories(checkpoints);
+  const base::UniqueFd other(::open((checkpoints + "/.lock").c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
+  kill(testing::pid_of_rank(job, 0), SIGKILL);
+  EXPECT_EQ(job.wait(), 137) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("is not saved: checkpoints in '" + checkpoints + "': another program that is"));
+  EXPECT_FALSE(fs::exists(checkpoints + "/last"));
+}
+
 }  // namespace
 }  // namespace lockstep
