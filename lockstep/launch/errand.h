@@ -19,8 +19,8 @@
 namespace lockstep::launch {
 
 /// Runs `work` on a thread of its own. Where this object ends before the work, that goes on, and nobody hears of it;
-/// the end of the process does not wait for it either. So that whoever forks does it in a process without threads, take()
-/// what it has found before. Without a thread to be had the work is done in the constructor.
+/// the end of the process does not wait for it either. So that whoever forks does it in a process without threads,
+/// take() what it has found before. Without a thread to be had the work is done in the constructor.
 template <class T>
 class Errand {
  public:
