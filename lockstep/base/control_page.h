@@ -22,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 8;
+inline constexpr std::uint32_t kControlVersion = 9;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -111,8 +111,9 @@ struct alignas(128) RankWords {
   std::atomic<std::uint32_t> away;                 ///< not 0: it may be waiting for ranks of other nodes
   alignas(128) std::atomic<Mark> seat;             ///< (the last generation in which somebody took it, Seat)
   std::atomic<std::int32_t> pid;
-  std::atomic<std::uint32_t> futex;   ///< what it sleeps on
-  std::atomic<std::uint32_t> asleep;  ///< 1 while it may be asleep
+  std::atomic<std::uint32_t> futex;    ///< what it sleeps on
+  std::atomic<std::uint32_t> asleep;   ///< 1 while it may be asleep
+  std::atomic<std::uint32_t> answers;  ///< 1: its process writes its stack when asked (stack_on_request.h)
 };
 
 /// What decides about one shared state (state/shared_state.h), whose memory is the area state_area(its number), beside

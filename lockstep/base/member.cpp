@@ -11,6 +11,7 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/futex.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/stack_on_request.h"
 
 namespace lockstep::base {
 namespace {
@@ -50,6 +51,7 @@ Member::Member(ControlPage& page, int rank, std::chrono::milliseconds timeout, s
   mine.pid.store(process_, std::memory_order_relaxed);
   mine.step.store(0, std::memory_order_relaxed);
   mine.away.store(0, std::memory_order_relaxed);
+  mine.answers.store(writes_stack_when_asked() ? 1 : 0, std::memory_order_relaxed);
   set_phase(Phase::outside);
   advance(mine.seat, make_mark(generation_, Seat::joined));
   wake_all(page_);
@@ -114,16 +116,27 @@ bool Member::yield(ReadyRef ready) const {
   return ready();
 }
 
+std::string Member::place_of(int rank) const {
+  const RankWords& theirs = page_.ranks[rank];
+  return "step " + std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
+         std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed))));
+}
+
 std::string Member::late_ranks(OwedCall owed, void* owed_object) const {
   std::string late;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || !owed(owed_object, peer)) continue;
-    const RankWords& theirs = page_.ranks[peer];
-    late += (late.empty() ? "rank " : ", rank ") + shown(peer) + " (step " +
-            std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
-            std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))) + ")";
+    late += (late.empty() ? "rank " : ", rank ") + shown(peer) + " (" + place_of(peer) + ")";
   }
   return late;
+}
+
+// Ranks that are threads of one process have none of these descriptors of one another.
+bool Member::ask_where(int rank) const {
+  if (peer_pids_.empty() || !peer_pids_[std::size_t(rank)]) return false;
+  if (page_.ranks[rank].answers.load(std::memory_order_relaxed) == 0) return false;
+  ask_for_stack(peer_pids_[std::size_t(rank)].get());
+  return true;
 }
 
 // One voice is enough for what all come to: that of the lowest rank that has arrived.
@@ -132,9 +145,11 @@ void Member::tell_stall(OwedCall owed, void* owed_object, const char* awaited) c
     if (!owed(owed_object, peer)) return;
   const std::string late = late_ranks(owed, owed_object);
   Outlet::console(STDERR_FILENO)
-      .offer("lockstep: rank " + shown(rank_) + " (step " + std::to_string(words().step.load()) + ", " +
-             std::string(to_string(phase())) + ") has waited " + std::to_string(stall_warning_.count()) + " ms for " +
-             (late.empty() ? awaited : late) + in_what() + "\n");
+      .offer("lockstep: rank " + shown(rank_) + " (" + place_of(rank_) + ") has waited " +
+             std::to_string(stall_warning_.count()) + " ms for " + (late.empty() ? awaited : late) + in_what() + "\n");
+  int asked = 0;
+  for (int peer = 0; peer < size() && asked < kMostAsked; ++peer)
+    if (peer != rank_ && owed(owed_object, peer) && ask_where(peer)) ++asked;
 }
 
 // Of those it waits for. What is away in the whole is away in its parts.

@@ -105,17 +105,21 @@ class Member {
   /// A rank's seat at the page of the outermost group.
   int seat_of(int rank) const { return whole_.page == nullptr ? rank : whole_.ranks[std::size_t(rank)]; }
   RankWords& words() const { return page_.ranks[rank_]; }
+  /// Where a rank is, in words: "step 7, forward".
+  std::string place_of(int rank) const;
 
   /// Of this rank alone. For measurements: the default is for all machines.
   void set_waiting(Waiting waiting) { waiting_ = waiting; }
 
   /// A wait that lasts longer than this, in a group that has formed, is told on standard error, once, by the lowest of
-  /// the ranks that wait, or by each that waits alone: who is late, where the late ones and this one are. 0, as at
-  /// first: none is told.
+  /// the ranks that wait, or by each that waits alone: who is late, where the late ones and this one are. The late ones
+  /// are asked for their stacks then. 0, as at first: none is told.
   void set_stall_warning(std::chrono::milliseconds after) { stall_warning_ = after; }
   std::chrono::milliseconds stall_warning() const { return stall_warning_; }
   /// What this rank calls, for what is said of waits; both pointers outlive the call, and {} follows.
   void set_doing(Doing doing) { doing_ = doing; }
+  /// Has a rank of another process write its stack; false where that one has no handler for it. Waits for nobody.
+  bool ask_where(int rank) const;
 
   /// Says to peers (and to whoever finds the body) where this rank is.
   void set_phase(Phase phase) { words().phase.store(std::uint32_t(phase), std::memory_order_relaxed); }

@@ -11,6 +11,7 @@
 #include "lockstep/base/cores.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/stack_on_request.h"
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/nccl/nccl_group.h"
 #include "lockstep/comm/network/meeting.h"
@@ -137,6 +138,8 @@ World init(InitOptions options) {
     base::bind_to_own_cores(place.local_rank, place.local_world_size, std::max(options.threads, 1));
   if (options.threads > 0) at::set_num_threads(options.threads);
   const TraceSettings trace = trace_settings(options.trace_dir, [](const char* name) { return std::getenv(name); });
+  // Before it takes its seat, where the others read whether they may ask it.
+  if (options.stall_warning.count() > 0) base::write_stack_when_asked(place.rank);
   std::shared_ptr<Group> group = join(place, options);
   if (!options.group) group = traced(std::move(group), place, trace);
   if (base::Node* const node = group->shared_node()) node->member.set_stall_warning(options.stall_warning);

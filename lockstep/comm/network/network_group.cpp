@@ -43,7 +43,9 @@ WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds s
           },
       .away =
           [member](int change) { member->words().away.fetch_add(std::uint32_t(change), std::memory_order_relaxed); },
-      .is_away = [member](int seat) { return member->page().ranks[seat].away.load(std::memory_order_relaxed) != 0; }};
+      .is_away = [member](int seat) { return member->page().ranks[seat].away.load(std::memory_order_relaxed) != 0; },
+      .place_of = [member](int seat) { return member->place_of(seat); },
+      .ask_where = [member](int seat) { return member->ask_where(seat); }};
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/stack_on_request.h"
 #include "lockstep/comm/network/frame.h"
 #include "lockstep/comm/network/stream_link.h"
 
@@ -268,7 +269,7 @@ const CollectiveNote& StreamWire::awaited() const {
 std::string StreamWire::late_peers() const {
   std::string late;
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
-    if (links_[peer].is_owed()) late += (late.empty() ? "" : ", ") + shown(int(peer));
+    if (links_[peer].is_owed()) late += (late.empty() ? "" : ", ") + placed(int(peer));
   const CollectiveNote& note = awaited();
   const std::uint64_t step = note.collective == Collective::step ? 0 : settings_.ties.step();  // it says so itself
   return late + " in " + describe(note) + (step > 0 ? ", step " + std::to_string(step) : "");
@@ -294,11 +295,10 @@ std::string StreamWire::arrived() const {
 
 // Whether none of a lower seat does. One that this rank waits for has something else to say, if anything.
 bool StreamWire::speaks_for_its_node() const {
-  const int node = mesh_.peers[std::size_t(settings_.rank)].node;
-  for (int peer = 0, seat = 0; peer < settings_.rank; ++peer) {
-    if (mesh_.peers[std::size_t(peer)].node != node) continue;
+  for (int peer = 0; peer < settings_.rank; ++peer) {
+    const int seat = seat_of(peer);
+    if (seat < 0) continue;
     if (!links_[std::size_t(peer)].is_owed() && settings_.ties.is_away(seat)) return false;
-    ++seat;
   }
   return true;
 }
@@ -313,6 +313,11 @@ void StreamWire::tell_stall() {
       .offer("lockstep: rank " + std::to_string(name_of(settings_.rank)) + " has waited " +
              std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() +
              (here.empty() ? "" : "; others that have arrived: " + here) + "\n");
+  int asked = 0;
+  for (int peer = 0; peer < int(links_.size()) && asked < base::kMostAsked; ++peer) {
+    const int seat = links_[std::size_t(peer)].is_owed() ? seat_of(peer) : -1;
+    if (seat >= 0 && settings_.ties.ask_where(seat)) ++asked;
+  }
 }
 
 // The news may explain it.
@@ -335,6 +340,22 @@ void StreamWire::fail(Failure failure) {
 
 std::string StreamWire::shown(int peer) const {
   return "rank " + std::to_string(name_of(peer)) + " (" + mesh_.peers[std::size_t(peer)].host + ")";
+}
+
+// At this rank's node; -1: the peer is on another.
+int StreamWire::seat_of(int peer) const {
+  const int node = mesh_.peers[std::size_t(settings_.rank)].node;
+  if (mesh_.peers[std::size_t(peer)].node != node) return -1;
+  return int(std::count_if(mesh_.peers.begin(), mesh_.peers.begin() + peer,
+                           [&](const MeshPeer& lower) { return lower.node == node; }));
+}
+
+// With what this rank's node knows of it.
+std::string StreamWire::placed(int peer) const {
+  const int seat = seat_of(peer);
+  const std::string place = seat < 0 ? "" : settings_.ties.place_of(seat);
+  return "rank " + std::to_string(name_of(peer)) + " (" + mesh_.peers[std::size_t(peer)].host +
+         (place.empty() ? "" : ": " + place) + ")";
 }
 
 }  // namespace lockstep::comm

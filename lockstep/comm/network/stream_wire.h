@@ -95,6 +95,8 @@ class StreamWire final : public Wire {
   bool is_silent(int peer, Clock::time_point moved);
   bool may_come(Clock::time_point moved);
   std::string shown(int peer) const;
+  int seat_of(int peer) const;
+  std::string placed(int peer) const;
   const CollectiveNote& awaited() const;
   std::string late_peers() const;
   std::string arrived() const;

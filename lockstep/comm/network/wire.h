@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -44,6 +45,10 @@ struct WireTies {
   std::function<void(int change)> away = [](int) {};
   /// Whether the rank of this node in that seat is in something of the kind.
   std::function<bool(int seat)> is_away = [](int) { return false; };
+  /// Where the rank of this node in that seat is in its step, in words; empty: it is not known.
+  std::function<std::string(int seat)> place_of = [](int) { return std::string(); };
+  /// Has that rank write its stack; false where it does not. Waits for nobody.
+  std::function<bool(int seat)> ask_where = [](int) { return false; };
 };
 
 /// Belongs to one rank and is used by one thread at a time, but for what is said to be for any.

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -317,7 +318,10 @@ std::string said_of(int late, const std::function<void(int rank, Wire& wire)>& c
   places[1].local_rank = 1;
   ::testing::internal::CaptureStderr();
   const auto errors = meet(places, [&](int rank, Mesh mesh) {
-    const WireTies ties{.stall_warning = 20ms, .is_away = [](int seat) { return seat == 0; }};
+    const WireTies ties{.stall_warning = 20ms,
+                        .is_away = [](int seat) { return seat == 0; },
+                        .place_of = [](int seat) { return "seat " + std::to_string(seat); },
+                        .ask_where = [](int seat) { return std::fprintf(stderr, "asked: seat %d\n", seat) > 0; }};
     StreamWire wire(std::move(mesh), {.rank = rank, .timeout = 60'000ms, .ties = ties});
     const auto is_quiet = [] {
       struct stat said {};
@@ -369,8 +373,8 @@ TEST(StreamWire, WhoIsMissedDoesNotSpeakForItsNode) {
     if (rank != 1) move_bytes(wire, Collective::step, {}, {1});
     ++arrived;
   });
-  EXPECT_THAT(said, ::testing::MatchesRegex("lockstep: rank 1 has waited 20 ms for rank 0 \\([^\n]*\\) in step\\(1\\); "
-                                            "others that have arrived: 2 to 3\n"));
+  EXPECT_THAT(said, ::testing::MatchesRegex("lockstep: rank 1 has waited 20 ms for rank 0 \\([^\n]*: seat 0\\) in "
+                                            "step\\(1\\); others that have arrived: 2 to 3\nasked: seat 0\n"));
 }
 
 // What was sent before a rank left still arrives; who wants more learns that it has left.
