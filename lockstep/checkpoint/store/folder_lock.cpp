@@ -65,7 +65,8 @@ void hold_folder(const std::string& folder) {
   const std::string path = folder + "/" + kFolderLockName;
   for (;;) {
     if (const std::optional<Inode> there = inode_at(path); there && held.contains(*there)) return;
-    // Not for writing, or its disk could not be made read-only as long as the program runs.
+    // Not for writing, or its disk could not be made read-only as long as the program runs. NFS gives nobody such a
+    // lock: its own may outlive a machine that is gone, whose job goes on elsewhere.
     base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
     if (!file || !is_locked_soon(file, folder)) return;
     const std::optional<Inode> locked = inode_of(file);
