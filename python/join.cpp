@@ -4,21 +4,39 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <optional>
+#include <sstream>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/message.h"
+#include "lockstep/base/text.h"
+#include "lockstep/comm/network/meeting.h"
+#include "lockstep/comm/network/network_group.h"
+#include "lockstep/comm/network/roll_call.h"
+#include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
+#include "lockstep/rendezvous/environment.h"
 #include "lockstep/rendezvous/local_socket.h"
+#include "lockstep/rendezvous/own_address.h"
 #include "lockstep/rendezvous/segment_exchange.h"
+#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::python {
 namespace {
 
 constexpr char kYes[] = "yes ";
+// Of an address that is looked up for its host alone.
+constexpr int kSomePort = 1;
 
 std::string random_name() {
   std::uint64_t number[2] = {};
@@ -26,6 +44,12 @@ std::string random_name() {
   char text[48];
   std::snprintf(text, sizeof text, "c10d:%016" PRIx64 "%016" PRIx64, number[0], number[1]);
   return text;
+}
+
+std::string host_name() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  return host;
 }
 
 std::string text_at(c10d::Store& store, const std::string& key) {
@@ -47,8 +71,67 @@ std::string wait_for(c10d::Store& store, const std::string& key, int rank, std::
   return text_at(store, key);
 }
 
-// Rank 0 looks at all names, decides, and says so to all; on one node they then meet at a socket of this name.
-std::string agree(c10d::Store& store, const JoinOptions& options) {
+std::string own_interface() {
+  return rendezvous::socket_interface([](const char* variable) { return std::getenv(variable); });
+}
+
+const c10d::TCPStore* tcp_store_in(c10d::Store& store) {
+  c10d::Store* inner = &store;
+  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store))
+    inner = prefixed->getUnderlyingNonPrefixStore().get();  // which it holds
+  return dynamic_cast<const c10d::TCPStore*>(inner);
+}
+
+// By which other machines reach this one: that of the interface that is named, else that by which it would reach the
+// store's host, as all ranks have; where the store is a file, that of its own name.
+std::string own_address(c10d::Store& store) {
+  const std::vector<rendezvous::Interface> interfaces = rendezvous::own_interfaces();
+  if (const std::string wanted = own_interface(); !wanted.empty())
+    return rendezvous::host_text(rendezvous::address_of(wanted, interfaces));
+  const c10d::TCPStore* const tcp = tcp_store_in(store);
+  const std::string host = tcp != nullptr ? std::string(tcp->getHost()) : host_name();
+  const std::string what = tcp != nullptr ? "the host of torch.distributed's store" : "the name of rank 0's machine";
+  const rendezvous::SocketAddress there =
+      rendezvous::reachable(what, host, rendezvous::resolve(what, host, kSomePort), interfaces);
+  return rendezvous::host_text(rendezvous::own_end_towards(there));
+}
+
+// What the ranks of a group agree on.
+struct Agreement {
+  std::string keys{};        // of this time, in the store: what they begin with
+  std::string name{};        // drawn for this time: by it the ranks of a node meet, and those of other nodes are known
+  std::string host{};        // where rank 0 is reached by other nodes; "-": there are none
+  std::vector<int> nodes{};  // by rank, the first rank of its node
+};
+
+// What rank 0 has to say to ranks on these nodes.
+std::string answer_to(c10d::Store& store, const std::vector<std::string>& nodes) {
+  if (const std::string why = refusal(nodes); !why.empty()) return why;
+  const std::vector<comm::Seat> seats = comm::seats_of(nodes);
+  const bool one_node = seats[0].local_world == int(seats.size());
+  try {
+    std::string answer = kYes + random_name() + " " + (one_node ? "-" : own_address(store));
+    for (const comm::Seat& seat : seats) answer += " " + std::to_string(seat.first);
+    return answer;
+  } catch (const Error& error) {
+    return "lockstep: " + std::string(error.what());
+  }
+}
+
+// It rises: what is no such list would make ranks of no node.
+Agreement agreement_in(const std::string& answer, int size) {
+  std::istringstream words(answer.substr(sizeof kYes - 1));
+  Agreement agreed;
+  words >> agreed.name >> agreed.host;
+  for (int first = 0; words >> first;) agreed.nodes.push_back(first);
+  if (int(agreed.nodes.size()) != size || !std::ranges::is_sorted(agreed.nodes))
+    throw Error("lockstep: rank 0 has answered '" + base::shown(answer) +
+                "'; have all ranks the same version of lockstep_torch?");
+  return agreed;
+}
+
+// Rank 0 looks at all names, decides, and says so to all.
+Agreement agree(c10d::Store& store, const JoinOptions& options) {
   // A store may outlive a group and see another one of the same name: each time has keys of its own.
   const std::string time = std::to_string(store.add("times/" + std::to_string(options.rank), 1)) + "/";
   const std::string mine = own_node().to_string();
@@ -57,26 +140,100 @@ std::string agree(c10d::Store& store, const JoinOptions& options) {
     std::vector<std::string> nodes{mine};
     for (int rank = 1; rank < options.size; ++rank)
       nodes.push_back(wait_for(store, time + std::to_string(rank), rank, options.timeout));
-    answer = refusal(nodes);
-    if (answer.empty()) answer = kYes + random_name();
+    answer = answer_to(store, nodes);
     put(store, time + "answer", answer);
   } else {
     put(store, time + std::to_string(options.rank), mine);
     answer = wait_for(store, time + "answer", 0, options.timeout);
   }
   if (!answer.starts_with(kYes)) throw UsageError(answer);
-  return answer.substr(sizeof kYes - 1);
+  Agreement agreed = agreement_in(answer, options.size);
+  agreed.keys = time;
+  return agreed;
 }
+
+// The group's store, as long as its ranks meet: no time's keys are another's, so nothing in it is a dead rank's.
+class StoreMeeting final : public comm::Meeting {
+ public:
+  StoreMeeting(c10d::Store& store, std::string keys) : store_(store), keys_(std::move(keys)) {}
+
+  void publish(const std::string& key, const std::string& value) override {
+    or_error([&] { put(store_, keys_ + key, value); });
+  }
+  std::optional<std::string> look_up(const std::string& key) override {
+    std::optional<std::string> found;
+    or_error([&] {
+      if (store_.check({keys_ + key})) found = text_at(store_, keys_ + key);
+    });
+    return found;
+  }
+  void withdraw(const std::string& key) override {
+    or_error([&] { store_.deleteKey(keys_ + key); });
+  }
+  std::string name() const override { return "torch.distributed's store"; }
+
+ private:
+  template <class Call>
+  void or_error(Call&& call) const {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      throw Error("lockstep: " + name() + ": " + base::line_of(error.what()));
+    }
+  }
+
+  c10d::Store& store_;
+  const std::string keys_;
+};
 
 // The job's own group, of which later ones are parts.
 std::mutex job_mutex;
 std::weak_ptr<comm::Group> job_group;
 
-base::Whole whole_of(const JoinOptions& options) {
+// Of a part's ranks those that are on this node, where `place` is.
+base::Whole whole_of(const JoinOptions& options, const comm::Topology& place) {
   const std::lock_guard lock(job_mutex);
   const std::shared_ptr<comm::Group> job = job_group.lock();
   if (options.global_ranks.empty() || job == nullptr || job->shared_node() == nullptr) return {};
-  return job->node().whole_of({options.global_ranks.begin(), options.global_ranks.end()});
+  const int first = job->rank() - job->topology().local_rank, ranks = job->topology().local_world;
+  std::vector<int> seats;
+  for (const std::int64_t rank : options.global_ranks)
+    if (first <= rank && rank < first + ranks) seats.push_back(int(rank) - first);
+  if (int(seats.size()) != place.local_world) return {};  // the job has found other nodes
+  return job->node().whole_of(seats);
+}
+
+std::shared_ptr<comm::Group> join_node(const Agreement& agreed, const comm::Topology& place,
+                                       const JoinOptions& options) {
+  base::Whole whole = whole_of(options, place);
+  if (place.local_world == 1) return std::make_shared<comm::SingleGroup>(std::move(whole));
+  const int first = place.rank - place.local_rank;  // it names the node
+  const rendezvous::Place seat{.rank = place.rank,
+                               .world_size = place.world,
+                               .local_rank = place.local_rank,
+                               .local_world_size = place.local_world,
+                               .launcher = "torch.distributed",
+                               .job_key = agreed.name + " node " + std::to_string(first)};
+  return std::make_shared<comm::ShmGroup>(rendezvous::share_segment(seat, options.timeout), place.local_rank,
+                                          options.timeout, std::move(whole));
+}
+
+std::shared_ptr<comm::Group> join_nodes(c10d::Store& store, const Agreement& agreed, const comm::Topology& place,
+                                        const std::shared_ptr<comm::Group>& node, const JoinOptions& options) {
+  comm::MeshPlace mesh{.rank = place.rank,
+                       .world = place.world,
+                       .local_rank = place.local_rank,
+                       .local_world = place.local_world,
+                       .host = agreed.host,
+                       .port = kSomePort,
+                       .interface = own_interface(),
+                       .key = agreed.name,
+                       .meeting = std::make_shared<StoreMeeting>(store, agreed.keys),
+                       .timeout = options.timeout,
+                       .check = [node] { node->node().member.check_abort_anywhere(); }};
+  if (node->node().member.whole().page != nullptr)
+    mesh.names.assign(options.global_ranks.begin(), options.global_ranks.end());
+  return comm::join_network(mesh, node);
 }
 
 std::uint64_t inode(const char* path) {
@@ -90,35 +247,31 @@ std::uint64_t inode(const char* path) {
 std::string NodeName::to_string() const { return host + " " + kernel + " " + namespaces; }
 
 NodeName own_node() {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  NodeName node{.host = host};
+  NodeName node{.host = host_name()};
   std::ifstream("/proc/sys/kernel/random/boot_id") >> node.kernel;
   node.namespaces = std::to_string(rendezvous::own_pid_namespace()) + "." + std::to_string(inode("/proc/self/ns/net"));
   return node;
 }
 
 std::string refusal(const std::vector<std::string>& nodes) {
+  const std::vector<comm::Seat> seats = comm::seats_of(nodes);
+  const auto host = [&](std::size_t rank) { return nodes[rank].substr(0, nodes[rank].find(' ')); };
   for (std::size_t rank = 1; rank < nodes.size(); ++rank) {
-    if (nodes[rank] == nodes[0]) continue;
-    const auto host = [&](std::size_t of) { return nodes[of].substr(0, nodes[of].find(' ')); };
-    return "lockstep: rank 0 is on " + host(0) + ", rank " + std::to_string(rank) + " on " + host(rank) +
-           (host(0) == host(rank) ? " in another namespace" : "") +
-           "; all ranks of a lockstep process group need to be on one node: use gloo here";
+    if (seats[rank - 1].first <= seats[rank].first) continue;
+    return "lockstep: ranks " + std::to_string(seats[rank].first) + " and " + std::to_string(rank) + " are on " +
+           host(rank) + ", rank " + std::to_string(rank - 1) + " between them on " + host(rank - 1) +
+           (host(rank - 1) == host(rank) ? " in another namespace" : "") +
+           "; the ranks of a node need to follow one another in a lockstep process group: use gloo here";
   }
   return "";
 }
 
 std::shared_ptr<comm::Group> join(c10d::Store& store, const JoinOptions& options) {
   if (options.size == 1) return std::make_shared<comm::SingleGroup>();
-  rendezvous::Place place{.rank = options.rank,
-                          .world_size = options.size,
-                          .local_rank = options.rank,
-                          .local_world_size = options.size,
-                          .launcher = "torch.distributed",
-                          .job_key = agree(store, options)};
-  const auto group = std::make_shared<comm::ShmGroup>(rendezvous::share_segment(place, options.timeout), options.rank,
-                                                      options.timeout, whole_of(options));
+  const Agreement agreed = agree(store, options);
+  const comm::Topology place = comm::topology_of(agreed.nodes, options.rank);
+  std::shared_ptr<comm::Group> group = join_node(agreed, place, options);
+  if (place.nodes > 1) group = join_nodes(store, agreed, place, group, options);
   if (options.global_ranks.empty()) {
     const std::lock_guard lock(job_mutex);
     job_group = group;

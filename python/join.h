@@ -3,6 +3,7 @@
 // How the ranks of a process group come to have a group of ours, by the store that torch.distributed gives them.
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -21,7 +22,7 @@ struct NodeName {
 };
 NodeName own_node();
 
-/// Why ranks with these names are no group of ours, by rank; empty when they are. Pure.
+/// Why ranks on these nodes, by rank, are no group of ours; empty when they are. Pure.
 std::string refusal(const std::vector<std::string>& nodes);
 
 struct JoinOptions {
@@ -32,9 +33,10 @@ struct JoinOptions {
   std::vector<std::int64_t> global_ranks;
 };
 
-/// Returns when all ranks of the group have called it. UsageError on all of them when they are not all on one node;
-/// Error, naming a rank, when it does not come within the timeout. A group within the job shares the job's fate when
-/// that has a group of ours, and names ranks as it does.
+/// Returns when all ranks of the group have called it: those of a node share memory, and where there are several nodes
+/// all are connected by TCP. UsageError on all of them when they are no group of ours, or rank 0 does not know an
+/// address by which the other nodes reach it; Error, naming a rank, when it does not come within the timeout. A group
+/// within the job shares the job's fate when that has a group of ours, and names ranks as it does.
 std::shared_ptr<comm::Group> join(c10d::Store& store, const JoinOptions& options);
 
 }  // namespace lockstep::python

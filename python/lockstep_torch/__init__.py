@@ -1,9 +1,9 @@
-"""Lockstep's collectives in shared memory as a backend of torch.distributed.
+"""Lockstep's collectives as a backend of torch.distributed: in shared memory, and by TCP between nodes.
 
     import lockstep_torch
     torch.distributed.init_process_group("lockstep")  # or "cpu:lockstep,cuda:nccl"
 
-For the CPU tensors of ranks that are all on one node. The guide has the rest: docs/guide/python.md.
+For CPU tensors. The guide has the rest: docs/guide/python.md.
 """
 import atexit
 
@@ -31,7 +31,7 @@ def shared_empty(*sizes, dtype=None, group=None):
 
     A collective: the same sizes and dtype on all ranks of `group` (default: the job's). Each call takes whole pages,
     2 MiB at least: make one tensor and cut it. Not for what another process is to have, a loader's worker for instance:
-    its memory is shared with whoever is forked, too.
+    its memory is shared with whoever is forked, too. Of a group on several nodes it is an ordinary tensor.
     """
     if len(sizes) == 1 and not isinstance(sizes[0], int):
         sizes = tuple(sizes[0])

@@ -4,6 +4,7 @@ The ranks of most tests are forked from this process: importing torch costs seco
 """
 import ctypes
 import datetime
+import hashlib
 import os
 import pathlib
 import re
@@ -15,10 +16,10 @@ import tempfile
 import unittest
 
 import launchers
+import two_networks
 
 PACKAGE = launchers.BIN.parent / "python"
 sys.path.insert(0, str(PACKAGE))
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 GUIDE = launchers.HERE.parents[1] / "docs/guide/python.md"
 
 
@@ -113,16 +114,19 @@ def sharded(rank, folder):
         same(mine.full_tensor(), other.full_tensor())
 
 
-def killed(rank):
+def killed(rank, said="rank 1, "):
     backend_ranks.init()
     group = dist.new_group([1, 2])
+    told = pathlib.Path(os.environ["BACKEND_RANKS"] + "told")
     dist.barrier()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    refused(dist.DistBackendError, "rank 1, ", dist.all_reduce, torch.ones(1))
-    refused(dist.DistBackendError, "rank 1, ", lambda: dist.all_reduce(torch.ones(70_000), async_op=True))
     if rank == 2:  # a group within the job tells by the job's numbers
-        refused(dist.DistBackendError, "rank 1, ", dist.all_reduce, torch.ones(1), group=group)
+        refused(dist.DistBackendError, said, dist.all_reduce, torch.ones(1), group=group)
+        told.touch()
+    launchers.wait_until(told.exists, "rank 2 has heard of it")
+    refused(dist.DistBackendError, said, dist.all_reduce, torch.ones(1))
+    refused(dist.DistBackendError, said, lambda: dist.all_reduce(torch.ones(70_000), async_op=True))
 
 
 def late(rank):
@@ -142,10 +146,10 @@ def missing(rank):
                 timeout=datetime.timedelta(seconds=1))
 
 
-def elsewhere(rank):
-    if rank == 1 and ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+def apart(rank):
+    if rank == 1 and ctypes.CDLL(None).unshare(two_networks.CLONE_NEWUSER | two_networks.CLONE_NEWNET) != 0:
         raise OSError("unshare: this test needs namespaces of users and networks")
-    refused(ValueError, "in another namespace; all ranks of a lockstep process group need to be on one node",
+    refused(ValueError, " in another namespace; the ranks of a node need to follow one another in a lockstep process",
             backend_ranks.init, timeout=datetime.timedelta(seconds=20))
 
 
@@ -189,16 +193,69 @@ class Failures(unittest.TestCase):
     def test_a_rank_that_does_not_come_is_named(self):
         backend_ranks.run(2, missing)
 
-    def test_a_rank_on_another_node_is_refused(self):
+    def test_ranks_of_a_node_that_do_not_follow_one_another_are_refused(self):
         if os.system("unshare --user --net true 2>/dev/null") != 0:
             self.skipTest("no namespaces of users and networks here")
-        backend_ranks.run(2, elsewhere)
+        backend_ranks.run(3, apart)
 
     def test_ranks_that_disagree_hear_both_sides(self):
         backend_ranks.run(2, disagree)
 
     def test_a_rank_that_leaves_is_named(self):
         backend_ranks.run(2, leave)
+
+
+def weights(rank, url):
+    """Nobody has named an interface: addresses are those by which ranks reach the store."""
+    os.environ.pop("GLOO_SOCKET_IFNAME", None)
+    dist.init_process_group("lockstep", init_method=url, rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
+    print("weights", hashlib.sha256(trained().numpy().tobytes()).hexdigest())
+
+
+def stranded(_rank):
+    """An interface is named that no machine has; rank 0 says so to all."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "none"
+    refused(ValueError, "lockstep: LOCKSTEP_SOCKET_IFNAME (or GLOO_SOCKET_IFNAME) none: no interface here has this name",
+            backend_ranks.init, timeout=datetime.timedelta(seconds=20))
+
+
+class Nodes(unittest.TestCase):
+    """Ranks on two machines: `aab` are two on the one and the third on the other."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.networks = two_networks.TwoNetworks()
+        cls.addClassCleanup(cls.networks.end)
+
+    def run_on(self, machines, program, *arguments, expect=()):
+        return backend_ranks.run(len(machines), self.networks.place, machines, program, *arguments, expect=expect)
+
+    def test_ddp_has_the_bits_of_gloo(self):
+        self.run_on("ab", trainings)
+
+    def test_ddp_has_the_bits_of_one_node(self):
+        texts = backend_ranks.run(3, weights, f"tcp://127.0.0.1:{launchers.free_port()}")
+        texts += self.run_on("aab", weights, "tcp://10.77.0.1:29500")
+        found = [re.findall(r"^weights (\w+)$", text, re.M) for text in texts]
+        self.assertEqual([len(one) for one in found], [1] * 6, texts)
+        self.assertEqual(found[3:], found[:3])  # by rank: each has running means of its own
+
+    def test_collectives(self):
+        self.run_on("aab", backend_collectives.collectives, 2)
+
+    def test_a_killed_rank_is_named(self):
+        for machines in ("aab", "abb"):
+            with self.subTest(machines):
+                self.run_on(machines, killed, "rank 1", expect=[1])
+
+    def test_a_late_rank_is_named(self):
+        self.run_on("ab", late)
+
+    def test_ranks_that_disagree_hear_both_sides(self):
+        self.run_on("ab", disagree)
+
+    def test_an_interface_that_is_not_there_is_told_on_all_ranks(self):
+        self.run_on("ab", stranded)
 
 
 class Guide(unittest.TestCase):

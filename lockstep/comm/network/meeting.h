@@ -1,7 +1,7 @@
 #pragma once
 
 // Where the ranks of several nodes learn rank 0's address when it is not MASTER_ADDR:MASTER_PORT itself: a store that
-// the launcher's agents keep. Torch-free.
+// the launcher's agents keep, or the program itself. Torch-free.
 
 #include <chrono>
 #include <memory>

@@ -248,17 +248,18 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Grou
       std::move(mesh),
       StreamWire::Settings{.rank = place.rank, .timeout = place.timeout, .ties = ties_of(node, place.stall_warning)},
       std::move(made));
-  // What is a part of this group may outlive it.
-  member.set_abroad({.first_rank = first_rank,
-                     .listen =
-                         [weak = std::weak_ptr(wire)] {
-                           if (const auto outer = weak.lock()) outer->listen();
-                         },
-                     .tell =
-                         [weak = std::weak_ptr(wire)](const Failure& failure) {
-                           if (const auto outer = weak.lock()) outer->abort(failure);
-                         },
-                     .grace = 3 * StreamWire::kNewsTime});
+  // A part listens, and tells, where its whole does. What is a part of this group may outlive it.
+  if (member.whole().page == nullptr)
+    member.set_abroad({.first_rank = first_rank,
+                       .listen =
+                           [weak = std::weak_ptr(wire)] {
+                             if (const auto outer = weak.lock()) outer->listen();
+                           },
+                       .tell =
+                           [weak = std::weak_ptr(wire)](const Failure& failure) {
+                             if (const auto outer = weak.lock()) outer->abort(failure);
+                           },
+                       .grace = 3 * StreamWire::kNewsTime});
   return std::make_shared<NetworkGroup>(std::move(nodes), place.rank, wire, std::move(node));
 }
 

@@ -45,7 +45,8 @@ class NetworkGroup final : public Group {
 /// Where rank `rank` is when `nodes` are the numbers of all ranks' nodes, rising, with or without gaps. Pure.
 Topology topology_of(const std::vector<int>& nodes, int rank);
 
-/// Joins the ranks of all nodes at MASTER_ADDR:MASTER_PORT (tcp_mesh.h), when those of this node have met in `node`.
+/// Joins the ranks of all nodes where `place` says (tcp_mesh.h), when those of this node have met in `node`. Where that
+/// is a part of another group, so is what comes of it: the names of `place` are the numbers in the other one.
 /// `streams` makes of their mesh what carries the payload: TCP unless something else is given.
 struct MeshPlace;
 using MakeStreams = std::function<std::unique_ptr<Streams>(Mesh&)>;

@@ -222,7 +222,7 @@ Mesh make_mesh(const MeshPlace& place) {
     MeshPeer& peer = mesh.peers[rank];
     peer.host = shown_in(table.ranks[rank].host);
     peer.node = nodes[rank];
-    peer.rank = int(rank);
+    peer.rank = place.names.empty() ? int(rank) : place.names[rank];
   }
   Roster roster{.rank = place.rank, .token = table.token, .addresses = {}, .timeout = place.timeout};
   for (const Hello& rank : table.ranks) roster.addresses.push_back(rank.address);

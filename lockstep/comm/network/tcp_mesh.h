@@ -35,6 +35,8 @@ struct MeshPlace {
   std::chrono::milliseconds stall_warning{0};  ///< of the group's wire (wire.h)
   /// Throws when this rank's node has failed; called in every wait.
   std::function<void()> check = [] {};
+  /// What failures call the ranks; empty: their numbers here.
+  std::vector<int> names = {};
 };
 
 /// Called by every rank. Error naming the ranks that did not come in time; UsageError when the ranks were started for

@@ -130,10 +130,11 @@ TEST(TcpMesh, MeetsThroughAStoreThatHasWhatTheDeadLeft) {
   const auto store = std::make_shared<OneStore>();
   std::vector<MeshPlace> places{place_of(0, 3, port), place_of(1, 3, port), place_of(2, 3, port)};
   for (MeshPlace& place : places) place.meeting = store;
+  for (MeshPlace& place : places) place.names = {5, 7, 9};
   std::vector<std::string> errors(3);
   std::thread others([&] { errors = meet({places[1], places[2]}); });
   std::this_thread::sleep_for(50ms);
-  EXPECT_EQ(said_by([&] { make_mesh(places[0]); }), "");
+  EXPECT_EQ(said_by([&] { EXPECT_EQ(make_mesh(places[0]).peers[2].rank, 9); }), "");
   others.join();
   EXPECT_THAT(errors, ::testing::Each(""));
   EXPECT_EQ(store->look_up("rank 0"), std::nullopt);
