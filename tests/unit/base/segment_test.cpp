@@ -87,8 +87,9 @@ TEST(Segment, APartWithRoomIsExtendedWhereItLies) {
   EXPECT_EQ(segment.extent(Area::state), (Extent{offset, 6 * kMiB}));
   EXPECT_EQ(memory(segment), before + 6 * kMiB);
   const Mapping all = segment.map(offset, 6 * kMiB, Access::read_only);
-  const std::byte* const fresh = all.data() + 2 * kMiB;
-  EXPECT_TRUE(std::all_of(all.data(), fresh, [](std::byte b) { return b == std::byte(7); }));
+  const std::byte* const used = all.data();
+  const std::byte* const fresh = used + 2 * kMiB;
+  EXPECT_TRUE(std::all_of(used, fresh, [](std::byte b) { return b == std::byte(7); }));
   EXPECT_TRUE(std::all_of(fresh, fresh + 4 * kMiB, [](std::byte b) { return b == std::byte(0); }));
   segment.extend(Area::state, 3 * kMiB);  // which it has
   EXPECT_EQ(segment.extent(Area::state), (Extent{offset, 6 * kMiB}));
