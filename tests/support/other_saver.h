@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <exception>
+#include <iostream>
 #include <string>
 
 #include "lockstep/base/unique_fd.h"
@@ -25,8 +27,12 @@ class OtherSaver {
     pid_ = ::fork();
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      checkpoint::hold_folder(folder);
-      if (::write(ready.writer.get(), "x", 1) == 1) ::pause();
+      try {
+        checkpoint::hold_folder(folder);
+        if (::write(ready.writer.get(), "x", 1) == 1) ::pause();
+      } catch (const std::exception& error) {
+        std::cerr << error.what() << '\n';
+      }
       ::_exit(1);
     }
     ready.writer = base::UniqueFd();  // so that one that fails ends the waiting
