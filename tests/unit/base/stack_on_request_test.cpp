@@ -130,7 +130,7 @@ TEST(StackOnRequest, AHandlerOfTheProgramsStaysAndIsNotCalled) {
     wait_for_text(" has waited ");
     member.barrier();
     member.barrier();  // behind all that rank 0 did in the first one
-    EXPECT_EQ(urgent_calls, 0);
+    EXPECT_EQ(int(urgent_calls), 0);
   });
   {
     Member member(segment.control(), 0, 60s);
