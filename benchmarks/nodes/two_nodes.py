@@ -73,7 +73,7 @@ class Network:
     def __enter__(self):
         self.other = subprocess.Popen(["unshare", "--net", "sleep", "3600"], preexec_fn=dies_with_this)
         until = time.monotonic() + 10
-        while os.readlink(f"/proc/{self.other.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
+        while not self.is_apart():
             if self.other.poll() is not None or time.monotonic() > until:
                 raise SystemExit("bench: network namespaces are needed: there is no second one")
             time.sleep(0.01)
@@ -82,6 +82,12 @@ class Network:
         except Failed as failed:
             raise SystemExit(f"bench: network namespaces are needed: {failed}") from None
         return self
+
+    def is_apart(self) -> bool:
+        """Whether the second network is there; False of a process that has ended, too."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            return os.readlink(f"/proc/{self.other.pid}/ns/net") != os.readlink("/proc/self/ns/net")
+        return False
 
     def connect(self):
         for node in range(2):
@@ -101,7 +107,10 @@ class Network:
         return ["nsenter", "--target", str(self.other.pid), "--net"] if node == 1 else []
 
     def run(self, node: int, *words: str):
-        done = subprocess.run([*self.on(node), "ip", *words], check=False, capture_output=True, text=True, timeout=20)
+        try:
+            done = subprocess.run([*self.on(node), "ip", *words], check=False, capture_output=True, text=True, timeout=20)
+        except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+            raise Failed(str(error)) from None
         if done.returncode != 0:
             raise Failed(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
