@@ -135,8 +135,7 @@ std::string NodeCheck::find(const std::vector<const state::ShardRecord*>& record
   for (int node = 0; node < ranks.nodes(); ++node) {
     const ShardSpan theirs = ranks.shards_of(node, int(records.size()));
     hashes.push_back(0);
-    for (int shard = theirs.first; shard < theirs.last; ++shard)
-      hashes.back() ^= records[std::size_t(shard)]->replica;
+    for (int shard = theirs.first; shard < theirs.last; ++shard) hashes.back() ^= records[std::size_t(shard)]->replica;
   }
   if (std::ranges::adjacent_find(hashes, std::not_equal_to<>{}) == hashes.end()) return "";
   std::string found;

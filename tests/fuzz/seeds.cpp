@@ -233,9 +233,7 @@ void add_node_lists(Seeds& seeds) {
 // With the byte that says what they are: three ranks that meet, and what one of them says last.
 void add_words(Seeds& seeds) {
   using namespace lockstep::comm;
-  const auto bytes_as = [](const auto& said) {
-    return std::string(reinterpret_cast<const char*>(&said), sizeof said);
-  };
+  const auto bytes_as = [](const auto& said) { return std::string(reinterpret_cast<const char*>(&said), sizeof said); };
   std::string hellos(1, '\0'), presents(1, '\1');
   for (const int rank : {1, 2}) {
     Hello hello{.rank = rank,

@@ -134,7 +134,8 @@ TEST(Nodes, NameTheOneThatHasOtherWeights) {
     const std::string host = this_host();
     EXPECT_EQ(said_by_job(group, job),
               "step 5: node 1 (" + host + ") has other values of parameter 'fc2.weight' after step 4 than node 0 (" +
-                  host + "), and of two nobody knows which is right (verify_replicas_every). Nothing was updated; "
+                  host +
+                  "), and of two nobody knows which is right (verify_replicas_every). Nothing was updated; "
                   "optimizer.zero_grad() drops the gradients");
   });
 }

@@ -94,8 +94,8 @@ int rank_of_three(int rank, const std::string& meeting) {
 }
 
 TEST(Init, AMessageThatIsMissedOverANetworkIsToldByARankWhichIsNotTheLowestOfItsNode) {
-  const std::string meeting = "tcp://127.5." + std::to_string(getpid() / 250 % 250) + "." +
-                              std::to_string(1 + getpid() % 250) + ":29500";
+  const std::string meeting =
+      "tcp://127.5." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250) + ":29500";
   ::testing::internal::CaptureStderr();
   in_children(3, [&](int rank) { return rank_of_three(rank, meeting); });
   const std::string said = ::testing::internal::GetCapturedStderr();

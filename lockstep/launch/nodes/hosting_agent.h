@@ -20,8 +20,7 @@ namespace lockstep::launch {
 
 /// What an agent says, with exit code 2, that must host and finds somebody listening there: whoever has chosen the port
 /// may choose another.
-inline constexpr std::string_view kPortIsTaken =
-    "the port is taken, by another host of this job or by another program";
+inline constexpr std::string_view kPortIsTaken = "the port is taken, by another host of this job or by another program";
 
 class HostingAgent {
  public:

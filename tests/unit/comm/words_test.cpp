@@ -72,11 +72,10 @@ TEST(Words, AHelloThatCannotBeIsAStrangers) {
 
 TEST(Words, APresentThatCannotBeIsAStrangers) {
   const std::vector<std::function<void(Present&)>> changes = {
-      [](Present& one) { one.magic = kMeshMagic; },      [](Present& one) { one.rank = -1; },
-      [](Present& one) { one.world = 0; },               [](Present& one) { one.backend = Backend(-1); },
+      [](Present& one) { one.magic = kMeshMagic; }, [](Present& one) { one.rank = -1; },
+      [](Present& one) { one.world = 0; }, [](Present& one) { one.backend = Backend(-1); },
       [](Present& one) { one.backend = Backend(kMost); }};
-  for (std::size_t i = 0; i < changes.size(); ++i)
-    EXPECT_TRUE(is_refused(present_of(1), changes[i])) << "change " << i;
+  for (std::size_t i = 0; i < changes.size(); ++i) EXPECT_TRUE(is_refused(present_of(1), changes[i])) << "change " << i;
   EXPECT_TRUE(is_read(present_of(2))) << "it is told that it is none of the ranks";
   EXPECT_THAT(contradiction(present_of(2), {present_of(0), {}}), HasSubstr("is none of the ranks 0 to 1"));
 }
@@ -109,9 +108,13 @@ TEST(Words, NoTextHasPowerOverATerminal) {
 
 TEST(Words, NodesAreCountedByTheirRanks) {
   EXPECT_THAT(nodes_of({hello_from(0, 3, 0, 2), hello_from(1, 3, 1, 2), hello_from(2, 3, 0, 1)}), ElementsAre(0, 0, 1));
-  EXPECT_EQ(testing::usage_error([] { nodes_of({hello_from(0, 2, 0, 2), hello_from(1, 2, 0, 1)}); }),
+  EXPECT_EQ(testing::usage_error([] {
+              nodes_of({hello_from(0, 2, 0, 2), hello_from(1, 2, 0, 1)});
+            }),
             "group: rank 0 (h0) is local rank 0 of 2 there; the ranks of a node must follow one another");
-  EXPECT_THAT(testing::usage_error([] { nodes_of({hello_from(0, 2, 1, 2), hello_from(1, 2, 0, 1)}); }),
+  EXPECT_THAT(testing::usage_error([] {
+                nodes_of({hello_from(0, 2, 1, 2), hello_from(1, 2, 0, 1)});
+              }),
               HasSubstr("rank 0 (h0) is local rank 1 of 2"));
 }
 
