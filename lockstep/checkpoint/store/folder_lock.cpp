@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/store/folder_lock.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -54,17 +55,48 @@ bool is_locked_soon(const base::UniqueFd& file, const std::string& folder) {
   return true;
 }
 
+// Stays for whoever saves while the process ends.
+struct Held {
+  std::mutex mutex;  // for moments: a fork waits for it
+  std::map<Inode, base::UniqueFd> files;
+};
+
+Held& held() {
+  static Held& all = *new Held;
+  return all;
+}
+
+void lock_held() { held().mutex.lock(); }
+void unlock_held() { held().mutex.unlock(); }
+
+// The lock is of all that have the open file: a forked child that outlives this process would keep the folder from the
+// next start of the job. It goes on to know which folders are its, for it may be a rank of this program.
+void close_held_in_child() {
+  for (auto& one : held().files) one.second = base::UniqueFd();
+  unlock_held();
+}
+
+bool is_held(const Inode& inode) {
+  const std::lock_guard<std::mutex> lock(held().mutex);
+  return held().files.contains(inode);
+}
+
+void keep(const Inode& inode, base::UniqueFd file) {
+  const std::lock_guard<std::mutex> lock(held().mutex);
+  held().files.emplace(inode, std::move(file));
+}
+
 }  // namespace
 
 void hold_folder(const std::string& folder) {
+  [[maybe_unused]] static const int forks = ::pthread_atfork(lock_held, unlock_held, close_held_in_child);
   static std::mutex mutex;
-  static std::map<Inode, base::UniqueFd> held;
   const std::lock_guard<std::mutex> one_at_a_time(mutex);
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
   const std::string path = folder + "/" + kFolderLockName;
   for (;;) {
-    if (const std::optional<Inode> there = inode_at(path); there && held.contains(*there)) return;
+    if (const std::optional<Inode> there = inode_at(path); there && is_held(*there)) return;
     // Not for writing, or its disk could not be made read-only as long as the program runs. NFS gives nobody such a
     // lock: its own may outlive a machine that is gone, whose job goes on elsewhere.
     base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
@@ -72,7 +104,7 @@ void hold_folder(const std::string& folder) {
     const std::optional<Inode> locked = inode_of(file);
     if (!locked) return;
     if (inode_at(path) == locked) {  // else somebody has taken the folder away and made another
-      held.emplace(*locked, std::move(file));
+      keep(*locked, std::move(file));
       return;
     }
   }

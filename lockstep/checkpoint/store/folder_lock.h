@@ -10,10 +10,10 @@ namespace lockstep::checkpoint {
 inline constexpr const char* kFolderLockName = ".lock";
 
 /// Has no other program save to `folder`, which is made where there is none, until this process ends, however it ends.
-/// For all of this process: what it has already is not asked for again. UsageError when another one that is living has
-/// the folder; one that is dying, as of the start of the job before this one, is waited for, two seconds at most.
-/// Where the system refuses folder, file or lock it holds nothing: who writes there is told why by the same system. Any
-/// thread.
+/// For all of this process: what it has already is not asked for again, nor by a child that it forks, which keeps
+/// nobody out when this process is gone. UsageError when another one that is living has the folder; one that is dying,
+/// as of the start of the job before this one, is waited for, two seconds at most. Where the system refuses folder,
+/// file or lock it holds nothing: who writes there is told why by the same system. Any thread.
 void hold_folder(const std::string& folder);
 
 }  // namespace lockstep::checkpoint
