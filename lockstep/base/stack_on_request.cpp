@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <string_view>
 
 namespace lockstep::base {
@@ -89,6 +90,18 @@ void add_frame(BoundedText& text, int number, std::uintptr_t address) {
   text.add("\n");
 }
 
+// A pipe that nobody reads and a file at its limit answer a write by a signal, too. It is pending, for the handler has
+// all of them blocked, and would end a process behind it that has only been asked.
+void take_back_signal(int error, const sigset_t& pending_before) {
+  const int signal = error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
+  if (signal == 0 || sigismember(&pending_before, signal) == 1) return;
+  sigset_t ours;
+  sigemptyset(&ours);
+  sigaddset(&ours, signal);
+  const timespec at_once{};
+  sigtimedwait(&ours, nullptr, &at_once);
+}
+
 // As base::Outlet does, which makes strings: what is not taken at once is left out.
 void put_at_once(std::string_view text) {
   struct stat status {};
@@ -96,9 +109,13 @@ void put_at_once(std::string_view text) {
   const bool is_socket = S_ISSOCK(status.st_mode), may_wait = S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode);
   const int own = may_wait ? open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
   if (may_wait && own < 0) return;
+  sigset_t pending;
+  sigemptyset(&pending);
+  sigpending(&pending);
   while (!text.empty()) {
     const ssize_t taken = is_socket ? send(STDERR_FILENO, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
                                     : ::write(may_wait ? own : STDERR_FILENO, text.data(), text.size());
+    if (taken < 0) take_back_signal(errno, pending);
     if (taken <= 0) break;
     text.remove_prefix(std::size_t(taken));
   }

@@ -5,7 +5,8 @@
 // The signal is SIGURG, which does nothing to a process without a handler for it, one that has become another program
 // by exec() for instance. There is a handler of ours only where the program has left the signal as it was. It does
 // what handlers may: it takes no memory and none of this library's locks, and a terminal or a pipe that takes nothing
-// misses the text rather than hold up the process. One that cannot be opened again (outlet.h) gets none.
+// misses the text rather than hold up the process; nor does a broken pipe, or a file at its limit, end it. A terminal
+// or pipe that cannot be opened again (outlet.h) gets none.
 //
 // System calls that it interrupts go on, but for those that never do (signal(7)): poll(), nanosleep() and their like
 // end with EINTR.

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <link.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 
 #include "lockstep/base/member.h"
 #include "lockstep/base/segment.h"
+#include "tests/support/pipe.h"
 
 namespace lockstep::base {
 namespace {
@@ -180,6 +183,36 @@ TEST(StackOnRequest, AForkedChildHasNone) {
   expect_well_ended(child);
   std::signal(SIGURG, SIG_DFL);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(StackOnRequest, APipeThatNobodyReadsEndsNobody) {
+  const pid_t child = fork_rank([] {
+    std::signal(SIGPIPE, SIG_DFL);
+    EXPECT_TRUE(write_stack_when_asked(0));
+    {
+      const lockstep::testing::Pipe pipe;
+      EXPECT_EQ(dup2(pipe.writer.get(), STDERR_FILENO), STDERR_FILENO);
+    }
+    raise(SIGURG);
+  });
+  expect_well_ended(child);
+}
+
+TEST(StackOnRequest, AFileAtItsLimitEndsNobody) {
+  const pid_t child = fork_rank([] {
+    std::signal(SIGXFSZ, SIG_DFL);
+    EXPECT_TRUE(write_stack_when_asked(0));
+    const int file = memfd_create("stderr", MFD_CLOEXEC);
+    EXPECT_EQ(dup2(file, STDERR_FILENO), STDERR_FILENO);
+    rlimit before{};
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit now{.rlim_cur = 0, .rlim_max = before.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &now), 0);
+    raise(SIGURG);
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(lseek(file, 0, SEEK_END), 0) << "it was not at its limit";
+  });
+  expect_well_ended(child);
 }
 
 }  // namespace
