@@ -131,7 +131,8 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
             return step;
           },
           options.name),
-      nodes(group.wire() == nullptr ? nullptr : std::make_unique<BetweenNodes>(state, group)),
+      nodes(group.wire() == nullptr || group.topology().nodes == 1 ? nullptr
+                                                                   : std::make_unique<BetweenNodes>(state, group)),
       guard(state.read(0), state.layout()),
       kept(beginning.kept),
       buffers(tensors_of(module.buffers()), state.layout()),

@@ -61,7 +61,7 @@ struct FusedState {
 
   const at::Device device;  ///< of the module
   state::SharedState state;
-  std::unique_ptr<BetweenNodes> nodes;  ///< null: there is one node
+  std::unique_ptr<BetweenNodes> nodes;  ///< null: there is one node, whatever carries its messages
   state::WriteGuard guard;
   const KeptBytes& kept;
   ModuleBuffers buffers;

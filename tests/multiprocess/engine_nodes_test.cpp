@@ -42,6 +42,21 @@ TEST(Nodes, HaveTheBitsOfOne) {
     EXPECT_EQ(nodes_hash(nodes, job), one) << ::testing::PrintToString(nodes);
 }
 
+// It sends nothing, and has no memory for what other nodes would send: behind its slots the region ends.
+TEST(Nodes, OfWhichThereIsOneThatAskedForANetworkWriteNothingBehindTheirMemory) {
+  run_nodes({2}, [](auto group) {
+    ASSERT_NE(group->wire(), nullptr);
+    torch::nn::Linear model(1024, 1024);  // twice what a region is rounded up to
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    const at::Tensor before = model->weight.detach().clone();
+    ddp(torch::ones({1, 1024})).sum().backward();
+    optimizer.step();
+    EXPECT_EQ(ddp.steps(), 1u);
+    EXPECT_TRUE(torch::allclose(model->weight.detach(), before - 0.1));
+  });
+}
+
 // What is said at the start is what is counted in a step, over all nodes and of the one that sends most.
 TEST(Nodes, SendWhatTheySay) {
   for (const auto& [nodes, shards] :
