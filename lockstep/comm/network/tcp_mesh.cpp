@@ -126,7 +126,7 @@ Table gather_table(const MeshPlace& place, int listener, const Entrance& entranc
                   seconds(place.timeout) + ": " + missing(all));
     auto& [fd, hello] = *came;
     if (text_in(hello.key) != entrance.key.substr(0, sizeof hello.key - 1)) {
-      refuse(fd.get(), "rank 0 at this port is of another job, '" + place.key + "'", patience);
+      refuse(fd.get(), "rank 0 at this port is of another job than '" + shown_in(hello.key) + "'", patience);
       continue;
     }
     if (const std::string why = refusal_of(hello, place.world, all); !why.empty()) {
