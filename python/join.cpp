@@ -61,12 +61,14 @@ void put(c10d::Store& store, const std::string& key, const std::string& text) {
   store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
 }
 
-std::string wait_for(c10d::Store& store, const std::string& key, int rank, std::chrono::milliseconds timeout) {
+// What rank `rank` of the group has put there.
+std::string wait_for(c10d::Store& store, const std::string& key, int rank, const JoinOptions& options) {
   try {
-    store.wait({key}, timeout);
+    store.wait({key}, options.timeout);
   } catch (const std::exception& error) {
-    throw Error("lockstep: rank " + std::to_string(rank) + " did not come to the process group within " +
-                std::to_string(timeout.count() / 1000) + " s");
+    const std::int64_t name = options.global_ranks.empty() ? rank : options.global_ranks[std::size_t(rank)];
+    throw Error("lockstep: rank " + std::to_string(name) + " did not come to the process group within " +
+                std::to_string(options.timeout.count() / 1000) + " s");
   }
   return text_at(store, key);
 }
@@ -139,12 +141,12 @@ Agreement agree(c10d::Store& store, const JoinOptions& options) {
   if (options.rank == 0) {
     std::vector<std::string> nodes{mine};
     for (int rank = 1; rank < options.size; ++rank)
-      nodes.push_back(wait_for(store, time + std::to_string(rank), rank, options.timeout));
+      nodes.push_back(wait_for(store, time + std::to_string(rank), rank, options));
     answer = answer_to(store, nodes);
     put(store, time + "answer", answer);
   } else {
     put(store, time + std::to_string(options.rank), mine);
-    answer = wait_for(store, time + "answer", 0, options.timeout);
+    answer = wait_for(store, time + "answer", 0, options);
   }
   if (!answer.starts_with(kYes)) throw UsageError(answer);
   Agreement agreed = agreement_in(answer, options.size);

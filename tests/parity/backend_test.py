@@ -146,6 +146,16 @@ def missing(rank):
                 timeout=datetime.timedelta(seconds=1))
 
 
+def missing_in_a_part(rank):
+    backend_ranks.init()
+    done = pathlib.Path(os.environ["BACKEND_RANKS"] + "done")
+    if rank == 1:
+        refused(RuntimeError, "lockstep: rank 2 did not come to the process group within 1 s", dist.new_group, [1, 2],
+                timeout=datetime.timedelta(seconds=1))
+        done.touch()
+    launchers.wait_until(done.exists, "rank 1 has waited")
+
+
 def apart(rank):
     if rank == 1 and ctypes.CDLL(None).unshare(two_networks.CLONE_NEWUSER | two_networks.CLONE_NEWNET) != 0:
         raise OSError("unshare: this test needs namespaces of users and networks")
@@ -192,6 +202,7 @@ class Failures(unittest.TestCase):
 
     def test_a_rank_that_does_not_come_is_named(self):
         backend_ranks.run(2, missing)
+        backend_ranks.run(3, missing_in_a_part)
 
     def test_ranks_of_a_node_that_do_not_follow_one_another_are_refused(self):
         if os.system("unshare --user --net true 2>/dev/null") != 0:

@@ -59,10 +59,13 @@ Hello hello_of(const MeshPlace& place, const SocketAddress& address, const std::
   return hello;
 }
 
-std::string missing(const std::vector<Hello>& all) {
+// What failures call a rank.
+int name_in(const MeshPlace& place, int rank) { return place.names.empty() ? rank : place.names[std::size_t(rank)]; }
+
+std::string missing(const MeshPlace& place, const std::vector<Hello>& all) {
   std::string ranks;
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    if (all[rank].world == 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  for (int rank = 0; rank < place.world; ++rank)
+    if (all[std::size_t(rank)].world == 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(name_in(place, rank));
   return ranks;
 }
 
@@ -123,7 +126,7 @@ Table gather_table(const MeshPlace& place, int listener, const Entrance& entranc
     auto came = door.next(patience);
     if (!came)
       throw Error("group: these ranks did not come to " + to_text(entrance.address) + " within " +
-                  seconds(place.timeout) + ": " + missing(all));
+                  seconds(place.timeout) + ": " + missing(place, all));
     auto& [fd, hello] = *came;
     if (text_in(hello.key) != entrance.key.substr(0, sizeof hello.key - 1)) {
       refuse(fd.get(), "rank 0 at this port is of another job than '" + shown_in(hello.key) + "'", patience);
@@ -142,7 +145,7 @@ Table gather_table(const MeshPlace& place, int listener, const Entrance& entranc
     const int fd = ranks[std::size_t(rank)].get();
     if (!write_all(fd, &welcome, sizeof welcome, patience) ||
         !write_all(fd, all.data(), all.size() * sizeof(Hello), patience))
-      throw Error("group: rank " + std::to_string(rank) + " went away while the group was forming");
+      throw Error("group: rank " + std::to_string(name_in(place, rank)) + " went away while the group was forming");
   }
   return table;
 }
@@ -159,7 +162,7 @@ UniqueFd reach_rank_zero(const MeshPlace& place, const SocketAddress& master, En
       if (UniqueFd fd = connect_by(entrance.address, once)) return fd;
     }
     if (patience.is_over())
-      throw Error("group: rank 0 was not to be reached " +
+      throw Error("group: rank " + std::to_string(name_in(place, 0)) + " was not to be reached " +
                   (place.meeting == nullptr ? "at " + at_master(place)
                    : found                  ? "at " + to_text(entrance.address)
                                             : "through " + place.meeting->name()) +
@@ -173,8 +176,8 @@ Table ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, co
   Table table{.ranks = std::vector<Hello>(std::size_t(place.world))};
   Welcome welcome;
   const auto lost = [&] {
-    return Error("group: rank 0 went away while the group was forming, or " + seconds(place.timeout) +
-                 " were not enough");
+    return Error("group: rank " + std::to_string(name_in(place, 0)) + " went away while the group was forming, or " +
+                 seconds(place.timeout) + " were not enough");
   };
   if (!write_all(fd, &own, sizeof own, patience) || !read_all(fd, &welcome, sizeof welcome, patience)) throw lost();
   if (welcome.magic != kMeshMagic)
@@ -222,7 +225,7 @@ Mesh make_mesh(const MeshPlace& place) {
     MeshPeer& peer = mesh.peers[rank];
     peer.host = shown_in(table.ranks[rank].host);
     peer.node = nodes[rank];
-    peer.rank = place.names.empty() ? int(rank) : place.names[rank];
+    peer.rank = name_in(place, int(rank));
   }
   Roster roster{.rank = place.rank, .token = table.token, .addresses = {}, .timeout = place.timeout};
   for (const Hello& rank : table.ranks) roster.addresses.push_back(rank.address);

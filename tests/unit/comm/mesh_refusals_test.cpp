@@ -16,6 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::EndsWith;
+using ::testing::StartsWith;
 
 // One of two, at an address of this process alone.
 MeshPlace one_of_two(int rank, int port, const std::string& key, std::chrono::milliseconds timeout) {
@@ -40,6 +41,16 @@ TEST(MeshRefusals, WhoBringsAnotherKeyIsNotToldTheRightOne) {
   EXPECT_THAT(end_of_meeting(one_of_two(0, 29'400, "the key", 2'000ms)), EndsWith(" within 2 s: 1"));
   stranger.join();
   EXPECT_EQ(told, "group: rank 0 at this port is of another job than 'a guess'");
+}
+
+// A part of a group is told of by the numbers of the whole.
+TEST(MeshRefusals, WhoDoesNotComeIsNamedAsTheWholeDoes) {
+  MeshPlace place = one_of_two(0, 29'401, "the key", 1'000ms);
+  place.names = {5, 7};
+  EXPECT_THAT(end_of_meeting(place), EndsWith(" within 1 s: 7"));
+  place.rank = 1;
+  place.timeout = 100ms;
+  EXPECT_THAT(end_of_meeting(place), StartsWith("group: rank 5 was not to be reached "));
 }
 
 }  // namespace
