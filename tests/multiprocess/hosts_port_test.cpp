@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/rendezvous/socket.h"
@@ -39,6 +41,32 @@ std::string shell_that_waits(const testing::ScratchFolder& folder, const std::st
   const std::string path = folder.write("shell", text);
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   return path;
+}
+
+// As that of another job might, which speaks to no agent of this one: the second host's fails before the first has
+// been told that its port is taken.
+TEST(HostsPort, IsDrawnAnewWhereAnotherAgentHasFailedForItAlready) {
+  const testing::ScratchFolder folder;
+  const std::string a = "127.215." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
+  const std::string b = "127.216.0.1";
+  const std::string fails = "if [ $1 = " + b + " ] && mkdir refused 2>/dev/null; then exit 2; fi\n";
+  const std::string goes_on = "exec " + shell_that_waits(folder, a) + " \"$@\"\n";
+  const std::string shell = folder.write("shell_of_two", "#!/bin/sh\ncd " + folder.path() + "\n" + fails + goes_on);
+  std::filesystem::permissions(shell, std::filesystem::perms::owner_all);
+  const std::vector<std::string> command{
+      LOCKSTEP_PROGRAM, "run", "--hosts", a + "," + b, "--remote-shell", shell, "sh", "-c", "echo $RANK/$WORLD_SIZE"};
+  Job job(command);
+  testing::wait_until([&] { return std::filesystem::exists(folder.file("port")); });
+  const int port = std::stoi(testing::read_file(folder.file("port")));
+  const rendezvous::Listening stranger = rendezvous::listen_at(rendezvous::resolve("test", a, port));
+  ASSERT_TRUE(stranger.fd);
+  testing::wait_until([&] { return std::filesystem::exists(folder.file("refused")); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until its end is known
+  folder.write("taken", "");
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(testing::lines(job.out()), UnorderedElementsAre(a + ": 0/2", b + ": 1/2"));
+  EXPECT_THAT(job.err(), HasSubstr(": all agents are started again, with another"));
+  EXPECT_TRUE(job.nothing_left());
 }
 
 // The starter draws it from those that are free on its own machine. Where it was named no other will do.

@@ -147,10 +147,14 @@ class Starter {
   void on_end(std::size_t index, int code) {
     Place& place = *places_[index];
     place.deadline = {};
-    if (index == 0 && code == kExitUsage && !ending_ && std::exchange(port_is_taken_, false)) {
+    if (index == 0 && code == kExitUsage && stop_signal_ == 0 && job_.port_is_chosen && port_is_taken_) {
       say(0, "the port was free here, where it was chosen: all agents are started again, with another");
       moves_ = true;
-      for (std::size_t i = 1; i < places_.size(); ++i) *places_[i] = Place{};  // they have met nobody
+      // They have met nobody: one that has failed already was refused by whoever listens there.
+      for (std::size_t i = 1; i < places_.size(); ++i) *places_[i] = Place{};
+      ending_ = false;
+      deadline_ = {};
+      code_ = kExitDone;
       return;
     }
     if (index == 0 && code == kExitDone) succeeded_ = true;
@@ -323,7 +327,10 @@ class Starter {
     say(index, index == 0 ? "is no host any more, and it is the one where the agents meet: the job ends"
                           : "is no host any more: its agent is ended");
     if (place.agent) place.agent->tell(std::to_string(SIGTERM) + "\n");
-    if (index == 0) return end_after(plan_.grace + kShellEnd);
+    if (index == 0) {
+      job_.port_is_chosen = false;  // nor would another do
+      return end_after(plan_.grace + kShellEnd);
+    }
     place.deadline = loop_.at(Clock::now() + plan_.grace + kEndAlone, [this, index] { kill(index); });
   }
 
