@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
@@ -37,12 +38,18 @@ namespace {
 constexpr char kYes[] = "yes ";
 // Of an address that is looked up for its host alone.
 constexpr int kSomePort = 1;
+// The key of what rank 0 has drawn last; and what follows that in the key of its answer.
+constexpr char kCall[] = "call";
+constexpr char kAnswer[] = "answer";
+// How soon rank 0's call and answer are looked for again, at first and later.
+constexpr std::chrono::milliseconds kLookAgain{2};
+constexpr std::chrono::milliseconds kLookAgainAtMost{100};
 
-std::string random_name() {
+std::string random_number() {
   std::uint64_t number[2] = {};
   if (getrandom(number, sizeof number, 0) != sizeof number) throw_errno("getrandom");
   char text[48];
-  std::snprintf(text, sizeof text, "c10d:%016" PRIx64 "%016" PRIx64, number[0], number[1]);
+  std::snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, number[0], number[1]);
   return text;
 }
 
@@ -61,14 +68,18 @@ void put(c10d::Store& store, const std::string& key, const std::string& text) {
   store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
 }
 
+[[noreturn]] void throw_missing(int rank, const JoinOptions& options) {
+  const std::int64_t name = options.global_ranks.empty() ? rank : options.global_ranks[std::size_t(rank)];
+  throw Error("lockstep: rank " + std::to_string(name) + " did not come to the process group within " +
+              std::to_string(options.timeout.count() / 1000) + " s");
+}
+
 // What rank `rank` of the group has put there.
 std::string wait_for(c10d::Store& store, const std::string& key, int rank, const JoinOptions& options) {
   try {
     store.wait({key}, options.timeout);
-  } catch (const std::exception& error) {
-    const std::int64_t name = options.global_ranks.empty() ? rank : options.global_ranks[std::size_t(rank)];
-    throw Error("lockstep: rank " + std::to_string(name) + " did not come to the process group within " +
-                std::to_string(options.timeout.count() / 1000) + " s");
+  } catch (const std::exception&) {
+    throw_missing(rank, options);
   }
   return text_at(store, key);
 }
@@ -112,7 +123,7 @@ std::string answer_to(c10d::Store& store, const std::vector<std::string>& nodes)
   const std::vector<comm::Seat> seats = comm::seats_of(nodes);
   const bool one_node = seats[0].local_world == int(seats.size());
   try {
-    std::string answer = kYes + random_name() + " " + (one_node ? "-" : own_address(store));
+    std::string answer = kYes + ("c10d:" + random_number()) + " " + (one_node ? "-" : own_address(store));
     for (const comm::Seat& seat : seats) answer += " " + std::to_string(seat.first);
     return answer;
   } catch (const Error& error) {
@@ -132,29 +143,7 @@ Agreement agreement_in(const std::string& answer, int size) {
   return agreed;
 }
 
-// Rank 0 looks at all names, decides, and says so to all.
-Agreement agree(c10d::Store& store, const JoinOptions& options) {
-  // A store may outlive a group and see another one of the same name: each time has keys of its own.
-  const std::string time = std::to_string(store.add("times/" + std::to_string(options.rank), 1)) + "/";
-  const std::string mine = own_node().to_string();
-  std::string answer;
-  if (options.rank == 0) {
-    std::vector<std::string> nodes{mine};
-    for (int rank = 1; rank < options.size; ++rank)
-      nodes.push_back(wait_for(store, time + std::to_string(rank), rank, options));
-    answer = answer_to(store, nodes);
-    put(store, time + "answer", answer);
-  } else {
-    put(store, time + std::to_string(options.rank), mine);
-    answer = wait_for(store, time + "answer", 0, options);
-  }
-  if (!answer.starts_with(kYes)) throw UsageError(answer);
-  Agreement agreed = agreement_in(answer, options.size);
-  agreed.keys = time;
-  return agreed;
-}
-
-// The group's store, as long as its ranks meet: no time's keys are another's, so nothing in it is a dead rank's.
+// The group's store, as long as its ranks meet. Under a time's keys there is nothing of a dead rank.
 class StoreMeeting final : public comm::Meeting {
  public:
   StoreMeeting(c10d::Store& store, std::string keys) : store_(store), keys_(std::move(keys)) {}
@@ -187,6 +176,57 @@ class StoreMeeting final : public comm::Meeting {
   c10d::Store& store_;
   const std::string keys_;
 };
+
+// What rank 0 has told all, and what the keys of this time begin with.
+struct Told {
+  std::string keys, answer;
+};
+
+// Rank 0's side: it looks at all names, decides, and says so to all.
+Told tell_all(c10d::Store& store, const JoinOptions& options) {
+  const std::string keys = random_number() + "/";
+  put(store, kCall, keys);
+  std::vector<std::string> nodes{own_node().to_string()}, numbers;
+  for (int rank = 1; rank < options.size; ++rank) {
+    const std::string said = wait_for(store, keys + std::to_string(rank), rank, options);
+    const std::size_t space = said.find(' ');
+    numbers.push_back(said.substr(0, space));
+    nodes.push_back(space == std::string::npos ? "" : said.substr(space + 1));
+  }
+  const std::string answer = answer_to(store, nodes);
+  put(store, keys + kAnswer, answer);
+  for (const std::string& number : numbers) put(store, number, keys);
+  return {keys, answer};
+}
+
+// That of the others. Where a dead rank 0 has called nobody reads what is said; this rank's number tells who has.
+Told ask_rank_zero(c10d::Store& store, const JoinOptions& options) {
+  StoreMeeting meeting(store, "");
+  const std::string number = random_number();
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  std::string called;
+  for (std::chrono::milliseconds rest = kLookAgain;; rest = std::min(2 * rest, kLookAgainAtMost)) {
+    if (const std::optional<std::string> keys = meeting.look_up(kCall); keys && *keys != called) {
+      called = *keys;
+      meeting.publish(called + std::to_string(options.rank), number + " " + own_node().to_string());
+      rest = kLookAgain;
+    }
+    if (const std::optional<std::string> keys = meeting.look_up(number))
+      return {*keys, wait_for(store, *keys + kAnswer, 0, options)};
+    if (std::chrono::steady_clock::now() >= deadline) throw_missing(0, options);
+    std::this_thread::sleep_for(rest);
+  }
+}
+
+// A store may outlive a group and see another one of the same name: torchrun's does when it starts ranks again, of
+// which some had come before and others had not. So no rank counts; rank 0 draws what the keys of each time begin with.
+Agreement agree(c10d::Store& store, const JoinOptions& options) {
+  const Told told = options.rank == 0 ? tell_all(store, options) : ask_rank_zero(store, options);
+  if (!told.answer.starts_with(kYes)) throw UsageError(told.answer);
+  Agreement agreed = agreement_in(told.answer, options.size);
+  agreed.keys = told.keys;
+  return agreed;
+}
 
 // The job's own group, of which later ones are parts.
 std::mutex job_mutex;

@@ -156,6 +156,24 @@ def missing_in_a_part(rank):
     launchers.wait_until(done.exists, "rank 1 has waited")
 
 
+def by_agents_store(port, seconds):
+    """As under torchrun, whose agent keeps the store when it starts ranks again."""
+    dist.init_process_group("lockstep", store=dist.TCPStore("127.0.0.1", port, is_master=False), rank=int(os.environ["RANK"]),
+                            world_size=int(os.environ["WORLD_SIZE"]), timeout=datetime.timedelta(seconds=seconds))
+
+
+def comes_alone(rank, port):
+    if rank == 0:
+        refused(RuntimeError, "lockstep: rank 1 did not come to the process group within 1 s", by_agents_store, port, 1)
+
+
+def come_again(rank, port):
+    by_agents_store(port, 20)
+    gathered = [None, None]
+    dist.all_gather_object(gathered, rank)
+    assert gathered == [0, 1], gathered
+
+
 def apart(rank):
     if rank == 1 and ctypes.CDLL(None).unshare(two_networks.CLONE_NEWUSER | two_networks.CLONE_NEWNET) != 0:
         raise OSError("unshare: this test needs namespaces of users and networks")
@@ -203,6 +221,12 @@ class Failures(unittest.TestCase):
     def test_a_rank_that_does_not_come_is_named(self):
         backend_ranks.run(2, missing)
         backend_ranks.run(3, missing_in_a_part)
+
+    def test_ranks_that_are_started_again_meet_where_one_had_not_come_before(self):
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        backend_ranks.run(2, comes_alone, store.port)
+        for _ in range(2):
+            backend_ranks.run(2, come_again, store.port)
 
     def test_ranks_of_a_node_that_do_not_follow_one_another_are_refused(self):
         if os.system("unshare --user --net true 2>/dev/null") != 0:
