@@ -246,7 +246,7 @@ void commit_together(std::span<Engine* const> models) {
   std::vector<state::SharedState*> states;
   for (Engine* const model : models) {
     states.push_back(&model->parts_->attached("commit_together()").fused.state);
-    if (model->group().wire() != nullptr)
+    if (model->group().topology().nodes > 1)
       throw UsageError("commit_together: the job has several nodes, each of which commits by itself; on one node only");
   }
   state::SharedState::commit_together(states);

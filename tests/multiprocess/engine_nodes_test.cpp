@@ -116,6 +116,19 @@ TEST(Nodes, CommitNoModelsTogether) {
   });
 }
 
+TEST(Nodes, OfWhichThereIsOneCommitModelsTogether) {
+  run_nodes({2}, [](auto group) {
+    torch::nn::Linear a(2, 2), b(2, 2);
+    DistributedDataParallel one(a, group, {.name = "a"}), other(b, group, {.name = "b"});
+    optim::SGD first(one, {.lr = 0.1}), second(other, {.lr = 0.1});
+    commit_together(one, other);
+    (one(torch::ones({1, 2})).sum() + other(torch::ones({1, 2})).sum()).backward();
+    first.step();
+    second.step();
+    EXPECT_EQ(one.steps() + other.steps(), 2u);
+  });
+}
+
 // ---- verify_replicas_every
 
 std::string this_host() {
