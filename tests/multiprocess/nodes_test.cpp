@@ -1,7 +1,9 @@
 // Jobs over several nodes: agents that meet on loopback addresses of their own, as they would over a network.
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +13,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/unique_fd.h"
 #include "tests/multiprocess/nodes_fixture.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep {
 namespace {
@@ -212,6 +216,20 @@ TEST_F(NodesTest, TheReportNamesNodesThatWereLost) {
   EXPECT_FALSE(report["nodes"][1]["reported"]);
   EXPECT_EQ(report["workers"], 1);
   expect_nothing_left();
+}
+
+// As where both listen in the same instant, and the kernel refuses both.
+TEST_F(NodesTest, WhoCouldNotHostAtFirstTriesAgain) {
+  base::UniqueFd taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in place{.sin_family = AF_INET, .sin_port = htons(29400), .sin_addr = {}, .sin_zero = {}};
+  ASSERT_EQ(inet_pton(AF_INET, address_.c_str(), &place.sin_addr), 1);
+  ASSERT_EQ(bind(taken.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place), 0);
+  for (int node = 0; node < 2; ++node) agent({"--nnodes", "2"}, "echo $RANK");
+  for (const auto& job : jobs_)
+    testing::wait_until([&] { return job->err().find("waiting for the agent that hosts") != std::string::npos; });
+  taken = {};
+  for (const auto& job : jobs_) EXPECT_EQ(job->wait(), 0) << job->err();
+  EXPECT_THAT(lines(), UnorderedElementsAre("0", "1"));
 }
 
 TEST_F(NodesTest, AllStartAgainAndRanksStay) {

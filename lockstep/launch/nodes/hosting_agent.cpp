@@ -92,10 +92,11 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
   line_ = new_line();
   if (address_.length > 0) listen();
   if (host_ != nullptr) return;
+  // Where two listen in the same instant the kernel may refuse both, and a port that is taken may be free later: until
+  // somebody answers this one tries to host.
   connect({.look_up = look_up, .usable = [this](const meet::Resolved& found) {
-             const bool known = address_.length > 0;
              const meet::Resolved addresses = usable(found);
-             if (!known && address_.length > 0) listen();
+             if (host_ == nullptr && address_.length > 0) listen();
              return addresses;
            }});
 }
