@@ -105,9 +105,10 @@ tidy: | build-tidy/build.ninja
 	@$(BUILD) tidy --target lockstep_commit
 	run-clang-tidy -quiet -p build-tidy -j $(JOBS) '^$(CURDIR)/$(or $(ONLY),(lockstep|apps|examples|tests|benchmarks))/'
 
-# Seeds the faults of tests/mutants/ one at a time; hours. ONLY="memory launch" seeds those of some modules.
+# Seeds the faults of tests/mutants/ one at a time; hours. ONLY="memory launch" seeds those of some modules, SAMPLE=120 so
+# many of all modules, which SEED=1 draws anew.
 mutants: .deps/libtorch | clang
-	JOBS=$(JOBS) scripts/mutants $(ONLY)
+	JOBS=$(JOBS) scripts/mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ONLY)
 
 lint:
 	@scripts/bootstrap --lint
@@ -151,7 +152,7 @@ help:
 	@echo 'make fuzz       run each libFuzzer program for half a minute or a whole one'
 	@echo 'make lint       check format, spelling, includes and forbidden things; make format repairs the format'
 	@echo 'make tidy       look for mistakes with clang-tidy (ONLY=lockstep/launch: in one folder); takes an hour of CPU'
-	@echo 'make mutants    seed faults one at a time and list those that no test catches (ONLY=memory: of one module); hours'
+	@echo 'make mutants    seed faults one at a time and list those that no test catches (ONLY=memory: of one module; SAMPLE=120: so many); hours'
 	@echo 'make docs       build the pages, with a reference of the headers, as a site into build/docs/site'
 	@echo 'make install    install into PREFIX ($(PREFIX)); DESTDIR is honoured'
 	@echo 'make clean      remove the build folders; .deps/ stays'
