@@ -47,15 +47,16 @@ class Contender:
         return self.job.ask({"do": what, "steps": steps})[0]
 
     def save(self, steps: int) -> dict:
-        """The longest step with the save, all that ended before it was whole, and the save by itself."""
-        alone = lengths(self.ask("steps", steps)["times"])[1:]  # the first brings caches back
+        """The longest step with the save, of all that ended before it was whole, that of as many alone, and the save."""
+        alone = lengths(self.ask("steps", steps + 1)["times"])[1:]  # the first brings caches back
         answer = self.ask("save", steps)
         ends, begin = answer["times"][1:], answer["times"][0]
         lasted = lengths(answer["times"])
         beside = [seconds for seconds, end in zip(lasted, ends) if end <= answer["whole"]] or lasted[:1]
         self.alone += alone
-        return {"stall": max(beside) - statistics.median(alone), "first": lasted[0] - statistics.median(alone),
-                "beside": statistics.median(beside[1:] or beside) / statistics.median(alone),
+        usual = statistics.median(alone)
+        return {"stall": max(beside) - usual, "control": max(alone[:len(beside)]) - usual, "first": lasted[0] - usual,
+                "beside": statistics.median(beside[1:] or beside) / usual,
                 "seconds": answer["whole"] - begin,
                 "written": answer["written"] - begin if "written" in answer else None, "bytes": answer["bytes"],
                 "additional_bytes": answer["additional_bytes"]}
