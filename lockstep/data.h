@@ -6,6 +6,7 @@
 #include "lockstep/data/cached_pictures.h"
 #include "lockstep/data/data_loader.h"
 #include "lockstep/data/decode_time.h"
+#include "lockstep/data/device_loader.h"
 #include "lockstep/data/digits.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/map_batches.h"

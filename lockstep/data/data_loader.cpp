@@ -221,11 +221,11 @@ void DataLoader::set_total_batches(std::int64_t total) {
 }
 
 // Threads begin late: only then is it known where, since what is committed comes with the optimizer.
-Loader& DataLoader::loader_at(const DataLoaderState& place) {
+DeviceLoader& DataLoader::loader_at(const DataLoaderState& place) {
   const std::int64_t number = place.epoch * size() + place.batch;
   if (!loader_ || seen_in(place.epoch, begun_) != place.seen) {
     const auto source = [recipe = recipe_, place](std::int64_t k) { return recipe->make(k, place); };
-    loader_ = std::make_unique<Loader>(source, number, last_, loader_options_);
+    loader_ = std::make_unique<DeviceLoader>(source, number, last_, recipe_->options.device, loader_options_);
     begun_ = place;
   } else if (loader_->position() != number) {
     loader_->restore({number});

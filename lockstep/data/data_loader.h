@@ -10,6 +10,8 @@
 //     for (auto& batch : loader) { ... optimizer.step(); }
 //   }
 
+#include <c10/core/Device.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -22,6 +24,7 @@
 
 #include "lockstep/base/part.h"
 #include "lockstep/data/batch.h"
+#include "lockstep/data/device_loader.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/map_batches.h"
 #include "lockstep/data/samplers/sampler.h"
@@ -50,6 +53,9 @@ struct DataLoaderOptions {
   int prefetch_factor = 2;                         ///< batches made ahead for each of them, at least 1
   double timeout = 300;                            ///< seconds that a batch may take, more than 0
   std::optional<std::int64_t> total_batches = {};  ///< of all epochs: the threads make none behind them
+  at::Device device = at::Device(at::kCPU);        ///< where batches are handed out, ddp.device() for instance: made in
+                                                   ///< page-locked memory and copied one ahead (device_loader.h), for
+                                                   ///< the current stream of the thread that takes them
 };
 
 /// Where a loop stands; batches made ahead do not count.
@@ -160,7 +166,7 @@ class DataLoader {
   void check(const DataLoaderState& state) const;
   Kept adopted() const;
   void adopt();
-  Loader& loader_at(const DataLoaderState& place);
+  DeviceLoader& loader_at(const DataLoaderState& place);
 
   std::shared_ptr<const Recipe> recipe_;  ///< with the threads
   LoaderOptions loader_options_;
@@ -169,7 +175,7 @@ class DataLoader {
   int rank_;
   Kept kept_;
   std::optional<Batch> current_;  ///< of an Iterator
-  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<DeviceLoader> loader_;
   DataLoaderState begun_;  ///< where loader_ began
 };
 

@@ -215,6 +215,17 @@ std::optional<Batch> Loader::next() {
   return std::move(result.batch);
 }
 
+std::optional<Batch> Loader::next_if_ready() {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    const std::int64_t number = shared_->position;
+    if (shared_->failed || number >= shared_->last) return std::nullopt;
+    const std::optional<Result>& made = shared_->place_of(number);
+    if (!made || made->error) return std::nullopt;
+  }
+  return next();  // it stays ready: one thread takes batches
+}
+
 LoaderState Loader::state() const {
   const std::lock_guard lock(shared_->mutex);
   return {shared_->position};

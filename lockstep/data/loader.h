@@ -64,6 +64,9 @@ class Loader {
   /// the batch does not come within the timeout.
   std::optional<Batch> next();
 
+  /// The same where the batch lies ready, and nothing where it does not, or next() would throw. Does not wait.
+  std::optional<Batch> next_if_ready();
+
   /// The number of the batch that next() gives.
   std::int64_t position() const { return state().position; }
 

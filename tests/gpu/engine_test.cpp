@@ -6,9 +6,13 @@
 
 #include <csignal>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/generation.h"
 #include "lockstep/comm/single/single_group.h"
+#include "lockstep/data/data_loader.h"
+#include "lockstep/data/device_loader.h"
+#include "lockstep/data/tensor_batches.h"
 #include "lockstep/device/choice.h"
 #include "lockstep/device/deterministic.h"
 #include "tests/support/disturbed_job.h"
@@ -84,6 +88,61 @@ TEST_F(EngineOnAGpu, TrainsAsTheCpuDoes) {
     ASSERT_EQ(there.size(), here.size());
     for (std::size_t i = 0; i < here.size(); ++i)
       EXPECT_TRUE(torch::allclose(there[i], here[i], 1e-3, 1e-3)) << i << ": " << (there[i] - here[i]).abs().max();
+  });
+}
+
+// In bits: what a batch holds does not depend on how it came to the device.
+std::vector<double> losses_of_a_loader(at::Device where) {
+  const at::Device device = gpu();
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::Linear(2000, 300), torch::nn::ReLU(), torch::nn::Linear(300, 5));
+  const at::Tensor x = torch::randn({1000, 2000}), y = torch::randint(0, 5, {1000}, torch::kLong);
+  model->to(device);
+  DistributedDataParallel ddp(model, std::make_shared<comm::SingleGroup>());
+  data::DataLoader loader(
+      data::tensors(x, y), data::Part{},
+      {.batch_size = 96, .shuffle = true, .seed = 3, .num_workers = 3, .total_batches = 44, .device = where});
+  optim::SGD optimizer(ddp, {.lr = 0.01, .momentum = 0.9});
+  std::vector<double> losses;
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    loader.set_epoch(epoch);
+    for (auto& batch : loader) {
+      if (where != at::Device(at::kCPU)) EXPECT_EQ(batch.data.device(), device);
+      const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(batch.data), batch.target.to(device));
+      loss.backward();
+      optimizer.step();
+      losses.push_back(loss.item<double>());
+    }
+  }
+  return losses;
+}
+
+TEST_F(EngineOnAGpu, TrainsFromALoaderOnTheGpuAsFromOneOnTheHost) {
+  support::run_ranks(RankKind::processes, 1, [&](const auto&) {
+    const std::vector<double> expected = losses_of_a_loader(at::kCPU);
+    EXPECT_EQ(expected.size(), 44u);
+    EXPECT_EQ(losses_of_a_loader(gpu()), expected);
+  });
+}
+
+// Bytes that came too late, or memory that was given out again too early, would show in a sum.
+TEST_F(EngineOnAGpu, BatchesAreWholeWhileTheDeviceIsBehind) {
+  support::run_ranks(RankKind::processes, 1, [&](const auto&) {
+    const at::Device device = gpu();
+    const auto source = [](std::int64_t number) {
+      return data::Batch{torch::full({1 << 22}, double(number)), torch::full({8}, number, torch::kLong)};
+    };
+    data::DeviceLoader loader(source, 0, 60, device, {.workers = 4, .prefetch = 8});
+    const at::Tensor work = torch::rand({2048, 2048}, device);
+    std::vector<at::Tensor> found;
+    while (const auto batch = loader.next()) {
+      at::Tensor busy = work;
+      for (int i = 0; i < 8; ++i) busy = busy.matmul(work).mul(1e-3);  // the copies are ahead of this
+      found.push_back(at::stack({batch->data.min(), batch->data.max(), batch->target.max().to(at::kFloat)}));
+    }
+    ASSERT_EQ(found.size(), 60u);
+    for (std::size_t number = 0; number < found.size(); ++number)
+      EXPECT_TRUE(at::equal(found[number].cpu(), torch::full({3}, double(number)))) << number << ": " << found[number];
   });
 }
 

@@ -1,0 +1,283 @@
+// Batches on their way to a device: the stand-in records what was queued, and its checker what nothing orders.
+
+#include "lockstep/data/device_loader.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "lockstep/data/data_loader.h"
+#include "tests/support/device/sim_device.h"
+#include "tests/support/wait_until.h"
+#include "tests/unit/data/numbered_samples.h"
+
+namespace lockstep::data {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+namespace sim = lockstep::testing::sim;
+
+// A batch whose elements all are its number, and the number.
+Batch numbered(std::int64_t number) {
+  return {torch::full({4, 3}, double(number)), torch::full({1}, number, torch::kLong)};
+}
+
+std::int64_t number_of(const Batch& batch) { return batch.target.cpu().item<std::int64_t>(); }
+
+void wait_until_made(const DeviceLoader& loader, std::int64_t count) {
+  testing::wait_until([&] {
+    std::int64_t made = 0;
+    for (const WorkerStatistics& worker : loader.statistics().workers) made += worker.batches;
+    return made >= count;
+  });
+}
+
+std::ptrdiff_t copies_in(const sim::Recording& recording) {
+  const std::vector<sim::Entry> history = recording.history();
+  return std::ranges::count_if(history, [](const sim::Entry& entry) { return entry.name == "copy to the device"; });
+}
+
+class DeviceLoaderOnADevice : public ::testing::Test {
+ protected:
+  void SetUp() override { sim::install(2); }
+};
+
+TEST_F(DeviceLoaderOnADevice, GivesTheLoadersBatchesInOrderAndWaitsForNone) {
+  for (const int workers : {1, 3}) {
+    const at::Tensor sum = torch::zeros({1}, sim::device(1));
+    const sim::Recording recording;
+    {
+      DeviceLoader loader(numbered, 0, 20, sim::device(1), {.workers = workers, .prefetch = 4});
+      for (std::int64_t number = 0; number < 20; ++number) {
+        EXPECT_EQ(loader.position(), number);
+        const std::optional<Batch> batch = loader.next();
+        ASSERT_TRUE(batch);
+        EXPECT_EQ(batch->data.device(), sim::device(1));
+        EXPECT_EQ(batch->target.device(), sim::device(1));
+        sum.add_(batch->data.sum());
+        sum.add_(batch->target.sum());
+      }
+      EXPECT_FALSE(loader.next());
+      EXPECT_FALSE(loader.next()) << "the end stays the end";
+      EXPECT_EQ(loader.position(), 20);
+    }
+    const sim::Report report = recording.report();
+    EXPECT_THAT(report.faults, IsEmpty()) << report.text();
+    EXPECT_EQ(report.all_host_waits(), 0);
+    EXPECT_EQ(copies_in(recording), 40);
+    EXPECT_EQ(sum.item<float>(), 190 * 13);
+  }
+}
+
+TEST_F(DeviceLoaderOnADevice, FollowsTheStreamThatTakesTheBatch) {
+  const c10::Stream side = c10::impl::VirtualGuardImpl(at::kPrivateUse1).getNewStream(sim::device());
+  const sim::Recording recording;
+  {
+    const c10::StreamGuard guard(side);
+    DeviceLoader loader(numbered, 0, 8, sim::device());
+    while (const auto batch = loader.next()) batch->data.mul(2);
+  }
+  EXPECT_THAT(recording.report().faults, IsEmpty()) << recording.report().text();
+}
+
+TEST_F(DeviceLoaderOnADevice, CopiesOneAheadWhichDoesNotCount) {
+  const sim::Recording recording;
+  DeviceLoader loader(numbered, 0, 10, sim::device(), {.workers = 1, .prefetch = 10});
+  wait_until_made(loader, 10);
+  EXPECT_EQ(copies_in(recording), 0);
+  for (std::int64_t number = 0; number < 3; ++number) {
+    EXPECT_EQ(number_of(*loader.next()), number);
+    EXPECT_EQ(copies_in(recording), 2 * (number + 2)) << "data and target of this one and of the next";
+    EXPECT_EQ(loader.state(), LoaderState{number + 1});
+  }
+  loader.restore({3});
+  EXPECT_EQ(number_of(*loader.next()), 3) << "a restore to where it stands";
+  loader.restore({7});
+  EXPECT_EQ(loader.position(), 7);
+  EXPECT_EQ(number_of(*loader.next()), 7);
+  loader.restore({2});
+  for (std::int64_t number = 2; number < 10; ++number) EXPECT_EQ(number_of(*loader.next()), number);
+  EXPECT_FALSE(loader.next());
+}
+
+TEST_F(DeviceLoaderOnADevice, ThrowsAtTheBatchThatIsWrong) {
+  const auto source = [](std::int64_t number) {
+    if (number == 2) throw std::runtime_error("no such sample");
+    return numbered(number);
+  };
+  DeviceLoader loader(source, 0, 6, sim::device(), {.workers = 1, .prefetch = 6});
+  wait_until_made(loader, 6);
+  EXPECT_EQ(number_of(*loader.next()), 0);
+  EXPECT_EQ(number_of(*loader.next()), 1);
+  EXPECT_EQ(loader.position(), 2);
+  EXPECT_THROW(loader.next(), std::runtime_error);
+  EXPECT_EQ(loader.position(), 2);
+
+  DeviceLoader past(source, 0, 6, sim::device(), {.workers = 1, .prefetch = 6});
+  wait_until_made(past, 6);
+  EXPECT_EQ(number_of(*past.next()), 0);
+  past.restore({3});
+  EXPECT_EQ(number_of(*past.next()), 3) << "what went wrong ahead is nobody's";
+}
+
+TEST_F(DeviceLoaderOnADevice, PassesNoBatchOverWhereTheDeviceIsFull) {
+  DeviceLoader loader(numbered, 0, 6, sim::device(1), {.workers = 1, .prefetch = 6});
+  wait_until_made(loader, 6);
+  EXPECT_EQ(number_of(*loader.next()), 0);
+  sim::limit_memory(1, 1);
+  EXPECT_THROW(loader.next(), c10::OutOfMemoryError);
+  EXPECT_EQ(loader.position(), 1);
+  sim::limit_memory(1, 0);
+  for (std::int64_t number = 1; number < 6; ++number) EXPECT_EQ(number_of(*loader.next()), number);
+}
+
+TEST_F(DeviceLoaderOnADevice, GoesWithACopyUnderWay) {
+  const sim::Recording recording;
+  {
+    DeviceLoader loader(numbered, 0, 6, sim::device(), {.workers = 1, .prefetch = 6});
+    wait_until_made(loader, 6);
+    loader.next()->data.mul(2);
+  }
+  DeviceLoader another(numbered, 0, 6, sim::device());
+  while (const auto batch = another.next()) batch->data.mul(2);
+  EXPECT_THAT(recording.report().faults, IsEmpty()) << recording.report().text();
+}
+
+TEST_F(DeviceLoaderOnADevice, IsTheLoaderOnTheCpu) {
+  const void* made = nullptr;
+  const auto source = [&](std::int64_t number) {
+    Batch batch = numbered(number);
+    made = batch.data.const_data_ptr();
+    return batch;
+  };
+  DeviceLoader loader(source, 4, 5, at::kCPU);
+  const std::optional<Batch> batch = loader.next();
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->data.const_data_ptr(), made);
+  EXPECT_FALSE(batch->data.is_pinned());
+  EXPECT_EQ(loader.position(), 5);
+  EXPECT_FALSE(loader.next());
+}
+
+// Blocks of the host that are written before the copies out of them are done.
+TEST_F(DeviceLoaderOnADevice, TheCheckerFindsPinnedMemoryThatIsWrittenTooEarly) {
+  const auto faults = [](bool same_block) {
+    const at::Tensor block = torch::empty({64}, at::TensorOptions().pinned_memory(true));
+    const auto source = [&](std::int64_t) {
+      const at::Tensor data = same_block ? block : torch::empty({64}, at::TensorOptions().pinned_memory(true));
+      sim::host_writes(data.const_data_ptr(), data.nbytes());
+      return Batch{data, {}};
+    };
+    const sim::Recording recording;
+    DeviceLoader loader(source, 0, 4, sim::device(), {.workers = 1, .prefetch = 1});
+    while (const auto batch = loader.next()) batch->data.mul(2);
+    return recording.report().faults;
+  };
+  EXPECT_THAT(faults(true), Contains(HasSubstr("copy to the device")));
+  EXPECT_THAT(faults(false), IsEmpty());
+}
+
+TEST_F(DeviceLoaderOnADevice, TheCheckerFindsAnEventThatIsLeftOut) {
+  const Batch batch = pin_memory(numbered(1));
+  for (const bool waits : {false, true}) {
+    const sim::Recording recording;
+    const DeviceCopies copies{sim::device()};
+    const DeviceCopies::Copy copy = copies.start(batch);
+    (waits ? copies.hand_over(copy) : copy.batch).data.mul(2);
+    if (waits)
+      EXPECT_THAT(recording.report().faults, IsEmpty());
+    else
+      EXPECT_THAT(recording.report().faults, Contains(HasSubstr("copy to the device")));
+  }
+}
+
+TEST_F(DeviceLoaderOnADevice, TheCheckerFindsABlockThatIsUsedAgainTooEarly) {
+  const Batch batch = pin_memory(numbered(1));
+  for (const bool is_recorded : {false, true}) {
+    const sim::Recording recording;
+    const DeviceCopies copies{sim::device()};
+    {
+      const DeviceCopies::Copy copy = copies.start(batch);
+      if (is_recorded) copies.hand_over(copy);
+      copy.done.block(at::accelerator::getCurrentStream(0));
+      copy.batch.data.mul(2);
+    }
+    copies.start(batch);
+    if (is_recorded)
+      EXPECT_THAT(recording.report().faults, IsEmpty());
+    else
+      EXPECT_THAT(recording.report().faults, Contains(HasSubstr("without record_stream")));
+  }
+}
+
+TEST_F(DeviceLoaderOnADevice, PinsWhatIsDenseAndKeepsItsStrides) {
+  const at::Tensor pictures = torch::rand({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast);
+  const Batch batch = pin_memory({pictures, torch::ones({1}).expand({6})});
+  EXPECT_TRUE(batch.data.is_pinned());
+  EXPECT_EQ(batch.data.strides(), pictures.strides());
+  EXPECT_TRUE(at::equal(batch.data, pictures));
+  EXPECT_TRUE(batch.target.is_pinned());
+  EXPECT_TRUE(at::equal(batch.target, torch::ones({6})));
+  EXPECT_EQ(pin_memory(batch).data.const_data_ptr(), batch.data.const_data_ptr()) << "what is, stays";
+  EXPECT_FALSE(pin_memory({pictures, {}}).target.defined());
+  const Batch there = DeviceCopies(sim::device()).start(batch).batch;
+  EXPECT_EQ(there.data.strides(), pictures.strides());
+}
+
+// The place that a step commits: the same as on the CPU, and a new loader goes on there, in the middle of an epoch.
+TEST_F(DeviceLoaderOnADevice, ADataLoaderGoesOnExactly) {
+  const auto made = [](at::Device device) {
+    return DataLoader(
+        samples(22), Part{},
+        {.batch_size = 4, .shuffle = true, .seed = 3, .num_workers = 2, .total_batches = 18, .device = device});
+  };
+  const auto next_of = [](DataLoader& loader) {
+    std::optional<Batch> batch = loader.next();
+    if (!batch) batch = loader.next();
+    return batch ? samples_in({batch->data.cpu(), batch->target.cpu()}) : Numbers{};
+  };
+  for (const int taken : {1, 3, 6, 7, 17}) {
+    DataLoader here = made(at::kCPU), there = made(sim::device(1)), later = made(sim::device());
+    for (int i = 0; i < taken; ++i) {
+      EXPECT_EQ(next_of(there), next_of(here));
+      EXPECT_EQ(there.state(), here.state()) << "what was copied ahead does not count";
+    }
+    ASSERT_EQ(there.kept().size(), here.kept().size());
+    EXPECT_EQ(std::memcmp(there.kept().data(), here.kept().data(), here.kept().size()), 0);
+    std::memcpy(later.kept().data(), there.kept().data(), there.kept().size());
+    for (Numbers expected = next_of(here);; expected = next_of(here)) {
+      EXPECT_EQ(next_of(later), expected) << "behind " << taken;
+      if (expected.empty()) break;
+    }
+  }
+}
+
+TEST_F(DeviceLoaderOnADevice, ALoopOverADataLoaderIsInOrder) {
+  DataLoader loader(samples(20), Part{}, {.batch_size = 4, .num_workers = 2, .device = sim::device()});
+  const at::Tensor sum = torch::zeros({1}, at::TensorOptions(sim::device()).dtype(at::kLong));
+  const sim::Recording recording;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    loader.set_epoch(epoch);
+    for (auto& batch : loader) sum.add_(batch.target.sum());
+  }
+  const sim::Report report = recording.report();
+  EXPECT_THAT(report.faults, IsEmpty()) << report.text();
+  EXPECT_EQ(report.all_host_waits(), 0);
+  EXPECT_EQ(sum.item<std::int64_t>(), 380);
+}
+
+}  // namespace
+}  // namespace lockstep::data
