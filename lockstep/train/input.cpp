@@ -261,7 +261,7 @@ evaluation::PassOptions pass_options(const Options& options, const models::Image
 }
 
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
-                                              const data::Part& part) {
+                                              const data::Part& part, at::Device device) {
   return std::make_unique<data::DataLoader>(
       input.train, part,
       data::DataLoaderOptions{.global_batch_size = run.plan.global_batch,
@@ -271,7 +271,8 @@ std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Inpu
                               .classes = input.task.classes,
                               .num_workers = options.workers,
                               .prefetch_factor = kPrefetchFactor,
-                              .timeout = options.timeout});
+                              .timeout = options.timeout,
+                              .device = device});
 }
 
 }  // namespace lockstep::train

@@ -2,6 +2,8 @@
 
 // The pictures of a run, by the names in its options, and the batches that are made of them.
 
+#include <c10/core/Device.h>
+
 #include <memory>
 
 #include "lockstep/data/batch.h"
@@ -41,9 +43,9 @@ models::ImageTask task_of(const data::PictureBatches& batches);
 /// How the options want pictures of `task` evaluated.
 evaluation::PassOptions pass_options(const Options& options, const models::ImageTask& task);
 
-/// The batches for a rank's part of the plan, each epoch's one behind the other's. Where it begins and ends is known
-/// once there is a state.
+/// The batches for a rank's part of the plan, each epoch's one behind the other's, handed out on `device`. Where it
+/// begins and ends is known once there is a state.
 std::unique_ptr<data::DataLoader> make_loader(const Options& options, const Input& input, const RunSize& run,
-                                              const data::Part& part);
+                                              const data::Part& part, at::Device device = at::Device(at::kCPU));
 
 }  // namespace lockstep::train

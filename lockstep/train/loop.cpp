@@ -131,7 +131,7 @@ std::unique_ptr<StopOn> stop_on(const Options& options) {
 std::unique_ptr<data::DataLoader> make_batches(const Options& options, const Input& input, const RunSize& run,
                                                parallel::Engine& engine) {
   if (run.total_steps == 0) return nullptr;
-  auto loader = make_loader(options, input, run, engine.part());
+  auto loader = make_loader(options, input, run, engine.part(), engine.device());
   engine.state().keep("loader", loader->kept());
   return loader;
 }
