@@ -1,5 +1,6 @@
 #include "lockstep/data/batch_memory.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/MemoryFormat.h>
 #include <c10/util/accumulate.h>
@@ -73,7 +74,7 @@ struct BatchMemory::Blocks {
   }
 };
 
-BatchMemory::BatchMemory() : blocks_(std::make_shared<Blocks>()) {}
+BatchMemory::BatchMemory(bool pinned) : blocks_(std::make_shared<Blocks>()), pinned_(pinned) {}
 
 std::size_t BatchMemory::unused_bytes() const {
   const std::lock_guard lock(blocks_->mutex);
@@ -81,6 +82,7 @@ std::size_t BatchMemory::unused_bytes() const {
 }
 
 at::Tensor BatchMemory::empty(at::IntArrayRef sizes, at::ScalarType type, at::MemoryFormat format) const {
+  if (pinned_) return at::empty(sizes, at::TensorOptions().dtype(type).pinned_memory(true), format);
   const auto count = std::size_t(c10::multiply_integers(sizes));
   const std::size_t bytes = count * c10::elementSize(type);
   Block block = blocks_->take(bytes);

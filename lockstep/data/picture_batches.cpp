@@ -33,7 +33,8 @@ PictureBatches::PictureBatches(std::shared_ptr<const PictureSet> set, Compose tr
       transforms_(std::move(transforms)),
       options_(options),
       normalize_(options.normalize),
-      stored_(stored(*set_, transforms_, options)) {
+      stored_(stored(*set_, transforms_, options)),
+      memory_(options.pin_memory) {
   if (options.erasing) erasing_.emplace(*options.erasing);
   if (options.repetitions < 1)
     throw UsageError("picture batches: " + std::to_string(options.repetitions) + " repetitions, at least 1 expected");

@@ -25,6 +25,9 @@ struct PictureBatchOptions {
   std::optional<MultiCrop> crops = {};  ///< .crops = FiveCrop(224): several parts of each picture
   std::uint64_t seed = 0;               ///< of the augmentation
   std::int64_t repetitions = 1;         ///< of a RepeatedSampler: how often a sample may be augmented in an epoch, >= 1
+  /// Pictures are written into page-locked memory, for a DataLoader with .device, whom it saves a pass over the batch.
+  /// For a process with a device.
+  bool pin_memory = false;
 };
 
 /// Reads, transforms and normalises pictures straight into batch tensors.

@@ -140,6 +140,7 @@ std::shared_ptr<const data::PictureBatches> batches(PictureSet set, const Option
   data::Preparation preparation = preparation_of(options, split);
   preparation.batch.seed = std::uint64_t(options.seed);
   if (split == Split::train && options.ra_sampler) preparation.batch.repetitions = options.ra_reps;
+  preparation.batch.pin_memory = split == Split::train && options.device.starts_with("cuda");
   return std::make_shared<data::PictureBatches>(std::move(set), std::move(preparation.transforms), preparation.batch);
 }
 

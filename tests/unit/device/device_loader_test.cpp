@@ -12,11 +12,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <vector>
 
 #include "lockstep/data/data_loader.h"
+#include "lockstep/data/picture_batches.h"
+#include "lockstep/data/synthetic.h"
 #include "tests/support/device/sim_device.h"
 #include "tests/support/wait_until.h"
 #include "tests/unit/data/numbered_samples.h"
@@ -235,6 +238,21 @@ TEST_F(DeviceLoaderOnADevice, PinsWhatIsDenseAndKeepsItsStrides) {
   EXPECT_FALSE(pin_memory({pictures, {}}).target.defined());
   const Batch there = DeviceCopies(sim::device()).start(batch).batch;
   EXPECT_EQ(there.data.strides(), pictures.strides());
+}
+
+TEST_F(DeviceLoaderOnADevice, PicturesAreWrittenIntoPinnedMemoryWhereAsked) {
+  const auto set = std::make_shared<SyntheticPictures>(SyntheticOptions{.size = 8, .image_size = {9, 7}});
+  const std::vector<std::int64_t> indices = {5, 0, 3};
+  for (const PixelLayout layout : {PixelLayout::planes, PixelLayout::channels_last}) {
+    const NormalizeOptions normalize{.mean = {0.5}, .std = {0.25}, .layout = layout};
+    const Batch pinned = PictureBatches(set, Compose(), {.normalize = normalize, .pin_memory = true}).make(0, indices);
+    const Batch plain = PictureBatches(set, Compose(), {.normalize = normalize}).make(0, indices);
+    EXPECT_TRUE(pinned.data.is_pinned());
+    EXPECT_FALSE(plain.data.is_pinned());
+    EXPECT_TRUE(at::equal(pinned.data, plain.data));
+    EXPECT_EQ(pinned.data.strides(), plain.data.strides());
+    EXPECT_EQ(pin_memory(pinned).data.const_data_ptr(), pinned.data.const_data_ptr());
+  }
 }
 
 // The place that a step commits: the same as on the CPU, and a new loader goes on there, in the middle of an epoch.
