@@ -11,6 +11,7 @@
 #include "lockstep/data/loader.h"
 #include "lockstep/data/map_batches.h"
 #include "lockstep/data/mixed_batch.h"
+#include "lockstep/data/normalize_pixels.h"
 #include "lockstep/data/picture_batches.h"
 #include "lockstep/data/picture_set.h"
 #include "lockstep/data/pictures.h"

@@ -20,6 +20,11 @@ const MemoryPictures* stored(const PictureSet& set, const Compose& transforms, c
   return whole_pictures && transforms.only_places() ? dynamic_cast<const MemoryPictures*>(&set) : nullptr;
 }
 
+at::ScalarType scalar_type(PixelType type) {
+  if (type == PixelType::uint8) return at::kByte;
+  return type == PixelType::float32 ? at::kFloat : at::kBFloat16;
+}
+
 std::string shape_of(const Picture& picture) {
   return to_string(picture.size()) + " with " + std::to_string(picture.channels()) +
          (picture.channels() == 1 ? " channel" : " channels");
@@ -35,6 +40,8 @@ PictureBatches::PictureBatches(std::shared_ptr<const PictureSet> set, Compose tr
       normalize_(options.normalize),
       stored_(stored(*set_, transforms_, options)),
       memory_(options.pin_memory) {
+  if (options.erasing && options.normalize.type == PixelType::uint8)
+    throw UsageError("picture batches: RandomErasing writes normalised numbers, and pictures of uint8 have none");
   if (options.erasing) erasing_.emplace(*options.erasing);
   if (options.repetitions < 1)
     throw UsageError("picture batches: " + std::to_string(options.repetitions) + " repetitions, at least 1 expected");
@@ -98,7 +105,7 @@ void PictureBatches::write(const Views& sample, const SampleKey& key, char* plac
 }
 
 at::Tensor PictureBatches::empty(std::int64_t count, int channels, Size size) const {
-  const auto type = options_.normalize.type == PixelType::float32 ? at::kFloat : at::kBFloat16;
+  const at::ScalarType type = scalar_type(options_.normalize.type);
   const auto format =
       options_.normalize.layout == PixelLayout::planes ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
   const auto [height, width] = size;

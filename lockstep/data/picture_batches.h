@@ -33,7 +33,7 @@ struct PictureBatchOptions {
 /// Reads, transforms and normalises pictures straight into batch tensors.
 class PictureBatches : public Batches {
  public:
-  /// UsageError as of Normalize and RandomErasing. Batches do not refer to the set.
+  /// UsageError as of Normalize and RandomErasing, which has no meaning for uint8. Batches do not refer to the set.
   PictureBatches(std::shared_ptr<const PictureSet> set, Compose transforms, const PictureBatchOptions& options = {});
 
   std::int64_t size() const override { return set_->size(); }

@@ -12,6 +12,7 @@
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/data/data_loader.h"
 #include "lockstep/data/device_loader.h"
+#include "lockstep/data/normalize_pixels.h"
 #include "lockstep/data/tensor_batches.h"
 #include "lockstep/device/choice.h"
 #include "lockstep/device/deterministic.h"
@@ -122,6 +123,22 @@ TEST_F(EngineOnAGpu, TrainsFromALoaderOnTheGpuAsFromOneOnTheHost) {
     const std::vector<double> expected = losses_of_a_loader(at::kCPU);
     EXPECT_EQ(expected.size(), 44u);
     EXPECT_EQ(losses_of_a_loader(gpu()), expected);
+  });
+}
+
+TEST_F(EngineOnAGpu, PixelsBecomeTheHostsNumbers) {
+  support::run_ranks(RankKind::processes, 1, [&](const auto&) {
+    const at::Device device = gpu();
+    const at::Tensor pixels = torch::randint(0, 256, {16, 3, 64, 64}, torch::kByte);
+    for (const auto layout : {data::PixelLayout::planes, data::PixelLayout::channels_last})
+      for (const auto type : {data::PixelType::float32, data::PixelType::bfloat16}) {
+        const data::NormalizeOptions options{
+            .mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}, .layout = layout, .type = type};
+        const at::Tensor expected = data::NormalizePixels(options, at::kCPU)(pixels);
+        const at::Tensor found = data::NormalizePixels(options, device)(pixels.to(device));
+        EXPECT_EQ(found.strides(), expected.strides());
+        EXPECT_TRUE(at::equal(found.cpu(), expected));
+      }
   });
 }
 

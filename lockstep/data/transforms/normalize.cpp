@@ -55,6 +55,11 @@ void write_pixels(const Picture& picture, const std::array<std::array<T, 256>, 3
   }
 }
 
+std::size_t bytes_of(PixelType type) {
+  if (type == PixelType::uint8) return sizeof(std::uint8_t);
+  return type == PixelType::float32 ? sizeof(float) : sizeof(std::uint16_t);
+}
+
 template <class T>
 void write_as(PixelLayout layout, const Picture& picture, const std::array<std::array<T, 256>, 3>& table, void* slot) {
   if (layout == PixelLayout::planes) {
@@ -73,6 +78,7 @@ Normalize::Normalize(const NormalizeOptions& options) : layout_(options.layout),
     for (std::size_t pixel = 0; pixel < 256; ++pixel) {
       floats_[c][pixel] = (float(pixel) / 255.0f - mean) / std;
       halves_[c][pixel] = to_bfloat16(floats_[c][pixel]);
+      pixels_[c][pixel] = std::uint8_t(pixel);
     }
     standards_[c] = {mean, Inverse::of(std)};
   }
@@ -95,8 +101,7 @@ bool Normalize::kernel_is_exact() const {
 }
 
 std::size_t Slot::bytes() const {
-  const std::size_t number = type == PixelType::float32 ? sizeof(float) : sizeof(std::uint16_t);
-  return std::size_t(size.height) * std::size_t(size.width) * std::size_t(channels) * number;
+  return std::size_t(size.height) * std::size_t(size.width) * std::size_t(channels) * bytes_of(type);
 }
 
 void Slot::set(int channel, int row, int column, float value) const {
@@ -106,8 +111,10 @@ void Slot::set(int channel, int row, int column, float value) const {
                                    : pixel * channels + channel;
   if (type == PixelType::float32) {
     static_cast<float*>(data)[place] = value;
-  } else {
+  } else if (type == PixelType::bfloat16) {
     static_cast<std::uint16_t*>(data)[place] = to_bfloat16(value);
+  } else {
+    static_cast<std::uint8_t*>(data)[place] = std::uint8_t(value);
   }
 }
 
@@ -117,8 +124,10 @@ void Normalize::write(const Picture& picture, const Slot& slot) const {
     pixel_kernels().normalize(what, static_cast<float*>(slot.data));
   } else if (type_ == PixelType::float32) {
     write_as(layout_, picture, floats_, slot.data);
-  } else {
+  } else if (type_ == PixelType::bfloat16) {
     write_as(layout_, picture, halves_, slot.data);
+  } else {
+    write_as(layout_, picture, pixels_, slot.data);
   }
 }
 

@@ -21,6 +21,7 @@ enum class PixelLayout {
 enum class PixelType {
   float32,
   bfloat16,  ///< the float32 value, rounded to the nearest, half to even
+  uint8,     ///< the pixel as it is: NormalizePixels does the rest (normalize_pixels.h)
 };
 
 /// The numbers of one picture, in somebody's memory.
@@ -33,13 +34,13 @@ struct Slot {
 
   /// What it takes.
   std::size_t bytes() const;
-  /// Writes one number; must be inside.
+  /// Writes one number, of uint8 its whole part; must be inside.
   void set(int channel, int row, int column, float value) const;
 };
 
 struct NormalizeOptions {
   std::vector<double> mean = {0};  ///< per channel; one for all of them
-  std::vector<double> std = {1};   ///< per channel; one for all of them
+  std::vector<double> std = {1};   ///< per channel; one for all of them. Both are without effect on uint8
   PixelLayout layout = PixelLayout::planes;
   PixelType type = PixelType::float32;
 };
@@ -60,6 +61,9 @@ class Normalize {
   /// The same of what is seen of a picture, before it is one: what `placement` says of `pixels`.
   void write(const ImageView& pixels, const Placement& placement, const Slot& slot) const;
 
+  /// What becomes of a pixel of a channel, 0 to 2, as float32.
+  float number(int channel, int pixel) const { return floats_[std::size_t(channel)][std::size_t(pixel)]; }
+
  private:
   template <class T>
   using Table = std::array<std::array<T, 256>, 3>;  // [channel][pixel]
@@ -72,6 +76,7 @@ class Normalize {
   bool by_kernel_ = false;  // instead of by table, where the layout and width allow it
   Table<float> floats_;
   Table<std::uint16_t> halves_;  // bfloat16
+  Table<std::uint8_t> pixels_;   // each itself
 };
 
 }  // namespace lockstep::data

@@ -47,7 +47,7 @@ void expect_the_samples(const std::shared_ptr<const MemoryPictures>& set, const 
   options.normalize.mean = {0.4914, 0.4822, 0.1307};
   options.normalize.std = {0.2470, 0.2435, 0.3081};
   for (const PixelLayout layout : {PixelLayout::planes, PixelLayout::channels_last})
-    for (const PixelType type : {PixelType::float32, PixelType::bfloat16}) {
+    for (const PixelType type : {PixelType::float32, PixelType::bfloat16, PixelType::uint8}) {
       options.normalize.layout = layout;
       options.normalize.type = type;
       const Batch placed = PictureBatches(set, transforms, options).make(5, indices);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "lockstep/data/data_loader.h"
+#include "lockstep/data/normalize_pixels.h"
 #include "lockstep/data/picture_batches.h"
 #include "lockstep/data/synthetic.h"
 #include "tests/support/device/sim_device.h"
@@ -253,6 +254,31 @@ TEST_F(DeviceLoaderOnADevice, PicturesAreWrittenIntoPinnedMemoryWhereAsked) {
     EXPECT_EQ(pinned.data.strides(), plain.data.strides());
     EXPECT_EQ(pin_memory(pinned).data.const_data_ptr(), pinned.data.const_data_ptr());
   }
+}
+
+TEST_F(DeviceLoaderOnADevice, PicturesThatTravelAsBytesBecomeTheHostsNumbers) {
+  const auto set = std::make_shared<SyntheticPictures>(SyntheticOptions{.size = 12, .image_size = {9, 7}});
+  const NormalizeOptions numbers{.mean = {0.5, 0.4, 0.3}, .std = {0.25}, .layout = PixelLayout::channels_last};
+  NormalizeOptions bytes = numbers;
+  bytes.type = PixelType::uint8;
+  const auto made = [&](const NormalizeOptions& normalize, at::Device device) {
+    const PictureBatchOptions options{.normalize = normalize};
+    return DataLoader(std::make_shared<PictureBatches>(set, Compose(), options), Part{},
+                      {.batch_size = 4, .device = device});
+  };
+  DataLoader here = made(numbers, at::kCPU), there = made(bytes, sim::device(1));
+  const NormalizePixels normalize(numbers, sim::device(1));
+  std::vector<at::Tensor> found;
+  const sim::Recording recording;
+  for (auto& batch : there) {
+    EXPECT_EQ(batch.data.scalar_type(), at::kByte);
+    found.push_back(normalize(batch.data));
+  }
+  const sim::Report report = recording.report();
+  EXPECT_THAT(report.faults, IsEmpty()) << report.text();
+  EXPECT_EQ(report.all_host_waits(), 0);
+  ASSERT_EQ(found.size(), 3u);
+  for (const at::Tensor& there_found : found) EXPECT_TRUE(at::equal(there_found.cpu(), here.next()->data));
 }
 
 // The place that a step commits: the same as on the CPU, and a new loader goes on there, in the middle of an epoch.

@@ -104,6 +104,29 @@ TEST(NormalizeTransform, BfloatIsTheNearest) {
   }
 }
 
+TEST(NormalizeTransform, PixelsStayWhatTheyAreWhereAsked) {
+  const Image image = picture(9, 11);
+  Picture seen = Picture::borrowed(image.view());
+  seen.crop(2, 1, {5, 7});
+  seen.mirror();
+  NormalizeOptions options = kImageNet;
+  options.type = PixelType::uint8;
+  const std::vector<std::uint8_t> planes = written<std::uint8_t>(Normalize(options), seen);
+  options.layout = PixelLayout::channels_last;
+  const std::vector<std::uint8_t> last = written<std::uint8_t>(Normalize(options), seen);
+  ASSERT_EQ(planes.size(), 105u);
+  for (int c = 0; c < 3; ++c) {
+    for (int y = 0; y < 5; ++y) {
+      for (int x = 0; x < 7; ++x) {
+        const std::uint8_t pixel = image.row(2 + y)[3 * (1 + 6 - x) + c];
+        EXPECT_EQ(planes[std::size_t((c * 5 + y) * 7 + x)], pixel);
+        EXPECT_EQ(last[std::size_t((y * 7 + x) * 3 + c)], pixel);
+        EXPECT_EQ(Normalize(options).number(c, pixel), expected(pixel, c));
+      }
+    }
+  }
+}
+
 TEST(NormalizeTransform, GreyTakesTheFirstNumbers) {
   const Image image = picture(4, 4, 1);
   const Normalize normalize({.mean = {0.1307}, .std = {0.3081}});
@@ -123,6 +146,11 @@ TEST(Slot, SetsOneNumberInEveryLayoutAndType) {
     const Slot slot{halves.data(), {2, 4}, 3, layout, PixelType::bfloat16};
     EXPECT_EQ(slot.bytes(), 48u);
     slot.set(1, 0, 2, 1.5f);
+    std::vector<std::uint8_t> bytes(24);
+    const Slot whole{bytes.data(), {2, 4}, 3, layout, PixelType::uint8};
+    EXPECT_EQ(whole.bytes(), 24u);
+    whole.set(1, 0, 2, 200.7f);
+    EXPECT_EQ(bytes[last ? 7 : 10], 200);
     for (std::size_t i = 0; i < 24; ++i) {
       EXPECT_EQ(floats[i], i == 23 ? 1.5f : 0) << "the last of both layouts";
       EXPECT_EQ(halves[i], i == (last ? 7u : 10u) ? 0x3fc0 : 0);
