@@ -64,6 +64,31 @@ TEST(Loader, StartsAtAnyBatch) {
   EXPECT_FALSE(nothing.next());
 }
 
+TEST(Loader, GivesOnlyWhatIsReadyWhereAsked) {
+  Gate gate;
+  const auto source = [&](std::int64_t number) {
+    if (number == 1) gate.pass();
+    if (number == 2) throw std::runtime_error("broken");
+    return numbered(number);
+  };
+  Loader loader(source, 0, 3, {.workers = 1, .prefetch = 3});
+  const auto wait_until_made = [&](std::int64_t count) {
+    testing::wait_until([&] { return loader.statistics().workers[0].batches == count; });
+  };
+  wait_until_made(1);
+  EXPECT_TRUE(loader.next_if_ready());
+  EXPECT_FALSE(loader.next_if_ready()) << "in work";
+  EXPECT_EQ(loader.position(), 1);
+  gate.open();
+  wait_until_made(3);
+  EXPECT_TRUE(loader.next_if_ready());
+  EXPECT_FALSE(loader.next_if_ready()) << "next() would throw";
+  EXPECT_THROW(loader.next(), std::runtime_error);
+  EXPECT_FALSE(loader.next_if_ready()) << "stopped";
+  Loader nothing(numbered, 3, 3);
+  EXPECT_FALSE(nothing.next_if_ready());
+}
+
 TEST(Loader, WorksAheadNoFurtherThanAsked) {
   std::atomic<std::int64_t> made{0};
   std::atomic<std::int64_t> farthest_ahead{0};
