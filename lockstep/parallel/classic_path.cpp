@@ -87,7 +87,7 @@ void ClassicPath::join(const std::function<void()>& loop, const JoinOptions& opt
     throw UsageError(
         "data parallel: join() with a communication hook, whose mean is over all ranks; leave "
         "divide_by_initial_world_size true");
-  inputs_.emplace(group_, options, &clock_);
+  inputs_.emplace(group_, options, &clock_, module_.device());
   buckets_->set_inputs(&*inputs_, collective_layers);
   const std::shared_ptr<void> done(nullptr, [this](void*) {
     buckets_->set_inputs(nullptr, false);

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/normalize_over_ranks.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
@@ -18,6 +19,7 @@
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/channel_sums.h"
 #include "lockstep/parallel/differentiable_once.h"
+#include "lockstep/parallel/normalize_on_device.h"
 #include "lockstep/parallel/uneven_inputs.h"
 
 namespace lockstep::parallel {
@@ -103,10 +105,14 @@ class NormalizeFunction : public torch::autograd::Function<NormalizeFunction> {
   }
 };
 
-void check_input(const at::Tensor& input, std::int64_t channels, int rank) {
+void check_input(const at::Tensor& input, std::int64_t channels, const BatchNormState& state, int rank) {
   const std::string who = "SyncBatchNorm: rank " + std::to_string(rank) + " has a batch of ";
-  if (!input.defined() || !input.device().is_cpu() || input.layout() != at::kStrided)
-    throw UsageError(who + "no dense tensor on the CPU");
+  if (!input.defined() || input.layout() != at::kStrided ||
+      !(input.device().is_cpu() || at::accelerator::isAccelerator(input.device().type())))
+    throw UsageError(who + "no dense tensor on the CPU or on a device that computes");
+  for (const at::Tensor& tensor : {state.weight, state.bias, state.running_mean, state.running_var})
+    if (tensor.defined() && tensor.device() != input.device())
+      throw UsageError(who + "a tensor on " + input.device().str() + ", the layer is on " + tensor.device().str());
   if (input.dim() < 2)
     throw UsageError(who + std::to_string(input.dim()) +
                      " dimensions, must have at least 2: samples, channels and possibly more");
@@ -129,7 +135,8 @@ void update_running(const BatchNormState& state, const ChannelMoments& all) {
 
 at::Tensor normalize_over_ranks(const std::shared_ptr<comm::Group>& group, std::int64_t channels,
                                 const at::Tensor& input, const BatchNormState& state) {
-  comm::or_abort(*group, [&] { check_input(input, channels, group->rank()); });
+  comm::or_abort(*group, [&] { check_input(input, channels, state, group->rank()); });
+  if (!input.device().is_cpu()) return normalize_on_device(group, input, state);
   const at::Tensor dense = dense_by_channel(input);
   ChannelMoments all;
   {

@@ -119,7 +119,7 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
 }  // namespace
 
 // It is made of other operators, so autograd has no kernel of its own for it that this would replace. The second of
-// each pair is for inference mode. On a device a converted layer is refused: it must not normalise by itself unseen.
+// each pair is for inference mode. Of CUDA's this needs no part of libtorch's but the name of the key.
 TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) { library.impl("batch_norm", batch_norm); }
 TORCH_LIBRARY_IMPL(aten, CPU, library) { library.impl("batch_norm", batch_norm); }
 TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) { library.impl("batch_norm", batch_norm); }

@@ -8,19 +8,22 @@
 //
 // In training mode forward is a collective, and so is backward as far as it reaches the layer's input: all ranks run
 // the same layers in the same order, each with a batch of any number of samples, none included. Each is one small
-// message, of two doubles per channel. In evaluation mode, and in a group of one rank, the layer is a BatchNorm.
+// message, of two numbers per channel. In evaluation mode, and in a group of one rank, the layer is a BatchNorm.
 //
 // With DistributedDataParallel each rank must have one shard (`shards` as many as ranks, the default); the engine
 // refuses more, for a rank would normalise its shards one after the other, each with those of the others that come at
 // the same time. What ranks compute depends on who has which samples only as far as sums round; with the same ranks it
 // has the same bits in every run.
 //
-// Inputs: [samples, channels, ...] on the CPU of float, double, bfloat16 or half; sums are made in double. Gradients of
-// weight and bias are this rank's share, as the gradients of all other parameters; DistributedDataParallel averages
-// them. The input's gradient cannot be differentiated again.
+// Inputs: [samples, channels, ...] of float, double, bfloat16 or half, on the CPU, where sums are made in double, or
+// all ranks' on devices, where they are made as torch.nn.SyncBatchNorm makes them: in float, and the host waits for
+// nothing that the group does not wait for, but on a rank with less than two values per channel. Gradients of weight
+// and bias are this rank's share, as the gradients of all other parameters; DistributedDataParallel averages them. The
+// input's gradient cannot be differentiated again.
 //
-// Errors: UsageError for an input with another number of channels than the layer, which the group then is aborted with,
-// so that its peers are told the rank; c10::Error, PyTorch's, where all ranks together have one value per channel.
+// Errors: UsageError for an input with another number of channels than the layer, or on another device, which the group
+// then is aborted with, so that its peers are told the rank; c10::Error, PyTorch's, where all ranks together have one
+// value per channel.
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/modules/batchnorm.h>

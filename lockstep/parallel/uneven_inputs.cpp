@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/normalize_on_device.h"
 #include "lockstep/parallel/normalize_over_ranks.h"
 
 namespace lockstep::parallel {
@@ -27,6 +28,12 @@ std::string text_of(UnevenInputs::Pass pass, std::int64_t detail) {
       return "the forward of a SyncBatchNorm of " + number + " channels";
     case UnevenInputs::Pass::statistics_gradient:
       return "the backward of a SyncBatchNorm of " + number + " channels";
+    case UnevenInputs::Pass::device_statistics:
+      return "the forward of a SyncBatchNorm of " + std::to_string(DeviceNorm::of_number(detail).channels) +
+             " channels on a device";
+    case UnevenInputs::Pass::device_statistics_gradient:
+      return "the backward of a SyncBatchNorm of " + std::to_string(DeviceNorm::of_number(detail).channels) +
+             " channels on a device";
     case UnevenInputs::Pass::joinable:
       return "the collectives of joinable " + number;
     default:
@@ -67,10 +74,12 @@ RunningJoins& running_joins() {
 
 }  // namespace
 
-UnevenInputs::UnevenInputs(std::shared_ptr<comm::Group> group, const JoinOptions& options, StepClock* clock)
+UnevenInputs::UnevenInputs(std::shared_ptr<comm::Group> group, const JoinOptions& options, StepClock* clock,
+                           at::Device device)
     : group_(std::move(group)),
       options_(options),
       clock_(clock),
+      device_(device),
       has_inputs_(std::size_t(group_->size()), true),
       ranks_left_(group_->size()) {
   for (Joinable* const joinable : options_.joinables) {
@@ -140,6 +149,10 @@ UnevenInputs::Pass UnevenInputs::follow() {
       normalize_without_inputs(*group_, theirs.detail);
     else if (theirs.pass == Pass::statistics_gradient)
       normalize_backward_without_inputs(*group_, theirs.detail);
+    else if (theirs.pass == Pass::device_statistics)
+      normalize_without_inputs(*group_, DeviceNorm::of_number(theirs.detail), device_);
+    else if (theirs.pass == Pass::device_statistics_gradient)
+      normalize_backward_without_inputs(*group_, DeviceNorm::of_number(theirs.detail), device_);
     else if (theirs.pass == Pass::joinable)
       hooks_.at(std::size_t(theirs.detail))->main_hook(source_);
     else

@@ -3,6 +3,8 @@
 // Ranks that have more inputs than others (Engine::join): what each is about to do, so that those without inputs take
 // part.
 
+#include <c10/core/Device.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,13 +27,17 @@ class UnevenInputs {
     forward,
     backward,
     step,
-    statistics,           ///< of a SyncBatchNorm's batch; detail: its channels
-    statistics_gradient,  ///< the same in its backward
-    joinable              ///< detail: which of JoinOptions::joinables
+    statistics,                  ///< of a SyncBatchNorm's batch; detail: its channels
+    statistics_gradient,         ///< the same in its backward
+    device_statistics,           ///< of one whose batches are on devices; detail: its DeviceNorm
+    device_statistics_gradient,  ///< the same in its backward
+    joinable                     ///< detail: which of JoinOptions::joinables
   };
 
-  /// Waits are told to `clock`, where there is one; it must outlive this. UsageError for a joinable of another group.
-  UnevenInputs(std::shared_ptr<comm::Group> group, const JoinOptions& options, StepClock* clock);
+  /// Waits are told to `clock`, where there is one; it must outlive this. `device`: the model's. UsageError for a
+  /// joinable of another group.
+  UnevenInputs(std::shared_ptr<comm::Group> group, const JoinOptions& options, StepClock* clock,
+               at::Device device = at::kCPU);
   ~UnevenInputs();
   UnevenInputs(const UnevenInputs&) = delete;
   UnevenInputs& operator=(const UnevenInputs&) = delete;
@@ -73,6 +79,7 @@ class UnevenInputs {
   std::shared_ptr<comm::Group> group_;
   JoinOptions options_;
   StepClock* clock_;
+  at::Device device_;
   std::vector<std::shared_ptr<JoinHook>> hooks_;  ///< of options_.joinables
   std::vector<bool> has_inputs_;                  ///< by rank
   int ranks_left_;

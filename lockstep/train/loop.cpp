@@ -115,9 +115,9 @@ std::shared_ptr<models::ImageModel> trained(const std::shared_ptr<models::ImageM
 at::Device device_of(const Options& options, const comm::World& world) {
   const at::Device device = device::choose(options.device, world.local_rank());
   if (device.is_cpu()) return device;
-  if (options.sync_bn || is_replicated(options))
-    throw UsageError(std::string(options.sync_bn ? "--sync-bn" : "--parallel dp") + " with --device " + options.device +
-                     ": these layers compute on the CPU; leave one of the two out");
+  if (is_replicated(options))
+    throw UsageError("--parallel dp with --device " + options.device +
+                     ": replicas compute on the CPU; leave one of the two out");
   device::compute_deterministically();
   return device;
 }

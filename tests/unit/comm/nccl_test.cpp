@@ -2,15 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/options/batchnorm.h>
 #include <torch/types.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "lockstep/comm/collectives.h"
 #include "lockstep/comm/nccl/nccl_group.h"
 #include "lockstep/comm/world.h"
+#include "lockstep/parallel/sync_batch_norm.h"
 #include "tests/support/device/comm_cases.h"
+#include "tests/support/device/norm_cases.h"
 #include "tests/support/device/sim_device.h"
 #include "tests/support/ranks.h"
 #include "tests/support/what_of.h"
@@ -23,6 +27,7 @@ using support::what_of;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 namespace sim = lockstep::testing::sim;
 
@@ -114,6 +119,33 @@ TEST(NcclGroup, TrainsAsTheHostDoes) {
     EXPECT_LT(support::distance(support::train_classic(group, device), alone), 1e-5);
     const parallel::DataParallelOptions views{.gradient_as_bucket_view = true, .buckets = {.bucket_cap_mb = 0.002}};
     EXPECT_LT(support::distance(support::train_classic(group, device, {.options = views}), alone), 1e-5);
+  });
+}
+
+TEST(NcclGroup, NormalizesOverTheBatchesOfAllRanks) {
+  for (const int ranks : {2, 3})
+    on_ranks(ranks, [](const auto& group, at::Device device) {
+      support::expect_norm_of_the_whole_batch(group, device);
+      support::expect_norm_of_few_values(group, device);
+    });
+}
+
+TEST(NcclGroup, TheHostDoesNotWaitForANormalization) {
+  on_ranks(2, [](const auto& group, at::Device device) {
+    parallel::SyncBatchNorm norm(torch::nn::BatchNormOptions(4), group);
+    norm->to(device);
+    const at::Tensor x = torch::rand({3, 4}).to(device).requires_grad_(true), dy = torch::ones({3, 4}).to(device);
+    const auto pass = [&] { norm->forward(x).backward(dy); };
+    pass();
+    group->barrier();
+    std::optional<sim::Recording> recording;
+    if (group->rank() == 0) recording.emplace();
+    group->barrier();
+    for (int again = 0; again < 3; ++again) pass();
+    group->barrier();
+    if (!recording) return;
+    EXPECT_GT(recording->history().size(), 20u);
+    EXPECT_THAT(recording->report().host_waits, IsEmpty());
   });
 }
 
