@@ -4,12 +4,15 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/custom_class.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -95,6 +98,49 @@ struct ToOriginal : torch::autograd::Node {
   at::Device device;
 };
 
+// From the replicas' copies of a parameter to the parameter.
+struct FromReplicas : torch::autograd::Node {
+  FromReplicas(const at::Tensor& parameter, std::vector<c10::Stream> the_streams)
+      : saved(parameter, /*is_output=*/false), device(parameter.device()), streams(std::move(the_streams)) {}
+  variable_list apply(variable_list&& gradients) override {
+    (void)saved.unpack();  // an error when it was edited since
+    const c10::MultiStreamGuard on_streams(streams);
+    return {base::tree_sum(0, int(gradients.size()), [&](int i) {
+              const at::Tensor& one = gradients[std::size_t(i)];
+              return Addend{one.defined() ? one.to(device) : one};
+            }).tensor};
+  }
+  void release_variables() override { saved.reset_data(); }
+
+  torch::autograd::SavedVariable saved;
+  at::Device device;
+  std::vector<c10::Stream> streams;  ///< of the devices, in which the replicas' work is queued
+};
+
+// From now on gradients of the copies, first by replica, go to the parameters. Of a tied parameter, there may be none.
+void lead_gradients(const variable_list& parameters, const std::vector<variable_list>& copies,
+                    const std::vector<c10::Stream>& streams) {
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const auto has_copy = [p](const variable_list& of_replica) { return of_replica[p].defined(); };
+    if (std::none_of(copies.begin(), copies.end(), has_copy)) continue;
+    const auto node =
+        std::shared_ptr<FromReplicas>(new FromReplicas(parameters[p], streams), torch::autograd::deleteNode);
+    node->set_next_edges({torch::autograd::impl::gradient_edge(parameters[p])});
+    for (const variable_list& of_replica : copies) {
+      if (!has_copy(of_replica)) {
+        node->add_input_metadata(torch::autograd::Node::undefined_input());
+        continue;
+      }
+      const std::uint32_t place = node->add_input_metadata(of_replica[p]);
+      torch::autograd::impl::set_gradient_edge(of_replica[p], {node, place});
+    }
+  }
+}
+
+bool any_on_a_device(const std::vector<at::Device>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [](const at::Device& device) { return !device.is_cpu(); });
+}
+
 std::string at_device(const std::string& name, const at::Tensor& tensor) {
   return "'" + name + "' is on " + tensor.device().str();
 }
@@ -159,18 +205,22 @@ ReplicaPass::ReplicaPass(std::shared_ptr<ReplicaThreads> threads, std::shared_pt
       replicas_(std::move(replicas)),
       options_(options),
       devices_(std::move(devices)),
+      one_graph_(any_on_a_device(devices_)),
       chunks_(std::move(chunks)),
       outputs_(chunks_.size()),
       trained_(replicas_->trained()) {
   for (std::size_t i = 0; i < chunks_.size(); ++i) {
     inputs_.emplace_back();
     for (const at::Tensor& chunk : chunks_[i])
-      inputs_.back().push_back(!chunk.defined() ? chunk : chunk.detach().requires_grad_(chunk.requires_grad()));
+      inputs_.back().push_back(one_graph_ || !chunk.defined() ? chunk
+                                                              : chunk.detach().requires_grad_(chunk.requires_grad()));
     weights_.push_back(replicas_->trained(int(i)));
   }
+  if (one_graph_ && at::GradMode::is_enabled()) lead_gradients(trained_, weights_, current_streams(devices_));
 }
 
 std::vector<at::Tensor> ReplicaPass::joined_outputs(const std::shared_ptr<ReplicaPass>& self) const {
+  if (one_graph_) return joined(outputs_, options_.output_device.value_or(devices_.front()), options_.dim);
   std::vector<at::Tensor> whole;
   {
     const at::NoGradGuard no_grad;
@@ -237,6 +287,13 @@ std::shared_ptr<torch::nn::Module> clone_of(const torch::nn::Module& module, at:
                      "' cannot be copied: derive it and its submodules from torch::nn::Cloneable, or give a function "
                      "that makes replicas");
   }
+}
+
+at::Device device_of(const torch::nn::Module& module) {
+  for (const auto& tensors : {module.parameters(), module.buffers()})
+    for (const at::Tensor& tensor : tensors)
+      if (tensor.defined()) return tensor.device();
+  return at::kCPU;
 }
 
 void check_devices(const torch::nn::Module& module, const std::vector<at::Device>& devices) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // One process, several replicas of a model: the batch is cut, each replica computes its chunk in a thread of its own,
-// the outputs come back as one. torch.nn.DataParallel, on any devices; `cpu` may be named several times.
+// the outputs come back as one. torch.nn.DataParallel, on any devices; `cpu`, or a GPU, may be named several times.
 //
 //   lockstep::DataParallel model(net, {at::kCPU, at::kCPU});
 //   auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
@@ -23,7 +23,10 @@
 // threads as at::set_num_threads has told the process: cores / replicas is a good number. Random numbers on the CPU
 // come from the process's one generator, so where forward draws some (dropout), which replica draws which depends on
 // who comes first; with `in_order` replicas run forward one after the other and draw as a loop over the chunks would,
-// in every run. Backward is in parallel in any case; it cannot be differentiated again.
+// in every run. Backward is in parallel in any case; on CPUs it cannot be differentiated again.
+//
+// On a device a replica's thread has it as the current one, and adds its work to the caller's current streams; copies
+// between devices are ordered by libtorch. The host waits for none of it.
 //
 // Used by one thread at a time. Errors: UsageError; what forward or backward of a replica throws, of the first one.
 
@@ -64,13 +67,17 @@ std::vector<at::Tensor> copy_of(const std::vector<at::Tensor*>& tensors);
 void set_all(const std::vector<at::Tensor*>& tensors, const std::vector<at::Tensor>& to);
 
 /// One forward pass: what its backward needs.
+///
+/// On the CPU, where autograd has one thread, each replica has a graph of its own, whose backward runs in the replica's
+/// thread within that of the whole. Of each device autograd has a thread, and a backward within another would wait for
+/// the thread that it keeps waiting; so with a device there is one graph, as Python's is.
 class ReplicaPass {
  public:
   ReplicaPass(std::shared_ptr<ReplicaThreads> threads, std::shared_ptr<ReplicaTensors> replicas, ReplicaOptions options,
               std::vector<std::vector<at::Tensor>> chunks, std::vector<at::Device> devices);
 
   int count() const { return int(chunks_.size()); }
-  /// What replica i gets, whose graph begins there.
+  /// What replica i gets; on CPUs its graph begins there.
   const std::vector<at::Tensor>& inputs(int i) const { return inputs_[std::size_t(i)]; }
   void set_outputs(int i, std::vector<at::Tensor> outputs) { outputs_[std::size_t(i)] = std::move(outputs); }
   void run(const std::function<void(int)>& forward) const { threads_->run(count(), forward, options_.in_order); }
@@ -92,6 +99,7 @@ class ReplicaPass {
   std::shared_ptr<ReplicaTensors> replicas_;
   ReplicaOptions options_;
   std::vector<at::Device> devices_;
+  bool one_graph_;
   std::vector<std::vector<at::Tensor>> chunks_;
   std::vector<std::vector<at::Tensor>> inputs_;
   std::vector<std::vector<at::Tensor>> outputs_;
@@ -101,6 +109,8 @@ class ReplicaPass {
 
 std::shared_ptr<torch::nn::Module> clone_of(const torch::nn::Module& module, at::Device device);
 void check_devices(const torch::nn::Module& module, const std::vector<at::Device>& devices);
+/// Where its first parameter is, or buffer; without any the CPU.
+at::Device device_of(const torch::nn::Module& module);
 /// Lets gradients of the replica's parameters go on to the model's.
 void join_gradients(const torch::nn::Module& module, const torch::nn::Module& replica);
 
@@ -161,7 +171,9 @@ template <ModulePointer Module, class... Inputs>
 auto parallel_apply(std::vector<Module> modules, const std::vector<std::tuple<Inputs...>>& inputs) {
   using Output = std::decay_t<decltype(modules.front()->forward(std::declval<Inputs>()...))>;
   std::vector<std::optional<Output>> found(inputs.size());
-  ReplicaThreads threads(int(inputs.size()));
+  std::vector<at::Device> devices;
+  for (const Module& module : modules) devices.push_back(detail::device_of(*detail::module_pointer(module)));
+  ReplicaThreads threads(int(inputs.size()), std::move(devices));
   threads.run(int(inputs.size()), [&](int index) {
     const auto i = std::size_t(index);
     found[i] = std::apply([&](const auto&... each) { return modules.at(i)->forward(each...); }, inputs[i]);
@@ -191,7 +203,7 @@ class DataParallel {
       pointers.push_back(detail::module_pointer(replicas_.back()));
     }
     tensors_ = std::make_shared<ReplicaTensors>(detail::module_pointer(module_), std::move(pointers), devices_);
-    threads_ = std::make_shared<ReplicaThreads>(int(devices_.size()));
+    threads_ = std::make_shared<ReplicaThreads>(int(devices_.size()), devices_);
   }
 
   template <class... Inputs>

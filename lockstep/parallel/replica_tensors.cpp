@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <set>
@@ -87,6 +88,7 @@ void ReplicaTensors::refresh(int count) {
     // A replica need not be tied where the model is: clone() unties what its constructor has tied.
     std::set<std::pair<const at::TensorImpl*, const at::TensorImpl*>> seen;
     each(parameters, replicas_[i]->named_parameters(), [&](const at::Tensor& from, const at::Tensor& to) {
+      if (!to.is_leaf()) torch::autograd::impl::set_gradient_edge(to, {});  // that of the last pass (data_parallel.cpp)
       to.set_data(from.detach().to(devices_[i]));
       to.set_requires_grad(from.requires_grad());
       if (!to.requires_grad()) return;

@@ -3,8 +3,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 
+#include <algorithm>
+#include <map>
 #include <utility>
+
+#include "lockstep/comm/device_streams.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -13,21 +19,38 @@ namespace {
 // of all threads.
 class AutocastState {
  public:
-  AutocastState()
-      : dtype_(at::autocast::get_autocast_dtype(at::kCPU)), cache_(at::autocast::is_autocast_cache_enabled()) {}
+  explicit AutocastState(const std::vector<at::Device>& devices) : cache_(at::autocast::is_autocast_cache_enabled()) {
+    remember(at::kCPU);
+    for (const at::Device device : devices) remember(device.type());
+  }
   void set() const {
-    at::autocast::set_autocast_dtype(at::kCPU, dtype_);
+    for (const auto& [type, dtype] : dtypes_) at::autocast::set_autocast_dtype(type, dtype);
     at::autocast::set_autocast_cache_enabled(cache_);
   }
 
  private:
-  at::ScalarType dtype_;
+  void remember(at::DeviceType type) {
+    if (at::autocast::is_autocast_available(type)) dtypes_[type] = at::autocast::get_autocast_dtype(type);
+  }
+
+  std::map<at::DeviceType, at::ScalarType> dtypes_;
   bool cache_;
 };
 
 }  // namespace
 
-ReplicaThreads::ReplicaThreads(int count) : waits_(std::size_t(count)), errors_(std::size_t(count)) {
+std::vector<c10::Stream> current_streams(const std::vector<at::Device>& devices) {
+  std::vector<c10::Stream> streams;
+  for (const at::Device device : devices) {
+    const auto is_there = [&](const c10::Stream& stream) { return stream.device() == device; };
+    if (!device.is_cpu() && std::none_of(streams.begin(), streams.end(), is_there))
+      streams.push_back(comm::current_stream(device));
+  }
+  return streams;
+}
+
+ReplicaThreads::ReplicaThreads(int count, std::vector<at::Device> devices)
+    : devices_(std::move(devices)), waits_(std::size_t(count)), errors_(std::size_t(count)) {
   for (int i = 0; i < count; ++i) threads_.emplace_back([this, i] { work(i); });
 }
 
@@ -42,10 +65,15 @@ ReplicaThreads::~ReplicaThreads() {
 
 void ReplicaThreads::run(int count, const std::function<void(int)>& task, bool in_order) {
   const at::ThreadLocalState here;
-  const AutocastState autocast;
+  const AutocastState autocast(devices_);
+  const std::vector<c10::Stream> streams = current_streams(devices_);
   const int threads = at::get_num_threads();
   const std::function<void(int)> as_here = [&](int i) {
     const at::ThreadLocalStateGuard guard(here);
+    const c10::MultiStreamGuard on_streams(streams);
+    c10::OptionalDeviceGuard on_device;
+    if (std::size_t(i) < devices_.size() && !devices_[std::size_t(i)].is_cpu())
+      on_device.reset_device(devices_[std::size_t(i)]);
     autocast.set();
     // OpenMP has a number for each thread, and MKL goes by it: asking is what makes a new thread take over libtorch's.
     if (at::get_num_threads() != threads) at::set_num_threads(threads);

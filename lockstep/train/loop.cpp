@@ -102,7 +102,7 @@ std::shared_ptr<models::ImageModel> trained(const std::shared_ptr<models::ImageM
                                             const models::ImageTask& task, const Additions& additions,
                                             const std::shared_ptr<comm::Group>& group, at::Device device) {
   model->to(device);
-  if (is_replicated(options)) return replicated(model, options, task, additions);
+  if (is_replicated(options)) return replicated(model, options, task, additions, device);
   if (options.fuse) fuse(*model, options, group->rank() == 0);
   if (!options.sync_bn) return model;
   convert_sync_batchnorm(model, group);
@@ -115,9 +115,6 @@ std::shared_ptr<models::ImageModel> trained(const std::shared_ptr<models::ImageM
 at::Device device_of(const Options& options, const comm::World& world) {
   const at::Device device = device::choose(options.device, world.local_rank());
   if (device.is_cpu()) return device;
-  if (is_replicated(options))
-    throw UsageError("--parallel dp with --device " + options.device +
-                     ": replicas compute on the CPU; leave one of the two out");
   device::compute_deterministically();
   return device;
 }

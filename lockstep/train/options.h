@@ -173,6 +173,9 @@ bool is_regression(const Options& options);
 /// Valid values of --loss.
 const std::vector<std::string>& loss_names();
 
+/// The error of replicas whose number nothing says.
+inline constexpr const char* kReplicasMissing = "--parallel dp needs --replicas N, for how many the batch is cut";
+
 /// Whether one process trains by replicas.
 inline bool is_replicated(const Options& options) { return options.parallel == "dp"; }
 

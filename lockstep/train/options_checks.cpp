@@ -214,7 +214,8 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
       throw UsageError("--replicas has no meaning without --parallel dp: -n says how many processes there are");
     return;
   }
-  if (!options.replicas) throw UsageError("--parallel dp needs --replicas N, for how many the batch is cut");
+  // Without a number there is one on each GPU, which are counted where they are used (worker.cpp).
+  if (!options.replicas && options.device != "cuda" && options.device != "auto") throw UsageError(kReplicasMissing);
   if (options.processes() > 1 || options.nproc_by_gpus)
     throw UsageError("--nproc-per-node " + (options.nproc_by_gpus ? "gpu" : std::to_string(options.processes())) +
                      " with --parallel dp, which is one process with --replicas N");

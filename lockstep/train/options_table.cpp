@@ -154,7 +154,9 @@ flags::Group job_flags(Options& o) {
                                       "Processes on this machine; gpu: one for each of its GPUs", "1"}),
        {"--parallel", one_of(o.parallel, parallel_names()),
         "dp: one process whose replicas of the model each take a part of the batch (torch.nn.DataParallel)"},
-       {"--replicas", integer(o.replicas, 1, base::kMaxLocalRanks), "Of the model, with --parallel dp; all on the CPU",
+       {"--replicas", integer(o.replicas, 1, base::kMaxLocalRanks),
+        "Of the model, with --parallel dp: on the CPU; with --device cuda on as many GPUs (if not given: on all), with "
+        "--device cuda:N all on that one",
         "none"},
        also_called({"-a", "--arch"}, {"--model", one_of(o.model, model_words(o))}),
        {"--head", head(o.head), "Layers in place of the last one: outputs, relu, gelu, tanh, dropout=P"},

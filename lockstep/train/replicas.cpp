@@ -15,6 +15,14 @@ namespace {
 
 using Model = std::shared_ptr<models::ImageModel>;
 
+// All on one where that is named, or the CPU; else one on each GPU.
+std::vector<at::Device> devices_of(const Options& options, at::Device first) {
+  std::vector<at::Device> devices(std::size_t(options.replicas.value()), first);
+  if (options.device == "cuda")
+    for (std::size_t i = 0; i < devices.size(); ++i) devices[i] = at::Device(first.type(), at::DeviceIndex(i));
+  return devices;
+}
+
 class Replicated final : public models::detail::InPlaceOf {
  public:
   Replicated(const Model& model, std::vector<at::Device> devices, const std::function<Model(at::Device)>& make,
@@ -30,12 +38,17 @@ class Replicated final : public models::detail::InPlaceOf {
 }  // namespace
 
 std::shared_ptr<models::ImageModel> replicated(const Model& model, const Options& options,
-                                               const models::ImageTask& task, const Additions& additions) {
+                                               const models::ImageTask& task, const Additions& additions,
+                                               at::Device device) {
   Options bare = options;
   bare.weights.clear();  // a replica takes over the model's with each pass
-  const auto make = [&](at::Device) { return make_model(bare, task, additions); };
-  return std::make_shared<Replicated>(model, std::vector(std::size_t(options.replicas.value()), at::Device(at::kCPU)),
-                                      make, parallel::ReplicaOptions{.in_order = may_draw(options, *model)});
+  const auto make = [&](at::Device there) {
+    const Model replica = make_model(bare, task, additions);
+    replica->to(there);
+    return replica;
+  };
+  return std::make_shared<Replicated>(model, devices_of(options, device), make,
+                                      parallel::ReplicaOptions{.in_order = may_draw(options, *model)});
 }
 
 bool may_draw(const Options& options, const models::ImageModel& model) {

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <string>
 #include <string_view>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/message.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
@@ -44,10 +46,25 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
+// One on each GPU, or as many as are asked for. With "cuda:N" all are on that one.
+void count_replicas(Options& options) {
+  if (options.device != "cuda") {
+    if (!options.replicas) throw UsageError(kReplicasMissing);  // "auto" has found no GPU
+    return;
+  }
+  const int gpus = device::find_cuda().devices;
+  if (!options.replicas) options.replicas = gpus;
+  if (*options.replicas > gpus)
+    throw UsageError("--replicas " + std::to_string(*options.replicas) +
+                     " with --device cuda, which puts one on each GPU, but there are " + std::to_string(gpus) +
+                     "; --device cuda:0 puts all on that one");
+}
+
 // Before anything asks libtorch about CUDA. As a member of the group: what all ranks lack, one says.
 void choose_device(Options& options, int local_rank) {
   const at::Device device = device::choose(options.device, local_rank);
   if (options.device == "auto") options.device = device.is_cuda() ? "cuda" : "cpu";
+  if (is_replicated(options)) count_replicas(options);
 }
 
 // An error reaches the user once: from the rank that was the first to write it into the

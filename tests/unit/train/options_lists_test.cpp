@@ -151,6 +151,8 @@ TEST(Options, ReplicasAreOfOneProcess) {
   EXPECT_TRUE(is_replicated(o));
   EXPECT_EQ(o.replicas, 3);
   EXPECT_EQ(refusal({"--parallel", "dp"}), "--parallel dp needs --replicas N, for how many the batch is cut");
+  EXPECT_EQ(refusal({"--parallel", "dp", "--device", "cuda:0"}), kReplicasMissing);
+  EXPECT_FALSE(options({"--parallel", "dp", "--device", "cuda"}).replicas) << "one on each GPU, counted later";
   EXPECT_EQ(refusal({"--replicas", "2"}),
             "--replicas has no meaning without --parallel dp: -n says how many processes there are");
   EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "-n", "2"}),
