@@ -42,10 +42,10 @@ int count_workers(const train::Options& options) {
   return workers;
 }
 
-// Those near the GPU of each worker, unless each keeps to some of its own.
+// Those near the GPU of each worker, unless each keeps to some of its own, or has all GPUs.
 std::vector<std::vector<int>> cores_of(const train::Options& options, int workers) {
   const device::Wanted wanted = device::parse_wanted(options.device);
-  if (wanted.kind != device::WantedKind::cuda || options.bind_to != "none") return {};
+  if (wanted.kind != device::WantedKind::cuda || options.bind_to != "none" || train::is_replicated(options)) return {};
   std::vector<int> gpus(std::size_t(workers), wanted.index.value_or(0));
   if (!wanted.index) std::iota(gpus.begin(), gpus.end(), 0);
   return launch::cores_of_workers(gpus);
