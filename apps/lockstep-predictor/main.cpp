@@ -26,8 +26,9 @@ int main(int argc, char** argv) {
   return train::run_worker([&]() -> train::Task {
     const train::ParsedPredict parsed = train::parse_predict_options(argc, argv);
     train::start_with_arithmetic(parsed.options.run, argv);
-    const auto work = [options = parsed.options](const train::Options&, const World& world) {
-      return app::predict(options, world);
+    // The worker has made a device of "auto".
+    const auto work = [output = parsed.options.output](const train::Options& run, const World& world) {
+      return app::predict({.run = run, .output = output}, world);
     };
     return {.text = parsed.text, .options = parsed.options.run, .work = work};
   });

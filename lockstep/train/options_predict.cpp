@@ -42,7 +42,8 @@ flags::Table predict_table_of(PredictOptions& options) {
                             {"--transforms", "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache",
                              "--train-split", "--val-split", "--workers"}),
                      picked(all, "Arithmetic",
-                            {"--amp", "--arithmetic", "--channels-last", "--threads", "--bind-to", "--timeout"})},
+                            {"--amp", "--arithmetic", "--channels-last", "--device", "--threads", "--bind-to",
+                             "--timeout"})},
           .version = all.version,
           .prefix = "predict: ",
           .unknown = all.unknown};

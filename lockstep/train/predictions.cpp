@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "lockstep/device/choice.h"
+#include "lockstep/device/deterministic.h"
 #include "lockstep/evaluation/predict.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/train/evaluation.h"
@@ -30,10 +32,14 @@ PredictionSummary write_predictions(const PredictOptions& options, const comm::W
   const auto test = make_test_batches(options.run);
   const Input input =
       checked_input({.test = test, .task = task_of(*test), .test_set = test->set().fingerprint()}, *world.group());
-  parallel::DistributedDataParallel ddp(make_model(options.run, input.task), world.group(),
+  const at::Device device = device::choose(options.run.device, world.local_rank());
+  if (!device.is_cpu()) device::compute_deterministically();
+  const std::shared_ptr<models::ImageModel> model = make_model(options.run, input.task);
+  model->to(device);
+  parallel::DistributedDataParallel ddp(model, world.group(),
                                         {.amp = amp_of(options.run), .channels_last = options.run.channels_last});
   const at::Tensor rows = evaluation::predict(
-      ddp, test, [&](const data::Batch& batch) { return rows_of(ddp(batch.data), batch.target); },
+      ddp, test, [&](const data::Batch& batch) { return rows_of(ddp(batch.data).cpu(), batch.target); },
       pass_options(options.run, input.task));
   evaluation::write_predictions(options.output, columns_of(rows, test->set()), world);
   world.barrier();  // nobody leaves while a peer can still fail

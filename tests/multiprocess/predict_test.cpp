@@ -112,6 +112,7 @@ TEST_F(Predict, WhatDoesNotFitIsSaidInOneLineAndWritesNothing) {
   refused(predict("2", "/nowhere/p.csv"), "/nowhere/p.csv");
   refused(with_set({"predict", "--output", output}), "--weights FILE is missing");
   refused(predict("2", output) + Words{"--lr", "1"}, "--lr");
+  refused(predict("1", output) + Words{"--device", "cuda:63"}, "device");
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ std::string predict_refusal(const std::vector<const char*>& flags) {
 TEST(PredictOptions, AreThoseOfTrainThatSayWhatTheModelSees) {
   const PredictOptions options = predict_flags({"--weights", "w.safetensors", "--output", "p.csv", "-n", "2", "--model",
                                                 "resnet18_cifar", "--dataset", "cifar10", "--data-path", "data",
-                                                "--amp", "bf16", "--channels-last", "--arithmetic", "portable"})
+                                                "--amp", "bf16", "--channels-last", "--arithmetic", "portable",
+                                                "--device", "CUDA:1"})
                                      .options;
   EXPECT_EQ(options.output, "p.csv");
   EXPECT_EQ(options.run.weights, "w.safetensors");
@@ -34,6 +35,7 @@ TEST(PredictOptions, AreThoseOfTrainThatSayWhatTheModelSees) {
   EXPECT_EQ(options.run.amp, "bf16");
   EXPECT_TRUE(options.run.channels_last);
   EXPECT_EQ(options.run.arithmetic, "portable");
+  EXPECT_EQ(options.run.device, "cuda:1");
 }
 
 TEST(PredictOptions, HelpHasTheRowsOfTrainAndNoOthers) {
@@ -41,7 +43,7 @@ TEST(PredictOptions, HelpHasTheRowsOfTrainAndNoOthers) {
   for (const char* flag :
        {"--nproc-per-node", "--model", "--weights", "--dataset", "--data-path", "--output", "--transforms",
         "--val-resize-size", "--val-crop-size", "--interpolation", "--index-cache", "--workers", "--amp",
-        "--arithmetic", "--channels-last", "--threads", "--bind-to", "--timeout"})
+        "--arithmetic", "--channels-last", "--device", "--threads", "--bind-to", "--timeout"})
     EXPECT_THAT(help, HasSubstr(flag));
   for (const char* flag : {"--lr", "--epochs", "--train-crop-size", "--output-dir", "--no-eval"})
     EXPECT_THAT(help, Not(HasSubstr(flag)));
@@ -57,6 +59,8 @@ TEST(PredictOptions, WhatIsMissingOrMeaninglessIsRefused) {
   EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--lr", "3"}), HasSubstr("--lr"));
   EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--dataset", "mnist"}),
               HasSubstr("--data-path DIR"));
+  EXPECT_THAT(predict_refusal({"--weights", "w", "--output", "p.csv", "--device", "cdua"}),
+              HasSubstr("unknown device 'cdua': did you mean 'cuda'?"));
 }
 
 }  // namespace
