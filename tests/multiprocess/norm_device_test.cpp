@@ -87,7 +87,7 @@ NormedState trained_alone(int ranks) {
 NormedState trained_on(const std::shared_ptr<comm::Group>& group, at::Device device, bool ours, int more_of_rank_0) {
   NormedNet net = normed_net(device);
   convert_sync_batchnorm(net, group);
-  DistributedDataParallel ddp(net, group);
+  DistributedDataParallel ddp(net, group, {.name = device.is_cpu() ? "host" : "device"});
   const int steps = kNormSteps + (group->rank() == 0 ? more_of_rank_0 : 0);
   const auto backward = [&](int step) {
     const support::SmallBatch batch = rows_of(step, *group);

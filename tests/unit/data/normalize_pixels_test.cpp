@@ -24,7 +24,7 @@ std::shared_ptr<const PictureSet> noise(int channels) {
       SyntheticOptions{.size = 6, .image_size = {37, 45}, .channels = channels});
 }
 
-// Strides, too: what comes out is what the model would have been given.
+// Its layout, too: what comes out is what the model would have been given. One channel has any stride.
 void expect_the_hosts(const std::shared_ptr<const PictureSet>& set, const PictureBatchOptions& host) {
   const Compose transforms = Compose().then(RandomCrop(35, {.padding = 4})).then(RandomHorizontalFlip());
   const std::vector<std::int64_t> indices = {4, 0, 4, 1};
@@ -36,7 +36,10 @@ void expect_the_hosts(const std::shared_ptr<const PictureSet>& set, const Pictur
   const at::Tensor found = NormalizePixels(host.normalize, at::kCPU)(pixels);
   EXPECT_EQ(found.scalar_type(), expected.scalar_type());
   EXPECT_EQ(found.sizes(), expected.sizes());
-  EXPECT_EQ(found.strides(), expected.strides());
+  EXPECT_EQ(found.suggest_memory_format(), expected.suggest_memory_format());
+  if (found.size(-3) > 1) {
+    EXPECT_EQ(found.strides(), expected.strides());
+  }
   EXPECT_TRUE(at::equal(found, expected));
 }
 

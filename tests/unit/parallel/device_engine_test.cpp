@@ -147,18 +147,6 @@ TEST(DeviceEngineDeathTest, AStrayEditOfItsStateDictNamesTheParameter) {
 }
 
 // What it would be alone is not what was asked for.
-TEST(DeviceEngine, RefusesALayerThatNormalisesOverRanks) {
-  device();
-  support::run_ranks(support::RankKind::threads, 2, [](auto group) {
-    support::SmallNet model = Trained::on_device();
-    convert_sync_batchnorm(model, group);
-    EXPECT_NE(testing::usage_error([&] {
-                model->forward(torch::randn({6, 20}).to(device()));
-              }).find("on the CPU"),
-              std::string::npos);
-  });
-}
-
 // As cuDNN lays out a recurrent layer's.
 TEST(DeviceEngine, TakesParametersThatShareAStorageInParts) {
   support::SmallNet model = Trained::on_device();
