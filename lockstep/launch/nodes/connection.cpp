@@ -1,7 +1,9 @@
 #include "lockstep/launch/nodes/connection.h"
 
 #include <netinet/in.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -28,6 +30,11 @@ void Connection::send(const rendezvous::Message& message) {
   if (!open_) return;
   unsent_ += to_frame(message);
   write();
+}
+
+bool Connection::has_arrived() const {
+  int unacknowledged = 0;
+  return settled() && (!open_ || ioctl(fd_.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0);
 }
 
 void Connection::close() {

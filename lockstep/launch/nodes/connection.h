@@ -48,6 +48,9 @@ class Connection {
   }
   /// Whether all that was sent has been handed to the kernel, or never will be.
   bool settled() const { return !open_ || unsent_.empty(); }
+  /// Whether the other machine has all of that, as its kernel says, or never will. Who ends before takes it back, if a
+  /// word of the other side comes too late: the kernel answers that with a reset.
+  bool has_arrived() const;
   bool open() const { return open_; }
   /// Ends it without a word to the owner.
   void close();

@@ -51,8 +51,8 @@ class Host {
 
   /// Ends the job for everybody: the agent leaves before a generation has started.
   void dismiss(int code, const std::string& text);
-  /// Whether everybody has been told how the job ended.
-  bool settled() const { return reception_.settled(); }
+  /// Whether everybody has heard what was told last.
+  bool all_has_arrived() const { return reception_.all_has_arrived(); }
 
  private:
   using Clock = EventLoop::Clock;

@@ -22,8 +22,9 @@ namespace meet = rendezvous;
 
 namespace {
 
-// How long the members may take to be told how the job has ended.
-constexpr std::chrono::milliseconds kHostsFarewell{2'000};
+// How long the machines of the members may take to hear how the job has ended, if that is more than an agent may be
+// silent; and how often that is looked at.
+constexpr std::chrono::milliseconds kHostsFarewell{2'000}, kLook{1};
 // How long the first look at the endpoint's name holds up the agent, which hears no signal then.
 constexpr std::chrono::milliseconds kFirstLook{1'000};
 
@@ -208,7 +209,10 @@ void HostingAgent::dismiss(int code, const std::string& text) {
 }
 
 void HostingAgent::settle() {
-  if (host_ != nullptr) loop_.run_until([this] { return host_->settled(); }, EventLoop::Clock::now() + kHostsFarewell);
+  if (host_ == nullptr) return;
+  using Clock = EventLoop::Clock;
+  const Clock::time_point most = Clock::now() + std::max(kHostsFarewell, settings_.silence());
+  while (!host_->all_has_arrived() && Clock::now() < most) loop_.turn(Clock::now() + kLook);
 }
 
 }  // namespace lockstep::launch

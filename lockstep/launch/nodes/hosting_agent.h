@@ -47,7 +47,7 @@ class HostingAgent {
   void turn_to(const rendezvous::Heir& heir, const std::string& run_id);
   /// Ends the job for everybody, if this agent hosts.
   void dismiss(int code, const std::string& text);
-  /// At the end: the others, if this agent hosts, hear how the job has ended. Two seconds at most.
+  /// At the end: the others, if this agent hosts, hear how the job has ended. As long as one may be silent, at most.
   void settle();
 
  private:

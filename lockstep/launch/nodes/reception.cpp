@@ -127,8 +127,9 @@ void Reception::on_keep_alive() {
 
 void Reception::shut() { listener_.shut(); }
 
-bool Reception::settled() const {
-  return std::ranges::all_of(guests_, [](const auto& entry) { return entry.second.connection->settled(); });
+bool Reception::all_has_arrived() const {
+  return std::ranges::all_of(
+      guests_, [](const auto& entry) { return entry.second.own || entry.second.connection->has_arrived(); });
 }
 
 }  // namespace lockstep::launch

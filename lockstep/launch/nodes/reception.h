@@ -60,8 +60,8 @@ class Reception {
   void drop(std::uint64_t id, const std::string& why) { lose(id, why, Parting::cut); }
   /// Nobody else is let in, and the port is free for others; who is in stays.
   void shut();
-  /// Whether all that was sent is out, to everybody who is still there.
-  bool settled() const;
+  /// Whether everybody who is still there has all that was sent to him; not asked of the hosting agent's own.
+  bool all_has_arrived() const;
 
  private:
   struct Guest {

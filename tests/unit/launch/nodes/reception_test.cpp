@@ -172,6 +172,24 @@ TEST_F(ReceptionTest, WhoDoesNotReadIsDropped) {
   EXPECT_THAT(gone_, ::testing::ElementsAre("cut: it does not read what it is sent"));
 }
 
+// An agent that ends while some of it is on the way takes it back: a word of the other side is answered with a reset.
+TEST_F(ReceptionTest, WhatTheKernelHasTakenHasNotArrivedYet) {
+  const UniqueFd fd = connect();
+  const int little = 32 * 1024;
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+  say(fd, to_frame(rendezvous::Join{.host = "h"}));
+  EXPECT_TRUE(waits([this] { return messages_ == 1; }));
+  for (int i = 0; i < 50; ++i) reception_->send(0, rendezvous::Waiting{.reason = std::string(8'000, 'x')});
+  EXPECT_FALSE(loop_.run_until([this] { return reception_->all_has_arrived(); }, Clock::now() + milliseconds(50)));
+  const auto read = [&] {
+    char bytes[4096];
+    while (recv(fd.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) continue;
+    return reception_->all_has_arrived();
+  };
+  EXPECT_TRUE(waits(read));
+  EXPECT_TRUE(gone_.empty());
+}
+
 TEST_F(ReceptionTest, AClosedConnectionIsALossAtOnce) {
   {
     const UniqueFd fd = connect();
