@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/stack_on_request.h"
+#include "lockstep/comm/ipc/ipc_group.h"
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/nccl/nccl_group.h"
 #include "lockstep/comm/network/meeting.h"
@@ -90,7 +91,9 @@ std::shared_ptr<Group> join_hosts(const rendezvous::Place& place, const InitOpti
 
 std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& options) {
   if (options.group) return options.group;
-  if (rendezvous::parse_backend(options.backend) != rendezvous::Backend::nccl) return join_hosts(place, options);
+  const rendezvous::Backend backend = rendezvous::parse_backend(options.backend);
+  if (backend == rendezvous::Backend::ipc) return ipc::over_device_memory(join_hosts(place, options));
+  if (backend != rendezvous::Backend::nccl) return join_hosts(place, options);
   nccl::Library library = nccl::load();  // who has none keeps nobody waiting for long
   return std::make_shared<nccl::NcclGroup>(join_hosts(place, options), std::move(library));
 }

@@ -27,7 +27,8 @@ struct InitOptions {
   int world_size = -1;
   /// What carries the bytes. "auto": shared memory within a node, TCP between nodes. "shm": all ranks must be on one
   /// node. "tcp": messages even where they are. "mpi": the same through the MPI that has started the ranks. "nccl": as
-  /// "auto", and tensors of GPUs by NCCL (nccl/nccl_group.h); with the others those go through the host's memory.
+  /// "auto", and tensors of GPUs by NCCL (nccl/nccl_group.h). "ipc": as "shm", and
+  /// tensors of GPUs by memory that the GPUs share (ipc/ipc_group.h); with the others those go through the host's.
   std::string backend = "auto";
   /// How long a wait for a peer may last before the group is given up.
   std::chrono::milliseconds timeout = base::kDefaultTimeout;

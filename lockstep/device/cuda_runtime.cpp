@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lockstep/device/cuda_library.h"
+#include "lockstep/device/peer_memory.h"
 
 namespace lockstep::device {
 namespace {
@@ -34,11 +35,31 @@ std::optional<CudaRuntime> found_in_process() {
   return runtime;
 }
 
+std::optional<PeerMemory> peer_memory_in_process() {
+  void* const library = dlopen(libtorch_file("libtorch_cpu.so").c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  PeerMemory memory{};
+  const bool whole = find(library, "cudaMalloc", memory.allocate) &&
+                     find(library, "cudaIpcGetMemHandle", memory.handle_of) &&
+                     find(library, "cudaIpcOpenMemHandle", memory.open_handle) &&
+                     find(library, "cudaIpcCloseMemHandle", memory.close_handle) &&
+                     find(library, "cudaDeviceEnablePeerAccess", memory.enable_peer_access) &&
+                     find(library, "cudaGetLastError", memory.last_error) &&
+                     find(library, "cudaGetErrorString", memory.error_string);
+  if (library != nullptr) dlclose(library);
+  if (!whole) return {};
+  return memory;
+}
+
 }  // namespace
 
 const CudaRuntime* cuda_runtime() {
   static const std::optional<CudaRuntime> runtime = found_in_process();
   return runtime ? &*runtime : nullptr;
+}
+
+const PeerMemory* cuda_peer_memory() {
+  static const std::optional<PeerMemory> memory = peer_memory_in_process();
+  return memory ? &*memory : nullptr;
 }
 
 const char* words_of(const CudaRuntime& runtime, int error) {

@@ -157,9 +157,11 @@ void check_mpi_start(const Place& place) {
 // Where a launcher has told the nodes; else the ranks find out (roll_call.h). Ranks of a node follow one another.
 void check_backend(const Place& place, Backend backend) {
   if (backend == Backend::mpi) check_mpi_start(place);
-  if (backend != Backend::shm || !place.nodes_known || place.local_world_size == place.world_size) return;
+  const bool of_one_node = backend == Backend::shm || backend == Backend::ipc;
+  if (!of_one_node || !place.nodes_known || place.local_world_size == place.world_size) return;
   const int first = place.rank - place.local_rank;
-  throw UsageError("init: backend 'shm' is for ranks of one node, and ranks " + std::to_string(place.rank) + " and " +
+  throw UsageError("init: backend '" + std::string(to_string(backend)) + "' is for ranks of one node, and ranks " +
+                   std::to_string(place.rank) + " and " +
                    std::to_string(first > 0 ? 0 : place.local_world_size) + " are on different ones");
 }
 
@@ -171,16 +173,19 @@ Backend parse_backend(const std::string& name) {
   if (name == "tcp") return Backend::tcp;
   if (name == "mpi") return Backend::mpi;
   if (name == "nccl") return Backend::nccl;
+  if (name == "ipc") return Backend::ipc;
   const std::vector<std::string> not_built = {"gloo", "hierarchical"};
   if (std::ranges::find(not_built, name) != not_built.end())
     throw UsageError("init: backend '" + name +
                      "' is not built: 'auto' has shared memory within a node and TCP between nodes; 'shm', 'tcp' are "
-                     "one of them, 'mpi' is what mpirun has, and 'nccl' is 'auto' with NCCL for tensors of GPUs");
-  throw UsageError("init: " + base::unknown_name("backend", base::shown(name), {"auto", "shm", "tcp", "mpi", "nccl"}));
+                     "one of them, 'mpi' is what mpirun has, and 'nccl' and 'ipc' are 'auto' with NCCL, or shared "
+                     "memory of devices, for tensors of GPUs");
+  throw UsageError("init: " +
+                   base::unknown_name("backend", base::shown(name), {"auto", "shm", "tcp", "mpi", "nccl", "ipc"}));
 }
 
 const char* to_string(Backend backend) {
-  constexpr const char* names[] = {"auto", "shm", "tcp", "mpi", "nccl"};
+  constexpr const char* names[] = {"auto", "shm", "tcp", "mpi", "nccl", "ipc"};
   return names[int(backend)];
 }
 

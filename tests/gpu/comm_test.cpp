@@ -1,5 +1,6 @@
-// Groups and the classic path on a GPU, with several ranks on one: through the host's memory, and by NCCL, which takes
-// the ranks for several hosts (NCCL_HOSTID), since it has no two of a host on one GPU.
+// Groups and the classic path on a GPU, with several ranks on one: through the host's memory, through memory
+// of the GPU, and by NCCL, which takes the ranks for several hosts (NCCL_HOSTID), since it has no two of a host on one
+// GPU.
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -10,8 +11,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 
+#include "lockstep/comm/ipc/ipc_group.h"
 #include "lockstep/comm/nccl/nccl_group.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "tests/support/device/comm_cases.h"
@@ -155,6 +158,45 @@ TEST_F(GpuNccl, ARankThatDoesNotComeIsNamedAndAnotherGroupCanBeMade) {
              EXPECT_EQ(tensor.sum().template item<float>(), 6000);
            },
            {.timeout = std::chrono::seconds(10)});
+}
+
+class GpuIpc : public Gpu {
+ protected:
+  using Body = std::function<void(const std::shared_ptr<Group>& group, const std::shared_ptr<Group>& inner)>;
+  static void by_ipc(int ranks, const Body& body) {
+    on_ranks(ranks, [&](const auto& inner) {
+      (void)first_gpu();
+      body(ipc::over_device_memory(inner), inner);
+    }, {.timeout = std::chrono::seconds(60)});
+  }
+};
+
+// Several ranks on one GPU, and the bits of the host.
+TEST_F(GpuIpc, CollectivesAreThoseOfTheHost) {
+  for (const int ranks : {2, 3})
+    by_ipc(ranks, [](const auto& group, const auto& inner) {
+      const at::Device gpu(at::kCUDA, 0);
+      support::expect_collectives_as_on_host(*group, gpu);
+      support::expect_order_in_a_stream(*group, gpu);
+      const at::Tensor drawn = torch::randn({3 << 20}) * (group->rank() + 1);
+      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+        for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::product, ReduceOp::min}) {
+          const at::Tensor here = drawn.to(dtype, false, true), there = here.to(gpu);
+          inner->all_reduce(here, op);
+          group->all_reduce(there, op);
+          EXPECT_TRUE(there.cpu().equal(here)) << c10::toString(dtype) << ", op " << int(op);
+        }
+    });
+}
+
+TEST_F(GpuIpc, TheClassicPathTrainsAsOverTheHost) {
+  for (const int ranks : {2, 3})
+    by_ipc(ranks, [](const auto& group, const auto& inner) {
+      const at::Device gpu(at::kCUDA, 0);
+      const support::ClassicJob job{
+          .options = {.gradient_as_bucket_view = true, .buckets = {.bucket_cap_mb = 0.002}}};
+      EXPECT_LT(distance(train_classic(group, gpu, job), train_classic(inner, gpu, job)), 1e-6);
+    });
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ bool Hello::is_sound() const {
 
 // A rank may be none of its world's: that is told.
 bool Present::is_sound() const {
-  return rank >= 0 && world > 0 && backend >= Backend::automatic && backend <= Backend::nccl;
+  return rank >= 0 && world > 0 && backend >= Backend::automatic && backend <= Backend::ipc;
 }
 
 // -1: an agent's failure, or one of which nobody knows whose it is.
@@ -89,8 +89,9 @@ std::string disagreement(const std::vector<Present>& all) {
       return who_is(one) + " asks for backend '" + to_string(one.backend) + "', " + who_is(zero) + " for '" +
              to_string(zero.backend) + "'";
   for (const Present& one : all)
-    if (zero.backend == Backend::shm && text_in(one.machine) != text_in(zero.machine))
-      return "backend 'shm' is for ranks of one node (machine, namespaces of processes and network, user), and " +
+    if ((zero.backend == Backend::shm || zero.backend == Backend::ipc) && text_in(one.machine) != text_in(zero.machine))
+      return "backend '" + std::string(to_string(zero.backend)) +
+             "' is for ranks of one node (machine, namespaces of processes and network, user), and " +
              who_is(zero) + " and " + who_is(one) + " are on different ones";
   return {};
 }

@@ -125,14 +125,15 @@ TEST(InitMethod, WhatIsMissingBesideEnvIsNamed) {
   EXPECT_THAT(refused({.rank = 3}, {{"WORLD_SIZE", "2"}}), HasSubstr("RANK=3 is not a number from 0 to 1"));
 }
 
-TEST(Backend, AreFiveAndTheOthersAreTold) {
-  for (const Backend backend : {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi, Backend::nccl})
+TEST(Backend, AreSixAndTheOthersAreTold) {
+  for (const Backend backend : {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi, Backend::nccl,
+                                Backend::ipc})
     EXPECT_EQ(parse_backend(to_string(backend)), backend);
   for (const char* name : {"gloo", "hierarchical"})
     EXPECT_THAT(usage_error([&] { (void)parse_backend(name); }),
                 HasSubstr("backend '" + std::string(name) + "' is not built"));
   EXPECT_EQ(usage_error([] { (void)parse_backend("tpc"); }),
-            "init: unknown backend 'tpc': did you mean 'tcp'? (one of auto, shm, tcp, mpi, nccl)");
+            "init: unknown backend 'tpc': did you mean 'tcp'? (one of auto, shm, tcp, mpi, nccl, ipc)");
 }
 
 TEST(Backend, ShmIsForOneNode) {
@@ -141,6 +142,8 @@ TEST(Backend, ShmIsForOneNode) {
   EXPECT_EQ(refused({.backend = Backend::shm}, with(kLaunched, {{"RANK", "3"}, {"GROUP_RANK", "1"}})),
             "init: backend 'shm' is for ranks of one node, and ranks 3 and 0 are on different ones");
   EXPECT_EQ(place_told({.backend = Backend::shm}, with(kLaunched, {{"WORLD_SIZE", "2"}})).world_size, 2);
+  EXPECT_EQ(refused({.backend = Backend::ipc}, kLaunched),
+            "init: backend 'ipc' is for ranks of one node, and ranks 1 and 2 are on different ones");
 }
 
 TEST(Backend, MpiIsForRanksOfMpirun) {
