@@ -4,6 +4,7 @@
 //
 // Faults, by the environment when a communicator is made:
 //   NCCL_STAND_IN_ERROR=r:n   the n-th call of rank r is an error that comes later
+//   NCCL_STAND_IN_WORDS=...   what is said of it
 
 #include <algorithm>
 #include <cstdlib>
@@ -330,7 +331,10 @@ const char* ncclGetErrorString(Result result) {
   }
 }
 
-const char* ncclGetLastError(Comm*) { return "the stand-in was told to fail"; }
+const char* ncclGetLastError(Comm*) {
+  const char* const told = std::getenv("NCCL_STAND_IN_WORDS");
+  return told != nullptr ? told : "the stand-in was told to fail";
+}
 
 Result ncclAllReduce(const void* from, void* to, std::size_t count, DataType type, RedOp op, Comm* comm, Stream) {
   return meet(comm, {name_of("all_reduce", count, type) + std::to_string(int(op)), from, to}, count, type, op, 0,

@@ -223,6 +223,17 @@ TEST(NcclGroup, RefusesWhatIsNotOnOneDevice) {
   });
 }
 
+TEST(NcclGroup, TwoRanksOnOneGpuAreToldOfIpc) {
+  const Variable error("NCCL_STAND_IN_ERROR", "0:1");
+  const Variable words("NCCL_STAND_IN_WORDS", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000");
+  on_ranks(2, [](const auto& group, at::Device device) {
+    EXPECT_THAT(what_of([&] {
+                  for (;;) group->all_reduce(ones(device));
+                }),
+                HasSubstr("backend 'ipc' is for several ranks on one GPU"));
+  });
+}
+
 TEST(NcclGroup, IsABackendOfInit) {
   sim::install(kDevices);
   const Variable library("LOCKSTEP_NCCL", kStandIn);
