@@ -23,8 +23,9 @@ std::string csv_row(const Event& event) {
   return row + ",";
 }
 
-Csv::Csv(std::string path) : file_(LineFile::of_lines(std::move(path))) {
+Csv::Csv(std::string path, WhenRefused refused) : file_(LineFile::of_lines(std::move(path))) {
   if (file_.is_new()) file_.append(std::string(kCsvHeader) + "\n");
+  file_.when_refused(refused);
 }
 
 void Csv::write(const Event& event) {

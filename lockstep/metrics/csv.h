@@ -18,10 +18,11 @@ inline constexpr const char* kCsvHeader =
 /// in metrics.jsonl. Throws Error when a field is missing that its kind must have.
 std::string csv_row(const Event& event);
 
-/// Appends to `path`, the header first when the file is new. Errors: see LineFile.
+/// Appends to `path`, the header first when the file is new. Errors: see LineFile, also of what the disk refuses behind
+/// the header.
 class Csv : public Sink {
  public:
-  explicit Csv(std::string path);
+  explicit Csv(std::string path, WhenRefused refused = WhenRefused::throws);
   void write(const Event& event) override;
 
  private:

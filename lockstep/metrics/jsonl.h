@@ -14,10 +14,13 @@ namespace lockstep::metrics {
 /// Text that is no UTF-8 has its bad bytes replaced.
 std::string json_line(const Event& event);
 
-/// Appends to `path`. Errors: see LineFile.
+/// Appends to `path`. Errors: see LineFile, also of what the disk refuses.
 class JsonLines : public Sink {
  public:
-  explicit JsonLines(std::string path) : file_(LineFile::of_lines(std::move(path))) {}
+  explicit JsonLines(std::string path, WhenRefused refused = WhenRefused::throws)
+      : file_(LineFile::of_lines(std::move(path))) {
+    file_.when_refused(refused);
+  }
   void write(const Event& event) override { file_.append(json_line(event) + "\n"); }
 
  private:

@@ -5,10 +5,20 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::metrics {
+namespace {
+
+// Of a disk; all else is a mistake of ours, or of who has closed the file.
+bool is_of_the_disk(int reason) { return reason == ENOSPC || reason == EDQUOT || reason == EROFS || reason == EIO; }
+
+}  // namespace
 
 LineFile::LineFile(std::string path) : path_(std::move(path)) {
   fd_ = base::UniqueFd(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
@@ -50,10 +60,17 @@ void LineFile::append(std::string_view record) {
         // Best effort: the failure that gets reported is the write's.
         [[maybe_unused]] const int result = ::ftruncate(fd_.get(), start);
       }
+      if (when_refused_ == WhenRefused::leaves_out && is_of_the_disk(reason)) return tell_left_out(reason);
       errno = reason;
       throw_errno(path_);
     }
   }
+}
+
+void LineFile::tell_left_out(int reason) {
+  if (std::exchange(is_told_, true)) return;
+  base::tell(STDERR_FILENO, "lockstep: warning: '" + base::shown(path_) + "': " + std::strerror(reason) +
+                                "; what it does not take is left out, training goes on\n");
 }
 
 }  // namespace lockstep::metrics

@@ -10,6 +10,12 @@
 
 namespace lockstep::metrics {
 
+/// What becomes of a record that the disk refuses as long as it does: full, over quota, read-only, failing.
+enum class WhenRefused {
+  throws,      ///< an Error that names the file
+  leaves_out,  ///< the next one is tried; the first of a file is told in one line on standard error
+};
+
 /// Appends without a buffer of its own: each record is handed to the kernel at once, so a
 /// killed process leaves whole records. Not thread-safe.
 class LineFile {
@@ -21,19 +27,25 @@ class LineFile {
   /// line, is cut off first: the next line would be glued to it.
   static LineFile of_lines(std::string path);
 
-  /// Throws Error naming the file when the record does not fit or the file is closed; what
+  /// Throws Error naming the file when the record does not fit or the file is closed; see when_refused(). What
   /// was written of the record is taken back, so the records before it stay readable.
   void append(std::string_view record);
+
+  /// From now on; at first it throws.
+  void when_refused(WhenRefused what) { when_refused_ = what; }
 
   /// True when nothing was in the file when it was opened.
   bool is_new() const { return is_new_; }
 
  private:
   void cut_torn_line();
+  void tell_left_out(int reason);
 
   std::string path_;
   base::UniqueFd fd_;
   bool is_new_ = true;
+  WhenRefused when_refused_ = WhenRefused::throws;
+  bool is_told_ = false;  // that one was left out
 };
 
 }  // namespace lockstep::metrics

@@ -52,7 +52,8 @@ struct EvalPoint {
   std::int64_t samples = 0;
 };
 
-/// Not thread-safe. What cannot be written is an Error that names the file.
+/// Not thread-safe. What the disk refuses of a file is left out and told once (run_files.h); what else cannot be
+/// written is an Error that names the file.
 class Report {
  public:
   /// Errors: see RunDirectory::create(). UsageError for a folder without a run_id.

@@ -28,11 +28,13 @@ bool marks_use(std::string_view name) { return name == kConfigName || name == "m
   throw UsageError("output directory '" + path + "': " + why);
 }
 
-void make_folder(const std::string& path) {
+Coming coming_of(const RunClaim& claim) { return claim.attempt > 0 || claim.held ? Coming::again : Coming::first; }
+
+void make_folder(const std::string& path, Coming coming) {
   if (path.empty()) refuse(path, "is empty; name a folder");
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) refuse(path, error.message());
+  if (error) refuse_folder(path, coming, error.message());
   if (!fs::is_directory(path, error)) refuse(path, "is not a directory");
 }
 
@@ -91,10 +93,11 @@ void write_files(const std::string& path, std::string_view config_json, const Ru
     if (use == Use::foreign) remove_run_files(path);
     owner.commit();
     config.commit();
-  } catch (const UsageError&) {
-    throw;
+  } catch (const UsageError& error) {
+    if (coming_of(claim) == Coming::first) throw;
+    throw Error(error.what());
   } catch (const Error& error) {
-    refuse(path, std::string("cannot be written (") + error.what() + ")");
+    refuse_folder(path, coming_of(claim), std::string("cannot be written (") + error.what() + ")");
   }
 }
 
@@ -111,15 +114,15 @@ std::shared_ptr<RunLock> lock_used(const std::string& path) {
     return fs::exists(fs::path(path) / name, ignored);
   };
   if (!has(kConfigName) && !has("metrics.jsonl") && !has(kRunLockName) && !has("checkpoints")) return nullptr;
-  return std::make_shared<RunLock>(path);
+  return std::make_shared<RunLock>(path, Coming::again);
 }
 
 std::string RunDirectory::mistakes_json() const { return path_ + "/" + kMistakesName; }
 
 RunDirectory RunDirectory::create(const std::string& path, std::string_view config_json, const RunClaim& claim) {
-  make_folder(path);
+  make_folder(path, coming_of(claim));
   use_of(path, config_json, claim);  // a folder that is refused gets no lock's file
-  auto lock = claim.held ? claim.held : std::make_shared<RunLock>(path);
+  auto lock = claim.held ? claim.held : std::make_shared<RunLock>(path, coming_of(claim));
   write_files(path, config_json, claim, use_of(path, config_json, claim));
   return {path, std::move(lock)};
 }

@@ -25,7 +25,7 @@ struct RunClaim {
 };
 
 /// Locks a folder that a run has used, or one that has checkpoints, before what is in it is looked at: who goes on from
-/// there chooses what no other job changes any more. Nothing where no run was. UsageError as of RunLock.
+/// there chooses what no other job changes any more. Nothing where no run was. Errors: see RunLock, of who comes again.
 std::shared_ptr<RunLock> lock_used(const std::string& path);
 
 /// A folder that is ready for the files of a run, and this process's while the object lives.
@@ -36,7 +36,7 @@ class RunDirectory {
   /// when claim.goes_on() says so of its config.json, and so is one whose lock is `held`; another run's is refused,
   /// or with `overwrite` the files that a run made (is_run_file()) are removed and nothing else. Throws UsageError
   /// naming the path when it is another run's or in use by a living process, no folder, or cannot be written; nothing
-  /// has been removed then.
+  /// has been removed then. That it cannot be written is an Error for a later attempt, and where the lock is `held`.
   static RunDirectory create(const std::string& path, std::string_view config_json, const RunClaim& claim);
 
   const std::string& path() const { return path_; }

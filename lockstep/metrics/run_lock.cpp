@@ -19,10 +19,18 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 }  // namespace
 
-RunLock::RunLock(const std::string& folder) {
+void refuse_folder(const std::string& folder, Coming coming, const std::string& why) {
+  const std::string message = "output directory '" + folder + "': " + why;
+  if (coming == Coming::first) throw UsageError(message);
+  throw Error(message);
+}
+
+RunLock::RunLock(const std::string& folder, Coming coming) {
   const std::string start = "output directory '" + folder + "': ";
   file_ = base::UniqueFd(::open((folder + "/" + kRunLockName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file_) throw UsageError(start + "cannot be written (" + kRunLockName + ": " + std::strerror(errno) + ")");
+  if (!file_)
+    refuse_folder(folder, coming,
+                  std::string("cannot be written (") + kRunLockName + ": " + std::strerror(errno) + ")");
   const auto deadline = std::chrono::steady_clock::now() + kSlowDeath;
   while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;

@@ -8,18 +8,27 @@
 
 namespace lockstep::metrics {
 
+/// Who comes to a folder.
+enum class Coming {
+  first,  ///< what stands in the way is wrong use: it may choose another folder
+  again,  ///< the job was there before, or resumes there: it has no other one, and the next start may do better
+};
+
 /// Held from its construction on by this process alone, for the metrics and for whatever else a run keeps in its
 /// folder. The kernel lets go of it when the process ends, however it ends, so there are no stale locks. The file
 /// (kRunLockName) stays where it is: who removed it would let two processes hold two files of one name.
 class RunLock {
  public:
   /// Waits two seconds at most, for a process that is dying. UsageError naming the folder: a living one has the lock,
-  /// the folder cannot be written, its file system has no locks.
-  explicit RunLock(const std::string& folder);
+  /// its file system has no locks, the folder cannot be written; the last is an Error for who comes again.
+  explicit RunLock(const std::string& folder, Coming coming = Coming::first);
 
  private:
   base::UniqueFd file_;
 };
+
+/// Throws what the system refuses of a folder, naming it: UsageError, or Error for who comes again.
+[[noreturn]] void refuse_folder(const std::string& folder, Coming coming, const std::string& why);
 
 inline constexpr const char* kRunLockName = "run.lock";
 

@@ -128,9 +128,10 @@ std::string tensorboard_message(const Event& event) {
   return event_message(event.time, step, event.kind == Kind::train ? train_summary(event) : eval_summary(event));
 }
 
-TensorBoard::TensorBoard(const std::string& directory, double time)
+TensorBoard::TensorBoard(const std::string& directory, double time, WhenRefused refused)
     : file_(directory + "/" + tensorboard_file_name(time)) {
   if (file_.is_new()) file_.append(tfrecord(tensorboard_version_message(time)));
+  file_.when_refused(refused);
 }
 
 TensorBoard::TensorBoard(const std::string& directory) : TensorBoard(made(directory), seconds_now()) {}

@@ -40,8 +40,9 @@ std::string tensorboard_message(const Event& event);
 ///   board.add_histogram("fc1.weight", lockstep::values(model->fc1->weight), step);
 class TensorBoard : public Sink {
  public:
-  /// Makes `directory`/tensorboard_file_name(time). Errors: see LineFile.
-  TensorBoard(const std::string& directory, double time);
+  /// Makes `directory`/tensorboard_file_name(time). Errors: see LineFile, also of what the disk refuses behind the
+  /// file's first message.
+  TensorBoard(const std::string& directory, double time, WhenRefused refused = WhenRefused::throws);
   /// The same now, and the folder with its parents where there is none.
   explicit TensorBoard(const std::string& directory);
 

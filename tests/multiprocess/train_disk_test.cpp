@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::By;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 using testing::Job;
 using testing::Words;
 
@@ -79,8 +80,16 @@ class TrainDisk : public ::testing::Test {
     std::vector<std::string> found;
     for (const std::string& line : testing::lines(job.err()))
       // What is told of older checkpoints depends on the moment at which the fault takes the folder away.
-      if (line.find("warning: ") != std::string::npos && line.find("of the checkpoints before: ") == std::string::npos)
+      if (line.find("warning: ") != std::string::npos &&
+          line.find("of the checkpoints before: ") == std::string::npos && line.find(kLeftOut) == std::string::npos)
         found.push_back(line);
+    return found;
+  }
+  // The files of which it was told that they lack something.
+  static std::vector<std::string> left_out(const Job& job) {
+    std::vector<std::string> found;
+    for (const std::string& line : testing::lines(job.err()))
+      if (line.find(kLeftOut) != std::string::npos) found.push_back(line);
     return found;
   }
   bool is_whole(const std::string& checkpoint) const {
@@ -118,6 +127,8 @@ class TrainDisk : public ::testing::Test {
     }
   }
 
+  static constexpr const char* kLeftOut = "what it does not take is left out, training goes on";
+
   testing::ScratchFolder folder_;
   const std::string set_ = testing::write_mnist(folder_);
 };
@@ -126,6 +137,36 @@ TEST_F(TrainDisk, Full) {
   const SmallDisk disk(checkpoints(), "size=8m");
   if (!disk.why_not().empty()) GTEST_SKIP() << disk.why_not();
   expect_goes_on([&] { disk.fill(); }, [&] { disk.clear(); }, "No space left on device");
+}
+
+// What is told of the run shares the disk with the checkpoints.
+TEST_F(TrainDisk, FullForTheFilesOfTheRunToo) {
+  const SmallDisk disk(folder_.file("run"), "size=8m");
+  if (!disk.why_not().empty()) GTEST_SKIP() << disk.why_not();
+  Job job = endless();
+  testing::wait_until([&] { return !last().empty(); });
+  testing::wait_until([&] {
+    disk.fill();
+    return (left_out(job).size() >= 3 && warnings(job).size() >= 2) || testing::process_state(job.pid()) == 'Z';
+  });
+  const std::string good = last();
+  const std::size_t shown = testing::lines(job.out()).size(), reported_before = reported();
+  testing::wait_until([&] {
+    return testing::lines(job.out()).size() >= shown + 20 || testing::process_state(job.pid()) == 'Z';
+  });
+  disk.clear();
+  testing::wait_until([&] {
+    return (last() != good && reported() >= reported_before + 20) || testing::process_state(job.pid()) == 'Z';
+  });
+  kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 75) << job.err();
+  EXPECT_TRUE(is_whole(last()));
+  EXPECT_THAT(left_out(job), UnorderedElementsAre(HasSubstr("/metrics.jsonl': No space left on device"),
+                                                  HasSubstr("/metrics.csv': No space left on device"),
+                                                  HasSubstr("/events.out.tfevents.")))
+      << "each once";
+  for (const std::string& line : testing::lines(testing::read_file(folder_.file("run/metrics.jsonl"))))
+    EXPECT_TRUE(line.starts_with(R"({"event":")") && line.ends_with("}")) << line;
 }
 
 // What could not be saved at the end is not done: a launcher restarts it, and whoever waits for it hears of it. Rank 0

@@ -11,11 +11,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/metrics/csv.h"
 #include "lockstep/metrics/jsonl.h"
+#include "lockstep/metrics/run_files.h"
 #include "sample_events.h"
 
 namespace lockstep::metrics {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -137,6 +139,17 @@ TEST(LineFile, ErrorsNameTheFile) {
   EXPECT_THAT([&] { full.append("line\n"); }, ThrowsMessage<Error>(HasSubstr("/dev/full: No space left on device")));
 }
 
+TEST(LineFile, WhatTheDiskRefusesIsLeftOutAndToldOnceWhereThatIsWanted) {
+  LineFile full("/dev/full");
+  full.when_refused(WhenRefused::leaves_out);
+  ::testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(full.append("line\n"));
+  EXPECT_NO_THROW(full.append("another\n"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "lockstep: warning: '/dev/full': No space left on device; what it does not take is left out, training goes "
+            "on\n");
+}
+
 TEST(LineFile, ARecordThatDoesNotFitIsTakenBack) {
   TemporaryFolder folder;
   const std::string path = folder.file("small");
@@ -151,6 +164,18 @@ TEST(LineFile, ARecordThatDoesNotFitIsTakenBack) {
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
   EXPECT_EQ(read_all(path), "first\n");
+}
+
+TEST(RunFiles, ThatMistakesCannotBeReplacedIsToldOnce) {
+  TemporaryFolder folder;
+  RunFiles files(folder.file("run"), "{}\n", {.run_id = "job 1"});
+  std::filesystem::create_directory(folder.file("run/mistakes.json"));
+  ::testing::internal::CaptureStderr();
+  files.show_mistakes(1, {});
+  files.show_mistakes(2, {});
+  const std::vector<std::string> told = split(::testing::internal::GetCapturedStderr(), '\n');
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0], AllOf(HasSubstr("lockstep: warning: cannot write '"), HasSubstr("training goes on")));
 }
 
 class Counting : public Sink {

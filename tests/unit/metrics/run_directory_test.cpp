@@ -22,6 +22,16 @@ std::vector<std::string> names_in(const std::string& path) {
   return names;
 }
 
+template <class Body>
+int code_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return exit_code(error);
+  }
+  return kExitDone;
+}
+
 const RunClaim kNew{.run_id = "job 1"};
 const RunClaim kOverwrite{.run_id = "job 1", .overwrite = true};
 
@@ -148,6 +158,19 @@ TEST(RunDirectory, PathsThatCannotBeWrittenAreNamed) {
                 ThrowsMessage<UsageError>(HasSubstr("'" + path + "'")));
   EXPECT_THROW(RunDirectory::create("", "{}", kNew), UsageError);
   EXPECT_THAT([] { RunLock("/proc/self"); }, ThrowsMessage<UsageError>(HasSubstr("'/proc/self': cannot be written")));
+}
+
+// A launcher starts a job again that has failed, and none that was used wrongly.
+TEST(RunDirectory, OneThatCannotBeWrittenAnyMoreIsAFailureAndNoWrongUse) {
+  EXPECT_EQ(code_of([] { RunLock("/proc/self"); }), kExitUsage);
+  EXPECT_EQ(code_of([] { RunLock("/proc/self", Coming::again); }), kExitFailure);
+  TemporaryFolder folder;
+  fs::create_directories(folder.file("run.id/x"));  // a file cannot take its place
+  const RunClaim again{.run_id = "job 1", .attempt = 1};
+  EXPECT_EQ(code_of([&] { RunDirectory::create(folder.path(), "{}", kNew); }), kExitUsage);
+  EXPECT_EQ(code_of([&] { RunDirectory::create(folder.path(), "{}", again); }), kExitFailure);
+  const RunClaim resumed{.run_id = "job 1", .held = std::make_shared<RunLock>(folder.path())};
+  EXPECT_EQ(code_of([&] { RunDirectory::create(folder.path(), "{}", resumed); }), kExitFailure);
 }
 
 TEST(RunDirectory, NothingIsRemovedWhenTheNewFilesCannotBeWritten) {
