@@ -60,7 +60,8 @@ class Checkpoints {
   /// Once the optimizer is made, on all ranks: has the launcher save the last step of a run that fails for good.
   void guard();
 
-  /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step.
+  /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step, or one of
+  /// an evaluation that waits for the save before it.
   void after_step(std::int64_t step, const StepPlace& place, bool last, const std::optional<EvalEvent>& found);
 
   /// Whether the one behind the last step could not be written, which was told. On rank 0.

@@ -17,6 +17,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/data/tensor_batches.h"
 #include "lockstep/train/own_names.h"
 #include "tests/support/ranks.h"
@@ -107,6 +108,29 @@ TEST(Loop, ASaveThatIsLeftOutIsDueAgainWhenTheSecondsHavePassed) {
       left_out = event.value("skipped", std::int64_t(0));
   EXPECT_GE(left_out, 1) << "one took more than two seconds";
   EXPECT_LE(left_out, 2) << "for each second one";
+}
+
+// Else the best one might be none that is saved.
+TEST(Loop, WhatAnEvaluationHasFoundWaitsForASaveThatTakesLong) {
+  const testing::ScratchFolder folder;
+  const Additions additions{.models = {{"net", [](const models::ImageTask&) { return std::make_shared<Net>(); }}},
+                            .datasets = {{.name = "rows", .classes = 2, .samples = [](const Opening&) {
+                                            return data::tensors(at::ones({8, 3}), at::zeros({8}, at::kLong));
+                                          }}}};
+  const std::string run = folder.file("run");
+  // Of four steps an epoch: the save of the third is running when the first epoch has been evaluated.
+  const char* const argv[] = {"net", "--batch-size", "2", "--epochs", "2", "--save-every", "3", "--output-dir",
+                              run.c_str()};
+  const Options options = parse_options(int(std::size(argv)), argv, names_of(additions, "net")).options;
+  before_fsync = [] {
+    before_fsync = nullptr;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  };
+  support::run_ranks(support::RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+    EXPECT_EQ(Loop(options, comm::World({}, group), additions).run(), kExitDone);
+  });
+  for (const char* step : {"/checkpoints/step-00000004", "/checkpoints/step-00000008"})
+    EXPECT_TRUE(checkpoint::read_state(run + step).metric.has_value()) << step;
 }
 
 }  // namespace
