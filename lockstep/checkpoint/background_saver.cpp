@@ -10,6 +10,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/contents.h"
+#include "lockstep/checkpoint/store/folder_lock.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::checkpoint {
@@ -43,24 +45,40 @@ struct BackgroundSaver::Run {
     const NoSignals none;  // the thread inherits it
     thread = std::thread([this, &folder, &retention, awaited] {
       if (!awaited) let_others_go_first();
-      saved = written(folder, contents, retention);
+      write(folder, retention);
       done.store(true, std::memory_order_release);
     });
+  }
+
+  // The folder may have been made anew. Looking may take as long as writing: its disk may stand still.
+  void write(const std::string& folder, const Retention& retention) {
+    try {
+      hold_folder(folder);
+      saved = written(folder, contents, retention);
+    } catch (const UsageError& error) {
+      saved = {.path = "", .problem = error.what(), .step = contents.state.step};
+      refused = std::current_exception();
+    } catch (const std::exception& error) {  // of the system
+      saved = not_saved(contents.state.step, error);
+    }
   }
 
   state::Pin pin;
   Contents contents;
   Saved saved;
+  std::exception_ptr refused;  // that another program has the folder
   std::atomic<bool> done{false};
   std::thread thread;
 };
 
-BackgroundSaver::BackgroundSaver(std::string folder, parallel::Engine& engine, const Retention& retention)
+BackgroundSaver::BackgroundSaver(std::string folder, parallel::Engine& engine, const Retention& retention, Hold hold)
     : folder_(std::move(folder)), engine_(engine), retention_(retention) {
   engine_.state().make_holdable();
+  if (hold != Hold::now || engine_.group().rank() != 0) return;
+  hold_or_abort(folder_, engine_.group());
 }
 
-BackgroundSaver::~BackgroundSaver() { wait(); }
+BackgroundSaver::~BackgroundSaver() { join(); }
 
 bool BackgroundSaver::save(const SaveOptions& options, bool awaited) {
   const state::SharedState& shared = checked_state(engine_, options);
@@ -71,7 +89,6 @@ bool BackgroundSaver::save(const SaveOptions& options, bool awaited) {
   }
   wait();
   try {
-    hold_or_abort(folder_, engine_.group());
     state::Pin pin = shared.pin();
     Contents contents = contents_of(engine_, pin.read(0), options);
     auto run = std::make_unique<Run>(std::move(pin), std::move(contents));
@@ -87,12 +104,18 @@ bool BackgroundSaver::save(const SaveOptions& options, bool awaited) {
 }
 
 Saved BackgroundSaver::wait() {
-  if (!run_) return last_;
+  if (const std::exception_ptr refused = join())
+    comm::or_abort(engine_.group(), [&] { std::rethrow_exception(refused); });
+  return last_;
+}
+
+// Returns why the folder is another program's, where it is.
+std::exception_ptr BackgroundSaver::join() {
+  if (!run_) return {};
   run_->thread.join();
   last_ = std::move(run_->saved);
   untold_ = true;
-  run_.reset();
-  return last_;
+  return std::exchange(run_, nullptr)->refused;
 }
 
 std::optional<Saved> BackgroundSaver::ended() {

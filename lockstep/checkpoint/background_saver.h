@@ -9,6 +9,7 @@
 //   if (ddp.steps() % 1000 == 0) saver.save();                            // returns at once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <thread>
@@ -20,6 +21,12 @@ namespace lockstep::checkpoint {
 /// The nice value of the thread that saves: where all cores train, a save lasts longer and no step does.
 inline constexpr int kNiceOfSaves = 19;
 
+/// When a BackgroundSaver has no other program save to its folder (store/folder_lock.h).
+enum class Hold {
+  now,            ///< before anything is chosen there
+  at_first_save,  ///< for who keeps others away himself until then
+};
+
 /// Of one model, on all ranks; rank 0 saves, in one thread of its own, reading back included. Used by the thread that
 /// trains.
 ///
@@ -27,8 +34,10 @@ inline constexpr int kNiceOfSaves = 19;
 /// is copied and nobody waits: the price is that memory, one state per node.
 class BackgroundSaver {
  public:
-  /// UsageError once an optimizer is attached.
-  BackgroundSaver(std::string folder, parallel::Engine& engine, const Retention& retention = {});
+  /// Before resume(), so that no other program saves there between the choice of a checkpoint and the first save.
+  /// UsageError once an optimizer is attached; on rank 0, of which the others get GroupAborted, when another living
+  /// program saves to the folder.
+  BackgroundSaver(std::string folder, parallel::Engine& engine, const Retention& retention = {}, Hold hold = Hold::now);
   /// Waits for a save that runs.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
@@ -36,8 +45,9 @@ class BackgroundSaver {
 
   /// Begins to save the committed state, as checkpoint::save() would, whose `retention` is not asked here. While an
   /// earlier save runs it does nothing but count. Returns whether it began, on rank 0; true on the others.
-  /// UsageError as checkpoint::save(). `awaited`: nothing is trained until it has ended, as behind the last step, so it
-  /// keeps the nice value.
+  /// UsageError as checkpoint::save(); where the folder was made anew and is another program's it comes from the next
+  /// call, of this, wait() or ended(), for files are looked at in the thread alone. `awaited`: nothing is trained until
+  /// it has ended, as behind the last step, so it keeps the nice value.
   bool save(const SaveOptions& options = {}, bool awaited = false);
 
   /// Waits for a save that runs; returns how the last one ended, on rank 0. Before the program ends, or reads the
@@ -52,6 +62,8 @@ class BackgroundSaver {
 
  private:
   struct Run;
+
+  std::exception_ptr join();
 
   const std::string folder_;
   parallel::Engine& engine_;

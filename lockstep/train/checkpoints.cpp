@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/store/aside_folder.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/train/meter.h"
@@ -176,7 +177,8 @@ Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const
       facts_(facts_of(options, run, input)),
       training_(training_json(options)) {
   if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
-    saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints));
+    saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints),
+                   checkpoint::Hold::at_first_save);  // until guard() the lock of the directory is enough
   if (!options.checkpoints.resume.empty()) resume();
 }
 
@@ -212,11 +214,13 @@ void Checkpoints::describe_start(RunSize& run) const {
 
 void Checkpoints::guard() {
   if (!saver_) return;
+  const std::string folder = checkpoint_folder(options_.output_dir);
+  if (engine_.group().rank() == 0) checkpoint::hold_or_abort(folder, engine_.group());
   checkpoint::SaveOptions later = what(false);
   json extra = json::parse(later.extra);
   extra.erase("standing");  // of now, not of then
   later.extra = extra.dump();
-  checkpoint::save_on_failure(checkpoint_folder(options_.output_dir), engine_, later);
+  checkpoint::save_on_failure(folder, engine_, later);
 }
 
 void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool last,

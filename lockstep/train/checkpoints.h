@@ -57,11 +57,12 @@ class Checkpoints {
   /// many steps this one has.
   void describe_start(RunSize& run) const;
 
-  /// Once the optimizer is made, on all ranks: has the launcher save the last step of a run that fails for good.
+  /// Once the optimizer is made and the output directory is the run's, on all ranks: has the launcher save the last
+  /// step of a run that fails for good, and no other program save there. UsageError, GroupAborted: as BackgroundSaver.
   void guard();
 
-  /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step, or one of
-  /// an evaluation that waits for the save before it.
+  /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step, or one
+  /// of an evaluation that waits for the save before it.
   void after_step(std::int64_t step, const StepPlace& place, bool last, const std::optional<EvalEvent>& found);
 
   /// Whether the one behind the last step could not be written, which was told. On rank 0.

@@ -19,7 +19,6 @@
 #include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/state/hash.h"
-#include "tests/support/other_saver.h"
 #include "tests/support/ranks.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/small_job.h"
@@ -93,28 +92,6 @@ TEST(Save, WhatTheSystemRefusesIsToldAndTrainingGoesOn) {
     EXPECT_EQ(save(in_the_way, ddp).problem, "");
     group->barrier();
     EXPECT_EQ(find(in_the_way)->step, 1u);
-  });
-}
-
-TEST(Save, AFolderInWhichAnotherProgramSavesIsRefused) {
-  const ScratchFolder folder;
-  const testing::OtherSaver other(folder.path());
-  run_ranks(RankKind::single, 1, [&](auto group) {
-    SmallNet model;
-    DistributedDataParallel ddp(model, group);
-    optim::SGD optimizer(ddp);
-    EXPECT_THAT(testing::usage_error([&] { save(folder.path(), ddp); }), HasSubstr("another program that is running"));
-    EXPECT_THAT(steps_in(folder.path()), IsEmpty());
-  });
-}
-
-TEST(BackgroundSaving, AFolderInWhichAnotherProgramSavesIsRefused) {
-  const ScratchFolder folder;
-  const testing::OtherSaver other(folder.path());
-  run_ranks(RankKind::single, 1, [&](auto group) {
-    SavingJob job(group, folder.path());
-    EXPECT_THAT(testing::usage_error([&] { job.saver.save(); }), HasSubstr("another program that is running"));
-    EXPECT_THAT(steps_in(folder.path()), IsEmpty());
   });
 }
 

@@ -74,11 +74,12 @@ TEST_F(TrainLock, TheLauncherSavesNothingWhereAnotherJobHasGoneOn) {
   EXPECT_FALSE(fs::exists(run_ + "/checkpoints/last"));
 }
 
-// It may be the one for which this job was refused.
+// It may be the one for which this job was refused, or has made the folder anew.
 TEST_F(TrainLock, TheLauncherSavesNothingWhereAnotherProgramSaves) {
   Job job = start(2, {"--epochs", "100000", "--no-eval", "--output-dir", run_, "--save-every", "1000s"});
   testing::wait_until([&] { return reported() >= 6; });
   const std::string checkpoints = run_ + "/checkpoints";
+  fs::remove_all(checkpoints);
   fs::create_directories(checkpoints);
   const base::UniqueFd other(::open((checkpoints + "/.lock").c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
   ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
