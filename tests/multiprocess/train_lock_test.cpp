@@ -61,6 +61,22 @@ TEST_F(TrainLock, ACheckpointIsChosenOnceTheDirectoryIsTheJobsOwn) {
   EXPECT_THAT(job.err(), HasSubstr("going on from '" + run_ + "/checkpoints/step-00000008', behind step 8 of 12"));
 }
 
+// On NFS its lock outlives it for a while.
+TEST_F(TrainLock, WhoResumesWaitsForTheLockOfAnotherMachine) {
+  const Words flags = {"--epochs", "2", "--save-every", "4", "--no-eval", "--output-dir", run_};
+  ended(1, flags + Words{"--max-steps", "4"});
+  folder_.write("run/run.lock", "another boot\n");
+  base::UniqueFd lock = locked();
+  Job job = start(1, flags + Words{"--max-steps", "8", "--resume", "auto"});
+  testing::wait_until([&] {
+    return job.err().find("locked by a job on another machine") != std::string::npos ||
+           testing::process_state(job.pid()) == 'Z';
+  });
+  lock = {};
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("going on from '" + run_ + "/checkpoints/step-00000004', behind step 4 of 8"));
+}
+
 TEST_F(TrainLock, TheLauncherSavesNothingWhereAnotherJobHasGoneOn) {
   Job job = start(2, {"--epochs", "100000", "--no-eval", "--output-dir", run_, "--save-every", "1000s"});
   testing::wait_until([&] { return reported() >= 6; });

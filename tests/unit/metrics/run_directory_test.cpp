@@ -1,8 +1,14 @@
 #include "lockstep/metrics/run_directory.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
+
+#include <chrono>
+#include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
 #include "sample_events.h"
 
 namespace lockstep::metrics {
@@ -158,6 +164,25 @@ TEST(RunDirectory, PathsThatCannotBeWrittenAreNamed) {
                 ThrowsMessage<UsageError>(HasSubstr("'" + path + "'")));
   EXPECT_THROW(RunDirectory::create("", "{}", kNew), UsageError);
   EXPECT_THAT([] { RunLock("/proc/self"); }, ThrowsMessage<UsageError>(HasSubstr("'/proc/self': cannot be written")));
+}
+
+// As a server keeps the lock of a machine that is gone.
+TEST(RunLock, WhoComesAgainWaitsForAnotherMachines) {
+  TemporaryFolder folder;
+  put(folder.file("run.lock"), "another boot\n");
+  base::UniqueFd other(::open(folder.file("run.lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
+  std::thread lease([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    other = base::UniqueFd();
+  });
+  ::testing::internal::CaptureStderr();
+  const int code = code_of([&] { RunLock(folder.path(), Coming::again); });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("'" + folder.path() + "': locked by a job on another machine"), HasSubstr("120 s")));
+  lease.join();
+  EXPECT_EQ(code, kExitDone);
+  EXPECT_NE(read_all(folder.file("run.lock")), "another boot\n") << "it is this one's now";
 }
 
 // A launcher starts a job again that has failed, and none that was used wrongly.
