@@ -1,6 +1,7 @@
 #include "lockstep/metrics/run_lock.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <mutex>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -49,6 +52,45 @@ void sign(const base::UniqueFd& file) {
   [[maybe_unused]] const int synced = ::fsync(file.get());
 }
 
+// The files that have a lock. They stay for whoever has one while the process ends.
+struct Locks {
+  std::mutex mutex;  // for moments: a fork waits for it
+  std::set<base::UniqueFd*> files;
+};
+
+Locks& locks() {
+  static Locks& all = *new Locks;
+  return all;
+}
+
+void stop_locks() { locks().mutex.lock(); }
+void release_locks() { locks().mutex.unlock(); }
+
+// The lock is of all that have the open file: a forked child that outlives this process (a loader, a helper) would keep
+// the folder from the next start of the job.
+void close_in_child() {
+  for (base::UniqueFd* const file : locks().files) *file = base::UniqueFd();
+  release_locks();
+}
+
+void let_go(base::UniqueFd* file) {
+  {
+    const std::lock_guard<std::mutex> lock(locks().mutex);
+    locks().files.erase(file);
+  }
+  delete file;
+}
+
+// Opens the file; in children it is closed.
+std::shared_ptr<base::UniqueFd> opened(const std::string& path) {
+  [[maybe_unused]] static const int forks = ::pthread_atfork(stop_locks, release_locks, close_in_child);
+  const std::shared_ptr<base::UniqueFd> file(new base::UniqueFd, let_go);
+  const std::lock_guard<std::mutex> lock(locks().mutex);  // no child has it before it is known
+  locks().files.insert(file.get());
+  *file = base::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  return file;
+}
+
 }  // namespace
 
 void refuse_folder(const std::string& folder, Coming coming, const std::string& why) {
@@ -59,13 +101,14 @@ void refuse_folder(const std::string& folder, Coming coming, const std::string& 
 
 RunLock::RunLock(const std::string& folder, Coming coming) {
   const std::string start = "output directory '" + folder + "': ";
-  file_ = base::UniqueFd(::open((folder + "/" + kRunLockName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file_)
+  file_ = opened(folder + "/" + kRunLockName);
+  const base::UniqueFd& file = *file_;
+  if (!file)
     refuse_folder(folder, coming,
                   std::string("cannot be written (") + kRunLockName + ": " + std::strerror(errno) + ")");
   const auto begun = std::chrono::steady_clock::now();
   bool is_told = false;
-  while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK)
       throw UsageError(start + "cannot be locked (" + std::strerror(errno) + "); choose one on another file system");
@@ -74,7 +117,7 @@ RunLock::RunLock(const std::string& folder, Coming coming) {
       std::this_thread::sleep_for(kBetweenLooks);
       continue;
     }
-    if (coming == Coming::first || is_of_this_boot(file_))
+    if (coming == Coming::first || is_of_this_boot(file))
       throw UsageError(start + "a running job writes there; wait for its end or choose another");
     if (waited >= kLostMachine) throw Error(start + "a job on another machine writes there");
     if (!std::exchange(is_told, true))
@@ -82,7 +125,7 @@ RunLock::RunLock(const std::string& folder, Coming coming) {
                                     std::to_string(kLostMachine.count()) + " s at most, in case it is gone\n");
     std::this_thread::sleep_for(kBetweenRequests);
   }
-  sign(file_);
+  sign(file);
 }
 
 }  // namespace lockstep::metrics

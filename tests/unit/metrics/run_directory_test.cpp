@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -164,6 +166,29 @@ TEST(RunDirectory, PathsThatCannotBeWrittenAreNamed) {
                 ThrowsMessage<UsageError>(HasSubstr("'" + path + "'")));
   EXPECT_THROW(RunDirectory::create("", "{}", kNew), UsageError);
   EXPECT_THAT([] { RunLock("/proc/self"); }, ThrowsMessage<UsageError>(HasSubstr("'/proc/self': cannot be written")));
+}
+
+TEST(RunLock, AForkedChildThatOutlivesItKeepsNobodyOut) {
+  TemporaryFolder folder;
+  int begun[2], end[2];
+  ASSERT_EQ(::pipe(begun), 0);
+  ASSERT_EQ(::pipe(end), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    ::close(end[1]);
+    char byte = 0;
+    const RunLock lock(folder.path());
+    if (::fork() == 0 && ::write(begun[1], "x", 1) == 1)
+      while (::read(end[0], &byte, 1) > 0) {
+      }
+    ::_exit(0);
+  }
+  ::close(begun[1]);
+  char byte = 0;
+  EXPECT_EQ(::read(begun[0], &byte, 1), 1);
+  EXPECT_EQ(::waitpid(holder, nullptr, 0), holder);
+  EXPECT_EQ(code_of([&] { RunLock(folder.path()); }), kExitDone) << "the child lives until the pipe ends";
+  for (const int fd : {begun[0], end[0], end[1]}) ::close(fd);
 }
 
 // As a server keeps the lock of a machine that is gone.
