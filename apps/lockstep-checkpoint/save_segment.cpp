@@ -1,5 +1,6 @@
 #include "apps/lockstep-checkpoint/save_segment.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -54,8 +55,10 @@ bool is_saved(const base::Segment& segment, const checkpoint::StatePlan& plan) {
     const base::Mapping region = segment.map(place.offset, place.bytes, base::Access::read_only);
     checkpoint::Contents contents = checkpoint::contents_at(plan, {region.data(), place.bytes}, *commit);
     if (const auto there = saved_itself(plan.folder, contents.state)) {
-      // A job that went back to it and made no step has nothing to save; those behind it are to stay.
-      if (checkpoint::linked_step(plan.folder, checkpoint::kLastName) != commit->step) return true;
+      // A job that went back to it and made no step has nothing to save; those behind it are to stay. Where `last`
+      // leads to one before, or nowhere, the program died before it had linked its own.
+      const std::optional<std::uint64_t> last = checkpoint::linked_step(plan.folder, checkpoint::kLastName);
+      if (last && *last > commit->step) return true;
       contents.state.metric = there->metric;
       contents.state.extra = there->extra;
     }

@@ -212,6 +212,14 @@ TEST_F(TrainResume, KilledForItsMemoryItSaysSoAndTheLastCommittedStepIsSaved) {
   more.wait();
 }
 
+// A whole checkpoint to which nothing leads would be passed over by who goes on.
+TEST_F(TrainResume, ACheckpointThatItsProgramCouldNotLinkIsLinkedByTheLauncher) {
+  Job job({LOCKSTEP_PROGRAM, "run", "-n", "1", UNLINKED_WORKER, folder_.file("saved")});
+  EXPECT_EQ(job.wait(), 137) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("step 2, the last one that was committed, is saved in '"));
+  EXPECT_EQ(std::filesystem::read_symlink(folder_.file("saved/last")), "step-00000002");
+}
+
 // Each attempt goes on from the state in memory; the launcher saves when the last one is over.
 TEST_F(TrainResume, WhenRestartsAreUsedUpTheLastCommittedStepIsSaved) {
   const Words endless = {"--epochs", "1000",           "--no-eval", "--output-dir", folder_.file("run"), "--save-every",
