@@ -259,6 +259,9 @@ std::vector<SaveEvent> Checkpoints::news() {
 }
 
 std::string Checkpoints::save_and_stop() {
+  // No step was taken, and all is there that belongs to it: its metric, too, which nobody would find again.
+  if (continues_its_directory(options_.checkpoints) && told_ && resumed_step_ == std::int64_t(engine_.steps()))
+    return resumed_from_;
   const checkpoint::Saved before = saver_->wait();
   if (!before.path.empty() && before.step == engine_.steps()) return before.path;
   begin(what(false), true);

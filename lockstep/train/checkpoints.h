@@ -71,8 +71,9 @@ class Checkpoints {
   /// The checkpoints that have become whole since this was asked last, on rank 0.
   std::vector<SaveEvent> news();
 
-  /// For a run that stops behind a step, before that is told and evaluated. Returns the checkpoint's path, on rank 0;
-  /// empty: it could not be written, which was told.
+  /// For a run that stops behind a step, before that is told and evaluated; one that has taken none since it went on in
+  /// its directory keeps the checkpoint that it has. Returns the checkpoint's path, on rank 0; empty: it could not be
+  /// written, which was told.
   std::string save_and_stop();
 
  private:

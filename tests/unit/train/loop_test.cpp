@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -131,6 +132,43 @@ TEST(Loop, WhatAnEvaluationHasFoundWaitsForASaveThatTakesLong) {
   });
   for (const char* step : {"/checkpoints/step-00000004", "/checkpoints/step-00000008"})
     EXPECT_TRUE(checkpoint::read_state(run + step).metric.has_value()) << step;
+}
+
+// The checkpoint of the last step would lose its metric, and another one would be the best.
+TEST(Loop, ASignalWhileTheBestOfAFinishedRunIsEvaluatedLeavesItsCheckpointsAsTheyAre) {
+  const testing::ScratchFolder folder;
+  int made = 0;
+  bool asks = false;
+  const auto make = [&](const models::ImageTask&) {
+    if (++made == 2 && asks) raise(SIGTERM);  // the first is trained, the second has the weights of the best
+    return std::make_shared<Net>();
+  };
+  const Additions additions{.models = {{"net", make}},
+                            .datasets = {{.name = "rows", .classes = 2, .samples = [](const Opening&) {
+                                            return data::tensors(at::ones({8, 3}), at::zeros({8}, at::kLong));
+                                          }}}};
+  const std::string run = folder.file("run"), last = run + "/checkpoints/step-00000008";
+  const char* const argv[] = {"net",         "--batch-size", "2",    "--epochs",     "2",        "--save-every", "1ep",
+                              "--eval-best", "--resume",     "auto", "--output-dir", run.c_str()};
+  const Options options = parse_options(int(std::size(argv)), argv, names_of(additions, "net")).options;
+  const auto code = [&] {
+    int found = -1;
+    made = 0;
+    support::run_ranks(support::RankKind::single, 1, [&](const std::shared_ptr<comm::Group>& group) {
+      found = Loop(options, comm::World({}, group), additions).run();
+    });
+    return found;
+  };
+  ASSERT_EQ(code(), kExitDone);
+  const checkpoint::SavedState before = checkpoint::read_state(last);
+  const auto best = std::filesystem::read_symlink(run + "/checkpoints/best");
+  ASSERT_TRUE(before.metric.has_value());
+  asks = true;
+  EXPECT_EQ(code(), kExitStopped);
+  EXPECT_EQ(made, 2);
+  EXPECT_EQ(checkpoint::read_state(last).metric, before.metric);
+  EXPECT_EQ(checkpoint::read_state(last).extra, before.extra);
+  EXPECT_EQ(std::filesystem::read_symlink(run + "/checkpoints/best"), best);
 }
 
 }  // namespace
