@@ -4,7 +4,9 @@
 
 #include <torch/torch.h>
 
+#include "lockstep/amp/clip_grad_norm.h"
 #include "lockstep/amp/custom_function.h"
+#include "lockstep/amp/fused_optimizers.h"
 #include "lockstep/amp/grad_scaler.h"
 #include "lockstep/amp/loss_scalers.h"
 #include "lockstep/amp/opt_level.h"

@@ -76,6 +76,7 @@ def main():
             "Python, SGD()": Eager(a.batch, amp, last, False),
             "C++ loop, torch::optim::SGD": Ours(a.program, "loop", a.batch, amp, last),
             "DistributedDataParallel, torch::optim::SGD": Ours(a.program, "torch", a.batch, amp, last),
+            "DistributedDataParallel, FusedSGD": Ours(a.program, "fused", a.batch, amp, last),
             "DistributedDataParallel, lockstep::optim::SGD": Ours(a.program, "lockstep", a.batch, amp, last),
             "the same, deterministic": Ours(a.program, "lockstep", a.batch, amp, last, "--exact"),
         }

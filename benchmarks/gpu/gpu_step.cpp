@@ -39,8 +39,8 @@ flags::Table table_of(Settings& settings) {
       .usage = "lockstep-bench-gpu-step [options]",
       .about = "Steps of ResNet-50 on a GPU: reads how many, writes the milliseconds of one.\n",
       .groups = {{"",
-                  {{"--contender", flags::one_of(settings.contender, {"loop", "torch", "lockstep"}),
-                    "libtorch alone, DistributedDataParallel with torch::optim::SGD, or ours"},
+                  {{"--contender", flags::one_of(settings.contender, {"loop", "torch", "fused", "lockstep"}),
+                    "libtorch alone, DistributedDataParallel with torch::optim::SGD, FusedSGD, or ours"},
                    {"--batch", flags::integer(settings.batch, 1, 1 << 20)},
                    {"--amp", flags::choice<Amp>(settings.amp, {{"none", Amp::none}, {"bf16", Amp::bf16}})},
                    {"--channels-last", flags::on(settings.channels_last)},
@@ -52,9 +52,10 @@ std::function<void()> step_of(const std::string& contender, const Model& model, 
   const auto loss_of = [target](const at::Tensor& output) {
     return torch::nn::functional::cross_entropy(output, target);
   };
-  const auto torchs = [&] {
-    return std::make_shared<torch::optim::SGD>(model->parameters(),
-                                               torch::optim::SGDOptions(kRate).momentum(kMomentum));
+  const auto torchs = [&]() -> std::shared_ptr<torch::optim::SGD> {
+    const auto given = torch::optim::SGDOptions(kRate).momentum(kMomentum);
+    if (contender == "fused") return std::make_shared<FusedSGD>(model->parameters(), given);
+    return std::make_shared<torch::optim::SGD>(model->parameters(), given);
   };
   if (contender == "loop") {
     const auto optimizer = torchs();
@@ -66,7 +67,7 @@ std::function<void()> step_of(const std::string& contender, const Model& model, 
     };
   }
   auto ddp = std::make_shared<DistributedDataParallel<Model>>(model, std::make_shared<comm::SingleGroup>(), options);
-  if (contender == "torch") {
+  if (contender == "torch" || contender == "fused") {
     const auto optimizer = torchs();
     return [=] {
       optimizer->zero_grad();

@@ -1,0 +1,169 @@
+#include "lockstep/amp/fused_optimizers.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <map>
+#include <sstream>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::amp {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Of one call of a kernel, which takes one device and one dtype. `begun`: whether the parameters have a state.
+using Batch = std::tuple<std::string, at::ScalarType, bool>;
+Batch batch_of(const at::Tensor& parameter, bool begun) {
+  return {parameter.device().str(), parameter.scalar_type(), begun};
+}
+
+at::Tensor loss_of(const torch::optim::Optimizer::LossClosure& closure) {
+  if (!closure) return {};
+  const at::AutoGradMode gradients(true);
+  return closure();
+}
+
+// The kernels go through memory from its begin to its end, so strides have to be the parameter's.
+at::Tensor as_laid_out(const at::Tensor& tensor, const at::Tensor& parameter) {
+  return tensor.strides() == parameter.strides() ? tensor : at::empty_like(parameter).copy_(tensor);
+}
+
+void check_gradients(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  for (const auto& group : groups)
+    for (const at::Tensor& parameter : group.params())
+      if (parameter.grad().defined() && parameter.grad().layout() != at::kStrided) {
+        std::ostringstream sizes;
+        sizes << parameter.sizes();
+        throw UsageError("fused optimizer: the gradient of a parameter of sizes " + sizes.str() +
+                         " is sparse; an optimizer of torch::optim takes it");
+      }
+}
+
+// The state of a parameter, which is made when it is first asked for.
+template <class State, class States>
+State& state_of(States& states, const at::Tensor& parameter) {
+  auto& found = states[parameter.unsafeGetTensorImpl()];
+  if (!found) found = std::make_unique<State>();
+  return static_cast<State&>(*found);
+}
+
+struct AdamLists {
+  Tensors parameters, gradients, averages, squares, largest, steps;
+};
+
+template <class Options, class State, class States, class Kernel>
+void adam_step(std::vector<torch::optim::OptimizerParamGroup>& groups, States& states, detail::StepTensors& counts,
+               const Kernel& kernel) {
+  for (auto& group : groups) {
+    const auto& options = static_cast<const Options&>(group.options());
+    std::map<Batch, AdamLists> batches;
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      State& state = state_of<State>(states, parameter);
+      const auto prepare = [&](const at::Tensor& tensor) {
+        return tensor.defined() ? as_laid_out(tensor, parameter) : at::zeros_like(parameter);
+      };
+      state.exp_avg(prepare(state.exp_avg()));
+      state.exp_avg_sq(prepare(state.exp_avg_sq()));
+      if (options.amsgrad()) state.max_exp_avg_sq(prepare(state.max_exp_avg_sq()));
+      AdamLists& lists = batches[batch_of(parameter, true)];
+      lists.parameters.push_back(parameter);
+      lists.gradients.push_back(as_laid_out(parameter.grad(), parameter));
+      lists.averages.push_back(state.exp_avg());
+      lists.squares.push_back(state.exp_avg_sq());
+      if (options.amsgrad()) lists.largest.push_back(state.max_exp_avg_sq());
+      lists.steps.push_back(counts.at(parameter, state.step()));
+    }
+    for (auto& [batch, lists] : batches) {
+      at::_foreach_add_(lists.steps, 1);
+      const auto [beta1, beta2] = options.betas();
+      kernel(lists, options, beta1, beta2);
+      for (const at::Tensor& parameter : lists.parameters) {
+        State& state = state_of<State>(states, parameter);
+        state.step(state.step() + 1);
+        counts.advanced(parameter);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+at::Tensor detail::StepTensors::at(const at::Tensor& parameter, std::int64_t before) {
+  Count& count = counts_[parameter.unsafeGetTensorImpl()];
+  if (count.steps != before || !count.tensor.defined() || count.tensor.device() != parameter.device())
+    count = {at::full({}, before, parameter.options().dtype(at::kFloat)), before};
+  return count.tensor;
+}
+
+at::Tensor FusedSGD::step(LossClosure closure) {
+  const at::NoGradGuard no_grad;
+  at::Tensor loss = loss_of(closure);
+  check_gradients(param_groups_);
+  struct Lists {
+    Tensors parameters, gradients, momenta;
+  };
+  for (auto& group : param_groups_) {
+    const auto& options = static_cast<const torch::optim::SGDOptions&>(group.options());
+    std::map<Batch, Lists> batches;
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      bool begun = true;
+      at::Tensor momentum;
+      if (options.momentum() != 0) {
+        auto& state = state_of<torch::optim::SGDParamState>(state_, parameter);
+        begun = state.momentum_buffer().defined();
+        momentum = begun ? as_laid_out(state.momentum_buffer(), parameter) : at::empty_like(parameter);
+        state.momentum_buffer(momentum);
+      }
+      Lists& lists = batches[batch_of(parameter, begun)];
+      lists.parameters.push_back(parameter);
+      lists.gradients.push_back(as_laid_out(parameter.grad(), parameter));
+      if (momentum.defined()) lists.momenta.push_back(momentum);
+    }
+    for (auto& [batch, lists] : batches)
+      at::_fused_sgd_(lists.parameters, lists.gradients, lists.momenta, options.weight_decay(), options.momentum(),
+                      options.lr(), options.dampening(), options.nesterov(), /*maximize=*/false,
+                      /*is_first_step=*/!std::get<bool>(batch));
+  }
+  return loss;
+}
+
+at::Tensor FusedAdam::step(LossClosure closure) {
+  const at::NoGradGuard no_grad;
+  at::Tensor loss = loss_of(closure);
+  check_gradients(param_groups_);
+  adam_step<torch::optim::AdamOptions, torch::optim::AdamParamState>(
+      param_groups_, state_, steps_, [](AdamLists& lists, const auto& options, double beta1, double beta2) {
+        at::_fused_adam_(lists.parameters, lists.gradients, lists.averages, lists.squares, lists.largest, lists.steps,
+                         options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
+                         /*maximize=*/false);
+      });
+  return loss;
+}
+
+at::Tensor FusedAdamW::step(LossClosure closure) {
+  const at::NoGradGuard no_grad;
+  at::Tensor loss = loss_of(closure);
+  check_gradients(param_groups_);
+  adam_step<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
+      param_groups_, state_, steps_, [](AdamLists& lists, const auto& options, double beta1, double beta2) {
+        at::_fused_adamw_(lists.parameters, lists.gradients, lists.averages, lists.squares, lists.largest, lists.steps,
+                          options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
+                          /*maximize=*/false);
+      });
+  return loss;
+}
+
+}  // namespace lockstep::amp

@@ -1,0 +1,77 @@
+#pragma once
+
+// torch::optim's SGD, Adam and AdamW with one kernel for many parameters, where those of libtorch start several for
+// each: Python's optimizers with fused=True, Apex's FusedSGD and FusedAdam. Options, groups, state, save() and load()
+// are those of the class behind each; so schedulers, GradScaler, DistributedDataParallel and lockstep::checkpoint take
+// them as well.
+//
+//   lockstep::FusedAdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
+//
+// On a device nothing of a step waits for it. Weights differ from the unfused ones by rounding. An optimizer of
+// lockstep::optim is for models whose state the ranks of a node share; these are for all others.
+//
+// Parameters of float types on the CPU or a CUDA device. step() throws UsageError for a gradient that is sparse,
+// before anything is written. Used by one thread at a time.
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <cstdint>
+#include <unordered_map>
+
+namespace lockstep::amp {
+
+class FusedSGD : public torch::optim::SGD {
+ public:
+  using SGD::SGD;
+  at::Tensor step(LossClosure closure = nullptr) override;
+};
+
+namespace detail {
+
+/// What Adam's kernels want of the number of a parameter's steps: a tensor beside it. The number in the state says what
+/// it is, so that one that was loaded counts.
+class StepTensors {
+ public:
+  /// A float tensor that is `before`, the steps that `parameter` has had.
+  at::Tensor at(const at::Tensor& parameter, std::int64_t before);
+  /// It has been added 1 to.
+  void advanced(const at::Tensor& parameter) { ++counts_[parameter.unsafeGetTensorImpl()].steps; }
+
+ private:
+  struct Count {
+    at::Tensor tensor;
+    std::int64_t steps = -1;
+  };
+  std::unordered_map<const c10::TensorImpl*, Count> counts_;
+};
+
+}  // namespace detail
+
+class FusedAdam : public torch::optim::Adam {
+ public:
+  using Adam::Adam;
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+ private:
+  detail::StepTensors steps_;
+};
+
+class FusedAdamW : public torch::optim::AdamW {
+ public:
+  using AdamW::AdamW;
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+ private:
+  detail::StepTensors steps_;
+};
+
+}  // namespace lockstep::amp
+
+namespace lockstep {
+using amp::FusedAdam;
+using amp::FusedAdamW;
+using amp::FusedSGD;
+}  // namespace lockstep

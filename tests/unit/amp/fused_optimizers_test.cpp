@@ -1,0 +1,146 @@
+// FusedSGD, FusedAdam and FusedAdamW beside the optimizers of torch::optim that they stand for.
+
+#include "lockstep/amp/fused_optimizers.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "tests/support/usage_error.h"
+
+namespace lockstep::amp {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Of several shapes, one with the strides of pictures, one of another dtype, one that never has a gradient.
+Tensors parameters() {
+  torch::manual_seed(3);
+  Tensors made = {torch::randn({40, 7}), torch::randn({5, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast),
+                  torch::randn({9}, at::kDouble), torch::randn({6})};
+  for (at::Tensor& each : made) each.requires_grad_();
+  return made;
+}
+
+// Gradients come laid out otherwise than their parameters, now and then, and one of them begins late.
+void set_gradients(const Tensors& parameters, int step) {
+  torch::manual_seed(100 + step);
+  for (std::size_t i = 0; i + 1 < parameters.size(); ++i) {
+    at::Tensor gradient = torch::randn(parameters[i].sizes(), parameters[i].options().requires_grad(false));
+    if (step % 2 == 0) gradient = at::empty_like(parameters[i]).copy_(gradient).detach();
+    if (i != 0 || step > 2) parameters[i].mutable_grad() = gradient;
+  }
+}
+
+template <class Optimizer, class Options>
+std::unique_ptr<Optimizer> made(const Tensors& of, const Options& first, const Options& second) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(Tensors{of[0], of[1]}, std::make_unique<Options>(first));
+  groups.emplace_back(Tensors{of[2], of[3]}, std::make_unique<Options>(second));
+  return std::make_unique<Optimizer>(groups, first);
+}
+
+void expect_close(const Tensors& found, const Tensors& wanted) {
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_TRUE(torch::allclose(found[i], wanted[i], 1e-5, 1e-6)) << i << ": " << (found[i] - wanted[i]).abs().max();
+}
+
+template <class Fused, class Unfused, class Options>
+void expect_the_same_steps(const Options& first, const Options& second) {
+  const Tensors ours = parameters(), theirs = parameters();
+  const auto fused = made<Fused>(ours, first, second);
+  const auto unfused = made<Unfused>(theirs, first, second);
+  for (int step = 1; step <= 8; ++step) {
+    set_gradients(ours, step);
+    set_gradients(theirs, step);
+    fused->step();
+    unfused->step();
+    expect_close(ours, theirs);
+  }
+}
+
+TEST(FusedOptimizers, StepAsThoseOfTorch) {
+  using namespace torch::optim;
+  expect_the_same_steps<FusedSGD, SGD>(SGDOptions(0.1), SGDOptions(0.05).weight_decay(0.01));
+  expect_the_same_steps<FusedSGD, SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.1), SGDOptions(0.05));
+  expect_the_same_steps<FusedSGD, SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(1e-3),
+                                       SGDOptions(0.05).momentum(0.5));
+  expect_the_same_steps<FusedAdam, Adam>(AdamOptions(0.01), AdamOptions(0.02).weight_decay(0.1).betas({0.8, 0.9}));
+  expect_the_same_steps<FusedAdam, Adam>(AdamOptions(0.01).amsgrad(true), AdamOptions(0.02).eps(1e-4));
+  expect_the_same_steps<FusedAdamW, AdamW>(AdamWOptions(0.01), AdamWOptions(0.02).weight_decay(0.1).amsgrad(true));
+}
+
+// What one has saved the other goes on with, in both directions, with the number of steps.
+template <class First, class Second, class Options>
+void expect_to_go_on(const Options& options) {
+  const Tensors ours = parameters(), theirs = parameters();
+  const auto first = made<First>(ours, options, options);
+  const auto undisturbed = made<First>(theirs, options, options);
+  for (int step = 1; step <= 4; ++step) {
+    set_gradients(ours, step);
+    first->step();
+  }
+  std::stringstream file;
+  torch::serialize::OutputArchive out;
+  first->save(out);
+  out.save_to(file);
+  torch::serialize::InputArchive in;
+  in.load_from(file);
+  const auto second = made<Second>(ours, options, options);
+  for (int step = 1; step <= 2; ++step) {  // has steps of its own behind it, which do not count any more
+    const Tensors kept = {ours[0].detach().clone(), ours[1].detach().clone(), ours[2].detach().clone()};
+    set_gradients(ours, step);
+    second->step();
+    for (std::size_t i = 0; i < kept.size(); ++i) ours[i].detach().copy_(kept[i]);
+  }
+  second->load(in);
+  for (int step = 1; step <= 8; ++step) {
+    set_gradients(theirs, step);
+    undisturbed->step();
+    if (step <= 4) continue;
+    set_gradients(ours, step);
+    second->step();
+  }
+  expect_close(ours, theirs);
+}
+
+TEST(FusedOptimizers, GoOnWithTheStateOfThoseOfTorch) {
+  using namespace torch::optim;
+  const auto sgd = SGDOptions(0.1).momentum(0.9);
+  expect_to_go_on<FusedSGD, SGD>(sgd);
+  expect_to_go_on<SGD, FusedSGD>(sgd);
+  expect_to_go_on<FusedAdam, Adam>(AdamOptions(0.01));
+  expect_to_go_on<Adam, FusedAdam>(AdamOptions(0.01).amsgrad(true));
+  expect_to_go_on<FusedAdamW, FusedAdamW>(AdamWOptions(0.01));
+}
+
+TEST(FusedOptimizers, CallTheClosureWithGradients) {
+  at::Tensor weight = torch::ones({3}).requires_grad_();
+  FusedSGD optimizer({weight}, torch::optim::SGDOptions(0.5));
+  const at::Tensor loss = optimizer.step([&] {
+    at::Tensor sum = weight.sum();
+    sum.backward();
+    return sum;
+  });
+  EXPECT_EQ(loss.item<float>(), 3);
+  EXPECT_TRUE(torch::equal(weight.detach(), torch::full({3}, 0.5)));
+}
+
+TEST(FusedOptimizers, RefuseSparseGradientsBeforeTheyWrite) {
+  at::Tensor dense = torch::ones({2}).requires_grad_(), sparse = torch::ones({3, 2}).requires_grad_();
+  dense.mutable_grad() = torch::ones({2});
+  sparse.mutable_grad() = torch::ones({3, 2}).to_sparse();
+  FusedAdam optimizer({dense, sparse}, torch::optim::AdamOptions(0.1));
+  EXPECT_EQ(
+      testing::usage_error([&] { optimizer.step(); }),
+      "fused optimizer: the gradient of a parameter of sizes [3, 2] is sparse; an optimizer of torch::optim takes "
+      "it");
+  EXPECT_TRUE(torch::equal(dense.detach(), torch::ones({2})));
+}
+
+}  // namespace
+}  // namespace lockstep::amp
