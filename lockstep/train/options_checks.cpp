@@ -99,10 +99,11 @@ void check_columns(const Options& options, const flags::Parsed& parsed) {
     if (given(parsed, flag) && !options.eval) throw UsageError(std::string(flag) + " has no meaning with --no-eval");
 }
 
-// Tensors of a program's own are taken as they are.
+// Tensors of a program's own are taken as they are, as the record of a run says of them.
 void settle_own_tensors(Options& options, const flags::Parsed& parsed) {
+  const bool recorded = only_by_file(parsed, "--transforms") && options.transforms == "none";
   for (const char* flag : {"--transforms", "--mixup-alpha", "--cutmix-alpha", "--ra-sampler"})
-    if (given(parsed, flag))
+    if (given(parsed, flag) && !(recorded && flag == std::string("--transforms")))
       throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
                        ", whose samples are the program's own tensors");
   options.transforms = "none";

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "lockstep/train/launcher_flags.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
 #include "tests/unit/train/parsed_options.h"
 
@@ -78,6 +80,17 @@ TEST(OwnOptions, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(own_refusal({"--train-split", "a"}), HasSubstr("has no meaning for --dataset waves"));
   EXPECT_THAT(own_refusal({"--loss", "mse"}), HasSubstr("whose targets are classes"));
   EXPECT_THAT(own_refusal({"--dataset", "slopes", "--model", "convnet"}), HasSubstr("is for pictures"));
+}
+
+TEST(OwnOptions, TheRecordOfARunIsAConfigThatRepeatsIt) {
+  const testing::ScratchFolder folder;
+  for (const char* set : {"waves", "slopes"}) {
+    const std::string record = options_json(parse_own({"--dataset", set}).options);
+    const std::string path = folder.write("config.json", record);
+    EXPECT_EQ(options_json(parse_own({"--config", path.c_str()}).options), record) << set;
+  }
+  const std::string other = folder.write("other.json", R"({"dataset": "waves", "transforms": "imagenet"})");
+  EXPECT_THAT(own_refusal({"--config", other.c_str()}), HasSubstr("--transforms has no meaning for --dataset waves"));
 }
 
 TEST(OwnOptions, SayWhoStartsProcesses) {
