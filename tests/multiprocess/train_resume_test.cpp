@@ -190,6 +190,17 @@ TEST_F(TrainResume, AnotherWayOfTheStepsIsTold) {
   EXPECT_EQ(same.find("computed otherwise"), std::string::npos) << same;
 }
 
+TEST_F(TrainResume, ALossScaleAndWhatEvaluationsDecideMayComeAndGo) {
+  const Words flags = {"--save-every", "4", "--limit-val-batches", "1", "--resume", "auto", "--output-dir",
+                       folder_.file("run")};
+  ended(1, flags + Words{"--max-steps", "4"});
+  EXPECT_THAT(ended(1, flags + Words{"--max-steps", "8", "--amp", "fp16", "--patience", "2"}),
+              HasSubstr("amp was \"none\", now \"fp16\""));
+  EXPECT_GT(saved_state().at("extra").at("standing").at("loss_scale").get<double>(), 1);
+  ended(1, flags + Words{"--max-steps", "12", "--lr-scheduler", "reducelronplateau"});
+  EXPECT_EQ(saved_step(), 12);
+}
+
 // The rate of 0 changes nothing, so no evaluation is better than the first one.
 TEST_F(TrainResume, PatienceEndsTheRunAndIsRemembered) {
   const Words flags = {"--epochs",     "9",
