@@ -52,6 +52,7 @@ Words paths_of(const std::string& path) {
   for (const std::uint64_t step :
        checkpoint::newest_first(checkpoint::steps_in(folder), checkpoint::linked_step(folder, checkpoint::kLastName)))
     paths.push_back(folder + "/" + checkpoint::step_name(step));
+  if (paths.empty() && !checkpoint::is_none(path)) return {path};  // one that has lost its manifest
   if (paths.empty()) throw UsageError("there is no checkpoint in '" + path + "'");
   return paths;
 }

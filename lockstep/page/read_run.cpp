@@ -63,7 +63,8 @@ void add_numbers(std::map<std::string, Points>& all, const json& event) {
 void add_start(RunRecord& run, const json& event) {
   run.starts.push_back({.restart_count = whole_at(event, "restart_count", 0),
                         .first_step = whole_at(event, "first_step", 1),
-                        .time = event.at("time")});
+                        .time = event.at("time"),
+                        .skipped_before = run.saves.empty() ? 0 : run.saves.back().skipped});
   if (run.starts.size() > 1) return;
   for (const auto& [name, value] : event.items())
     if (name != "event" && name != "time")
@@ -97,11 +98,19 @@ Answers answers_of(const json& event) {
   return answers;
 }
 
+// Each start counts from 0 what it leaves out.
+void add_save(RunRecord& run, const json& event) {
+  constexpr std::int64_t kMost = std::int64_t(1) << 53;
+  const std::int64_t before = run.starts.empty() ? 0 : run.starts.back().skipped_before;
+  run.saves.push_back({.step = whole(event.at("step")),
+                       .skipped = std::clamp<std::int64_t>(before + whole_at(event, "skipped", 0), 0, kMost)});
+}
+
 void add_event(RunRecord& run, const json& event) {
   const std::string kind = event.at("event");
   if (kind == "answers") run.answers = answers_of(event);
   if (kind == "start") add_start(run, event);
-  if (kind == "checkpoint") run.saves.push_back({whole(event.at("step")), whole_at(event, "skipped", 0)});
+  if (kind == "checkpoint") add_save(run, event);
   if (kind == "fault")
     run.faults.push_back({.cause = event.contains("cause") ? event.at("cause").get<std::string>() : "",
                           .time = event.at("time"),

@@ -23,7 +23,8 @@ using Points = std::vector<Point>;
 struct Start {
   std::int64_t restart_count = 0;
   std::int64_t first_step = 1;
-  double time = 0;  ///< seconds since 1970
+  double time = 0;                  ///< seconds since 1970
+  std::int64_t skipped_before = 0;  ///< checkpoints that earlier starts had left out, as their last one says
 };
 
 /// What ended one start of the job, as the next one tells it.
@@ -36,7 +37,7 @@ struct Fault {
 /// A checkpoint that was written.
 struct Save {
   std::int64_t step = 0;
-  std::int64_t skipped = 0;  ///< left out until then, since the start of the job that wrote it
+  std::int64_t skipped = 0;  ///< left out until then, over all starts of the job
 };
 
 /// A sample that a classifier took for another class.

@@ -201,6 +201,16 @@ TEST_F(TrainResume, ALossScaleAndWhatEvaluationsDecideMayComeAndGo) {
   EXPECT_EQ(saved_step(), 12);
 }
 
+TEST_F(TrainResume, TheBestIsToldWithItsEpoch) {
+  ended(1, {"--epochs", "2", "--save-every", "2ep", "--eval-best", "--output-dir", folder_.file("run")});
+  nlohmann::json best;
+  for (const std::string& line : testing::lines(testing::read_file(folder_.file("run/metrics.jsonl"))))
+    if (auto event = nlohmann::json::parse(line); event.contains("best_on")) best = event;
+  ASSERT_TRUE(best.is_object());
+  EXPECT_EQ(best.at("step"), 22);
+  EXPECT_EQ(best.at("epoch"), 2);
+}
+
 // The rate of 0 changes nothing, so no evaluation is better than the first one.
 TEST_F(TrainResume, PatienceEndsTheRunAndIsRemembered) {
   const Words flags = {"--epochs",     "9",
@@ -310,6 +320,8 @@ TEST_F(TrainResume, CheckpointsAreListedInspectedAndVerified) {
   const std::string file = run + "/checkpoints/step-00000002/model.safetensors";
   flip_last_bit(file);
   EXPECT_THAT(say({"verify", run}, 1), HasSubstr("step-00000002/model.safetensors': tensor '"));
+  std::filesystem::remove(run + "/checkpoints/step-00000002/MANIFEST");
+  EXPECT_THAT(say({"verify", run + "/checkpoints/step-00000002"}, 1), HasSubstr("step-00000002/MANIFEST"));
   EXPECT_THAT(say({"verify", folder_.file("none")}, 2), HasSubstr("there is no checkpoint in '"));
   EXPECT_THAT(say({"lst"}, 2), HasSubstr("did you mean 'list'?"));
 }

@@ -44,16 +44,6 @@ std::optional<Found> newest(const std::string& folder) {
   throw UsageError(text + " Name another folder, or remove them to begin anew");
 }
 
-// Whether there is nothing of a checkpoint in `path`, not one that has lost a file or cannot be looked at.
-bool is_none(const std::string& path) {
-  for (const char* name : {kManifestName, kStateName}) {
-    std::error_code error;
-    if (fs::exists(fs::path(path) / name, error)) return false;
-    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) return false;
-  }
-  return true;
-}
-
 // Python's checkpoints are files, and theirs is what is given most often in the place of ours.
 const char* hint_for(const std::string& path) {
   std::error_code error;
@@ -68,6 +58,15 @@ Found must_be_there(std::optional<Found> found, const std::string& folder) {
 }
 
 }  // namespace
+
+bool is_none(const std::string& path) {
+  for (const char* name : {kManifestName, kStateName}) {
+    std::error_code error;
+    if (fs::exists(fs::path(path) / name, error)) return false;
+    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) return false;
+  }
+  return true;
+}
 
 std::optional<Found> find(const std::string& folder, const std::string& which) {
   if (which == "auto") return newest(folder);

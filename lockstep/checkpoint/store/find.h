@@ -31,6 +31,9 @@ struct Found {
 /// that a job never begins anew where it could have gone on. Reads all of them that it tries. Any thread.
 std::optional<Found> find(const std::string& folder, const std::string& which = "auto");
 
+/// Whether there is nothing of a checkpoint in `path`, not one that has lost a file or cannot be looked at.
+bool is_none(const std::string& path);
+
 /// `path`, or the folder `checkpoints` in it where there is one: a run's directory may be given in its place.
 std::string checkpoints_below(const std::string& path);
 

@@ -65,6 +65,20 @@ TEST_F(ReadRun, AStepToldAgainAfterARestartStandsOnce) {
   EXPECT_THAT(run.facts, ::testing::Contains(std::pair<std::string, std::string>("model", "mlp")));
 }
 
+TEST_F(ReadRun, WhatWasLeftOutIsAddedOverTheStarts) {
+  const RunRecord run = read(
+      "{\"event\":\"start\",\"time\":1}\n"
+      "{\"event\":\"checkpoint\",\"time\":2,\"step\":4,\"path\":\"a\",\"skipped\":1}\n"
+      "{\"event\":\"checkpoint\",\"time\":3,\"step\":8,\"path\":\"b\",\"skipped\":3}\n"
+      "{\"event\":\"start\",\"time\":4}\n"
+      "{\"event\":\"start\",\"time\":5}\n"
+      "{\"event\":\"checkpoint\",\"time\":6,\"step\":12,\"path\":\"c\",\"skipped\":0}\n"
+      "{\"event\":\"checkpoint\",\"time\":7,\"step\":16,\"path\":\"d\",\"skipped\":2}\n");
+  std::vector<std::int64_t> skipped;
+  for (const Save& save : run.saves) skipped.push_back(save.skipped);
+  EXPECT_THAT(skipped, ElementsAre(1, 3, 3, 5));
+}
+
 TEST_F(ReadRun, ALineThatIsBeingWrittenIsLeftOut) {
   const RunRecord run = read("{\"event\":\"start\",\"time\":1}\n{\"event\":\"train\",\"time\":2,\"st");
   EXPECT_EQ(run.starts.size(), 1u);
