@@ -141,6 +141,16 @@ std::string training_json(const Options& options) {
   return some.dump();
 }
 
+std::string evaluation_json(const Options& options, const Input& input) {
+  json some = json::object();
+  if (!options.eval) return some.dump();
+  some["val_entries"] = input.test_set.entries;
+  const json all = json::parse(options_json(options));
+  for (const char* key : {"val_split", "val_fraction", "limit_val_batches", "val_resize_size", "val_crop_size"})
+    if (all.contains(key)) some[key] = all[key];
+  return some.dump();
+}
+
 std::string average_json(const Options& options, std::int64_t global_batch, std::int64_t epochs) {
   if (!options.model_ema.on) return "{}";
   return json{{"decay", ema_decay(options.model_ema, global_batch, epochs)}, {"steps", options.model_ema.steps}}.dump();
@@ -175,7 +185,8 @@ Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const
       judge_(judge),
       scaler_(scaler),
       facts_(facts_of(options, run, input)),
-      training_(training_json(options)) {
+      training_(training_json(options)),
+      evaluation_(evaluation_json(options, input)) {
   if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
     saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints),
                    checkpoint::Hold::at_first_save);  // until guard() the lock of the directory is enough
@@ -209,6 +220,7 @@ void Checkpoints::describe_start(RunSize& run) const {
   run.other_schedule = other("schedule", schedule_json(options_, epochs()));
   run.other_average = other("average", average_json(options_, run_.plan.global_batch, epochs()));
   run.other_training = other("training", training_);
+  run.other_evaluation = other("evaluation", evaluation_);
   run.other_device = device_change(theirs_, options_.device);
 }
 
@@ -275,6 +287,7 @@ checkpoint::SaveOptions Checkpoints::what(bool told) const {
   all["told"] = told;
   all["schedule"] = json::parse(schedule_json(options_, epochs()));
   all["training"] = json::parse(training_);
+  all["evaluation"] = json::parse(evaluation_);
   if (options_.model_ema.on) all["average"] = json::parse(average_json(options_, run_.plan.global_batch, epochs()));
   all["standing"] = json::parse(standing_json(options_, judge_.judgement(), scaler_));
   return {.extra = all.dump(),

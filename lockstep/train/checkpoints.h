@@ -31,6 +31,9 @@ std::string schedule_json(const Options& options, std::int64_t epochs);
 /// How a step is computed, as JSON: the flags that change its bits and may be others in a run that goes on.
 std::string training_json(const Options& options);
 
+/// What the run is evaluated on, as JSON: metrics of others do not compare. Empty where it is not evaluated.
+std::string evaluation_json(const Options& options, const Input& input);
+
 /// How the average of its weights does; an empty object where it has none.
 std::string average_json(const Options& options, std::int64_t global_batch, std::int64_t epochs);
 
@@ -88,8 +91,9 @@ class Checkpoints {
   const RunSize& run_;
   const Judge& judge_;
   const amp::GradScaler& scaler_;
-  std::string facts_;     ///< JSON: what a run that goes on must have alike, but for batch and shards
-  std::string training_;  ///< training_json(): made of all flags, and the same at each save
+  std::string facts_;       ///< JSON: what a run that goes on must have alike, but for batch and shards
+  std::string training_;    ///< training_json(): made of all flags, and the same at each save
+  std::string evaluation_;  ///< evaluation_json(): as training_
   std::optional<checkpoint::BackgroundSaver> saver_;
   std::optional<std::int64_t> resumed_step_;
   bool told_ = true;  ///< what belongs to resumed_step_

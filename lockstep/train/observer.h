@@ -44,6 +44,7 @@ struct RunSize {
   std::string other_schedule;          ///< in what its learning rate goes otherwise; empty: in nothing
   std::string other_average;           ///< in what the average of its weights does; empty: in nothing
   std::string other_training;          ///< in what its steps are computed otherwise; empty: in nothing
+  std::string other_evaluation;        ///< in what it is evaluated on; empty: in nothing
   std::string other_device;            ///< on which type of device it went before; empty: on this one's
   std::int64_t first_step = 1;         ///< later than 1 when the state of an earlier start was taken over
 };

@@ -37,6 +37,9 @@ void Terminal::started(const RunSize& run) {
     say_hint("lockstep: the average of the weights goes otherwise than before: " + run.other_average);
   if (!run.other_training.empty())
     say_hint("lockstep: steps are computed otherwise than before: " + run.other_training);
+  if (!run.other_evaluation.empty())
+    say_hint("lockstep: metrics do not compare with those of before, by which 'best' is chosen: " +
+             run.other_evaluation);
   if (!run.other_device.empty())
     say_hint("lockstep: from here on the bits are those of another device: " + run.other_device);
   if (!run.new_layer.empty() && run.first_step == 1) say_hint("lockstep: " + run.new_layer);

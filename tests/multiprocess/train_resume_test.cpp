@@ -190,6 +190,18 @@ TEST_F(TrainResume, AnotherWayOfTheStepsIsTold) {
   EXPECT_EQ(same.find("computed otherwise"), std::string::npos) << same;
 }
 
+TEST_F(TrainResume, MetricsOfAnotherEvaluationAreTold) {
+  const Words flags = {"--save-every", "4", "--resume", "auto", "--output-dir", folder_.file("run")};
+  ended(1, flags + Words{"--max-steps", "4"});
+  const Words other = {"--limit-val-batches", "1"};
+  EXPECT_THAT(ended(1, flags + other + Words{"--max-steps", "8"}),
+              HasSubstr("lockstep: metrics do not compare with those of before, by which 'best' is chosen: "
+                        "limit_val_batches was null, now 1"));
+  const std::string same = ended(1, flags + other + Words{"--max-steps", "12"});
+  EXPECT_THAT(same, HasSubstr("going on from '"));
+  EXPECT_EQ(same.find("do not compare"), std::string::npos) << same;
+}
+
 TEST_F(TrainResume, ALossScaleAndWhatEvaluationsDecideMayComeAndGo) {
   const Words flags = {"--save-every", "4", "--limit-val-batches", "1", "--resume", "auto", "--output-dir",
                        folder_.file("run")};
