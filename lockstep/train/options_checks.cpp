@@ -40,6 +40,27 @@ void settle_processes(Options& options, const flags::Parsed& parsed) {
   if (each && options.global_batch_size && !all) options.batch_size.reset();
 }
 
+// What a recipe or record gives, and a flag of the command line or the environment leaves without meaning.
+void take_back(Options& options, flags::Parsed& parsed) {
+  const Options plain{};
+  const auto unless = [&parsed](bool useful, const char* cause, const char* flag, auto& value, const auto& initial) {
+    if (useful || !only_by_file(parsed, flag) || !given(parsed, cause) || only_by_file(parsed, cause)) return;
+    value = initial;
+    parsed.sources.at(flag).clear();
+  };
+  LrOptions& lr = options.lr_schedule;
+  const bool plateau = is_plateau(lr), steps = lr.scheduler == "steplr", milestones = lr.scheduler == "multisteplr";
+  const bool multiplies = plateau || steps || milestones || lr.scheduler == "exponentiallr";
+  unless(steps, "--lr-scheduler", "--lr-step-size", lr.step_size, plain.lr_schedule.step_size);
+  unless(milestones, "--lr-scheduler", "--lr-milestones", lr.milestones, plain.lr_schedule.milestones);
+  unless(multiplies, "--lr-scheduler", "--lr-gamma", lr.gamma, plain.lr_schedule.gamma);
+  unless(plateau || lr.scheduler == "cosineannealinglr", "--lr-scheduler", "--lr-min", lr.min, plain.lr_schedule.min);
+  unless(plateau, "--lr-scheduler", "--lr-patience", lr.patience, plain.lr_schedule.patience);
+  unless(optimizer_named(options.opt).takes_momentum, "--opt", "--momentum", options.momentum, plain.momentum);
+  unless(!options.test_only, "--test-only", "--epochs", options.epochs, plain.epochs);
+  unless(options.eval, "--no-eval", "--monitor", options.checkpoints.monitor, plain.checkpoints.monitor);
+}
+
 void settle_momentum(Options& options, const flags::Parsed& parsed) {
   const OptimizerRow& row = optimizer_named(options.opt);
   const bool has_momentum = given(parsed, "--momentum");
@@ -354,7 +375,9 @@ void settle_fast_dev_run(Options& options) {
 
 }  // namespace
 
-void settle(Options& options, const flags::Parsed& parsed) {
+void settle(Options& options, const flags::Parsed& given_flags) {
+  flags::Parsed parsed = given_flags;
+  take_back(options, parsed);
   options.by_environment = std::ranges::any_of(
       parsed.sources, [](const auto& flag) { return std::ranges::count(flag.second, flags::Source::environment) > 0; });
   settle_processes(options, parsed);
