@@ -3,13 +3,16 @@
     python3 benchmarks/gpu/gpu.py PROGRAM [--batch N] [--rounds N] [--steps N]
 
 PROGRAM is lockstep-bench-gpu-step. Each contender is measured in each round; a row is its median milliseconds a step,
-their spread, and the median of its ratio to the best eager Python of the same round.
+their spread, and the median of its ratio to the best eager Python of the same round. torch.compile is shown beside, and
+is no part of that. Behind the rounds each contender has a long turn, in which the driver is asked how much of the time a
+kernel ran: "idle" is the rest, in percent, of samples that the driver takes some times a second.
 """
 import argparse
 import json
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 import torch
@@ -60,6 +63,41 @@ class Eager:
         return (time.perf_counter() - begin) * 1e3 / steps
 
 
+def idle(one, pace):
+    """Percent of a turn of three seconds; None where the driver does not tell."""
+    try:
+        import pynvml
+        pynvml.nvmlInit()
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        pynvml.nvmlDeviceGetUtilizationRates(card)
+    except Exception as error:  # no such package, or a driver that cannot
+        print(f"gpu: the driver does not tell how busy the card is: {error}", file=sys.stderr)
+        return None
+    samples, over = [], threading.Event()
+
+    def sample():
+        over.wait(1)  # what is told then is of this turn
+        while not over.wait(0.1):
+            samples.append(pynvml.nvmlDeviceGetUtilizationRates(card).gpu)
+    watching = threading.Thread(target=sample)
+    watching.start()
+    one.turn(max(10, int(3000 / pace)))
+    over.set()
+    watching.join()
+    return round(100 - statistics.mean(samples), 1) if samples else None
+
+
+def compiled(*settings):
+    """None where it cannot be: it wants a compiler."""
+    try:
+        one = Eager(*settings, fused=True, compiled=True)
+        one.turn(3)
+        return one
+    except Exception as error:
+        print(f"gpu: torch.compile is left out: {str(error).splitlines()[0][:300]}", file=sys.stderr)
+        return None
+
+
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("program")
@@ -67,6 +105,7 @@ def main():
     arguments.add_argument("--rounds", type=int, default=7)
     arguments.add_argument("--steps", type=int, default=20)
     arguments.add_argument("--case", action="append", help="AMP,FORMAT")
+    arguments.add_argument("--compile", action="store_true", help="torch.compile, too, which takes a minute to begin")
     a = arguments.parse_args()
     for case in a.case or ["none,contiguous", "none,channels_last", "bf16,channels_last"]:
         amp, layout = case.split(",")
@@ -80,6 +119,8 @@ def main():
             "DistributedDataParallel, lockstep::optim::SGD": Ours(a.program, "lockstep", a.batch, amp, last),
             "the same, deterministic": Ours(a.program, "lockstep", a.batch, amp, last, "--exact"),
         }
+        if a.compile and (one := compiled(a.batch, amp, last)):
+            contenders["Python, torch.compile, SGD(fused=True)"] = one
         times = {name: [] for name in contenders}
         for name, one in contenders.items():
             one.turn(10)
@@ -91,7 +132,8 @@ def main():
             ratio = statistics.median(t / b for t, b in zip(all_of, best))
             print(json.dumps({"case": case, "batch": a.batch, "contender": name,
                               "ms": round(statistics.median(all_of), 3), "low": round(min(all_of), 3),
-                              "high": round(max(all_of), 3), "ratio": round(ratio, 3)}), flush=True)
+                              "high": round(max(all_of), 3), "ratio": round(ratio, 3),
+                              "idle": idle(contenders[name], statistics.median(all_of))}), flush=True)
         for one in contenders.values():
             if isinstance(one, Ours):
                 one.process.kill()

@@ -164,10 +164,12 @@ class GpuIpc : public Gpu {
  protected:
   using Body = std::function<void(const std::shared_ptr<Group>& group, const std::shared_ptr<Group>& inner)>;
   static void by_ipc(int ranks, const Body& body) {
-    on_ranks(ranks, [&](const auto& inner) {
-      (void)first_gpu();
-      body(ipc::over_device_memory(inner), inner);
-    }, {.timeout = std::chrono::seconds(60)});
+    on_ranks(ranks,
+             [&](const auto& inner) {
+               (void)first_gpu();
+               body(ipc::over_device_memory(inner), inner);
+             },
+             {.timeout = std::chrono::seconds(60)});
   }
 };
 
@@ -193,8 +195,7 @@ TEST_F(GpuIpc, TheClassicPathTrainsAsOverTheHost) {
   for (const int ranks : {2, 3})
     by_ipc(ranks, [](const auto& group, const auto& inner) {
       const at::Device gpu(at::kCUDA, 0);
-      const support::ClassicJob job{
-          .options = {.gradient_as_bucket_view = true, .buckets = {.bucket_cap_mb = 0.002}}};
+      const support::ClassicJob job{.options = {.gradient_as_bucket_view = true, .buckets = {.bucket_cap_mb = 0.002}}};
       EXPECT_LT(distance(train_classic(group, gpu, job), train_classic(inner, gpu, job)), 1e-6);
     });
 }

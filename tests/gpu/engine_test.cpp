@@ -108,7 +108,9 @@ std::vector<double> losses_of_a_loader(at::Device where) {
   for (int epoch = 0; epoch < 4; ++epoch) {
     loader.set_epoch(epoch);
     for (auto& batch : loader) {
-      if (where != at::Device(at::kCPU)) EXPECT_EQ(batch.data.device(), device);
+      if (where != at::Device(at::kCPU)) {
+        EXPECT_EQ(batch.data.device(), device);
+      }
       const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(batch.data), batch.target.to(device));
       loss.backward();
       optimizer.step();

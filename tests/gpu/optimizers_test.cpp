@@ -28,7 +28,7 @@ class OptimizersOnAGpu : public testing::Test {
   }
 };
 
-at::Device gpu() {
+at::Device the_gpu() {
   const at::Device device = device::choose("cuda:0", 0);
   device::compute_deterministically();
   return device;
@@ -64,7 +64,7 @@ std::vector<at::Tensor> trained(at::Device device, const Options& options, bool 
 template <class Fused, class Unfused, class Options>
 void expect_the_same(const Options& options) {
   for (const bool scaled : {false, true}) {
-    const auto ours = trained<Fused>(gpu(), options, scaled), theirs = trained<Unfused>(gpu(), options, scaled),
+    const auto ours = trained<Fused>(the_gpu(), options, scaled), theirs = trained<Unfused>(the_gpu(), options, scaled),
                here = trained<Fused>(at::kCPU, options, scaled);
     for (std::size_t i = 0; i < ours.size(); ++i) {
       EXPECT_TRUE(torch::allclose(ours[i], theirs[i], 1e-4, 1e-5)) << (ours[i] - theirs[i]).abs().max();
@@ -85,16 +85,17 @@ TEST_F(OptimizersOnAGpu, StepAsThoseOfTorch) {
 TEST_F(OptimizersOnAGpu, ClipToTheNormOfLibtorch) {
   support::run_ranks(RankKind::processes, 1, [&](const auto&) {
     std::vector<at::Tensor> ours, theirs;
+    const at::Device device = the_gpu();
     torch::manual_seed(2);
     for (const std::int64_t size : {3, 1000, 40'000}) {
-      const at::Tensor gradient = torch::randn({size}).to(gpu());
+      const at::Tensor gradient = torch::randn({size}).to(device);
       for (auto* const each : {&ours, &theirs}) {
-        each->push_back(torch::zeros({size}, gpu()).requires_grad_());
+        each->push_back(torch::zeros({size}, device).requires_grad_());
         each->back().mutable_grad() = gradient.clone();
       }
     }
     const at::Tensor norm = clip_grad_norm_(ours, 2.0);
-    EXPECT_TRUE(norm.device() == gpu());
+    EXPECT_TRUE(norm.device() == device);
     EXPECT_NEAR(norm.item<double>(), torch::nn::utils::clip_grad_norm_(theirs, 2.0), 1e-2);
     for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(torch::allclose(ours[i].grad(), theirs[i].grad()));
   });

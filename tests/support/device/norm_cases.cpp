@@ -95,8 +95,12 @@ NormResult norm_of_whole(const NormCase& one, const at::Tensor& x, const at::Ten
   }
   const at::Tensor output = at::batch_norm(input, weight, bias, mean, variance, /*training=*/true, 0.1, 1e-5, false);
   output.backward(dy.to(at::kDouble));
-  return {output.detach(), input.grad(), one.affine ? weight.grad() : at::Tensor(),
-          one.affine ? bias.grad() : at::Tensor(), mean, variance};
+  return {output.detach(),
+          input.grad(),
+          one.affine ? weight.grad() : at::Tensor(),
+          one.affine ? bias.grad() : at::Tensor(),
+          mean,
+          variance};
 }
 
 template <class Norm>
@@ -138,7 +142,9 @@ void expect_near(const at::Tensor& found, const at::Tensor& wanted, const at::Te
 void expect_part_of_whole(comm::Group& group, const NormCase& one, const NormResult& found, const NormResult& whole) {
   const std::string name = std::string(one.name) + ": ";
   const double rounding = rounding_of(one.dtype);
-  const double of_sums = rounding_of(one.dtype == at::kDouble ? at::kDouble : at::kFloat) * 10;
+  // CUDA's kernel for inputs of 16 bits that are not channels-last rounds what it adds up to them.
+  const bool is_rounded = at::elementSize(one.dtype) == 2 && !one.channels_last && !one.sizes.empty();
+  const double of_sums = is_rounded ? rounding : rounding_of(one.dtype == at::kDouble ? at::kDouble : at::kFloat) * 10;
   const auto part = [&](const at::Tensor& all) { return part_for(one, all, group.rank(), at::kCPU); };
   expect_near(found.output, part(whole.output), whole.output, rounding, name + "output");
   expect_near(found.gradient, part(whole.gradient), whole.gradient, rounding, name + "gradient");

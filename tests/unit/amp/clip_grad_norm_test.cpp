@@ -13,7 +13,7 @@
 namespace lockstep::amp {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMaximum = std::numeric_limits<double>::infinity();
 
 std::vector<at::Tensor> with_gradients() {
   torch::manual_seed(5);
@@ -25,7 +25,7 @@ std::vector<at::Tensor> with_gradients() {
 }
 
 TEST(ClipGradNorm, IsTorchs) {
-  for (const double type : {1.0, 2.0, 3.5, kInfinity})
+  for (const double type : {1.0, 2.0, 3.5, kMaximum})
     for (const double most : {0.5, 1000.0}) {
       const auto ours = with_gradients(), theirs = with_gradients();
       const at::Tensor norm = clip_grad_norm_(ours, most, type);
