@@ -22,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 9;
+inline constexpr std::uint32_t kControlVersion = 10;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -128,6 +128,7 @@ struct RegionWords {
   std::atomic<std::uint32_t> together;     ///< bits of the regions whose steps are committed with its own, in this
                                            ///< generation; 0: its own alone
   std::atomic<std::uint32_t> spread;       ///< 1: sums of other nodes have lain where slots of this one may come to lie
+  std::atomic<std::uint64_t> attempts;     ///< of the job that have gone on from it, as far as this node was there
 };
 
 /// The first failure of a generation: its slot is free, then claimed by one, who fills the rest and says

@@ -52,6 +52,7 @@ void copy_region(const Segment& from, Segment& to, int region) {
   words.buffers.store(old_words.buffers.load());
   words.model.store(old_words.model.load());
   words.spread.store(old_words.spread.load());
+  words.attempts.store(old_words.attempts.load());
   words.fingerprint.store(fingerprint);
 }
 

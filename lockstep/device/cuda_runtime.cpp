@@ -38,13 +38,12 @@ std::optional<CudaRuntime> found_in_process() {
 std::optional<PeerMemory> peer_memory_in_process() {
   void* const library = dlopen(libtorch_file("libtorch_cpu.so").c_str(), RTLD_LAZY | RTLD_NOLOAD);
   PeerMemory memory{};
-  const bool whole = find(library, "cudaMalloc", memory.allocate) &&
-                     find(library, "cudaIpcGetMemHandle", memory.handle_of) &&
-                     find(library, "cudaIpcOpenMemHandle", memory.open_handle) &&
-                     find(library, "cudaIpcCloseMemHandle", memory.close_handle) &&
-                     find(library, "cudaDeviceEnablePeerAccess", memory.enable_peer_access) &&
-                     find(library, "cudaGetLastError", memory.last_error) &&
-                     find(library, "cudaGetErrorString", memory.error_string);
+  const bool whole =
+      find(library, "cudaMalloc", memory.allocate) && find(library, "cudaIpcGetMemHandle", memory.handle_of) &&
+      find(library, "cudaIpcOpenMemHandle", memory.open_handle) &&
+      find(library, "cudaIpcCloseMemHandle", memory.close_handle) &&
+      find(library, "cudaDeviceEnablePeerAccess", memory.enable_peer_access) &&
+      find(library, "cudaGetLastError", memory.last_error) && find(library, "cudaGetErrorString", memory.error_string);
   if (library != nullptr) dlclose(library);
   if (!whole) return {};
   return memory;

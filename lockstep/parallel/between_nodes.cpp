@@ -20,7 +20,7 @@ constexpr comm::CollectiveNote note_of(std::uint64_t step) {
 // What a rank tells of its node when the nodes meet.
 struct NodeNote {
   std::int32_t node = 0, local_rank = 0, local_world = 1, from_before = 0;
-  std::uint64_t step = 0;
+  std::uint64_t step = 0, attempts = 0;
 };
 
 template <class T>
@@ -81,7 +81,8 @@ void BetweenNodes::agree() {
                                                                     .local_rank = place.local_rank,
                                                                     .local_world = place.local_world,
                                                                     .from_before = state_.taken_over(),
-                                                                    .step = state_.committed().step});
+                                                                    .step = state_.committed().step,
+                                                                    .attempts = state_.attempts()});
   std::vector<NodeNote> nodes;
   for (const NodeNote& note : notes)
     if (note.local_rank == 0) nodes.push_back(note);
@@ -89,12 +90,12 @@ void BetweenNodes::agree() {
   const bool any_from_before = std::ranges::any_of(nodes, [](const NodeNote& node) { return node.from_before != 0; });
   // Of those that begin anew, the first has what the job begins with, from a checkpoint perhaps.
   const auto counts = [&](const NodeNote& node) { return any_from_before ? node.from_before != 0 : node.node == 0; };
-  // Nodes of one attempt differ by one step at most: who is further behind has sat out since, and has nothing that the
-  // job still needs.
+  // Who was not in the last attempt has sat out since, and has nothing that the job still needs: a step of it may be one
+  // that the others have made since, or that an edit came behind. Those who were differ by one step at most.
   std::uint64_t newest = 0;
   for (const NodeNote& node : nodes)
-    if (counts(node)) newest = std::max(newest, node.step);
-  const auto is_current = [&](const NodeNote& node) { return counts(node) && node.step + 1 >= newest; };
+    if (counts(node)) newest = std::max(newest, node.attempts);
+  const auto is_current = [&](const NodeNote& node) { return counts(node) && node.attempts == newest; };
   std::uint64_t step = UINT64_MAX;
   for (const NodeNote& node : nodes)
     if (is_current(node)) step = std::min(step, node.step);
@@ -112,7 +113,7 @@ void BetweenNodes::agree() {
   if (hash() != wanted)
     throw Error("node " + std::to_string(place.node) + " has got another state from node " + std::to_string(from) +
                 " than that has");
-  if (leads()) state_.publish();
+  if (leads()) state_.publish(newest + 1);
 }
 
 // A node that is ahead has the state in another buffer, mostly; who has it nowhere gets it from a peer.

@@ -108,9 +108,9 @@ JoinedMoments joined_moments(comm::Group& group, const at::Tensor& input, const 
   const at::Tensor mean_so_far = as_type_of(state.running_mean, told);
   const at::Tensor var_so_far = as_type_of(state.running_var, told);
   // Without running averages the operator takes its first argument's type for that of the counts.
-  auto [mean, inverse] = at::batch_norm_gather_stats_with_counts(
-      mean_so_far.defined() ? input : means, means, inverses, if_defined(mean_so_far), if_defined(var_so_far),
-      state.momentum, state.eps, counts);
+  auto [mean, inverse] = at::batch_norm_gather_stats_with_counts(mean_so_far.defined() ? input : means, means, inverses,
+                                                                 if_defined(mean_so_far), if_defined(var_so_far),
+                                                                 state.momentum, state.eps, counts);
   if (mean_so_far.defined() && !mean_so_far.is_same(state.running_mean)) state.running_mean.copy_(mean_so_far);
   if (var_so_far.defined() && !var_so_far.is_same(state.running_var)) state.running_var.copy_(var_so_far);
   return {std::move(mean), std::move(inverse), counts.to(at::kInt).contiguous()};

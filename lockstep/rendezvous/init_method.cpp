@@ -161,8 +161,8 @@ void check_backend(const Place& place, Backend backend) {
   if (!of_one_node || !place.nodes_known || place.local_world_size == place.world_size) return;
   const int first = place.rank - place.local_rank;
   throw UsageError("init: backend '" + std::string(to_string(backend)) + "' is for ranks of one node, and ranks " +
-                   std::to_string(place.rank) + " and " +
-                   std::to_string(first > 0 ? 0 : place.local_world_size) + " are on different ones");
+                   std::to_string(place.rank) + " and " + std::to_string(first > 0 ? 0 : place.local_world_size) +
+                   " are on different ones");
 }
 
 }  // namespace

@@ -90,8 +90,8 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, cons
       if (!found) {
         const Commit first{.step = fill(*this), .buffer = 0};
         if (!base::replace(words_.commit, first.pack(generation))) throw_over("the first state was committed");
-        if (!layout_.is_spread()) publish();
       }
+      if (!layout_.is_spread()) publish(attempts() + 1);
       if (layout_.is_spread()) words_.spread.store(1);
       words_.generation.store(generation);
     }

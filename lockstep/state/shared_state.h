@@ -89,9 +89,15 @@ class SharedState {
   /// rank, between two barriers. As target(): GroupAborted, Error.
   void recommit();
 
+  /// How many attempts of the job have gone on from it while this node was there: of nodes that meet, who has fewer has
+  /// sat out since.
+  std::uint64_t attempts() const { return words_.attempts.load(); }
   /// A state that several nodes make together is one only when they have agreed on it: until local rank 0 says so, it
-  /// is found by no later generation.
-  void publish() { words_.fingerprint.store(layout_.fingerprint(), std::memory_order_release); }
+  /// is found by no later generation. `attempts`: with this one.
+  void publish(std::uint64_t attempts) {
+    words_.attempts.store(attempts);
+    words_.fingerprint.store(layout_.fingerprint(), std::memory_order_release);
+  }
 
   /// Makes another buffer the committed one, whose step is `commit.step`. Called by one rank, between two barriers.
   /// GroupAborted when the next generation has begun.

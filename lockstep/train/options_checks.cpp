@@ -13,6 +13,7 @@
 #include "lockstep/data/sets/paths.h"
 #include "lockstep/train/options_download.h"
 #include "lockstep/train/options_optimizers.h"
+#include "lockstep/train/options_sources.h"
 #include "lockstep/train/options_transforms.h"
 #include "lockstep/train/options_weights.h"
 
@@ -20,15 +21,6 @@ namespace lockstep::train {
 namespace {
 
 using data::SetFiles;
-
-// A program may know some of the flags only.
-bool given(const flags::Parsed& parsed, const std::string& flag) {
-  return parsed.sources.contains(flag) && parsed.given(flag);
-}
-
-bool only_by_file(const flags::Parsed& parsed, const std::string& flag) {
-  return given(parsed, flag) && parsed.sources.at(flag).front() == flags::Source::file;
-}
 
 // The record of a run has its processes and its batch as a whole; who asks for another batch per process, or the other
 // way round, means that.
@@ -38,27 +30,6 @@ void settle_processes(Options& options, const flags::Parsed& parsed) {
   const bool each = only_by_file(parsed, "--batch-size"), all = only_by_file(parsed, "--global-batch-size");
   if (all && options.batch_size && !each) options.global_batch_size.reset();
   if (each && options.global_batch_size && !all) options.batch_size.reset();
-}
-
-// What a recipe or record gives, and a flag of the command line or the environment leaves without meaning.
-void take_back(Options& options, flags::Parsed& parsed) {
-  const Options plain{};
-  const auto unless = [&parsed](bool useful, const char* cause, const char* flag, auto& value, const auto& initial) {
-    if (useful || !only_by_file(parsed, flag) || !given(parsed, cause) || only_by_file(parsed, cause)) return;
-    value = initial;
-    parsed.sources.at(flag).clear();
-  };
-  LrOptions& lr = options.lr_schedule;
-  const bool plateau = is_plateau(lr), steps = lr.scheduler == "steplr", milestones = lr.scheduler == "multisteplr";
-  const bool multiplies = plateau || steps || milestones || lr.scheduler == "exponentiallr";
-  unless(steps, "--lr-scheduler", "--lr-step-size", lr.step_size, plain.lr_schedule.step_size);
-  unless(milestones, "--lr-scheduler", "--lr-milestones", lr.milestones, plain.lr_schedule.milestones);
-  unless(multiplies, "--lr-scheduler", "--lr-gamma", lr.gamma, plain.lr_schedule.gamma);
-  unless(plateau || lr.scheduler == "cosineannealinglr", "--lr-scheduler", "--lr-min", lr.min, plain.lr_schedule.min);
-  unless(plateau, "--lr-scheduler", "--lr-patience", lr.patience, plain.lr_schedule.patience);
-  unless(optimizer_named(options.opt).takes_momentum, "--opt", "--momentum", options.momentum, plain.momentum);
-  unless(!options.test_only, "--test-only", "--epochs", options.epochs, plain.epochs);
-  unless(options.eval, "--no-eval", "--monitor", options.checkpoints.monitor, plain.checkpoints.monitor);
 }
 
 void settle_momentum(Options& options, const flags::Parsed& parsed) {

@@ -84,9 +84,11 @@ class Machines {
     ranks_.erase(ranks_.begin() + std::ptrdiff_t(node));
     segments_.erase(segments_.begin() + std::ptrdiff_t(node));
   }
-  void come(int ranks) {
-    ranks_.push_back(ranks);
-    segments_.push_back(base::Segment::create(ranks));
+  void come(int ranks) { come_in(ranks_.size(), ranks, base::Segment::create(ranks)); }
+  // In the place of a node that has left, with what it has kept.
+  void come_in(std::size_t node, int ranks, base::Segment segment) {
+    ranks_.insert(ranks_.begin() + std::ptrdiff_t(node), ranks);
+    segments_.insert(segments_.begin() + std::ptrdiff_t(node), std::move(segment));
   }
 
  private:
@@ -244,6 +246,42 @@ TEST(Nodes, GoOnWithOneThatHasSatOut) {
                 ::testing::Each(0))
         << out;
   }
+}
+
+at::Tensor tensor_of(const optim::Parameter& parameter) {
+  auto* const impl = static_cast<c10::TensorImpl*>(const_cast<void*>(parameter.identity));
+  return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(impl));
+}
+
+// Of what the others do while it is out, a step behind may hide an edit, which has no number of its own.
+TEST(Nodes, LoseNoEditToOneThatComesBackAStepBehind) {
+  const auto until = [](std::uint64_t steps, bool edit) {
+    SmallJob job{.steps = steps};
+    job.after_step = [edit](Engine& engine) {
+      if (edit && engine.steps() == 2)
+        engine.modify([&] {
+          for (const optim::Parameter& each : engine.parameters()) tensor_of(each).mul_(1.5);
+        });
+    };
+    return job;
+  };
+  const std::string wanted = hash_of(1, until(5, true));
+  for (const std::uint64_t alone : {2, 3})  // the last step of the one that goes on alone: the edit alone, and one more
+    for (const std::size_t out : {0, 1}) {
+      Machines machines({1, 1});
+      const auto run = [&](const SmallJob& job) {
+        EXPECT_THAT(machines.run([&](auto group) { return run_small_job(group, job).empty() ? 3 : 0; }),
+                    ::testing::Each(0));
+      };
+      run(until(2, false));
+      base::Segment kept = machines.sit_out(out);
+      machines.leave(out);
+      run(until(alone, true));
+      machines.come_in(out, 1, std::move(kept));
+      EXPECT_THAT(machines.run([&](auto group) { return run_small_job(group, until(5, false)) == wanted ? 0 : 3; }),
+                  ::testing::Each(0))
+          << "node " << out << " was out, the other one came to step " << alone;
+    }
 }
 
 // The next start makes their states one: that of the first node.

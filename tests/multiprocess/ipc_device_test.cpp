@@ -58,8 +58,8 @@ TEST(IpcGroup, CollectivesAreThoseOfTheHost) {
 TEST(IpcGroup, ReductionsHaveTheBitsOfTheHost) {
   for (const int ranks : {2, 3, 4})
     by_ipc(RankKind::processes, ranks, [](const auto& group, const auto& inner, at::Device device) {
-      for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar, at::kByte,
-                                         at::kInt, at::kLong, at::kBool})
+      for (const at::ScalarType dtype :
+           {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar, at::kByte, at::kInt, at::kLong, at::kBool})
         for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
           if (op == ReduceOp::mean && !at::isFloatingType(dtype)) continue;
           const at::Tensor wanted = draw(group->rank(), {1001}, at::kFloat).clamp(0, 100).to(dtype);
@@ -110,9 +110,8 @@ TEST(IpcGroup, TrainsAsOverTheHost) {
   by_ipc(RankKind::processes, 2, [](const auto& group, const auto& inner, at::Device device) {
     const parallel::DataParallelOptions views{.gradient_as_bucket_view = true, .buckets = {.bucket_cap_mb = 0.002}};
     for (const support::ClassicJob& job : {support::ClassicJob{}, support::ClassicJob{.options = views}})
-      EXPECT_EQ(support::distance(support::train_classic(group, device, job),
-                                  support::train_classic(inner, device, job)),
-                0);
+      EXPECT_EQ(
+          support::distance(support::train_classic(group, device, job), support::train_classic(inner, device, job)), 0);
   });
 }
 
@@ -146,23 +145,21 @@ TEST(IpcGroup, RanksThatDisagreeAreNamed) {
 }
 
 TEST(IpcGroup, AKilledRankIsNamed) {
-  by_ipc(
-      RankKind::processes, 2,
-      [](const auto& group, const auto& inner, at::Device device) {
-        const at::Tensor tensor = torch::ones({3}).to(device);
-        group->all_reduce(tensor, ReduceOp::sum);
-        if (group->rank() == 1) raise(SIGKILL);
-        EXPECT_THAT(what_of([&] { group->all_reduce(tensor, ReduceOp::sum); }), HasSubstr("rank 1"));
-      },
-      {.allowed_signal = SIGKILL});
+  by_ipc(RankKind::processes, 2,
+         [](const auto& group, const auto& inner, at::Device device) {
+           const at::Tensor tensor = torch::ones({3}).to(device);
+           group->all_reduce(tensor, ReduceOp::sum);
+           if (group->rank() == 1) raise(SIGKILL);
+           EXPECT_THAT(what_of([&] { group->all_reduce(tensor, ReduceOp::sum); }), HasSubstr("rank 1"));
+         },
+         {.allowed_signal = SIGKILL});
 }
 
 TEST(IpcGroup, ADeviceThatRefusesEndsTheGroupOnAllRanks) {
   support::run_ranks(RankKind::processes, 2, [](auto inner) {
     sim::install(2);
     device::PeerMemory memory = sim::peer_memory();
-    if (inner->rank() == 1)
-      memory.open_handle = [](void**, device::MemoryHandle, unsigned) { return 1; };
+    if (inner->rank() == 1) memory.open_handle = [](void**, device::MemoryHandle, unsigned) { return 1; };
     IpcGroup group(inner, memory);
     const at::Tensor tensor = torch::ones({3}).to(sim::device(0));
     EXPECT_THAT(what_of([&] { group.all_reduce(tensor, ReduceOp::sum); }),

@@ -131,9 +131,7 @@ TEST(SyncBatchNormOnADevice, IsBatchNormOnTheBatchesOfAllRanks) {
   for (const int ranks : {2, 3}) on_device_ranks(ranks, support::expect_norm_of_the_whole_batch);
 }
 
-TEST(SyncBatchNormOnADevice, OfFewValuesIsTheHosts) {
-  on_device_ranks(2, support::expect_norm_of_few_values);
-}
+TEST(SyncBatchNormOnADevice, OfFewValuesIsTheHosts) { on_device_ranks(2, support::expect_norm_of_few_values); }
 
 TEST(SyncBatchNormOnADevice, TrainsLikeOneProcess) {
   on_device_ranks(2, [](const auto& group, at::Device device) {

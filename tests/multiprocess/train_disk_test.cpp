@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::By;
 using ::testing::HasSubstr;
-using ::testing::UnorderedElementsAre;
 using testing::Job;
+using ::testing::UnorderedElementsAre;
 using testing::Words;
 
 // A small file system in memory, which ends with the object.
@@ -151,9 +151,8 @@ TEST_F(TrainDisk, FullForTheFilesOfTheRunToo) {
   });
   const std::string good = last();
   const std::size_t shown = testing::lines(job.out()).size(), reported_before = reported();
-  testing::wait_until([&] {
-    return testing::lines(job.out()).size() >= shown + 20 || testing::process_state(job.pid()) == 'Z';
-  });
+  testing::wait_until(
+      [&] { return testing::lines(job.out()).size() >= shown + 20 || testing::process_state(job.pid()) == 'Z'; });
   disk.clear();
   testing::wait_until([&] {
     return (last() != good && reported() >= reported_before + 20) || testing::process_state(job.pid()) == 'Z';

@@ -203,8 +203,8 @@ TEST_F(TrainResume, MetricsOfAnotherEvaluationAreTold) {
 }
 
 TEST_F(TrainResume, ALossScaleAndWhatEvaluationsDecideMayComeAndGo) {
-  const Words flags = {"--save-every", "4", "--limit-val-batches", "1", "--resume", "auto", "--output-dir",
-                       folder_.file("run")};
+  const Words flags = {"--save-every", "4",    "--limit-val-batches", "1",
+                       "--resume",     "auto", "--output-dir",        folder_.file("run")};
   ended(1, flags + Words{"--max-steps", "4"});
   EXPECT_THAT(ended(1, flags + Words{"--max-steps", "8", "--amp", "fp16", "--patience", "2"}),
               HasSubstr("amp was \"none\", now \"fp16\""));

@@ -90,8 +90,8 @@ void IpcGroup::agree(const CollectiveNote& note) {
 void IpcGroup::make_buffer(c10::Device device) {
   or_abort(*inner_, [&] {
     if (buffer_ != nullptr && buffer_->device() != device)
-      throw UsageError("ipc: rank " + std::to_string(rank()) + " gives a tensor on " + device.str() +
-                       ", and one on " + buffer_->device().str() + " before; a group is for one device of each rank");
+      throw UsageError("ipc: rank " + std::to_string(rank()) + " gives a tensor on " + device.str() + ", and one on " +
+                       buffer_->device().str() + " before; a group is for one device of each rank");
   });
   if (buffer_ == nullptr) buffer_ = std::make_unique<ExchangeBuffer>(*inner_, memory_, device);
 }
@@ -140,9 +140,7 @@ void IpcGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
       [&](const Piece& piece) {
         buffer_->part(rank(), piece.number, 0, piece.count, dtype).copy_(flat.narrow(0, piece.first, piece.count));
       },
-      [&](const Piece& piece) {
-        flat.narrow(0, piece.first, piece.count).copy_(reduced(op, dtype, piece, 0));
-      });
+      [&](const Piece& piece) { flat.narrow(0, piece.first, piece.count).copy_(reduced(op, dtype, piece, 0)); });
   put_flat(tensor, flat);
 }
 
@@ -176,13 +174,11 @@ void IpcGroup::broadcast(const at::Tensor& tensor, int root) {
       make_note(Collective::broadcast, root, flat), flat.device(), bytes.numel(), 1, 1,
       [&](const Piece& piece) {
         if (rank() != root) return;
-        buffer_->part(root, piece.number, 0, piece.count, at::kByte)
-            .copy_(bytes.narrow(0, piece.first, piece.count));
+        buffer_->part(root, piece.number, 0, piece.count, at::kByte).copy_(bytes.narrow(0, piece.first, piece.count));
       },
       [&](const Piece& piece) {
         if (rank() == root) return;
-        bytes.narrow(0, piece.first, piece.count)
-            .copy_(buffer_->part(root, piece.number, 0, piece.count, at::kByte));
+        bytes.narrow(0, piece.first, piece.count).copy_(buffer_->part(root, piece.number, 0, piece.count, at::kByte));
       });
   if (rank() != root) put_flat(tensor, flat);
 }
@@ -207,8 +203,7 @@ void IpcGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor
   exchange(
       make_note(Collective::all_gather, 0, flat), flat.device(), given.numel(), 1, 1,
       [&](const Piece& piece) {
-        buffer_->part(rank(), piece.number, 0, piece.count, at::kByte)
-            .copy_(given.narrow(0, piece.first, piece.count));
+        buffer_->part(rank(), piece.number, 0, piece.count, at::kByte).copy_(given.narrow(0, piece.first, piece.count));
       },
       [&](const Piece& piece) {
         for (int peer = 0; peer < size(); ++peer)
@@ -246,8 +241,7 @@ std::shared_ptr<Group> IpcGroup::new_group(const std::vector<int>& ranks) {
 
 std::shared_ptr<Group> over_device_memory(std::shared_ptr<Group> inner) {
   const PeerMemory* const memory = device::cuda_peer_memory();
-  if (memory == nullptr)
-    throw UsageError("ipc: this libtorch is for CPUs only: there is no libcudart in this process");
+  if (memory == nullptr) throw UsageError("ipc: this libtorch is for CPUs only: there is no libcudart in this process");
   return std::make_shared<IpcGroup>(std::move(inner), *memory);
 }
 

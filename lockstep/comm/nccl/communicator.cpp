@@ -18,8 +18,7 @@ std::string Communicator::words_of(Result result) const {
   const char* const last = library_.table.get_last_error(comm_);
   std::string words = library_.table.get_error_string(result);
   if (last != nullptr && *last != '\0') words += std::string(" (") + last + ")";
-  if (words.find("Duplicate GPU") != std::string::npos)
-    words += "; backend 'ipc' is for several ranks on one GPU";
+  if (words.find("Duplicate GPU") != std::string::npos) words += "; backend 'ipc' is for several ranks on one GPU";
   return words;
 }
 

@@ -91,8 +91,8 @@ std::string disagreement(const std::vector<Present>& all) {
   for (const Present& one : all)
     if ((zero.backend == Backend::shm || zero.backend == Backend::ipc) && text_in(one.machine) != text_in(zero.machine))
       return "backend '" + std::string(to_string(zero.backend)) +
-             "' is for ranks of one node (machine, namespaces of processes and network, user), and " +
-             who_is(zero) + " and " + who_is(one) + " are on different ones";
+             "' is for ranks of one node (machine, namespaces of processes and network, user), and " + who_is(zero) +
+             " and " + who_is(one) + " are on different ones";
   return {};
 }
 

@@ -1,7 +1,7 @@
 #include "lockstep/launch/nodes/connection.h"
 
-#include <netinet/in.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>

@@ -16,12 +16,11 @@
 namespace lockstep::data {
 namespace {
 
-using testing::usage_error;
 using ::testing::HasSubstr;
+using testing::usage_error;
 
 std::shared_ptr<const PictureSet> noise(int channels) {
-  return std::make_shared<SyntheticPictures>(
-      SyntheticOptions{.size = 6, .image_size = {37, 45}, .channels = channels});
+  return std::make_shared<SyntheticPictures>(SyntheticOptions{.size = 6, .image_size = {37, 45}, .channels = channels});
 }
 
 // Its layout, too: what comes out is what the model would have been given. One channel has any stride.
@@ -48,10 +47,9 @@ TEST(NormalizePixels, HasTheBitsOfNormalizeOnTheHost) {
     for (const PixelLayout layout : {PixelLayout::planes, PixelLayout::channels_last})
       for (const PixelType type : {PixelType::float32, PixelType::bfloat16})
         for (const bool crops : {false, true}) {
-          PictureBatchOptions host{.normalize = {.mean = {0.485, 0.456, 0.406},
-                                                 .std = {0.229, 0.224, 0.225},
-                                                 .layout = layout,
-                                                 .type = type}};
+          PictureBatchOptions host{
+              .normalize = {
+                  .mean = {0.485, 0.456, 0.406}, .std = {0.229, 0.224, 0.225}, .layout = layout, .type = type}};
           if (crops) host.crops = FiveCrop(20);
           expect_the_hosts(noise(channels), host);
         }

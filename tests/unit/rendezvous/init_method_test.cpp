@@ -126,8 +126,8 @@ TEST(InitMethod, WhatIsMissingBesideEnvIsNamed) {
 }
 
 TEST(Backend, AreSixAndTheOthersAreTold) {
-  for (const Backend backend : {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi, Backend::nccl,
-                                Backend::ipc})
+  for (const Backend backend :
+       {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi, Backend::nccl, Backend::ipc})
     EXPECT_EQ(parse_backend(to_string(backend)), backend);
   for (const char* name : {"gloo", "hierarchical"})
     EXPECT_THAT(usage_error([&] { (void)parse_backend(name); }),

@@ -268,7 +268,7 @@ TEST(SharedState, MoreSlotsThanBeforeFindNothingInThem) {
   const auto with = [&](int slots, const SharedState::Fill& fill, const std::function<void(SharedState&)>& body) {
     comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
     SharedState state(group.node(), layout(slots), fill);
-    state.publish();
+    state.publish(1);
     body(state);
     base::next_generation(segment.control(), 1);
   };
@@ -294,7 +294,7 @@ TEST(SharedState, OfSeveralNodesIsNoneUntilTheyAgree) {
     SharedState state(group.node(), layout, fill);
     EXPECT_EQ(state.taken_over(), generation == 2);
     EXPECT_EQ(is_committed_in(segment, ""), generation == 2);
-    if (generation == 1) state.publish();
+    if (generation == 1) state.publish(1);
     base::next_generation(segment.control(), 1);
   }
   EXPECT_EQ(fills, 2);

@@ -67,7 +67,7 @@ base::Segment with_one_slot(int shards = kManyShards) {
   {
     comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
     SharedState state(group.node(), with_slots(1, shards), fill_in_places);
-    state.publish();
+    state.publish(1);
   }
   return base::next_generation(std::move(segment), 1);
 }

@@ -120,8 +120,8 @@ TEST(Loop, WhatAnEvaluationHasFoundWaitsForASaveThatTakesLong) {
                                           }}}};
   const std::string run = folder.file("run");
   // Of four steps an epoch: the save of the third is running when the first epoch has been evaluated.
-  const char* const argv[] = {"net", "--batch-size", "2", "--epochs", "2", "--save-every", "3", "--output-dir",
-                              run.c_str()};
+  const char* const argv[] = {"net", "--batch-size", "2",        "--epochs", "2", "--save-every",
+                              "3",   "--output-dir", run.c_str()};
   const Options options = parse_options(int(std::size(argv)), argv, names_of(additions, "net")).options;
   before_fsync = [] {
     before_fsync = nullptr;

@@ -21,11 +21,11 @@ std::string predict_refusal(const std::vector<const char*>& flags) {
 }
 
 TEST(PredictOptions, AreThoseOfTrainThatSayWhatTheModelSees) {
-  const PredictOptions options = predict_flags({"--weights", "w.safetensors", "--output", "p.csv", "-n", "2", "--model",
-                                                "resnet18_cifar", "--dataset", "cifar10", "--data-path", "data",
-                                                "--amp", "bf16", "--channels-last", "--arithmetic", "portable",
-                                                "--device", "CUDA:1"})
-                                     .options;
+  const PredictOptions options =
+      predict_flags({"--weights", "w.safetensors", "--output", "p.csv", "-n", "2", "--model", "resnet18_cifar",
+                     "--dataset", "cifar10", "--data-path", "data", "--amp", "bf16", "--channels-last", "--arithmetic",
+                     "portable", "--device", "CUDA:1"})
+          .options;
   EXPECT_EQ(options.output, "p.csv");
   EXPECT_EQ(options.run.weights, "w.safetensors");
   EXPECT_EQ(options.run.processes(), 2);
