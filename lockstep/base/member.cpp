@@ -116,10 +116,22 @@ bool Member::yield(ReadyRef ready) const {
   return ready();
 }
 
+// Steps are told at the page of the whole alone. In a call of the part the phase is the part's.
+Member::Whereabouts Member::whereabouts(int rank) const {
+  const RankWords& here = page_.ranks[rank];
+  const Phase phase = Phase(here.phase.load(std::memory_order_relaxed));
+  if (whole_.page != nullptr) {
+    const RankWords& outer = whole_.page->ranks[seat_of(rank)];
+    const std::uint64_t step = outer.step.load(std::memory_order_relaxed);
+    if (step != 0)
+      return {step, phase == Phase::collective ? phase : Phase(outer.phase.load(std::memory_order_relaxed))};
+  }
+  return {here.step.load(std::memory_order_relaxed), phase};
+}
+
 std::string Member::place_of(int rank) const {
-  const RankWords& theirs = page_.ranks[rank];
-  return "step " + std::to_string(theirs.step.load(std::memory_order_relaxed)) + ", " +
-         std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed))));
+  const Whereabouts theirs = whereabouts(rank);
+  return "step " + std::to_string(theirs.step) + ", " + std::string(to_string(theirs.phase));
 }
 
 std::string Member::late_ranks(OwedCall owed, void* owed_object) const {
@@ -197,10 +209,10 @@ void Member::give_up(OwedCall owed, void* owed_object, const char* awaited) {
   for (int peer = 0; peer < size(); ++peer)
     if (peer != rank_ && owed(owed_object, peer)) culprit = ++culprits == 1 ? peer : rank_;
   const std::string late = late_ranks(owed, owed_object);
-  const RankWords& theirs = page_.ranks[culprit];
+  const Whereabouts theirs = whereabouts(culprit);
   raise({.rank = culprit,
-         .step = theirs.step.load(std::memory_order_relaxed),
-         .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
+         .step = theirs.step,
+         .phase = std::string(to_string(theirs.phase)),
          .cause = (culprit == rank_ ? "" : "rank " + shown(rank_) + " ") + "waited " +
                   std::to_string(timeout_.count()) + " ms for " + (late.empty() ? awaited : late) + in_what()});
   throw_aborted();
@@ -213,9 +225,10 @@ void Member::check_peers(ReadyRef ready, OwedCall owed, void* owed_object) {
     const bool gone = theirs.seat.load(std::memory_order_seq_cst) == make_mark(generation_, Seat::left);
     if (!gone && !peer_is_dead(peer)) continue;
     if (ready()) return;  // its last words made it true after all
+    const Whereabouts last = whereabouts(peer);
     raise({.rank = peer,
-           .step = theirs.step.load(std::memory_order_relaxed),
-           .phase = std::string(to_string(Phase(theirs.phase.load(std::memory_order_relaxed)))),
+           .step = last.step,
+           .phase = std::string(to_string(last.phase)),
            .cause = gone ? "left the group while rank " + shown(rank_) + " waited for it"
                          : "its process (pid " + std::to_string(theirs.pid.load(std::memory_order_relaxed)) +
                                ") ended without a word"});
@@ -237,9 +250,10 @@ void Member::barrier() {
 }
 
 bool Member::fail(const std::string& cause, int exit_code) {
+  const Whereabouts own = whereabouts(rank_);
   return raise({.rank = rank_,
-                .step = words().step.load(std::memory_order_relaxed),
-                .phase = std::string(to_string(phase())),
+                .step = own.step,
+                .phase = std::string(to_string(own.phase)),
                 .cause = cause,
                 .exit_code = exit_code});
 }

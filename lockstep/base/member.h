@@ -105,6 +105,8 @@ class Member {
   /// A rank's seat at the page of the outermost group.
   int seat_of(int rank) const { return whole_.page == nullptr ? rank : whole_.ranks[std::size_t(rank)]; }
   RankWords& words() const { return page_.ranks[rank_]; }
+  /// The step that this rank is in, of a part that of the whole; 0: in none.
+  std::uint64_t step() const { return whereabouts(rank_).step; }
   /// Where a rank is, in words: "step 7, forward".
   std::string place_of(int rank) const;
 
@@ -178,6 +180,11 @@ class Member {
 
  private:
   using OwedCall = bool (*)(void*, int);
+  struct Whereabouts {
+    std::uint64_t step = 0;
+    Phase phase = Phase::outside;
+  };
+  Whereabouts whereabouts(int rank) const;
   bool spin(ReadyRef ready) const;
   bool yield(ReadyRef ready) const;
   void sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const char* awaited);

@@ -32,7 +32,7 @@ WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds s
   const std::shared_ptr<base::Member> member(node, &node->node().member);
   return {
       .stall_warning = stall_warning,
-      .step = [member] { return member->words().step.load(std::memory_order_relaxed); },
+      .step = [member] { return member->step(); },
       .check = [member] { member->check_abort_anywhere(); },
       .failed =
           [member](const Failure& failure) {

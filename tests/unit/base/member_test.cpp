@@ -302,6 +302,42 @@ TEST(Member, AWaitOfOneRankAloneIsTold) {
             "collective\n");
 }
 
+// The program says at the page of the whole which step it is in.
+TEST(Member, OfAPartTellsTheStepThatRanksAreInInTheWhole) {
+  Segment segment = Segment::create(2), part = Segment::create(2);
+  ::testing::internal::CaptureStderr();
+  std::atomic<bool> done{false};
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      Member member(segment.control(), rank, 60s);
+      member.set_step(7);
+      member.set_phase(Phase::forward);
+      const std::shared_ptr<ControlPage> page(&segment.control(), [](ControlPage*) {});
+      Member in_part(part.control(), rank, 1s, 1, {.page = page, .generation = 1, .ranks = {0, 1}});
+      in_part.set_stall_warning(30ms);
+      if (rank == 1) {
+        while (!done.load()) std::this_thread::sleep_for(1ms);
+        return;
+      }
+      in_part.set_phase(Phase::collective);
+      EXPECT_EQ(in_part.step(), 7u);
+      try {
+        in_part.barrier();
+        ADD_FAILURE() << "the barrier ended without rank 1";
+      } catch (const GroupAborted& error) {
+        EXPECT_EQ(error.failure().rank, 1);
+        EXPECT_EQ(error.failure().step, 7u);
+        EXPECT_EQ(error.failure().phase, to_string(Phase::forward));
+      }
+      done.store(true);
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "lockstep: rank 0 (step 7, " + std::string(to_string(Phase::collective)) +
+                ") has waited 30 ms for rank 1 (step 7, forward)\n");
+}
+
 TEST(MemberFence, AChildThatARankForkedIsNotTheRank) {
   Segment segment = Segment::create(1);
   auto member = std::make_unique<Member>(segment.control(), 0, 10s);
