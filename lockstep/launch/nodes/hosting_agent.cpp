@@ -94,7 +94,7 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
   if (address_.length > 0) listen();
   if (host_ != nullptr) return;
   // Where two listen in the same instant the kernel may refuse both, and a port that is taken may be free later: until
-  // somebody answers this one tries to host.
+  // somebody answers this one tries to host there.
   connect({.look_up = look_up, .usable = [this](const meet::Resolved& found) {
              const meet::Resolved addresses = usable(found);
              if (host_ == nullptr && address_.length > 0) listen();
@@ -134,9 +134,13 @@ meet::Resolved HostingAgent::usable(const meet::Resolved& found) {
 
 void HostingAgent::listen() {
   if (!settings_.is_host.value_or(!settings_.limits.fixed_ranks || settings_.node_rank == 0)) return;
+  if (!tries_to_host(refused_, address_)) return;
   meet::Listening listening = meet::listen_at(address_);
   if (!listening.fd) {
-    if (!must_host(settings_)) return;  // another agent's: this one joins it
+    if (!must_host(settings_)) {  // another agent's: this one joins it
+      if (!refused_) refused_ = RefusedPlace{.address = address_, .error = listening.error};
+      return;
+    }
     throw UsageError("run: cannot host at --rdzv-endpoint " + endpoint_ + " (" +
                      (settings_.is_host ? "is_host" : "--node-rank 0") + "): " +
                      (listening.error == EADDRINUSE ? std::string(kPortIsTaken)

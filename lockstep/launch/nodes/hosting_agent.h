@@ -4,12 +4,14 @@
 // is lost, another one's, or this one in its place.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/nodes/host.h"
 #include "lockstep/launch/nodes/host_line.h"
+#include "lockstep/launch/nodes/meeting_place.h"
 #include "lockstep/launch/nodes/report_collection.h"
 #include "lockstep/launch/nodes/succession.h"
 #include "lockstep/launch/nodes/tls.h"
@@ -67,6 +69,7 @@ class HostingAgent {
   const std::string own_host_;
   const rendezvous::SocketAddress local_;  // --local-addr; without a length: none
   rendezvous::SocketAddress address_;      // of the endpoint, its first; without a length: the name is not known yet
+  std::optional<RefusedPlace> refused_;    // the first time that this agent tried to host
   std::unique_ptr<Tls> tls_;               // before all that uses it
   ReportCollection reports_;               // before the host
   std::unique_ptr<Host> host_;

@@ -1,5 +1,6 @@
 #include "lockstep/launch/nodes/meeting_place.h"
 
+#include <cerrno>
 #include <cstdlib>
 
 #include "lockstep/base/error.h"
@@ -56,6 +57,10 @@ meet::SocketAddress meeting_place(const NodesSettings& settings, const meet::Soc
   meet::SocketAddress place = local.length > 0 ? local : own_address(here, unreachable);
   place.set_port(settings.port);
   return place;
+}
+
+bool tries_to_host(const std::optional<RefusedPlace>& first, const meet::SocketAddress& address) {
+  return !first || (first->error == EADDRINUSE && meet::to_text(first->address) == meet::to_text(address));
 }
 
 }  // namespace lockstep::launch

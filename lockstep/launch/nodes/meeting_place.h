@@ -3,6 +3,7 @@
 // Where the agents meet, as this machine sees it.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,5 +29,16 @@ OwnMachine own_machine();
 /// machine's, which of several addresses is not said, there is none, or `local` is loopback's and the endpoint is not.
 rendezvous::SocketAddress meeting_place(const NodesSettings& settings, const rendezvous::SocketAddress& resolved,
                                         const rendezvous::SocketAddress& local, const OwnMachine& here);
+
+/// Where an agent that may host, and need not, was not let listen.
+struct RefusedPlace {
+  rendezvous::SocketAddress address;
+  int error = 0;  ///< rendezvous::Listening::error
+};
+
+/// Whether such an agent tries to listen at `address`, the endpoint's now; `first`: what came of its first try. Again
+/// only where that was this address and the port was taken. An address that was another machine's, or was another one,
+/// has come here from an agent that may host still, and there would be two jobs. Pure.
+bool tries_to_host(const std::optional<RefusedPlace>& first, const rendezvous::SocketAddress& address);
 
 }  // namespace lockstep::launch

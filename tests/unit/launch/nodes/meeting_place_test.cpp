@@ -5,6 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::launch {
@@ -102,6 +107,16 @@ TEST(MeetingPlace, IsNotGuessed) {
 TEST(MeetingPlace, IsNotReachedFromLoopback) {
   EXPECT_THAT(place_of({.resolved = "10.0.0.1", .local_addr = "127.0.0.1"}),
               StartsWith("run: --local-addr 127.0.0.1 is this machine's alone, but --rdzv-endpoint node0 is not: "));
+}
+
+// The address of a hosting agent that is lost may move to the machine of one that has joined it.
+TEST(MeetingPlace, IsHostedAtAgainOnlyWhereAnotherHadThePort) {
+  const rendezvous::SocketAddress here = address("10.0.0.7", 29'400), there = address("10.0.0.1", 29'400);
+  EXPECT_TRUE(tries_to_host({}, here));
+  EXPECT_TRUE(tries_to_host(RefusedPlace{.address = here, .error = EADDRINUSE}, here));
+  EXPECT_FALSE(tries_to_host(RefusedPlace{.address = there, .error = EADDRNOTAVAIL}, here));
+  EXPECT_FALSE(tries_to_host(RefusedPlace{.address = there, .error = EADDRNOTAVAIL}, there));
+  EXPECT_FALSE(tries_to_host(RefusedPlace{.address = there, .error = EADDRINUSE}, here));
 }
 
 // Listing the interfaces is left where nobody has to know.
