@@ -43,7 +43,8 @@ struct Answer {
   Seat seat{};
   Token run{};
   std::int32_t wrong_use = 0;  // the refusal is the user's mistake
-  char refusal[320] = {};
+  std::int32_t other_key = 0;  // it is for that
+  char refusal[316] = {};
 };
 
 std::string duration(milliseconds timeout) {
@@ -158,7 +159,9 @@ class Caller {
       auto& [fd, one] = *came;
       forget_the_gone();  // one that was started again is the same rank
       if (text_in(one.key) != key_) {
-        say(fd.get(), refusal("rank 0 at this address is of another job", true));
+        Answer other = refusal("rank 0 at this address is of another job", true);
+        other.other_key = 1;
+        say(fd.get(), other);
         continue;
       }
       if (const std::string why = contradiction(one, all_); !why.empty()) {
@@ -237,7 +240,16 @@ class Called {
 
   Place answer() {
     if (place_.meeting_file.empty()) address_ = named_address(place_);
-    const UniqueFd fd = reach();
+    const Patience arrival{Clock::now() + timeout_, check_};
+    for (;;) {
+      if (const std::optional<Place> seat = ask(reach(arrival), arrival)) return *seat;
+      std::this_thread::sleep_for(kKnockAgain);
+    }
+  }
+
+ private:
+  // Nothing: whoever has got the address in the file of an earlier start is of another job.
+  std::optional<Place> ask(const UniqueFd& fd, const Patience& arrival) {
     // From here on as long again and a little more: rank 0's own wait ends before, and it says who did not come.
     const Patience patience{Clock::now() + timeout_ + kGrace, check_};
     Answer answer;
@@ -247,6 +259,8 @@ class Called {
                                                : ", and rank 0 went away before all ranks had come"));
     if (answer.magic != kRollMagic) throw UsageError(waited + ", where somebody else listens than rank 0");
     if (answer.refusal[0] != 0) {
+      const bool may_come = !place_.meeting_file.empty() && Clock::now() + kKnockAgain < arrival.deadline;
+      if (answer.other_key != 0 && may_come) return std::nullopt;
       const std::string why = "init: " + shown_in(answer.refusal);
       if (answer.wrong_use != 0) throw UsageError(why);
       throw Error(why);
@@ -255,9 +269,7 @@ class Called {
     return seated(place_, answer);
   }
 
- private:
-  UniqueFd reach() {
-    const Patience patience{Clock::now() + timeout_, check_};
+  UniqueFd reach(const Patience& patience) {
     bool found = place_.meeting_file.empty();
     for (;;) {
       Patience once = patience;
@@ -280,6 +292,7 @@ class Called {
     if (space == std::string::npos || !address)
       throw UsageError("init: " + meeting_point(place_) + ": has '" + base::shown(*text) + "' for rank 0's address");
     address_ = *address;
+    std::ranges::fill(own_.key, '\0');  // of what an earlier look has found
     put_text(own_.key, text->substr(space + 1));
     return true;
   }

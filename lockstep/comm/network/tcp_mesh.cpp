@@ -33,7 +33,8 @@ constexpr const char* kRankZero = "rank 0";  // the key of its address
 struct Welcome {
   std::uint64_t magic = kMeshMagic;
   Token token{};
-  char refusal[256] = {};
+  char refusal[248] = {};
+  std::uint64_t other_key = 0;  // 1: that is what the refusal is for
 };
 
 std::string seconds(milliseconds timeout) { return std::to_string(timeout.count() / 1000) + " s"; }
@@ -104,8 +105,8 @@ UniqueFd open_entrance(const MeshPlace& place, const SocketAddress& own, const S
   return listener;
 }
 
-void refuse(int fd, const std::string& why, const Patience& patience) {
-  Welcome refused;
+void refuse(int fd, const std::string& why, const Patience& patience, bool other_key = false) {
+  Welcome refused{.other_key = other_key ? 1u : 0u};
   put_text(refused.refusal, why);
   write_all(fd, &refused, sizeof refused, patience);
 }
@@ -129,7 +130,7 @@ Table gather_table(const MeshPlace& place, int listener, const Entrance& entranc
                   seconds(place.timeout) + ": " + missing(place, all));
     auto& [fd, hello] = *came;
     if (text_in(hello.key) != entrance.key.substr(0, sizeof hello.key - 1)) {
-      refuse(fd.get(), "rank 0 at this port is of another job than '" + shown_in(hello.key) + "'", patience);
+      refuse(fd.get(), "rank 0 at this port is of another job than '" + shown_in(hello.key) + "'", patience, true);
       continue;
     }
     if (const std::string why = refusal_of(hello, place.world, all); !why.empty()) {
@@ -171,8 +172,9 @@ UniqueFd reach_rank_zero(const MeshPlace& place, const SocketAddress& master, En
   }
 }
 
-Table ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, const Hello& own,
-                    const Patience& patience) {
+// Nothing: whoever has got the address of a rank 0 that is dead is of another job. This one's may have yet to come.
+std::optional<Table> ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, const Hello& own,
+                                   const Patience& patience) {
   Table table{.ranks = std::vector<Hello>(std::size_t(place.world))};
   Welcome welcome;
   const auto lost = [&] {
@@ -183,7 +185,11 @@ Table ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, co
   if (welcome.magic != kMeshMagic)
     throw UsageError("group: at " + (place.meeting ? to_text(entrance.address) : at_master(place)) +
                      " somebody else listens than rank 0 of this job");
-  if (welcome.refusal[0] != 0) throw UsageError("group: " + shown_in(welcome.refusal));
+  if (welcome.refusal[0] != 0) {
+    const bool may_come = place.meeting != nullptr && Clock::now() + kRetry < patience.deadline;
+    if (welcome.other_key != 0 && may_come) return std::nullopt;
+    throw UsageError("group: " + shown_in(welcome.refusal));
+  }
   if (!read_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), patience)) throw lost();
   if (!std::ranges::all_of(table.ranks, &Hello::is_sound))
     throw Error("group: rank 0 has told of ranks what cannot be; are all of one version of lockstep?");
@@ -203,20 +209,25 @@ Mesh make_mesh(const MeshPlace& place) {
                                                      rendezvous::resolve("group: MASTER_ADDR", place.host, place.port),
                                                      interfaces, place.interface);
   Entrance entrance;
-  UniqueFd door, to_zero;
+  UniqueFd door, to_zero, listener;
   SocketAddress own = place.meeting == nullptr ? master : rendezvous::own_end_towards(master);
-  if (place.rank != 0) {
-    to_zero = reach_rank_zero(place, master, entrance, patience);
-    own = bound_to(to_zero.get());
+  std::optional<Table> met;
+  for (;;) {
+    if (place.rank != 0) {
+      to_zero = reach_rank_zero(place, master, entrance, patience);
+      own = bound_to(to_zero.get());
+    }
+    if (!place.interface.empty()) own = rendezvous::address_of(place.interface, interfaces);
+    own.set_port(0);
+    if (place.rank == 0) door = open_entrance(place, own, master, entrance);
+    listener = listener_at(place.rank, own, place.rank == 0 ? "MASTER_ADDR " + place.host : "its own address");
+    const Hello hello = hello_of(place, bound_to(listener.get()), entrance.key);
+    met = place.rank == 0 ? gather_table(place, door.get(), entrance, hello, patience)
+                          : ask_for_table(place, to_zero.get(), entrance, hello, patience);
+    if (met) break;
+    std::this_thread::sleep_for(kRetry);
   }
-  if (!place.interface.empty()) own = rendezvous::address_of(place.interface, interfaces);
-  own.set_port(0);
-  if (place.rank == 0) door = open_entrance(place, own, master, entrance);
-  const UniqueFd listener =
-      listener_at(place.rank, own, place.rank == 0 ? "MASTER_ADDR " + place.host : "its own address");
-  const Hello hello = hello_of(place, bound_to(listener.get()), entrance.key);
-  const Table table = place.rank == 0 ? gather_table(place, door.get(), entrance, hello, patience)
-                                      : ask_for_table(place, to_zero.get(), entrance, hello, patience);
+  const Table& table = *met;
   if (place.rank == 0 && place.meeting != nullptr) place.meeting->withdraw(kRankZero);
   Mesh mesh{.peers = {}, .own = own};
   mesh.peers.resize(std::size_t(place.world));

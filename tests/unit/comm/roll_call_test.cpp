@@ -11,6 +11,8 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -18,6 +20,7 @@
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/comm/network/door.h"
 #include "lockstep/comm/network/words.h"
+#include "lockstep/rendezvous/address_file.h"
 #include "lockstep/rendezvous/socket.h"
 #include "tests/support/scratch_folder.h"
 
@@ -244,6 +247,37 @@ TEST(RollCall, AFileOfAnEarlierStartIsTold) {
   EXPECT_THAT(ranks[0].error, HasSubstr("where an earlier start has left it, remove it"));
   EXPECT_THAT(ranks[1].error,
               HasSubstr("nobody answers at 127.0.0.1:1, which it names; where an earlier start has left"));
+}
+
+// Until somebody has removed it; the port that it names may be another job's by now.
+TEST(RollCall, WhoIsSentToAnotherJobByAFileLooksAgain) {
+  const lockstep::testing::ScratchFolder folder;
+  const auto start = [&](int rank, const char* file) {
+    std::vector<Rank> ranks{{by_tcp(rank, 2)}};
+    ranks[0].place.master_addr = "";
+    ranks[0].place.socket_interface = "lo";
+    ranks[0].place.meeting_file = folder.file(file);
+    call(ranks);
+    return ranks[0].error;
+  };
+  std::string other, one;
+  std::thread other_zero([&] { other = start(0, "other"); });
+  std::optional<std::string> address;
+  for (int looks = 0; looks < 2'000 && !address; ++looks) {
+    std::this_thread::sleep_for(5ms);
+    address = rendezvous::AddressFile::read(folder.file("other"));
+  }
+  const std::string text = address.value_or("");
+  folder.write("meeting", "lockstep rank 0 " + text.substr(0, text.find(' ')) + " of-a-dead-one\n");
+  std::thread rank_one([&] { one = start(1, "meeting"); });
+  std::this_thread::sleep_for(300ms);  // in which it is told
+  EXPECT_EQ(unlink(folder.file("meeting").c_str()), 0);
+  EXPECT_EQ(start(0, "meeting"), "");
+  rank_one.join();
+  EXPECT_EQ(one, "");
+  EXPECT_EQ(start(1, "other"), "");
+  other_zero.join();
+  EXPECT_EQ(other, "");
 }
 
 TEST(RollCall, TheAddressIsOneOfRankZerosMachineAndOneOnly) {
