@@ -109,7 +109,8 @@ void StreamWire::read_news(int peer) {
   link.news_end = Clock::now();
   if (link.heard < link.news.size()) return;
   const std::optional<News> news = words_in<News>(link.news);
-  if (news && news->left == 0) {
+  // Of several the first counts: this rank's node may have been told of it already.
+  if (news && news->left == 0 && !heard_) {
     heard_at_ = link.news_end;
     heard_ = failure_in(*news);
   }
