@@ -90,8 +90,8 @@ void BetweenNodes::agree() {
   const bool any_from_before = std::ranges::any_of(nodes, [](const NodeNote& node) { return node.from_before != 0; });
   // Of those that begin anew, the first has what the job begins with, from a checkpoint perhaps.
   const auto counts = [&](const NodeNote& node) { return any_from_before ? node.from_before != 0 : node.node == 0; };
-  // Who was not in the last attempt has sat out since, and has nothing that the job still needs: a step of it may be one
-  // that the others have made since, or that an edit came behind. Those who were differ by one step at most.
+  // Who was not in the last attempt has sat out since, and has nothing that the job still needs: a step of it may be
+  // one that the others have made since, or that an edit came behind. Those who were differ by one step at most.
   std::uint64_t newest = 0;
   for (const NodeNote& node : nodes)
     if (counts(node)) newest = std::max(newest, node.attempts);

@@ -333,9 +333,9 @@ TEST(Member, OfAPartTellsTheStepThatRanksAreInInTheWhole) {
       done.store(true);
     });
   for (std::thread& rank : ranks) rank.join();
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "lockstep: rank 0 (step 7, " + std::string(to_string(Phase::collective)) +
-                ") has waited 30 ms for rank 1 (step 7, forward)\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "lockstep: rank 0 (step 7, " +
+                                                          std::string(to_string(Phase::collective)) +
+                                                          ") has waited 30 ms for rank 1 (step 7, forward)\n");
 }
 
 TEST(MemberFence, AChildThatARankForkedIsNotTheRank) {
