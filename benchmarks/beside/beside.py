@@ -24,7 +24,7 @@ DEADLINE = 300  # seconds of a job
 # has the same bits, so one row has several.
 _MODELS = [("mlp", 20), ("mlp_dropout", 20), ("convnet", 20), ("resnet18", 3), ("resnet18_cifar", 2),
            ("resnet50", 2)]
-_OPTIMIZERS = ["sgd", "sgd --momentum 0.9", "sgd_nesterov", "sgd --momentum 0.9 --weight-decay 1e-3", "adam", "adamw"]
+_OPTIMIZERS = ["sgd", "sgd --momentum 0.9", "sgd_nesterov", "sgd --momentum 0.9 --weight-decay 1e-3", "adam", "adamw --weight-decay 0.01"]
 _BATCH = "--global-batch-size 32 --logical-shards 4"
 JOBS = ([f"--model {model} --opt adam --max-steps {steps} {_BATCH}" for model, steps in _MODELS] +
         [f"--model mlp --opt {optimizer} --max-steps 50 {_BATCH}" for optimizer in _OPTIMIZERS] +
