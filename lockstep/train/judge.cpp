@@ -33,7 +33,7 @@ Judgement judged(const Options& options, const Judgement& before, const EvalEven
 }
 
 Judge::Judge(const Options& options, parallel::Engine& engine) : options_(options), engine_(engine) {
-  engine.state().keep("judgement", judgement_);
+  if (is_asked(options)) engine.state().keep("judgement", judgement_);
 }
 
 void Judge::heed(const EvalEvent& event) {

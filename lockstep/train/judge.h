@@ -27,7 +27,7 @@ Judgement judged(const Options& options, const Judgement& before, const EvalEven
 /// Of one run, on all ranks. Made before the optimizer.
 class Judge {
  public:
-  /// Makes the judgement a part of the state, even where the options ask for none: the run that goes on may.
+  /// Makes the judgement a part of the state, where the options ask for one.
   Judge(const Options& options, parallel::Engine& engine);
 
   /// Behind an evaluation, whose numbers are the same on all ranks. Collective: what is decided is committed.

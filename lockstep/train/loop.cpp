@@ -133,10 +133,10 @@ std::unique_ptr<data::DataLoader> make_batches(const Options& options, const Inp
   return loader;
 }
 
-// A part of the state even where it does not scale: a run may go on with --amp fp16. Made before the optimizer.
+// A part of the state where it scales. Made before the optimizer.
 std::unique_ptr<amp::GradScaler> make_scaler(const Options& options, const parallel::EngineState& state) {
   auto scaler = std::make_unique<amp::GradScaler>(amp::GradScalerOptions{.enabled = amp_of(options) == Amp::fp16});
-  state.keep("scaler", scaler->kept());
+  if (amp_of(options) == Amp::fp16) state.keep("scaler", scaler->kept());
   return scaler;
 }
 

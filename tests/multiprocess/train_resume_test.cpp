@@ -202,17 +202,6 @@ TEST_F(TrainResume, MetricsOfAnotherEvaluationAreTold) {
   EXPECT_EQ(same.find("do not compare"), std::string::npos) << same;
 }
 
-TEST_F(TrainResume, ALossScaleAndWhatEvaluationsDecideMayComeAndGo) {
-  const Words flags = {"--save-every", "4",    "--limit-val-batches", "1",
-                       "--resume",     "auto", "--output-dir",        folder_.file("run")};
-  ended(1, flags + Words{"--max-steps", "4"});
-  EXPECT_THAT(ended(1, flags + Words{"--max-steps", "8", "--amp", "fp16", "--patience", "2"}),
-              HasSubstr("amp was \"none\", now \"fp16\""));
-  EXPECT_GT(saved_state().at("extra").at("standing").at("loss_scale").get<double>(), 1);
-  ended(1, flags + Words{"--max-steps", "12", "--lr-scheduler", "reducelronplateau"});
-  EXPECT_EQ(saved_step(), 12);
-}
-
 TEST_F(TrainResume, TheBestIsToldWithItsEpoch) {
   ended(1, {"--epochs", "2", "--save-every", "2ep", "--eval-best", "--output-dir", folder_.file("run")});
   nlohmann::json best;
