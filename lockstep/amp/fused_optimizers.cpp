@@ -39,15 +39,28 @@ at::Tensor as_laid_out(const at::Tensor& tensor, const at::Tensor& parameter) {
   return tensor.strides() == parameter.strides() ? tensor : at::empty_like(parameter).copy_(tensor);
 }
 
-void check_gradients(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+// Why the kernels cannot take it; empty: they can. libtorch 2.11's kernel of SGD for 16 bits on the CPU writes no
+// weights and reads their momentum as float32.
+std::string refusal_of(const at::Tensor& parameter, bool is_sgd) {
+  const at::Tensor& gradient = parameter.grad();
+  if (gradient.layout() != at::kStrided) return "has a gradient that is sparse";
+  if (gradient.scalar_type() != parameter.scalar_type() || gradient.device() != parameter.device())
+    return "has a gradient of another dtype or device";
+  if (!parameter.is_non_overlapping_and_dense()) return "does not fill its memory";
+  if (is_sgd && parameter.is_cpu() && parameter.element_size() == 2) return "is of 16 bits and on the CPU";
+  return "";
+}
+
+void check(const std::vector<torch::optim::OptimizerParamGroup>& groups, bool is_sgd = false) {
   for (const auto& group : groups)
-    for (const at::Tensor& parameter : group.params())
-      if (parameter.grad().defined() && parameter.grad().layout() != at::kStrided) {
-        std::ostringstream sizes;
-        sizes << parameter.sizes();
-        throw UsageError("fused optimizer: the gradient of a parameter of sizes " + sizes.str() +
-                         " is sparse; an optimizer of torch::optim takes it");
-      }
+    for (const at::Tensor& parameter : group.params()) {
+      const std::string why = parameter.grad().defined() ? refusal_of(parameter, is_sgd) : "";
+      if (why.empty()) continue;
+      std::ostringstream sizes;
+      sizes << parameter.sizes();
+      throw UsageError("fused optimizer: a parameter of sizes " + sizes.str() + " " + why +
+                       "; an optimizer of torch::optim takes it");
+    }
 }
 
 // The state of a parameter, which is made when it is first asked for.
@@ -86,19 +99,26 @@ void adam_step(std::vector<torch::optim::OptimizerParamGroup>& groups, States& s
       lists.steps.push_back(counts.at(parameter, state.step()));
     }
     for (auto& [batch, lists] : batches) {
-      at::_foreach_add_(lists.steps, 1);
       const auto [beta1, beta2] = options.betas();
+      for (const at::Tensor& parameter : lists.parameters) counts.begin(parameter);
+      at::_foreach_add_(lists.steps, 1);
       kernel(lists, options, beta1, beta2);
       for (const at::Tensor& parameter : lists.parameters) {
         State& state = state_of<State>(states, parameter);
         state.step(state.step() + 1);
-        counts.advanced(parameter);
+        counts.advanced(parameter, state.step());
       }
     }
   }
 }
 
 }  // namespace
+
+void detail::StepTensors::begin(const at::Tensor& parameter) { counts_[parameter.unsafeGetTensorImpl()].steps = -1; }
+
+void detail::StepTensors::advanced(const at::Tensor& parameter, std::int64_t steps) {
+  counts_[parameter.unsafeGetTensorImpl()].steps = steps;
+}
 
 at::Tensor detail::StepTensors::at(const at::Tensor& parameter, std::int64_t before) {
   Count& count = counts_[parameter.unsafeGetTensorImpl()];
@@ -110,7 +130,7 @@ at::Tensor detail::StepTensors::at(const at::Tensor& parameter, std::int64_t bef
 at::Tensor FusedSGD::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   at::Tensor loss = loss_of(closure);
-  check_gradients(param_groups_);
+  check(param_groups_, /*is_sgd=*/true);
   struct Lists {
     Tensors parameters, gradients, momenta;
   };
@@ -125,17 +145,20 @@ at::Tensor FusedSGD::step(LossClosure closure) {
         auto& state = state_of<torch::optim::SGDParamState>(state_, parameter);
         begun = state.momentum_buffer().defined();
         momentum = begun ? as_laid_out(state.momentum_buffer(), parameter) : at::empty_like(parameter);
-        state.momentum_buffer(momentum);
       }
       Lists& lists = batches[batch_of(parameter, begun)];
       lists.parameters.push_back(parameter);
       lists.gradients.push_back(as_laid_out(parameter.grad(), parameter));
       if (momentum.defined()) lists.momenta.push_back(momentum);
     }
-    for (auto& [batch, lists] : batches)
+    for (auto& [batch, lists] : batches) {
       at::_fused_sgd_(lists.parameters, lists.gradients, lists.momenta, options.weight_decay(), options.momentum(),
                       options.lr(), options.dampening(), options.nesterov(), /*maximize=*/false,
                       /*is_first_step=*/!std::get<bool>(batch));
+      // Behind the kernel, which fills those of a first step: what throws before it leaves none.
+      for (std::size_t i = 0; i < lists.momenta.size(); ++i)
+        state_of<torch::optim::SGDParamState>(state_, lists.parameters[i]).momentum_buffer(lists.momenta[i]);
+    }
   }
   return loss;
 }
@@ -143,7 +166,7 @@ at::Tensor FusedSGD::step(LossClosure closure) {
 at::Tensor FusedAdam::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   at::Tensor loss = loss_of(closure);
-  check_gradients(param_groups_);
+  check(param_groups_);
   adam_step<torch::optim::AdamOptions, torch::optim::AdamParamState>(
       param_groups_, state_, steps_, [](AdamLists& lists, const auto& options, double beta1, double beta2) {
         at::_fused_adam_(lists.parameters, lists.gradients, lists.averages, lists.squares, lists.largest, lists.steps,
@@ -156,7 +179,7 @@ at::Tensor FusedAdam::step(LossClosure closure) {
 at::Tensor FusedAdamW::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   at::Tensor loss = loss_of(closure);
-  check_gradients(param_groups_);
+  check(param_groups_);
   adam_step<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
       param_groups_, state_, steps_, [](AdamLists& lists, const auto& options, double beta1, double beta2) {
         at::_fused_adamw_(lists.parameters, lists.gradients, lists.averages, lists.squares, lists.largest, lists.steps,

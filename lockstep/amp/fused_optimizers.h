@@ -10,8 +10,9 @@
 // On a device nothing of a step waits for it. Weights differ from the unfused ones by rounding. An optimizer of
 // lockstep::optim is for models whose state the ranks of a node share; these are for all others.
 //
-// Parameters of float types on the CPU or a CUDA device. step() throws UsageError for a gradient that is sparse,
-// before anything is written. Used by one thread at a time.
+// Parameters of float types on the CPU or a CUDA device; FusedSGD takes none of 16 bits on the CPU. step() throws
+// UsageError, before anything is written, for those, for a parameter with gaps in its memory, and for a gradient that
+// is sparse, or of another dtype or device than its parameter. Used by one thread at a time.
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/adam.h>
@@ -37,8 +38,9 @@ class StepTensors {
  public:
   /// A float tensor that is `before`, the steps that `parameter` has had.
   at::Tensor at(const at::Tensor& parameter, std::int64_t before);
-  /// It has been added 1 to.
-  void advanced(const at::Tensor& parameter) { ++counts_[parameter.unsafeGetTensorImpl()].steps; }
+  /// It is about to be added 1 to; what throws until advanced() makes it unknown.
+  void begin(const at::Tensor& parameter);
+  void advanced(const at::Tensor& parameter, std::int64_t steps);
 
  private:
   struct Count {

@@ -2,6 +2,7 @@
 
 #include "lockstep/amp/fused_optimizers.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -130,16 +131,37 @@ TEST(FusedOptimizers, CallTheClosureWithGradients) {
   EXPECT_TRUE(torch::equal(weight.detach(), torch::full({3}, 0.5)));
 }
 
-TEST(FusedOptimizers, RefuseSparseGradientsBeforeTheyWrite) {
-  at::Tensor dense = torch::ones({2}).requires_grad_(), sparse = torch::ones({3, 2}).requires_grad_();
-  dense.mutable_grad() = torch::ones({2});
-  sparse.mutable_grad() = torch::ones({3, 2}).to_sparse();
-  FusedAdam optimizer({dense, sparse}, torch::optim::AdamOptions(0.1));
-  EXPECT_EQ(
-      testing::usage_error([&] { optimizer.step(); }),
-      "fused optimizer: the gradient of a parameter of sizes [3, 2] is sparse; an optimizer of torch::optim takes "
-      "it");
-  EXPECT_TRUE(torch::equal(dense.detach(), torch::ones({2})));
+// What the kernels would make wrong numbers of, or write elsewhere.
+TEST(FusedOptimizers, RefuseBeforeTheyWrite) {
+  const auto refused_by = [](const auto& make, at::Tensor odd, const at::Tensor& gradient) {
+    at::Tensor plain = torch::ones({2}).requires_grad_();
+    plain.mutable_grad() = torch::ones({2});
+    odd.requires_grad_().mutable_grad() = gradient;
+    const auto optimizer = make(Tensors{plain, odd});
+    const std::string why = testing::usage_error([&] { optimizer->step(); });
+    EXPECT_TRUE(torch::equal(plain.detach(), torch::ones({2})));
+    return why;
+  };
+  const auto adam = [](const Tensors& of) { return std::make_unique<FusedAdam>(of, torch::optim::AdamOptions(0.1)); };
+  const auto sgd = [](const Tensors& of) { return std::make_unique<FusedSGD>(of, torch::optim::SGDOptions(0.1)); };
+  EXPECT_EQ(refused_by(adam, torch::ones({3, 2}), torch::ones({3, 2}).to_sparse()),
+            "fused optimizer: a parameter of sizes [3, 2] has a gradient that is sparse; an optimizer of torch::optim "
+            "takes it");
+  EXPECT_THAT(refused_by(adam, torch::ones({4, 8}).slice(1, 0, 5), torch::ones({4, 5})),
+              ::testing::HasSubstr("does not fill its memory"));
+  for (const auto dtype : {at::kBFloat16, at::kHalf})
+    EXPECT_THAT(refused_by(sgd, torch::ones({256}, dtype), torch::ones({256}, dtype)),
+                ::testing::HasSubstr("is of 16 bits and on the CPU"));
+}
+
+TEST(FusedOptimizers, AdamStepsNumbersOf16Bits) {
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    at::Tensor ours = torch::ones({257}, dtype).requires_grad_();
+    FusedAdamW optimizer({ours}, torch::optim::AdamWOptions(0.25).weight_decay(0));
+    ours.mutable_grad() = torch::full({257}, 0.5, dtype);
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(ours.detach().to(at::kFloat), torch::full({257}, 0.75), 1e-2, 1e-2)) << dtype;
+  }
 }
 
 }  // namespace
