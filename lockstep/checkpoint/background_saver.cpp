@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -56,7 +57,7 @@ struct BackgroundSaver::Run {
       hold_folder(folder);
       saved = written(folder, contents, retention);
     } catch (const UsageError& error) {
-      saved = {.path = "", .problem = error.what(), .step = contents.state.step};
+      saved = not_saved(contents.state.step, error);  // told here: there may be no next call
       refused = std::current_exception();
     } catch (const std::exception& error) {  // of the system
       saved = not_saved(contents.state.step, error);
@@ -107,6 +108,16 @@ Saved BackgroundSaver::wait() {
   if (const std::exception_ptr refused = join())
     comm::or_abort(engine_.group(), [&] { std::rethrow_exception(refused); });
   return last_;
+}
+
+bool BackgroundSaver::wait_for(std::chrono::milliseconds most) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  while (run_ && !run_->done.load(std::memory_order_acquire)) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  wait();
+  return true;
 }
 
 // Returns why the folder is another program's, where it is.

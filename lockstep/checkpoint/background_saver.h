@@ -8,6 +8,7 @@
 //   ...
 //   if (ddp.steps() % 1000 == 0) saver.save();                            // returns at once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -53,6 +54,9 @@ class BackgroundSaver {
   /// Waits for a save that runs; returns how the last one ended, on rank 0. Before the program ends, or reads the
   /// files.
   Saved wait();
+
+  /// The same for so long at most: whether none runs any more. The other ranks wait meanwhile.
+  bool wait_for(std::chrono::milliseconds most);
 
   /// How the last save that has ended did so, once and without waiting; nothing when that was told already.
   std::optional<Saved> ended();

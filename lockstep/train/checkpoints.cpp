@@ -242,8 +242,10 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
   // Steps and seconds hardly ever fall due where an epoch ends, so that nothing would be known of any but the last.
   const bool rated = found && place.ends_epoch && every.unit != SaveEvery::Unit::epochs;
   if (!last && !rated && !is_due(every, step, place, seconds_since(last_save_))) return;
-  // The last one, and what an evaluation was of, are not left out: no later one has those weights.
-  if (last || (found && place.ends_epoch)) saver_->wait();
+  // The last one, and what an evaluation was of, are not left out: no later one has those weights. For the second not
+  // so long that the other ranks give this one up.
+  if (last) saver_->wait();
+  if (found && place.ends_epoch) saver_->wait_for(engine_.group().node().member.timeout() / 4);
   checkpoint::SaveOptions now = what(true);
   if (found) now.metric = monitored(options_.checkpoints, *found);
   begin(now, last);

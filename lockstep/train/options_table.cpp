@@ -155,7 +155,7 @@ flags::Group job_flags(Options& o) {
        {"--parallel", one_of(o.parallel, parallel_names()),
         "dp: one process whose replicas of the model each take a part of the batch (torch.nn.DataParallel)"},
        {"--replicas", integer(o.replicas, 1, base::kMaxLocalRanks),
-        "Of the model, with --parallel dp; one on a GPU each", "none"},
+        "Of the model, with --parallel dp; with --device cuda on a GPU each", "none"},
        also_called({"-a", "--arch"}, {"--model", one_of(o.model, model_words(o))}),
        {"--head", head(o.head), "Layers in place of the last one: outputs, relu, gelu, tanh, dropout=P"},
        {"--epochs", integer(o.epochs, 0, kMostSamples), "Passes over the data", "1"},

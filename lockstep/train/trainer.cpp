@@ -176,7 +176,7 @@ void Trainer::save(Run& run, const Found* found, bool awaited) {
     if (metric == found->end())
       throw UsageError("trainer: monitor '" + options_.monitor + "' is nothing that evaluate has found");
     what.metric = metric->second;
-    saver_->wait();
+    saver_->wait_for(engine_.group().node().member.timeout() / 4);  // the other ranks wait, too, and give up some time
   }
   tell_of_save(run);
   saver_->save(what, awaited);

@@ -99,6 +99,26 @@ TEST(Trainer, WhatAnEvaluationHasFoundWaitsForASaveThatTakesLong) {
   EXPECT_EQ(std::filesystem::read_symlink(folder.file("best")), "step-00000003");
 }
 
+// The other ranks wait for who waits for a disk.
+TEST(Trainer, ASaveIsWaitedForNoLongerThanWanted) {
+  const testing::ScratchFolder folder;
+  before_fsync = [] {
+    before_fsync = nullptr;
+    disk_goes_on.try_acquire_for(std::chrono::seconds(60));
+  };
+  run_ranks(RankKind::single, 1, [&](const Group& group) {
+    Parts parts(group);
+    checkpoint::BackgroundSaver saver(folder.path(), parts.ddp);
+    optim::SGD optimizer(parts.ddp, {.lr = 0.1});
+    saver.save();
+    EXPECT_FALSE(saver.wait_for(std::chrono::milliseconds(20)));
+    disk_goes_on.release();
+    EXPECT_TRUE(saver.wait_for(std::chrono::seconds(60)));
+    EXPECT_EQ(saver.wait().problem, "");
+  });
+  EXPECT_TRUE(std::filesystem::exists(folder.file("last")));
+}
+
 // What observers keep is committed behind the evaluation, and with it that the epoch was passed.
 TEST(Trainer, GoesOnFromTheEndOfAnEpoch) {
   const testing::ScratchFolder folder;
