@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,11 +198,14 @@ TEST(RunLock, WhoComesAgainWaitsForAnotherMachines) {
   put(folder.file("run.lock"), "another boot\n");
   base::UniqueFd other(::open(folder.file("run.lock").c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
-  std::thread lease([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  ::testing::internal::CaptureStderr();
+  std::thread lease([&] {  // ends when it is told of
+    const auto most = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    struct stat told {};
+    while (::fstat(STDERR_FILENO, &told) == 0 && told.st_size == 0 && std::chrono::steady_clock::now() < most)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     other = base::UniqueFd();
   });
-  ::testing::internal::CaptureStderr();
   const int code = code_of([&] { RunLock(folder.path(), Coming::again); });
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               AllOf(HasSubstr("'" + folder.path() + "': locked by a job on another machine"), HasSubstr("120 s")));
