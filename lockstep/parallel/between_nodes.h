@@ -20,8 +20,8 @@ namespace lockstep::parallel {
 class BetweenNodes {
  public:
   /// Collective over all ranks, and so is everything here. Makes the states of all nodes one: the oldest step that a
-  /// node has from an earlier generation; who has another state gets that of the first node that has it. Error when
-  /// they do not fit each other.
+  /// node of the last attempt has; who has another state gets that of the first node that has it. Error when they do
+  /// not fit each other.
   BetweenNodes(state::SharedState& state, comm::Group& group);
 
   /// When all ranks of the node have their gradients, uses and records in their places: brings those of all nodes'
