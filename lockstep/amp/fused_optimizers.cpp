@@ -102,7 +102,8 @@ void adam_step(std::vector<torch::optim::OptimizerParamGroup>& groups, States& s
       const auto [beta1, beta2] = options.betas();
       for (const at::Tensor& parameter : lists.parameters) counts.begin(parameter);
       at::_foreach_add_(lists.steps, 1);
-      kernel(lists, options, beta1, beta2);
+      kernel(lists.parameters, lists.gradients, lists.averages, lists.squares, lists.largest, lists.steps, options.lr(),
+             beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false);
       for (const at::Tensor& parameter : lists.parameters) {
         State& state = state_of<State>(states, parameter);
         state.step(state.step() + 1);
@@ -168,11 +169,7 @@ at::Tensor FusedAdam::step(LossClosure closure) {
   at::Tensor loss = loss_of(closure);
   check(param_groups_);
   adam_step<torch::optim::AdamOptions, torch::optim::AdamParamState>(
-      param_groups_, state_, steps_, [](AdamLists& lists, const auto& options, double beta1, double beta2) {
-        at::_fused_adam_(lists.parameters, lists.gradients, lists.averages, lists.squares, lists.largest, lists.steps,
-                         options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
-                         /*maximize=*/false);
-      });
+      param_groups_, state_, steps_, [](const auto&... all) { at::_fused_adam_(all...); });
   return loss;
 }
 
@@ -181,11 +178,7 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
   at::Tensor loss = loss_of(closure);
   check(param_groups_);
   adam_step<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
-      param_groups_, state_, steps_, [](AdamLists& lists, const auto& options, double beta1, double beta2) {
-        at::_fused_adamw_(lists.parameters, lists.gradients, lists.averages, lists.squares, lists.largest, lists.steps,
-                          options.lr(), beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(),
-                          /*maximize=*/false);
-      });
+      param_groups_, state_, steps_, [](const auto&... all) { at::_fused_adamw_(all...); });
   return loss;
 }
 
