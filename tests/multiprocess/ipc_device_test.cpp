@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <torch/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -159,7 +160,15 @@ TEST(IpcGroup, ADeviceThatRefusesEndsTheGroupOnAllRanks) {
   support::run_ranks(RankKind::processes, 2, [](auto inner) {
     sim::install(2);
     device::PeerMemory memory = sim::peer_memory();
-    if (inner->rank() == 1) memory.open_handle = [](void**, device::MemoryHandle, unsigned) { return 1; };
+    // Rank 1 fails; rank 0 comes when rank 1 is gone, and its memory with it.
+    memory.open_handle = [](void**, device::MemoryHandle, unsigned) { return 1; };
+    if (inner->rank() == 0)
+      memory.open_handle = [](void** area, device::MemoryHandle handle, unsigned flags) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (sim::peer_memory().open_handle(area, handle, flags) == 0 && std::chrono::steady_clock::now() < deadline)
+          sim::peer_memory().close_handle(*area);
+        return 1;
+      };
     IpcGroup group(inner, memory);
     const at::Tensor tensor = torch::ones({3}).to(sim::device(0));
     EXPECT_THAT(what_of([&] { group.all_reduce(tensor, ReduceOp::sum); }),

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/node.h"
 #include "lockstep/comm/collectives.h"
 #include "lockstep/comm/device_streams.h"
 #include "lockstep/comm/or_abort.h"
@@ -52,6 +53,13 @@ void check(const PeerMemory& memory, int error, const std::string& what) {
   if (error == 0) return;
   memory.last_error();  // else libtorch would report it of its next kernel
   throw Error("ipc: " + what + ": " + memory.error_string(error));
+}
+
+// Of memory that a peer has shared. A rank that fails says so and takes its memory with it: what a peer then cannot
+// open is not the cause.
+void check_of_peer(Group& group, const PeerMemory& memory, int error, const std::string& what) {
+  if (base::Node* const node = error == 0 ? nullptr : group.shared_node()) node->member.check_abort();
+  check(memory, error, what);
 }
 
 void* take_area(const PeerMemory& memory, c10::Device device) {
@@ -107,7 +115,8 @@ void ExchangeBuffer::open(Group& group) {
       void* area = reinterpret_cast<void*>(theirs.memory);
       const std::string whose = "the memory of rank " + std::to_string(peer);
       if (theirs.process != mine.process) {  // a process opens no handle of its own
-        check(memory_, memory_.open_handle(&area, theirs.handle, kWithPeerAccess), whose + " from " + device_.str());
+        check_of_peer(group, memory_, memory_.open_handle(&area, theirs.handle, kWithPeerAccess),
+                      whose + " from " + device_.str());
         opened_.push_back(area);
       } else if (theirs.gpu != mine.gpu) {
         const int error = memory_.enable_peer_access(int(theirs.gpu), 0);
