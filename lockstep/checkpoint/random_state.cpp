@@ -11,6 +11,7 @@
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/store/manifest.h"
+#include "lockstep/checkpoint/store/verify.h"
 #include "lockstep/comm/collectives.h"
 
 namespace lockstep::checkpoint {
