@@ -283,8 +283,9 @@ TEST(Safetensors, RefusesTensorsItCannotWriteAndLeavesTheOldFile) {
                 write_safetensors(path, {{"w\xff", torch::rand({2})}});
               }),
               HasSubstr("tensor 'w\\xff' has a name that is no UTF-8"));
-  for (const auto& [key, value] : {std::pair("a\xff", "b"), std::pair("a", "b\xff")}) {
-    EXPECT_THAT(usage_error([&] { write_safetensors(path, {}, {{key, value}}); }), HasSubstr("are no UTF-8"));
+  for (const auto& entry : {std::pair("a\xff", "b"), std::pair("a", "b\xff")}) {
+    EXPECT_THAT(usage_error([&] { write_safetensors(path, {}, {{entry.first, entry.second}}); }),
+                HasSubstr("are no UTF-8"));
   }
   EXPECT_THAT(usage_error([&] { write_safetensors(folder.file("no/a"), {}); }), HasSubstr("No such file or directory"));
   EXPECT_EQ(read_file(path), "old");
