@@ -12,6 +12,7 @@
 #include "tests/multiprocess/nodes_fixture.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep {
 namespace {

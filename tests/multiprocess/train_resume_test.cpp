@@ -11,11 +11,13 @@
 
 #include "tests/multiprocess/resumed_run.h"
 #include "tests/support/image_files.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::By;
 using testing::Job;
 using testing::Words;
 using testing::operator+;
