@@ -1,5 +1,7 @@
 // lockstep-checkpoint: checkpoints on disk, as `lockstep checkpoint`. No libtorch.
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include "apps/lockstep-checkpoint/save_segment.h"
 #include "apps/lockstep-checkpoint/weights_commands.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/base/text.h"
 #include "lockstep/checkpoint/store/find.h"
@@ -109,10 +112,10 @@ int main(int argc, char** argv) {
     const int code = lockstep::app::dispatch({argv + 1, argv + argc});
     return std::fflush(stdout) == 0 ? code : lockstep::kExitFailure;
   } catch (const std::bad_alloc&) {
-    std::fputs("lockstep: error: more memory needed than there is\n", stderr);
+    lockstep::base::tell(STDERR_FILENO, "lockstep: error: more memory needed than there is\n");
     return lockstep::kExitFailure;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", lockstep::base::shown(error.what()).c_str());
+    lockstep::base::tell(STDERR_FILENO, "lockstep: error: " + lockstep::base::shown(error.what()) + "\n");
     return lockstep::exit_code(error);
   }
 }

@@ -1,12 +1,14 @@
 #include "apps/lockstep-checkpoint/save_segment.h"
 
+#include <unistd.h>
+
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/published_text.h"
 #include "lockstep/base/segment.h"
 #include "lockstep/base/text.h"
@@ -19,7 +21,8 @@
 namespace lockstep::app {
 namespace {
 
-void tell(const std::string& what) { std::fputs(("lockstep: " + what + "\n").c_str(), stderr); }
+// The agent waits for this process, which a terminal that stands still must not hold up.
+void tell(const std::string& what) { base::tell(STDERR_FILENO, "lockstep: " + what + "\n"); }
 
 // Of the run directory that the folder is in, where there is one. The job's own ended with its workers: another job may
 // have gone on there since, from an earlier step, and its checkpoints are not to be mixed with ours.

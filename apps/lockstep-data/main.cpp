@@ -1,5 +1,7 @@
 // lockstep-data: data sets on disk, as `lockstep data`. No libtorch. A program of its own because of libcurl.
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <new>
@@ -7,6 +9,7 @@
 #include "apps/lockstep-data/data_commands.h"
 #include "commands.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/outlet.h"
 #include "lockstep/base/standard_streams.h"
 #include "lockstep/base/text.h"
 #include "lockstep/flags/print.h"
@@ -38,10 +41,10 @@ int main(int argc, char** argv) {
     const int code = lockstep::app::dispatch({argv + 1, argv + argc});
     return std::fflush(stdout) == 0 ? code : lockstep::kExitFailure;
   } catch (const std::bad_alloc&) {
-    std::fputs("lockstep: error: more memory needed than there is\n", stderr);
+    lockstep::base::tell(STDERR_FILENO, "lockstep: error: more memory needed than there is\n");
     return lockstep::kExitFailure;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", lockstep::base::shown(error.what()).c_str());
+    lockstep::base::tell(STDERR_FILENO, "lockstep: error: " + lockstep::base::shown(error.what()) + "\n");
     return lockstep::exit_code(error);
   }
 }
