@@ -341,5 +341,58 @@ TEST(NodesNetwork, AllAddressesOfTheEndpointsNameAreTried) {
   EXPECT_EQ(job.out(), "10.77.0.3\n0 0\n0 1\n") << text_of(folder.file("a.err")) << text_of(folder.file("b.err"));
 }
 
+// The address is this machine's a while after the agents were started there, as with DHCP.
+constexpr const char* kLateAddress = R"sh(
+ip link set lo up
+agent() {
+  exec $LOCKSTEP run --nnodes 2 --rdzv-backend c10d --rdzv-endpoint 10.77.0.9 --insecure --rdzv-conf join_timeout=20 \
+    printenv RANK > $1.out 2> $1.err
+}
+agent a & a=$!
+agent b & b=$!
+for said in a.err b.err; do
+  until grep -q 'waiting for the agent that hosts' $said || ! kill -0 $a $b; do sleep 0.05; done
+done
+ip addr add 10.77.0.9/32 dev lo
+wait $a; echo $?
+wait $b; echo $?
+sort a.out b.out
+)sh";
+
+TEST(NodesNetwork, AnAgentWhoseAddressComesLateHostsThen) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  Job job(in_namespace(folder, "LOCKSTEP=" LOCKSTEP_PROGRAM "\n" + std::string(kLateAddress)));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "0\n0\n0\n1\n") << text_of(folder.file("a.err")) << text_of(folder.file("b.err"));
+}
+
+// Somebody hosts there, who says nothing for now.
+constexpr const char* kMovedAddress = R"sh(
+agent() {
+  node=$1 nodes=$2; shift 2
+  exec "$@" $LOCKSTEP run --nnodes $nodes --rdzv-backend c10d --rdzv-endpoint 10.77.0.1 --insecure --rdzv-conf \
+    last_call_timeout=0.01,join_timeout=5,keep_alive_interval=0.2,keep_alive_max_attempt=3 \
+    printenv RANK > $node.out 2> $node.err
+}
+agent a 2 & a=$!
+until grep -q '1 of 2 nodes' a.err || ! kill -0 $a; do sleep 0.05; done
+kill -STOP $a
+agent b 1:2 $in_b & b=$!
+until grep -q 'accepts the connection and says nothing' b.err || ! kill -0 $b; do sleep 0.05; done
+ip addr del 10.77.0.1/24 dev va; $in_b ip link set lo up; $in_b ip addr add 10.77.0.1/32 dev lo
+wait $b; echo $? $(cat b.out)
+kill -9 $a; kill $ns
+)sh";
+
+TEST(NodesNetwork, AnAddressThatComesFromAHostingAgentIsNotHostedAt) {
+  if (const std::string why = no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  Job job(in_namespace(folder, "LOCKSTEP=" LOCKSTEP_PROGRAM "\n" + std::string(testing::kTwoNodes) + kMovedAddress));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out(), "2\n") << text_of(folder.file("a.err")) << text_of(folder.file("b.err"));
+  EXPECT_THAT(text_of(folder.file("b.err")), HasSubstr("says nothing"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -93,8 +93,8 @@ HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events e
   line_ = new_line();
   if (address_.length > 0) listen();
   if (host_ != nullptr) return;
-  // Where two listen in the same instant the kernel may refuse both, and a port that is taken may be free later: until
-  // somebody answers this one tries to host there.
+  // Where two listen in the same instant the kernel may refuse both, a port that is taken may be free later, and this
+  // machine's address may come late: until somebody answers this one tries to host there.
   connect({.look_up = look_up, .usable = [this](const meet::Resolved& found) {
              const meet::Resolved addresses = usable(found);
              if (host_ == nullptr && address_.length > 0) listen();
@@ -134,11 +134,11 @@ meet::Resolved HostingAgent::usable(const meet::Resolved& found) {
 
 void HostingAgent::listen() {
   if (!settings_.is_host.value_or(!settings_.limits.fixed_ranks || settings_.node_rank == 0)) return;
-  if (!tries_to_host(refused_, address_)) return;
+  if (!tries_to_host(refused_, reached_, address_)) return;
   meet::Listening listening = meet::listen_at(address_);
   if (!listening.fd) {
     if (!must_host(settings_)) {  // another agent's: this one joins it
-      if (!refused_) refused_ = RefusedPlace{.address = address_, .error = listening.error};
+      refused_ = RefusedPlace{.address = address_, .error = listening.error};
       return;
     }
     throw UsageError("run: cannot host at --rdzv-endpoint " + endpoint_ + " (" +
@@ -187,6 +187,7 @@ void HostingAgent::host(HostSettings settings, base::UniqueFd listener) {
 
 void HostingAgent::connect(HostLine::Where where) {
   line_->connect(std::move(where), local_, [this](int fd) -> std::unique_ptr<Channel> {
+    reached_ = true;
     if (tls_ == nullptr) return std::make_unique<PlainChannel>(fd);
     return tls_->connect(fd);
   });

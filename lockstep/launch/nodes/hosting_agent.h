@@ -69,7 +69,8 @@ class HostingAgent {
   const std::string own_host_;
   const rendezvous::SocketAddress local_;  // --local-addr; without a length: none
   rendezvous::SocketAddress address_;      // of the endpoint, its first; without a length: the name is not known yet
-  std::optional<RefusedPlace> refused_;    // the first time that this agent tried to host
+  std::optional<RefusedPlace> refused_;    // the last time that this agent tried to host
+  bool reached_ = false;                   // somebody at the endpoint has taken a connection of this agent
   std::unique_ptr<Tls> tls_;               // before all that uses it
   ReportCollection reports_;               // before the host
   std::unique_ptr<Host> host_;

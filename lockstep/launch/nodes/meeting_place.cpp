@@ -59,8 +59,10 @@ meet::SocketAddress meeting_place(const NodesSettings& settings, const meet::Soc
   return place;
 }
 
-bool tries_to_host(const std::optional<RefusedPlace>& first, const meet::SocketAddress& address) {
-  return !first || (first->error == EADDRINUSE && meet::to_text(first->address) == meet::to_text(address));
+bool tries_to_host(const std::optional<RefusedPlace>& last, bool reached, const meet::SocketAddress& address) {
+  if (!last) return true;
+  if (meet::to_text(last->address) != meet::to_text(address)) return false;
+  return last->error == EADDRINUSE || !reached;
 }
 
 }  // namespace lockstep::launch

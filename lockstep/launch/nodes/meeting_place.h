@@ -30,15 +30,17 @@ OwnMachine own_machine();
 rendezvous::SocketAddress meeting_place(const NodesSettings& settings, const rendezvous::SocketAddress& resolved,
                                         const rendezvous::SocketAddress& local, const OwnMachine& here);
 
-/// Where an agent that may host, and need not, was not let listen.
+/// Where an agent that may host, and need not, was not let listen when it tried last.
 struct RefusedPlace {
   rendezvous::SocketAddress address;
   int error = 0;  ///< rendezvous::Listening::error
 };
 
-/// Whether such an agent tries to listen at `address`, the endpoint's now; `first`: what came of its first try. Again
-/// only where that was this address and the port was taken. An address that was another machine's, or was another one,
-/// has come here from an agent that may host still, and there would be two jobs. Pure.
-bool tries_to_host(const std::optional<RefusedPlace>& first, const rendezvous::SocketAddress& address);
+/// Whether such an agent tries to listen at `address`, the endpoint's now; `last`: what came of its last try;
+/// `reached`: since it began somebody at the endpoint has taken a connection of it. Again only at the same address:
+/// where the port was taken, or where the address was not this machine's and nobody was reached at it, so that it came
+/// late (DHCP). One at which somebody was, or to which the name was moved, has come here from an agent that may host
+/// still, and there would be two jobs. Pure.
+bool tries_to_host(const std::optional<RefusedPlace>& last, bool reached, const rendezvous::SocketAddress& address);
 
 }  // namespace lockstep::launch

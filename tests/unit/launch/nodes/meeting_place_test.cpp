@@ -109,14 +109,19 @@ TEST(MeetingPlace, IsNotReachedFromLoopback) {
               StartsWith("run: --local-addr 127.0.0.1 is this machine's alone, but --rdzv-endpoint node0 is not: "));
 }
 
-// The address of a hosting agent that is lost may move to the machine of one that has joined it.
-TEST(MeetingPlace, IsHostedAtAgainOnlyWhereAnotherHadThePort) {
+// The address of a hosting agent may move to the machine of one that it has not let in yet.
+TEST(MeetingPlace, IsHostedAtAgainOnlyWhereNobodyElseMayHost) {
   const rendezvous::SocketAddress here = address("10.0.0.7", 29'400), there = address("10.0.0.1", 29'400);
-  EXPECT_TRUE(tries_to_host({}, here));
-  EXPECT_TRUE(tries_to_host(RefusedPlace{.address = here, .error = EADDRINUSE}, here));
-  EXPECT_FALSE(tries_to_host(RefusedPlace{.address = there, .error = EADDRNOTAVAIL}, here));
-  EXPECT_FALSE(tries_to_host(RefusedPlace{.address = there, .error = EADDRNOTAVAIL}, there));
-  EXPECT_FALSE(tries_to_host(RefusedPlace{.address = there, .error = EADDRINUSE}, here));
+  const RefusedPlace taken{.address = here, .error = EADDRINUSE}, not_here{.address = here, .error = EADDRNOTAVAIL};
+  for (const bool reached : {false, true}) {
+    EXPECT_TRUE(tries_to_host({}, reached, here));
+    EXPECT_TRUE(tries_to_host(taken, reached, here));
+    EXPECT_FALSE(tries_to_host(taken, reached, there)) << "the name was moved";
+    EXPECT_FALSE(tries_to_host(not_here, reached, there));
+    EXPECT_FALSE(tries_to_host(not_here, reached, address("10.0.0.7", 29'401)));
+  }
+  EXPECT_TRUE(tries_to_host(not_here, /*reached=*/false, here)) << "the address came late";
+  EXPECT_FALSE(tries_to_host(not_here, /*reached=*/true, here)) << "it came from somebody";
 }
 
 // Listing the interfaces is left where nobody has to know.
