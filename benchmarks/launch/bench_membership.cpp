@@ -98,7 +98,7 @@ double agreement(const Crowd& crowd) {
             .lost = [&](const std::string& why, launch::Parting) { fail(why); },
             .leased = [](Clock::time_point) {}}));
     if (i > 0) {
-      lines.back()->connect({.look_up = look_up}, {}, [&](int fd) { return crowd.connected(fd); });
+      lines.back()->connect({.look_up = look_up}, [&](int fd) { return crowd.connected(fd); });
       continue;
     }
     lines.back()->use(std::move(seat), std::make_unique<launch::PlainChannel>(ends[1]));

@@ -42,10 +42,9 @@ HostLine::HostLine(EventLoop& loop, const NodesSettings& settings, std::string e
       join_(std::move(join)),
       events_(std::move(events)) {}
 
-void HostLine::connect(Where where, const rendezvous::SocketAddress& local,
-                       std::function<std::unique_ptr<Channel>(int fd)> channel) {
+void HostLine::connect(Where where, std::function<std::unique_ptr<Channel>(int fd)> channel) {
   where_ = std::move(where);
-  local_ = local;
+  lookup_ = std::move(where_.begun);
   channel_ = std::move(channel);
   timer_ = loop_.at(Clock::now(), [this] { try_connect(); });  // no event within this call
 }
@@ -71,7 +70,7 @@ void HostLine::call(const rendezvous::Resolved& found) {
   if (count == 0) return try_again(found.why);
   address_ = found.addresses[count - untried_--];
   try {
-    connecting_ = rendezvous::begin_connect(address_, local_);
+    connecting_ = rendezvous::begin_connect(address_, where_.local ? where_.local() : rendezvous::SocketAddress{});
   } catch (const Error& error) {  // of a family that this machine does not speak, perhaps
     if (count == 1) throw;
     return try_again(error.what());

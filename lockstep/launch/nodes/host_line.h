@@ -32,6 +32,9 @@ class HostLine {
     std::function<rendezvous::Resolved()> look_up;  ///< where the hosting agent listens: an Errand's work
     /// What can be used of that; may call use() instead: this agent hosts. Empty: all.
     std::function<rendezvous::Resolved(const rendezvous::Resolved&)> usable = {};
+    /// The address to call from, asked when it is known where to; without a length, or empty: any.
+    std::function<rendezvous::SocketAddress()> local = {};
+    std::unique_ptr<Errand<rendezvous::Resolved>> begun = {};  ///< the first look, where it is under way
   };
 
   /// `endpoint` names the hosting agent, in words; `join` is what is said first.
@@ -41,8 +44,7 @@ class HostLine {
 
   /// Tries until somebody listens there and lets this agent say a word, or join_timeout is over: all addresses in turn.
   /// `where` is asked before each try, without holding up the loop. `channel` makes one on the connected socket.
-  void connect(Where where, const rendezvous::SocketAddress& local,
-               std::function<std::unique_ptr<Channel>(int fd)> channel);
+  void connect(Where where, std::function<std::unique_ptr<Channel>(int fd)> channel);
   /// The socket is connected already.
   void use(base::UniqueFd fd, std::unique_ptr<Channel> channel);
 
@@ -72,7 +74,7 @@ class HostLine {
   const rendezvous::Join join_;
   const Events events_;
   Where where_;
-  rendezvous::SocketAddress address_, local_;
+  rendezvous::SocketAddress address_;
   std::size_t untried_ = 0;  // addresses that are tried next, behind address_
   std::string troubles_;     // with those that were
   std::function<std::unique_ptr<Channel>(int fd)> channel_;

@@ -25,16 +25,26 @@ namespace {
 // How long the machines of the members may take to hear how the job has ended, if that is more than an agent may be
 // silent; and how often that is looked at.
 constexpr std::chrono::milliseconds kHostsFarewell{2'000}, kLook{1};
-// How long the first look at the endpoint's name holds up the agent, which hears no signal then.
+// How long the first look at the names holds up the agent, which hears no signal then.
 constexpr std::chrono::milliseconds kFirstLook{1'000};
 
-// Without a length: none.
-meet::SocketAddress local_address(const NodesSettings& settings) {
-  if (settings.local_addr.empty()) return {};
-  const meet::SocketAddress address = meet::resolve("run: --local-addr", settings.local_addr, 0);
+// Of what --local-addr means.
+meet::SocketAddress local_address(const NodesSettings& settings, const meet::Resolved& found) {
+  const std::string flag = "run: --local-addr " + settings.local_addr + ": ";
+  if (found.addresses.empty()) throw UsageError(flag + found.why);
+  const meet::SocketAddress address = found.addresses.front();
   if (!meet::reserve_port(address))
-    throw UsageError("run: --local-addr " + settings.local_addr + ": not an address of this machine (" + host_name() +
-                     "): " + std::strerror(errno));
+    throw UsageError(flag + "not an address of this machine (" + host_name() + "): " + std::strerror(errno));
+  return address;
+}
+
+// Of one that the endpoint's name means.
+meet::SocketAddress usable_address(const NodesSettings& settings, const meet::SocketAddress& resolved,
+                                   const meet::SocketAddress& local) {
+  const meet::SocketAddress address = meeting_place(settings, resolved, local, own_machine());
+  if (local.length > 0 && local.bytes.ss_family != address.bytes.ss_family)
+    throw UsageError("run: --local-addr " + settings.local_addr + " and --rdzv-endpoint " + settings.host + " (" +
+                     meet::host_text(address) + ") are of different families: IPv4 and IPv6");
   return address;
 }
 
@@ -68,55 +78,53 @@ meet::Join application(const Plan& plan, const std::string& host) {
 }  // namespace
 
 HostingAgent::HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events,
-                           std::function<void(const std::string& line)> says)
+                           std::function<void(const std::string& line)> says, const Resolver& resolver)
     : plan_(plan),
       settings_(*plan.nodes),
       loop_(loop),
       events_(std::move(events)),
       says_(std::move(says)),
       own_host_(host_name()),
-      local_(local_address(settings_)),
       endpoint_(endpoint_text(settings_.host, settings_.port)),
       succession_(settings_, plan.leash < 0 && !settings_.limits.fixed_ranks, plan.max_restarts) {
   events_.joins = [this](int fd, meet::Join& join) { succession_.introduce(fd, join); };
-  const auto look_up = [host = settings_.host, port = settings_.port] {
-    return meet::try_resolve("run: --rdzv-endpoint", host, port);
+  const auto look_up = [resolver, host = settings_.host, port = settings_.port, own = settings_.local_addr,
+                        own_name = own_name_] {
+    if (!own.empty() && own_name->addresses.empty()) *own_name = resolver("run: --local-addr", own, 0);
+    return resolver("run: --rdzv-endpoint", host, port);
   };
-  Errand<meet::Resolved> first(look_up);
-  // Who must host can do nothing before, nor be told what to do.
-  if (must_host(settings_) || first.ends_within(kFirstLook)) {
-    const meet::Resolved found = usable(first.take());
-    if (found.addresses.empty() && must_host(settings_))
-      throw UsageError("run: --rdzv-endpoint " + settings_.host + ": " + found.why);
-  }
+  auto first = std::make_unique<Errand<meet::Resolved>>(look_up);
+  // What takes longer is an event of the loop: signals and the leash are heard meanwhile.
+  if (first->ends_within(kFirstLook)) usable(std::exchange(first, nullptr)->take());
   if (!settings_.secret_file.empty()) tls_ = std::make_unique<Tls>(read_secret(settings_.secret_file));
   line_ = new_line();
   if (address_.length > 0) listen();
   if (host_ != nullptr) return;
   // Where two listen in the same instant the kernel may refuse both, a port that is taken may be free later, and this
   // machine's address may come late: until somebody answers this one tries to host there.
-  connect({.look_up = look_up, .usable = [this](const meet::Resolved& found) {
-             const meet::Resolved addresses = usable(found);
-             if (host_ == nullptr && address_.length > 0) listen();
-             return addresses;
-           }});
+  connect({.look_up = look_up,
+           .usable =
+               [this](const meet::Resolved& found) {
+                 const meet::Resolved addresses = usable(found);
+                 if (host_ == nullptr && address_.length > 0) listen();
+                 return addresses;
+               },
+           .begun = std::move(first)});
 }
 
-meet::SocketAddress HostingAgent::usable_address(const meet::SocketAddress& resolved) const {
-  const meet::SocketAddress address = meeting_place(settings_, resolved, local_, own_machine());
-  if (local_.length > 0 && local_.bytes.ss_family != address.bytes.ss_family)
-    throw UsageError("run: --local-addr " + settings_.local_addr + " and --rdzv-endpoint " + settings_.host + " (" +
-                     meet::host_text(address) + ") are of different families: IPv4 and IPv6");
-  return address;
-}
+bool HostingAgent::is_to_be_here() const { return host_ != nullptr || must_host(settings_); }
 
 // Names come late, and their addresses change: a pod's that is started again.
 meet::Resolved HostingAgent::usable(const meet::Resolved& found) {
-  if (found.addresses.empty()) return found;
+  if (!settings_.local_addr.empty() && local_.length == 0) local_ = local_address(settings_, *own_name_);
+  if (found.addresses.empty()) {
+    if (must_host(settings_)) throw UsageError("run: --rdzv-endpoint " + settings_.host + ": " + found.why);
+    return found;
+  }
   meet::Resolved usable;
   std::optional<UsageError> wrong;  // with the first of those that are not
   for (const meet::SocketAddress& address : found.addresses) try {
-      usable.addresses.push_back(usable_address(address));
+      usable.addresses.push_back(usable_address(settings_, address, local_));
     } catch (const UsageError& error) {
       if (!wrong) wrong = error;
     }
@@ -186,7 +194,8 @@ void HostingAgent::host(HostSettings settings, base::UniqueFd listener) {
 }
 
 void HostingAgent::connect(HostLine::Where where) {
-  line_->connect(std::move(where), local_, [this](int fd) -> std::unique_ptr<Channel> {
+  where.local = [this] { return local_; };
+  line_->connect(std::move(where), [this](int fd) -> std::unique_ptr<Channel> {
     reached_ = true;
     if (tls_ == nullptr) return std::make_unique<PlainChannel>(fd);
     return tls_->connect(fd);

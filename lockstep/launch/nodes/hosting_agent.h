@@ -3,6 +3,7 @@
 // The hosting agent as a member of the job has it: the line to it, and the host itself where this agent hosts. When it
 // is lost, another one's, or this one in its place.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,9 @@ namespace lockstep::launch {
 /// may choose another.
 inline constexpr std::string_view kPortIsTaken = "the port is taken, by another host of this job or by another program";
 
+/// What a name means: as rendezvous::try_resolve(), on any thread.
+using Resolver = std::function<rendezvous::Resolved(const std::string& what, const std::string& host, int port)>;
+
 class HostingAgent {
  public:
   /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else; one that need not host
@@ -31,9 +35,9 @@ class HostingAgent {
   /// is known later is an event of the loop, which may throw what this does. `events.joins` is set here. UsageError: a
   /// --local-addr that is not this machine's or of another family, an endpoint that cannot be resolved, whose address
   /// on this machine cannot be told, that this agent must host and cannot, or that is beyond loopback without a key.
-  /// `says`: for people at this node.
+  /// `says`: for people at this node. `resolver`: the system's, which may take as long as it likes, or a test's.
   HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events,
-               std::function<void(const std::string& line)> says);
+               std::function<void(const std::string& line)> says, const Resolver& resolver = rendezvous::try_resolve);
   HostingAgent(const HostingAgent&) = delete;
   HostingAgent& operator=(const HostingAgent&) = delete;
 
@@ -42,6 +46,8 @@ class HostingAgent {
   /// Those that the members send to this agent.
   ReportCollection& reports() { return reports_; }
   bool is_here() const { return host_ != nullptr; }
+  /// Whether it is here, or is to be once the endpoint's name is known.
+  bool is_to_be_here() const;
   /// Where it is, in words.
   const std::string& endpoint() const { return endpoint_; }
 
@@ -54,7 +60,6 @@ class HostingAgent {
 
  private:
   rendezvous::Resolved usable(const rendezvous::Resolved& found);
-  rendezvous::SocketAddress usable_address(const rendezvous::SocketAddress& resolved) const;
   void listen();
   HostSettings host_settings();
   std::unique_ptr<HostLine> new_line();
@@ -67,12 +72,14 @@ class HostingAgent {
   HostLine::Events events_;
   const std::function<void(const std::string& line)> says_;
   const std::string own_host_;
-  const rendezvous::SocketAddress local_;  // --local-addr; without a length: none
-  rendezvous::SocketAddress address_;      // of the endpoint, its first; without a length: the name is not known yet
-  std::optional<RefusedPlace> refused_;    // the last time that this agent tried to host
-  bool reached_ = false;                   // somebody at the endpoint has taken a connection of this agent
-  std::unique_ptr<Tls> tls_;               // before all that uses it
-  ReportCollection reports_;               // before the host
+  // What --local-addr means: written by a look-up, and read here when that has ended.
+  const std::shared_ptr<rendezvous::Resolved> own_name_ = std::make_shared<rendezvous::Resolved>();
+  rendezvous::SocketAddress local_;      // --local-addr; without a length: none, or its name is not known yet
+  rendezvous::SocketAddress address_;    // of the endpoint, its first; without a length: the name is not known yet
+  std::optional<RefusedPlace> refused_;  // the last time that this agent tried to host
+  bool reached_ = false;                 // somebody at the endpoint has taken a connection of this agent
+  std::unique_ptr<Tls> tls_;             // before all that uses it
+  ReportCollection reports_;             // before the host
   std::unique_ptr<Host> host_;
   std::string endpoint_;
   Succession succession_;

@@ -28,7 +28,7 @@ class NodeMember : public Nodes {
   void let_go() override { let_go_ = true; }
   void on_failure(const Verdict& verdict, const std::string& report) override;
   Decision agree(AttemptResult& result, const AttemptFacts& facts, const std::function<int()>& stop_signal) override;
-  bool speaks() const override { return plan_.leash < 0 || agent_.is_here(); }
+  bool speaks() const override { return plan_.leash < 0 || agent_.is_to_be_here(); }
   std::string report(const std::function<std::string()>& own, bool wanted,
                      const std::function<int()>& stop_signal) override;
 

@@ -184,7 +184,7 @@ class HostLineDoorTest : public ::testing::Test {
                                    .leased = [](Clock::time_point) {}});
   }
   void connect(std::function<rendezvous::Resolved()> look_up) {
-    line_->connect({.look_up = std::move(look_up)}, {}, [](int fd) { return std::make_unique<PlainChannel>(fd); });
+    line_->connect({.look_up = std::move(look_up)}, [](int fd) { return std::make_unique<PlainChannel>(fd); });
   }
   // Who comes as `number` and all after him hear a word; those before are turned away.
   bool is_let_in_as(int number) {
