@@ -41,6 +41,18 @@ bool read_all(int fd, void* bytes, std::size_t size, const Patience& patience) {
   return true;
 }
 
+Opening await_opening(int fd, std::uint64_t magic, const Patience& patience) {
+  for (;;) {
+    std::uint64_t came = 0;
+    const ssize_t got = ::recv(fd, &came, sizeof came, MSG_PEEK);
+    if (got > 0) return std::memcmp(&came, &magic, std::size_t(got)) == 0 ? Opening::right : Opening::other;
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0 || errno != EAGAIN) return Opening::closed;
+    pollfd waits{.fd = fd, .events = POLLIN, .revents = 0};
+    if (poll(&waits, 1, patience.slice()) <= 0 && patience.is_over()) return Opening::late;
+  }
+}
+
 base::UniqueFd connect_by(const rendezvous::SocketAddress& address, const Patience& patience) {
   base::UniqueFd fd = rendezvous::begin_connect(address, {});
   if (!fd) return {};

@@ -39,6 +39,17 @@ struct Patience {
 bool write_all(int fd, const void* bytes, std::size_t size, const Patience& patience);
 bool read_all(int fd, void* bytes, std::size_t size, const Patience& patience);
 
+/// How somebody begins to speak.
+enum class Opening {
+  right,   ///< as it is to be, as far as he has come; nothing of it is taken
+  other,   ///< he is somebody else
+  closed,  ///< not at all: he went away
+  late,    ///< not before the deadline
+};
+
+/// Waits for the first word of who is to begin with `magic`. A stranger may say little, and wait then.
+Opening await_opening(int fd, std::uint64_t magic, const Patience& patience);
+
 /// Connected, or nothing.
 base::UniqueFd connect_by(const rendezvous::SocketAddress& address, const Patience& patience);
 

@@ -20,6 +20,9 @@ class Meeting {
   virtual void publish(const std::string& key, const std::string& value) = 0;
   /// What is there now; does not wait for it. It may be a dead rank's, of an attempt before.
   virtual std::optional<std::string> look_up(const std::string& key) = 0;
+  /// Whether it often is: one attempt after another has this store. Then look_up() may be called while another rank
+  /// takes away what is there.
+  virtual bool outlives_attempts() const { return false; }
   /// Takes it away.
   virtual void withdraw(const std::string& key) = 0;
   /// For messages: "torchrun's store at 10.0.0.1:29500".

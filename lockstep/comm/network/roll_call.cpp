@@ -35,6 +35,8 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kKnockAgain{20};
 // So long an address from a file is tried: an earlier start may have left it.
 constexpr milliseconds kOneKnock{2'000};
+// So late nobody looks again: who listens at the next address could not be told in time.
+constexpr milliseconds kLastKnock{200};
 constexpr milliseconds kGrace{1'000};
 
 // What rank 0 says to each, all at the same time.
@@ -248,25 +250,48 @@ class Called {
   }
 
  private:
-  // Nothing: whoever has got the address in the file of an earlier start is of another job.
+  // Nothing: whoever has got the address in the file of an earlier start is somebody else.
   std::optional<Place> ask(const UniqueFd& fd, const Patience& arrival) {
     // From here on as long again and a little more: rank 0's own wait ends before, and it says who did not come.
     const Patience patience{Clock::now() + timeout_ + kGrace, check_};
     Answer answer;
     const std::string waited = "init: rank " + std::to_string(own_.rank) + " waited at " + meeting_point(place_);
-    if (!write_all(fd.get(), &own_, sizeof own_, patience) || !read_all(fd.get(), &answer, sizeof answer, patience))
-      throw Error(waited + (patience.is_over() ? " for rank 0's answer, which did not come within " + duration(timeout_)
-                                               : ", and rank 0 went away before all ranks had come"));
-    if (answer.magic != kRollMagic) throw UsageError(waited + ", where somebody else listens than rank 0");
+    const auto lost = [&] {
+      return Error(waited + (patience.is_over()
+                                 ? " for rank 0's answer, which did not come within " + duration(timeout_)
+                                 : ", and rank 0 went away before all ranks had come"));
+    };
+    if (!write_all(fd.get(), &own_, sizeof own_, patience)) throw lost();
+    const std::optional<Opening> opening = opening_at(fd.get(), patience);
+    if (!opening) return std::nullopt;
+    const bool speaks = *opening == Opening::right && read_all(fd.get(), &answer, sizeof answer, patience);
+    if (!speaks && *opening != Opening::other) throw lost();
+    const bool is_rank_zero = speaks && answer.magic == kRollMagic;
+    if (!is_rank_zero || answer.other_key != 0) {
+      const bool may_come = !place_.meeting_file.empty() && Clock::now() + kLastKnock < arrival.deadline;
+      if (may_come) return std::nullopt;
+      throw_other(is_rank_zero ? shown_in(answer.refusal) : "somebody else listens there");
+    }
     if (answer.refusal[0] != 0) {
-      const bool may_come = !place_.meeting_file.empty() && Clock::now() + kKnockAgain < arrival.deadline;
-      if (answer.other_key != 0 && may_come) return std::nullopt;
       const std::string why = "init: " + shown_in(answer.refusal);
       if (answer.wrong_use != 0) throw UsageError(why);
       throw Error(why);
     }
     if (!place_.meeting_file.empty()) set_master(place_, address_);
     return seated(place_, answer);
+  }
+
+  // How who listens there begins to speak. Nothing: the file names another address by now, so it is not rank 0.
+  std::optional<Opening> opening_at(int fd, const Patience& patience) const {
+    for (;;) {
+      Patience once = patience;
+      once.deadline = std::min(once.deadline, Clock::now() + kOneKnock);
+      const Opening opening = await_opening(fd, kRollMagic, once);
+      if (opening != Opening::late || patience.is_over()) return opening;
+      if (place_.meeting_file.empty()) continue;
+      const std::optional<std::string> text = rendezvous::AddressFile::read(place_.meeting_file);
+      if (text && *text != told_) return std::nullopt;
+    }
   }
 
   UniqueFd reach(const Patience& patience) {
@@ -292,14 +317,25 @@ class Called {
     if (space == std::string::npos || !address)
       throw UsageError("init: " + meeting_point(place_) + ": has '" + base::shown(*text) + "' for rank 0's address");
     address_ = *address;
+    told_ = *text;
     std::ranges::fill(own_.key, '\0');  // of what an earlier look has found
     put_text(own_.key, text->substr(space + 1));
     return true;
   }
 
+  std::string not_reached() const {
+    return "init: rank " + std::to_string(own_.rank) + " did not reach rank 0 at " + meeting_point(place_);
+  }
+
+  // Two jobs of one address are a mistake; a file may be of a start whose rank 0 is dead.
+  [[noreturn]] void throw_other(const std::string& who) const {
+    if (place_.meeting_file.empty()) throw UsageError(not_reached() + ": " + who);
+    throw Error(not_reached() + " within " + duration(timeout_) + ": it names " + to_text(address_) + ", and " + who +
+                "; where an earlier start has left the file, remove it");
+  }
+
   [[noreturn]] void throw_unreached(bool found) const {
-    const std::string waited = "init: rank " + std::to_string(own_.rank) + " did not reach rank 0 at " +
-                               meeting_point(place_) + " within " + duration(timeout_);
+    const std::string waited = not_reached() + " within " + duration(timeout_);
     if (place_.meeting_file.empty()) throw Error(waited);
     throw Error(waited + (found ? ": nobody answers at " + to_text(address_) +
                                       ", which it names; where an earlier start has left the file, remove it"
@@ -311,6 +347,7 @@ class Called {
   Present own_;
   const milliseconds timeout_;
   SocketAddress address_;
+  std::string told_;  // by the file, when it was read last
 };
 
 std::uint64_t inode(const char* path) {

@@ -27,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kRetry{20};
 // So long an address from a store is tried: it may be that of a machine which is gone.
 constexpr milliseconds kOneTry{2'000};
+// So late nobody looks again: what he would find could not be told in time.
+constexpr milliseconds kLastTry{200};
 constexpr const char* kRankZero = "rank 0";  // the key of its address
 
 // What rank 0 says to each; the Hello of each rank follows.
@@ -172,7 +174,28 @@ UniqueFd reach_rank_zero(const MeshPlace& place, const SocketAddress& master, En
   }
 }
 
-// Nothing: whoever has got the address of a rank 0 that is dead is of another job. This one's may have yet to come.
+// How who listens there begins to speak. Nothing: the store tells of another entrance by now, so it is not rank 0.
+std::optional<Opening> opening_at(const MeshPlace& place, int fd, const Entrance& entrance, const Patience& patience) {
+  if (place.meeting == nullptr || !place.meeting->outlives_attempts()) return await_opening(fd, kMeshMagic, patience);
+  for (;;) {
+    Patience once = patience;
+    once.deadline = std::min(once.deadline, Clock::now() + kOneTry);
+    const Opening opening = await_opening(fd, kMeshMagic, once);
+    if (opening != Opening::late || patience.is_over()) return opening;
+    const std::optional<Entrance> told = entrance_in_store(place);
+    if (told && told->key != entrance.key) return std::nullopt;
+  }
+}
+
+// Two jobs of one MASTER_PORT are a mistake; a store has what a rank 0 that is dead has left.
+[[noreturn]] void throw_other(const MeshPlace& place, const Entrance& entrance, const std::string& who) {
+  const std::string rank_zero = "group: rank " + std::to_string(name_in(place, 0));
+  if (place.meeting == nullptr) throw UsageError(rank_zero + " is not at " + at_master(place) + ": " + who);
+  throw Error(rank_zero + " was not to be reached within " + seconds(place.timeout) + ": " + place.meeting->name() +
+              " has " + to_text(entrance.address) + " for its address, and " + who);
+}
+
+// Nothing: whoever has got the address of a rank 0 that is dead is somebody else. This job's may have yet to come.
 std::optional<Table> ask_for_table(const MeshPlace& place, int fd, const Entrance& entrance, const Hello& own,
                                    const Patience& patience) {
   Table table{.ranks = std::vector<Hello>(std::size_t(place.world))};
@@ -181,15 +204,18 @@ std::optional<Table> ask_for_table(const MeshPlace& place, int fd, const Entranc
     return Error("group: rank " + std::to_string(name_in(place, 0)) + " went away while the group was forming, or " +
                  seconds(place.timeout) + " were not enough");
   };
-  if (!write_all(fd, &own, sizeof own, patience) || !read_all(fd, &welcome, sizeof welcome, patience)) throw lost();
-  if (welcome.magic != kMeshMagic)
-    throw UsageError("group: at " + (place.meeting ? to_text(entrance.address) : at_master(place)) +
-                     " somebody else listens than rank 0 of this job");
-  if (welcome.refusal[0] != 0) {
-    const bool may_come = place.meeting != nullptr && Clock::now() + kRetry < patience.deadline;
-    if (welcome.other_key != 0 && may_come) return std::nullopt;
-    throw UsageError("group: " + shown_in(welcome.refusal));
+  if (!write_all(fd, &own, sizeof own, patience)) throw lost();
+  const std::optional<Opening> opening = opening_at(place, fd, entrance, patience);
+  if (!opening) return std::nullopt;
+  const bool speaks = *opening == Opening::right && read_all(fd, &welcome, sizeof welcome, patience);
+  if (!speaks && *opening != Opening::other) throw lost();
+  const bool is_rank_zero = speaks && welcome.magic == kMeshMagic;
+  if (!is_rank_zero || welcome.other_key != 0) {
+    const bool may_come = place.meeting != nullptr && Clock::now() + kLastTry < patience.deadline;
+    if (may_come) return std::nullopt;
+    throw_other(place, entrance, is_rank_zero ? shown_in(welcome.refusal) : "somebody else listens there");
   }
+  if (welcome.refusal[0] != 0) throw UsageError("group: " + shown_in(welcome.refusal));
   if (!read_all(fd, table.ranks.data(), table.ranks.size() * sizeof(Hello), patience)) throw lost();
   if (!std::ranges::all_of(table.ranks, &Hello::is_sound))
     throw Error("group: rank 0 has told of ranks what cannot be; are all of one version of lockstep?");

@@ -23,6 +23,7 @@
 #include "lockstep/rendezvous/address_file.h"
 #include "lockstep/rendezvous/socket.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/stranger.h"
 
 namespace lockstep::comm {
 namespace {
@@ -278,6 +279,52 @@ TEST(RollCall, WhoIsSentToAnotherJobByAFileLooksAgain) {
   EXPECT_EQ(start(1, "other"), "");
   other_zero.join();
   EXPECT_EQ(other, "");
+}
+
+constexpr const char* kOtherProgram = "SSH-2.0-anybody\r\n";
+
+// A rank that an earlier start's file sends to another program.
+Rank sent_by(const lockstep::testing::ScratchFolder& folder, const lockstep::testing::Stranger& stranger) {
+  folder.write("meeting", "lockstep rank 0 " + stranger.address() + " of-a-dead-one\n");
+  Rank rank{by_tcp(1, 2)};
+  rank.place.master_addr = "";
+  rank.place.socket_interface = "lo";
+  rank.place.meeting_file = folder.file("meeting");
+  return rank;
+}
+
+// It says something else than a rank, or nothing.
+TEST(RollCall, WhoIsSentToAnotherProgramByAFileLooksAgain) {
+  for (const char* says : {kOtherProgram, ""}) {
+    const lockstep::testing::ScratchFolder folder;
+    const lockstep::testing::Stranger stranger("127.0.0.1", 0, says);
+    std::vector<Rank> one{sent_by(folder, stranger)}, zero = one;
+    zero[0].place.rank = 0;
+    std::thread rank_one([&] { call(one); });
+    std::this_thread::sleep_for(300ms);  // in which it comes there
+    EXPECT_EQ(unlink(folder.file("meeting").c_str()), 0);
+    call(zero);
+    rank_one.join();
+    EXPECT_EQ(zero[0].error, "") << says;
+    EXPECT_EQ(one[0].error, "") << says;
+  }
+}
+
+TEST(RollCall, ARankZeroWhosePlaceAnotherProgramHasIsNamed) {
+  const lockstep::testing::ScratchFolder folder;
+  const Place place = by_tcp(1, 2);
+  const lockstep::testing::Stranger at_master(place.master_addr, place.master_port, kOtherProgram);
+  std::vector<Rank> ranks{{place}, sent_by(folder, at_master)};
+  ranks[1].timeout = 500ms;
+  call(ranks);
+  EXPECT_EQ(ranks[0].error, "init: rank 1 did not reach rank 0 at tcp://" + at_master.address() +
+                                ": somebody else listens there");
+  EXPECT_TRUE(ranks[0].wrong_use);
+  EXPECT_EQ(ranks[1].error, "init: rank 1 did not reach rank 0 at file://" + folder.file("meeting") +
+                                " within 0.5 s: it names " + at_master.address() +
+                                ", and somebody else listens there; where an earlier start has left the file, remove "
+                                "it");
+  EXPECT_FALSE(ranks[1].wrong_use);
 }
 
 TEST(RollCall, TheAddressIsOneOfRankZerosMachineAndOneOnly) {
