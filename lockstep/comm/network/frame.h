@@ -19,6 +19,7 @@ struct Frame {
     std::uint64_t magic = 0;
     std::uint64_t number = 0;  ///< of messages to this peer so far
     std::uint64_t bytes = 0;
+    std::uint64_t step = 0;  ///< that its sender is in; 0: in none
     CollectiveNote note;
     std::uint64_t sum = 0;  ///< sum_of() it: nothing is read of a damaged one
 

@@ -24,8 +24,10 @@ struct StreamWire::Link {
   std::size_t heard = 0;
   Clock::time_point news_end{};
   bool has_left = false;
-  bool has_come = false;  // a message, in this exchange
-  std::string cut;        // how the way to it was lost: it may live, and not know
+  bool has_come = false;      // a message, in this exchange
+  CollectiveNote said;        // with the last message that has begun to come,
+  std::uint64_t said_in = 0;  // in which step
+  std::string cut;            // how the way to it was lost: it may live, and not know
 
   bool is_owed() const { return !in.empty() || !out.empty(); }
   const Message& first() const { return in.empty() ? *out.front() : *in.front(); }

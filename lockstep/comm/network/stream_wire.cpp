@@ -39,6 +39,11 @@ void keep_alive(int fd, milliseconds timeout) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &more, sizeof more);
 }
 
+// "all_reduce(3 x Float, op 0), step 12". The exchange of a step says so itself.
+std::string called_in(const CollectiveNote& note, std::uint64_t step) {
+  return describe(note) + (step > 0 && note.collective != Collective::step ? ", step " + std::to_string(step) : "");
+}
+
 }  // namespace
 
 StreamWire::StreamWire(Mesh mesh, Settings settings, std::unique_ptr<Streams> streams)
@@ -134,8 +139,11 @@ bool StreamWire::move_out(Link& link, Messages& messages) {
   Message& message = *link.out.front();
   Frame& frame = link.outgoing;
   if (frame.moved == 0) {
-    frame.header = {
-        .magic = kWireMagic, .number = link.messages_out + 1, .bytes = message.bytes.size(), .note = message.note};
+    frame.header = {.magic = kWireMagic,
+                    .number = link.messages_out + 1,
+                    .bytes = message.bytes.size(),
+                    .step = settings_.ties.step(),
+                    .note = message.note};
     frame.header.sum = frame.header.sum_of();
   }
   std::size_t sent = 0;
@@ -196,6 +204,8 @@ void StreamWire::check_header(Link& link) {
   if (header.bytes != expected.bytes.size())
     refuse(shown(peer) + " sent " + std::to_string(header.bytes) + " bytes where " +
            std::to_string(expected.bytes.size()) + " were expected");
+  link.said = header.note;
+  link.said_in = header.step;
 }
 
 void StreamWire::check_sum(Link& link) {
@@ -270,9 +280,7 @@ std::string StreamWire::late_peers() const {
   std::string late;
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
     if (links_[peer].is_owed()) late += (late.empty() ? "" : ", ") + placed(int(peer));
-  const CollectiveNote& note = awaited();
-  const std::uint64_t step = note.collective == Collective::step ? 0 : settings_.ties.step();  // it says so itself
-  return late + " in " + describe(note) + (step > 0 ? ", step " + std::to_string(step) : "");
+  return late + " in " + called_in(awaited(), settings_.ties.step());
 }
 
 // "0, 3 to 7": the ranks of which this exchange has got all that it wants.
@@ -350,10 +358,13 @@ int StreamWire::seat_of(int peer) const {
                            [&](const MeshPeer& lower) { return lower.node == node; }));
 }
 
-// With what this rank's node knows of it.
+// With what this rank's node knows of it or, on another one, with what it has said last.
 std::string StreamWire::placed(int peer) const {
   const int seat = seat_of(peer);
-  const std::string place = seat < 0 ? "" : settings_.ties.place_of(seat);
+  const Link& link = links_[std::size_t(peer)];
+  const std::string place = seat >= 0               ? settings_.ties.place_of(seat)
+                            : link.messages_in == 0 ? ""
+                                                    : "last heard of in " + called_in(link.said, link.said_in);
   return "rank " + std::to_string(name_of(peer)) + " (" + mesh_.peers[std::size_t(peer)].host +
          (place.empty() ? "" : ": " + place) + ")";
 }

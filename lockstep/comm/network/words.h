@@ -21,7 +21,7 @@ namespace lockstep::comm {
 
 inline constexpr std::uint64_t kMeshMagic = 0x4c4b6d6573683031;  // "LKmesh01"
 inline constexpr std::uint64_t kRollMagic = 0x4c4b726f6c6c3031;  // "LKroll01"
-inline constexpr std::uint64_t kWireMagic = 0x4c4b776972653032;  // "LKwire02"
+inline constexpr std::uint64_t kWireMagic = 0x4c4b776972653033;  // "LKwire03"
 inline constexpr int kMostWorld = 4096;
 
 /// What each connection of a group begins with: who does not know it is a stranger.

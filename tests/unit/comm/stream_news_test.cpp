@@ -1,4 +1,4 @@
-// What a rank makes of the news of several peers.
+// What a rank makes of the news of several peers, and what it knows of one that is late.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,64 @@ TEST(StreamWire, OfSeveralPiecesOfNewsTheFirstCounts) {
     EXPECT_EQ(error.failure().cause, "the disk is full");
   }
   EXPECT_THAT(told, ::testing::Each("the disk is full"));
+}
+
+// Two ranks on nodes of their own.
+std::array<Mesh, 2> two_nodes() {
+  std::array<Mesh, 2> both;
+  for (Mesh& mesh : both) {
+    mesh.peers.resize(2);
+    for (int peer = 0; peer < 2; ++peer) {
+      mesh.peers[std::size_t(peer)].rank = mesh.peers[std::size_t(peer)].node = peer;
+      mesh.peers[std::size_t(peer)].host = "h" + std::to_string(peer);
+    }
+  }
+  MeshPeer &one = both[0].peers[1], &zero = both[1].peers[0];
+  for (auto [here, there] : {std::pair(&one.data, &zero.data), std::pair(&one.news, &zero.news)}) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    *here = base::UniqueFd(ends[0]);
+    *there = base::UniqueFd(ends[1]);
+  }
+  return both;
+}
+
+// What rank 0 says of its wait, and of the end of that, for rank 1, which has called this before, in step 12.
+std::pair<std::string, std::string> said_of_a_wait(const std::vector<CollectiveNote>& calls) {
+  std::array<Mesh, 2> meshes = two_nodes();
+  StreamWire waits(std::move(meshes[0]), {.rank = 0, .timeout = 200ms, .ties = {.stall_warning = 20ms}});
+  StreamWire is_late(std::move(meshes[1]),
+                     {.rank = 1, .timeout = 20s, .ties = {.step = [] { return std::uint64_t(12); }}});
+  std::byte theirs[8], mine[8] = {};
+  const Outgoing out{0, mine};
+  const Incoming in{1, theirs};
+  for (const CollectiveNote& note : calls) {
+    is_late.exchange(note, {&out, 1}, {});
+    waits.exchange(note, {}, {&in, 1});
+  }
+  std::string cause;
+  ::testing::internal::CaptureStderr();
+  try {
+    waits.exchange({.collective = Collective::step, .elements = 13}, {}, {&in, 1});
+  } catch (const GroupAborted& error) {
+    cause = error.failure().cause;
+  }
+  return {::testing::internal::GetCapturedStderr(), cause};
+}
+
+// No page of this node has its step.
+TEST(StreamWire, OfALateRankOnAnotherNodeItTellsWhatThatSaidLast) {
+  const CollectiveNote sums{.collective = Collective::all_reduce, .dtype = 6, .elements = 2};
+  const CollectiveNote step{.collective = Collective::step, .elements = 12};
+  const std::pair<std::vector<CollectiveNote>, std::string> cases[] = {
+      {{}, "h1"},
+      {{step, sums}, "h1: last heard of in all_reduce(2 x Float, op 0), step 12"},
+      {{sums, step}, "h1: last heard of in step(12)"}};
+  for (const auto& [calls, place] : cases) {
+    const auto [warning, cause] = said_of_a_wait(calls);
+    EXPECT_EQ(warning, "lockstep: rank 0 has waited 20 ms for rank 1 (" + place + ") in step(13)\n");
+    EXPECT_EQ(cause, "rank 0 waited 200 ms for rank 1 (" + place + ") in step(13)");
+  }
 }
 
 }  // namespace
