@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <thread>
 
 #include "lockstep/base/random.h"
+#include "lockstep/data/pixel_memory.h"
+#include "lockstep/data/transforms/transpose.h"
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
 #include "tests/support/usage_error.h"
@@ -130,6 +134,28 @@ TEST(Resize, WhatIsSeenOfThePictureIsResized) {
     again.crop(4, 0, {5, 6});
     EXPECT_TRUE(same_pixels(again, copy_of(resize(whole.view(), {9, 11}, how).view().part(4, 0, 5, 6))));
   }
+}
+
+// Of memory that the thread knows of: pictures as large as these are not kept, so what is kept was scratch.
+TEST(Resize, KeepsItsScratchForTheNextPictureUnlessItIsLarge) {
+  std::thread([] {
+    const auto narrow = [](Size from, Size to) {
+      Image image(from, 3);
+      std::memset(image.row(0), 7, image.bytes());
+      const Image out = resize(image.view(), to);
+      EXPECT_GT(std::min(image.bytes(), out.bytes()), kKeptPixelBytes);
+      EXPECT_EQ(out.row(to.height - 1)[0], 7);
+    };
+    ASSERT_EQ(kept_pixel_bytes(), 0u);
+    narrow({2500, 2500}, {2500, 2450});
+    const std::size_t scratch = std::size_t(kBlockRows) * 3 * (2500 + 2450), kept = kept_pixel_bytes();
+    EXPECT_GE(kept, scratch);
+    EXPECT_LE(kept, scratch + scratch / 8);
+    narrow({2500, 2500}, {2500, 2450});
+    EXPECT_EQ(kept_pixel_bytes(), kept) << "the same memory again";
+    narrow({kBlockRows, 400'000}, {kBlockRows, 390'000});
+    EXPECT_EQ(kept_pixel_bytes(), kept) << "a scratch as large as these pictures goes back";
+  }).join();
 }
 
 TEST(Resize, MakesNoMorePixelsThanAPictureMayHave) {
