@@ -262,6 +262,45 @@ TEST(KillInModify, LeavesTheCommittedState) {
   }
 }
 
+// Rank 0 makes the edit, and dies so many instructions behind its commit, before its tensors have moved to it.
+TEST(KillInModify, BehindTheCommitLeavesTheEditedState) {
+  const auto edit = [](parallel::Engine& engine) {
+    if (engine.steps() != 3) return;
+    engine.modify([&] {
+      for (const at::Tensor& weight : engine.module().parameters()) weight.mul_(0.5);
+    });
+  };
+  for (const Amp amp : {Amp::none, Amp::bf16}) {
+    const History history(amp, 7, edit);
+    for (const int ranks : {1, 2}) {
+      for (const unsigned instructions : {0u, 300u, 10'000u}) {
+        base::Segment segment = base::Segment::create(ranks);
+        const std::vector<pid_t> pids = start_ranks(segment, [&](auto group) {
+          support::SmallJob job = disturbed_job(amp, 10);
+          job.after_step = [&](parallel::Engine& engine) {
+            if (engine.steps() == 3 && group->rank() == 0)
+              support::lay({.instructions = instructions, .signal = SIGKILL},
+                           group->node().segment.control().regions[0].commit);
+            edit(engine);
+          };
+          try {
+            run_small_job(group, job);
+          } catch (const GroupAborted& aborted) {
+            return aborted.failure().rank == 0 ? kAbortedCode : 1;
+          }
+          return 0;
+        });
+        const std::optional<int> killed = wait_for(pids[0]);
+        EXPECT_TRUE(killed && WIFSIGNALED(*killed) && WTERMSIG(*killed) == SIGKILL);
+        if (ranks == 2) EXPECT_TRUE(exited_with(wait_for(pids[1]), kAbortedCode));
+        segment = base::next_generation(std::move(segment), ranks);
+        EXPECT_EQ(committed_in(segment).step, 3u);
+        EXPECT_TRUE(goes_on(segment, amp, history, 3, 6)) << instructions << " instructions behind the commit";
+      }
+    }
+  }
+}
+
 class Resize : public testing::TestWithParam<Amp> {};
 INSTANTIATE_TEST_SUITE_P(Precisions, Resize, testing::Values(Amp::none, Amp::bf16),
                          [](const auto& tested) { return tested.param == Amp::none ? "Float32" : "BFloat16"; });

@@ -16,6 +16,8 @@ constexpr greg_t kTrapFlag = 0x100;
 
 Ambush laid;
 const base::RankWords* watched = nullptr;
+const std::atomic<base::Mark>* watched_word = nullptr;  // in place of the phase
+base::Mark word_before = 0;
 std::byte* page = nullptr;
 std::size_t page_bytes = 0;
 bool entered = false;
@@ -33,8 +35,13 @@ void on_fault(int, siginfo_t* info, void* context) {
   flags(context) |= kTrapFlag;
 }
 
+bool is_there() {
+  if (watched_word != nullptr) return watched_word->load(std::memory_order_relaxed) != word_before;
+  return base::Phase(watched->phase.load(std::memory_order_relaxed)) == laid.phase;
+}
+
 void on_step(int, siginfo_t*, void* context) {
-  entered = entered || base::Phase(watched->phase.load(std::memory_order_relaxed)) == laid.phase;
+  entered = entered || is_there();
   if (entered && laid.instructions-- > 0) return;  // the trap flag comes back with the context
   flags(context) &= ~kTrapFlag;
   if (entered)
@@ -50,16 +57,27 @@ void handle(int signal, void (*handler)(int, siginfo_t*, void*), struct sigactio
   if (sigaction(signal, &action, old) != 0) throw_errno("sigaction");
 }
 
-}  // namespace
-
-void lay(const Ambush& ambush, base::RankWords& words) {
+// Whoever stores to the page of `word` is looked at.
+void watch(const Ambush& ambush, const void* word) {
   laid = ambush;
-  watched = &words;
   page_bytes = std::size_t(sysconf(_SC_PAGESIZE));
-  page = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(&words.phase) / page_bytes * page_bytes);
+  page = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(word) / page_bytes * page_bytes);
   handle(SIGTRAP, on_step, nullptr);
   handle(SIGSEGV, on_fault, &before);
   if (mprotect(page, page_bytes, PROT_READ) != 0) throw_errno("mprotect");
+}
+
+}  // namespace
+
+void lay(const Ambush& ambush, base::RankWords& words) {
+  watched = &words;
+  watch(ambush, &words.phase);
+}
+
+void lay(const Ambush& ambush, const std::atomic<base::Mark>& word) {
+  watched_word = &word;
+  word_before = word.load();
+  watch(ambush, &word);
 }
 
 }  // namespace lockstep::support

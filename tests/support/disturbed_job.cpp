@@ -69,7 +69,7 @@ bool exited_with(const std::optional<int>& status, int code) {
   return status && WIFEXITED(*status) && WEXITSTATUS(*status) == code;
 }
 
-History::History(Amp amp, std::uint64_t steps)
+History::History(Amp amp, std::uint64_t steps, const std::function<void(parallel::Engine&)>& after_step)
     : steps_(steps),
       hashes_(static_cast<Hash*>(
           mmap(nullptr, (steps + 1) * sizeof(Hash), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
@@ -77,6 +77,7 @@ History::History(Amp amp, std::uint64_t steps)
   const std::vector<pid_t> pids = start_ranks(segment, [&](auto group) {
     SmallJob undisturbed = disturbed_job(amp, steps);
     undisturbed.after_step = [&](parallel::Engine& engine) {
+      after_step(engine);
       std::strcpy(hashes_[engine.steps()].text, engine.state().hash().c_str());
     };
     run_small_job(group, undisturbed);

@@ -37,7 +37,9 @@ bool exited_with(const std::optional<int>& status, int code);
 /// The state hash after each step of the undisturbed run, on one rank, in memory shared with forked ranks.
 class History {
  public:
-  History(Amp amp, std::uint64_t steps);
+  /// `after_step` is called before the first and after each step, before its hash is taken.
+  History(Amp amp, std::uint64_t steps,
+          const std::function<void(parallel::Engine&)>& after_step = [](parallel::Engine&) {});
   ~History();
   History(const History&) = delete;
   History& operator=(const History&) = delete;
