@@ -19,8 +19,8 @@
 namespace lockstep::launch {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 using Clock = EventLoop::Clock;
 
 class HostingAgentTest : public ::testing::Test {
@@ -35,12 +35,12 @@ class HostingAgentTest : public ::testing::Test {
 
   // Of a machine whose name servers are dead until answers_ is set; what every name means then.
   Resolver dead_at_first(const rendezvous::Resolved& found) {
-    return [asked = asked_, answer = answers_.get_future().share(), found](const std::string&, const std::string&,
-                                                                           int) {
-      ++*asked;
-      const bool in_time = answer.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
-      return in_time ? found : rendezvous::Resolved{.addresses = {}, .why = "the loop stood still"};
-    };
+    return
+        [asked = asked_, answer = answers_.get_future().share(), found](const std::string&, const std::string&, int) {
+          ++*asked;
+          const bool in_time = answer.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+          return in_time ? found : rendezvous::Resolved{.addresses = {}, .why = "the loop stood still"};
+        };
   }
   static rendezvous::Resolved known(const std::string& figures) {
     return {.addresses = {rendezvous::resolve("test", figures, 0)}, .why = {}};
