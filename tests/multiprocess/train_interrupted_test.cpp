@@ -21,8 +21,8 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::Job;
+using ::testing::Not;
 using testing::Words;
 using testing::operator+;
 

@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::By;
+using ::testing::HasSubstr;
 using testing::Job;
 using testing::Words;
 using testing::operator+;

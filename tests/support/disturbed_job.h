@@ -38,8 +38,9 @@ bool exited_with(const std::optional<int>& status, int code);
 class History {
  public:
   /// `after_step` is called before the first and after each step, before its hash is taken.
-  History(Amp amp, std::uint64_t steps,
-          const std::function<void(parallel::Engine&)>& after_step = [](parallel::Engine&) {});
+  History(
+      Amp amp, std::uint64_t steps,
+      const std::function<void(parallel::Engine&)>& after_step = [](parallel::Engine&) {});
   ~History();
   History(const History&) = delete;
   History& operator=(const History&) = delete;

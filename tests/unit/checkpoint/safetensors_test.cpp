@@ -284,7 +284,9 @@ TEST(Safetensors, RefusesTensorsItCannotWriteAndLeavesTheOldFile) {
               }),
               HasSubstr("tensor 'w\\xff' has a name that is no UTF-8"));
   for (const auto& entry : {std::pair("a\xff", "b"), std::pair("a", "b\xff")}) {
-    EXPECT_THAT(usage_error([&] { write_safetensors(path, {}, {{entry.first, entry.second}}); }),
+    EXPECT_THAT(usage_error([&] {
+                  write_safetensors(path, {}, {{entry.first, entry.second}});
+                }),
                 HasSubstr("are no UTF-8"));
   }
   EXPECT_THAT(usage_error([&] { write_safetensors(folder.file("no/a"), {}); }), HasSubstr("No such file or directory"));

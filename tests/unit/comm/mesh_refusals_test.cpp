@@ -126,8 +126,8 @@ TEST(MeshRefusals, WhoIsSentToAnotherProgramByItsStoreLooksAgain) {
 TEST(MeshRefusals, ARankZeroWhosePlaceAnotherProgramHasIsNamed) {
   MeshPlace place = one_of_two(1, 29'404, "the key", 20'000ms);
   const lockstep::testing::Stranger stranger(place.host, place.port, kBanner);
-  EXPECT_EQ(end_of_meeting(place), "group: rank 0 is not at MASTER_ADDR " + place.host +
-                                       ", MASTER_PORT 29404: somebody else listens there");
+  EXPECT_EQ(end_of_meeting(place),
+            "group: rank 0 is not at MASTER_ADDR " + place.host + ", MASTER_PORT 29404: somebody else listens there");
   place.timeout = 1'000ms;
   place.meeting = std::make_shared<StoreOfOneKey>();
   place.meeting->publish("", stranger.address() + " of-a-dead-one");

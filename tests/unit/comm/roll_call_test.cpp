@@ -317,8 +317,8 @@ TEST(RollCall, ARankZeroWhosePlaceAnotherProgramHasIsNamed) {
   std::vector<Rank> ranks{{place}, sent_by(folder, at_master)};
   ranks[1].timeout = 500ms;
   call(ranks);
-  EXPECT_EQ(ranks[0].error, "init: rank 1 did not reach rank 0 at tcp://" + at_master.address() +
-                                ": somebody else listens there");
+  EXPECT_EQ(ranks[0].error,
+            "init: rank 1 did not reach rank 0 at tcp://" + at_master.address() + ": somebody else listens there");
   EXPECT_TRUE(ranks[0].wrong_use);
   EXPECT_EQ(ranks[1].error, "init: rank 1 did not reach rank 0 at file://" + folder.file("meeting") +
                                 " within 0.5 s: it names " + at_master.address() +
