@@ -118,5 +118,26 @@ TEST(StreamWire, OfALateRankOnAnotherNodeItTellsWhatThatSaidLast) {
   }
 }
 
+// The others of its node leave what is to be told of a wait to the lowest that is in one.
+TEST(StreamWire, ARankTellsItsNodeWhileItWaitsForOthers) {
+  std::array<Mesh, 2> meshes = two_nodes();
+  int away = 0;
+  std::vector<int> during;
+  std::byte theirs[8], mine[8] = {};
+  const Outgoing out{0, mine};
+  const Incoming in{1, theirs};
+  StreamWire gives(std::move(meshes[1]), {.rank = 1, .timeout = 20s});
+  const auto note_and_give = [&] {
+    during.push_back(away);
+    if (during.size() == 1) gives.exchange({.collective = Collective::step}, {&out, 1}, {});
+  };
+  const WireTies ties{.check = note_and_give, .away = [&](int change) { away += change; }};
+  StreamWire takes(std::move(meshes[0]), {.rank = 0, .timeout = 20s, .ties = ties});
+  takes.exchange({.collective = Collective::step}, {}, {&in, 1});
+  EXPECT_FALSE(during.empty());
+  EXPECT_THAT(during, ::testing::Each(1));
+  EXPECT_EQ(away, 0);
+}
+
 }  // namespace
 }  // namespace lockstep::comm
