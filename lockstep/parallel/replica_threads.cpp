@@ -7,38 +7,11 @@
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "lockstep/comm/device_streams.h"
 
 namespace lockstep::parallel {
-namespace {
-
-// What at::ThreadLocalState leaves out. Nesting is not counted, for with the outermost scope autocast drops the casts
-// of all threads.
-class AutocastState {
- public:
-  explicit AutocastState(const std::vector<at::Device>& devices) : cache_(at::autocast::is_autocast_cache_enabled()) {
-    remember(at::kCPU);
-    for (const at::Device device : devices) remember(device.type());
-  }
-  void set() const {
-    for (const auto& [type, dtype] : dtypes_) at::autocast::set_autocast_dtype(type, dtype);
-    at::autocast::set_autocast_cache_enabled(cache_);
-  }
-
- private:
-  void remember(at::DeviceType type) {
-    if (at::autocast::is_autocast_available(type)) dtypes_[type] = at::autocast::get_autocast_dtype(type);
-  }
-
-  std::map<at::DeviceType, at::ScalarType> dtypes_;
-  bool cache_;
-};
-
-}  // namespace
-
 std::vector<c10::Stream> current_streams(const std::vector<at::Device>& devices) {
   std::vector<c10::Stream> streams;
   for (const at::Device device : devices) {
@@ -65,7 +38,9 @@ ReplicaThreads::~ReplicaThreads() {
 
 void ReplicaThreads::run(int count, const std::function<void(int)>& task, bool in_order) {
   const at::ThreadLocalState here;
-  const AutocastState autocast(devices_);
+  // What at::ThreadLocalState leaves out. Nesting is not counted: with the outermost scope autocast drops the casts of
+  // all threads.
+  const bool keeps_casts = at::autocast::is_autocast_cache_enabled();
   const std::vector<c10::Stream> streams = current_streams(devices_);
   const int threads = at::get_num_threads();
   const std::function<void(int)> as_here = [&](int i) {
@@ -74,7 +49,7 @@ void ReplicaThreads::run(int count, const std::function<void(int)>& task, bool i
     c10::OptionalDeviceGuard on_device;
     if (std::size_t(i) < devices_.size() && !devices_[std::size_t(i)].is_cpu())
       on_device.reset_device(devices_[std::size_t(i)]);
-    autocast.set();
+    at::autocast::set_autocast_cache_enabled(keeps_casts);
     // OpenMP has a number for each thread, and MKL goes by it: asking is what makes a new thread take over libtorch's.
     if (at::get_num_threads() != threads) at::set_num_threads(threads);
     task(i);

@@ -2,7 +2,6 @@
 
 #include "lockstep/parallel/data_parallel.h"
 
-#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
@@ -203,23 +202,6 @@ TEST(DataParallel, AutocastHoldsInReplicas) {
     EXPECT_EQ(net->fc->weight.grad().scalar_type(), at::kFloat);
   }
   EXPECT_EQ(model(samples(9)).scalar_type(), at::kFloat) << "it does not stay";
-}
-
-struct CountThreadsImpl : torch::nn::Cloneable<CountThreadsImpl> {
-  void reset() override {}
-  at::Tensor forward(const at::Tensor& x) { return at::full({x.size(0)}, at::get_num_threads(), at::kLong); }
-};
-TORCH_MODULE(CountThreads);
-
-// OpenMP has a number for each thread, and the replicas' threads had one of their own.
-TEST(DataParallel, ReplicasComputeWithAsManyThreadsAsTheCaller) {
-  const int before = at::get_num_threads();
-  DataParallel model(CountThreads(), cpus(2));
-  for (const int threads : {2, 1, 3}) {
-    at::set_num_threads(threads);
-    EXPECT_TRUE(torch::equal(model(at::zeros({2})), at::full({2}, threads, at::kLong))) << threads;
-  }
-  at::set_num_threads(before);
 }
 
 // Waits until `all` threads have come at the same time.
