@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/support/job.h"
@@ -146,13 +148,20 @@ TEST_P(ByMpi, WhoComesLateAndLeavesIsNotMissed) {
   for (const char* rank : {"0", "1", "2"}) EXPECT_THAT(job.out(), HasSubstr("rank " + std::string(rank) + " is done"));
 }
 
-// Its exit code is the job's, and the others hear of it before their deadline.
+// Its exit code is the job's, and the others hear of it before their deadline. Open MPI 4.1's launcher may crash itself
+// when a rank's warning of a lost peer comes while it ends the job: that says nothing of ours, and is tried again.
 TEST_P(ByMpi, WhoEndsWithAnErrorWaitsForNobody) {
   const auto begin = std::chrono::steady_clock::now();
-  Job job(started(2, on_nodes(MPI_WORKER " mpi exit")), variables());
-  const int code = job.wait();
+  const auto code_and_words = [&] {
+    Job job(started(2, on_nodes(MPI_WORKER " mpi exit")), variables());
+    const int code = job.wait();
+    return std::pair(code, job.err());
+  };
+  auto [code, words] = code_and_words();
+  for (int more = 0; more < 3 && words.find("mca_rml_oob.so(orte_rml_oob_send_buffer_nb") != words.npos; ++more)
+    std::tie(code, words) = code_and_words();
   if (is_open_mpi())
-    EXPECT_EQ(code, 3) << job.err();
+    EXPECT_EQ(code, 3) << words;
   else  // that of a rank which mpiexec has killed then
     EXPECT_NE(code, 0);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
