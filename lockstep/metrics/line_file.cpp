@@ -48,6 +48,8 @@ void LineFile::cut_torn_line() {
 }
 
 void LineFile::append(std::string_view record) {
+  // Behind a part of a record nothing is written: it would be one with it.
+  if (torn_at_ >= 0 && !take_back()) return refuse(torn_by_);
   const off_t start = ::lseek(fd_.get(), 0, SEEK_END);
   std::string_view rest = record;
   while (!rest.empty()) {
@@ -57,14 +59,26 @@ void LineFile::append(std::string_view record) {
     } else if (errno != EINTR) {
       const int reason = errno;
       if (start >= 0 && rest.size() < record.size()) {
-        // Best effort: the failure that gets reported is the write's.
-        [[maybe_unused]] const int result = ::ftruncate(fd_.get(), start);
+        torn_at_ = start;
+        torn_by_ = reason;
+        take_back();
       }
-      if (when_refused_ == WhenRefused::leaves_out && is_of_the_disk(reason)) return tell_left_out(reason);
-      errno = reason;
-      throw_errno(path_);
+      return refuse(reason);
     }
   }
+}
+
+// That it cannot be is told by nobody: the failure that gets reported is the write's.
+bool LineFile::take_back() {
+  if (::ftruncate(fd_.get(), torn_at_) != 0) return false;
+  torn_at_ = -1;
+  return true;
+}
+
+void LineFile::refuse(int reason) {
+  if (when_refused_ == WhenRefused::leaves_out && is_of_the_disk(reason)) return tell_left_out(reason);
+  errno = reason;
+  throw_errno(path_);
 }
 
 void LineFile::tell_left_out(int reason) {

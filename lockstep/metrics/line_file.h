@@ -2,6 +2,8 @@
 
 // A file to which whole records (lines, frames) are appended.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,7 +30,8 @@ class LineFile {
   static LineFile of_lines(std::string path);
 
   /// Throws Error naming the file when the record does not fit or the file is closed; see when_refused(). What
-  /// was written of the record is taken back, so the records before it stay readable.
+  /// was written of the record is taken back, so the records before it stay readable; as long as the disk refuses that,
+  /// too, it takes no other record.
   void append(std::string_view record);
 
   /// From now on; at first it throws.
@@ -39,6 +42,8 @@ class LineFile {
 
  private:
   void cut_torn_line();
+  bool take_back();
+  void refuse(int reason);
   void tell_left_out(int reason);
 
   std::string path_;
@@ -46,6 +51,8 @@ class LineFile {
   bool is_new_ = true;
   WhenRefused when_refused_ = WhenRefused::throws;
   bool is_told_ = false;  // that one was left out
+  off_t torn_at_ = -1;    // where a part of a record begins that could not be taken back
+  int torn_by_ = 0;       // why there was no more of it
 };
 
 }  // namespace lockstep::metrics

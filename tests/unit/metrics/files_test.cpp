@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +11,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/unique_fd.h"
 #include "lockstep/metrics/csv.h"
 #include "lockstep/metrics/jsonl.h"
 #include "lockstep/metrics/run_files.h"
@@ -164,6 +167,26 @@ TEST(LineFile, ARecordThatDoesNotFitIsTakenBack) {
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
   EXPECT_EQ(read_all(path), "first\n");
+}
+
+// As of a disk that takes half of it and fails then.
+TEST(LineFile, NothingIsWrittenBehindAPartThatCannotBeTakenBack) {
+  const base::UniqueFd memory(::memfd_create("lines", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const std::string path = "/proc/self/fd/" + std::to_string(memory.get());
+  LineFile file(path);
+  file.append("first\n");
+  ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 10, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THAT([&] { file.append("second line\n"); }, ThrowsMessage<Error>(HasSubstr(path)));
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  ASSERT_EQ(read_all(path), "first\nseco");
+  EXPECT_THAT([&] { file.append("third line\n"); }, ThrowsMessage<Error>(HasSubstr(path)));
+  EXPECT_EQ(read_all(path), "first\nseco") << "the third would be glued to it";
 }
 
 TEST(RunFiles, ThatMistakesCannotBeReplacedIsToldOnce) {
