@@ -59,6 +59,9 @@ bool is_locked_soon(const base::UniqueFd& file, const std::string& folder) {
 struct Held {
   std::mutex mutex;  // for moments: a fork waits for it
   std::map<Inode, base::UniqueFd> files;
+  base::UniqueFd tried;  // of the thread whose turn it is
+  // Who waits for another program has it for seconds, and no fork waits for that: a child gets another one.
+  std::mutex* turn = new std::mutex;
 };
 
 Held& held() {
@@ -73,6 +76,8 @@ void unlock_held() { held().mutex.unlock(); }
 // next start of the job. It goes on to know which folders are its, for it may be a rank of this program.
 void close_held_in_child() {
   for (auto& one : held().files) one.second = base::UniqueFd();
+  held().tried = base::UniqueFd();
+  held().turn = new std::mutex;  // the old one may be locked for ever, by a thread that is not here
   unlock_held();
 }
 
@@ -81,30 +86,44 @@ bool is_held(const Inode& inode) {
   return held().files.contains(inode);
 }
 
-void keep(const Inode& inode, base::UniqueFd file) {
-  const std::lock_guard<std::mutex> lock(held().mutex);
-  held().files.emplace(inode, std::move(file));
-}
+// The file of the thread whose turn it is: known before it has a lock, so that no child keeps it.
+class Trial {
+ public:
+  // Not for writing, or its disk could not be made read-only as long as the program runs. NFS gives nobody such a
+  // lock: its own may outlive a machine that is gone, whose job goes on elsewhere.
+  explicit Trial(const std::string& path) {
+    const std::lock_guard<std::mutex> lock(held().mutex);
+    held().tried = base::UniqueFd(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
+  }
+  Trial(const Trial&) = delete;
+  ~Trial() {
+    const std::lock_guard<std::mutex> lock(held().mutex);
+    held().tried = base::UniqueFd();
+  }
+
+  const base::UniqueFd& file() const { return held().tried; }
+  void keep(const Inode& inode) {
+    const std::lock_guard<std::mutex> lock(held().mutex);
+    held().files.emplace(inode, std::move(held().tried));
+  }
+};
 
 }  // namespace
 
 void hold_folder(const std::string& folder) {
   [[maybe_unused]] static const int forks = ::pthread_atfork(lock_held, unlock_held, close_held_in_child);
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> one_at_a_time(mutex);
+  const std::lock_guard<std::mutex> one_at_a_time(*held().turn);
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
   const std::string path = folder + "/" + kFolderLockName;
   for (;;) {
     if (const std::optional<Inode> there = inode_at(path); there && is_held(*there)) return;
-    // Not for writing, or its disk could not be made read-only as long as the program runs. NFS gives nobody such a
-    // lock: its own may outlive a machine that is gone, whose job goes on elsewhere.
-    base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
-    if (!file || !is_locked_soon(file, folder)) return;
-    const std::optional<Inode> locked = inode_of(file);
+    Trial trial(path);
+    if (!trial.file() || !is_locked_soon(trial.file(), folder)) return;
+    const std::optional<Inode> locked = inode_of(trial.file());
     if (!locked) return;
     if (inode_at(path) == locked) {  // else somebody has taken the folder away and made another
-      keep(*locked, std::move(file));
+      trial.keep(*locked);
       return;
     }
   }

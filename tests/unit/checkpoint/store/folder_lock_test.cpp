@@ -7,11 +7,14 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include "tests/support/other_saver.h"
 #include "tests/support/pipe.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/usage_error.h"
+#include "tests/support/wait_until.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -22,6 +25,14 @@ using lockstep::testing::Pipe;
 using lockstep::testing::ScratchFolder;
 using lockstep::testing::usage_error;
 using ::testing::HasSubstr;
+
+// Whether this process has the file open.
+bool is_open_here(const std::string& path) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd"))
+    if (fs::read_symlink(entry.path(), ignored) == path) return true;
+  return false;
+}
 
 TEST(FolderLock, AnotherLivingProgramKeepsTheFolder) {
   const ScratchFolder folder;
@@ -79,6 +90,26 @@ TEST(FolderLock, AForkedChildMaySaveWhereItsProgramSaves) {
   int status = -1;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// The thread that waits is not in the child, nor is the turn that it has.
+TEST(FolderLock, AChildThatIsForkedWhileAnotherThreadWaitsMaySave) {
+  const ScratchFolder folder;
+  const std::string waited_for = fs::canonical(folder.path()).string() + "/a";
+  OtherSaver other(waited_for);
+  std::thread waiting([&] { usage_error([&] { hold_folder(waited_for); }); });  // for two seconds
+  lockstep::testing::wait_until([&] { return is_open_here(waited_for + "/.lock"); });
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);
+    const bool inherits = is_open_here(waited_for + "/.lock");
+    hold_folder(folder.file("b"));
+    ::_exit(inherits || !is_open_here(fs::canonical(folder.path()).string() + "/b/.lock") ? 1 : 0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "SIGALRM: it hangs; 1: it has the file of the other thread, or not its own";
+  waiting.join();
 }
 
 TEST(FolderLock, AFolderThatWasMadeAnewIsHeldAnew) {
