@@ -1,10 +1,14 @@
 #include "lockstep/checkpoint/save.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/machine_lock.h"
 #include "lockstep/base/member.h"
+#include "lockstep/base/node.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/published_text.h"
 #include "lockstep/base/text.h"
@@ -16,6 +20,7 @@
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/comm/collectives.h"
+#include "lockstep/comm/network/wire.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/state/shared_state.h"
 
@@ -64,7 +69,12 @@ Saved save(const std::string& folder, parallel::Engine& engine, const SaveOption
 }
 
 void hold_or_abort(const std::string& folder, comm::Group& group) {
-  comm::or_abort(group, [&] { hold_folder(folder); });
+  // The others wait meanwhile, and are to hear why before they have waited too long.
+  std::chrono::milliseconds patience = base::kLostMachine;
+  if (const comm::Wire* const wire = group.wire()) patience = std::min(patience, wire->timeout() * 3 / 4);
+  if (const base::Node* const node = group.shared_node())
+    patience = std::min(patience, node->member.timeout() * 3 / 4);
+  comm::or_abort(group, [&] { hold_folder(folder, patience); });
 }
 
 Saved written(const std::string& folder, const Contents& contents, const Retention& retention) {

@@ -2,55 +2,19 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 #include <mutex>
+#include <optional>
 #include <set>
-#include <string_view>
-#include <thread>
-#include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/outlet.h"
-#include "lockstep/base/text.h"
+#include "lockstep/base/machine_lock.h"
 
 namespace lockstep::metrics {
 namespace {
-
-// A process that was killed holds its files until its memory is freed: long enough for the next start of the job.
-constexpr std::chrono::milliseconds kSlowDeath{2'000};
-constexpr std::chrono::milliseconds kBetweenLooks{20};
-// A server keeps the lock of a machine that is gone for its lease, 90 s unless it is told another one.
-constexpr std::chrono::seconds kLostMachine{120};
-constexpr std::chrono::milliseconds kBetweenRequests{500};
-
-// A line that no other machine has, nor this one after a reboot; the containers of a machine have the same.
-std::string this_boot() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id + "\n";
-}
-
-bool is_of_this_boot(const base::UniqueFd& file) {
-  char text[64];
-  const ssize_t size = ::pread(file.get(), text, sizeof text, 0);
-  return size > 1 && std::string_view(text, std::size_t(size)) == this_boot();
-}
-
-// On disk, for others read it over the network. Where the disk does not take it, nothing must stand there of who had
-// the lock before.
-void sign(const base::UniqueFd& file) {
-  const std::string boot = this_boot();
-  const bool is_there = ::pwrite(file.get(), boot.data(), boot.size(), 0) == ssize_t(boot.size());
-  [[maybe_unused]] const int cut = ::ftruncate(file.get(), is_there ? off_t(boot.size()) : 0);
-  [[maybe_unused]] const int synced = ::fsync(file.get());
-}
 
 // The files that have a lock. They stay for whoever has one while the process ends.
 struct Locks {
@@ -106,26 +70,18 @@ RunLock::RunLock(const std::string& folder, Coming coming) {
   if (!file)
     refuse_folder(folder, coming,
                   std::string("cannot be written (") + kRunLockName + ": " + std::strerror(errno) + ")");
-  const auto begun = std::chrono::steady_clock::now();
-  bool is_told = false;
-  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK)
+  std::optional<std::chrono::milliseconds> patience;
+  if (coming == Coming::again) patience = base::kLostMachine;
+  switch (base::lock_of_machine(file, patience, start)) {
+    case base::LockEnd::refused:
       throw UsageError(start + "cannot be locked (" + std::strerror(errno) + "); choose one on another file system");
-    const auto waited = std::chrono::steady_clock::now() - begun;
-    if (waited < kSlowDeath) {
-      std::this_thread::sleep_for(kBetweenLooks);
-      continue;
-    }
-    if (coming == Coming::first || is_of_this_boot(file))
+    case base::LockEnd::held:
       throw UsageError(start + "a running job writes there; wait for its end or choose another");
-    if (waited >= kLostMachine) throw Error(start + "a job on another machine writes there");
-    if (!std::exchange(is_told, true))
-      base::tell(STDERR_FILENO, "lockstep: " + base::shown(start) + "locked by a job on another machine; waiting for " +
-                                    std::to_string(kLostMachine.count()) + " s at most, in case it is gone\n");
-    std::this_thread::sleep_for(kBetweenRequests);
+    case base::LockEnd::held_elsewhere:
+      throw Error(start + "a job on another machine writes there");
+    case base::LockEnd::locked:
+      base::sign_lock(file);
   }
-  sign(file);
 }
 
 }  // namespace lockstep::metrics

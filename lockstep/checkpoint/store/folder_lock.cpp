@@ -2,29 +2,22 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
-#include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/machine_lock.h"
 #include "lockstep/base/text.h"
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep::checkpoint {
 namespace {
-
-// A process that was killed holds its files until its memory is freed: long enough for the next start of the job.
-constexpr std::chrono::milliseconds kSlowDeath{2'000};
-constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 // By whatever name it is found; of a file that is held no other one has the same.
 using Inode = std::pair<dev_t, ino_t>;
@@ -42,17 +35,28 @@ std::optional<Inode> inode_of(const base::UniqueFd& file) {
 }
 
 // Whether the system gives the lock at all.
-bool is_locked_soon(const base::UniqueFd& file, const std::string& folder) {
-  const auto deadline = std::chrono::steady_clock::now() + kSlowDeath;
-  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) return false;
-    if (std::chrono::steady_clock::now() >= deadline)
-      throw UsageError("checkpoints in '" + base::shown(folder) +
-                       "': another program that is running saves there; wait for its end or choose another folder");
-    std::this_thread::sleep_for(kBetweenLooks);
+bool is_locked(const base::UniqueFd& file, const std::string& folder,
+               std::optional<std::chrono::milliseconds> patience) {
+  const std::string start = "checkpoints in '" + base::shown(folder) + "': ";
+  switch (base::lock_of_machine(file, patience, start)) {
+    case base::LockEnd::held:
+      throw UsageError(start +
+                       "another program that is running saves there; wait for its end or choose another folder");
+    case base::LockEnd::held_elsewhere:
+      throw Error(start + "a program on another machine saves there");
+    case base::LockEnd::refused:
+      return false;
+    case base::LockEnd::locked:
+      break;
   }
   return true;
+}
+
+// Opened for writing for a moment, by no name: another file may have it by now. A file that is another user's stays as
+// it is, of whatever machine.
+void sign(const base::UniqueFd& locked) {
+  const base::UniqueFd file(::open(("/proc/self/fd/" + std::to_string(locked.get())).c_str(), O_WRONLY | O_CLOEXEC));
+  if (file) base::sign_lock(file);
 }
 
 // Stays for whoever saves while the process ends.
@@ -110,7 +114,7 @@ class Trial {
 
 }  // namespace
 
-void hold_folder(const std::string& folder) {
+void hold_folder(const std::string& folder, std::optional<std::chrono::milliseconds> patience) {
   [[maybe_unused]] static const int forks = ::pthread_atfork(lock_held, unlock_held, close_held_in_child);
   const std::lock_guard<std::mutex> one_at_a_time(*held().turn);
   std::error_code ignored;
@@ -119,10 +123,11 @@ void hold_folder(const std::string& folder) {
   for (;;) {
     if (const std::optional<Inode> there = inode_at(path); there && is_held(*there)) return;
     Trial trial(path);
-    if (!trial.file() || !is_locked_soon(trial.file(), folder)) return;
+    if (!trial.file() || !is_locked(trial.file(), folder, patience)) return;
     const std::optional<Inode> locked = inode_of(trial.file());
     if (!locked) return;
     if (inode_at(path) == locked) {  // else somebody has taken the folder away and made another
+      sign(trial.file());
       trial.keep(*locked);
       return;
     }

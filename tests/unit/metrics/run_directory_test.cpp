@@ -214,6 +214,16 @@ TEST(RunLock, WhoComesAgainWaitsForAnotherMachines) {
   EXPECT_NE(read_all(folder.file("run.lock")), "another boot\n") << "it is this one's now";
 }
 
+// Who has the lock has not signed yet, or its disk is full: it runs, and is here as far as anybody knows.
+TEST(RunLock, NobodyWaitsForAHolderThatHasNotSigned) {
+  TemporaryFolder folder;
+  put(folder.file("run.lock"), "");
+  const base::UniqueFd other(::open(folder.file("run.lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_THAT([&] { RunLock(folder.path(), Coming::again); },
+              ThrowsMessage<UsageError>(HasSubstr("a running job writes there")));
+}
+
 // A launcher starts a job again that has failed, and none that was used wrongly.
 TEST(RunDirectory, OneThatCannotBeWrittenAnyMoreIsAFailureAndNoWrongUse) {
   EXPECT_EQ(code_of([] { RunLock("/proc/self"); }), kExitUsage);

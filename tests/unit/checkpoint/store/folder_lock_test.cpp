@@ -1,10 +1,14 @@
 #include "lockstep/checkpoint/store/folder_lock.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -24,7 +28,9 @@ using lockstep::testing::OtherSaver;
 using lockstep::testing::Pipe;
 using lockstep::testing::ScratchFolder;
 using lockstep::testing::usage_error;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 // Whether this process has the file open.
 bool is_open_here(const std::string& path) {
@@ -43,6 +49,40 @@ TEST(FolderLock, AnotherLivingProgramKeepsTheFolder) {
   EXPECT_NO_THROW(hold_folder(folder.file("b")));
   other.kill();
   EXPECT_NO_THROW(hold_folder(checkpoints));
+}
+
+// As a cluster's file system keeps the lock of a machine that is gone.
+class FolderLockOfAnotherMachine : public ::testing::Test {
+ protected:
+  FolderLockOfAnotherMachine() { EXPECT_EQ(::flock(other_.get(), LOCK_EX | LOCK_NB), 0); }
+
+  const ScratchFolder folder_;
+  const std::string lock_ = folder_.write("a/.lock", "another boot\n");
+  base::UniqueFd other_{::open(lock_.c_str(), O_RDONLY | O_CLOEXEC)};
+};
+
+TEST_F(FolderLockOfAnotherMachine, IsWaitedFor) {
+  ::testing::internal::CaptureStderr();
+  std::thread lease([&] {  // ends when it is told of
+    const auto most = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    struct stat told {};
+    while (::fstat(STDERR_FILENO, &told) == 0 && told.st_size == 0 && std::chrono::steady_clock::now() < most)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    other_ = base::UniqueFd();
+  });
+  EXPECT_NO_THROW(hold_folder(folder_.file("a")));
+  lease.join();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("checkpoints in '" + folder_.file("a") + "': locked by a job on another machine"),
+                    HasSubstr("120 s")));
+  EXPECT_NE(lockstep::testing::read_file(lock_), "another boot\n") << "it is this one's now";
+  EXPECT_NE(lockstep::testing::read_file(lock_), "");
+}
+
+TEST_F(FolderLockOfAnotherMachine, IsNoWrongUseWhereItStays) {
+  EXPECT_THAT([&] { hold_folder(folder_.file("a"), std::chrono::milliseconds(0)); },
+              ThrowsMessage<Error>(HasSubstr("a program on another machine saves there")));
+  EXPECT_THAT(usage_error([&] { hold_folder(folder_.file("a"), {}); }), HasSubstr("another program that is running"));
 }
 
 TEST(FolderLock, OfThisProcessIsForAllOfIt) {
