@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/stop_on.h"
 #include "lockstep/base/text.h"
 
 namespace lockstep::base {
@@ -52,6 +53,7 @@ LockEnd lock_of_machine(const UniqueFd& file, std::optional<std::chrono::millise
       continue;
     }
     if (!patience || is_of_this_boot(file)) return LockEnd::held;
+    if (StopOn::requested()) return LockEnd::stopped;
     if (waited >= *patience) return LockEnd::held_elsewhere;
     if (!std::exchange(is_told, true))
       tell(STDERR_FILENO,

@@ -20,11 +20,12 @@ enum class LockEnd {
   refused,         ///< by the system; errno says why
   held,            ///< by a living program; without patience by whatever machine
   held_elsewhere,  ///< by another machine, longer than the patience
+  stopped,         ///< as that, and a signal asks this program to end (base/stop_on.h)
 };
 
 /// Waits two seconds at most for a process that is dying, and with `patience` so long in all for a holder on another
-/// machine, which is told once on standard error in a line that begins with `place`. A file in which nobody has signed
-/// is one of this machine's. Any thread.
+/// machine, or until a signal that a StopOn listens to, which is told once on standard error in a line that begins with
+/// `place`. A file in which nobody has signed is one of this machine's. Any thread.
 LockEnd lock_of_machine(const UniqueFd& file, std::optional<std::chrono::milliseconds> patience,
                         const std::string& place);
 

@@ -108,13 +108,13 @@ bool is_run_file(std::string_view name) {
          name == kMistakesName || is_tensorboard_file_name(name);
 }
 
-std::shared_ptr<RunLock> lock_used(const std::string& path) {
+std::shared_ptr<RunLock> lock_used(const std::string& path, std::chrono::milliseconds patience) {
   const auto has = [&](const char* name) {
     std::error_code ignored;
     return fs::exists(fs::path(path) / name, ignored);
   };
   if (!has(kConfigName) && !has("metrics.jsonl") && !has(kRunLockName) && !has("checkpoints")) return nullptr;
-  return std::make_shared<RunLock>(path, Coming::again);
+  return std::make_shared<RunLock>(path, Coming::again, patience);
 }
 
 std::string RunDirectory::mistakes_json() const { return path_ + "/" + kMistakesName; }
@@ -122,7 +122,7 @@ std::string RunDirectory::mistakes_json() const { return path_ + "/" + kMistakes
 RunDirectory RunDirectory::create(const std::string& path, std::string_view config_json, const RunClaim& claim) {
   make_folder(path, coming_of(claim));
   use_of(path, config_json, claim);  // a folder that is refused gets no lock's file
-  auto lock = claim.held ? claim.held : std::make_shared<RunLock>(path, coming_of(claim));
+  auto lock = claim.held ? claim.held : std::make_shared<RunLock>(path, coming_of(claim), claim.patience);
   write_files(path, config_json, claim, use_of(path, config_json, claim));
   return {path, std::move(lock)};
 }

@@ -4,11 +4,13 @@
 // TensorBoard event file, mistakes.json, run.id that says whose they are, and run.lock. log/ and checkpoints/ appear
 // with their first file and are not touched here.
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/machine_lock.h"
 #include "lockstep/metrics/run_lock.h"
 
 namespace lockstep::metrics {
@@ -22,11 +24,12 @@ struct RunClaim {
                                        ///< configuration
   /// Whether a later attempt whose config.json is `now` goes on where an earlier one wrote `there`.
   std::function<bool(std::string_view there, std::string_view now)> goes_on = std::equal_to<std::string_view>();
+  std::chrono::milliseconds patience = base::kLostMachine;  ///< of a later attempt, see RunLock
 };
 
 /// Locks a folder that a run has used, or one that has checkpoints, before what is in it is looked at: who goes on from
 /// there chooses what no other job changes any more. Nothing where no run was. Errors: see RunLock, of who comes again.
-std::shared_ptr<RunLock> lock_used(const std::string& path);
+std::shared_ptr<RunLock> lock_used(const std::string& path, std::chrono::milliseconds patience = base::kLostMachine);
 
 /// A folder that is ready for the files of a run, and this process's while the object lives.
 class RunDirectory {

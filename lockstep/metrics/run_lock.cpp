@@ -63,22 +63,24 @@ void refuse_folder(const std::string& folder, Coming coming, const std::string& 
   throw Error(message);
 }
 
-RunLock::RunLock(const std::string& folder, Coming coming) {
+RunLock::RunLock(const std::string& folder, Coming coming, std::chrono::milliseconds patience) {
   const std::string start = "output directory '" + folder + "': ";
   file_ = opened(folder + "/" + kRunLockName);
   const base::UniqueFd& file = *file_;
   if (!file)
     refuse_folder(folder, coming,
                   std::string("cannot be written (") + kRunLockName + ": " + std::strerror(errno) + ")");
-  std::optional<std::chrono::milliseconds> patience;
-  if (coming == Coming::again) patience = base::kLostMachine;
-  switch (base::lock_of_machine(file, patience, start)) {
+  std::optional<std::chrono::milliseconds> for_lost_machine;
+  if (coming == Coming::again) for_lost_machine = patience;
+  switch (base::lock_of_machine(file, for_lost_machine, start)) {
     case base::LockEnd::refused:
       throw UsageError(start + "cannot be locked (" + std::strerror(errno) + "); choose one on another file system");
     case base::LockEnd::held:
       throw UsageError(start + "a running job writes there; wait for its end or choose another");
     case base::LockEnd::held_elsewhere:
       throw Error(start + "a job on another machine writes there");
+    case base::LockEnd::stopped:
+      throw Error(start + "asked to end while a job on another machine had it locked");
     case base::LockEnd::locked:
       base::sign_lock(file);
   }

@@ -2,9 +2,11 @@
 
 // The lock of a run directory: two living processes never write one folder.
 
+#include <chrono>
 #include <memory>
 #include <string>
 
+#include "lockstep/base/machine_lock.h"
 #include "lockstep/base/unique_fd.h"
 
 namespace lockstep::metrics {
@@ -23,10 +25,11 @@ enum class Coming {
 class RunLock {
  public:
   /// Waits two seconds at most, for a process that is dying; who comes again, and finds a holder on another machine,
-  /// two minutes, which is told on standard error. UsageError naming the folder: a living one has the lock, its file
-  /// system has no locks, the folder cannot be written. For who comes again an Error: the folder cannot be written, or
-  /// another machine's lock has not ended.
-  explicit RunLock(const std::string& folder, Coming coming = Coming::first);
+  /// for its patience, or until a StopOn's signal, which is told on standard error. UsageError naming the folder: a
+  /// living one has the lock, its file system has no locks, the folder cannot be written. For who comes again an Error:
+  /// the folder cannot be written, or another machine's lock has not ended.
+  explicit RunLock(const std::string& folder, Coming coming = Coming::first,
+                   std::chrono::milliseconds patience = base::kLostMachine);
 
  private:
   std::shared_ptr<base::UniqueFd> file_;  // closed in children

@@ -71,13 +71,14 @@ metrics::RunClaim claim_of(const Options& options, const comm::World& world, std
           .attempt = world.attempt(),
           .overwrite = options.overwrite,
           .held = std::move(held),
-          .goes_on = differs_in_processes_alone};
+          .goes_on = differs_in_processes_alone,
+          .patience = lock_patience(options)};
 }
 
 // Of the directory whose run goes on, where there is one; rank 0's alone, which looks for the checkpoint.
 std::shared_ptr<metrics::RunLock> lock_of(const Options& options, const comm::Group& group) {
   if (group.rank() != 0 || !continues_its_directory(options.checkpoints)) return nullptr;
-  return metrics::lock_used(options.output_dir);
+  return metrics::lock_used(options.output_dir, lock_patience(options));
 }
 
 // What is told of a restart. The files are the job's own once it has taken a step.

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/machine_lock.h"
 
 namespace lockstep::train {
 
@@ -27,6 +30,12 @@ void RunFiles::evaluated(const EvalEvent& event) {
   for (const WrongAnswer& mistake : event.evaluation.answers->mistakes)
     if (!mistake.picture.empty()) pictures.push_back({mistake.sample, mistake.picture});
   if (!pictures.empty()) files_.show_mistakes(event.step, pictures);
+}
+
+std::chrono::milliseconds lock_patience(const Options& options) {
+  constexpr double kOfEachSecond = 750;  // milliseconds
+  const double longest = double(base::kLostMachine.count());
+  return std::chrono::milliseconds(std::int64_t(std::min(options.timeout * kOfEachSecond, longest)));
 }
 
 bool differs_in_processes_alone(std::string_view there, std::string_view now) {

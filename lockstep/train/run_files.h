@@ -2,6 +2,7 @@
 
 // The files of a run (docs/design/metrics.md).
 
+#include <chrono>
 #include <optional>
 #include <string_view>
 
@@ -31,6 +32,10 @@ class RunFiles final : public EventObserver {
 /// Whether two texts of config.json are those of one job: the number of processes may have changed, as where a node has
 /// come, and makes no other bits.
 bool differs_in_processes_alone(std::string_view there, std::string_view now);
+
+/// How long a start of the job waits for the directory's lock of a machine that may be gone: the other ranks wait
+/// meanwhile, and are to hear why before their own time is up.
+std::chrono::milliseconds lock_patience(const Options& options);
 
 /// What TensorBoard compares runs by: the flags that have a value, lists left out.
 metrics::Hyperparameters hparams_of(const Options& record);

@@ -77,6 +77,18 @@ TEST_F(TrainLock, WhoResumesWaitsForTheLockOfAnotherMachine) {
   EXPECT_THAT(job.err(), HasSubstr("going on from '" + run_ + "/checkpoints/step-00000004', behind step 4 of 8"));
 }
 
+// The other ranks would else give up first, and say less.
+TEST_F(TrainLock, WhoResumesWaitsNoLongerThanItsTimeout) {
+  const Words flags = {"--epochs", "2", "--save-every", "4", "--no-eval", "--output-dir", run_};
+  ended(1, flags + Words{"--max-steps", "4"});
+  folder_.write("run/run.lock", "another boot\n");
+  const base::UniqueFd lock = locked();
+  Job job = start(1, flags + Words{"--max-steps", "8", "--resume", "auto", "--timeout", "4"});
+  EXPECT_EQ(job.wait(), 1) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("waiting for 3 s at most"));
+  EXPECT_THAT(job.err(), HasSubstr("a job on another machine writes there"));
+}
+
 TEST_F(TrainLock, TheLauncherSavesNothingWhereAnotherJobHasGoneOn) {
   Job job = start(2, {"--epochs", "100000", "--no-eval", "--output-dir", run_, "--save-every", "1000s"});
   testing::wait_until([&] { return reported() >= 6; });

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/stop_on.h"
 #include "lockstep/base/unique_fd.h"
 #include "sample_events.h"
 
@@ -212,6 +214,40 @@ TEST(RunLock, WhoComesAgainWaitsForAnotherMachines) {
   lease.join();
   EXPECT_EQ(code, kExitDone);
   EXPECT_NE(read_all(folder.file("run.lock")), "another boot\n") << "it is this one's now";
+}
+
+TEST(RunLock, ASignalEndsTheWaitForAnotherMachine) {
+  TemporaryFolder folder;
+  put(folder.file("run.lock"), "another boot\n");
+  const base::UniqueFd other(::open(folder.file("run.lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
+  const base::StopOn stop({SIGUSR1});
+  ::testing::internal::CaptureStderr();
+  std::thread scheduler([] {  // sends it when it is told of
+    const auto most = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    struct stat told {};
+    while (::fstat(STDERR_FILENO, &told) == 0 && told.st_size == 0 && std::chrono::steady_clock::now() < most)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ::kill(::getpid(), SIGUSR1);
+  });
+  EXPECT_THAT([&] { RunLock(folder.path(), Coming::again); },
+              ThrowsMessage<Error>(HasSubstr("asked to end while a job on another machine had it locked")));
+  scheduler.join();
+  ::testing::internal::GetCapturedStderr();
+}
+
+TEST(RunLock, AnotherMachineIsWaitedForAsLongAsThereIsPatience) {
+  TemporaryFolder folder;
+  put(folder.file("run.lock"), "another boot\n");
+  const base::UniqueFd other(::open(folder.file("run.lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
+  const std::chrono::milliseconds none(0);
+  ::testing::internal::CaptureStderr();
+  EXPECT_THAT([&] { RunLock(folder.path(), Coming::again, none); },
+              ThrowsMessage<Error>(HasSubstr("a job on another machine writes there")));
+  const RunClaim later{.run_id = "job 1", .attempt = 1, .patience = none};
+  EXPECT_EQ(code_of([&] { RunDirectory::create(folder.path(), "{}", later); }), kExitFailure);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "who waits says so";
 }
 
 // Who has the lock has not signed yet, or its disk is full: it runs, and is here as far as anybody knows.
