@@ -1,9 +1,11 @@
 #include "lockstep/checkpoint/background_saver.h"
 
+#include <ATen/ops/full.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
@@ -17,6 +19,9 @@
 
 namespace lockstep::checkpoint {
 namespace {
+
+// Short beside what is told as a stall.
+constexpr std::chrono::milliseconds kLongestTurn{1000};
 
 // Signals are for the threads that train.
 class NoSignals {
@@ -107,6 +112,18 @@ bool BackgroundSaver::save(const SaveOptions& options, bool awaited) {
 Saved BackgroundSaver::wait() {
   if (const std::exception_ptr refused = join())
     comm::or_abort(engine_.group(), [&] { std::rethrow_exception(refused); });
+  return last_;
+}
+
+Saved BackgroundSaver::wait_together() {
+  comm::Group& group = engine_.group();
+  // Much less than the timeout, which the other ranks allow rank 0 for each turn.
+  const auto turn = std::min<std::chrono::milliseconds>(group.node().member.timeout() / 4, kLongestTurn);
+  for (bool ended = false; !ended;) {
+    const at::Tensor here = at::full({1}, std::int64_t(wait_for(turn)), at::kLong);
+    group.all_reduce(here, comm::ReduceOp::min);
+    ended = here.item<std::int64_t>() == 1;
+  }
   return last_;
 }
 

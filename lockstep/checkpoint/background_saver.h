@@ -55,7 +55,12 @@ class BackgroundSaver {
   /// files.
   Saved wait();
 
-  /// The same for so long at most: whether none runs any more. The other ranks wait meanwhile.
+  /// The same on all ranks, which wait in turns, each of them a small collective: how long a save takes is no failure
+  /// then, and within the group's timeout each rank hears of one that has failed, died or does not come. Collective.
+  /// How long the disk may take for it has no limit.
+  Saved wait_together();
+
+  /// As wait(), for so long at most: whether none runs any more. The other ranks wait meanwhile.
   bool wait_for(std::chrono::milliseconds most);
 
   /// How the last save that has ended did so, once and without waiting; nothing when that was told already.

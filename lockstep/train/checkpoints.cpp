@@ -244,12 +244,12 @@ void Checkpoints::after_step(std::int64_t step, const StepPlace& place, bool las
   if (!last && !rated && !is_due(every, step, place, seconds_since(last_save_))) return;
   // The last one, and what an evaluation was of, are not left out: no later one has those weights. For the second not
   // so long that the other ranks give this one up.
-  if (last) saver_->wait();
+  if (last) saver_->wait_together();
   if (found && place.ends_epoch) saver_->wait_for(engine_.group().node().member.timeout() / 4);
   checkpoint::SaveOptions now = what(true);
   if (found) now.metric = monitored(options_.checkpoints, *found);
   begin(now, last);
-  if (last) is_last_lost_ = !saver_->wait().problem.empty();
+  if (last) is_last_lost_ = !saver_->wait_together().problem.empty();
 }
 
 void Checkpoints::begin(const checkpoint::SaveOptions& now, bool awaited) {
@@ -276,10 +276,10 @@ std::string Checkpoints::save_and_stop() {
   // No step was taken, and all is there that belongs to it: its metric, too, which nobody would find again.
   if (continues_its_directory(options_.checkpoints) && told_ && resumed_step_ == std::int64_t(engine_.steps()))
     return resumed_from_;
-  const checkpoint::Saved before = saver_->wait();
-  if (!before.path.empty() && before.step == engine_.steps()) return before.path;
-  begin(what(false), true);
-  return saver_->wait().path;
+  const checkpoint::Saved before = saver_->wait_together();
+  // Rank 0 alone knows whether it is there; all wait once more.
+  if (before.path.empty() || before.step != engine_.steps()) begin(what(false), true);
+  return saver_->wait_together().path;
 }
 
 // With the facts, how the rate goes and a step is computed, and whether a step was told and evaluated before it was

@@ -64,8 +64,8 @@ class Checkpoints {
   /// step of a run that fails for good, and no other program save there. UsageError, GroupAborted: as BackgroundSaver.
   void guard();
 
-  /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step, or one
-  /// of an evaluation that waits for the save before it.
+  /// Behind each step. `found`: by an evaluation, if there was one. Returns at once unless it is the last step, where
+  /// it is collective, or one of an evaluation that waits for the save before it.
   void after_step(std::int64_t step, const StepPlace& place, bool last, const std::optional<EvalEvent>& found);
 
   /// Whether the one behind the last step could not be written, which was told. On rank 0.
@@ -76,7 +76,7 @@ class Checkpoints {
 
   /// For a run that stops behind a step, before that is told and evaluated; one that has taken none since it went on in
   /// its directory keeps the checkpoint that it has. Returns the checkpoint's path, on rank 0; empty: it could not be
-  /// written, which was told.
+  /// written, which was told. Collective.
   std::string save_and_stop();
 
  private:

@@ -106,10 +106,11 @@ TrainerEnd Trainer::train(Run& run) {
     left = left || !is_whole;
   }
   if (saver_) {
-    saver_->wait();
+    // Together: what the program does next on the other ranks would wait for rank 0 no longer than the timeout.
+    saver_->wait_together();
     tell_of_save(run);
     if (engine_.steps() > run.saved_step) save(run, nullptr, /*awaited=*/true);
-    saver_->wait();
+    saver_->wait_together();
     tell_of_save(run);
     run.end.skipped = saver_->skipped() - skipped_before;
   }
