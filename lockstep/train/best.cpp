@@ -1,5 +1,7 @@
 #include "lockstep/train/best.h"
 
+#include <ATen/ops/full.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -7,9 +9,12 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/agree.h"
+#include "lockstep/checkpoint/store/kept_numbers.h"
+#include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/comm/collectives.h"
 #include "lockstep/comm/or_abort.h"
+#include "lockstep/data/data_loader.h"
 #include "lockstep/data/picture_set.h"
 #include "lockstep/train/make_model.h"
 #include "lockstep/train/thumbnail.h"
@@ -27,6 +32,19 @@ void name(Answers& answers, const data::PictureSet& set) {
   const std::vector<std::string>& names = set.classes();
   std::copy_n(names.begin(), std::min(names.size(), answers.classes.size()), answers.classes.begin());
   for (WrongAnswer& mistake : answers.mistakes) mistake.file = set.file_of(mistake.sample);
+}
+
+// In which a checkpoint was made, from 0: that of its loader. Its step does not say it, for steps may have been of
+// several batches. Collective.
+std::int64_t epoch_of(comm::Group& group, const std::string& path) {
+  const at::Tensor epoch = at::full({1}, std::int64_t(0), at::kLong);
+  comm::or_abort(group, [&] {
+    if (group.rank() != 0) return;  // the file is on rank 0's machine
+    const auto place = checkpoint::place_of("loader", data::DataLoader::place_in_kept());
+    epoch.fill_(checkpoint::numbers_in(checkpoint::read_state(path).kept, place).at("epoch"));
+  });
+  group.broadcast(epoch);
+  return epoch.item<std::int64_t>();
 }
 
 }  // namespace
@@ -77,7 +95,9 @@ std::optional<EvalEvent> evaluate_best(const Options& options, const Input& inpu
     return model->forward(data.to(device)).cpu();
   };
   const Input test = with_test_split(options, input);
-  EvalEvent event{.step = std::int64_t(best.step), .evaluation = evaluate_task(options, test, *model, group, forward)};
+  EvalEvent event{.step = std::int64_t(best.step),
+                  .epoch = epoch_of(group, best.path) + 1,
+                  .evaluation = evaluate_task(options, test, *model, group, forward)};
   event.part = options.test_split.empty() ? "val" : options.test_split;
   return event;
 }

@@ -244,10 +244,7 @@ int Loop::end(std::chrono::steady_clock::time_point start) {
     checkpoint::write_safetensors(options_.save_ema_weights, ddp_.ema().state_dict(), {{"format", "pt"}});
   try {
     if (options_.eval_best)
-      if (auto best = evaluate_best(options_, input_, group_, additions_, device_)) {
-        best->epoch = place_of(best->step).epoch + 1;
-        observers_->evaluated(*best);
-      }
+      if (const auto best = evaluate_best(options_, input_, group_, additions_, device_)) observers_->evaluated(*best);
   } catch (const evaluation::Stopped&) {
     return stop();
   }

@@ -214,6 +214,22 @@ TEST_F(TrainResume, TheBestIsToldWithItsEpoch) {
   EXPECT_EQ(best.at("epoch"), 2);
 }
 
+// Of 11 steps in its epoch, where those behind it have 2: the rate of the second one makes all later ones worse.
+TEST_F(TrainResume, TheBestIsToldWithItsEpochBehindAnotherBatch) {
+  const Words flags = {"--save-every", "1ep",  "--monitor",    "loss",
+                       "--resume",     "auto", "--output-dir", folder_.file("run")};
+  ended(1, flags + Words{"--epochs", "1", "--lr", "0.05"});
+  ended(1, flags + Words{"--epochs", "2", "--lr", "50"});
+  ended(1, flags + Words{"--epochs", "3", "--lr", "0.05", "--global-batch-size", "125", "--logical-shards", "5",
+                         "--eval-best"});
+  nlohmann::json best;
+  for (const std::string& line : testing::lines(testing::read_file(folder_.file("run/metrics.jsonl"))))
+    if (auto event = nlohmann::json::parse(line); event.contains("best_on")) best = event;
+  ASSERT_TRUE(best.is_object());
+  EXPECT_EQ(best.at("step"), 11);
+  EXPECT_EQ(best.at("epoch"), 1);
+}
+
 // The rate of 0 changes nothing, so no evaluation is better than the first one.
 TEST_F(TrainResume, PatienceEndsTheRunAndIsRemembered) {
   const Words flags = {"--epochs",     "9",

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <fstream>
 
 #include "lockstep/checkpoint/contents.h"
 #include "lockstep/checkpoint/weights.h"
+#include "lockstep/data/data_loader.h"
 #include "lockstep/models/image_model.h"
 #include "lockstep/train/make_model.h"
 #include "tests/support/image_files.h"
@@ -55,6 +58,16 @@ TEST(EvaluateTask, ALimitLeavesTheNamesFilesAndPicturesOfTheMistakes) {
   });
 }
 
+// What a loader keeps in its fifth epoch.
+std::string kept_place() {
+  const std::int64_t epoch = 4;
+  const auto offsets = data::DataLoader::place_in_kept();
+  std::string bytes;
+  for (const auto& [name, offset] : offsets) bytes.resize(std::max(bytes.size(), offset + sizeof epoch));
+  std::memcpy(bytes.data() + offsets.at("epoch"), &epoch, sizeof epoch);
+  return bytes;
+}
+
 // A checkpoint of an mlp for digits, which is the best one there, in a run directory.
 std::string write_best(const testing::ScratchFolder& folder, const Options& options, const Input& input) {
   torch::manual_seed(7);
@@ -63,6 +76,7 @@ std::string write_best(const testing::ScratchFolder& folder, const Options& opti
   checkpoint::Contents contents{.files = {{checkpoint::kModelName, checkpoint::bytes_of(weights)}}};
   contents.state.step = 3;
   contents.state.metric = 0.5;
+  contents.state.kept["loader"] = kept_place();
   return checkpoint::write_checkpoint(folder.file("run/checkpoints"), contents, {});
 }
 
@@ -83,6 +97,7 @@ TEST(EvaluateBest, IsReadByRank0Alone) {
     const auto best = evaluate_best(options, input, *group, {}, at::kCPU);
     ASSERT_TRUE(best);
     EXPECT_EQ(best->step, 3);
+    EXPECT_EQ(best->epoch, 5);
     torch::manual_seed(7);
     const auto same = make_model(options, input.task, {});
     const auto forward = [&](const at::Tensor& data) { return same->forward(data); };
