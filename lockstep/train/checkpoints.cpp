@@ -7,9 +7,13 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text.h"
 #include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/store/aside_folder.h"
+#include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/checkpoint/store/step_folders.h"
+#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/train/meter.h"
 #include "lockstep/train/rate_schedule.h"
 
@@ -177,6 +181,19 @@ std::string device_change(const std::string& theirs, const std::string& device) 
   return before == now ? "" : "device was " + before + ", now " + now;
 }
 
+std::string part_change(const std::set<std::string>& theirs, const std::set<std::string>& ours) {
+  std::vector<std::string> found;
+  for (const auto& [part, flags] : {std::pair("scaler", "--amp fp16"),
+                                    std::pair("judgement", "--patience or --lr-scheduler reducelronplateau")}) {
+    const std::string name = part, by = flags;
+    if (!theirs.contains(name) && ours.contains(name))
+      found.push_back("it has no '" + name + "', which this run has by " + by + ": leave that out");
+    if (theirs.contains(name) && !ours.contains(name))
+      found.push_back("it has a '" + name + "', which this run has only by " + by + ": give that");
+  }
+  return base::join(found, "; ");
+}
+
 Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input,
                          const Judge& judge, const amp::GradScaler& scaler)
     : options_(options),
@@ -206,6 +223,22 @@ void Checkpoints::resume() {
   if (const std::string other = differences(theirs, ours, {"logical_shards", "global_batch_size", "device"});
       !other.empty())
     throw UsageError("--resume: checkpoint '" + resumed.path + "' is of another run: " + other);
+  check_parts(resumed.path);
+}
+
+// Before the state is filled, which knows names of bytes and no flags. Collective: the file is rank 0's.
+void Checkpoints::check_parts(const std::string& path) const {
+  std::string other;
+  comm::or_abort(engine_.group(), [&] {
+    if (engine_.group().rank() != 0) return;
+    std::set<std::string> theirs, ours;
+    const checkpoint::SavedState saved = checkpoint::read_state(path);
+    for (const auto& [name, bytes] : saved.kept) theirs.insert(name);
+    for (const auto& [name, memory] : engine_.state().kept()) ours.insert(name);
+    other = part_change(theirs, ours);
+  });
+  other = comm::broadcast_bytes(engine_.group(), other);
+  if (!other.empty()) throw UsageError("--resume: checkpoint '" + path + "' does not fit: " + other);
 }
 
 std::int64_t Checkpoints::epochs() const {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,10 @@ std::string standing_json(const Options& options, const Judgement& judgement, co
 /// where both are of one type. Checkpoints of before there were GPUs are of the CPU.
 std::string device_change(const std::string& theirs, const std::string& device);
 
+/// "it has no 'scaler', which this run has by --amp fp16: leave that out" of the names of the bytes that a checkpoint
+/// and this run keep, for those that come and go with a flag; "" where both have the same of these.
+std::string part_change(const std::set<std::string>& theirs, const std::set<std::string>& ours);
+
 /// Of one run, on all ranks. Made before the optimizer.
 class Checkpoints {
  public:
@@ -81,6 +86,7 @@ class Checkpoints {
 
  private:
   void resume();
+  void check_parts(const std::string& path) const;
   std::int64_t epochs() const;
   checkpoint::SaveOptions what(bool told) const;
   void begin(const checkpoint::SaveOptions& now, bool awaited);

@@ -180,6 +180,18 @@ TEST_F(TrainResume, AnotherWayOfTheRateOrOfTheAverageIsTold) {
   EXPECT_EQ(same.find("goes otherwise"), std::string::npos) << same;
 }
 
+TEST_F(TrainResume, APartThatAFlagSwitchesIsNamedWithTheFlag) {
+  const Words flags = {"--save-every", "2", "--resume", "auto", "--limit-val-batches", "1", "--output-dir"};
+  const Words patience = {"--patience", "5"};
+  ended(1, flags + Words{folder_.file("plain"), "--max-steps", "2"});
+  EXPECT_THAT(refused(2, flags + Words{folder_.file("plain"), "--max-steps", "4"} + patience),
+              HasSubstr("step-00000002' does not fit: it has no 'judgement', which this run has by --patience or "
+                        "--lr-scheduler reducelronplateau: leave that out"));
+  ended(1, flags + Words{folder_.file("patient"), "--max-steps", "2"} + patience);
+  EXPECT_THAT(refused(1, flags + Words{folder_.file("patient"), "--max-steps", "4"}),
+              HasSubstr("step-00000002' does not fit: it has a 'judgement', which this run has only by --patience"));
+}
+
 TEST_F(TrainResume, AnotherWayOfTheStepsIsTold) {
   const Words flags = {"--save-every", "4", "--no-eval", "--resume", "auto", "--output-dir", folder_.file("run")};
   const Words other = {"--momentum", "0.75", "--label-smoothing", "0.25"};

@@ -33,6 +33,18 @@ TEST(SaveEvery, CountsStepsSecondsOrEpochs) {
   EXPECT_EQ(save_every(place).json(), "\"2ep\"");
 }
 
+TEST(PartChange, NamesTheFlagByWhichAPartComesOrGoes) {
+  EXPECT_EQ(part_change({"loader"}, {"loader", "scaler"}),
+            "it has no 'scaler', which this run has by --amp fp16: leave that out");
+  EXPECT_EQ(part_change({"loader", "judgement"}, {"loader"}),
+            "it has a 'judgement', which this run has only by --patience or --lr-scheduler reducelronplateau: "
+            "give that");
+  EXPECT_EQ(part_change({"scaler"}, {"judgement"}),
+            "it has a 'scaler', which this run has only by --amp fp16: give that; it has no 'judgement', which this "
+            "run has by --patience or --lr-scheduler reducelronplateau: leave that out");
+  EXPECT_EQ(part_change({"judgement", "other"}, {"judgement", "loader"}), "") << "no flag switches those";
+}
+
 TEST(DeviceChange, TellsOfAnotherTypeOfDevice) {
   EXPECT_EQ(device_change(R"({"device":"cpu"})", "cuda:1"), "device was cpu, now cuda");
   EXPECT_EQ(device_change(R"({"device":"cuda"})", "cpu"), "device was cuda, now cpu");
