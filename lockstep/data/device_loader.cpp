@@ -5,6 +5,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
 namespace lockstep::data {
@@ -29,6 +31,19 @@ at::Device with_number(at::Device device) {
   return device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
 }
 
+// One for each device, of all loaders: freed memory is kept for the stream it was allocated on, so a loader that took
+// another stream would find none of what the one before has left.
+c10::Stream copies_stream(at::Device device) {
+  static std::mutex mutex;
+  static auto* const streams = new std::unordered_map<at::Device, c10::Stream>();
+  const std::lock_guard lock(mutex);
+  const auto known = streams->find(device);
+  if (known != streams->end()) return known->second;
+  const c10::Stream taken = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  streams->emplace(device, taken);
+  return taken;
+}
+
 at::Tensor queued(const at::Tensor& tensor, at::Device device) {
   return is_dense(tensor) ? tensor.to(device, /*non_blocking=*/true) : tensor;
 }
@@ -37,9 +52,7 @@ at::Tensor queued(const at::Tensor& tensor, at::Device device) {
 
 Batch pin_memory(const Batch& batch) { return {in_pinned_memory(batch.data), in_pinned_memory(batch.target)}; }
 
-DeviceCopies::DeviceCopies(at::Device device)
-    : device_(with_number(device)),
-      stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device_)) {}
+DeviceCopies::DeviceCopies(at::Device device) : device_(with_number(device)), stream_(copies_stream(device_)) {}
 
 // The memory is the copies' stream's. So it needs no order with the stream that computes before it is used there, and a
 // copy that nobody wants is followed by the next one in the same memory.

@@ -20,7 +20,8 @@ namespace lockstep::data {
 /// that has such memory: c10::Error where there is none, or the driver has no more. Thread-safe.
 Batch pin_memory(const Batch& batch);
 
-/// Copies batches to a device on a stream of its own. Sparse tensors stay where they are. One thread uses it.
+/// Copies batches to a device on a stream beside those that compute, one for each device, which all of the process
+/// share: what one has freed is memory for the next. Sparse tensors stay where they are. One thread uses it.
 class DeviceCopies {
  public:
   /// A device without a number is the current one of its kind.

@@ -160,6 +160,19 @@ TEST_F(DeviceLoaderOnADevice, GoesWithACopyUnderWay) {
   EXPECT_THAT(recording.report().faults, IsEmpty()) << recording.report().text();
 }
 
+// Of a size that no other test has.
+TEST_F(DeviceLoaderOnADevice, OneMadeAnewTakesTheMemoryOfTheOneBefore) {
+  const auto source = [](std::int64_t number) { return Batch{torch::full({5000}, double(number)), {}}; };
+  const auto reserved_behind_one = [&] {
+    DeviceLoader loader(source, 0, 6, sim::device(), {.workers = 1, .prefetch = 6});
+    wait_until_made(loader, 6);
+    for (std::int64_t number = 0; number < 6; ++number) EXPECT_TRUE(loader.next());
+    return at::accelerator::getDeviceStats(0).reserved_bytes[0].current;
+  };
+  const auto reserved = reserved_behind_one();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(reserved_behind_one(), reserved);
+}
+
 TEST_F(DeviceLoaderOnADevice, IsTheLoaderOnTheCpu) {
   const void* made = nullptr;
   const auto source = [&](std::int64_t number) {
