@@ -79,6 +79,13 @@ DeviceLoader::DeviceLoader(BatchSource source, std::int64_t first, std::int64_t 
   if (!device.is_cpu()) copies_.emplace(device);
 }
 
+// The event is behind the steps of all batches but the last that was given. With that one, the one that is given now
+// and the one on its way there are three.
+DeviceCopies::Copy DeviceLoader::start(const Batch& batch) const {
+  if (given_ && !given_->query()) given_->synchronize();
+  return copies_->start(batch);
+}
+
 std::optional<Batch> DeviceLoader::next() {
   // A batch that was taken and not given, since the device refused, is made again.
   if (!ahead_ && loader_.position() != position_) loader_.restore({position_});
@@ -89,12 +96,15 @@ std::optional<Batch> DeviceLoader::next() {
       ++position_;
       return batch;
     }
-    ahead_.emplace(copies_->start(*batch));
+    ahead_.emplace(start(*batch));
   }
   const std::optional<DeviceCopies::Copy> taken = std::exchange(ahead_, std::nullopt);
   Batch batch = copies_->hand_over(*taken);
   // Not waited for: the device has nothing to do before the caller has this batch.
-  if (const std::optional<Batch> following = loader_.next_if_ready()) ahead_.emplace(copies_->start(*following));
+  if (const std::optional<Batch> following = loader_.next_if_ready()) ahead_.emplace(start(*following));
+  const at::Device device = copies_->device();
+  if (!given_) given_.emplace(device.type());
+  given_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   ++position_;
   return batch;
 }

@@ -27,6 +27,8 @@ class DeviceCopies {
   /// A device without a number is the current one of its kind.
   explicit DeviceCopies(at::Device device);
 
+  at::Device device() const { return device_; }
+
   /// On its way: the tensors on the device, and what is recorded behind them.
   struct Copy {
     Batch batch;
@@ -50,7 +52,8 @@ class DeviceCopies {
 
 /// A Loader whose batches are on `device` when next() gives them. For the CPU it is the Loader. For other devices the
 /// loader's threads bring what they make into page-locked memory, and next() queues the copy of the batch that comes
-/// then, if it is made by that time: so two batches are on the device, or three while the device is behind.
+/// then, if it is made by that time: so two batches are on the device, or three while the device is behind. Where it is
+/// further behind, next() waits for it before it copies another; what the caller keeps is on the device besides.
 /// One consumer thread, whose current stream is the one that uses the batches.
 class DeviceLoader {
  public:
@@ -74,10 +77,13 @@ class DeviceLoader {
   LoaderStatistics statistics() const { return loader_.statistics(); }
 
  private:
+  DeviceCopies::Copy start(const Batch& batch) const;
+
   std::optional<DeviceCopies> copies_;  // none: the CPU
   Loader loader_;
   std::int64_t position_;
   std::optional<DeviceCopies::Copy> ahead_;  // batch number position_
+  std::optional<c10::Event> given_;          // what the consumer's stream had to do when the last batch was given
 };
 
 }  // namespace lockstep::data

@@ -160,6 +160,28 @@ TEST_F(DeviceLoaderOnADevice, GoesWithACopyUnderWay) {
   EXPECT_THAT(recording.report().faults, IsEmpty()) << recording.report().text();
 }
 
+// By what the host knows: it may write what the device has read where that is certain to be over.
+TEST_F(DeviceLoaderOnADevice, ABatchIsCopiedWhenTheDeviceIsThroughWithAllButTheLastThatWasGiven) {
+  for (const bool behind : {false, true}) {
+    DeviceLoader loader(numbered, 0, 8, sim::device(), {.workers = 1, .prefetch = 8});
+    wait_until_made(loader, 8);
+    std::optional<sim::Busy> busy;
+    if (behind) busy.emplace();
+    const sim::Recording recording;
+    std::vector<Batch> given;
+    for (int number = 0; number < 8; ++number) {
+      given.push_back(*loader.next());
+      EXPECT_EQ(recording.report().all_host_waits(), behind ? std::min(number, 6) : 0) << "the last copies none";
+      if (number >= 2 && number < 7) {
+        const at::Tensor& used = given[std::size_t(number) - 2].data;
+        sim::host_writes(used.const_data_ptr(), used.nbytes());
+      }
+      given.back().data.mul_(2);
+    }
+    EXPECT_THAT(recording.report().faults, IsEmpty()) << recording.report().text();
+  }
+}
+
 // Of a size that no other test has.
 TEST_F(DeviceLoaderOnADevice, OneMadeAnewTakesTheMemoryOfTheOneBefore) {
   const auto source = [](std::int64_t number) { return Batch{torch::full({5000}, double(number)), {}}; };
@@ -192,13 +214,14 @@ TEST_F(DeviceLoaderOnADevice, IsTheLoaderOnTheCpu) {
 // Blocks of the host that are written before the copies out of them are done.
 TEST_F(DeviceLoaderOnADevice, TheCheckerFindsPinnedMemoryThatIsWrittenTooEarly) {
   const auto faults = [](bool same_block) {
+    const sim::Recording recording;
     const at::Tensor block = torch::empty({64}, at::TensorOptions().pinned_memory(true));
-    const auto source = [&](std::int64_t) {
+    const auto source = [&](std::int64_t number) {
+      testing::wait_until([&] { return copies_in(recording) >= number; });
       const at::Tensor data = same_block ? block : torch::empty({64}, at::TensorOptions().pinned_memory(true));
       sim::host_writes(data.const_data_ptr(), data.nbytes());
       return Batch{data, {}};
     };
-    const sim::Recording recording;
     DeviceLoader loader(source, 0, 4, sim::device(), {.workers = 1, .prefetch = 1});
     while (const auto batch = loader.next()) batch->data.mul(2);
     return recording.report().faults;
