@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -57,6 +58,7 @@ DeviceCopies::DeviceCopies(at::Device device) : device_(with_number(device)), st
 // The memory is the copies' stream's. So it needs no order with the stream that computes before it is used there, and a
 // copy that nobody wants is followed by the next one in the same memory.
 DeviceCopies::Copy DeviceCopies::start(const Batch& batch) const {
+  const c10::InferenceMode no_inference(false);  // a batch that is copied ahead may be for a step of training
   const at::NoGradGuard no_grad;
   const c10::StreamGuard aside(stream_);
   Copy copy{{queued(batch.data, device_), queued(batch.target, device_)}, c10::Event(device_.type())};

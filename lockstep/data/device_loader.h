@@ -63,6 +63,7 @@ class DeviceLoader {
 
   /// As Loader::next(). What is wrong with a batch is thrown at that batch, however far ahead it was made. What the
   /// device refuses, its memory being full for instance, is thrown as it comes up; no batch is passed over by that.
+  /// Tensors of a device are such as autograd takes, under InferenceMode too.
   std::optional<Batch> next();
 
   /// The number of the batch that next() gives: one that was copied ahead does not count.

@@ -3,6 +3,7 @@
 #include "lockstep/data/device_loader.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
@@ -193,6 +194,26 @@ TEST_F(DeviceLoaderOnADevice, OneMadeAnewTakesTheMemoryOfTheOneBefore) {
   };
   const auto reserved = reserved_behind_one();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(reserved_behind_one(), reserved);
+}
+
+TEST_F(DeviceLoaderOnADevice, WhatIsCopiedUnderInferenceModeTrains) {
+  DeviceLoader loader(numbered, 1, 3, sim::device(), {.workers = 1, .prefetch = 2});
+  wait_until_made(loader, 2);
+  const at::Tensor weight = torch::ones({3}, at::TensorOptions(sim::device()).requires_grad(true));
+  std::vector<Batch> batches;
+  {
+    const c10::InferenceMode inference;
+    batches.push_back(*loader.next());  // and copies the second
+    const DeviceCopies copies{sim::device()};
+    batches.push_back(copies.hand_over(copies.start(pin_memory(numbered(3)))));
+    EXPECT_EQ(number_of(batches[0]), 1);
+  }
+  batches.push_back(*loader.next());
+  for (const Batch& batch : batches) {
+    ASSERT_FALSE(batch.data.is_inference());
+    (batch.data * weight).sum().backward();
+  }
+  EXPECT_TRUE(at::equal(weight.grad().cpu(), torch::full({3}, 4.0 * (1 + 2 + 3))));
 }
 
 TEST_F(DeviceLoaderOnADevice, IsTheLoaderOnTheCpu) {
