@@ -35,9 +35,10 @@ class DeviceCopies {
     c10::Event done;
   };
 
-  /// Queues the copy and does not wait where the batch is in page-locked memory that libtorch has given
-  /// (pin_memory()): that is given out again only when the copy is done, so the batch need not be kept. Any other
-  /// memory is waited for. A Copy may go unused at any time.
+  /// Queues the copy. Page-locked memory is read later: what libtorch has given (pin_memory()) it gives out again only
+  /// when the copy is done, so the batch need not be kept; of what was page-locked otherwise (cudaHostRegister) nobody
+  /// knows, and its owner leaves it as it is until `done`. Other memory is read before this returns, which waits for
+  /// that. A Copy may go unused at any time.
   Copy start(const Batch& batch) const;
 
   /// The batch, for the device's current stream, which waits for the copy; the host does not. Its memory is given out
@@ -54,6 +55,7 @@ class DeviceCopies {
 /// loader's threads bring what they make into page-locked memory, and next() queues the copy of the batch that comes
 /// then, if it is made by that time: so two batches are on the device, or three while the device is behind. Where it is
 /// further behind, next() waits for it before it copies another; what the caller keeps is on the device besides.
+/// A source whose memory is page-locked, but not by libtorch, leaves it as it is: DeviceCopies::start().
 /// One consumer thread, whose current stream is the one that uses the batches.
 class DeviceLoader {
  public:

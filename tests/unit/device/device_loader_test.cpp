@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "lockstep/data/data_loader.h"
@@ -249,6 +250,20 @@ TEST_F(DeviceLoaderOnADevice, TheCheckerFindsPinnedMemoryThatIsWrittenTooEarly) 
   };
   EXPECT_THAT(faults(true), Contains(HasSubstr("copy to the device")));
   EXPECT_THAT(faults(false), IsEmpty());
+}
+
+TEST_F(DeviceLoaderOnADevice, MemoryThatLibtorchHasNotPageLockedIsReadUntilTheCopyIsDone) {
+  static float locked[64], plain[64];
+  sim::pin(locked, sizeof locked);
+  const DeviceCopies copies{sim::device()};
+  for (const auto& [memory, waits] : {std::pair(locked, false), std::pair(locked, true), std::pair(plain, false)}) {
+    const sim::Recording recording;
+    const DeviceCopies::Copy copy = copies.start({torch::from_blob(memory, {64}), {}});
+    EXPECT_EQ(recording.report().all_host_waits(), memory == plain ? 1 : 0);
+    if (waits) copy.done.synchronize();
+    sim::host_writes(memory, sizeof locked);
+    EXPECT_EQ(recording.report().faults.empty(), waits || memory == plain) << "what is being copied is written";
+  }
 }
 
 TEST_F(DeviceLoaderOnADevice, TheCheckerFindsAnEventThatIsLeftOut) {
