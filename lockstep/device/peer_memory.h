@@ -25,6 +25,8 @@ struct PeerMemory {
 
 /// Of PeerMemory::open_handle, whose only one it is: lets devices reach each other's memory.
 inline constexpr unsigned kWithPeerAccess = 1;
+/// What PeerMemory::allocate says where the device has too little left.
+inline constexpr int kOutOfMemory = 2;
 /// What PeerMemory::enable_peer_access says where it has been done: no failure.
 inline constexpr int kPeerAccessAlreadyEnabled = 704;
 

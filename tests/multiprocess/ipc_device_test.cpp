@@ -1,11 +1,13 @@
 // The group by shared memory of devices, over a stand-in of that memory (tests/support/device/peer_memory_stand_in.h).
 
+#include <ATen/DeviceAccelerator.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <torch/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -174,6 +176,46 @@ TEST(IpcGroup, ADeviceThatRefusesEndsTheGroupOnAllRanks) {
     EXPECT_THAT(what_of([&] { group.all_reduce(tensor, ReduceOp::sum); }),
                 HasSubstr("ipc: the memory of rank 0 from " + sim::device(0).str() + ": refused by the stand-in"));
   });
+}
+
+TEST(IpcGroup, AnAreaTakesWhatLibtorchKeepsOfTheDevice) {
+  support::run_ranks(RankKind::processes, 2, [](auto inner) {
+    sim::install(2);
+    device::PeerMemory memory = sim::peer_memory();
+    memory.allocate = [](void** area, std::size_t bytes) {
+      const auto books = at::accelerator::getDeviceStats(0);
+      const bool keeps = books.reserved_bytes[0].current > books.allocated_bytes[0].current;
+      return keeps ? device::kOutOfMemory : sim::peer_memory().allocate(area, bytes);
+    };
+    IpcGroup group(inner, memory);
+    const at::Tensor tensor = torch::ones({3}).to(sim::device(0));
+    (void)torch::empty({1000}, sim::device(0));
+    group.all_reduce(tensor, ReduceOp::sum);
+    EXPECT_EQ(tensor.sum().template item<float>(), 6);
+  });
+}
+
+// Of the device below: what it says when it is asked for an area, and how often it was.
+int said_of_an_area = 0, times_asked = 0;
+
+TEST(IpcGroup, AnAreaIsAskedForTwiceForLackOfMemoryOnly) {
+  for (const int error : {device::kOutOfMemory, 1}) {
+    said_of_an_area = error;
+    times_asked = 0;
+    support::run_ranks(RankKind::processes, 2, [](auto inner) {
+      sim::install(2);
+      device::PeerMemory memory = sim::peer_memory();
+      memory.allocate = [](void**, std::size_t) {
+        ++times_asked;
+        return said_of_an_area;
+      };
+      IpcGroup group(inner, memory);
+      const at::Tensor tensor = torch::ones({3}).to(sim::device(0));
+      EXPECT_THAT(what_of([&] { group.all_reduce(tensor, ReduceOp::sum); }),
+                  HasSubstr("ipc: 8388608 bytes on " + sim::device(0).str()));
+      EXPECT_EQ(times_asked, said_of_an_area == device::kOutOfMemory ? 2 : 1);
+    });
+  }
 }
 
 TEST(IpcGroup, IsForOneNode) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 
 namespace lockstep::comm::ipc {
 
+using device::kOutOfMemory;
 using device::kPeerAccessAlreadyEnabled;
 using device::kWithPeerAccess;
 using device::MemoryHandle;
@@ -62,6 +64,15 @@ void check_of_peer(Group& group, const PeerMemory& memory, int error, const std:
   check(memory, error, what);
 }
 
+// What was freed of libtorch's on a device, libtorch keeps, and others get it only when it gives that back.
+int new_area(void** area, const PeerMemory& memory, c10::Device device) {
+  const int error = memory.allocate(area, kAreaBytes);
+  if (error != kOutOfMemory) return error;
+  memory.last_error();
+  c10::getDeviceAllocator(device.type())->emptyCache();
+  return memory.allocate(area, kAreaBytes);
+}
+
 void* take_area(const PeerMemory& memory, c10::Device device) {
   {
     const std::lock_guard lock(kept_mutex);
@@ -74,7 +85,7 @@ void* take_area(const PeerMemory& memory, c10::Device device) {
     }
   }
   void* made = nullptr;
-  check(memory, memory.allocate(&made, kAreaBytes), std::to_string(kAreaBytes) + " bytes on " + device.str());
+  check(memory, new_area(&made, memory, device), std::to_string(kAreaBytes) + " bytes on " + device.str());
   return made;
 }
 
