@@ -11,9 +11,12 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "lockstep/comm/ipc/ipc_group.h"
 #include "lockstep/comm/shm/shm_group.h"
+#include "lockstep/comm/wrapped_group.h"
 #include "lockstep/lockstep.h"
 #include "tests/support/device/comm_cases.h"
 #include "tests/support/device/peer_memory_stand_in.h"
@@ -124,6 +127,69 @@ TEST(IpcGroup, NothingIsReadBeforeItIsThere) {
     support::train_classic(group, device, {.options = {.buckets = {.bucket_cap_mb = 0.002}}});
     EXPECT_GT(recording.history().size(), 100u);
     EXPECT_TRUE(recording.report().faults.empty()) << recording.report().text();
+  });
+}
+
+// What the checker of a rank does not see: the peers have written their areas when the ranks meet, and read this rank's
+// behind that. The host does both in their place.
+class PeersSeen final : public WrappedGroup {
+ public:
+  using WrappedGroup::WrappedGroup;
+
+  void barrier() override {
+    for (const void* const area : theirs_) sim::host_writes(area, kAreaBytes);
+    if (own_ != nullptr) sim::host_reads(own_, kAreaBytes);
+    WrappedGroup::barrier();
+  }
+
+  // For one group at a time.
+  static device::PeerMemory memory() {
+    device::PeerMemory known = sim::peer_memory();
+    known.allocate = [](void** area, std::size_t bytes) {
+      const int error = sim::peer_memory().allocate(area, bytes);
+      if (error == 0) own_ = *area;
+      return error;
+    };
+    known.open_handle = [](void** area, device::MemoryHandle handle, unsigned flags) {
+      const int error = sim::peer_memory().open_handle(area, handle, flags);
+      if (error == 0) theirs_.push_back(*area);
+      return error;
+    };
+    known.close_handle = [](void* area) {
+      std::erase(theirs_, area);
+      return sim::peer_memory().close_handle(area);
+    };
+    return known;
+  }
+
+ private:
+  static constexpr std::size_t kAreaBytes = 2 * ExchangeBuffer::kPieceBytes;
+  static inline void* own_ = nullptr;
+  static inline std::vector<void*> theirs_;
+};
+
+TEST(IpcGroup, NoAreaIsReadOrWrittenBeforeItsTime) {
+  support::run_ranks(RankKind::processes, 2, [](auto inner) {
+    sim::install(2);
+    const at::Device device = sim::device(0);
+    const std::shared_ptr<PeersSeen> seen = std::make_shared<PeersSeen>(inner);
+    const sim::Recording recording;
+    {
+      IpcGroup group(seen, PeersSeen::memory());
+      const std::int64_t n = 2 * std::int64_t(ExchangeBuffer::kPieceBytes / sizeof(float)) + 5;
+      const at::Tensor tensor = torch::ones({n}).to(device), wide = torch::ones({2, n}).to(device);
+      group.all_reduce(tensor, ReduceOp::mean);
+      group.broadcast(tensor, 1);
+      group.all_gather_into_tensor(wide, tensor);
+      group.reduce_scatter(tensor, wide, ReduceOp::mean);
+    }
+    EXPECT_TRUE(recording.report().faults.empty()) << recording.report().text();
+    recording.clear();
+    const ExchangeBuffer buffer(*seen, PeersSeen::memory(), device);
+    const at::Tensor values = torch::ones({8}).to(device);
+    buffer.part(seen->rank(), 0, 0, 8, at::kFloat).copy_(values);
+    seen->barrier();
+    EXPECT_FALSE(recording.report().faults.empty()) << "a meeting without the wait before it";
   });
 }
 
