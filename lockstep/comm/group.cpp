@@ -2,7 +2,10 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+
+#include <cstdint>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/message.h"
@@ -47,6 +50,18 @@ bool Group::abort(const std::string& cause, int exit_code) {
 WrappedGroup::WrappedGroup(std::shared_ptr<Group> inner)
     : Group(inner != nullptr ? inner->topology() : throw UsageError("a group that wraps another needs one")),
       inner_(std::move(inner)) {}
+
+std::vector<at::Tensor> WrappedGroup::all_gather(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().is_cpu()) return inner_->all_gather(tensor);
+  check_dense(tensor, "all_gather");
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  sizes.insert(sizes.begin(), size());
+  const at::Tensor all = at::empty(sizes, tensor.options().requires_grad(false));
+  all_gather_into_tensor(all, tensor);
+  std::vector<at::Tensor> gathered;
+  for (const at::Tensor& one : all.unbind()) gathered.push_back(one.clone());
+  return gathered;
+}
 
 base::Node& Group::node() {
   base::Node* const node = shared_node();

@@ -22,7 +22,8 @@ class WrappedGroup : public Group {
     inner_->reduce_scatter(output, input, op);
   }
   void broadcast(const at::Tensor& tensor, int root) override { inner_->broadcast(tensor, root); }
-  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override { return inner_->all_gather(tensor); }
+  /// Of a tensor of a device: made of all_gather_into_tensor(), so that who overrides that one has both.
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void barrier() override { inner_->barrier(); }
   void all_to_all(const at::Tensor& output, const at::Tensor& input) override { inner_->all_to_all(output, input); }
   void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) override {

@@ -193,6 +193,39 @@ TEST(IpcGroup, NoAreaIsReadOrWrittenBeforeItsTime) {
   });
 }
 
+// What groups for devices do with all_gather, which they leave to their base.
+class CountsGathers final : public WrappedGroup {
+ public:
+  using WrappedGroup::WrappedGroup;
+
+  void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) override {
+    ++count;
+    WrappedGroup::all_gather_into_tensor(output, input);
+  }
+
+  int count = 0;
+};
+
+TEST(IpcGroup, AllGatherIsItsBasesOverAllGatherIntoTensor) {
+  support::run_ranks(RankKind::processes, 2, [](auto inner) {
+    sim::install(2);
+    CountsGathers group(inner);
+    for (const at::Tensor& here : {draw(group.rank(), {3, 2}, at::kFloat).t(), draw(group.rank(), {}, at::kLong)}) {
+      group.count = 0;
+      const std::vector<at::Tensor> wanted = group.all_gather(here);
+      EXPECT_EQ(group.count, 0) << "tensors of the host are the inner group's";
+      const std::vector<at::Tensor> got = group.all_gather(here.to(sim::device(0)));
+      EXPECT_EQ(group.count, 1);
+      ASSERT_EQ(got.size(), 2u);
+      for (std::size_t peer = 0; peer < got.size(); ++peer) {
+        EXPECT_EQ(got[peer].device(), sim::device(0));
+        EXPECT_TRUE(got[peer].is_contiguous());
+        EXPECT_TRUE(got[peer].cpu().equal(wanted[peer]));
+      }
+    }
+  });
+}
+
 TEST(IpcGroup, ClosesWhatItHasOpenedAndAnotherCanBeMade) {
   by_ipc(RankKind::processes, 3, [](const auto& group, const auto& inner, at::Device device) {
     for (int round = 0; round < 3; ++round) {

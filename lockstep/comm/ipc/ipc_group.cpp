@@ -183,18 +183,6 @@ void IpcGroup::broadcast(const at::Tensor& tensor, int root) {
   if (rank() != root) put_flat(tensor, flat);
 }
 
-std::vector<at::Tensor> IpcGroup::all_gather(const at::Tensor& tensor) {
-  if (in_host(tensor)) return inner_->all_gather(tensor);
-  check_dense(tensor, "all_gather");
-  std::vector<std::int64_t> sizes = tensor.sizes().vec();
-  sizes.insert(sizes.begin(), size());
-  const at::Tensor all = at::empty(sizes, tensor.options().requires_grad(false));
-  all_gather_into_tensor(all, tensor);
-  std::vector<at::Tensor> gathered;
-  for (const at::Tensor& one : all.unbind()) gathered.push_back(one.clone());
-  return gathered;
-}
-
 void IpcGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
   if (in_host(output) && in_host(input)) return inner_->all_gather_into_tensor(output, input);
   check_all_gather_into(output, input, rank(), size());

@@ -34,7 +34,6 @@ class IpcGroup final : public WrappedGroup {
   void all_reduce(const at::Tensor& tensor, ReduceOp op) override;
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) override;
   void broadcast(const at::Tensor& tensor, int root) override;
-  std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
   void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) override;
   std::shared_ptr<Group> new_group(const std::vector<int>& ranks) override;

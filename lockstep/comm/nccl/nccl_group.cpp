@@ -165,18 +165,6 @@ void NcclGroup::broadcast(const at::Tensor& tensor, int root) {
   if (rank() != root) put(tensor, dense);
 }
 
-std::vector<at::Tensor> NcclGroup::all_gather(const at::Tensor& tensor) {
-  if (is_the_hosts(tensor)) return inner_->all_gather(tensor);
-  check_dense(tensor, "all_gather");
-  std::vector<std::int64_t> sizes = tensor.sizes().vec();
-  sizes.insert(sizes.begin(), size());
-  const at::Tensor all = at::empty(sizes, tensor.options().requires_grad(false));
-  all_gather_into_tensor(all, tensor);
-  std::vector<at::Tensor> gathered;
-  for (const at::Tensor& one : all.unbind()) gathered.push_back(one.clone());
-  return gathered;
-}
-
 void NcclGroup::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) {
   if (is_the_hosts(output) && is_the_hosts(input)) return inner_->all_gather_into_tensor(output, input);
   check_all_gather_into(output, input, rank(), size());
