@@ -56,10 +56,9 @@ LockEnd lock_of_machine(const UniqueFd& file, std::optional<std::chrono::millise
     if (StopOn::requested()) return LockEnd::stopped;
     if (waited >= *patience) return LockEnd::held_elsewhere;
     if (!std::exchange(is_told, true))
-      tell(STDERR_FILENO,
-           "lockstep: " + shown(place) + "locked by a job on another machine; waiting for " +
-               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(*patience).count()) +
-               " s at most, in case it is gone\n");
+      tell(STDERR_FILENO, "lockstep: " + shown(place) + "locked by a job on another machine; waiting for " +
+                              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(*patience).count()) +
+                              " s at most, in case it is gone\n");
     std::this_thread::sleep_for(kBetweenRequests);
   }
   return LockEnd::locked;

@@ -33,7 +33,8 @@ void tell_other_bits(const std::string& path, const SavedState& saved, const par
 /// The state that is to be saved. UsageError as of save().
 const state::SharedState& checked_state(parallel::Engine& engine, const SaveOptions& options);
 
-/// Before rank 0 saves: hold_folder(), less patient than they are; whose errors the other ranks hear of instead of waiting.
+/// Before rank 0 saves: hold_folder(), less patient than they are; whose errors the other ranks hear of instead of
+/// waiting.
 void hold_or_abort(const std::string& folder, comm::Group& group);
 
 /// Writes a checkpoint; what is refused is told on stderr.

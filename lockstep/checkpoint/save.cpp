@@ -72,8 +72,7 @@ void hold_or_abort(const std::string& folder, comm::Group& group) {
   // The others wait meanwhile, and are to hear why before they have waited too long.
   std::chrono::milliseconds patience = base::kLostMachine;
   if (const comm::Wire* const wire = group.wire()) patience = std::min(patience, wire->timeout() * 3 / 4);
-  if (const base::Node* const node = group.shared_node())
-    patience = std::min(patience, node->member.timeout() * 3 / 4);
+  if (const base::Node* const node = group.shared_node()) patience = std::min(patience, node->member.timeout() * 3 / 4);
   comm::or_abort(group, [&] { hold_folder(folder, patience); });
 }
 

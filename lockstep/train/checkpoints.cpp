@@ -183,8 +183,8 @@ std::string device_change(const std::string& theirs, const std::string& device) 
 
 std::string part_change(const std::set<std::string>& theirs, const std::set<std::string>& ours) {
   std::vector<std::string> found;
-  for (const auto& [part, flags] : {std::pair("scaler", "--amp fp16"),
-                                    std::pair("judgement", "--patience or --lr-scheduler reducelronplateau")}) {
+  for (const auto& [part, flags] :
+       {std::pair("scaler", "--amp fp16"), std::pair("judgement", "--patience or --lr-scheduler reducelronplateau")}) {
     const std::string name = part, by = flags;
     if (!theirs.contains(name) && ours.contains(name))
       found.push_back("it has no '" + name + "', which this run has by " + by + ": leave that out");

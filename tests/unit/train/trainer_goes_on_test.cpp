@@ -106,16 +106,15 @@ TEST(Trainer, ALastSaveThatTakesLongerThanTheTimeoutIsNoFailure) {
     before_fsync = nullptr;
     disk_goes_on.try_acquire_for(std::chrono::milliseconds(2500));
   };
-  run_ranks(
-      RankKind::threads, 2,
-      [&](const Group& group) {
-        Parts parts(group);
-        Trainer trainer(parts.ddp, parts.loader,
-                        {.epochs = 1, .checkpoints = folder.path(), .save_every = 100, .stop_on = {}});
-        EXPECT_EQ(parts.run(trainer).unsaved, "");
-        group->barrier();
-      },
-      {.timeout = std::chrono::milliseconds(1000)});
+  run_ranks(RankKind::threads, 2,
+            [&](const Group& group) {
+              Parts parts(group);
+              Trainer trainer(parts.ddp, parts.loader,
+                              {.epochs = 1, .checkpoints = folder.path(), .save_every = 100, .stop_on = {}});
+              EXPECT_EQ(parts.run(trainer).unsaved, "");
+              group->barrier();
+            },
+            {.timeout = std::chrono::milliseconds(1000)});
   EXPECT_EQ(std::filesystem::read_symlink(folder.file("last")), "step-00000003");
 }
 
