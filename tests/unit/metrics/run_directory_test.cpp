@@ -242,6 +242,7 @@ TEST(RunLock, AnotherMachineIsWaitedForAsLongAsThereIsPatience) {
   const base::UniqueFd other(::open(folder.file("run.lock").c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_EQ(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
   const std::chrono::milliseconds none(0);
+  const base::StopOn unasked({SIGUSR1});  // a signal that came before is forgotten
   ::testing::internal::CaptureStderr();
   EXPECT_THAT([&] { RunLock(folder.path(), Coming::again, none); },
               ThrowsMessage<Error>(HasSubstr("a job on another machine writes there")));

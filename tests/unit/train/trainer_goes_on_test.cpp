@@ -102,7 +102,7 @@ TEST(Trainer, WhatAnEvaluationHasFoundWaitsForASaveThatTakesLong) {
 // Longer than any rank waits for another one.
 TEST(Trainer, ALastSaveThatTakesLongerThanTheTimeoutIsNoFailure) {
   const testing::ScratchFolder folder;
-  before_fsync = [] {
+  static const auto stand_still = [] {
     before_fsync = nullptr;
     disk_goes_on.try_acquire_for(std::chrono::milliseconds(2500));
   };
@@ -111,6 +111,7 @@ TEST(Trainer, ALastSaveThatTakesLongerThanTheTimeoutIsNoFailure) {
               Parts parts(group);
               Trainer trainer(parts.ddp, parts.loader,
                               {.epochs = 1, .checkpoints = folder.path(), .save_every = 100, .stop_on = {}});
+              if (group->rank() == 0) before_fsync = stand_still;  // the folder's lock is on disk
               EXPECT_EQ(parts.run(trainer).unsaved, "");
               group->barrier();
             },
@@ -121,14 +122,14 @@ TEST(Trainer, ALastSaveThatTakesLongerThanTheTimeoutIsNoFailure) {
 // The other ranks wait for who waits for a disk.
 TEST(Trainer, ASaveIsWaitedForNoLongerThanWanted) {
   const testing::ScratchFolder folder;
-  before_fsync = [] {
-    before_fsync = nullptr;
-    disk_goes_on.try_acquire_for(std::chrono::seconds(60));
-  };
   run_ranks(RankKind::single, 1, [&](const Group& group) {
     Parts parts(group);
     checkpoint::BackgroundSaver saver(folder.path(), parts.ddp);
     optim::SGD optimizer(parts.ddp, {.lr = 0.1});
+    before_fsync = [] {  // the folder's lock is on disk
+      before_fsync = nullptr;
+      disk_goes_on.try_acquire_for(std::chrono::seconds(60));
+    };
     saver.save();
     EXPECT_FALSE(saver.wait_for(std::chrono::milliseconds(20)));
     disk_goes_on.release();
