@@ -91,7 +91,7 @@ int count_gpus(const std::string* visible) {
 }
 
 std::vector<std::vector<int>> cores_of_workers(const std::vector<int>& gpus) {
-  if (count_numa_nodes() < 2) return {};
+  if (gpus.empty() || count_numa_nodes() < 2) return {};
   // A container that has some of the cards' files counts those; the driver's list may be that of the whole machine.
   if (count_gpus(nullptr) != int(device::gpus_of_driver().size())) return {};
   const auto variable = [](const char* name) {
