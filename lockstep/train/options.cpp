@@ -1,14 +1,17 @@
 #include "lockstep/train/options.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/sets/known_sets.h"
 #include "lockstep/flags/parse.h"
 #include "lockstep/train/options_checks.h"
 #include "lockstep/train/options_recipes.h"
+#include "lockstep/train/options_sources.h"
 #include "lockstep/train/options_table.h"
 
 namespace lockstep::train {
@@ -21,9 +24,11 @@ std::string word_of(const nlohmann::json& value) {
   return value.is_array() ? word.substr(1, word.size() - 2) : word;
 }
 
-// Those of the files that the flags name, a later one before an earlier one.
-std::vector<flags::FlagFile> files_of(const Options& options) {
-  std::vector<flags::FlagFile> files;
+using Files = std::vector<flags::FlagFile>;
+
+// Those that the flags name, a later one before an earlier one.
+Files files_of(const Options& options) {
+  Files files;
   if (!options.recipe.empty()) files.push_back(flags_of(find_recipe(options.recipe)));
   if (!options.config.empty()) files.push_back(read_config(options.config));
   for (const flags::FlagFile& file : files)
@@ -39,6 +44,64 @@ Options usual(const OwnNames& own) {
   if (!own.models.empty()) options.model = own.models.front();
   if (!own.sets.empty()) options.dataset = own.sets.front().name;
   return options;
+}
+
+// False: none of them has it.
+bool leave_out(Files& files, const std::string& flag) {
+  Options options;
+  std::string key;
+  for (const flags::Flag& row : flags::all_flags(table_of(options)))
+    if (flags::name_of(row) == flag) key = flags::key_of(row);
+  std::size_t erased = 0;
+  for (flags::FlagFile& file : files)
+    erased += std::erase_if(file.values, [&](const auto& value) { return value.first == key; });
+  return erased > 0;
+}
+
+// Whether the files give the flag, and it has a meaning beside what else they say. Where a run goes is in no file.
+bool means_something(const std::string& flag, Files files, const OwnNames& own, const std::string& output_dir) {
+  for (;;) {
+    try {
+      Options options = usual(own);
+      const flags::Parsed parsed = flags::parse(table_of(options), {}, {}, files);
+      if (!given(parsed, flag)) return false;
+      if (options.output_dir.empty()) options.output_dir = output_dir;
+      settle(options, parsed);
+      return true;
+    } catch (const NoMeaning& refused) {
+      if (refused.flag() == flag || !leave_out(files, refused.flag())) return false;
+    } catch (const UsageError&) {  // for lack of what the command line has, as a place of data
+      return true;
+    }
+  }
+}
+
+// Whether a flag of the files has lost its meaning by those that go before them, or by a file that does.
+bool is_overruled(const std::string& flag, const flags::Parsed& parsed, const Files& files, const Options& options) {
+  if (!only_by_file(parsed, flag)) return false;
+  for (std::size_t count = 1; count <= files.size(); ++count)
+    if (means_something(flag, {files.begin(), files.begin() + std::ptrdiff_t(count)}, options.own, options.output_dir))
+      return true;
+  return false;
+}
+
+// The flags with all files: what those before the files leave without meaning there is left out, one flag at a time,
+// for one may be the reason for the next.
+Options read_with(const Files& files, const std::vector<std::string>& words, const OwnNames& own) {
+  Files rest = files;
+  std::vector<std::string> left_out;
+  for (;;) {
+    Options options = usual(own);
+    const flags::Parsed parsed = flags::parse(table_of(options), words, ::getenv, rest);
+    try {
+      settle(options, parsed);
+      options.left_out = std::move(left_out);
+      return options;
+    } catch (const NoMeaning& refused) {
+      if (!is_overruled(refused.flag(), parsed, files, options) || !leave_out(rest, refused.flag())) throw;
+      left_out.push_back(refused.flag());
+    }
+  }
 }
 
 }  // namespace
@@ -126,14 +189,9 @@ const std::vector<std::string>& bind_to_names() {
 Parsed parse_options(int argc, const char* const* argv, const OwnNames& own) {
   const std::vector<std::string> words = {argv + std::min(argc, 1), argv + argc};
   Options options = usual(own);
-  flags::Parsed parsed = flags::parse(table_of(options), words, ::getenv);
+  const flags::Parsed parsed = flags::parse(table_of(options), words, ::getenv);
   if (!parsed.text.empty()) return {.options = {}, .text = parsed.text};
-  if (const std::vector<flags::FlagFile> files = files_of(options); !files.empty()) {
-    options = usual(own);
-    parsed = flags::parse(table_of(options), words, ::getenv, files);
-  }
-  settle(options, parsed);
-  return {.options = options, .text = ""};
+  return {.options = read_with(files_of(options), words, own), .text = ""};
 }
 
 std::string options_as_flags(Options options) {

@@ -60,6 +60,7 @@ struct Options {
   std::string recipe;  ///< a known job whose flags hold where nobody gives others (options_recipes.h); empty: none
   std::string config;  ///< a file of flags that goes before the recipe; empty: none
   bool by_environment = false;        ///< variables LOCKSTEP_... have given flags
+  std::vector<std::string> left_out;  ///< flags of recipe and config that have no meaning beside stronger ones; no flag
   std::optional<int> nproc_per_node;  ///< processes on this node; default 1, or torchrun's. See processes()
   bool nproc_by_gpus = false;         ///< as many as this node has GPUs; our launcher makes it nproc_per_node
   bool nproc_by_file = false;         ///< the number stands in a recipe or --config: another launcher's goes before it
@@ -201,7 +202,8 @@ struct Parsed {
 
 /// Parses the flags argv[1] … argv[argc - 1]; argv[0] is skipped. A dash and an underscore
 /// within a flag's name are alike, `--flag value` and `--flag=value` too. What they leave open, the environment says
-/// (LOCKSTEP_MODEL for --model), then the file of --config, then --recipe. `own`: what the program adds.
+/// (LOCKSTEP_MODEL for --model), then the file of --config, then --recipe; what has no meaning there only beside what
+/// was given is left out. `own`: what the program adds.
 /// Throws UsageError for the first thing that is wrong: one line with the flag, the value
 /// found and what would be right.
 Parsed parse_options(int argc, const char* const* argv, const OwnNames& own = {});

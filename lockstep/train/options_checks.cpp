@@ -39,7 +39,7 @@ void settle_momentum(Options& options, const flags::Parsed& parsed) {
     std::vector<std::string> with;
     for (const OptimizerRow& other : optimizers())
       if (other.takes_momentum) with.push_back(other.name);
-    throw UsageError("--momentum has no meaning for --opt " + options.opt + ": it is for " + base::join(with));
+    throw NoMeaning("--momentum", "for --opt " + options.opt + ": it is for " + base::join(with));
   }
   if (!has_momentum) options.momentum = row.momentum;
   if (row.momentum > 0 && options.momentum == 0)
@@ -66,8 +66,7 @@ void settle_task(Options& options, const flags::Parsed& parsed) {
   for (const char* flag :
        {"--label-smoothing", "--class-weights", "--mixup-alpha", "--cutmix-alpha", "--channels-last", "--ra-sampler"})
     if (given(parsed, flag))
-      throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
-                       ", which has neither classes nor pictures");
+      throw NoMeaning(flag, "for --dataset " + options.dataset + ", which has neither classes nor pictures");
   static const std::vector<std::string> models = {"linear", "mlp", "mlp_dropout"};
   if (!is_own_model(options) && std::ranges::find(models, options.model) == models.end())
     throw UsageError("--model " + options.model + " is for pictures, --dataset " + options.dataset +
@@ -78,17 +77,16 @@ void check_columns(const Options& options, const flags::Parsed& parsed) {
   const data::KnownSet& set = set_of(options);
   for (const char* flag : {"--target", "--columns", "--val-fraction"})
     if (given(parsed, flag) && set.files != SetFiles::table)
-      throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset + ": it is for csv");
+      throw NoMeaning(flag, "for --dataset " + options.dataset + ": it is for csv");
   if (options.slice_rows && set.files != SetFiles::table && set.files != SetFiles::annotated)
-    throw UsageError("--slice-rows has no meaning for --dataset " + options.dataset + ": it is for csv and csv-images");
+    throw NoMeaning("--slice-rows", "for --dataset " + options.dataset + ": it is for csv and csv-images");
   if (options.slice_rows && options.ra_sampler)
     throw UsageError("--slice-rows with --ra-sampler: each says the order of the samples; leave one out");
   for (const char* flag : {"--train-split", "--val-split", "--test-split"})
     if (given(parsed, flag) && !data::has_named_parts(set))
-      throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
-                       ": it is for imagefolder, csv-images and csv");
+      throw NoMeaning(flag, "for --dataset " + options.dataset + ": it is for imagefolder, csv-images and csv");
   for (const char* flag : {"--val-split", "--val-fraction"})
-    if (given(parsed, flag) && !options.eval) throw UsageError(std::string(flag) + " has no meaning with --no-eval");
+    if (given(parsed, flag) && !options.eval) throw NoMeaning(flag, "with --no-eval");
 }
 
 // Tensors of a program's own are taken as they are, as the record of a run says of them.
@@ -96,8 +94,7 @@ void settle_own_tensors(Options& options, const flags::Parsed& parsed) {
   const bool recorded = only_by_file(parsed, "--transforms") && options.transforms == "none";
   for (const char* flag : {"--transforms", "--mixup-alpha", "--cutmix-alpha", "--ra-sampler"})
     if (given(parsed, flag) && !(recorded && flag == std::string("--transforms")))
-      throw UsageError(std::string(flag) + " has no meaning for --dataset " + options.dataset +
-                       ", whose samples are the program's own tensors");
+      throw NoMeaning(flag, "for --dataset " + options.dataset + ", whose samples are the program's own tensors");
   options.transforms = "none";
 }
 
@@ -138,7 +135,7 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
   const bool imagenet = transforms == "imagenet", cifar = transforms == "cifar";
   const bool policy = options.auto_augment != "none", list = is_transform_list(transforms);
   const auto refuse_unless = [&](bool useful, const char* flag, const std::string& reason) {
-    if (!useful && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning " + reason);
+    if (!useful && given(parsed, flag)) throw NoMeaning(flag, reason);
   };
   for (const char* flag : {"--train-crop-size", "--val-resize-size", "--val-crop-size"})
     refuse_unless(imagenet, flag, "for --transforms " + transforms + ": it is for imagenet");
@@ -158,19 +155,16 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {
   const SetFiles files = set_of(options).files;
+  const std::string of_set = "for --dataset " + options.dataset;
   for (const char* flag : {"--cache-images", "--index-cache", "--cache-dataset"}) {
     if (!given(parsed, flag)) continue;
-    if (options.synthetic)
-      throw UsageError(std::string(flag) + " has no meaning with --synthetic, which reads no files");
+    if (options.synthetic) throw NoMeaning(flag, "with --synthetic, which reads no files");
     if (data::is_own(set_of(options)))
-      throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
-                       ", which is the program's own: it is for imagefolder");
+      throw NoMeaning(flag, of_set + ", which is the program's own: it is for imagefolder");
     if (files == SetFiles::annotated && std::string(flag) == "--cache-images") continue;
-    if (files == SetFiles::annotated)
-      throw UsageError(std::string(flag) + " with --dataset csv-images, whose files are listed: it is for imagefolder");
+    if (files == SetFiles::annotated) throw NoMeaning(flag, of_set + ", whose files are listed: it is for imagefolder");
     if (files != SetFiles::class_folders)
-      throw UsageError(std::string(flag) + " with --dataset " + options.dataset +
-                       ", which is held in memory: it is for imagefolder");
+      throw NoMeaning(flag, of_set + ", which is held in memory: it is for imagefolder");
   }
 }
 
@@ -204,7 +198,7 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
     throw UsageError("--fuse with --parallel dp: it is for processes; replicas are made of the model as it is");
   if (!is_replicated(options)) {
     if (given(parsed, "--replicas"))
-      throw UsageError("--replicas has no meaning without --parallel dp: -n says how many processes there are");
+      throw NoMeaning("--replicas", "without --parallel dp: -n says how many processes there are");
     return;
   }
   // Without a number there is one on each GPU, which are counted where they are used (worker.cpp).
@@ -222,7 +216,7 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
 void check_company(const Options& options, const flags::Parsed& parsed) {
   const std::string& scheduler = options.lr_schedule.scheduler;
   const auto only = [&](const char* flag, bool useful, const std::string& with) {
-    if (!useful && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without " + with);
+    if (!useful && given(parsed, flag)) throw NoMeaning(flag, "without " + with);
   };
   const bool plateau = is_plateau(options.lr_schedule);
   const bool multiplies =
@@ -234,71 +228,64 @@ void check_company(const Options& options, const flags::Parsed& parsed) {
   only("--lr-min", plateau || scheduler == "cosineannealinglr",
        "--lr-scheduler cosineannealinglr or reducelronplateau");
   only("--lr-patience", plateau, "--lr-scheduler reducelronplateau");
-  if (!options.eval && (plateau || options.patience > 0))
-    throw UsageError(std::string(plateau ? "--lr-scheduler reducelronplateau" : "--patience") +
-                     " with --no-eval: nothing is measured");
+  if (!options.eval && plateau) throw NoMeaning("--lr-scheduler", scheduler, "with --no-eval: nothing is measured");
+  if (!options.eval && options.patience > 0) throw NoMeaning("--patience", "with --no-eval: nothing is measured");
   if (plateau && options.lr_schedule.gamma >= 1)
     throw UsageError("--lr-gamma with --lr-scheduler reducelronplateau: a number below 1, so that the rate falls");
   if (plateau && options.lr_schedule.warmup_epochs > 0)
-    throw UsageError(
-        "--lr-warmup-epochs with --lr-scheduler reducelronplateau, which counts evaluations from the start");
+    throw NoMeaning("--lr-warmup-epochs",
+                    "with --lr-scheduler reducelronplateau, which counts evaluations from the start");
   for (const char* flag : {"--lr-warmup-method", "--lr-warmup-decay"})
     only(flag, options.lr_schedule.warmup_epochs > 0, "--lr-warmup-epochs");
   for (const char* flag : {"--model-ema-steps", "--model-ema-decay", "--save-ema-weights"})
     only(flag, options.model_ema.on, "--model-ema");
   if (!options.weights_map.empty() && options.weights.empty())
-    throw UsageError("--weights-map has no meaning without --weights, in which the names are");
+    throw NoMeaning("--weights-map", "without --weights, in which the names are");
   if (scheduler == "multisteplr" && options.lr_schedule.milestones.empty())
     throw UsageError("--lr-scheduler multisteplr needs --lr-milestones N,N, the epochs before which the rate falls");
-  if (options.test_only && !options.eval) throw UsageError("--test-only with --no-eval: nothing is left to do");
+  if (options.test_only && !options.eval) throw NoMeaning("--no-eval", "with --test-only: nothing is left to do");
   for (const char* flag :
-       {"--epochs", "--max-steps", "--max-time", "--model-ema", "--save-weights", "--freeze", "--timeline"})
-    if (options.test_only && given(parsed, flag))
-      throw UsageError(std::string(flag) + " has no meaning with --test-only, which does not train");
+       {"--epochs", "--max-steps", "--max-time", "--model-ema", "--save-weights", "--freeze", "--timeline",
+        "--patience", "--save-every", "--checkpoint-hist", "--checkpoint-best", "--stop-on", "--eval-best"})
+    if (options.test_only && given(parsed, flag)) throw NoMeaning(flag, "with --test-only, which does not train");
 }
 
 void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
   const CheckpointOptions& c = options.checkpoints;
-  for (const char* flag : {"--save-every", "--checkpoint-hist", "--checkpoint-best", "--stop-on"})
-    if (options.output_dir.empty() && given(parsed, flag))
-      throw UsageError(std::string(flag) + " needs --output-dir DIR, where the checkpoints go");
-  const bool saving = saves(c, options.output_dir);
+  const bool saving = saves(c, options.output_dir), never = c.save_every.unit == SaveEvery::Unit::never;
   for (const char* flag : {"--checkpoint-hist", "--checkpoint-best", "--stop-on"})
-    if (!saving && given(parsed, flag)) throw UsageError(std::string(flag) + " has no meaning without --save-every");
+    if (never && given(parsed, flag)) throw NoMeaning(flag, "without --save-every");
+  if (!saving && !never) throw UsageError("--save-every needs --output-dir DIR, where the checkpoints go");
   // The record of a regression tells its monitor, which is another than where classes are learned.
   const bool monitor = given(parsed, "--monitor") && !(is_regression(options) && c.monitor == "loss");
-  if (!saving && options.patience == 0 && monitor)
-    throw UsageError("--monitor has no meaning without --save-every or --patience");
+  if (!saving && options.patience == 0 && monitor) throw NoMeaning("--monitor", "without --save-every or --patience");
   if (!options.eval && given(parsed, "--checkpoint-best"))
-    throw UsageError("--checkpoint-best has no meaning with --no-eval: no checkpoint is better than another");
-  if (monitor && !options.eval) throw UsageError("--monitor has no meaning with --no-eval: nothing is measured");
+    throw NoMeaning("--checkpoint-best", "with --no-eval: no checkpoint is better than another");
+  if (monitor && !options.eval) throw NoMeaning("--monitor", "with --no-eval: nothing is measured");
   if (options.eval_best && (!saving || !options.eval))
-    throw UsageError(std::string("--eval-best has no meaning ") +
-                     (saving ? "with --no-eval: no checkpoint is the best" : "without --save-every and --output-dir"));
-  if (!options.test_split.empty() && !options.eval_best)
-    throw UsageError("--test-split has no meaning without --eval-best");
+    throw NoMeaning("--eval-best",
+                    saving ? "with --no-eval: no checkpoint is the best" : "without --save-every and --output-dir");
+  if (!options.test_split.empty() && !options.eval_best) throw NoMeaning("--test-split", "without --eval-best");
   if (c.monitor.starts_with("ema_") && !options.model_ema.on)
-    throw UsageError("--monitor " + c.monitor + " has no meaning without --model-ema");
+    throw NoMeaning("--monitor", c.monitor, "without --model-ema");
   if (continues_its_directory(c) && options.output_dir.empty())
     throw UsageError("--resume " + c.resume + " needs --output-dir DIR, whose checkpoints it looks for");
   if (!c.resume.empty() && options.overwrite)
-    throw UsageError("--resume " + c.resume + " with --overwrite, which removes what there is to go on from");
+    throw NoMeaning("--resume", c.resume, "with --overwrite, which removes what there is to go on from");
   if (!c.resume.empty() && options.test_only)
-    throw UsageError("--resume has no meaning with --test-only: give the checkpoint's model.safetensors by --weights");
+    throw NoMeaning("--resume", "with --test-only: give the checkpoint's model.safetensors by --weights");
   if (!c.resume.empty() && (options.epochs == 0 || options.max_steps == 0))
-    throw UsageError("--resume has no meaning with --epochs 0 or --max-steps 0: nothing would be trained");
+    throw NoMeaning("--resume", "with --epochs 0 or --max-steps 0: nothing would be trained");
 }
 
 // Layers of one's own may be members that do not follow a replaced one.
 void check_own_model(const Options& options) {
   if (is_own_model(options) && !options.head.empty())
-    throw UsageError("--head " + options.head + " is for built-in models: --model " + options.model +
-                     " is the program's own");
+    throw NoMeaning("--head", options.head, "for --model " + options.model + ", which is the program's own");
 }
 
 void settle_download(Options& options) {
-  if (!options.download_mirror.empty() && !options.download)
-    throw UsageError("--download-mirror has no meaning without --download");
+  if (!options.download_mirror.empty() && !options.download) throw NoMeaning("--download-mirror", "without --download");
   if (!options.download) return;
   if (options.synthetic) throw UsageError("--download with --synthetic, which reads no files");
   if (set_of(options).downloads.empty())
@@ -316,17 +303,19 @@ void check_places(const Options& options) {
                        "makes a .pt of one");
   const data::KnownSet& set = set_of(options);
   const bool drawn = data::is_drawn(set), own = data::is_own(set);
+  const std::string path = "'" + base::shown(options.data_path) + "'";
   if (options.synthetic && own)
     throw UsageError("--synthetic with --dataset " + options.dataset + ", whose shape only the program knows");
   if (options.synthetic && set.files == SetFiles::table)
     throw UsageError("--synthetic with --dataset csv, whose columns only its file knows: --dataset line is drawn");
   if (options.synthetic && !options.data_path.empty())
-    throw UsageError("--data-path '" + options.data_path + "' with --synthetic, which reads no files");
+    throw NoMeaning("--data-path", path, "with --synthetic, which reads no files");
   if (options.synthetic && drawn)
-    throw UsageError("--synthetic with --dataset " + options.dataset + ", which is drawn anyway");
+    throw NoMeaning("--synthetic", "for --dataset " + options.dataset + ", which is drawn anyway");
   if (drawn && !options.data_path.empty())
-    throw UsageError("--data-path '" + options.data_path + "' with --dataset " + options.dataset +
-                     ", which is drawn and reads no files: add --dataset mnist or leave it out");
+    throw NoMeaning("--data-path", path,
+                    "for --dataset " + options.dataset +
+                        ", which is drawn and reads no files: add --dataset mnist or leave it out");
   if (!drawn && !own && options.data_path.empty() && !options.synthetic)
     throw UsageError("--dataset " + options.dataset + " needs --data-path " +
                      (set.files == SetFiles::table ? "FILE, or a folder with train.csv and val.csv"
@@ -346,9 +335,7 @@ void settle_fast_dev_run(Options& options) {
 
 }  // namespace
 
-void settle(Options& options, const flags::Parsed& given_flags) {
-  flags::Parsed parsed = given_flags;
-  take_back(options, parsed);
+void settle(Options& options, const flags::Parsed& parsed) {
   options.by_environment = std::ranges::any_of(
       parsed.sources, [](const auto& flag) { return std::ranges::count(flag.second, flags::Source::environment) > 0; });
   settle_processes(options, parsed);

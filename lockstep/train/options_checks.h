@@ -7,10 +7,9 @@
 
 namespace lockstep::train {
 
-/// What a file gives, and a stronger source leaves without meaning, falls back to its default (options_sources.h).
-/// Fills in what follows from other flags (momentum, transforms). UsageError for flags that contradict each other, that
-/// lack another one, or that would have no effect: asked for and without effect would be a silent loss. `parsed` tells
-/// which flags were given.
+/// Fills in what follows from other flags (momentum, transforms). UsageError for flags that contradict each other or
+/// that lack another one; NoMeaning (options_sources.h) for one that would have no effect: asked for and without effect
+/// would be a silent loss. `parsed` tells which flags were given.
 void settle(Options& options, const flags::Parsed& parsed);
 
 }  // namespace lockstep::train

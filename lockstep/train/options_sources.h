@@ -3,9 +3,10 @@
 // Where the value of a flag comes from, and what follows from it.
 
 #include <string>
+#include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/flags/parse.h"
-#include "lockstep/train/options.h"
 
 namespace lockstep::train {
 
@@ -14,8 +15,19 @@ bool given(const flags::Parsed& parsed, const std::string& flag);
 /// Whether a recipe or a record gave it, and nothing stronger.
 bool only_by_file(const flags::Parsed& parsed, const std::string& flag);
 
-/// What a recipe or record gives, and a flag of the command line or the environment leaves without meaning, falls back
-/// to its default: in `options` and, as not given, in `parsed`.
-void take_back(Options& options, flags::Parsed& parsed);
+/// A flag that was given has no effect beside the others. All checks of flags say so by this class, and so none of them
+/// refuses a recipe or a record for what the command line leaves without meaning there: parse_options() leaves that
+/// out.
+class NoMeaning : public UsageError {
+ public:
+  /// "FLAG VALUE has no meaning WHY"; an empty value is left out.
+  NoMeaning(std::string flag, const std::string& value, const std::string& why);
+  NoMeaning(std::string flag, const std::string& why) : NoMeaning(std::move(flag), "", why) {}
+
+  const std::string& flag() const { return flag_; }
+
+ private:
+  std::string flag_;
+};
 
 }  // namespace lockstep::train

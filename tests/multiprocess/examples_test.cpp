@@ -106,7 +106,7 @@ TEST_F(Examples, OwnModel) {
   EXPECT_EQ(killed.substr(killed.rfind("weights ")) + "\n", hash(alone));
   Job wrong(Words{LOCKSTEP_PROGRAM, "run", "-n", "2"} + command + Words{"--head", "2"});
   EXPECT_EQ(wrong.wait(), 2);
-  EXPECT_THAT(wrong.err(), ::testing::HasSubstr("--head 2 is for built-in models: --model net is the program's own"));
+  EXPECT_THAT(wrong.err(), ::testing::HasSubstr("--head 2 has no meaning for --model net, which is the program's own"));
 }
 
 // Early stopping ends it, a kill and another number of processes change nothing, and a second start has nothing to do.

@@ -251,5 +251,12 @@ TEST(TrainFlags, OfTheEnvironmentArePrinted) {
   EXPECT_THAT(job.err(), HasSubstr("--lr 0.0625"));
 }
 
+// Nor what has become of a file's flags.
+TEST_F(TrainRecipes, AFlagOfAFileThatIsLeftOutIsTold) {
+  const std::string file = folder_.write("own.json", R"({"dataset": "line", "model": "linear", "momentum": 0.5})");
+  EXPECT_THAT(ended({"--config", file, "--opt", "adam", "--max-steps", "1", "--no-eval"}),
+              HasSubstr("lockstep: left out, as of no meaning beside the flags given: --momentum\n"));
+}
+
 }  // namespace
 }  // namespace lockstep

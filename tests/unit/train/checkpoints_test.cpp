@@ -138,7 +138,7 @@ TEST(CheckpointFlags, WhatMeansNothingIsRefused) {
               HasSubstr("--monitor ema_loss has no meaning without --model-ema"));
   EXPECT_THAT(refusal({"--resume", "auto"}), HasSubstr("--resume auto needs --output-dir DIR"));
   EXPECT_THAT(refusal({"--output-dir", "d", "--overwrite", "--resume", "last"}),
-              HasSubstr("--resume last with --overwrite"));
+              HasSubstr("--resume last has no meaning with --overwrite"));
   EXPECT_THAT(refusal({"--resume", "d", "--test-only"}), HasSubstr("--resume has no meaning with --test-only"));
   EXPECT_THAT(refusal({"--resume", "d", "--epochs", "0"}), HasSubstr("nothing would be trained"));
   EXPECT_THAT(refusal({"--resume", "d", "--max-steps", "0"}), HasSubstr("nothing would be trained"));

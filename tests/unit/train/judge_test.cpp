@@ -58,7 +58,8 @@ TEST(Judge, HeedsAStepOnce) {
 }
 
 TEST(Judge, ContradictionsAreRefused) {
-  EXPECT_NE(refusal({"--patience", "2", "--no-eval"}).find("--patience with --no-eval"), std::string::npos);
+  EXPECT_NE(refusal({"--patience", "2", "--no-eval"}).find("--patience has no meaning with --no-eval"),
+            std::string::npos);
   EXPECT_NE(refusal({"--lr-patience", "2"}).find("without --lr-scheduler reducelronplateau"), std::string::npos);
   EXPECT_NE(refusal({"--lr-scheduler", "reducelronplateau", "--lr-gamma", "1"}).find("a number below 1"),
             std::string::npos);

@@ -61,7 +61,7 @@ TEST(Download, FoldersMayBeRememberedInTheUsersCache) {
   EXPECT_TRUE(options(flags).cache_dataset) << "as the record of a run has it";
   flags.back() = "y";
   EXPECT_THAT(refusal(flags), HasSubstr("give one of the two"));
-  EXPECT_THAT(refusal({"--cache-dataset"}), HasSubstr("--cache-dataset with --dataset digits"));
+  EXPECT_THAT(refusal({"--cache-dataset"}), HasSubstr("--cache-dataset has no meaning for --dataset digits"));
 }
 
 TEST(Download, WhatCannotBeIsRefused) {

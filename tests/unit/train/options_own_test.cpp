@@ -71,7 +71,7 @@ TEST(OwnOptions, HelpIsTheProgramsOwn) {
 TEST(OwnOptions, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(own_refusal({"--model", "nett"}), HasSubstr("net"));
   EXPECT_EQ(own_refusal({"--head", "32,relu,2"}),
-            "--head 32,relu,2 is for built-in models: --model net is the program's own");
+            "--head 32,relu,2 has no meaning for --model net, which is the program's own");
   for (const char* flag : {"--transforms=none", "--mixup-alpha=0.2", "--cutmix-alpha=1"})
     EXPECT_THAT(own_refusal({flag}), HasSubstr("whose samples are the program's own tensors")) << flag;
   EXPECT_THAT(own_refusal({"--auto-augment", "ra"}), HasSubstr("it is for cifar and imagenet"));

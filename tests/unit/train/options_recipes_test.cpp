@@ -96,14 +96,12 @@ TEST_F(Recipes, TheCommandLineSwitchesOffWhatStandsBelow) {
 
 // What contradicts a switch of a file can be had without it.
 TEST_F(Recipes, AContradictionEndsWithTheSwitch) {
-  const std::string path = config(R"({"eval_best": true, "save_every": "1ep", "fuse": true})");
+  const std::string path = config(R"({"save_every": "1ep", "fuse": true})");
   const std::vector<const char*> flags = {"--config", path.c_str(), "--output-dir", "x"};
   const auto with = [&](std::vector<const char*> more) {
     more.insert(more.begin(), flags.begin(), flags.end());
     return more;
   };
-  EXPECT_THAT(refusal(with({"--no-eval"})), HasSubstr("--eval-best has no meaning with --no-eval"));
-  EXPECT_FALSE(options(with({"--no-eval", "--eval-best=0"})).eval_best);
   EXPECT_THAT(refusal(with({"--sync-bn"})), HasSubstr("--fuse with --sync-bn"));
   EXPECT_TRUE(options(with({"--sync-bn", "--fuse=0"})).sync_bn);
 }
@@ -131,7 +129,8 @@ TEST_F(Recipes, WhatLosesItsMeaningByAFlagFallsBackToItsDefault) {
   EXPECT_EQ(cosine.lr_schedule.milestones, Options().lr_schedule.milestones);
   EXPECT_EQ(cosine.lr_schedule.gamma, Options().lr_schedule.gamma);
   EXPECT_EQ(with(cifar, {"--opt", "adam"}).momentum, options({"--opt", "adam"}).momentum);
-  const std::string record = config(R"({"lr_scheduler": "steplr", "lr_step_size": 7, "epochs": 3, "monitor": "loss"})");
+  const std::string record =
+      config(R"({"lr_scheduler": "steplr", "lr_step_size": 7, "epochs": 3, "patience": 2, "monitor": "loss"})");
   const Options constant = options({"--config", record.c_str(), "--lr-scheduler", "constant", "--no-eval"});
   EXPECT_EQ(constant.lr_schedule.step_size, Options().lr_schedule.step_size);
   EXPECT_EQ(constant.checkpoints.monitor, Options().checkpoints.monitor);

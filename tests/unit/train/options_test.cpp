@@ -215,7 +215,7 @@ TEST(OptionErrors, MixingAndCaching) {
   EXPECT_EQ(parse({"--mixup-alpha", "0.2", "--cutmix-alpha", "1"}).options.mixup_alpha, 0.2);
   EXPECT_EQ(refusal({"--mixup-alpha", "-1"}), "--mixup-alpha '-1': out of range; wanted a number of 0 or more");
   EXPECT_EQ(refusal({"--cache-images", "100"}),
-            "--cache-images with --dataset digits, which is held in memory: it is for imagefolder");
+            "--cache-images has no meaning for --dataset digits, which is held in memory: it is for imagefolder");
 }
 
 TEST(OptionErrors, UnknownFlagsNameTheNearest) {
