@@ -9,6 +9,7 @@
 #include "lockstep/amp/autocast.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/agree.h"
+#include "lockstep/checkpoint/store/find.h"
 #include "lockstep/checkpoint/store/kept_numbers.h"
 #include "lockstep/checkpoint/store/state_json.h"
 #include "lockstep/checkpoint/store/step_folders.h"
@@ -69,6 +70,17 @@ Evaluation evaluate_task(const Options& options, const Input& input, torch::nn::
   name(*found.answers, *input.test_pictures);
   if (group.rank() == 0 && !options.output_dir.empty()) picture(*found.answers, *input.test_pictures);
   return found;
+}
+
+StartModel model_to_start(const Options& options, const models::ImageTask& task, const Additions& additions,
+                          comm::Group& group) {
+  StartModel start = make_start_model(options, task, additions);
+  const std::string& which = options.checkpoints.resume;
+  if (!options.test_only || which.empty()) return start;
+  const checkpoint::Resumed found = checkpoint::found_by_all(group, "", checkpoint::checkpoints_below(which));
+  checkpoint::load_on_all(group, *start.model, found.path + "/" + checkpoint::kModelName);
+  start.checkpoint = found.path;
+  return start;
 }
 
 std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group,

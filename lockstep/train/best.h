@@ -1,10 +1,12 @@
 #pragma once
 
-// The best checkpoint of a run, looked at again when the run is over (--eval-best).
+// Checkpoints that are evaluated: the best one when the run is over (--eval-best), and one alone (--test-only
+// --resume).
 
 #include <optional>
 
 #include "lockstep/comm/group.h"
+#include "lockstep/train/fine_tuning.h"
 #include "lockstep/train/input.h"
 
 namespace lockstep::train {
@@ -16,6 +18,12 @@ namespace lockstep::train {
 /// damaged.
 std::optional<EvalEvent> evaluate_best(const Options& options, const Input& input, comm::Group& group,
                                        const Additions& additions, at::Device device);
+
+/// make_start_model(), of options.test_only with the weights of the checkpoint that options.checkpoints.resume leads
+/// to: itself, or the newest of that folder or run (checkpoint::find()). Rank 0 reads it, and compares it with its
+/// manifest first. Collective then. UsageError on all ranks when there is none, or it is damaged or of another model.
+StartModel model_to_start(const Options& options, const models::ImageTask& task, const Additions& additions,
+                          comm::Group& group);
 
 /// The part of options.test_split in the place of what `input` is evaluated on; `input` itself where there is none.
 Input with_test_split(const Options& options, const Input& input);

@@ -207,7 +207,7 @@ Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const
   if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
     saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints),
                    checkpoint::Hold::at_first_save);  // until guard() the lock of the directory is enough
-  if (!options.checkpoints.resume.empty()) resume();
+  if (!options.checkpoints.resume.empty() && !options.test_only) resume();
 }
 
 void Checkpoints::resume() {

@@ -15,7 +15,8 @@ namespace lockstep::train {
 /// A model to train.
 struct StartModel {
   std::shared_ptr<models::ImageModel> model;
-  std::string new_layer;  ///< why its last layer has the seed's weights and not those of the file; empty: it has them
+  std::string new_layer;   ///< why its last layer has the seed's weights and not those of the file; empty: it has them
+  std::string checkpoint;  ///< whose weights it has, only to be evaluated; empty: those of none
 };
 
 /// make_model() with the parameters of options.freeze frozen. Where options.weights holds a last layer that differs

@@ -190,7 +190,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
       device_(device_of(options, world)),
       input_(whole_input(options, additions, group_)),
       run_(size_of(options, world, input_)),
-      start_(make_start_model(options, input_.task, additions)),
+      start_(model_to_start(options, input_.task, additions, group_)),
       model_(trained(start_.model, options, input_.task, additions, world.group(), device_)),
       ddp_(model_, world.group(), engine_options(options, run_)),
       scaler_(make_scaler(options, ddp_.state())),
@@ -211,6 +211,7 @@ Loop::Loop(const Options& options, const comm::World& world, const Additions& ad
   if (batches_) find_place();
   schedule_ = make_schedule(options, run_.epoch_steps, run_.total_steps + run_.ahead);
   checkpoints_.describe_start(run_);
+  if (!start_.checkpoint.empty()) run_.resumed_from = start_.checkpoint;
   if (run_.restart_count > 0) add_fault(run_, options, group_.node().member.page());
   observers_ = make_observers(options, planned(options, run_.plan, run_.world_size), world.rank(),
                               claim_of(options, world, lock_));

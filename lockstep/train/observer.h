@@ -40,7 +40,7 @@ struct RunSize {
   int restart_count = 0;         ///< how often the job was started before
   std::string last_fault;        ///< why the start before this one ended; empty: not known
   std::optional<double> lost_seconds;  ///< at a restart: since that one wrote into its files last; nothing: not known
-  std::string resumed_from;            ///< the checkpoint that the run goes on from; empty: none
+  std::string resumed_from;            ///< the checkpoint that the run goes on from, or only evaluates; empty: none
   std::string other_schedule;          ///< in what its learning rate goes otherwise; empty: in nothing
   std::string other_average;           ///< in what the average of its weights does; empty: in nothing
   std::string other_training;          ///< in what its steps are computed otherwise; empty: in nothing

@@ -24,7 +24,8 @@ struct CheckpointOptions {
   int hist = 10;                 ///< how many stay, >= 1; the best besides
   int best = 1;                  ///< how many of the best, >= 1
   std::string monitor = "top1";  ///< by what those are, one of monitor_names(); of a regression "loss" unless given
-  std::string resume;            ///< "auto", "last", "best" or a path; empty: begin anew
+  std::string resume;            ///< "auto", "last", "best" or a path; empty: begin anew. Of test_only the path of what
+                                 ///< is evaluated
   std::vector<int> stop_on{SIGTERM};  ///< signals at which a run that saves does that, and stops
 };
 

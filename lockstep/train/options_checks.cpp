@@ -268,12 +268,14 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
   if (!options.test_split.empty() && !options.eval_best) throw NoMeaning("--test-split", "without --eval-best");
   if (c.monitor.starts_with("ema_") && !options.model_ema.on)
     throw NoMeaning("--monitor", c.monitor, "without --model-ema");
+  if (options.test_only && continues_its_directory(c))
+    throw NoMeaning("--resume", c.resume, "with --test-only: the path of a run or of a checkpoint has");
+  if (options.test_only && !c.resume.empty() && !options.weights.empty())
+    throw NoMeaning("--weights", "with --test-only and --resume, whose weights are evaluated");
   if (continues_its_directory(c) && options.output_dir.empty())
     throw UsageError("--resume " + c.resume + " needs --output-dir DIR, whose checkpoints it looks for");
   if (!c.resume.empty() && options.overwrite)
     throw NoMeaning("--resume", c.resume, "with --overwrite, which removes what there is to go on from");
-  if (!c.resume.empty() && options.test_only)
-    throw NoMeaning("--resume", "with --test-only: give the checkpoint's model.safetensors by --weights");
   if (!c.resume.empty() && (options.epochs == 0 || options.max_steps == 0))
     throw NoMeaning("--resume", "with --epochs 0 or --max-steps 0: nothing would be trained");
 }
@@ -330,7 +332,9 @@ void settle_fast_dev_run(Options& options) {
   options.epochs = std::max(options.epochs.value_or(1), options.lr_schedule.warmup_epochs + 1);
   options.output_dir = options.save_weights = options.save_ema_weights = options.timeline = "";
   options.overwrite = options.eval_best = false;
-  options.checkpoints = {.monitor = options.checkpoints.monitor};
+  const CheckpointOptions& c = options.checkpoints;
+  const bool looks_at_one = options.test_only && !continues_its_directory(c);
+  options.checkpoints = {.monitor = c.monitor, .resume = looks_at_one ? c.resume : ""};
 }
 
 }  // namespace

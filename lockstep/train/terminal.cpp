@@ -30,7 +30,9 @@ void Terminal::started(const RunSize& run) {
              base::shown(options_as_flags(options())));
   if (!options().left_out.empty())
     say_hint("lockstep: left out, as of no meaning beside the flags given: " + base::join(options().left_out));
-  if (!run.resumed_from.empty())
+  if (!run.resumed_from.empty() && options().test_only)
+    say_hint("lockstep: evaluating '" + base::shown(run.resumed_from) + "'");
+  else if (!run.resumed_from.empty())
     say_hint("lockstep: going on from '" + base::shown(run.resumed_from) + "', behind step " +
              std::to_string(run.first_step - 1) + " of " + std::to_string(run.total_steps));
   if (!run.other_schedule.empty())

@@ -216,6 +216,24 @@ TEST_F(TrainResume, MetricsOfAnotherEvaluationAreTold) {
   EXPECT_EQ(same.find("do not compare"), std::string::npos) << same;
 }
 
+TEST_F(TrainResume, ACheckpointIsEvaluated) {
+  const std::string first = folder_.file("run");
+  ended(2, {"--max-steps", "4", "--output-dir", first, "--save-every", "2"});
+  const auto loss = [&](const std::string& run) {
+    nlohmann::json last;
+    for (const std::string& line : testing::lines(testing::read_file(folder_.file(run + "/metrics.jsonl"))))
+      if (auto event = nlohmann::json::parse(line); event.at("event") == "eval") last = event.at("loss");
+    return last;
+  };
+  const Words only = {"--test-only", "--resume", first};
+  EXPECT_THAT(ended(2, only + Words{"--output-dir", folder_.file("other")}),
+              HasSubstr("lockstep: evaluating '" + first + "/checkpoints/step-00000004'\n"));
+  EXPECT_EQ(loss("other"), loss("run"));
+  EXPECT_EQ(hash("other"), hash("run"));
+  flip_last_bit(first + "/checkpoints/step-00000002/model.safetensors");
+  EXPECT_THAT(refused(2, {"--test-only", "--resume", first + "/checkpoints/step-00000002"}), HasSubstr("tensor '"));
+}
+
 TEST_F(TrainResume, TheBestIsToldWithItsEpoch) {
   ended(1, {"--epochs", "2", "--save-every", "2ep", "--eval-best", "--output-dir", folder_.file("run")});
   nlohmann::json best;

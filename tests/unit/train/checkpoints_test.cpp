@@ -139,7 +139,13 @@ TEST(CheckpointFlags, WhatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--resume", "auto"}), HasSubstr("--resume auto needs --output-dir DIR"));
   EXPECT_THAT(refusal({"--output-dir", "d", "--overwrite", "--resume", "last"}),
               HasSubstr("--resume last has no meaning with --overwrite"));
-  EXPECT_THAT(refusal({"--resume", "d", "--test-only"}), HasSubstr("--resume has no meaning with --test-only"));
+  EXPECT_THAT(refusal({"--resume", "last", "--test-only", "--output-dir", "d"}),
+              HasSubstr("--resume last has no meaning with --test-only: the path of a run or of a checkpoint has"));
+  EXPECT_THAT(refusal({"--resume", "d", "--test-only", "--weights", "w"}),
+              HasSubstr("--weights has no meaning with --test-only and --resume"));
+  EXPECT_EQ(options({"--resume", "d", "--test-only"}).checkpoints.resume, "d");
+  EXPECT_EQ(options({"--resume", "d", "--test-only", "--fast-dev-run"}).checkpoints.resume, "d");
+  EXPECT_EQ(options({"--resume", "d", "--fast-dev-run"}).checkpoints.resume, "");
   EXPECT_THAT(refusal({"--resume", "d", "--epochs", "0"}), HasSubstr("nothing would be trained"));
   EXPECT_THAT(refusal({"--resume", "d", "--max-steps", "0"}), HasSubstr("nothing would be trained"));
   EXPECT_EQ(options({"--resume", "some/folder"}).checkpoints.resume, "some/folder");

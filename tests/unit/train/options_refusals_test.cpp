@@ -145,6 +145,8 @@ TEST_F(LeftOut, RecipesTakeTheFlagsThatChangeThem) {
   EXPECT_TRUE(evaluated.test_only);
   EXPECT_EQ(evaluated.val_split, "Validation");
   EXPECT_THAT(options_as_flags(evaluated), ::testing::Not(::testing::HasSubstr("--save-every")));
+  EXPECT_THAT(options({"--recipe", "mnist-torchrun", "--synthetic", "--test-only"}).left_out,
+              ElementsAre("--epochs", "--save-every", "--checkpoint-hist", "--resume"));
   const Options unsaved = options({"--recipe", "mnist-torchrun", "--synthetic", "--save-every=0", "--output-dir", "y"});
   EXPECT_THAT(unsaved.left_out, ElementsAre("--checkpoint-hist"));
   const Options anew = options({"--recipe", "mnist-torchrun", "--synthetic", "--output-dir", "y", "--overwrite"});
