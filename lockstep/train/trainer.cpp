@@ -97,6 +97,7 @@ TrainerEnd Trainer::train(Run& run) {
   bool left = ends(run);
   for (auto epoch = loader_.epoch(); epoch < options_.epochs && (is_untold(epoch) || !(left || is_at_end())); ++epoch) {
     run.standing.epoch = epoch;
+    if (!is_untold(epoch)) tell(&TrainerObserver::before_epoch, run.standing);
     loader_.set_epoch(epoch);
     for (auto& batch : loader_)
       if (left = step(run, batch); left) break;
@@ -152,6 +153,7 @@ bool Trainer::end_epoch(Run& run) {
   tell(&TrainerObserver::after_epoch, run.standing);
   std::optional<Found> found;
   if (options_.evaluate) {
+    tell(&TrainerObserver::before_evaluation, run.standing);
     try {
       found = options_.evaluate();
     } catch (const evaluation::Stopped&) {  // by who was sent a signal; the next start evaluates anew

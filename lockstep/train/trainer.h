@@ -51,7 +51,10 @@ struct TrainerObserver {
   std::string name = {};  ///< TrainerEnd::stopped_by, when he asks for the end
   std::function<void(const Standing&)> before_step = {};
   std::function<void(const Standing&)> after_step = {};
+  /// Also where a start goes on in the middle of the epoch.
+  std::function<void(const Standing&)> before_epoch = {};
   std::function<void(const Standing&)> after_epoch = {};
+  std::function<void(const Standing&)> before_evaluation = {};
   std::function<void(const Standing&, const Found&)> after_evaluation = {};
   /// A checkpoint of an earlier step, once it is whole; on rank 0.
   std::function<void(const Standing&, const std::string& path)> after_checkpoint = {};

@@ -277,7 +277,7 @@ TEST(Trainer, AnEvaluationThatASignalHasEndedIsMadeByTheNextStart) {
 TEST(Trainer, ASignalInTheLastStepLeavesItsEvaluationToTheNextStart) {
   for (const bool is_asked_to_end : {false, true}) {  // by an observer, in the same step; else max_steps is its end
     const testing::ScratchFolder folder;
-    int steps = 0, epochs = 0, evaluations = 0;
+    int steps = 0, begun = 0, epochs = 0, evaluations = 0;
     const auto run = [&](std::uint64_t signal_behind) {
       TrainerEnd end;
       run_ranks(RankKind::single, 1, [&](const Group& group) {
@@ -297,6 +297,7 @@ TEST(Trainer, ASignalInTheLastStepLeavesItsEvaluationToTheNextStart) {
                            ++steps;
                            if (now.step == signal_behind) raise(SIGTERM);
                          },
+                     .before_epoch = [&](const Standing&) { ++begun; },
                      .after_epoch = [&](const Standing&) { ++epochs; }});
         if (is_asked_to_end)
           trainer.add({.name = "end", .wants_end = [](const Standing& now) { return now.step == 6; }});
@@ -314,6 +315,7 @@ TEST(Trainer, ASignalInTheLastStepLeavesItsEvaluationToTheNextStart) {
     EXPECT_EQ(end.stopped_by, is_asked_to_end ? "end" : "");
     EXPECT_EQ(end.steps, 6u);
     EXPECT_EQ(steps, 6);
+    EXPECT_EQ(begun, 2);
     EXPECT_EQ(epochs, 2);
     EXPECT_EQ(evaluations, 2) << "of the second, too";
     EXPECT_EQ(metric(), 0.25);
