@@ -63,10 +63,10 @@ TEST(Trainer, TellsWhatHappensInItsOrder) {
                        told.push_back("found " + std::to_string(int(100 * found.at("accuracy"))));
                      }});
     parts.run(trainer);
-    EXPECT_THAT(told, ElementsAre("begin 0/0", "before 0/1", "after 0/1", "before 0/2", "after 0/2", "before 0/3",
-                                  "after 0/3", "epoch 0/3", "look 0/3", "found 50", "begin 1/3", "before 1/4",
-                                  "after 1/4", "before 1/5", "after 1/5", "before 1/6", "after 1/6", "epoch 1/6",
-                                  "look 1/6", "found 50"));
+    EXPECT_THAT(
+        told, ElementsAre("begin 0/0", "before 0/1", "after 0/1", "before 0/2", "after 0/2", "before 0/3", "after 0/3",
+                          "epoch 0/3", "look 0/3", "found 50", "begin 1/3", "before 1/4", "after 1/4", "before 1/5",
+                          "after 1/5", "before 1/6", "after 1/6", "epoch 1/6", "look 1/6", "found 50"));
     EXPECT_EQ(last.samples, 12);
     EXPECT_EQ(last.loss, parts.ddp.last_record().loss);
     EXPECT_EQ(last.lr, 0.05);
