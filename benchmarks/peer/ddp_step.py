@@ -29,7 +29,8 @@ class Way:
     own_strides: bool = False  # channels-last also where there is one channel and contiguous() changes nothing
     compile: bool = False
     optimizer: str = ""  # fused or foreach
-    ddp: bool = False  # gradient_as_bucket_view, static_graph, buckets as big as the model
+    ddp: bool = False  # gradient_as_bucket_view, static_graph
+    bucket_mb: int = 200  # with ddp: the default is as big as the model
     compress: bool = False  # gradients are averaged in bf16
 
 
@@ -45,8 +46,8 @@ class Trainer:
                 if parameter.dim() == 4:
                     parameter.data = parameter.data.to("cpu", copy=True, memory_format=torch.channels_last)
         options = {way.optimizer: True} if way.optimizer else {}
-        ddp = {"gradient_as_bucket_view": True, "static_graph": True, "bucket_cap_mb": 200} if way.ddp else {}
-        self.model = DistributedDataParallel(model, **ddp)
+        ddp = {"gradient_as_bucket_view": True, "static_graph": True, "bucket_cap_mb": way.bucket_mb}
+        self.model = DistributedDataParallel(model, **(ddp if way.ddp else {}))
         if way.compress:
             self.model.register_comm_hook(None, bf16_compress_hook)
         if way.compile:
