@@ -22,7 +22,7 @@ PROGRAMS = {
     "replicas": ("lockstep-bench-replicas",), "overhead": ("lockstep-bench-overhead",),
     "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",), "constants": ("lockstep-bench-comm",),
     "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "feed": ("lockstep-bench-feed",),
-    "nodes": ("lockstep", "lockstep-trainer", "lockstep-bench-membership"),
+    "nodes": ("lockstep", "lockstep-trainer", "lockstep-bench-membership"), "link": ("lockstep-bench-step",),
     "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",),
     "recipe-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.
@@ -31,8 +31,9 @@ SHARED = ("CMakeLists.txt", "CMakePresets.json", "CMakeUserPresets.json", "cmake
           "benchmarks/peer/", "benchmarks/support/", "tests/parity/models.py")
 # Below those folders, and only about the page.
 UNSHARED = ("benchmarks/support/measured_code.py", "benchmarks/support/plots.py")
-# What measures, where it is no driver in benchmarks/.
-SCRIPTS = {"mnist-parity": ("tests/parity/mnist_ten_epochs.py", "tests/parity/reference.py", "tests/parity/lockstep.py",
+# What measures, where it is not in the folder of the report in benchmarks/.
+SCRIPTS = {"link": ("benchmarks/nodes/two_nodes.py",),
+           "mnist-parity": ("tests/parity/mnist_ten_epochs.py", "tests/parity/reference.py", "tests/parity/lockstep.py",
                             "tests/parity/files.py"),
            "recipe-parity": ("tests/parity/recipes_by_hand.py",)}
 # All that is compiled in or run while measuring any of them; tests/parity/models.py are the models of the Python peers.

@@ -4,8 +4,10 @@ import contextlib
 import importlib
 import io
 import pathlib
+import socket
 import sys
 import tempfile
+import threading
 import time
 import types
 import unittest
@@ -275,6 +277,105 @@ class Pages(unittest.TestCase):
         with mock.patch.object(sys, "argv", words):
             self.assertEqual(report_parts.command_text("comm"),
                              "scripts/python-torch benchmarks/comm/comm.py --cases '1 MiB'")
+
+
+class Link(unittest.TestCase):
+    @staticmethod
+    def row(name, kind, seconds, sent, **facts):
+        return {"name": name, "kind": kind, "seconds": [seconds] * 3, "rounds": [seconds] * 3, "sent": [sent] * 3,
+                "packet": 60_000, "limited": kind != "lever", **facts}
+
+    def case(self, name="resnet18_cifar", mine=2.0, sent=45e6):
+        exact = {"precision": "fp32"}
+        return {"name": name, "told": {"all": 90_000_000, "most": 45_000_000}, "idle": [0, 0], "contenders": [
+            self.row("lockstep", "ours", mine, [sent, sent], **exact),
+            self.row("lockstep, free", "lever", 1.9, [sent, sent], **exact),
+            self.row("DDP, as installed", "installed", 3.0, [67e6, 67e6], **exact),
+            self.row("DDP, tuned", "tuned", 2.7, [67e6, 67e6], **exact),
+            self.row("DDP, bf16", "tuned", 1.0, [34e6, 34e6], precision="bf16"),
+            self.row("plain sockets", "floor", 0.4, [45e6, 45e6])]}
+
+    def test_is_held_to_its_targets(self):
+        report = of("link", "report")
+        page = report.verdicts([self.case(), self.case("wide_mlp_sgd")], False)
+        self.assertEqual(page.count("| at most 0.70 of flat Gloo's | 0.672: 90.00 MB of 134.00 MB | yes |"), 2)
+        self.assertEqual(page.count("| +0.00 %: 90.00 MB of 90.00 MB | yes |"), 2)
+        self.assertIn("| 1.05 times 1900 ms (compute 1900, link 360) | yes |", page)
+        self.assertIn("| 1.35 times as fast as DDP, tuned | no |", page)
+
+    def test_misses_what_it_misses(self):
+        cases = [self.case(mine=2.2, sent=48e6), self.case("wide_mlp_sgd", mine=1.9)]
+        page = of("link", "report").verdicts(cases, False)
+        self.assertIn("| 0.716: 96.00 MB of 134.00 MB | no |", page)
+        self.assertIn("| +6.67 %: 96.00 MB of 90.00 MB | no |", page)
+        self.assertIn("| 1.16 times 1900 ms (compute 1900, link 384) | no |", page)
+        self.assertIn("| 1.42 times as fast as DDP, tuned | yes |", page)
+
+    def test_of_a_quick_run_the_bytes_alone_count(self):
+        page = of("link", "report").verdicts([self.case()], True)
+        self.assertEqual((page.count("bytes of a step"), page.count(": a step |")), (2, 0))
+
+    def test_the_page_says_who_had_no_time(self):
+        report, case = of("link", "report"), self.case()
+        case["contenders"][3] = {**case["contenders"][3], "seconds": [], "rounds": [], "sent": []}
+        page = report.markdown({**Pages.WHOLE, "quick": False, "took": 300.0, "workloads": [case]})
+        self.assertIn("| ResNet-18 | DDP, tuned | fp32 | no time left | | 0 | | |", page)
+        self.assertIn("| ResNet-18 | lockstep | fp32 | 2000 | 2000-2000 | 3 | 45.00, 45.00 | 60,000 |", page)
+        self.assertIn("| ResNet-18 | plain sockets |  | 400 |", page)
+
+    def test_counts_what_an_interface_has_sent(self):
+        wire = of("link", "wire")
+        table = ("Inter-|   Receive                                                |  Transmit\n"
+                 " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop\n"
+                 "    lo:       1       2    0    0    0     0          0         0        3       4    0    0\n"
+                 "    va:      11      12    0    0    0     0          0         0       13      14    0    0\n")
+        self.assertEqual(wire.parse_sent(table, "va"), wire.Sent(13, 14))
+        with self.assertRaisesRegex(SystemExit, "no interface vb"):
+            wire.parse_sent(table, "vb")
+
+    def test_bytes_of_a_step_are_those_of_the_turn_without_the_idle_ones(self):
+        link = of("link", "link")
+        sent = iter([[(100, 1), (200, 2)], [(1100, 11), (2200, 22)]])
+        wire = types.SimpleNamespace(shape=lambda rate: None,
+                                     sent=lambda: [link.wire.Sent(*counts) for counts in next(sent)])
+        one = link.Contender("a", "ours", lambda steps: [0.5] * (steps - 1), 3, {"precision": "fp32"})
+        turn = one.turn(wire, 5)
+        self.assertEqual((turn["bytes"], turn["packets"], turn["seconds"]), ([1000, 2000], 30, [0.5] * 4))
+        row = one.results([{**turn, "took": 10.0}], [5.0, 0.0])
+        self.assertEqual((row["sent"], row["packet"], row["limited"]), ([[190.0, 400.0]], 100, True))
+
+    def test_who_has_no_time_has_no_turn(self):
+        link = of("link", "link")
+        wire = types.SimpleNamespace(shape=lambda rate: None, sent=lambda: [link.wire.Sent(0, 0)] * 2)
+        everyone = [link.Contender(name, "ours", lambda steps: [1.0], 2, took=took) for name, took in
+                    (("quick", 0), ("slow", 1e6))]
+        found = link.take_turns(everyone, wire, 2, time.monotonic() + 1000)
+        self.assertEqual({name: len(done) for name, done in found.items()}, {"quick": 2, "slow": 0})
+
+    def test_peers_of_pictures_have_our_layout_and_no_single_bucket(self):
+        link = of("link", "link")
+        peers = dict.fromkeys(link.PEER_JOBS)
+        names = {workload: [one.name for one in link.contenders_of(workload, None, peers)] for workload in link.STEPS}
+        self.assertEqual(set(names["wide_mlp_sgd"]) - set(names["resnet18_cifar"]), {"DDP, tuned, one bucket"})
+        flags = {workload: link.our_agents(pathlib.Path("/bin"), workload)[0][0] for workload in link.STEPS}
+        self.assertEqual({workload: "--channels-last" in words for workload, words in flags.items()},
+                         {workload: bool(layout) for workload, layout in link.LAYOUT.items()})
+
+    def test_agents_of_both_nodes_meet(self):
+        link = of("link", "link")
+        (first, variables), (second, others) = link.peer_agents("installed")
+        other = {"is_host=1": "is_host=0", "10.77.0.1": "10.77.0.2"}
+        self.assertEqual([other.get(word, word) for word in first], second)
+        self.assertEqual((variables["GLOO_SOCKET_IFNAME"], others["GLOO_SOCKET_IFNAME"]), ("va", "vb"))
+
+    def test_plain_bytes_go_both_ways(self):
+        plain = of("link", "plain")
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            other = threading.Thread(target=lambda: plain.answer(listener.accept()[0]), daemon=True)
+            other.start()
+            self.assertGreater(plain.seconds("127.0.0.1", listener.getsockname()[1], 3 << 20), 0)
+            other.join(30)
+            self.assertFalse(other.is_alive())
 
 
 class Rows(unittest.TestCase):
