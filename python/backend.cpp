@@ -121,28 +121,28 @@ Backend::~Backend() {
   [[maybe_unused]] const auto* lost = turns_.release();
 }
 
-Backend::Result Backend::add(OpType type, const char* name, Tensors outputs, bool is_async,
+Backend::Result Backend::add(OpType type, const char* name, const Tensors& inputs, Tensors outputs, bool is_async,
                              Work::Collective collective) {
   ++called_;
-  auto work = c10::make_intrusive<Work>(rank_, type, name, std::move(outputs), std::move(collective));
+  auto work = c10::make_intrusive<Work>(rank_, type, name, inputs, std::move(outputs), std::move(collective));
   turns_->add(work, /*caller_waits=*/!is_async);
   return work;
 }
 
 Backend::Result Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const comm::ReduceOp op = op_of(options.reduceOp, "all_reduce");
-  return add(OpType::ALLREDUCE, "lockstep:all_reduce", tensors, options.asyncOp,
+  return add(OpType::ALLREDUCE, "lockstep:all_reduce", tensors, tensors, options.asyncOp,
              [tensor = only(tensors, "all_reduce"), op](Group& group) { group.all_reduce(tensor, op); });
 }
 
 Backend::Result Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   const comm::ReduceOp op = op_of(options.reduceOp, "all_reduce_coalesced");
-  return add(OpType::ALLREDUCE_COALESCED, "lockstep:all_reduce_coalesced", tensors, options.asyncOp,
+  return add(OpType::ALLREDUCE_COALESCED, "lockstep:all_reduce_coalesced", tensors, tensors, options.asyncOp,
              [tensors, op](Group& group) { comm::all_reduce_coalesced(group, tensors, op); });
 }
 
 Backend::Result Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return add(OpType::BROADCAST, "lockstep:broadcast", tensors, options.asyncOp,
+  return add(OpType::BROADCAST, "lockstep:broadcast", tensors, tensors, options.asyncOp,
              [tensor = only(tensors, "broadcast"), root = int(options.rootRank)](Group& group) {
                group.broadcast(tensor, root);
              });
@@ -150,7 +150,7 @@ Backend::Result Backend::broadcast(Tensors& tensors, const c10d::BroadcastOption
 
 Backend::Result Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const comm::ReduceOp op = op_of(options.reduceOp, "reduce");
-  return add(OpType::REDUCE, "lockstep:reduce", tensors, options.asyncOp,
+  return add(OpType::REDUCE, "lockstep:reduce", tensors, tensors, options.asyncOp,
              [tensor = only(tensors, "reduce"), op, root = int(options.rootRank)](Group& group) {
                comm::reduce(group, tensor, root, op);
              });
@@ -160,19 +160,19 @@ Backend::Result Backend::allgather(Lists& outputs, Tensors& inputs, const c10d::
   const Tensors& list = only(outputs, "all_gather");
   const at::Tensor& input = only(inputs, "all_gather");
   check_list(list, input, size_, "all_gather");
-  return add(OpType::ALLGATHER, "lockstep:all_gather", list, options.asyncOp,
+  return add(OpType::ALLGATHER, "lockstep:all_gather", inputs, list, options.asyncOp,
              [list, input](Group& group) { put_all(list, group.all_gather(input)); });
 }
 
 Backend::Result Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
   check_into(output, input, size_, "all_gather_into_tensor");
-  return add(OpType::_ALLGATHER_BASE, "lockstep:all_gather_into_tensor", {output}, options.asyncOp,
+  return add(OpType::_ALLGATHER_BASE, "lockstep:all_gather_into_tensor", {input}, {output}, options.asyncOp,
              [output, input](Group& group) { group.all_gather_into_tensor(output, input); });
 }
 
 Backend::Result Backend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   check_lists(outputs, inputs, size_, "all_gather_coalesced");
-  return add(OpType::ALLGATHER_COALESCED, "lockstep:all_gather_coalesced", {}, options.asyncOp,
+  return add(OpType::ALLGATHER_COALESCED, "lockstep:all_gather_coalesced", inputs, {}, options.asyncOp,
              [outputs, inputs](Group& group) {
                for (std::size_t i = 0; i < inputs.size(); ++i) {
                  const Tensors gathered = group.all_gather(inputs[i]);
@@ -185,7 +185,7 @@ Backend::Result Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tenso
                                                          const c10d::AllgatherOptions& options) {
   check_count(outputs, int(inputs.size()), "all_gather_into_tensor");
   for (std::size_t i = 0; i < inputs.size(); ++i) check_into(outputs[i], inputs[i], size_, "all_gather_into_tensor");
-  return add(OpType::ALLGATHER_COALESCED, "lockstep:all_gather_into_tensor", outputs, options.asyncOp,
+  return add(OpType::ALLGATHER_COALESCED, "lockstep:all_gather_into_tensor", inputs, outputs, options.asyncOp,
              [outputs, inputs](Group& group) {
                for (std::size_t i = 0; i < inputs.size(); ++i) group.all_gather_into_tensor(outputs[i], inputs[i]);
              });
@@ -197,7 +197,7 @@ Backend::Result Backend::gather(Lists& outputs, Tensors& inputs, const c10d::Gat
   comm::check_root(root, size_, "gather");
   const Tensors list = rank_ == root ? only(outputs, "gather") : Tensors{};
   if (rank_ == root) check_list(list, input, size_, "gather");
-  return add(OpType::GATHER, "lockstep:gather", list, options.asyncOp,
+  return add(OpType::GATHER, "lockstep:gather", inputs, list, options.asyncOp,
              [list, input, root](Group& group) { put_all(list, comm::gather(group, input, root)); });
 }
 
@@ -207,7 +207,7 @@ Backend::Result Backend::scatter(Tensors& outputs, Lists& inputs, const c10d::Sc
   comm::check_root(root, size_, "scatter");
   const Tensors list = rank_ == root ? only(inputs, "scatter") : Tensors{};
   if (rank_ == root) check_list(list, output, size_, "scatter");
-  return add(OpType::SCATTER, "lockstep:scatter", outputs, options.asyncOp,
+  return add(OpType::SCATTER, "lockstep:scatter", list, outputs, options.asyncOp,
              [list, output, root](Group& group) { comm::scatter(group, output, list, root); });
 }
 
@@ -216,14 +216,14 @@ Backend::Result Backend::reduce_scatter(Tensors& outputs, Lists& inputs, const c
   const Tensors& list = only(inputs, "reduce_scatter");
   const at::Tensor& output = only(outputs, "reduce_scatter");
   check_list(list, output, size_, "reduce_scatter");
-  return add(OpType::REDUCE_SCATTER, "lockstep:reduce_scatter", outputs, options.asyncOp,
+  return add(OpType::REDUCE_SCATTER, "lockstep:reduce_scatter", list, outputs, options.asyncOp,
              [list, output, op](Group& group) { group.reduce_scatter(output, flat(list), op); });
 }
 
 Backend::Result Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                               const c10d::ReduceScatterOptions& options) {
   const comm::ReduceOp op = op_of(options.reduceOp, "reduce_scatter_tensor");
-  return add(OpType::_REDUCE_SCATTER_BASE, "lockstep:reduce_scatter_tensor", {output}, options.asyncOp,
+  return add(OpType::_REDUCE_SCATTER_BASE, "lockstep:reduce_scatter_tensor", {input}, {output}, options.asyncOp,
              [output, input, op](Group& group) { group.reduce_scatter(output, input, op); });
 }
 
@@ -231,7 +231,7 @@ Backend::Result Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tenso
                                                          const c10d::ReduceScatterOptions& options) {
   const comm::ReduceOp op = op_of(options.reduceOp, "reduce_scatter_tensor");
   check_count(outputs, int(inputs.size()), "reduce_scatter_tensor");
-  return add(OpType::REDUCE_SCATTER, "lockstep:reduce_scatter_tensor", outputs, options.asyncOp,
+  return add(OpType::REDUCE_SCATTER, "lockstep:reduce_scatter_tensor", inputs, outputs, options.asyncOp,
              [outputs, inputs, op](Group& group) {
                for (std::size_t i = 0; i < inputs.size(); ++i) group.reduce_scatter(outputs[i], inputs[i], op);
              });
@@ -248,9 +248,9 @@ Backend::Result Backend::alltoall_base(at::Tensor& output, at::Tensor& input, st
     return std::vector<std::int64_t>(std::size_t(size_), rows / size_);
   };
   if (output_splits.empty() && input_splits.empty())
-    return add(OpType::ALLTOALL_BASE, "lockstep:all_to_all", {output}, options.asyncOp,
+    return add(OpType::ALLTOALL_BASE, "lockstep:all_to_all", {input}, {output}, options.asyncOp,
                [output, input](Group& group) { group.all_to_all(output, input); });
-  return add(OpType::ALLTOALL_BASE, "lockstep:all_to_all", {output}, options.asyncOp,
+  return add(OpType::ALLTOALL_BASE, "lockstep:all_to_all", {input}, {output}, options.asyncOp,
              [output, input, from = splits_of(output_splits, output), to = splits_of(input_splits, input)](
                  Group& group) { put_rows(output, comm::all_to_all_uneven(group, input, to), from); });
 }
@@ -260,25 +260,26 @@ Backend::Result Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d:
   check_count(inputs, size_, "all_to_all");
   check_on_cpu(outputs, "all_to_all");
   check_on_cpu(inputs, "all_to_all");
-  return add(OpType::ALLTOALL, "lockstep:all_to_all", outputs, options.asyncOp, [outputs, inputs](Group& group) {
-    std::vector<std::int64_t> to, from;
-    for (const at::Tensor& tensor : inputs) to.push_back(tensor.numel());
-    for (const at::Tensor& tensor : outputs) from.push_back(tensor.numel());
-    const comm::Received received = comm::all_to_all_uneven(group, flat(inputs), to);
-    TORCH_CHECK_VALUE(received.splits == from && received.output.scalar_type() == outputs[0].scalar_type(),
-                      "all_to_all: this rank expects ", from, " elements from the ranks and was sent ",
-                      received.splits);
-    const Tensors parts = received.output.split_with_sizes(from);
-    put_all(outputs, parts);
-  });
+  return add(OpType::ALLTOALL, "lockstep:all_to_all", inputs, outputs, options.asyncOp,
+             [outputs, inputs](Group& group) {
+               std::vector<std::int64_t> to, from;
+               for (const at::Tensor& tensor : inputs) to.push_back(tensor.numel());
+               for (const at::Tensor& tensor : outputs) from.push_back(tensor.numel());
+               const comm::Received received = comm::all_to_all_uneven(group, flat(inputs), to);
+               TORCH_CHECK_VALUE(received.splits == from && received.output.scalar_type() == outputs[0].scalar_type(),
+                                 "all_to_all: this rank expects ", from, " elements from the ranks and was sent ",
+                                 received.splits);
+               const Tensors parts = received.output.split_with_sizes(from);
+               put_all(outputs, parts);
+             });
 }
 
 Backend::Result Backend::barrier(const c10d::BarrierOptions& options) {
-  return add(OpType::BARRIER, "lockstep:barrier", {}, options.asyncOp, [](Group& group) { group.barrier(); });
+  return add(OpType::BARRIER, "lockstep:barrier", {}, {}, options.asyncOp, [](Group& group) { group.barrier(); });
 }
 
 Backend::Result Backend::add(OpType type, const char* name, comm::P2POp op) {
-  auto work = c10::make_intrusive<Work>(rank_, type, name, Tensors{op.tensor}, nullptr);
+  auto work = c10::make_intrusive<Work>(rank_, type, name, Tensors{op.tensor}, Tensors{op.tensor}, nullptr);
   try {
     turns_->add(work, std::move(op));
   } catch (const UsageError&) {
@@ -303,7 +304,7 @@ Backend::Result Backend::recvAnysource(Tensors&, int) {
 
 at::Tensor Backend::shared_empty(const std::vector<std::int64_t>& sizes, at::ScalarType dtype) {
   at::Tensor made;
-  add(OpType::UNKNOWN, "lockstep:shared_empty", {}, /*is_async=*/false, [&](Group& group) {
+  add(OpType::UNKNOWN, "lockstep:shared_empty", {}, {}, /*is_async=*/false, [&](Group& group) {
     made = group.shared_empty(sizes, dtype);
   })->wait();
   return made;

@@ -71,7 +71,8 @@ class Backend : public c10d::Backend {
   void leave() { turns_->leave(); }
 
  private:
-  Result add(c10d::OpType type, const char* name, Tensors outputs, bool is_async, Work::Collective collective);
+  Result add(c10d::OpType type, const char* name, const Tensors& inputs, Tensors outputs, bool is_async,
+             Work::Collective collective);
   Result add(c10d::OpType type, const char* name, comm::P2POp op);
 
   std::unique_ptr<Turns> turns_;

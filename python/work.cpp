@@ -34,8 +34,9 @@ std::exception_ptr for_python(const std::exception_ptr& thrown, const std::strin
   }
 }
 
-Work::Work(int rank, c10d::OpType type, const char* name, std::vector<at::Tensor> outputs, Collective collective)
-    : c10d::Work(rank, type, name), outputs_(std::move(outputs)), collective_(std::move(collective)) {}
+Work::Work(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
+           std::vector<at::Tensor> outputs, Collective collective)
+    : c10d::Work(rank, type, name, inputs), outputs_(std::move(outputs)), collective_(std::move(collective)) {}
 
 void Work::run(comm::Group& group, const std::string& suffix) {
   std::exception_ptr error;

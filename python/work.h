@@ -20,8 +20,10 @@ class Work final : public c10d::Work {
  public:
   using Collective = std::function<void(comm::Group&)>;
 
-  /// `outputs` is what getFuture() gives. `name` is told to the profiler and lives for ever.
-  Work(int rank, c10d::OpType type, const char* name, std::vector<at::Tensor> outputs, Collective collective);
+  /// `outputs` is what getFuture() gives. `name` and the shapes of `inputs` are told to the profiler; the name lives
+  /// for ever.
+  Work(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
+       std::vector<at::Tensor> outputs, Collective collective);
 
   /// Throws nothing: what the collective throws is kept for wait(). `suffix`: see for_python().
   void run(comm::Group& group, const std::string& suffix);

@@ -48,6 +48,7 @@ def collectives(rank, nodes=1):
         dist.barrier()
     messages(rank, size)
     asynchronous(rank, size)
+    profiled(rank, size)
     subsets(rank, size)
     shared(rank, size, nodes)
     refusals(rank)
@@ -242,6 +243,19 @@ def asynchronous(rank, size):
     second = dist.all_reduce(torch.ones(3), async_op=True)
     same(first.wait(), torch.full((3,), float(size**3)))
     second.wait()
+
+
+def profiled(rank, size):
+    """A profile has each call, with the shapes of what this rank gave to it."""
+    with torch.autograd.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3, 2))
+        dist.all_gather([torch.zeros(4) for _ in range(size)], torch.ones(4))
+        sent = dist.isend(torch.ones(5), (rank + 1) % size)
+        dist.recv(torch.zeros(5), (rank - 1) % size)
+        sent.wait()
+    shapes = {event.name: event.input_shapes for event in profile.function_events if event.name.startswith("lockstep:")}
+    assert shapes == {"lockstep:all_reduce": [[3, 2]], "lockstep:all_gather": [[4]], "lockstep:send": [[5]],
+                      "lockstep:recv": [[5]]}, shapes
 
 
 def subsets(rank, size):

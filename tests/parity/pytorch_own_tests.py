@@ -97,12 +97,15 @@ def load_theirs(backend: str):
             unittest.mock.patch.multiple(
                 common_distributed, skip_if_lt_x_gpu=always, skip_if_no_gpu=lambda function: function,
                 skip_if_small_worldsize=lambda function: function):
-        return importlib.import_module("torch.testing._internal.distributed.distributed_test")
+        theirs = importlib.import_module("torch.testing._internal.distributed.distributed_test")
+    for known in (theirs.PROFILING_SUPPORTED_BACKENDS, theirs.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
+        known.append(backend)
+    return theirs
 
 
 class Ours:
-    """What differs from how PyTorch runs its tests: the ranks are forked, for to import torch takes seconds in each, and
-    print into files, which are shown when a test has failed."""
+    """What differs from how PyTorch runs its tests: the ranks are forked, for to import torch takes seconds, and print
+    into files, which are shown when a test has failed."""
 
     def setUp(self):
         os.environ["WORLD_SIZE"] = str(self.ranks)
