@@ -2,7 +2,9 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -71,6 +73,22 @@ void check_list(const Tensors& list, const at::Tensor& one, int size, const char
   check_same(list, one, collective);
 }
 
+bool is_even(const Tensors& list) {
+  return std::all_of(list.begin(), list.end(),
+                     [&](const at::Tensor& tensor) { return tensor.numel() == list[0].numel(); });
+}
+
+// Where the list's tensors have several lengths: that of this rank is like the one.
+void check_uneven(const Tensors& list, const at::Tensor& one, int rank, int size, const char* collective) {
+  check_count(list, size, collective);
+  check_on_cpu(list, collective);
+  check_on_cpu({one}, collective);
+  check_same({list[std::size_t(rank)]}, one, collective);
+  for (const at::Tensor& tensor : list)
+    TORCH_CHECK_VALUE(tensor.scalar_type() == one.scalar_type(), collective, ": its tensors are ", one.dtype(), " and ",
+                      tensor.dtype(), "; they need to be alike");
+}
+
 // Of a collective of several tensors: a list of as many for each rank, each like the one that is sent.
 void check_lists(const Backend::Lists& lists, const Tensors& sent, int size, const char* collective) {
   check_on_cpu(sent, collective);
@@ -87,6 +105,24 @@ void put(const at::Tensor& to, const at::Tensor& from) { to.detach().copy_(from.
 
 void put_all(const Tensors& to, const Tensors& from) {
   for (std::size_t rank = 0; rank < to.size(); ++rank) put(to[rank], from[rank]);
+}
+
+void put_uneven(const Tensors& to, const Tensors& from) {
+  for (std::size_t rank = 0; rank < to.size(); ++rank)
+    TORCH_CHECK_VALUE(to[rank].numel() == from[rank].numel(), "all_gather: this rank expects ", to[rank].numel(),
+                      " elements from rank ", rank, " and was sent ", from[rank].numel());
+  put_all(to, from);
+}
+
+// One below the other, as wide as the longest.
+at::Tensor padded_rows(const Tensors& tensors) {
+  std::int64_t longest = 0;
+  for (const at::Tensor& tensor : tensors) longest = std::max(longest, tensor.numel());
+  const at::Tensor rows =
+      at::zeros({std::int64_t(tensors.size()), longest}, tensors[0].options().requires_grad(false));
+  for (std::size_t row = 0; row < tensors.size(); ++row)
+    rows.select(0, std::int64_t(row)).narrow(0, 0, tensors[row].numel()).copy_(tensors[row].detach().reshape({-1}));
+  return rows;
 }
 
 void check_into(const at::Tensor& output, const at::Tensor& input, int size, const char* collective) {
@@ -159,6 +195,12 @@ Backend::Result Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opt
 Backend::Result Backend::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   const Tensors& list = only(outputs, "all_gather");
   const at::Tensor& input = only(inputs, "all_gather");
+  if (!is_even(list)) {
+    check_uneven(list, input, rank_, size_, "all_gather");
+    return add(OpType::ALLGATHER, "lockstep:all_gather", inputs, list, options.asyncOp, [list, input](Group& group) {
+      put_uneven(list, comm::all_gather_uneven(group, input.detach().reshape({-1})));
+    });
+  }
   check_list(list, input, size_, "all_gather");
   return add(OpType::ALLGATHER, "lockstep:all_gather", inputs, list, options.asyncOp,
              [list, input](Group& group) { put_all(list, group.all_gather(input)); });
@@ -215,6 +257,16 @@ Backend::Result Backend::reduce_scatter(Tensors& outputs, Lists& inputs, const c
   const comm::ReduceOp op = op_of(options.reduceOp, "reduce_scatter");
   const Tensors& list = only(inputs, "reduce_scatter");
   const at::Tensor& output = only(outputs, "reduce_scatter");
+  if (!is_even(list)) {
+    check_uneven(list, output, rank_, size_, "reduce_scatter");
+    return add(OpType::REDUCE_SCATTER, "lockstep:reduce_scatter", list, outputs, options.asyncOp,
+               [list, output, op](Group& group) {
+                 const at::Tensor rows = padded_rows(list);
+                 const at::Tensor mine = at::empty({rows.size(1)}, rows.options());
+                 group.reduce_scatter(mine, rows, op);
+                 put(output, mine.narrow(0, 0, output.numel()));
+               });
+  }
   check_list(list, output, size_, "reduce_scatter");
   return add(OpType::REDUCE_SCATTER, "lockstep:reduce_scatter", list, outputs, options.asyncOp,
              [list, output, op](Group& group) { group.reduce_scatter(output, flat(list), op); });

@@ -46,6 +46,7 @@ def collectives(rank, nodes=1):
     for case in (reductions, gathers, exchanges, rooted, coalesced, objects):
         case(gloo, rank, size)
         dist.barrier()
+    uneven(rank, size)
     messages(rank, size)
     asynchronous(rank, size)
     profiled(rank, size)
@@ -105,6 +106,18 @@ def gathers(gloo, rank, size):
     for call in (scattered, scattered_one):
         for rows in (1, 40_000):
             both(gloo, lambda group: call(group, rows))
+
+
+def uneven(rank, size):
+    """Which gloo has in reduce_scatter alone."""
+    for rows in (1, 30_000):
+        into = [torch.full((rows * peer, 2), -1.) for peer in range(size)]
+        dist.all_gather(into, whole_numbers(rank, rows * rank, 2))
+        for peer, tensor in enumerate(into):
+            same(tensor, whole_numbers(peer, rows * peer, 2))
+        into = torch.full((rows * rank, 2), -1.)
+        dist.reduce_scatter(into, [whole_numbers(rank, rows * peer, 2) for peer in range(size)])
+        same(into, sum(whole_numbers(peer, rows * rank, 2) for peer in range(size)))
 
 
 def exchanges(gloo, rank, size):
@@ -310,6 +323,12 @@ def refusals(rank):
     refused(ValueError, "all_gather_into_tensor: the output needs to be contiguous", dist.all_gather_into_tensor,
             torch.ones(1), torch.ones(5))
     size = dist.get_world_size()
+    after = (rank + 1) % size
+    into = [torch.zeros(peer + 1) for peer in range(size)]
+    into[after] = torch.zeros(99)
+    refused(ValueError, f"all_gather: this rank expects 99 elements from rank {after} and was sent {after + 1}",
+            dist.all_gather, into, torch.ones(rank + 1))
+    refused(ValueError, "they need to be alike", dist.all_gather, into, torch.ones(98))
     lists = [[torch.zeros(2), torch.zeros(3)] for _ in range(size)]
     lists[size - 1].pop()
     refused(ValueError, f"all_gather_coalesced: 1 tensors of rank {size - 1} for 2", dist.all_gather_coalesced, lists,
