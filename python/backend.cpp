@@ -118,8 +118,7 @@ void put_uneven(const Tensors& to, const Tensors& from) {
 at::Tensor padded_rows(const Tensors& tensors) {
   std::int64_t longest = 0;
   for (const at::Tensor& tensor : tensors) longest = std::max(longest, tensor.numel());
-  const at::Tensor rows =
-      at::zeros({std::int64_t(tensors.size()), longest}, tensors[0].options().requires_grad(false));
+  const at::Tensor rows = at::zeros({std::int64_t(tensors.size()), longest}, tensors[0].options().requires_grad(false));
   for (std::size_t row = 0; row < tensors.size(); ++row)
     rows.select(0, std::int64_t(row)).narrow(0, 0, tensors[row].numel()).copy_(tensors[row].detach().reshape({-1}));
   return rows;
