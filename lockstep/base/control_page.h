@@ -22,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 10;
+inline constexpr std::uint32_t kControlVersion = 11;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -149,6 +149,7 @@ struct ControlPage {
   std::atomic<std::int32_t> local_world;                 ///< ranks of this generation on this node
   std::atomic<std::uint32_t> generation;                 ///< starts at 1
   std::atomic<std::uint32_t> abort;                      ///< the last generation that has failed
+  std::atomic<std::uint32_t> room;                       ///< the last one that is asked to make room (room.h)
   alignas(64) std::atomic<std::uint64_t> areas[kAreas];  ///< Extent::pack(), see Segment::grow
   std::atomic<std::uint64_t> rooms[kAreas];              ///< bytes that each may grow to where it lies
   std::atomic<std::uint64_t> data_fingerprint;  ///< of the data set it is trained on; 0: not told (train/same_data.h)

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "lockstep/base/room.h"
+
 namespace lockstep::base {
 namespace {
 
@@ -25,6 +27,7 @@ std::optional<Failure> last_failure(ControlPage& page) {
                   .exit_code = slot.exit_code};
   // Who claims it writes over what was read; a change of nothing stands behind the reads, as a load need not.
   if (slot.state.fetch_or(0, std::memory_order_acq_rel) != free || failure.cause.empty()) return {};
+  if (makes_room(failure)) return {};
   return failure;
 }
 

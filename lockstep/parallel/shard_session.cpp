@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/room.h"
 #include "lockstep/base/stop_on.h"
 #include "lockstep/parallel/named_tensors.h"
 #include "lockstep/parallel/shard_record.h"
@@ -258,7 +259,8 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
     state::ShardRecord record = shards_[i].record;
     record.options = options;
     record.rules = rules;
-    record.stop = base::StopOn::requested() ? 1 : 0;
+    record.asked = (base::StopOn::requested() ? state::kAskedToStop : 0) |
+                   (base::is_room_wanted(member_.page(), member_.generation()) ? state::kAskedToMakeRoom : 0);
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
     *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(mine_.first + int(i))) = record;
   }

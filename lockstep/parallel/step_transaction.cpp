@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/room.h"
 #include "lockstep/base/shard_rank.h"
 #include "lockstep/comm/call_log.h"
 #include "lockstep/comm/or_abort.h"
@@ -38,6 +39,22 @@ std::uint64_t hash_of(const optim::StepOptions& options) {
   const double told[] = {options.max_norm, options.norm_type, options.max_value, double(options.error_if_nonfinite),
                          options.loss_scale ? options.loss_scale->scale : 0};
   return state::hash64({reinterpret_cast<const char*>(told), sizeof told});
+}
+
+std::uint64_t asked_anywhere(const std::vector<const state::ShardRecord*>& records) {
+  std::uint64_t asked = 0;
+  for (const state::ShardRecord* record : records) asked |= record->asked;
+  return asked;
+}
+
+// Behind the barrier no rank of any node needs another one for this step.
+void leave_for_room(comm::Group& group) {
+  or_abort(group, [&] {
+    group.barrier();
+    const base::Member& member = group.node().member;
+    base::make_room(member.page(), member.generation());
+    member.check_abort();
+  });
 }
 
 }  // namespace
@@ -73,8 +90,8 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     gather(rules, options, has_inputs);
     exchange();
   });
-  should_stop_ =
-      std::any_of(records_.begin(), records_.end(), [](const state::ShardRecord* record) { return record->stop != 0; });
+  const std::uint64_t asked = asked_anywhere(records_);
+  should_stop_ = (asked & state::kAskedToStop) != 0;
   require_same_options();
   if (const std::string diverged = node_check_.find(records_); !diverged.empty()) refuse(diverged);
   mean_ = float(agreed_mean() / (options.loss_scale ? options.loss_scale->scale : 1));
@@ -99,6 +116,7 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     flip();
   });
   member_.set_phase(Phase::outside);
+  if (asked == state::kAskedToMakeRoom) leave_for_room(group_);  // who is to stop as well has something to save
 }
 
 // This rank's part: its gradients are in their slots, and there is a buffer to write.

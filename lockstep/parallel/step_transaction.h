@@ -33,6 +33,7 @@ class StepTransaction {
   /// Collective. Error on all ranks, with nothing written, for a norm that the options refuse, and where the nodes have
   /// other states. Error on this rank alone when one of its backward passes broke: the others wait until it has mended
   /// that. Any other failure of a rank is the group's. Without inputs this rank's gradients are zeros (Engine::join).
+  /// GroupAborted behind the committed step where the job makes room for another node (base/room.h).
   void run(const optim::Rules& rules, const optim::StepOptions& options, bool has_inputs = true);
 
   /// Whether a rank was asked to stop before it came to the last step: the same on all ranks.

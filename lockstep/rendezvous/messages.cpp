@@ -7,7 +7,7 @@
 namespace lockstep::rendezvous {
 namespace {
 
-constexpr std::string_view kMark("LKr\x04", 4);
+constexpr std::string_view kMark("LKr\x05", 4);
 
 template <class A>
 void fields(A& a, Join& m) {
@@ -79,6 +79,14 @@ void fields(A& a, Report& m) {
 template <class A>
 void fields(A& a, GivesUp& m) {
   a(m.reason);
+}
+template <class A>
+void fields(A& a, MakeRoom& m) {
+  a(m.generation);
+}
+template <class A>
+void fields(A& a, NotInSteps& m) {
+  a(m.generation);
 }
 
 class FrameWriter {

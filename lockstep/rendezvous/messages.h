@@ -178,8 +178,18 @@ struct GivesUp {
   std::string reason;
 };
 
+/// From the hosting agent: a node has come; the workers of the generation are to end behind the step that they are in.
+struct MakeRoom {
+  std::int64_t generation = 0;
+};
+
+/// The answer, where workers here make no steps: nobody needs to wait for one.
+struct NotInSteps {
+  std::int64_t generation = 0;
+};
+
 using Message = std::variant<Join, Ready, Ping, Pong, Failed, Stopping, Done, Waiting, Refused, Start, EndNow, Outcome,
-                             StoreAsk, StoreForget, StoreAnswer, Report, GivesUp>;
+                             StoreAsk, StoreForget, StoreAnswer, Report, GivesUp, MakeRoom, NotInSteps>;
 
 /// What a client of c10d's TCPStore says first: torchrun's agent, where its endpoint is one of ours. With a key it is
 /// looked for before the handshake.

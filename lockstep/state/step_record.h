@@ -15,13 +15,17 @@ struct StepRecord {
   std::uint64_t skipped = 0;  ///< 1: a gradient was not finite under a scaled loss, so nothing was updated
 };
 
+/// What a rank is asked for before it comes to a step: bits of ShardRecord::asked.
+inline constexpr std::uint64_t kAskedToStop = 1;      ///< base/stop_on.h
+inline constexpr std::uint64_t kAskedToMakeRoom = 2;  ///< base/room.h
+
 /// What a shard contributes to it.
 struct ShardRecord {
   double loss = 0;
   std::int64_t samples = 0;
   std::uint64_t options = 0;  ///< a hash of what its rank told the step, but for the denominator
   double denominator = 0;     ///< what the shard adds to that of the job; not a number: its rank gave none
-  std::uint64_t stop = 0;     ///< 1: its rank was asked to stop (base/stop_on.h)
+  std::uint64_t asked = 0;    ///< what its rank was asked for: kAskedToStop, kAskedToMakeRoom
   std::uint64_t rules = 0;    ///< a hash of the options of its rank's optimizer
   std::uint64_t replica = 0;  ///< what its rank adds to the hash of its node's state, where those are compared
 };

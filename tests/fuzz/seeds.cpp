@@ -213,7 +213,9 @@ void add_messages(Seeds& seeds) {
                          StoreForget{.id = 1},
                          StoreAnswer{.id = 1, .values = {"x"}, .why = "full"},
                          Report{.part = {"{}"}, .last = true},
-                         GivesUp{"2 of the 3 nodes"}};
+                         GivesUp{"2 of the 3 nodes"},
+                         MakeRoom{1},
+                         NotInSteps{1}};
   std::string together;
   for (const Message& message : all) {
     seeds.add(bytes_of(std::string(1, '\0') + to_frame(message)));

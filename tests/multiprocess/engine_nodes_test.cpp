@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/room.h"
 #include "lockstep/comm/network/wire.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
@@ -105,6 +107,25 @@ TEST(Nodes, TakeOverAnEdit) {
     });
   };
   EXPECT_EQ(nodes_hash({1, 1}, job), hash_of(1, job));
+}
+
+// What the agent of one of them asks for, before one of its ranks comes to the fourth step.
+TEST(Nodes, MakeRoomForAnotherBehindTheSameStep) {
+  run_nodes({2, 1}, [](auto group) {
+    base::ControlPage& page = group->node().member.page();
+    SmallJob job{.shards = 3, .steps = 6};
+    job.after_step = [&](Engine& engine) {
+      if (engine.steps() == 3 && group->rank() == 2) EXPECT_TRUE(base::ask_for_room(page));
+    };
+    try {
+      run_small_job(group, job);
+      ADD_FAILURE() << "all steps were made";
+    } catch (const GroupAborted& aborted) {
+      EXPECT_EQ(aborted.failure().exit_code, kExitStopped);
+    }
+    EXPECT_TRUE(base::has_made_room(page));
+    EXPECT_EQ(base::committed(page.regions[0])->step, 4u);
+  });
 }
 
 TEST(Nodes, CommitNoModelsTogether) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 
 #include "tests/multiprocess/routed_nodes.h"
@@ -54,9 +55,10 @@ const World kWorldCells[] = {
     {"four nodes", 4, "4", "", "agent a 1 & a=$!; agent b 1 & b=$!; agent c 1 & c=$!; agent d 2 & d=$!", "0 0 0 0"},
     {"a late comer", 2, "1:2", "touch up.$NODE; until [ $WORLD_SIZE = 2 ]; do sleep 0.05; done;",
      "agent a 1 & a=$!; up a; agent b 1 & b=$!", "0 0"},
+    // What holds it up is in its process group, and tells of a signal that it is sent meanwhile.
     {"one that comes while another trains, which is held up until then", 2, "1:2",
-     "[ $WORLD_SIZE = 1 ] && (until [ -s run/metrics.jsonl ]; do sleep 0.01; done; kill -STOP $$; sleep 2; kill -CONT "
-     "$$) &",
+     "[ $WORLD_SIZE = 1 ] && (trap \"touch cut\" TERM; until [ -s run/metrics.jsonl ]; do sleep 0.01; done; "
+     "kill -STOP $$; sleep 2; kill -CONT $$) &",
      "agent a 1 & a=$!; until [ -s run/metrics.jsonl ]; do sleep 0.01; done; agent b 2 & b=$!", "0 0"},
     {"a worker killed", 2, "2", FIRST_OF_B "(sleep 0.7; kill -9 $$) &", "agent a 1 & a=$!; agent b 1 & b=$!", "0 0"},
     {"an agent killed, and a spare steps in", 3, "2", "touch up.$NODE; " FIRST_OF_B "(sleep 0.7; kill -9 $PPID) &",
@@ -98,6 +100,7 @@ TEST(NodesWorlds, OurTrainerHasTheWeightsOfOneMachine) {
     EXPECT_EQ(job.out(), world.ends + std::string(" ")) << world.name << "\n" << err;
     EXPECT_EQ(weights_of(out), expected) << world.name << "\n" << err;
     EXPECT_THAT(text_of(folder.file("run/metrics.jsonl")), HasSubstr("\"event\":\"done\"")) << world.name;
+    EXPECT_FALSE(std::filesystem::exists(folder.file("cut"))) << world.name << ": a step was cut short";
     EXPECT_TRUE(job.nothing_left()) << world.name;
   }
 }

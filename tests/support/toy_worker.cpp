@@ -8,6 +8,8 @@
 //   outlive           in the first attempt says "joined", stays until the next has begun, and says how its next barrier
 //                     went; in the next says its attempt
 //   fail CODE         rank 1 fails with that exit code and tells it slowly, as under load
+//   room CODE WORLD   one of less than WORLD ranks says that it makes steps, makes room when it is asked for that, and
+//                     ends with that exit code; one of WORLD says so and is done
 //   leave TEXT        rank 0 publishes the text in the segment; all say so and stay until they are killed
 //   store             joins nothing: the ranks of all nodes meet in the agents' store, each says what it got; in the
 //                     first attempt with TORCHELASTIC_MAX_RESTARTS the last one fails then
@@ -25,6 +27,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/node.h"
 #include "lockstep/base/published_text.h"
+#include "lockstep/base/room.h"
 #include "lockstep/rendezvous/agent_store.h"
 #include "lockstep/rendezvous/segment_exchange.h"
 
@@ -79,6 +82,17 @@ int work(base::Member& member, const std::string& task, int code) {
   return kExitDone;
 }
 
+int make_room(base::Member& member, int code) {
+  base::ControlPage& page = member.page();
+  page.regions[0].fingerprint.store(1);
+  page.regions[0].generation.store(member.generation());
+  std::puts("makes steps");
+  std::fflush(stdout);
+  if (!in_time([&] { return base::is_room_wanted(page, member.generation()); })) return kExitUsage;
+  base::make_room(page, member.generation());
+  return code;
+}
+
 int leave(base::Node& node, int rank, const std::string& text) {
   if (rank == 0) base::publish(node.segment, text);
   std::printf("left by %d\n", int(getpid()));
@@ -119,7 +133,13 @@ int main(int argc, char** argv) {
     base::Node node(rendezvous::share_segment(place, std::chrono::seconds(20)), place.local_rank,
                     std::chrono::seconds(20));
     if (task == "leave") return leave(node, place.rank, argc > 2 ? argv[2] : "");
-    return work(node.member, task, argc > 2 ? std::atoi(argv[2]) : 1);
+    const int code = argc > 2 ? std::atoi(argv[2]) : 1;
+    if (task == "room" && argc > 3 && place.world_size < std::atoi(argv[3])) return make_room(node.member, code);
+    if (task == "room") {
+      std::printf("one of %d\n", place.world_size);
+      return kExitDone;
+    }
+    return work(node.member, task, code);
   } catch (const std::exception& error) {
     return exit_code(error);  // quiet: the rank that failed first speaks
   }

@@ -25,6 +25,10 @@ std::vector<ErrorFile> make_error_files(const AttemptLogs& logs, int workers) {
   return files;
 }
 
+std::chrono::milliseconds since(EventLoop::Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(EventLoop::Clock::now() - start);
+}
+
 }  // namespace
 
 RunningAttempt::RunningAttempt(const AttemptContext& context, const Attempt& attempt)
@@ -99,9 +103,10 @@ void RunningAttempt::end_for_others(bool at_once) {
 void RunningAttempt::on_worker_end(const End& end) {
   result_.record.ends.push_back(end);
   const Stage stage = stages_.stage();
-  if (stage == Stage::running && end.failed()) inquiry_.open(end);
-  if ((stage == Stage::running && end.failed()) || stage == Stage::last_words)
-    follow(stages_.on_failure(more_to_come()));
+  // Who makes room ends as one that follows a failure does, however its program ends for that.
+  const bool fails = stage == Stage::running && end.failed() && !base::has_made_room(context_.page);
+  if (fails) inquiry_.open(end);
+  if (fails || stage == Stage::last_words) follow(stages_.on_failure(more_to_come()));
   if (workers_.all_ended()) follow(stages_.stop_running());
 }
 
@@ -126,7 +131,7 @@ void RunningAttempt::on_router_end() {
   if (!too_early) return;
   result_.record.launcher_failure = what;
   result_.code = kExitFailure;
-  result_.uptime = uptime();
+  result_.uptime = since(started_);
   follow(stages_.stop_running());
 }
 
@@ -155,24 +160,23 @@ void RunningAttempt::follow(const Orders& orders) {
 void RunningAttempt::conclude(Verdict first) {
   inquiry_.explain(first, context_.out_of_memory);
   result_.code = first.code;
-  result_.uptime = uptime();
+  result_.uptime = since(started_);
   result_.record.where = whereabouts(context_.page, first.end.rank);
   context_.on_failure(first, report(first, result_.record.where, host_name(), context_.plan.node.first_rank));
   result_.record.first = std::move(first);
 }
 
-std::chrono::milliseconds RunningAttempt::uptime() const {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(EventLoop::Clock::now() - started_);
-}
-
 AttemptResult RunningAttempt::take_result() {
   router_watch_ = {};  // from now on the router ends when it has done its work
   deadline_ = {};
-  // Also where it was asked by a signal to the agent: who knows the code starts the job again, and loses nothing.
   const std::vector<End>& ends = result_.record.ends;
-  if (!ends.empty() && std::ranges::all_of(ends, [](const End& end) { return !end.failed(); }) &&
-      std::ranges::any_of(ends, &End::stopped))
+  const bool all_well = !ends.empty() && std::ranges::none_of(ends, &End::failed);
+  if (base::has_made_room(context_.page)) {
+    result_.code = std::max(result_.code, int(kExitFailure));  // they have neither done their work nor saved it
+  } else if (all_well && std::ranges::any_of(ends, &End::stopped)) {
+    // Also where it was asked by a signal to the agent: who knows the code starts the job again, and loses nothing.
     result_.code = kExitStopped;
+  }
   result_.stop_signal = stages_.stop_signal();
   result_.record.seconds = wall_clock() - result_.record.started;
   return std::move(result_);

@@ -14,6 +14,7 @@
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/room.h"
 #include "lockstep/launch/agent/stages.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/output/attempt_logs.h"
@@ -67,6 +68,9 @@ class RunningAttempt {
   /// Another node has failed: the workers here are told to end; at once: they are killed, for it may go on without
   /// them.
   void end_for_others(bool at_once);
+  /// Another node has come: the workers here are asked to end behind their step, which is no failure of theirs. False,
+  /// and nothing happens, where they make none.
+  bool make_room() { return base::ask_for_room(context_.page); }
   /// Some child of the agent's has ended and is buried, or is a worker.
   void on_child_end() { workers_.look_for_gone(); }
 
@@ -88,7 +92,6 @@ class RunningAttempt {
   bool more_to_come() const;
   void follow(const Orders& orders);
   void conclude(Verdict first);
-  std::chrono::milliseconds uptime() const;
 
   const AttemptContext context_;
   const Attempt attempt_;

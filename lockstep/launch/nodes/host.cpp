@@ -54,6 +54,12 @@ void tell(const meet::Waiting& waiting, Reception& reception, auto& seats, bool 
   }
 }
 
+// Those who have workers in the generation that runs.
+void tell_members(const meet::Message& message, Reception& reception, const auto& seats) {
+  for (const auto& [id, seat] : seats)
+    if (seat.node.member && !seat.done) reception.send(id, message);
+}
+
 }  // namespace
 
 Host::Host(EventLoop& loop, HostSettings settings, base::UniqueFd listener, base::UniqueFd own)
@@ -87,6 +93,10 @@ void Host::on_message(std::uint64_t id, const meet::Message& message) {
   const auto* join = std::get_if<meet::Join>(&message);
   if (seat == seats_.end() && join != nullptr) return admit(id, *join);
   if (seat != seats_.end() && store_.take(id, message)) return;
+  if (const auto* none = std::get_if<meet::NotInSteps>(&message); seat != seats_.end() && none != nullptr) {
+    if (running_ && none->generation == generation_ && !newcomer_.empty()) end_all();
+    return;
+  }
   const auto* report = std::get_if<meet::Report>(&message);
   if (seat != seats_.end() && report != nullptr && settings_.reports != nullptr) {
     if (settings_.reports->take(id, *report)) reception_.send(id, meet::Report{.part = {}, .last = true});
@@ -248,14 +258,18 @@ void Host::consider() {
   if (decision.step == meet::Step::end && now.votes < now.votes_needed)
     return finish(meet::GivesUp{decision.reason + ": start the same command again on each node"});
   if (decision.step == meet::Step::end) return finish(meet::Refused{decision.reason});
-  if (decision.step == meet::Step::restart) {
+  if (decision.step == meet::Step::restart && newcomer_.empty()) {
     newcomer_ = decision.reason;
-    return end_all();
+    tell_members(meet::MakeRoom{generation_}, reception_, seats_);
+    // A step may be long; but who makes none for so long (a last evaluation, say) is not waited for.
+    room_limit_ = loop_.at(Clock::now() + settings_.nodes.limits.join_timeout, [this] {
+      if (running_) end_all();
+    });
   }
   again_ = {};
   if (decision.again != meet::Time::max())
     again_ = loop_.at(Clock::now() + (decision.again - now.now), [this] { consider(); });
-  reason_ = decision.reason;
+  reason_ = newcomer_.empty() ? decision.reason : "room is made behind the next step: " + newcomer_;
   if (std::exchange(tells_, true)) return;
   // Who is let in must hear a word before he takes us for lost.
   telling_ = loop_.at(Clock::now() + std::min(kReasonsTogether, settings_.nodes.silence() / 4), [this] {
@@ -318,8 +332,7 @@ void Host::finish(const meet::Message& last) {
 
 void Host::end_all() {
   if (std::exchange(ending_, true)) return;
-  for (const auto& [id, seat] : seats_)
-    if (seat.node.member && !seat.done) reception_.send(id, meet::EndNow{generation_});
+  tell_members(meet::EndNow{generation_}, reception_, seats_);
   if (finished_) return;
   // That may take longer than who has come waits for a word.
   tell({.reason = kEnding, .generation = generation_}, reception_, seats_, running_);
@@ -354,6 +367,7 @@ void Host::conclude_when_all_done() {
   finished_ = !outcome.again;
   since_ = situation().now;
   newcomer_.clear();
+  room_limit_ = {};
   stop_.reset();
   for (const auto& [id, seat] : seats_) {
     meet::Outcome own = outcome;

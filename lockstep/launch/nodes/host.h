@@ -83,7 +83,7 @@ class Host {
   const HostSettings settings_;
   Reception reception_;
   std::uint64_t own_ = 0;  // the hosting agent's seat
-  EventLoop::Handle again_, telling_;
+  EventLoop::Handle again_, telling_, room_limit_;
   std::string reason_;                         // why nothing happens, for those who wait
   bool tells_ = false;                         // soon
   std::map<std::uint64_t, Seat> seats_;        // of those who are admitted, by arrival

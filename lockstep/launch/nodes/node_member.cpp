@@ -82,6 +82,11 @@ void NodeMember::on_message(const meet::Message& message) {
     if (speaks()) say_reason(waiting->reason);
     return;
   }
+  if (const auto* room = std::get_if<meet::MakeRoom>(&message)) {
+    const bool runs = attempt_ != nullptr && room->generation == generation_;
+    if (!runs || !attempt_->make_room()) agent_.line().send(meet::NotInSteps{room->generation});
+    return;
+  }
   if (std::holds_alternative<meet::Report>(message)) report_taken_ = true;
   saying_ = {};
   if (const auto* refused = std::get_if<meet::Refused>(&message)) refused_ = refused->reason;
@@ -209,8 +214,9 @@ Decision NodeMember::agree(AttemptResult& result, const AttemptFacts& facts, con
   if (outcome_ && outcome_->generation != generation_) outcome_.reset();
   if (!lost_ && !outcome_) {
     const bool failed = facts.code != kExitDone && facts.code != kExitStopped;
-    if (failed && !blamed_ && !end_now_) {  // what kept an attempt from running or going on was no worker's failure
-      const std::string& why = result.start_failure.empty() ? result.record.launcher_failure : result.start_failure;
+    // What kept an attempt from running or going on was no worker's failure.
+    const std::string& why = result.start_failure.empty() ? result.record.launcher_failure : result.start_failure;
+    if (failed && !why.empty() && !blamed_ && !end_now_)
       agent_.line().send(
           meet::Failed{.generation = generation_,
                        .kind = std::int64_t(meet::FailureKind::told),
@@ -218,7 +224,6 @@ Decision NodeMember::agree(AttemptResult& result, const AttemptFacts& facts, con
                        .error = agent_.line().clock_error(),
                        .code = result.code,
                        .text = "lockstep: the workers on " + own_host_ + " did not run: " + one_line(why) + "\n"});
-    }
     agent_.line().send(meet::Done{.generation = generation_,
                                   .code = facts.code,
                                   .signal = result.stop_signal,

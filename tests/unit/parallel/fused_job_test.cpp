@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <string>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/room.h"
+#include "lockstep/base/stop_on.h"
 #include "lockstep/state/hash.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
@@ -24,6 +28,39 @@ TEST(FusedJob, OnThreadsHasOneStateWithAllOptions) {
       for (const auto& other : group->all_gather(torch::full({1}, std::int64_t(state::hash64(mine)), torch::kLong)))
         EXPECT_EQ(other.template item<std::int64_t>(), std::int64_t(state::hash64(mine)));
     });
+}
+
+// A rank hears of it in the third step.
+support::SmallJob job_that_is_asked_for_room(const std::shared_ptr<comm::Group>& group) {
+  support::SmallJob job;
+  job.after_step = [group](parallel::Engine& ddp) {
+    if (ddp.steps() == 2 && group->rank() == 1) EXPECT_TRUE(base::ask_for_room(group->node().member.page()));
+  };
+  return job;
+}
+
+TEST(FusedJob, MakesRoomBehindAStep) {
+  support::run_ranks(support::RankKind::threads, 2, [](auto group) {
+    const base::ControlPage& page = group->node().member.page();
+    EXPECT_THROW(support::run_small_job(group, job_that_is_asked_for_room(group)), GroupAborted);
+    EXPECT_TRUE(base::has_made_room(page));
+    EXPECT_EQ(base::committed(page.regions[0])->step, 3u);
+  });
+}
+
+// Whose loop is to look, and to save.
+TEST(FusedJob, ThatIsToStopDoesNotMakeRoom) {
+  {
+    const StopOn stop({SIGUSR1});
+    std::raise(SIGUSR1);
+    support::run_ranks(support::RankKind::threads, 2, [](auto group) {
+      support::run_small_job(group, job_that_is_asked_for_room(group));
+      const base::ControlPage& page = group->node().member.page();
+      EXPECT_FALSE(base::has_made_room(page));
+      EXPECT_EQ(base::committed(page.regions[0])->step, 6u);
+    });
+  }
+  const StopOn forgets({SIGUSR1});
 }
 
 // What the killed and resumed runs of it are to find: a rule of one group that comes to the weights of the other.

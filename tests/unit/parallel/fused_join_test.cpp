@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/room.h"
 #include "tests/support/sanitizers.h"
 #include "tests/unit/parallel/hook_job.h"
 
@@ -147,6 +148,23 @@ TEST(FusedJoin, ClipsOnAllRanksAndNobodyNeedsInputs) {
 }
 
 // A step that is refused is the business of those that make it; the others follow on.
+TEST(FusedJoin, ARankWithoutInputsMakesRoomWithTheOthers) {
+  run_ranks(RankKind::processes, 2, [](Groups group) {
+    torch::nn::Linear model = flat_line();
+    DistributedDataParallel ddp(model, group);
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    const auto loop = [&] {
+      for (int step = 0; step <= 2 * group->rank(); ++step) {
+        if (step == 1) EXPECT_TRUE(base::ask_for_room(group->node().member.page()));
+        ddp(data_of(group->rank(), step)).sum().backward();
+        optimizer.step();
+      }
+    };
+    EXPECT_THROW(ddp.join(loop), GroupAborted);
+    EXPECT_EQ(ddp.steps(), 2u);
+  });
+}
+
 TEST(FusedJoin, ARefusedStepIsMadeAgain) {
   run_ranks(RankKind::processes, 2, [](Groups group) {
     torch::nn::Linear model = flat_line();

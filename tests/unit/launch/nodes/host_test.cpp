@@ -26,10 +26,12 @@ class HostTest : public ::testing::Test {
   struct Member {
     base::UniqueFd fd;
     std::string received;
+    std::vector<std::size_t> passed_over = {};  // kinds of messages
   };
 
-  HostTest() {
-    settings_.nodes.limits = {.min_nodes = 1, .max_nodes = 3, .last_call_timeout = milliseconds(0)};
+  explicit HostTest(milliseconds join_timeout = milliseconds(600'000)) {
+    settings_.nodes.limits = {
+        .min_nodes = 1, .max_nodes = 3, .join_timeout = join_timeout, .last_call_timeout = milliseconds(0)};
     settings_.nodes.misses = 60;  // nobody is silent by chance
     settings_.own = {.version = "1", .nnodes = "1:3", .backend = "c10d", .host = "h0"};
     settings_.own.misses = settings_.nodes.misses;
@@ -70,7 +72,10 @@ class HostTest : public ::testing::Test {
           while (!found) {
             const auto message = rendezvous::take_message(member.received, rendezvous::kLongestMessage);
             if (!message) return false;
-            if (const auto* right = std::get_if<T>(&*message)) found = *right;
+            if (const auto* right = std::get_if<T>(&*message))
+              found = *right;
+            else
+              member.passed_over.push_back(message->index());
           }
           return true;
         },
@@ -88,6 +93,14 @@ class HostTest : public ::testing::Test {
     return ranks(members);
   }
 
+  // Somebody has come, and the workers of the hosting node make no steps.
+  void end_for_newcomer() {
+    const auto room = next<rendezvous::MakeRoom>(own_);
+    ASSERT_TRUE(room);
+    say(own_, rendezvous::NotInSteps{room->generation});
+    EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  }
+
   std::vector<std::int64_t> ranks(const std::vector<Member*>& members) {
     std::vector<std::int64_t> ranks;
     for (Member* member : members)
@@ -103,15 +116,65 @@ class HostTest : public ::testing::Test {
   std::optional<Host> host_;
 };
 
+class ImpatientHostTest : public HostTest {
+ protected:
+  ImpatientHostTest() : HostTest(milliseconds(200)) {}
+};
+
+// Nobody is told to end at once, and who comes next is let in by the same end.
+TEST_F(HostTest, ANewcomerIsLetInBehindAStep) {
+  join(own_, "h0");
+  EXPECT_TRUE(next<rendezvous::Start>(own_));
+  Member first = come("h1");
+  EXPECT_TRUE(next<rendezvous::MakeRoom>(own_));
+  Member second = come("h2");
+  const auto waiting = next<rendezvous::Waiting>(second);
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->reason, "room is made behind the next step: h1 has come");
+  say(own_, rendezvous::Done{.generation = 1, .code = kExitFailure});
+  const auto outcome = next<rendezvous::Outcome>(own_);
+  ASSERT_TRUE(outcome);
+  EXPECT_TRUE(outcome->again);
+  EXPECT_FALSE(outcome->counts);
+  for (const Message& unwanted : {Message(rendezvous::EndNow{}), Message(rendezvous::MakeRoom{})})
+    EXPECT_THAT(own_.passed_over, ::testing::Not(::testing::Contains(unwanted.index())));
+  say(own_, rendezvous::Ready{});
+  EXPECT_THAT(ranks({&own_, &first, &second}), ::testing::ElementsAre(0, 1, 2));
+}
+
+TEST_F(HostTest, AFailureWhileRoomIsMadeIsOne) {
+  join(own_, "h0");
+  EXPECT_TRUE(next<rendezvous::Start>(own_));
+  Member late = come("h1");
+  EXPECT_TRUE(next<rendezvous::MakeRoom>(own_));
+  say(own_, rendezvous::Failed{.generation = 1, .code = 3});
+  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  say(own_, rendezvous::Done{.generation = 1, .code = 3});
+  const auto outcome = next<rendezvous::Outcome>(own_);
+  ASSERT_TRUE(outcome);
+  EXPECT_TRUE(outcome->counts);
+}
+
+// As long as a job waits for its first nodes.
+TEST_F(ImpatientHostTest, AStepThatDoesNotEndIsNotWaitedForAtAnyLength) {
+  join(own_, "h0");
+  EXPECT_TRUE(next<rendezvous::Start>(own_));
+  Member late = come("h1");
+  EXPECT_TRUE(next<rendezvous::MakeRoom>(own_));
+  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  EXPECT_THAT(again({&own_}, 1), ::testing::ElementsAre(0));
+}
+
 // Else he takes it for one that says nothing, and gives up.
 TEST_F(HostTest, WhoComesWhileAGenerationEndsHearsAWord) {
   join(own_, "h0");
   EXPECT_TRUE(next<rendezvous::Start>(own_));
   Member first = come("h1");  // room is made for it, which takes its time
-  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  end_for_newcomer();
   Member second = come("h2");
   for (Member* member : {&first, &second}) {
-    const auto waiting = next<rendezvous::Waiting>(*member);
+    auto waiting = next<rendezvous::Waiting>(*member);
+    while (waiting && waiting->reason.starts_with("room is made")) waiting = next<rendezvous::Waiting>(*member);
     ASSERT_TRUE(waiting);
     EXPECT_EQ(waiting->reason, "the workers of the last generation are ending");
   }
@@ -125,7 +188,7 @@ TEST_F(HostTest, WhoIsAskedToEndBetweenTwoGenerationsLeavesAtOnce) {
   join(own_, "h0");
   EXPECT_TRUE(next<rendezvous::Start>(own_));
   Member first = come("h1");
-  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  end_for_newcomer();
   EXPECT_THAT(again({&own_}, 1), ::testing::ElementsAre(0));
   EXPECT_TRUE(next<rendezvous::Start>(first));
   say(first, rendezvous::Failed{.generation = 2, .code = 3});
@@ -149,7 +212,7 @@ TEST_F(HostTest, AHostGetsItsRankAgainAfterAGenerationWithoutIt) {
   Member one = come("h1");
   Member two = come("h2");
   EXPECT_TRUE(next<rendezvous::Waiting>(two));
-  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  end_for_newcomer();
   EXPECT_THAT(again({&own_}, 1), ::testing::ElementsAre(0));
   EXPECT_THAT(ranks({&one, &two}), ::testing::ElementsAre(1, 2));
   one.fd = {};
@@ -157,7 +220,7 @@ TEST_F(HostTest, AHostGetsItsRankAgainAfterAGenerationWithoutIt) {
   EXPECT_TRUE(next<rendezvous::EndNow>(own_));
   EXPECT_THAT(again({&own_}, 2), ::testing::ElementsAre(0));
   Member two_again = come("h2");
-  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  end_for_newcomer();
   Member one_again = come("h1");
   EXPECT_TRUE(next<rendezvous::Waiting>(one_again));
   EXPECT_THAT(again({&own_}, 3), ::testing::ElementsAre(0));

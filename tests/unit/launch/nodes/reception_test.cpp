@@ -86,7 +86,7 @@ class ReceptionTest : public ::testing::Test {
 TEST_F(ReceptionTest, GarbageIsDroppedAndSaysNothingToTheJob) {
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(3, '\x16') + std::string(300, 'x'),
-        std::string("LKr\x04\xff\xff\xff\x7f", 8), std::string("LKr\x04\x01\0\0\0\x63", 9),
+        std::string("LKr\x05\xff\xff\xff\x7f", 8), std::string("LKr\x05\x01\0\0\0\x63", 9),
         to_frame(rendezvous::Waiting{.reason = std::string(4'000, 'x')})}) {
     const UniqueFd fd = connect();
     say(fd, bytes);

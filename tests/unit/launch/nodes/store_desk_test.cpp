@@ -204,7 +204,7 @@ TEST_F(StoreDeskTest, WhoTalksOtherwiseIsClosed) {
       .id = 1, .what = std::int64_t(rendezvous::StoreCall::get), .keys = {"never"}, .values = {}};
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n"), to_frame(rendezvous::Join{}), to_frame(waits_on) + to_frame(waits_on),
-        std::string("LKr\x04\xff\xff\xff\x7f", 8)}) {
+        std::string("LKr\x05\xff\xff\xff\x7f", 8)}) {
     const base::UniqueFd worker = rendezvous::connect_to(name_, rendezvous::Carries::bytes);
     EXPECT_EQ(send(worker.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
     char byte = 0;
