@@ -19,6 +19,8 @@ from report_parts import machine_line, read_machine  # noqa: E402
 from turns import Job, in_order, step_times  # noqa: E402
 
 DEADLINE = 300  # seconds of a job
+SETTLE_STEPS = 64  # in the first ones the engine tries which stores are the faster ones (optim/store_choice.h) ...
+SETTLE_SECONDS = 10  # ... which does not matter to steps that are longer than these allow
 
 # What two builds must agree in: flags of `lockstep train --dataset digits`. With 4 logical shards any number of ranks
 # has the same bits, so one row has several.
@@ -72,6 +74,8 @@ class Steps:
                         *flags.split(), "--turns", "{turns}"], {})
         self.times: list[float] = []
         pace = min(min(step_times(self.job.ask({"steps": 4}), 1)) for _ in range(3))
+        if SETTLE_STEPS * pace < SETTLE_SECONDS:
+            self.job.ask({"steps": SETTLE_STEPS})
         self.steps = 2 + int(seconds / pace)
 
     def turn(self) -> float:
