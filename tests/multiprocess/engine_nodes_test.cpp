@@ -115,7 +115,9 @@ TEST(Nodes, MakeRoomForAnotherBehindTheSameStep) {
     base::ControlPage& page = group->node().member.page();
     SmallJob job{.shards = 3, .steps = 6};
     job.after_step = [&](Engine& engine) {
-      if (engine.steps() == 3 && group->rank() == 2) EXPECT_TRUE(base::ask_for_room(page));
+      if (engine.steps() == 3 && group->rank() == 2) {
+        EXPECT_TRUE(base::ask_for_room(page));
+      }
     };
     try {
       run_small_job(group, job);

@@ -292,7 +292,9 @@ TEST(KillInModify, BehindTheCommitLeavesTheEditedState) {
         });
         const std::optional<int> killed = wait_for(pids[0]);
         EXPECT_TRUE(killed && WIFSIGNALED(*killed) && WTERMSIG(*killed) == SIGKILL);
-        if (ranks == 2) EXPECT_TRUE(exited_with(wait_for(pids[1]), kAbortedCode));
+        if (ranks == 2) {
+          EXPECT_TRUE(exited_with(wait_for(pids[1]), kAbortedCode));
+        }
         segment = base::next_generation(std::move(segment), ranks);
         EXPECT_EQ(committed_in(segment).step, 3u);
         EXPECT_TRUE(goes_on(segment, amp, history, 3, 6)) << instructions << " instructions behind the commit";

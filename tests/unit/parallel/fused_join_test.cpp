@@ -155,7 +155,9 @@ TEST(FusedJoin, ARankWithoutInputsMakesRoomWithTheOthers) {
     optim::SGD optimizer(ddp, {.lr = 0.1});
     const auto loop = [&] {
       for (int step = 0; step <= 2 * group->rank(); ++step) {
-        if (step == 1) EXPECT_TRUE(base::ask_for_room(group->node().member.page()));
+        if (step == 1) {
+          EXPECT_TRUE(base::ask_for_room(group->node().member.page()));
+        }
         ddp(data_of(group->rank(), step)).sum().backward();
         optimizer.step();
       }
