@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -52,6 +53,7 @@ struct BackgroundSaver::Run {
     thread = std::thread([this, &folder, &retention, awaited] {
       if (!awaited) let_others_go_first();
       write(folder, retention);
+      pin.reset();
       done.store(true, std::memory_order_release);
     });
   }
@@ -69,7 +71,7 @@ struct BackgroundSaver::Run {
     }
   }
 
-  state::Pin pin;
+  std::optional<state::Pin> pin;  // until it is written
   Contents contents;
   Saved saved;
   std::exception_ptr refused;  // that another program has the folder

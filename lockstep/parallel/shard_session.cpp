@@ -24,6 +24,13 @@ void reseed(at::Device device, std::uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
+// Only where room is wanted does anybody ask the system who holds the state.
+std::uint64_t asked_of(const base::Member& member, const state::SharedState& state) {
+  const std::uint64_t stop = base::StopOn::requested() ? state::kAskedToStop : 0;
+  if (!base::is_room_wanted(member.page(), member.generation())) return stop;
+  return stop | state::kAskedToMakeRoom | (state.is_held() ? state::kHeldFromRoom : 0);
+}
+
 void refuse_set_gradients(const ModuleView& module) {
   for (const auto& [name, tensor] : module.trainable())
     if (tensor.unsafeGetTensorImpl()->grad().defined())  // without the look whether it is a leaf, which it is
@@ -255,12 +262,12 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
     keep_active();
     fused_.buffers.remember();
   }
+  const std::uint64_t asked = asked_of(member_, fused_.state);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     state::ShardRecord record = shards_[i].record;
     record.options = options;
     record.rules = rules;
-    record.asked = (base::StopOn::requested() ? state::kAskedToStop : 0) |
-                   (base::is_room_wanted(member_.page(), member_.generation()) ? state::kAskedToMakeRoom : 0);
+    record.asked = asked;
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
     *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(mine_.first + int(i))) = record;
   }

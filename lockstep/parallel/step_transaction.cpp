@@ -116,7 +116,9 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     flip();
   });
   member_.set_phase(Phase::outside);
-  if (asked == state::kAskedToMakeRoom) leave_for_room(group_);  // who is to stop as well has something to save
+  // Who is to stop as well has something to save; a save under way is not cut; other models may have to commit with
+  // this.
+  if (asked == state::kAskedToMakeRoom && !fused_.state.is_ahead()) leave_for_room(group_);
 }
 
 // This rank's part: its gradients are in their slots, and there is a buffer to write.

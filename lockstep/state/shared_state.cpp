@@ -186,6 +186,12 @@ base::Mark SharedState::target_word(std::uint64_t step) const {
   return word;
 }
 
+bool SharedState::is_held() const {
+  for (int buffer = 0; buffer < layout_.options().state_buffers; ++buffer)
+    if (base::is_pinned(node_.segment, region_, buffer)) return true;
+  return false;
+}
+
 void SharedState::vote(std::uint64_t step) {
   base::Member& member = node_.member;
   base::ControlPage& page = member.page();

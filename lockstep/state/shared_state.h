@@ -43,7 +43,9 @@ class SharedState {
   bool taken_over() const { return taken_over_; }
   /// The committed step and buffer; or the step that this state is ahead by, see commit_together().
   base::Commit committed() const;
-  /// UsageError naming `what` when this state is ahead of what is committed.
+  /// Whether that is so: it waits for the models that commit with it.
+  bool is_ahead() const { return committed().step > base::Commit::unpack(words_.commit.load()).step; }
+  /// UsageError naming `what` when it is.
   void check_settled(const char* what) const;
 
   /// Chooses the buffer that `step` writes, or that modify() writes for the committed step again: any that is neither
@@ -105,6 +107,8 @@ class SharedState {
 
   /// Holds the committed state while training goes on (state/pin.h).
   Pin pin() const { return Pin(node_.segment, region_); }
+  /// Whether anybody holds a state of this region.
+  bool is_held() const;
 
   /// From now on a step of these states of one node is committed when all ranks have voted for it in each of them:
   /// whoever dies leaves all of them at the same step. Each makes every step, in the same order on all ranks.

@@ -18,6 +18,7 @@ struct StepRecord {
 /// What a rank is asked for before it comes to a step: bits of ShardRecord::asked.
 inline constexpr std::uint64_t kAskedToStop = 1;      ///< base/stop_on.h
 inline constexpr std::uint64_t kAskedToMakeRoom = 2;  ///< base/room.h
+inline constexpr std::uint64_t kHeldFromRoom = 4;     ///< beside that: somebody holds the state (pin.h), to save it
 
 /// What a shard contributes to it.
 struct ShardRecord {

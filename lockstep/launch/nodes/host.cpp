@@ -345,7 +345,8 @@ void Host::conclude_when_all_done() {
                         .blames = std::exchange(blames_, {}),
                         .stop = stop_,
                         .min_nodes = settings_.nodes.limits.min_nodes,
-                        .newcomer = newcomer_};
+                        .newcomer = newcomer_,
+                        .told_to_end = ending_};
   for (const auto& [id, seat] : seats_) {
     if (seat.node.member && !seat.done) {
       blames_ = std::move(ended.blames);

@@ -97,6 +97,7 @@ Outcome of_end(const EndedGeneration& ended) {
   for (const EndedNode& node : ended.nodes)
     if (node.done.code != kExitDone && outcome.code != kExitStopped) outcome.code = node.done.code;
   if (ended.newcomer.empty() || outcome.code == kExitDone) return outcome;
+  if (outcome.code == kExitStopped && !ended.told_to_end) return outcome;  // asked by somebody else
   outcome.again = true;
   outcome = start_unless_left(ended, std::move(outcome));
   if (outcome.again) outcome.text = "lockstep: starting again with other nodes: " + ended.newcomer + "\n";

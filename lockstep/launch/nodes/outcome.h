@@ -47,7 +47,8 @@ struct EndedGeneration {
   bool host_stops = false;   ///< the hosting agent was given one
   int others = 0;            ///< agents that were not, spares too
   int min_nodes = 1;
-  std::string newcomer;  ///< for which it was ended; empty: none
+  std::string newcomer;      ///< for which it was ended; empty: none
+  bool told_to_end = false;  ///< at once, by a signal to the workers, for some of which that means kExitStopped
 };
 
 /// What all are told, but for Outcome::to_blame. `history` has this generation afterwards.

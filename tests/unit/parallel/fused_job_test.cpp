@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <optional>
 #include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/room.h"
 #include "lockstep/base/stop_on.h"
 #include "lockstep/state/hash.h"
+#include "lockstep/state/pin.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
 
@@ -34,7 +36,9 @@ TEST(FusedJob, OnThreadsHasOneStateWithAllOptions) {
 support::SmallJob job_that_is_asked_for_room(const std::shared_ptr<comm::Group>& group) {
   support::SmallJob job;
   job.after_step = [group](parallel::Engine& ddp) {
-    if (ddp.steps() == 2 && group->rank() == 1) EXPECT_TRUE(base::ask_for_room(group->node().member.page()));
+    if (ddp.steps() == 2 && group->rank() == 1) {
+      EXPECT_TRUE(base::ask_for_room(group->node().member.page()));
+    }
   };
   return job;
 }
@@ -45,6 +49,24 @@ TEST(FusedJob, MakesRoomBehindAStep) {
     EXPECT_THROW(support::run_small_job(group, job_that_is_asked_for_room(group)), GroupAborted);
     EXPECT_TRUE(base::has_made_room(page));
     EXPECT_EQ(base::committed(page.regions[0])->step, 3u);
+  });
+}
+
+// A save that was cut might be that of the best checkpoint, which nobody makes again.
+TEST(FusedJob, MakesRoomBehindTheFirstStepInWhichNobodyHoldsItsState) {
+  support::run_ranks(support::RankKind::threads, 2, [](auto group) {
+    support::SmallJob job = job_that_is_asked_for_room(group);
+    job.holdable = true;
+    std::optional<state::Pin> save;  // rank 0's, from step 1 to step 4
+    const auto ask = job.after_step;
+    job.after_step = [&](parallel::Engine& ddp) {
+      ask(ddp);
+      if (group->rank() == 0 && ddp.steps() == 1) save.emplace(group->node().segment);
+      if (group->rank() == 0 && ddp.steps() == 4) save.reset();
+      group->barrier();  // before anybody looks
+    };
+    EXPECT_THROW(support::run_small_job(group, job), GroupAborted);
+    EXPECT_EQ(base::committed(group->node().member.page().regions[0])->step, 5u);
   });
 }
 

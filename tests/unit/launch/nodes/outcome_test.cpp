@@ -140,5 +140,15 @@ TEST(OutcomeOfNodes, ANewcomerMakesItStartAgainUnlessAllIsDone) {
   EXPECT_FALSE(outcome(ended).again);
 }
 
+// That of the newcomer's end, where the workers were sent a signal for it; else somebody else's.
+TEST(OutcomeOfNodes, AStopIsNotUndoneByANewcomer) {
+  EndedGeneration ended{.nodes = {ended_node(0, {.code = kExitStopped}), ended_node(1, {.code = kExitStopped})},
+                        .newcomer = "h2 has come"};
+  EXPECT_FALSE(outcome(ended).again);
+  EXPECT_EQ(outcome(ended).code, kExitStopped);
+  ended.told_to_end = true;
+  EXPECT_TRUE(outcome(ended).again);
+}
+
 }  // namespace
 }  // namespace lockstep::launch
