@@ -2,6 +2,8 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -122,6 +124,17 @@ at::Tensor padded_rows(const Tensors& tensors) {
   for (std::size_t row = 0; row < tensors.size(); ++row)
     rows.select(0, std::int64_t(row)).narrow(0, 0, tensors[row].numel()).copy_(tensors[row].detach().reshape({-1}));
   return rows;
+}
+
+// Rows would fit each other whatever they hold: the ranks' lists must be of the same lengths.
+void check_lengths(Group& group, const Tensors& list, const char* collective) {
+  std::vector<std::int64_t> lengths;
+  for (const at::Tensor& tensor : list) lengths.push_back(tensor.numel());
+  const at::Tensor ours = at::tensor(at::IntArrayRef(lengths), at::kLong);
+  const Tensors all = group.all_gather(ours);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    TORCH_CHECK_VALUE(at::equal(all[rank], ours), collective, ": this rank's tensors have ", at::IntArrayRef(lengths),
+                      " elements, those of rank ", rank, " other numbers");
 }
 
 void check_into(const at::Tensor& output, const at::Tensor& input, int size, const char* collective) {
@@ -260,6 +273,7 @@ Backend::Result Backend::reduce_scatter(Tensors& outputs, Lists& inputs, const c
     check_uneven(list, output, rank_, size_, "reduce_scatter");
     return add(OpType::REDUCE_SCATTER, "lockstep:reduce_scatter", list, outputs, options.asyncOp,
                [list, output, op](Group& group) {
+                 check_lengths(group, list, "reduce_scatter");
                  const at::Tensor rows = padded_rows(list);
                  const at::Tensor mine = at::empty({rows.size(1)}, rows.options());
                  group.reduce_scatter(mine, rows, op);

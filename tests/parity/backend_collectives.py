@@ -329,6 +329,9 @@ def refusals(rank):
     refused(ValueError, f"all_gather: this rank expects 99 elements from rank {after} and was sent {after + 1}",
             dist.all_gather, into, torch.ones(rank + 1))
     refused(ValueError, "they need to be alike", dist.all_gather, into, torch.ones(98))
+    lengths = list(range(1, size + 1)) if rank else list(range(size, 0, -1))  # rank 0's are the others' backwards
+    refused(ValueError, "elements, those of rank", dist.reduce_scatter, torch.zeros(lengths[rank]),
+            [torch.ones(length) for length in lengths])
     lists = [[torch.zeros(2), torch.zeros(3)] for _ in range(size)]
     lists[size - 1].pop()
     refused(ValueError, f"all_gather_coalesced: 1 tensors of rank {size - 1} for 2", dist.all_gather_coalesced, lists,
