@@ -104,7 +104,7 @@ TEST(Trainer, ALastSaveThatTakesLongerThanTheTimeoutIsNoFailure) {
   const testing::ScratchFolder folder;
   static const auto stand_still = [] {
     before_fsync = nullptr;
-    disk_goes_on.try_acquire_for(std::chrono::milliseconds(2500));
+    disk_goes_on.try_acquire_for(std::chrono::milliseconds(4500));
   };
   run_ranks(RankKind::threads, 2,
             [&](const Group& group) {
@@ -115,7 +115,7 @@ TEST(Trainer, ALastSaveThatTakesLongerThanTheTimeoutIsNoFailure) {
               EXPECT_EQ(parts.run(trainer).unsaved, "");
               group->barrier();
             },
-            {.timeout = std::chrono::milliseconds(1000)});
+            {.timeout = std::chrono::milliseconds(3000)});
   EXPECT_EQ(std::filesystem::read_symlink(folder.file("last")), "step-00000003");
 }
 
