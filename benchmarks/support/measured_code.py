@@ -22,7 +22,7 @@ PROGRAMS = {
     "replicas": ("lockstep-bench-replicas",), "overhead": ("lockstep-bench-overhead",),
     "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",), "constants": ("lockstep-bench-comm",),
     "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "feed": ("lockstep-bench-feed",),
-    "nodes": ("lockstep", "lockstep-trainer", "lockstep-bench-membership"), "link": ("lockstep-bench-step",),
+    "nodes": ("lockstep", "lockstep-trainer", "lockstep-bench-membership"), "link": ("lockstep", "lockstep-bench-step"),
     "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",),
     "recipe-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.
