@@ -119,6 +119,18 @@ TEST(Csv, AnEventWithoutItsFieldsIsRefused) {
   EXPECT_THROW(csv_row({.kind = Kind::train, .time = 1, .fields = {{"step", std::int64_t(1)}}}), Error);
 }
 
+// As on a disk that takes the first ten bytes of a file.
+void append_beyond_ten_bytes(LineFile& file, const std::string& path) {
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{.rlim_cur = 10, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THAT([&] { file.append("second line\n"); }, ThrowsMessage<Error>(HasSubstr(path)));
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+}
+
 // As a machine that went down leaves it.
 TEST(LineFile, ATornLineIsCutOffBeforeTheNext) {
   TemporaryFolder folder;
@@ -158,14 +170,7 @@ TEST(LineFile, ARecordThatDoesNotFitIsTakenBack) {
   const std::string path = folder.file("small");
   LineFile file(path);
   file.append("first\n");
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{.rlim_cur = 10, .rlim_max = before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
-  EXPECT_THAT([&] { file.append("second line\n"); }, ThrowsMessage<Error>(HasSubstr(path)));
-  setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, handler);
+  append_beyond_ten_bytes(file, path);
   EXPECT_EQ(read_all(path), "first\n");
 }
 
@@ -176,14 +181,7 @@ TEST(LineFile, NothingIsWrittenBehindAPartThatCannotBeTakenBack) {
   LineFile file(path);
   file.append("first\n");
   ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{.rlim_cur = 10, .rlim_max = before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
-  EXPECT_THAT([&] { file.append("second line\n"); }, ThrowsMessage<Error>(HasSubstr(path)));
-  setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, handler);
+  append_beyond_ten_bytes(file, path);
   ASSERT_EQ(read_all(path), "first\nseco");
   EXPECT_THAT([&] { file.append("third line\n"); }, ThrowsMessage<Error>(HasSubstr(path)));
   EXPECT_EQ(read_all(path), "first\nseco") << "the third would be glued to it";
