@@ -6,13 +6,15 @@
 // one before. docs/design/nodes.md.
 
 #include <cstddef>
-#include <functional>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/network/wire.h"
 #include "lockstep/parallel/exchange_plan.h"
+#include "lockstep/parallel/node_exchange.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::parallel {
@@ -24,9 +26,8 @@ class BetweenNodes {
   /// not fit each other.
   BetweenNodes(state::SharedState& state, comm::Group& group);
 
-  /// When all ranks of the node have their gradients, uses and records in their places: brings those of all nodes'
-  /// shards to theirs, and the sums of all gradients. Behind it the node's ranks wait for each other.
-  void exchange(std::uint64_t step);
+  /// NodeExchange::run(). Behind it the node's ranks wait for each other.
+  void exchange(std::uint64_t step) { exchange_->run(step, wire_); }
 
   /// By each local rank 0, behind the exchange: rank 0's module buffers and kept bytes, as they are in its state buffer
   /// `to`, for everybody's.
@@ -42,38 +43,17 @@ class BetweenNodes {
   std::string traffic() const { return describe_traffic(state_.layout(), ranks_); }
 
  private:
-  /// The sum of a subtree of shards over a piece, as it travels.
-  struct Operand {
-    ShardSpan shards;
-    const void* data = nullptr;
-    c10::ScalarType type = c10::ScalarType::Float;
-  };
-  struct Piece {
-    ExchangePiece place;
-    std::vector<Operand> all;                      ///< this node's slots, and what it receives where it owns the piece
-    std::vector<std::vector<std::byte>> received;  ///< by subtree of the other nodes
-    std::vector<Operand> own;                      ///< what this node sends where another one owns it
-    std::vector<std::vector<float>> sums;          ///< of those of several shards
-  };
-
   bool leads() const { return group_.topology().local_rank == 0; }
   int leader_of(int node) const { return ranks_.first(node); }
   void agree();
   void go_back_to(const std::string& wanted);
   void fill_from(int node, const std::vector<bool>& wants);
-  void plan();
-  float* sums_at(std::size_t element) const;
-  void pack(std::vector<std::byte>& to) const;
-  void unpack(int node) const;
-  std::size_t bytes_told_by(int node) const;
 
   state::SharedState& state_;
   comm::Group& group_;
   comm::Wire& wire_;
   NodeRanks ranks_;
-  std::vector<Piece> pieces_;
-  std::vector<std::byte> packed_;                 ///< what this node's shards tell
-  std::vector<std::vector<std::byte>> unpacked_;  ///< by node
+  std::unique_ptr<NodeExchange> exchange_;  ///< when it is known which ranks the nodes have
 };
 
 }  // namespace lockstep::parallel

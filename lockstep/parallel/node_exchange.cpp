@@ -1,0 +1,178 @@
+#include "lockstep/parallel/node_exchange.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "lockstep/base/tree.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::size_t kChunk = 1024;  // elements, summed while they are near
+
+void widen(const void* from, c10::ScalarType type, std::size_t first, std::size_t n, float* to) {
+  if (type == c10::ScalarType::Float) {
+    std::memcpy(to, static_cast<const float*>(from) + first, n * sizeof(float));
+    return;
+  }
+  const auto* const narrow = static_cast<const std::uint16_t*>(from) + first;
+  for (std::size_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(std::uint32_t(narrow[i]) << 16);
+}
+
+// Elements [first, first + n) of what the shards [lo, hi) add up to in tree order; `operands` are sums of subtrees.
+template <class Operand>
+void add_tree(int lo, int hi, const std::vector<Operand>& operands, std::size_t first, std::size_t n, float* to) {
+  for (const Operand& operand : operands)
+    if (operand.shards == ShardSpan{lo, hi}) return widen(operand.data, operand.type, first, n, to);
+  const int middle = lo + base::tree_split(hi - lo);
+  add_tree(lo, middle, operands, first, n, to);
+  float right[kChunk];
+  add_tree(middle, hi, operands, first, n, right);
+  for (std::size_t i = 0; i < n; ++i) to[i] += right[i];
+}
+
+template <class Operand>
+void add(ShardSpan shards, const std::vector<Operand>& operands, std::size_t elements, float* to) {
+  for (std::size_t first = 0; first < elements; first += kChunk)
+    add_tree(shards.first, shards.last, operands, first, std::min(kChunk, elements - first), to + first);
+}
+
+}  // namespace
+
+NodeExchange::NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks)
+    : state_(state), place_(place), ranks_(std::move(ranks)), unpacked_(std::size_t(ranks_.nodes())) {
+  plan();
+}
+
+void NodeExchange::plan() {
+  const state::Layout& layout = state_.layout();
+  const int shards = layout.options().shards;
+  const ShardSpan mine = ranks_.shards_of(place_.node, shards);
+  for (const ExchangePiece& where : exchange_pieces(layout, ranks_, place_.node, place_.local_rank)) {
+    Piece piece{.place = where};
+    const std::size_t elements = where.range.end - where.range.begin;
+    const state::Part& part = layout.part_at(where.range.begin);
+    const auto slot_of = [&](int shard) {
+      const std::size_t offset = layout.gradients(shard - mine.first) + part.offset +
+                                 (where.range.begin - part.range.begin) * c10::elementSize(part.gradients);
+      return Operand{{shard, shard + 1}, state_.read(offset), part.gradients};
+    };
+    for (int shard = mine.first; shard < mine.last; ++shard) piece.all.push_back(slot_of(shard));
+    if (!owns(piece)) {
+      for (const ShardSpan& subtree : whole_subtrees(shards, mine)) {
+        if (subtree.count() == 1) {
+          piece.own.push_back(slot_of(subtree.first));
+        } else {
+          piece.sums.emplace_back(elements);
+          piece.own.push_back({subtree, piece.sums.back().data(), c10::ScalarType::Float});
+        }
+      }
+    } else {
+      for (int node = 0; node < ranks_.nodes(); ++node) {
+        if (node == place_.node) continue;
+        for (const ShardSpan& subtree : whole_subtrees(shards, ranks_.shards_of(node, shards))) {
+          const c10::ScalarType type = subtree.count() == 1 ? part.gradients : c10::ScalarType::Float;
+          piece.received.emplace_back(elements * c10::elementSize(type));
+          piece.all.push_back({subtree, piece.received.back().data(), type});
+        }
+      }
+    }
+    pieces_.push_back(std::move(piece));
+  }
+}
+
+void NodeExchange::run(std::uint64_t step, comm::Wire& wire) {
+  Moves operands;
+  for (Piece& piece : pieces_) move_operands(piece, operands);
+  if (leads()) move_told(operands);
+  wire.exchange(note_of_step(step), operands.out, operands.in);
+  Moves sums;
+  for (const Piece& piece : pieces_) {
+    const auto [begin, end] = piece.place.range;
+    if (owns(piece)) add({0, state_.layout().options().shards}, piece.all, end - begin, sums_at(begin));
+    move_sums(piece, sums);
+  }
+  wire.exchange(note_of_step(step), sums.out, sums.in);
+  for (int node = 0; leads() && node < ranks_.nodes(); ++node)
+    if (node != place_.node) unpack(node);
+}
+
+// What this node's shards add up to, to the owner; what those of the others do, where this node is that.
+void NodeExchange::move_operands(Piece& piece, Moves& moves) {
+  const std::size_t elements = piece.place.range.end - piece.place.range.begin;
+  const auto holder = [&](int node) { return piece.place.holders[std::size_t(node)]; };
+  if (!owns(piece)) {
+    std::size_t sum = 0;
+    for (const Operand& operand : piece.own) {
+      if (operand.shards.count() > 1) add(operand.shards, piece.all, elements, piece.sums[sum++].data());
+      moves.out.push_back({holder(piece.place.owner),
+                           {static_cast<const std::byte*>(operand.data), elements * c10::elementSize(operand.type)}});
+    }
+    return;
+  }
+  const int shards = state_.layout().options().shards;
+  std::size_t next = 0;
+  for (int node = 0; node < ranks_.nodes(); ++node) {
+    if (node == place_.node) continue;
+    for (std::size_t i = whole_subtrees(shards, ranks_.shards_of(node, shards)).size(); i > 0; --i)
+      moves.in.push_back({holder(node), piece.received[next++]});
+  }
+}
+
+// The other way.
+void NodeExchange::move_sums(const Piece& piece, Moves& moves) const {
+  const auto [begin, end] = piece.place.range;
+  const std::span<float> room(sums_at(begin), end - begin);
+  if (!owns(piece)) {
+    moves.in.push_back({piece.place.holders[std::size_t(piece.place.owner)], std::as_writable_bytes(room)});
+    return;
+  }
+  for (int node = 0; node < ranks_.nodes(); ++node)
+    if (node != place_.node) moves.out.push_back({piece.place.holders[std::size_t(node)], std::as_bytes(room)});
+}
+
+// Between the first ranks of nodes.
+void NodeExchange::move_told(Moves& moves) {
+  pack();
+  for (int node = 0; node < ranks_.nodes(); ++node) {
+    if (node == place_.node) continue;
+    std::vector<std::byte>& room = unpacked_[std::size_t(node)];
+    room.resize(bytes_told_by(node));
+    moves.out.push_back({ranks_.first(node), packed_});
+    moves.in.push_back({ranks_.first(node), room});
+  }
+}
+
+float* NodeExchange::sums_at(std::size_t element) const {
+  return state_.write_as<float>(state_.layout().gradient_sums()) + element;
+}
+
+// What this node's shards tell: uses and record of each.
+void NodeExchange::pack() {
+  const state::Layout& layout = state_.layout();
+  const ShardSpan mine = ranks_.shards_of(place_.node, layout.options().shards);
+  packed_.resize(bytes_told_by(place_.node));
+  const std::size_t bytes = told_bytes_of_shard(layout);
+  std::byte* at = packed_.data();
+  for (int shard = mine.first; shard < mine.last; ++shard, at += bytes)
+    std::memcpy(at, state_.read(layout.uses(shard)), bytes);
+}
+
+void NodeExchange::unpack(int node) const {
+  const state::Layout& layout = state_.layout();
+  const ShardSpan theirs = ranks_.shards_of(node, layout.options().shards);
+  const std::size_t bytes = told_bytes_of_shard(layout);
+  const std::byte* at = unpacked_[std::size_t(node)].data();
+  for (int shard = theirs.first; shard < theirs.last; ++shard, at += bytes)
+    std::memcpy(state_.write(layout.uses(shard)), at, bytes);
+}
+
+std::size_t NodeExchange::bytes_told_by(int node) const {
+  const state::Layout& layout = state_.layout();
+  return std::size_t(ranks_.shards_of(node, layout.options().shards).count()) * told_bytes_of_shard(layout);
+}
+
+}  // namespace lockstep::parallel
