@@ -32,7 +32,7 @@ std::vector<T> gather_notes(comm::Group& group, const T& mine) {
 BetweenNodes::BetweenNodes(state::SharedState& state, comm::Group& group)
     : state_(state), group_(group), wire_(*group.wire()) {
   agree();
-  exchange_ = std::make_unique<NodeExchange>(state_, group_.topology(), ranks_);
+  exchange_ = std::make_unique<NodeExchange>(state_, group_.topology(), ranks_, waves_of(state_.layout(), 0));
 }
 
 // ---- one state
@@ -132,6 +132,10 @@ void BetweenNodes::spread_edit() {
 }
 
 // ---- a step
+
+void BetweenNodes::exchange(std::uint64_t step) {
+  for (int number = 0; number < exchange_->exchanges(); ++number) exchange_->carry(step, number, wire_);
+}
 
 void BetweenNodes::share_rank_zeros(std::uint64_t step, int to) {
   const state::Layout& layout = state_.layout();

@@ -26,8 +26,9 @@ class BetweenNodes {
   /// not fit each other.
   BetweenNodes(state::SharedState& state, comm::Group& group);
 
-  /// NodeExchange::run(). Behind it the node's ranks wait for each other.
-  void exchange(std::uint64_t step) { exchange_->run(step, wire_); }
+  /// When all ranks of the node have their gradients, uses and records in their places: brings those of all nodes'
+  /// shards to theirs, and the sums of all gradients. Behind it the node's ranks wait for each other.
+  void exchange(std::uint64_t step);
 
   /// By each local rank 0, behind the exchange: rank 0's module buffers and kept bytes, as they are in its state buffer
   /// `to`, for everybody's.
@@ -40,7 +41,7 @@ class BetweenNodes {
   const NodeRanks& ranks() const { return ranks_; }
 
   /// What a step sends, in words.
-  std::string traffic() const { return describe_traffic(state_.layout(), ranks_); }
+  std::string traffic() const { return describe_traffic(state_.layout(), ranks_, exchange_->waves()); }
 
  private:
   bool leads() const { return group_.topology().local_rank == 0; }

@@ -1,8 +1,12 @@
 #include "lockstep/parallel/exchange_plan.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "lockstep/base/tree.h"
 
@@ -11,6 +15,9 @@ namespace {
 
 // Pieces begin on cache lines of every array.
 constexpr std::size_t kEdge = 64;
+
+// A message says the number of its exchange in 16 bits.
+constexpr std::size_t kMostWaves = 1000;
 
 void collect(int lo, int hi, ShardSpan held, std::vector<ShardSpan>& found) {
   if (lo >= held.last || hi <= held.first) return;
@@ -21,6 +28,43 @@ void collect(int lo, int hi, ShardSpan held, std::vector<ShardSpan>& found) {
   const int middle = lo + base::tree_split(hi - lo);
   collect(lo, middle, held, found);
   collect(middle, hi, held, found);
+}
+
+std::size_t size_of(const state::Slice& slice) { return slice.end - slice.begin; }
+
+// By parameter: where it lies, with the padding behind it; nothing where it has no elements.
+std::vector<state::Slice> stretches_of(const state::Layout& layout) {
+  std::map<std::size_t, std::size_t> by_offset;
+  for (std::size_t i = 0; i < layout.parameters().size(); ++i)
+    if (layout.parameters()[i].elements > 0) by_offset[layout.parameters()[i].offset] = i;
+  std::vector<state::Slice> stretches(layout.parameters().size());
+  std::size_t end = layout.elements();
+  for (auto place = by_offset.rbegin(); place != by_offset.rend(); ++place) {
+    stretches[place->second] = {place->first, end};
+    end = place->first;
+  }
+  return stretches;
+}
+
+// In rising order, those that follow one another as one.
+std::vector<state::Slice> seamless(std::vector<state::Slice> ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const auto& one, const auto& other) { return one.begin < other.begin; });
+  std::vector<state::Slice> found;
+  for (const state::Slice& range : ranges) {
+    if (!found.empty() && found.back().end == range.begin)
+      found.back().end = range.end;
+    else
+      found.push_back(range);
+  }
+  return found;
+}
+
+// The number of each wave by where a range of it begins.
+std::map<std::size_t, int> numbers_by_begin(const std::vector<Wave>& waves) {
+  std::map<std::size_t, int> numbers;
+  for (std::size_t wave = 0; wave < waves.size(); ++wave)
+    for (const state::Slice& range : waves[wave].ranges) numbers[range.begin] = int(wave);
+  return numbers;
 }
 
 // Where the slices of all nodes begin and end, and the kinds of gradients change.
@@ -48,13 +92,39 @@ ShardSpan NodeRanks::shards_of(int node, int shards) const {
           parallel::shards_of(begin + counts[std::size_t(node)] - 1, world(), shards).last};
 }
 
+std::vector<Wave> waves_of(const state::Layout& layout, std::size_t bytes) {
+  const std::size_t all = layout.elements() * sizeof(float);
+  const std::size_t most = bytes == 0 ? std::numeric_limits<std::size_t>::max() : std::max(bytes, all / kMostWaves + 1);
+  const std::vector<state::Slice> stretches = stretches_of(layout);
+  std::vector<Wave> waves;
+  std::size_t taken = 0;  // by the last of them
+  for (std::size_t i = stretches.size(); i > 0; --i) {
+    const state::Slice& stretch = stretches[i - 1];
+    const std::size_t size = size_of(stretch) * sizeof(float);
+    if (waves.empty() || (taken >= most && size > 0)) {
+      waves.push_back({.first = i, .last = i});
+      taken = 0;
+    }
+    waves.back().first = i - 1;
+    if (size > 0) waves.back().ranges.push_back(stretch);
+    taken += size;
+  }
+  if (waves.empty()) waves.emplace_back();
+  for (Wave& wave : waves) wave.ranges = seamless(std::move(wave.ranges));
+  return waves;
+}
+
 // A stretch between two edges has one holder on each node, and is cut into a piece for each node to own.
-std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const NodeRanks& ranks, int node, int local) {
+std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const NodeRanks& ranks, int node, int local,
+                                           const std::vector<Wave>& waves) {
   const state::Slice mine = layout.slice(local, ranks.counts[std::size_t(node)]);
+  const std::map<std::size_t, int> numbers = numbers_by_begin(waves);
   std::vector<ExchangePiece> pieces;
-  const std::set<std::size_t> edges = edges_of(layout, ranks);
+  std::set<std::size_t> edges = edges_of(layout, ranks);
+  for (const auto& [begin, wave] : numbers) edges.insert(begin);
   for (auto edge = edges.lower_bound(mine.begin); edge != edges.end() && *edge < mine.end; ++edge) {
     const std::size_t begin = *edge, end = *std::next(edge);
+    const int wave = std::prev(numbers.upper_bound(begin))->second;
     std::vector<int> holders;
     for (int n = 0; n < ranks.nodes(); ++n)
       holders.push_back(ranks.first(n) + holder_of(layout, ranks.counts[std::size_t(n)], begin));
@@ -63,8 +133,10 @@ std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const No
       return std::min(end, begin + lines * std::size_t(n) / std::size_t(ranks.nodes()) * kEdge);
     };
     for (int n = 0; n < ranks.nodes(); ++n)
-      if (cut(n) < cut(n + 1)) pieces.push_back({.range = {cut(n), cut(n + 1)}, .owner = n, .holders = holders});
+      if (cut(n) < cut(n + 1))
+        pieces.push_back({.range = {cut(n), cut(n + 1)}, .owner = n, .holders = holders, .wave = wave});
   }
+  std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.wave < b.wave; });
   return pieces;
 }
 
@@ -78,12 +150,13 @@ std::size_t kept_bytes(const state::Layout& layout) {
   return layout.named_bytes(0, layout.options().bytes.size()) - layout.named_bytes(0, 0);
 }
 
-std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node) {
+std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node,
+                         const std::vector<Wave>& waves) {
   const std::vector<ShardSpan> subtrees =
       whole_subtrees(layout.options().shards, ranks.shards_of(node, layout.options().shards));
   std::uint64_t bytes = 0;
   for (int local = 0; local < ranks.counts[std::size_t(node)]; ++local)
-    for (const ExchangePiece& piece : exchange_pieces(layout, ranks, node, local)) {
+    for (const ExchangePiece& piece : exchange_pieces(layout, ranks, node, local, waves)) {
       const std::uint64_t elements = piece.range.end - piece.range.begin;
       if (piece.owner == node) {
         bytes += elements * sizeof(float) * std::uint64_t(ranks.nodes() - 1);
@@ -105,15 +178,16 @@ std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, in
   return bytes * std::uint64_t(ranks.nodes() - 1);
 }
 
-std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks) {
+std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves) {
   std::uint64_t all = 0, most = 0;
   for (int node = 0; node < ranks.nodes(); ++node) {
-    const std::uint64_t bytes = sent_bytes(layout, ranks, node) + told_bytes(layout, ranks, node);
+    const std::uint64_t bytes = sent_bytes(layout, ranks, node, waves) + told_bytes(layout, ranks, node);
     all += bytes;
     most = std::max(most, bytes);
   }
   return std::to_string(ranks.nodes()) + " nodes send each other " + std::to_string(all) +
-         " bytes in each step, one of them " + std::to_string(most);
+         " bytes in each step, one of them " + std::to_string(most) +
+         (waves.size() > 1 ? ", in " + std::to_string(waves.size()) + " waves" : "");
 }
 
 }  // namespace lockstep::parallel

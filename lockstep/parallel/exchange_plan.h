@@ -28,22 +28,34 @@ struct NodeRanks {
   ShardSpan shards_of(int node, int shards) const;
 };
 
-/// A part of the flat range, of one kind of gradients, that one rank of each node has in its slice.
+/// Parameters [first, last) of a layout, and where their gradients lie in the flat range: what goes out together.
+struct Wave {
+  std::size_t first = 0, last = 0;
+  std::vector<state::Slice> ranges = {};  ///< rising
+};
+
+/// The layout's parameters from the last one on, as backward mostly comes to them. A wave ends where its sums take
+/// `bytes`, or more where there would be over a thousand waves; 0: there is one of all. Together they cover the range.
+std::vector<Wave> waves_of(const state::Layout& layout, std::size_t bytes);
+
+/// A part of the flat range, of one kind of gradients and in one wave, that one rank of each node has in its slice.
 struct ExchangePiece {
   state::Slice range;
   int owner = 0;             ///< node
   std::vector<int> holders;  ///< by node: the rank in the world
+  int wave = 0;
 };
 
-/// The pieces of the slice of local rank `local` of `node`, in rising order. Every rank that has a piece in its slice
-/// gets the same one.
-std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const NodeRanks& ranks, int node, int local);
+/// The pieces of the slice of local rank `local` of `node`, wave after wave, in rising order in each. Every rank that
+/// has a piece in its slice gets the same one, and all have those that they share in the same order.
+std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const NodeRanks& ranks, int node, int local,
+                                           const std::vector<Wave>& waves);
 
 /// The maximal subtrees of the tree over `shards` shards that lie within `held`, in order; they cover it.
 std::vector<ShardSpan> whole_subtrees(int shards, ShardSpan held);
 
 /// The payload bytes of gradients and their sums that all ranks of `node` send in a step.
-std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node);
+std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node, const std::vector<Wave>& waves);
 
 /// What is told of a shard besides its gradients: which parameters it used, and its record.
 std::size_t told_bytes_of_shard(const state::Layout& layout);
@@ -55,6 +67,6 @@ std::size_t kept_bytes(const state::Layout& layout);
 std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, int node);
 
 /// What all nodes send in a step, in words.
-std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks);
+std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves);
 
 }  // namespace lockstep::parallel

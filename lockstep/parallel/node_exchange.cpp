@@ -42,8 +42,13 @@ void add(ShardSpan shards, const std::vector<Operand>& operands, std::size_t ele
 
 }  // namespace
 
-NodeExchange::NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks)
-    : state_(state), place_(place), ranks_(std::move(ranks)), unpacked_(std::size_t(ranks_.nodes())) {
+NodeExchange::NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks,
+                           std::vector<Wave> waves)
+    : state_(state),
+      place_(place),
+      ranks_(std::move(ranks)),
+      waves_(std::move(waves)),
+      unpacked_(std::size_t(ranks_.nodes())) {
   plan();
 }
 
@@ -51,7 +56,7 @@ void NodeExchange::plan() {
   const state::Layout& layout = state_.layout();
   const int shards = layout.options().shards;
   const ShardSpan mine = ranks_.shards_of(place_.node, shards);
-  for (const ExchangePiece& where : exchange_pieces(layout, ranks_, place_.node, place_.local_rank)) {
+  for (const ExchangePiece& where : exchange_pieces(layout, ranks_, place_.node, place_.local_rank, waves_)) {
     Piece piece{.place = where};
     const std::size_t elements = where.range.end - where.range.begin;
     const state::Part& part = layout.part_at(where.range.begin);
@@ -84,20 +89,26 @@ void NodeExchange::plan() {
   }
 }
 
-void NodeExchange::run(std::uint64_t step, comm::Wire& wire) {
-  Moves operands;
-  for (Piece& piece : pieces_) move_operands(piece, operands);
-  if (leads()) move_told(operands);
-  wire.exchange(note_of_step(step), operands.out, operands.in);
-  Moves sums;
-  for (const Piece& piece : pieces_) {
+void NodeExchange::carry(std::uint64_t step, int number, comm::Wire& wire) {
+  Moves moves;
+  for (Piece& piece : pieces_of(number)) move_operands(piece, moves);
+  for (const Piece& piece : pieces_of(number - 1)) move_sums(piece, moves);
+  const bool tells = leads() && number + 1 == exchanges();
+  if (tells) move_told(moves);
+  if (moves.out.empty() && moves.in.empty()) return;
+  wire.exchange(note_of_step(step, number), moves.out, moves.in);
+  for (const Piece& piece : pieces_of(number)) {
     const auto [begin, end] = piece.place.range;
     if (owns(piece)) add({0, state_.layout().options().shards}, piece.all, end - begin, sums_at(begin));
-    move_sums(piece, sums);
   }
-  wire.exchange(note_of_step(step), sums.out, sums.in);
-  for (int node = 0; leads() && node < ranks_.nodes(); ++node)
+  for (int node = 0; tells && node < ranks_.nodes(); ++node)
     if (node != place_.node) unpack(node);
+}
+
+// Of one that there is not, none.
+std::span<NodeExchange::Piece> NodeExchange::pieces_of(int wave) {
+  const auto found = std::ranges::equal_range(pieces_, wave, {}, [](const Piece& piece) { return piece.place.wave; });
+  return {found.begin(), found.end()};
 }
 
 // What this node's shards add up to, to the owner; what those of the others do, where this node is that.

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lockstep/comm/collective_note.h"
@@ -17,19 +18,25 @@
 
 namespace lockstep::parallel {
 
-/// What a message between nodes says of itself.
-constexpr comm::CollectiveNote note_of_step(std::uint64_t step) {
-  return {.collective = comm::Collective::step, .elements = std::int64_t(step)};
+/// What a message between nodes says of itself: its step, and of the exchanges of that the number of its own.
+constexpr comm::CollectiveNote note_of_step(std::uint64_t step, int number = 0) {
+  return {.collective = comm::Collective::step, .detail = std::uint16_t(number), .elements = std::int64_t(step)};
 }
 
 class NodeExchange {
  public:
   /// Of the rank in this place. The state must outlive this.
-  NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks);
+  NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks, std::vector<Wave> waves);
 
-  /// When all ranks of the node have their gradients, uses and records in their places: brings those of all nodes'
-  /// shards to theirs, and the sums of all gradients in this rank's slice.
-  void run(std::uint64_t step, comm::Wire& wire);
+  const std::vector<Wave>& waves() const { return waves_; }
+  /// How many a step has, which all ranks make in their order: one more than waves.
+  int exchanges() const { return int(waves_.size()) + 1; }
+
+  /// Exchange `number` of a step, from 0 on: what this node's shards add up to in wave `number` goes to the owners, and
+  /// the sums of the wave before to everybody; with the last, which has no wave of its own, what the shards tell. When
+  /// all ranks of the node have that in its place, where it stays as it is until the step is over. Behind the last one
+  /// this rank's slice has its sums and, from local rank 0, the node what all shards tell.
+  void carry(std::uint64_t step, int number, comm::Wire& wire);
 
  private:
   /// The sum of a subtree of shards over a piece, as it travels.
@@ -53,6 +60,7 @@ class NodeExchange {
   bool leads() const { return place_.local_rank == 0; }
   bool owns(const Piece& piece) const { return piece.place.owner == place_.node; }
   void plan();
+  std::span<Piece> pieces_of(int wave);
   void move_operands(Piece& piece, Moves& moves);
   void move_sums(const Piece& piece, Moves& moves) const;
   void move_told(Moves& moves);
@@ -64,7 +72,8 @@ class NodeExchange {
   const state::SharedState& state_;
   const comm::Topology place_;
   const NodeRanks ranks_;
-  std::vector<Piece> pieces_;
+  const std::vector<Wave> waves_;
+  std::vector<Piece> pieces_;                     ///< wave after wave
   std::vector<std::byte> packed_;                 ///< what this node's shards tell
   std::vector<std::vector<std::byte>> unpacked_;  ///< by node
 };

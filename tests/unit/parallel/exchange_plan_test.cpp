@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace lockstep::parallel {
 namespace {
@@ -11,14 +15,21 @@ namespace {
 using state::Layout;
 using ::testing::ElementsAre;
 
-// A flat range of so many elements; the last tenth of them has bfloat16 gradients.
+// A flat range of about so many elements, in ten parameters; each third of them has bfloat16 gradients.
 Layout layout_of(std::int64_t elements, int shards) {
-  const auto tensor = [](const std::string& name, std::int64_t size) {
-    return state::TensorSpec{.name = name, .sizes = {size}, .strides = {1}};
-  };
-  std::vector<state::TensorSpec> parameters{tensor("a", elements - elements / 10), tensor("b", elements / 10)};
-  parameters[1].gradients = at::kBFloat16;
+  std::vector<state::TensorSpec> parameters;
+  for (int i = 0; i < 10; ++i) {
+    parameters.push_back({.name = "p" + std::to_string(i), .sizes = {elements / 10}, .strides = {1}});
+    if (i % 3 == 2) parameters.back().gradients = at::kBFloat16;
+  }
   return Layout(parameters, {}, {.shards = shards, .slots = 1});
+}
+
+constexpr std::size_t kBytesOfWaves[] = {0, std::size_t(64) << 10, std::size_t(1) << 20};
+
+bool lies_in(const state::Slice& range, const Wave& wave) {
+  return std::ranges::any_of(
+      wave.ranges, [&](const state::Slice& one) { return one.begin <= range.begin && range.end <= one.end; });
 }
 
 TEST(WholeSubtrees, AreTheLargestOnesOfTheTree) {
@@ -29,33 +40,115 @@ TEST(WholeSubtrees, AreTheLargestOnesOfTheTree) {
   EXPECT_THAT(whole_subtrees(9, {0, 9}), ElementsAre(ShardSpan{0, 9}));
 }
 
-// Every element has one owner, and all who hold a piece know the same of it.
+TEST(Waves, CoverTheRangeFromTheLastParameterOn) {
+  for (const std::int64_t elements : {10, 70'000, 400'000})
+    for (const std::size_t bytes : kBytesOfWaves) {
+      const Layout layout = layout_of(elements, 1);
+      std::size_t last = layout.parameters().size();
+      std::vector<state::Slice> ranges;
+      for (const Wave& wave : waves_of(layout, bytes)) {
+        EXPECT_EQ(wave.last, last);
+        EXPECT_LT(wave.first, wave.last);
+        last = wave.first;
+        for (std::size_t i = wave.first; i < wave.last; ++i) {
+          const state::PlacedParameter& place = layout.parameters()[i];
+          EXPECT_TRUE(lies_in({place.offset, place.offset + place.elements}, wave)) << place.spec.name;
+        }
+        ranges.insert(ranges.end(), wave.ranges.begin(), wave.ranges.end());
+      }
+      EXPECT_EQ(last, 0u);
+      std::ranges::sort(ranges, {}, &state::Slice::begin);
+      std::size_t at = 0;
+      for (const state::Slice& range : ranges) {
+        EXPECT_EQ(range.begin, at);
+        at = range.end;
+      }
+      EXPECT_EQ(at, layout.elements());
+    }
+}
+
+// Of 160,000 bytes each parameter.
+TEST(Waves, EndWhereTheyHaveTheirBytes) {
+  const Layout layout = layout_of(400'000, 1);
+  EXPECT_EQ(waves_of(layout, 0).size(), 1u);
+  EXPECT_EQ(waves_of(layout, 64 << 10).size(), 10u);
+  const std::vector<Wave> two = waves_of(layout, 1 << 20);
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].first, 3u) << "what lies behind the bfloat16 gradients goes with the last of them";
+  for (const Wave& wave : two) EXPECT_EQ(wave.ranges.size(), 2u) << "one of each kind";
+}
+
+TEST(Waves, AreNoMoreThanAMessageCanCount) {
+  std::vector<state::TensorSpec> parameters;
+  for (int i = 0; i < 3000; ++i)
+    parameters.push_back({.name = "p" + std::to_string(i), .sizes = {16}, .strides = {1}});
+  const std::size_t waves = waves_of(Layout(parameters, {}, {.shards = 1, .slots = 1}), 1).size();
+  EXPECT_LE(waves, 1000u);
+  EXPECT_GE(waves, 500u);
+}
+
+TEST(Waves, OfNoElementsAreOne) {
+  const Layout empty({{.name = "w", .sizes = {0}, .strides = {1}}}, {}, {.shards = 1, .slots = 1});
+  const std::vector<Wave> waves = waves_of(empty, 1);
+  ASSERT_EQ(waves.size(), 1u);
+  EXPECT_EQ(waves[0].last, 1u);
+  EXPECT_TRUE(waves[0].ranges.empty());
+  EXPECT_EQ(waves_of(Layout({}, {}, {.shards = 1, .slots = 1}), 1).size(), 1u);
+}
+
+using Told = std::tuple<std::size_t, std::size_t, int, int, std::vector<int>>;
+
+std::vector<Told> shared_with(const std::vector<ExchangePiece>& pieces, int rank) {
+  std::vector<Told> shared;
+  for (const ExchangePiece& piece : pieces)
+    if (std::ranges::find(piece.holders, rank) != piece.holders.end())
+      shared.emplace_back(piece.range.begin, piece.range.end, piece.owner, piece.wave, piece.holders);
+  return shared;
+}
+
+// Of one node: each element has one owner, and lies in the wave of its parameter.
+void expect_cover(std::vector<ExchangePiece> pieces, const Layout& layout, const std::vector<Wave>& waves) {
+  std::ranges::sort(pieces, {}, [](const ExchangePiece& piece) { return piece.range.begin; });
+  std::size_t at = 0;
+  for (const ExchangePiece& piece : pieces) {
+    EXPECT_EQ(piece.range.begin, at);
+    EXPECT_EQ(&layout.part_at(piece.range.begin), &layout.part_at(piece.range.end - 1));
+    EXPECT_TRUE(lies_in(piece.range, waves[std::size_t(piece.wave)]));
+    at = piece.range.end;
+  }
+  EXPECT_EQ(at, layout.elements());
+}
+
+// Between two ranks messages are told apart by their order alone.
 TEST(ExchangePieces, CoverTheRangeOnEachNodeAlike) {
   for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {3, 1}, {2, 2, 2}, {1, 4, 2}})
-    for (const std::int64_t elements : {10, 1'000, 70'000, 400'000}) {
-      const NodeRanks ranks{counts};
-      const Layout layout = layout_of(elements, ranks.world());
-      std::vector<std::vector<ExchangePiece>> by_rank;
-      for (int node = 0; node < ranks.nodes(); ++node) {
-        std::size_t at = 0;
-        for (int local = 0; local < counts[std::size_t(node)]; ++local) {
-          by_rank.push_back(exchange_pieces(layout, ranks, node, local));
-          for (const ExchangePiece& piece : by_rank.back()) {
-            EXPECT_EQ(piece.range.begin, at);
-            EXPECT_EQ(piece.holders[std::size_t(node)], ranks.first(node) + local);
-            at = piece.range.end;
+    for (const std::int64_t elements : {10, 1'000, 70'000, 400'000})
+      for (const std::size_t bytes : kBytesOfWaves) {
+        const NodeRanks ranks{counts};
+        const Layout layout = layout_of(elements, ranks.world());
+        const std::vector<Wave> waves = waves_of(layout, bytes);
+        std::vector<std::vector<ExchangePiece>> by_rank;
+        for (int node = 0; node < ranks.nodes(); ++node) {
+          std::vector<ExchangePiece> of_node;
+          for (int local = 0; local < counts[std::size_t(node)]; ++local) {
+            by_rank.push_back(exchange_pieces(layout, ranks, node, local, waves));
+            for (const ExchangePiece& piece : by_rank.back())
+              EXPECT_EQ(piece.holders[std::size_t(node)], ranks.first(node) + local);
+            EXPECT_TRUE(std::ranges::is_sorted(by_rank.back(), {}, &ExchangePiece::wave));
+            of_node.insert(of_node.end(), by_rank.back().begin(), by_rank.back().end());
           }
+          expect_cover(of_node, layout, waves);
         }
-        EXPECT_EQ(at, layout.elements());
+        for (int rank = 0; rank < ranks.world(); ++rank)
+          for (int other = 0; other < ranks.world(); ++other)
+            EXPECT_EQ(shared_with(by_rank[std::size_t(rank)], other), shared_with(by_rank[std::size_t(other)], rank));
       }
-      for (const std::vector<ExchangePiece>& pieces : by_rank)
-        for (const ExchangePiece& piece : pieces)
-          for (const int holder : piece.holders)
-            EXPECT_THAT(by_rank[std::size_t(holder)], ::testing::Contains(::testing::Truly([&](const auto& other) {
-                          return other.range == piece.range && other.owner == piece.owner &&
-                                 other.holders == piece.holders;
-                        })));
-    }
+}
+
+std::uint64_t sent_by_all(const Layout& layout, const NodeRanks& ranks, std::size_t bytes) {
+  std::uint64_t sent = 0;
+  for (int node = 0; node < ranks.nodes(); ++node) sent += sent_bytes(layout, ranks, node, waves_of(layout, bytes));
+  return sent;
 }
 
 // Where each node has one aligned run of shards, a node sends what it would send in a ring.
@@ -64,13 +157,24 @@ TEST(SentBytes, AreThoseOfARingWhereRunsAreAligned) {
     return Layout({{.name = "w", .sizes = {1 << 20}, .strides = {1}}}, {}, {.shards = shards, .slots = 1});
   };
   const double bytes = double(layout(4).elements() * sizeof(float));
+  const auto sent = [&](const NodeRanks& ranks, int node) {
+    return sent_bytes(layout(ranks.world()), ranks, node, waves_of(layout(ranks.world()), 0));
+  };
   for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {2, 2, 2, 2}}) {
     const NodeRanks ranks{counts};
     const double ring = 2 * bytes * (ranks.nodes() - 1) / ranks.nodes();
-    for (int node = 0; node < ranks.nodes(); ++node)
-      EXPECT_NEAR(double(sent_bytes(layout(ranks.world()), ranks, node)) / ring, 1, 1e-3) << node;
+    for (int node = 0; node < ranks.nodes(); ++node) EXPECT_NEAR(double(sent(ranks, node)) / ring, 1, 1e-3) << node;
   }
-  EXPECT_GT(sent_bytes(layout(4), NodeRanks{{3, 1}}, 0), sent_bytes(layout(4), NodeRanks{{3, 1}}, 1));
+  EXPECT_GT(sent(NodeRanks{{3, 1}}, 0), sent(NodeRanks{{3, 1}}, 1));
+}
+
+TEST(SentBytes, AreNoMoreInWaves) {
+  for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}}) {
+    const NodeRanks ranks{counts};
+    const Layout layout = layout_of(400'000, ranks.world());
+    for (const std::size_t bytes : kBytesOfWaves)
+      EXPECT_EQ(sent_by_all(layout, ranks, bytes), sent_by_all(layout, ranks, 0)) << bytes;
+  }
 }
 
 }  // namespace
