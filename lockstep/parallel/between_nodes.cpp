@@ -29,10 +29,11 @@ std::vector<T> gather_notes(comm::Group& group, const T& mine) {
 
 }  // namespace
 
-BetweenNodes::BetweenNodes(state::SharedState& state, comm::Group& group)
+BetweenNodes::BetweenNodes(state::SharedState& state, comm::Group& group, std::size_t wave_bytes)
     : state_(state), group_(group), wire_(*group.wire()) {
   agree();
-  exchange_ = std::make_unique<NodeExchange>(state_, group_.topology(), ranks_, waves_of(state_.layout(), 0));
+  exchange_ =
+      std::make_unique<NodeExchange>(state_, group_.topology(), ranks_, waves_of(state_.layout(), wave_bytes));
 }
 
 // ---- one state

@@ -24,11 +24,14 @@ class BetweenNodes {
   /// Collective over all ranks, and so is everything here. Makes the states of all nodes one: the oldest step that a
   /// node of the last attempt has; who has another state gets that of the first node that has it. Error when they do
   /// not fit each other.
-  BetweenNodes(state::SharedState& state, comm::Group& group);
+  /// The gradients of a step go out in waves of `wave_bytes`, see waves_of().
+  BetweenNodes(state::SharedState& state, comm::Group& group, std::size_t wave_bytes);
 
   /// When all ranks of the node have their gradients, uses and records in their places: brings those of all nodes'
   /// shards to theirs, and the sums of all gradients. Behind it the node's ranks wait for each other.
   void exchange(std::uint64_t step);
+  /// What makes each exchange of a step, for who does so beside the program.
+  NodeExchange& carrier() { return *exchange_; }
 
   /// By each local rank 0, behind the exchange: rank 0's module buffers and kept bytes, as they are in its state buffer
   /// `to`, for everybody's.

@@ -15,6 +15,7 @@
 #include "lockstep/parallel/between_nodes.h"
 #include "lockstep/parallel/module_buffers.h"
 #include "lockstep/parallel/module_view.h"
+#include "lockstep/parallel/node_lane.h"
 #include "lockstep/parallel/options.h"
 #include "lockstep/state/binding.h"
 #include "lockstep/state/shared_state.h"
@@ -28,7 +29,8 @@ void write_copies(const state::SharedState& state, int buffer);
 // In the order in which they depend on each other; destroyed from the last to the first.
 struct FusedState {
   /// Collective: takes over the state of an earlier generation, or makes one of what it is to begin with. What
-  /// is committed is then everybody's. Error naming the rank whose layout, average or seed is another than rank 0's.
+  /// is committed is then everybody's. Error naming the rank whose layout, average, seed or waves are others than rank
+  /// 0's.
   /// UsageError when the optimizer puts a parameter into a group that is none.
   FusedState(const ModuleView& module, const Beginning& beginning, comm::Group& group,
              const DataParallelOptions& options, const optim::Needs& needs);
@@ -62,6 +64,7 @@ struct FusedState {
   const at::Device device;  ///< of the module
   state::SharedState state;
   std::unique_ptr<BetweenNodes> nodes;  ///< null: there is one node, whatever carries its messages
+  std::unique_ptr<NodeLane> lane;       ///< null: a step sends one wave, or none
   state::WriteGuard guard;
   const KeptBytes& kept;
   ModuleBuffers buffers;

@@ -11,6 +11,7 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
   const bool sized = options.buckets.bucket_cap_mb || options.buckets.first_bucket_mb ||
                      !options.buckets.bucket_cap_mb_list.empty() || options.buckets.autotune;
   const bool reduced = options.mixed_precision.reduce_dtype.has_value();
+  const bool waves_differ = options.overlap_bytes != DataParallelOptions().overlap_bytes;
   if (path == GradientPath::shared) {
     tell(!options.broadcast_buffers,
          "broadcast_buffers: with an optimizer of lockstep::optim module buffers are committed with each step");
@@ -31,6 +32,8 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
     tell(options.verify_replicas_every > 0 && place.nodes == 1,
          "verify_replicas_every: with an optimizer of lockstep::optim there is one copy of the weights on each node, "
          "and there is one node");
+    tell(waves_differ && place.nodes == 1,
+         "overlap_bytes: with an optimizer of lockstep::optim nothing is sent within a node, and there is one node");
     return ignored;
   }
   tell(!options.name.empty(), "name: with an optimizer of torch::optim no state is kept that it would be found by");
@@ -39,6 +42,7 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
   tell(options.ema.has_value(),
        "ema: only the update of an optimizer of lockstep::optim averages the weights; with one of torch::optim take "
        "lockstep::ExponentialMovingAverage");
+  tell(waves_differ, "overlap_bytes: with an optimizer of torch::optim gradients are sent in buckets");
   tell(options.find_unused_parameters && options.static_graph,
        "find_unused_parameters: with static_graph the first backward tells");
   tell(options.skip_all_reduce_unused_params && !options.find_unused_parameters,

@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -77,10 +78,15 @@ struct DataParallelOptions {
   /// average; behind every so many steps the next one compares those, and throws an Error on all ranks that names node,
   /// parameter and step, with nothing updated. On one node it has nothing to do then. 0: never. The same on all ranks.
   std::uint64_t verify_replicas_every = 0;
+  /// Over several nodes, with an optimizer of ours: gradients go to the other nodes in waves, from the last parameters
+  /// on, each until it holds so many bytes. A thread of the engine's carries one after another, so that the next one
+  /// travels while the last is added up. In one wave, as a small model's and with 0 any model's, there is no thread. No
+  /// bit depends on it. On one node it has nothing to do. The same on all ranks.
+  std::size_t overlap_bytes = std::size_t(2) << 20;
 
-  // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, and name, shards, seed and ema where
-  // they do, because of the optimizer or of each other, are told once by rank 0 on standard error, in the timeline, and
-  // by EngineDebug::ignored_options().
+  // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, and those above where they do,
+  // because of the optimizer or of each other, are told once by rank 0 on standard error, in the timeline, and by
+  // EngineDebug::ignored_options().
 
   /// The group, where the constructor is given no other.
   std::shared_ptr<comm::Group> process_group = {};

@@ -141,11 +141,13 @@ void StepTransaction::wait_for_others(const char* what, const Body& body) {
 
 // Behind it, every rank can read what is to be added up of the gradients of all shards, and what all shards tell. On
 // one node all of it lies in memory that the ranks share, so nothing has to be sent: what is left of the exchange is to
-// wait for everybody.
+// wait for everybody. Waves were carried by the time that all of the node are there.
 void StepTransaction::exchange() {
   wait_for_others("gradients", [&] {
+    if (fused_.lane) fused_.lane->finish(fused_.next_step());
     member_.barrier();
     if (!fused_.nodes) return;
+    if (fused_.lane) return;
     fused_.nodes->exchange(fused_.next_step());
     member_.barrier();
   });

@@ -103,11 +103,21 @@ class Machines {
   std::vector<base::Segment> segments_;
 };
 
+// So small that a step goes out in several of them.
+constexpr std::size_t kBytesOfAWave = 1024;
+
+SmallJob job_in_waves(std::uint64_t until, std::size_t overlap_bytes = kBytesOfAWave) {
+  SmallJob job = disturbed_job(Amp::none, until);
+  job.overlap_bytes = overlap_bytes;
+  return job;
+}
+
 // Goes on from what is committed to `until`; every state on the way must be the history's. Rank `victim` is ambushed
 // behind its step `at`.
-int go_on(const std::shared_ptr<comm::Group>& group, const History& history, std::uint64_t until, int victim = -1,
-          std::uint64_t at = 0, const support::Ambush& ambush = {}) {
-  SmallJob job = disturbed_job(Amp::none, until);
+int go_on(const std::shared_ptr<comm::Group>& group, const History& history, std::uint64_t until,
+          std::size_t overlap_bytes = kBytesOfAWave, int victim = -1, std::uint64_t at = 0,
+          const support::Ambush& ambush = {}) {
+  SmallJob job = job_in_waves(until, overlap_bytes);
   bool same = true;
   job.after_step = [&](Engine& engine) {
     same = same && engine.state().hash() == history.at(engine.steps());
@@ -123,6 +133,7 @@ struct Kill {
   Phase phase = Phase::forward;
   std::uint64_t behind = 1;   // the step
   unsigned instructions = 0;  // behind the beginning of the phase
+  std::size_t overlap_bytes = kBytesOfAWave;
 };
 
 // The others abort, and all go on with the bits of a run that nobody disturbed.
@@ -133,8 +144,9 @@ void kill_and_go_on(const Kill& blow, const History& history) {
                            std::string(to_string(blow.phase));
   Machines machines(blow.nodes);
   const support::Ambush ambush{.phase = blow.phase, .instructions = blow.instructions, .signal = SIGKILL};
-  const std::vector<int> codes = machines.run(
-      [&](auto group) { return go_on(group, history, history.steps(), blow.victim, blow.behind, ambush); });
+  const std::vector<int> codes = machines.run([&](auto group) {
+    return go_on(group, history, history.steps(), blow.overlap_bytes, blow.victim, blow.behind, ambush);
+  });
   for (int rank = 0; rank < int(codes.size()); ++rank)
     EXPECT_EQ(codes[std::size_t(rank)], rank == blow.victim ? -1 : support::kAbortedCode)
         << "rank " << rank << "; " << name;
@@ -173,6 +185,7 @@ TEST(Nodes, LoseNothingWhenARankIsKilledAtRandom) {
     blow.victim = int(random() % 3);
     blow.behind = 1 + random() % 2;
     blow.instructions = unsigned(random() % most);
+    if (seed % 2 != 0) blow.overlap_bytes = 0;
     kill_and_go_on(blow, history);
   }
 }
@@ -185,7 +198,7 @@ TEST(Nodes, LoseNothingWhenANodeIsLost) {
     EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 2); }), ::testing::Each(0));
     machines.lose(lost);
     EXPECT_THAT(machines.run([&](auto group) {
-      SmallJob job = disturbed_job(Amp::none, 4);
+      SmallJob job = job_in_waves(4);
       std::uint64_t first = 0;
       job.after_step = [&](Engine& engine) { first = first == 0 ? engine.steps() : first; };
       return run_small_job(group, job).empty() || first != 2 ? 4 : 0;
@@ -233,7 +246,7 @@ TEST(Nodes, GoOnWithOneThatHasSatOut) {
     EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0));
     machines.come_back(out, std::move(kept));
     EXPECT_THAT(machines.run([&](auto group) {
-      SmallJob job = disturbed_job(Amp::none, 5);
+      SmallJob job = job_in_waves(5);
       std::uint64_t first = 0;
       bool same = true;
       job.after_step = [&](Engine& engine) {
@@ -289,7 +302,7 @@ TEST(Nodes, ThatHaveDivergedGoOnWithTheFirstOnesState) {
   const History history(Amp::none, 4);
   Machines machines({2, 1});
   EXPECT_THAT(machines.run([&](auto group) {
-    SmallJob job = disturbed_job(Amp::none, 4);
+    SmallJob job = job_in_waves(4);
     job.verify_every = 1;
     job.after_step = [&](Engine& engine) {
       if (group->rank() == 2 && engine.steps() == 2) flip_bit(engine, "fc2.weight");

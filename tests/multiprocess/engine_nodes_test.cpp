@@ -22,20 +22,11 @@ namespace {
 using support::disturbed_job;
 using support::flip_bit;
 using support::hash_of;
+using support::nodes_hash;
 using support::run_nodes;
 using support::SharedText;
 using support::SmallJob;
 using ::testing::HasSubstr;
-
-std::string nodes_hash(const std::vector<int>& ranks_per_node, const SmallJob& job) {
-  SharedText hash;
-  run_nodes(ranks_per_node, [&](auto group) {
-    const std::string mine = run_small_job(group, job);
-    if (group->rank() == 0) hash.set(mine);
-    for (const std::string& theirs : comm::all_gather_bytes(*group, mine)) EXPECT_EQ(theirs, mine);
-  });
-  return hash.get();
-}
 
 TEST(Nodes, HaveTheBitsOfOne) {
   const SmallJob job{.shards = 4, .steps = 4};

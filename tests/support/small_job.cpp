@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 
+#include "lockstep/comm/collectives.h"
 #include "lockstep/state/hash.h"
 #include "lockstep/state/shared_state.h"
 #include "tests/support/ranks.h"
@@ -70,7 +71,8 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
                                .amp = job.amp,
                                .find_unused_parameters = job.all_options,
                                .ema = job.ema,
-                               .verify_replicas_every = job.verify_every});
+                               .verify_replicas_every = job.verify_every,
+                               .overlap_bytes = job.overlap_bytes});
   // An owner's bytes, each step's made of those before: a state whose hash is right has the right ones.
   std::uint64_t kept = 1;
   ddp.state().keep("chain", std::as_writable_bytes(std::span(&kept, 1)));
@@ -112,6 +114,16 @@ std::string hash_of(int ranks, const SmallJob& job) {
     if (group->rank() == 0) hash.set(mine);
     const auto all = group->all_gather(torch::full({1}, std::int64_t(state::hash64(mine)), torch::kLong));
     for (const at::Tensor& other : all) EXPECT_TRUE(torch::equal(other, all[0])) << "ranks hold different weights";
+  });
+  return hash.get();
+}
+
+std::string nodes_hash(const std::vector<int>& ranks_per_node, const SmallJob& job) {
+  SharedText hash;
+  run_nodes(ranks_per_node, [&](auto group) {
+    const std::string mine = run_small_job(group, job);
+    if (group->rank() == 0) hash.set(mine);
+    for (const std::string& theirs : comm::all_gather_bytes(*group, mine)) EXPECT_EQ(theirs, mine);
   });
   return hash.get();
 }

@@ -71,6 +71,7 @@ struct SmallJob {
   bool holdable = false;         ///< its state has a third buffer, as that of a job that saves
   std::optional<parallel::EmaOptions> ema = {};
   std::uint64_t verify_every = 0;  ///< DataParallelOptions::verify_replicas_every
+  std::size_t overlap_bytes = std::size_t(2) << 20;  ///< the option of that name
   /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets each
   /// group's rate by a plateau, and uses only the head in each third step, in all shards but the first, in each sixth
   /// in that, too.
@@ -88,6 +89,9 @@ void flip_bit(parallel::Engine& engine, const std::string& parameter, int array 
 
 /// run_small_job() on `ranks` ranks, processes unless it is one; expects them to agree.
 std::string hash_of(int ranks, const SmallJob& job);
+
+/// The same on nodes with so many ranks each.
+std::string nodes_hash(const std::vector<int>& ranks_per_node, const SmallJob& job);
 
 /// What forked ranks tell the test: text in memory they share, at most 4095 bytes.
 class SharedText {
