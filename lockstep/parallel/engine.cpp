@@ -50,13 +50,15 @@ struct FusedPath {
   FusedPath(const ModuleView& module, const Beginning& beginning, const std::shared_ptr<comm::Group>& group,
             const DataParallelOptions& options, const optim::Needs& needs, StepClock& clock)
       : fused(module, beginning, *group, options, needs),
-        session(fused, module, *group, options),
+        slots(fused, *group),
+        session(fused, slots, module, *group, options),
         hooks(gradient_hooks(fused, session, clock)),
         step(fused, session, *group, options, clock),
         inputs(fused, session, step, group, clock),
         editor(fused, session, hooks, *group) {}
 
   FusedState fused;
+  GradientSlots slots;
   ShardSession session;
   GradientHooks hooks;
   StepTransaction step;

@@ -42,21 +42,20 @@ void refuse_set_gradients(const ModuleView& module) {
 
 // ---- slots
 
-GradientSlots::GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot, int rank,
-                             at::Device device)
-    : state_(state),
-      layout_(state.layout()),
-      first_(shards.first),
-      first_slot_(first_slot),
-      rank_(rank),
-      slots_(std::size_t(shards.count())),
-      copies_(device.is_cpu() ? nullptr : std::make_unique<GradientCopies>(device)) {
-  for (int local = 0; local < shards.count(); ++local)
+GradientSlots::GradientSlots(const FusedState& fused, const comm::Group& group)
+    : fused_(fused),
+      layout_(fused.state.layout()),
+      first_(shards_of(group.topology(), layout_.options().shards).first),
+      rank_(group.rank()),
+      slots_(std::size_t(shards_of(group.topology(), layout_.options().shards).count())),
+      copies_(fused.device.is_cpu() ? nullptr : std::make_unique<GradientCopies>(fused.device)) {
+  const int first_slot = first_ - shards_on_node(group.topology(), layout_.options().shards).first;
+  for (std::size_t local = 0; local < slots_.size(); ++local)
     for (std::size_t i = 0; i < layout_.parameters().size(); ++i) {
       state::TensorSpec spec = layout_.parameters()[i].spec;
       spec.dtype = layout_.gradient_type(i);
-      std::byte* const memory = state.write(layout_.gradient(first_slot + local, i));
-      slots_[std::size_t(local)].push_back({state::view_of(spec, memory)});
+      std::byte* const memory = fused.state.write(layout_.gradient(first_slot + int(local), i));
+      slots_[local].push_back({state::view_of(spec, memory)});
     }
 }
 
@@ -116,7 +115,7 @@ void GradientSlots::finish(const std::vector<at::Tensor>& parameters, bool may_b
   if (has_inputs && !may_be_unused) check_complete(parameters);
   if (copies_) copies_->wait();
   for (std::size_t local = 0; local < slots_.size(); ++local) {
-    auto* uses = state_.write_as<state::ParameterUse>(layout_.uses(first_ + int(local)));
+    auto* uses = fused_.state.write_as<state::ParameterUse>(layout_.uses(first_ + int(local)));
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       Slot& slot = slots_[local][i];
       uses[i] = !has_inputs                     ? state::ParameterUse::no_inputs
@@ -143,16 +142,15 @@ void GradientSlots::clear() {
 
 // ---- the session
 
-ShardSession::ShardSession(FusedState& fused, const ModuleView& module, comm::Group& group,
+ShardSession::ShardSession(FusedState& fused, GradientSlots& slots, const ModuleView& module, comm::Group& group,
                            const DataParallelOptions& options)
     : fused_(fused),
+      slots_(slots),
       module_(module),
       member_(group.node().member),
       mine_(shards_of(group.topology(), options.shards)),
-      first_slot_(mine_.first - shards_on_node(group.topology(), options.shards).first),
       seed_(options.seed),
       may_be_unused_(options.find_unused_parameters || options.static_graph),
-      slots_(fused.state, mine_, first_slot_, group.rank(), fused.device),
       shards_(std::size_t(mine_.count())) {
   for (Shard& shard : shards_) shard.module_buffers.resize(fused_.state.layout().module_buffer_bytes());
   for (int shard = mine_.first; shard < mine_.last; ++shard) seeds_.emplace_back(options.seed, shard);

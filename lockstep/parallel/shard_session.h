@@ -27,9 +27,8 @@ namespace lockstep::parallel {
 /// The gradient slots of this rank's shards.
 class GradientSlots {
  public:
-  /// Of `shards` of rank `rank`, the first of which has slot `first_slot` of `state`.
-  /// The gradients come from `device`.
-  GradientSlots(const state::SharedState& state, ShardSpan shards, int first_slot, int rank, at::Device device);
+  /// Of the shards that the group's rank computes; gradients come from the module's device. `fused` must outlive this.
+  GradientSlots(const FusedState& fused, const comm::Group& group);
 
   /// Moves the gradient of parameter `parameter` into the slot of `shard`: a copy the first
   /// time in a step, an addition after that. Its own graph (create_graph) is left behind. From a device it may come
@@ -61,18 +60,19 @@ class GradientSlots {
   void check_complete(const std::vector<at::Tensor>& parameters) const;
   void put_from_device(Slot& to, const at::Tensor& gradient);
 
-  const state::SharedState& state_;
+  const FusedState& fused_;
   const state::Layout& layout_;
-  int first_;                               ///< shard
-  int first_slot_;                          ///< its
-  int rank_;                                ///< its
+  const int first_;                         ///< shard
+  const int rank_;                          ///< its
   std::vector<std::vector<Slot>> slots_;    ///< by this rank's shards, then by parameter
   std::unique_ptr<GradientCopies> copies_;  ///< null: on the CPU
 };
 
 class ShardSession {
  public:
-  ShardSession(FusedState& fused, const ModuleView& module, comm::Group& group, const DataParallelOptions& options);
+  /// All of them must outlive this.
+  ShardSession(FusedState& fused, GradientSlots& slots, const ModuleView& module, comm::Group& group,
+               const DataParallelOptions& options);
 
   /// Starts the next pass of `shard`. Error naming what was edited outside modify(): a parameter's memory, its .grad, a
   /// module buffer. UsageError when the shard is not this rank's.
@@ -124,13 +124,12 @@ class ShardSession {
   void keep_active();
 
   FusedState& fused_;
+  GradientSlots& slots_;
   const ModuleView& module_;
   base::Member& member_;
   const ShardSpan mine_;
-  const int first_slot_;  ///< of mine_.first, on this node
   const std::uint64_t seed_;
   const bool may_be_unused_;
-  GradientSlots slots_;
   BackwardWatch watch_;
   std::vector<Shard> shards_;
   std::vector<PassSeeds> seeds_;  ///< by this rank's shards
