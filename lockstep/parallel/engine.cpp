@@ -53,7 +53,7 @@ struct FusedPath {
         slots(fused, *group),
         session(fused, slots, module, *group, options),
         hooks(gradient_hooks(fused, session, clock)),
-        step(fused, session, *group, options, clock),
+        step(fused, slots, session, *group, options, clock),
         inputs(fused, session, step, group, clock),
         editor(fused, session, hooks, *group) {}
 
@@ -355,6 +355,7 @@ std::string EngineDebug::stores() const {
 LoggingData EngineDebug::logging_data() const {
   const StepClock& clock = parts_.clock;
   LoggingData data = clock.told();
+  if (parts_.path && parts_.path->fused.lane) data.waves = parts_.path->fused.lane->told();
   for (std::size_t parameter : clock.ready_order())
     data.ready_order.push_back(parts_.view.trainable()[parameter].first);
   if (parts_.classic) {

@@ -20,8 +20,8 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
         "init_sync: with an optimizer of lockstep::optim the ranks share one copy of the weights, which begins as rank "
         "0's");
     tell(options.static_graph,
-         "static_graph: with an optimizer of lockstep::optim nothing is sent during backward; parameters may be unused "
-         "all the same");
+         "static_graph: with an optimizer of lockstep::optim each step may have another graph, and parameters may be "
+         "unused");
     tell(options.gradient_as_bucket_view,
          "gradient_as_bucket_view: with an optimizer of lockstep::optim gradients go into shared memory, and .grad() "
          "stays undefined");

@@ -31,6 +31,14 @@ struct BucketTrial {
   double seconds = 0;  ///< that backward passes took with it on the slowest rank, their median
 };
 
+/// Of the waves in which gradients go to other nodes (DataParallelOptions::overlap_bytes).
+struct WaveData {
+  int count = 0;                 ///< in a step; 0: nothing goes out before step()
+  int early = 0;                 ///< of the last step: that were whole, and on their way, before step()
+  int carried = 0;               ///< of the step that goes on: that other nodes have by now, as far as this rank sends
+  std::uint64_t sent_bytes = 0;  ///< by this rank, in all steps that are done
+};
+
 /// Of this rank, as PyTorch's DistributedDataParallel has in _get_ddp_logging_data().
 struct LoggingData {
   std::uint64_t steps = 0;  ///< that were timed
@@ -39,6 +47,7 @@ struct LoggingData {
   std::vector<std::string> ready_order;  ///< parameters, as their gradients came in the last step
   std::vector<std::size_t> buckets;      ///< bytes of each, as they are sent; empty with an optimizer of ours
   std::vector<BucketTrial> tried;        ///< the same on all ranks; empty until one is chosen
+  WaveData waves;
 };
 
 }  // namespace lockstep::parallel
@@ -47,4 +56,5 @@ namespace lockstep {
 using parallel::BucketTrial;
 using parallel::LoggingData;
 using parallel::StepTimes;
+using parallel::WaveData;
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "lockstep/parallel/node_lane.h"
 
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <string>
@@ -54,7 +53,7 @@ NodeLane::~NodeLane() {
 
 // The marks count on over all rounds.
 void NodeLane::seal(std::uint64_t step) {
-  const int number = int(works_.size());
+  const int number = sealed();
   const base::Member& member = lane_->node().member;
   const base::Mark wanted = base::make_mark(
       member.generation(), round_ * std::uint64_t(exchange_.exchanges()) + std::uint64_t(number) + 1);
@@ -64,11 +63,18 @@ void NodeLane::seal(std::uint64_t step) {
 }
 
 void NodeLane::finish(std::uint64_t step) {
-  while (int(works_.size()) < exchange_.exchanges()) seal(step);
+  early_ = sealed();
+  while (sealed() < exchange_.exchanges()) seal(step);
   const WaitsAbroad waits(outer_.node().member);
   for (const comm::Work& work : works_) work.wait();
   works_.clear();
+  carried_ = 0;
+  sent_bytes_ = lane_->wire()->bytes_sent();
   ++round_;
+}
+
+WaveData NodeLane::told() const {
+  return {.count = int(waves().size()), .early = early_, .carried = carried_, .sent_bytes = sent_bytes_};
 }
 
 // By the thread: when all ranks of the node have sealed as much.
@@ -82,6 +88,7 @@ void NodeLane::carry(comm::Group& lane, base::Mark wanted, int number, std::uint
     comm::logged(lane.call_log(), {.kind = "step", .detail_name = "wave", .detail = number}, [&] {
       member.meet(missing);
       exchange_.carry(step, number, *lane.wire());
+      ++carried_;
     });
   });
 }

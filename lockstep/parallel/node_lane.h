@@ -10,6 +10,7 @@
 //
 // A process that was forked behind this has no such thread, and ends by _exit().
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -17,10 +18,12 @@
 #include "lockstep/base/control_page.h"
 #include "lockstep/comm/async.h"
 #include "lockstep/comm/group.h"
+#include "lockstep/parallel/logging_data.h"
 #include "lockstep/parallel/node_exchange.h"
 
 namespace lockstep::parallel {
 
+/// Used by the thread that trains.
 class NodeLane {
  public:
   /// Collective. Both must outlive this.
@@ -30,12 +33,21 @@ class NodeLane {
   NodeLane(const NodeLane&) = delete;
   NodeLane& operator=(const NodeLane&) = delete;
 
-  /// This rank's gradients, uses and records of `step` are in their places. Returns when all exchanges of it are made,
-  /// so when its slice has the sums: the ranks of the node wait for each other behind it. What an exchange throws.
+  const std::vector<Wave>& waves() const { return exchange_.waves(); }
+
+  /// How many waves of the step that goes on have been sealed.
+  int sealed() const { return int(works_.size()); }
+  /// This rank's shards have the next wave of `step`, and nobody writes its slots until the ranks of the node have met
+  /// behind finish(). Waits for nobody.
+  void seal(std::uint64_t step);
+
+  /// The rest of the step is in its place, with uses and records. Returns when all exchanges of it are made, so when
+  /// this rank's slice has the sums: the ranks of the node wait for each other behind it. What an exchange throws.
   void finish(std::uint64_t step);
 
+  WaveData told() const;
+
  private:
-  void seal(std::uint64_t step);
   void carry(comm::Group& lane, base::Mark wanted, int number, std::uint64_t step);
 
   NodeExchange& exchange_;
@@ -43,6 +55,9 @@ class NodeLane {
   const std::shared_ptr<comm::Group> lane_;
   std::uint64_t round_ = 0;        ///< that were finished; a step that is refused is made again, and a round anew
   std::vector<comm::Work> works_;  ///< of this round, by exchange
+  int early_ = 0;                  ///< sealed before finish() in the last round
+  std::uint64_t sent_bytes_ = 0;
+  std::atomic<int> carried_ = 0;   ///< exchanges of this round
   comm::AsyncCollectives thread_;  ///< ends before what it uses
 };
 

@@ -79,9 +79,12 @@ struct DataParallelOptions {
   /// parameter and step, with nothing updated. On one node it has nothing to do then. 0: never. The same on all ranks.
   std::uint64_t verify_replicas_every = 0;
   /// Over several nodes, with an optimizer of ours: gradients go to the other nodes in waves, from the last parameters
-  /// on, each until it holds so many bytes. A thread of the engine's carries one after another, so that the next one
-  /// travels while the last is added up. In one wave, as a small model's and with 0 any model's, there is no thread. No
-  /// bit depends on it. On one node it has nothing to do. The same on all ranks.
+  /// on, each until it holds so many bytes. A thread of the engine's carries them, each when its parameters have got as
+  /// many gradients as in the last step, so while backward computes the next. Where more come behind that, or
+  /// zero_grad() drops some, the step sends all of them again, and the next two send them in step(). In one wave, as a
+  /// small model's and with 0 any model's, all go out in step(), as they do from a device. No bit depends on it. On one
+  /// node it has nothing to do. The same on all ranks, of which none may be later with a wave than another one by the
+  /// group's timeout.
   std::size_t overlap_bytes = std::size_t(2) << 20;
 
   // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, and those above where they do,

@@ -2,10 +2,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/room.h"
@@ -57,26 +59,28 @@ GradientSlots::GradientSlots(const FusedState& fused, const comm::Group& group)
       std::byte* const memory = fused.state.write(layout_.gradient(first_slot + int(local), i));
       slots_[local].push_back({state::view_of(spec, memory)});
     }
+  if (fused.lane && !copies_) early_.emplace(Early{*fused.lane, WaveCount(fused.lane->waves(), int(slots_.size()))});
 }
 
 void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& gradient) {
   const state::TensorSpec& spec = layout_.parameters()[parameter].spec;
   if (gradient.layout() != at::kStrided) throw Error(spec.name + ": sparse gradients are not supported");
   Slot& to = slots_[std::size_t(shard - first_)][parameter];
+  const at::Tensor& room = has_gone(parameter) ? apart_of(to) : to.tensor;
   if (copies_) {
     const at::NoGradGuard no_grad;
     put_from_device(to, gradient);
-  } else if (!to.written && gradient.scalar_type() == to.tensor.scalar_type() &&
-             gradient.strides() == to.tensor.strides() && gradient.sizes() == to.tensor.sizes()) {
+  } else if (!to.written && gradient.scalar_type() == room.scalar_type() &&
+             gradient.strides() == room.strides() && gradient.sizes() == room.sizes()) {
     // The usual case, without the dispatcher.
     const std::size_t bytes = gradient.nbytes();
-    if (bytes > 0) std::memcpy(to.tensor.mutable_data_ptr(), gradient.const_data_ptr(), bytes);
+    if (bytes > 0) std::memcpy(room.mutable_data_ptr(), gradient.const_data_ptr(), bytes);
   } else {
     const at::NoGradGuard no_grad;  // a slot must not become part of a graph
     if (to.written)
-      to.tensor.add_(gradient);
+      room.add_(gradient);
     else
-      to.tensor.copy_(gradient);
+      room.copy_(gradient);
   }
   to.written = true;
   to.zero = false;
@@ -92,6 +96,7 @@ void GradientSlots::put_from_device(Slot& to, const at::Tensor& gradient) {
 at::Tensor GradientSlots::take(int shard, std::size_t parameter, at::ScalarType dtype) {
   Slot& slot = slots_[std::size_t(shard - first_)][parameter];
   if (copies_ || slot.written || slot.tensor.scalar_type() != dtype || !slot.tensor.is_contiguous()) return {};
+  if (has_gone(parameter)) return {};
   slot.written = true;
   slot.zero = false;
   return slot.tensor;
@@ -122,9 +127,7 @@ void GradientSlots::finish(const std::vector<at::Tensor>& parameters, bool may_b
                 : slot.written                  ? state::ParameterUse::gradient
                 : parameters[i].requires_grad() ? state::ParameterUse::none
                                                 : state::ParameterUse::frozen;
-      if (slot.written || slot.zero) continue;
-      if (slot.tensor.nbytes() > 0) std::memset(slot.tensor.mutable_data_ptr(), 0, slot.tensor.nbytes());
-      slot.zero = true;
+      if (!has_gone(i)) fill(slot);
     }
   }
 }
@@ -138,6 +141,50 @@ bool GradientSlots::empty() const {
 void GradientSlots::clear() {
   for (auto& shard : slots_)
     for (Slot& slot : shard) slot.written = false;
+  if (!early_) return;
+  for (auto& shard : slots_)
+    for (Slot& slot : shard) slot.apart.reset();
+  early_->outdated = early_->outdated || early_->lane.sealed() > 0;
+  early_->count.drop();
+}
+
+// What was not written counts as zeros.
+void GradientSlots::fill(Slot& slot) {
+  if (slot.written || slot.zero) return;
+  if (slot.tensor.nbytes() > 0) std::memset(slot.tensor.mutable_data_ptr(), 0, slot.tensor.nbytes());
+  slot.zero = true;
+}
+
+// A thread reads what has gone out until the ranks have met behind the exchange.
+const at::Tensor& GradientSlots::apart_of(Slot& slot) {
+  const at::NoGradGuard no_grad;
+  if (!slot.apart.defined()) slot.apart = slot.written ? slot.tensor.clone() : at::empty_like(slot.tensor);
+  early_->outdated = true;
+  return slot.apart;
+}
+
+void GradientSlots::send_whole(int shard, std::size_t parameter) {
+  auto& [lane, count, outdated] = *early_;
+  count.came(shard - first_, parameter);
+  while (lane.sealed() < count.whole()) {
+    const Wave& wave = count.wave(lane.sealed());
+    for (auto& slots : slots_)
+      for (std::size_t i = wave.first; i < wave.last; ++i) fill(slots[i]);
+    lane.seal(fused_.next_step());
+  }
+}
+
+void GradientSlots::exchanged(bool again) {
+  if (!early_) return;
+  early_->count.learn(again);
+  if (!std::exchange(early_->outdated, false)) return;
+  const at::NoGradGuard no_grad;
+  for (auto& shard : slots_)
+    for (Slot& slot : shard) {
+      if (slot.apart.defined()) slot.tensor.copy_(slot.apart);
+      slot.apart.reset();
+      fill(slot);
+    }
 }
 
 // ---- the session
@@ -218,9 +265,11 @@ void ShardSession::take_gradient(std::size_t parameter) {
     throw UsageError("data parallel: backward reached '" + name +
                      "' outside a shard; run forward through ddp(...) in training mode");
   watch_.enter();
-  if (!gradient.defined()) return;  // it lies in its slot, or there is none, which gather() tells
-  slots_.put(*active_, parameter, gradient);
-  gradients_came_ = true;
+  if (gradient.defined()) {  // else it lies in its slot, or there is none, which gather() tells
+    slots_.put(*active_, parameter, gradient);
+    gradients_came_ = true;
+  }
+  slots_.came(*active_, parameter);
 }
 
 // Outside a shard, and beside a .grad that somebody set, take_gradient() says what is wrong, or adds.
@@ -266,6 +315,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
     record.options = options;
     record.rules = rules;
     record.asked = asked;
+    record.again = slots_.outdated() ? 1 : 0;
     record.denominator = !denominator ? std::numeric_limits<double>::quiet_NaN() : i == 0 ? *denominator : 0;
     *fused_.state.write_as<state::ShardRecord>(fused_.state.layout().shard_record(mine_.first + int(i))) = record;
   }

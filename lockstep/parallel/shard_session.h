@@ -21,6 +21,7 @@
 #include "lockstep/parallel/pass_seeds.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/parallel/step_clock.h"
+#include "lockstep/parallel/wave_count.h"
 
 namespace lockstep::parallel {
 
@@ -37,7 +38,7 @@ class GradientSlots {
   void put(int shard, std::size_t parameter, const at::Tensor& gradient);
 
   /// The slot itself, for whoever computes the first gradient in it at once: it counts as written. Undefined where it
-  /// has one, where its dtype is another, and where its elements are not in order.
+  /// has one, where its dtype is another, where its elements are not in order, and where its wave has gone.
   at::Tensor take(int shard, std::size_t parameter, at::ScalarType dtype);
 
   /// Ends the gathering of a step: what was not written counts as zeros, and the step is told what each shard used.
@@ -48,15 +49,40 @@ class GradientSlots {
   /// Whether no slot was written since clear().
   bool empty() const;
 
+  /// Behind put(), and where take() has given a slot, that is filled: sends the waves that are whole by it.
+  void came(int shard, std::size_t parameter) {
+    if (early_) send_whole(shard, parameter);
+  }
+
+  /// Whether a gradient came behind its wave, or one that had gone was dropped: all waves of the step are to be
+  /// exchanged again, on all ranks.
+  bool outdated() const { return early_ && early_->outdated; }
+  /// The waves were exchanged, and the ranks of the node have met behind that. `again`: slots of some rank were
+  /// outdated, and have what came since now.
+  void exchanged(bool again);
+
   /// Starts the next step: nothing is written.
   void clear();
 
  private:
   struct Slot {
     at::Tensor tensor;
+    at::Tensor apart;  ///< of what has gone: what the slot is to be
     bool written = false;
     bool zero = false;
   };
+  /// Of waves that go out while backward goes on.
+  struct Early {
+    NodeLane& lane;
+    WaveCount count;
+    bool outdated = false;
+  };
+  static void fill(Slot& slot);
+  bool has_gone(std::size_t parameter) const {
+    return early_ && early_->count.wave_of(parameter) < early_->lane.sealed();
+  }
+  const at::Tensor& apart_of(Slot& slot);
+  void send_whole(int shard, std::size_t parameter);
   void check_complete(const std::vector<at::Tensor>& parameters) const;
   void put_from_device(Slot& to, const at::Tensor& gradient);
 
@@ -66,6 +92,7 @@ class GradientSlots {
   const int rank_;                          ///< its
   std::vector<std::vector<Slot>> slots_;    ///< by this rank's shards, then by parameter
   std::unique_ptr<GradientCopies> copies_;  ///< null: on the CPU
+  std::optional<Early> early_;              ///< nothing: all goes out in step()
 };
 
 class ShardSession {

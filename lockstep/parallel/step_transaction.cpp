@@ -59,9 +59,10 @@ void leave_for_room(comm::Group& group) {
 
 }  // namespace
 
-StepTransaction::StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group,
+StepTransaction::StepTransaction(FusedState& fused, GradientSlots& slots, ShardSession& session, comm::Group& group,
                                  const DataParallelOptions& options, StepClock& clock)
     : fused_(fused),
+      slots_(slots),
       session_(session),
       group_(group),
       member_(group.node().member),
@@ -141,13 +142,19 @@ void StepTransaction::wait_for_others(const char* what, const Body& body) {
 
 // Behind it, every rank can read what is to be added up of the gradients of all shards, and what all shards tell. On
 // one node all of it lies in memory that the ranks share, so nothing has to be sent: what is left of the exchange is to
-// wait for everybody. Waves were carried by the time that all of the node are there.
+// wait for everybody. Waves were carried by the time that all of the node are there. Where gradients came behind theirs
+// all read so, and exchange everything once more.
 void StepTransaction::exchange() {
   wait_for_others("gradients", [&] {
     if (fused_.lane) fused_.lane->finish(fused_.next_step());
     member_.barrier();
     if (!fused_.nodes) return;
-    if (fused_.lane) return;
+    if (fused_.lane) {
+      const bool again = std::ranges::any_of(records_, [](const auto* record) { return record->again != 0; });
+      slots_.exchanged(again);
+      if (!again) return;
+      member_.barrier();
+    }
     fused_.nodes->exchange(fused_.next_step());
     member_.barrier();
   });

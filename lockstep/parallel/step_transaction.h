@@ -23,8 +23,8 @@ namespace lockstep::parallel {
 class StepTransaction {
  public:
   /// All of them must outlive this. `clock` is told of waits for other ranks.
-  StepTransaction(FusedState& fused, ShardSession& session, comm::Group& group, const DataParallelOptions& options,
-                  StepClock& clock);
+  StepTransaction(FusedState& fused, GradientSlots& slots, ShardSession& session, comm::Group& group,
+                  const DataParallelOptions& options, StepClock& clock);
 
   /// What of run() is this rank's alone, and comes first in it: Error where one of its backward passes broke, or what
   /// the rules throw. To be mended by this rank, which has taken part in nothing yet.
@@ -57,6 +57,7 @@ class StepTransaction {
   void flip();
 
   FusedState& fused_;
+  GradientSlots& slots_;
   ShardSession& session_;
   comm::Group& group_;
   base::Member& member_;

@@ -29,6 +29,7 @@ struct ShardRecord {
   std::uint64_t asked = 0;    ///< what its rank was asked for: kAskedToStop, kAskedToMakeRoom
   std::uint64_t rules = 0;    ///< a hash of the options of its rank's optimizer
   std::uint64_t replica = 0;  ///< what its rank adds to the hash of its node's state, where those are compared
+  std::uint64_t again = 0;    ///< 1: its rank has other gradients than those that went out in waves
 };
 
 }  // namespace lockstep::state

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -52,14 +53,20 @@ TEST(Nodes, OfWhichThereIsOneThatAskedForANetworkWriteNothingBehindTheirMemory) 
 
 // What is said at the start is what is counted in a step, over all nodes and of the one that sends most.
 TEST(Nodes, SendWhatTheySay) {
-  for (const auto& [nodes, shards] :
-       std::vector<std::pair<std::vector<int>, int>>{{{2, 2}, 4}, {{3, 1}, 4}, {{1, 1, 1}, 9}}) {
+  for (const auto& [nodes, shards, overlap_bytes] :
+       std::vector<std::tuple<std::vector<int>, int, std::size_t>>{{{2, 2}, 4, 0},
+                                                                   {{3, 1}, 4, 0},
+                                                                   {{1, 1, 1}, 9, 0},
+                                                                   {{2, 2}, 4, 1024},
+                                                                   {{1, 1, 1}, 9, 1024}}) {
     SharedText counted;
     ::testing::internal::CaptureStderr();
-    run_nodes(nodes, [&, shards = shards](auto group) {
-      SmallJob job{.shards = shards, .steps = 3, .amp = Amp::bf16};
+    run_nodes(nodes, [&, shards = shards, overlap_bytes = overlap_bytes](auto group) {
+      SmallJob job{.shards = shards, .steps = 3, .amp = Amp::bf16, .overlap_bytes = overlap_bytes};
       std::vector<std::uint64_t> sent;
-      job.after_step = [&](Engine&) { sent.push_back(group->wire()->bytes_sent()); };
+      job.after_step = [&](Engine& engine) {
+        sent.push_back(group->wire()->bytes_sent() + engine.debug().logging_data().waves.sent_bytes);
+      };
       run_small_job(group, job);
       ASSERT_EQ(sent.size(), 4u);
       EXPECT_EQ(sent[2] - sent[1], sent[3] - sent[2]);
@@ -69,7 +76,8 @@ TEST(Nodes, SendWhatTheySay) {
       if (group->rank() == 0)
         counted.set("lockstep: " + std::to_string(group->topology().nodes) + " nodes send each other " +
                     std::to_string(by_node.sum().template item<std::int64_t>()) + " bytes in each step, one of them " +
-                    std::to_string(by_node.max().template item<std::int64_t>()) + "\n");
+                    std::to_string(by_node.max().template item<std::int64_t>()) +
+                    (overlap_bytes > 0 ? ", in " : "\n"));
     });
     EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(counted.get())) << ::testing::PrintToString(nodes);
     EXPECT_NE(counted.get(), "");

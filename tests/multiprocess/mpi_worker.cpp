@@ -30,7 +30,7 @@ struct Net : torch::nn::Module {
 void train(const lockstep::World& world) {
   torch::manual_seed(0);
   const at::Tensor inputs = torch::rand({960, 20}), targets = torch::randint(5, {960}, torch::kLong);
-  lockstep::DistributedDataParallel ddp(std::make_shared<Net>(), world.group(), {.shards = 4});
+  lockstep::DistributedDataParallel ddp(std::make_shared<Net>(), world.group(), {.shards = 4, .overlap_bytes = 4096});
   lockstep::data::DataLoader loader(lockstep::data::tensors(inputs, targets), ddp.part(),
                                     {.global_batch_size = 96, .shuffle = true});
   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});

@@ -7,7 +7,9 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
+#include <cstddef>
 #include <string>
+#include <utility>
 
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
@@ -96,6 +98,19 @@ TEST(SyncBatchNormInDdp, FusedPathTrainsLikeOneProcessWithTheSameBitsInEveryRun)
     EXPECT_EQ(first.get(), second.get());
     EXPECT_NE(first.get(), "");
   }
+}
+
+// Its layers and the waves send at the same time, each over a wire of its own.
+TEST(SyncBatchNormInDdp, HasTheSameBitsBesideWaves) {
+  SharedText whole, waves;
+  const std::pair<SharedText*, std::size_t> runs[] = {{&whole, 0}, {&waves, 1}};
+  for (const auto& [text, bytes] : runs)
+    support::run_nodes({2, 1}, [text = text, bytes = bytes](auto group) {
+      const std::string hash = trained_fused(group, {.overlap_bytes = bytes});
+      if (group->rank() == 1) text->set(hash);
+    });
+  EXPECT_EQ(waves.get(), whole.get());
+  EXPECT_NE(whole.get(), "");
 }
 
 // Gradients are averaged over `group`, statistics are those of the ranks of `normed`, a part of it.
