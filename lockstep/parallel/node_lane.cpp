@@ -34,7 +34,11 @@ class WaitsAbroad {
 }  // namespace
 
 NodeLane::NodeLane(NodeExchange& exchange, comm::Group& group)
-    : exchange_(exchange), outer_(group), lane_(comm::duplicate(group)), thread_(lane_) {
+    : exchange_(exchange),
+      outer_(group),
+      lane_(comm::duplicate(group)),
+      times_(std::size_t(exchange.exchanges())),
+      thread_(lane_) {
   // The ranks' threads come when backward lets them: nothing to look for meanwhile.
   lane_->node().member.set_waiting({.look = std::chrono::microseconds(0), .yield = std::chrono::microseconds(0)});
 }
@@ -62,7 +66,7 @@ void NodeLane::seal(std::uint64_t step) {
   works_.push_back(thread_.run([this, wanted, number, step](comm::Group& lane) { carry(lane, wanted, number, step); }));
 }
 
-void NodeLane::finish(std::uint64_t step) {
+const std::vector<WaveTime>& NodeLane::finish(std::uint64_t step) {
   early_ = sealed();
   while (sealed() < exchange_.exchanges()) seal(step);
   const WaitsAbroad waits(outer_.node().member);
@@ -71,6 +75,7 @@ void NodeLane::finish(std::uint64_t step) {
   carried_ = 0;
   sent_bytes_ = lane_->wire()->bytes_sent();
   ++round_;
+  return times_;
 }
 
 WaveData NodeLane::told() const {
@@ -87,7 +92,10 @@ void NodeLane::carry(comm::Group& lane, base::Mark wanted, int number, std::uint
   comm::or_abort(lane, [&] {
     comm::logged(lane.call_log(), {.kind = "step", .detail_name = "wave", .detail = number}, [&] {
       member.meet(missing);
+      WaveTime& time = times_[std::size_t(number)];
+      time.begin = std::chrono::steady_clock::now();
       exchange_.carry(step, number, *lane.wire());
+      time.end = std::chrono::steady_clock::now();
       ++carried_;
     });
   });

@@ -20,6 +20,7 @@
 #include "lockstep/comm/group.h"
 #include "lockstep/parallel/logging_data.h"
 #include "lockstep/parallel/node_exchange.h"
+#include "lockstep/parallel/step_clock.h"
 
 namespace lockstep::parallel {
 
@@ -42,8 +43,9 @@ class NodeLane {
   void seal(std::uint64_t step);
 
   /// The rest of the step is in its place, with uses and records. Returns when all exchanges of it are made, so when
-  /// this rank's slice has the sums: the ranks of the node wait for each other behind it. What an exchange throws.
-  void finish(std::uint64_t step);
+  /// this rank's slice has the sums: the ranks of the node wait for each other behind it. When each was made, until the
+  /// next round. Throws what an exchange does.
+  const std::vector<WaveTime>& finish(std::uint64_t step);
 
   WaveData told() const;
 
@@ -56,6 +58,7 @@ class NodeLane {
   std::uint64_t round_ = 0;        ///< that were finished; a step that is refused is made again, and a round anew
   std::vector<comm::Work> works_;  ///< of this round, by exchange
   int early_ = 0;                  ///< sealed before finish() in the last round
+  std::vector<WaveTime> times_;    ///< by exchange
   std::uint64_t sent_bytes_ = 0;
   std::atomic<int> carried_ = 0;   ///< exchanges of this round
   comm::AsyncCollectives thread_;  ///< ends before what it uses

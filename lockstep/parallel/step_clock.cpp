@@ -48,6 +48,11 @@ void StepClock::waited(const std::string& what, Time begin) {
   if (timeline_ != nullptr) timeline_->add("exchange " + what, begin, end);
 }
 
+void StepClock::carried(const std::vector<WaveTime>& waves) {
+  for (std::size_t i = 0; timeline_ != nullptr && i < waves.size(); ++i)
+    timeline_->add("wave " + std::to_string(i), waves[i].begin, waves[i].end, /*row=*/1);
+}
+
 void StepClock::end_backward() {
   if (gradients_) phase("backward", now_.backward, last_gradient_);
   gradients_ = false;

@@ -15,6 +15,11 @@
 
 namespace lockstep::parallel {
 
+/// When an exchange of waves was made, by a thread beside the program.
+struct WaveTime {
+  std::chrono::steady_clock::time_point begin{}, end{};
+};
+
 /// Takes no memory and makes no system call while it has no timeline, from the second step on.
 class StepClock {
  public:
@@ -30,6 +35,8 @@ class StepClock {
   void begin_update();
   /// Since `begin`, within a backward pass or an update, this rank waited for the `what` of the others.
   void waited(const std::string& what, Time begin);
+  /// The exchanges of a step with other nodes, in their order: they are shown, and count nowhere.
+  void carried(const std::vector<WaveTime>& waves);
   /// What was since the last step counts nowhere: this rank had no inputs.
   void skip();
   /// Step `step` is done. `updated`: since begin_update(); else there was none of ours.

@@ -146,7 +146,7 @@ void StepTransaction::wait_for_others(const char* what, const Body& body) {
 // all read so, and exchange everything once more.
 void StepTransaction::exchange() {
   wait_for_others("gradients", [&] {
-    if (fused_.lane) fused_.lane->finish(fused_.next_step());
+    if (fused_.lane) clock_.carried(fused_.lane->finish(fused_.next_step()));
     member_.barrier();
     if (!fused_.nodes) return;
     if (fused_.lane) {

@@ -59,11 +59,11 @@ Timeline::~Timeline() {
   if (fd_) write();
 }
 
-void Timeline::add(std::string_view name, Time begin, Time end) {
+void Timeline::add(std::string_view name, Time begin, Time end, int row) {
   if (!fd_) return;
-  phases_ += R"({"name":")" + std::string(name) + R"(","ph":"X","pid":)" + std::to_string(rank_) + R"(,"tid":0,"ts":)" +
-             microseconds(begin.time_since_epoch() + shift_) + R"(,"dur":)" + microseconds(end - begin) +
-             R"(,"args":{"step":)" + std::string(kPlaceOfTheStep) + "}},\n";
+  phases_ += R"({"name":")" + std::string(name) + R"(","ph":"X","pid":)" + std::to_string(rank_) + R"(,"tid":)" +
+             std::to_string(row) + R"(,"ts":)" + microseconds(begin.time_since_epoch() + shift_) + R"(,"dur":)" +
+             microseconds(end - begin) + R"(,"args":{"step":)" + std::string(kPlaceOfTheStep) + "}},\n";
 }
 
 void Timeline::note(std::string_view text) {

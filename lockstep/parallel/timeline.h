@@ -1,6 +1,7 @@
 #pragma once
 
-// A file that chrome://tracing and ui.perfetto.dev show: what each rank did when, one row per rank.
+// A file that chrome://tracing and ui.perfetto.dev show: what each rank did when, one row per rank, and one more for
+// the thread that sends waves.
 //
 // All ranks of a job append whole lines to one file, a JSON array of Chrome's trace events. Times are those of the
 // machine's steady clock, which its processes share; ranks of other machines count from the barrier at the start on. A
@@ -26,8 +27,8 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// A phase of the step that goes on.
-  void add(std::string_view name, Time begin, Time end);
+  /// A phase of the step that goes on; row 0 of a rank is what its program does.
+  void add(std::string_view name, Time begin, Time end, int row = 0);
   /// What holds from now on, in the row of this rank: no quotes, backslashes or control characters.
   void note(std::string_view text);
   /// Hands the phases of step `step` to the kernel. A file that cannot be written to ends the timeline, with a line on

@@ -82,6 +82,7 @@ metrics::Event train_event(const TrainEvent& event) {
   if (event.memory_bytes > 0) fields.emplace_back("memory_bytes", event.memory_bytes);
   if (!event.stores.empty()) fields.emplace_back("stores", event.stores);
   if (event.loss_scale != 1) fields.emplace_back("loss_scale", event.loss_scale);
+  if (event.samples > 0) fields.emplace_back("exchange_seconds", event.exchange);
   return {.kind = Kind::train, .fields = std::move(fields)};
 }
 

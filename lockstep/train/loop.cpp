@@ -373,6 +373,7 @@ void Loop::report(std::int64_t number, const StepPlace& place) {
                    .loss = record.loss,
                    .lr = rate(number),
                    .gradient_norm = options_.clip_grad_norm ? std::optional(record.gradient_norm) : std::nullopt,
+                   .exchange = meter_.untold_exchange(ddp_.debug().logging_data().all.exchange),
                    .input = meter_.untold(work_of(batches_->statistics())),
                    .memory_bytes = memory_of_all(group_),
                    .stores = ddp_.debug().stores(),

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "lockstep/train/observer.h"
 
@@ -32,6 +33,7 @@ struct Meter {
   double told_seconds = 0;   ///< what train events have told of
   std::int64_t told_samples = 0;
   InputWork told_work;  ///< of the loader's threads
+  double told_exchange = 0;  ///< seconds in which steps waited for other ranks
 
   /// What no event has told of all the work that the loader's threads have done.
   InputWork untold(const InputWork& all) {
@@ -39,6 +41,9 @@ struct Meter {
     told_work = all;
     return work;
   }
+
+  /// What no event has told of all seconds in which steps have waited for other ranks.
+  double untold_exchange(double all) { return all - std::exchange(told_exchange, all); }
 
   /// Puts what was done into an event, and begins anew.
   void tell(TrainEvent& event) {

@@ -59,6 +59,7 @@ struct TrainEvent {
   std::int64_t samples = 0;  ///< since the last train event; 0: of a step that an earlier start of the job has taken,
                              ///< so that nothing was measured, and neither rate nor seconds are told
   TimeSplit time;
+  double exchange = 0;  ///< of the seconds of steps: waiting for what other ranks have of gradients and votes
   InputWork input;
   std::int64_t memory_bytes = 0;  ///< of all processes, what is each one's alone; 0: not known
   std::string stores;     ///< how rank 0's slice was written: "plain" or "streaming"; empty: not by this process

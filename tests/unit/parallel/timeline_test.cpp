@@ -7,9 +7,11 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "tests/unit/parallel/hook_job.h"
 
@@ -151,6 +153,27 @@ TEST(Timeline, OfAnOptimizerOfOursHasUpdates) {
   ASSERT_THAT(text, ::testing::EndsWith(",\n"));
   EXPECT_EQ(nlohmann::json::parse(text.substr(0, text.size() - 2) + "]").size(), 1u + 2 * 4);
   EXPECT_THAT(text, Not(HasSubstr("exchange"))) << "there is nobody to wait for";
+  std::filesystem::remove(path);
+}
+
+// What a rank's thread sends to other nodes, in a row of its own.
+TEST(Timeline, HasARowForWaves) {
+  const std::string path = file_of("waves.json");
+  support::run_nodes({1, 1}, [&](Groups group) {
+    DistributedDataParallel ddp(two_layers(), group, {.overlap_bytes = 1});
+    optim::SGD optimizer(ddp, {.lr = 0.1});
+    ddp.start_timeline(path);
+    train_two_steps(ddp, ddp, optimizer, group);
+    ddp.stop_timeline();
+  });
+  std::ifstream file(path);
+  std::map<std::pair<int, int>, std::vector<std::string>> waves;  // by rank and step
+  for (const auto& event : nlohmann::json::parse(file))
+    if (event.value("tid", 0) == 1)
+      waves[{event["pid"].get<int>(), event["args"]["step"].get<int>()}].push_back(event["name"].get<std::string>());
+  EXPECT_EQ(waves.size(), 4u);
+  for (const auto& [where, names] : waves)
+    EXPECT_THAT(names, ElementsAre("wave 0", "wave 1", "wave 2", "wave 3", "wave 4")) << where.first << where.second;
   std::filesystem::remove(path);
 }
 

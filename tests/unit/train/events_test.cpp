@@ -52,6 +52,7 @@ TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
                                             .gradient_norm = 2.5,
                                             .samples = 60,
                                             .time = {.data = 1, .compute = 2, .step = 3},
+                                            .exchange = 2.5,
                                             .input = {.prepare = 4, .decode = 5},
                                             .stores = "plain",
                                             .loss_scale = 1024});
@@ -64,6 +65,7 @@ TEST(Events, RatesAndSecondsOfWhatWasMeasured) {
   EXPECT_EQ(event.number("data_seconds"), 1);
   EXPECT_EQ(event.number("compute_seconds"), 2);
   EXPECT_EQ(event.number("step_seconds"), 3);
+  EXPECT_EQ(event.number("exchange_seconds"), 2.5);
   EXPECT_EQ(event.number("prepare_seconds"), 4);
   EXPECT_EQ(event.number("decode_seconds"), 5);
   EXPECT_EQ(event.text("stores"), "plain");
@@ -93,7 +95,7 @@ TEST(Events, AnswersAreTheCellsThatAreNotZero) {
 TEST(Events, WhereNothingWasMeasuredNothingIsTold) {
   const metrics::Event train = train_event({.step = 3, .loss = 0.5});
   for (const char* field : {"samples_per_second", "data_seconds", "compute_seconds", "step_seconds", "prepare_seconds",
-                            "decode_seconds", "stores", "loss_scale", "gradient_norm"})
+                            "decode_seconds", "exchange_seconds", "stores", "loss_scale", "gradient_norm"})
     EXPECT_EQ(train.find(field), nullptr) << field;
   EXPECT_EQ(done_event({.steps = 3, .seconds = 2}).find("samples_per_second"), nullptr);
 }

@@ -30,6 +30,12 @@ TEST(Meter, WorkIsToldOnce) {
   EXPECT_EQ(work.decode, 0.5);
 }
 
+TEST(Meter, WaitsForOtherRanksAreToldOnce) {
+  Meter meter;
+  EXPECT_EQ(meter.untold_exchange(3), 3);
+  EXPECT_EQ(meter.untold_exchange(5), 2);
+}
+
 TEST(Meter, TimedAddsItsScope) {
   double counter = 1;
   { const Timed timed(counter); }
