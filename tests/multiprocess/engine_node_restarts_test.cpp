@@ -266,6 +266,35 @@ at::Tensor tensor_of(const optim::Parameter& parameter) {
   return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(impl));
 }
 
+// In backward: before any wave has gone, which is in the second pass, and when two have.
+TEST(Nodes, LoseNothingWhenARankIsKilledAmongWaves) {
+  const History history(Amp::none, 4);
+  for (const int victim : {0, 2})
+    for (const int pass : {1, 2}) {
+      SCOPED_TRACE("rank " + std::to_string(victim) + ", pass " + std::to_string(pass));
+      Machines machines({2, 1});
+      const std::vector<int> codes = machines.run([&](auto group) {
+        SmallJob job = job_in_waves(4);
+        bool same = true;
+        job.after_step = [&](Engine& engine) {
+          same = same && engine.state().hash() == history.at(engine.steps());
+          if (group->rank() != victim || engine.steps() != 1) return;
+          for (const optim::Parameter& each : engine.parameters())
+            if (each.name == "bn.weight")
+              tensor_of(each).register_hook([pass, calls = std::make_shared<int>(0)](const at::Tensor& gradient) {
+                if (++*calls == pass) raise(SIGKILL);
+                return gradient;
+              });
+        };
+        run_small_job(group, job);
+        return same ? 0 : 3;
+      });
+      for (int rank = 0; rank < 3; ++rank)
+        EXPECT_EQ(codes[std::size_t(rank)], rank == victim ? -1 : support::kAbortedCode) << rank;
+      EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, 4); }), ::testing::Each(0));
+    }
+}
+
 // Of what the others do while it is out, a step behind may hide an edit, which has no number of its own.
 TEST(Nodes, LoseNoEditToOneThatComesBackAStepBehind) {
   const auto until = [](std::uint64_t steps, bool edit) {
