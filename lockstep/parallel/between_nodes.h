@@ -1,63 +1,53 @@
 #pragma once
 
-// What the nodes of a job do for their states to be one: they begin with the same, exchange the gradients of each step,
-// and take over rank 0's edits. The commit of a step is each node's own: nodes differ by one step at most, and none
-// overwrites a step before all have the next one, for the gradients of a step come from those that have committed the
-// one before. docs/design/nodes.md.
+// What the nodes of a job do for their states to be one: they begin with the same and take over rank 0's edits
+// (node_states.h), and exchange the gradients of each step (node_exchange.h). The commit of a step is each node's own:
+// nodes differ by one step at most, and none overwrites a step before all have the next one, for the gradients of a
+// step come from those that have committed the one before. docs/design/nodes.md.
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/network/wire.h"
 #include "lockstep/parallel/exchange_plan.h"
 #include "lockstep/parallel/node_exchange.h"
+#include "lockstep/parallel/node_states.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::parallel {
 
 class BetweenNodes {
  public:
-  /// Collective over all ranks, and so is everything here. Makes the states of all nodes one: the oldest step that a
-  /// node of the last attempt has; who has another state gets that of the first node that has it. Error when they do
-  /// not fit each other.
-  /// The gradients of a step go out in waves of `wave_bytes`, see waves_of().
+  /// Collective over all ranks, and so is everything here. Makes the states of all nodes one, see NodeStates. The
+  /// gradients of a step go out in waves of `wave_bytes`, see waves_of().
   BetweenNodes(state::SharedState& state, comm::Group& group, std::size_t wave_bytes);
+
+  NodeStates& states() { return states_; }
 
   /// When all ranks of the node have their gradients, uses and records in their places: brings those of all nodes'
   /// shards to theirs, and the sums of all gradients. Behind it the node's ranks wait for each other.
   void exchange(std::uint64_t step);
   /// What makes each exchange of a step, for who does so beside the program.
-  NodeExchange& carrier() { return *exchange_; }
+  NodeExchange& carrier() { return exchange_; }
 
   /// By each local rank 0, behind the exchange: rank 0's module buffers and kept bytes, as they are in its state buffer
   /// `to`, for everybody's.
   void share_rank_zeros(std::uint64_t step, int to);
 
-  /// Behind an edit of the state by rank 0, committed on its node: makes it that of every node.
-  void spread_edit();
-
   /// The nodes, and which ranks they have.
-  const NodeRanks& ranks() const { return ranks_; }
+  const NodeRanks& ranks() const { return states_.ranks(); }
 
   /// What a step sends, in words.
-  std::string traffic() const { return describe_traffic(state_.layout(), ranks_, exchange_->waves()); }
+  std::string traffic() const { return describe_traffic(state_.layout(), ranks(), exchange_.waves()); }
 
  private:
-  bool leads() const { return group_.topology().local_rank == 0; }
-  int leader_of(int node) const { return ranks_.first(node); }
-  void agree();
-  void go_back_to(const std::string& wanted);
-  void fill_from(int node, const std::vector<bool>& wants);
-
-  state::SharedState& state_;
+  const state::SharedState& state_;
   comm::Group& group_;
   comm::Wire& wire_;
-  NodeRanks ranks_;
-  std::unique_ptr<NodeExchange> exchange_;  ///< when it is known which ranks the nodes have
+  NodeStates states_;
+  NodeExchange exchange_;
 };
 
 }  // namespace lockstep::parallel

@@ -25,7 +25,7 @@ void StateEditor::modify(const std::function<void()>& fn) {
   member.barrier();
   if (group_.rank() == 0) or_abort(group_, [&] { edit(fn); });
   member.barrier();
-  if (fused_.nodes) or_abort(group_, [&] { fused_.nodes->spread_edit(); });
+  if (fused_.nodes) or_abort(group_, [&] { fused_.nodes->states().spread_edit(); });
   fused_.flip();
   session_.restart();
 }

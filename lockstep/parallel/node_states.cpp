@@ -1,0 +1,131 @@
+#include "lockstep/parallel/node_states.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/network/wire.h"
+#include "lockstep/parallel/node_exchange.h"
+
+namespace lockstep::parallel {
+namespace {
+
+// What a rank tells of its node when the nodes meet.
+struct NodeNote {
+  std::int32_t node = 0, local_rank = 0, local_world = 1, from_before = 0;
+  std::uint64_t step = 0, attempts = 0;
+};
+
+template <class T>
+std::vector<T> gather_notes(comm::Group& group, const T& mine) {
+  std::vector<T> notes;
+  for (const std::string& bytes :
+       comm::all_gather_bytes(group, std::string(reinterpret_cast<const char*>(&mine), sizeof mine))) {
+    notes.emplace_back();
+    std::memcpy(&notes.back(), bytes.data(), sizeof(T));
+  }
+  return notes;
+}
+
+}  // namespace
+
+NodeStates::NodeStates(state::SharedState& state, comm::Group& group) : state_(state), group_(group) { agree(); }
+
+void NodeStates::agree() {
+  const comm::Topology& place = group_.topology();
+  const std::vector<NodeNote> notes = gather_notes(group_, NodeNote{.node = place.node,
+                                                                    .local_rank = place.local_rank,
+                                                                    .local_world = place.local_world,
+                                                                    .from_before = state_.taken_over(),
+                                                                    .step = state_.committed().step,
+                                                                    .attempts = state_.attempts()});
+  std::vector<NodeNote> nodes;
+  for (const NodeNote& note : notes)
+    if (note.local_rank == 0) nodes.push_back(note);
+  for (const NodeNote& node : nodes) ranks_.counts.push_back(node.local_world);
+  const bool any_from_before = std::ranges::any_of(nodes, [](const NodeNote& node) { return node.from_before != 0; });
+  // Of those that begin anew, the first has what the job begins with, from a checkpoint perhaps.
+  const auto counts = [&](const NodeNote& node) { return any_from_before ? node.from_before != 0 : node.node == 0; };
+  // Who was not in the last attempt has sat out since, and has nothing that the job still needs: a step of it may be
+  // one that the others have made since, or that an edit came behind. Those who were differ by one step at most.
+  std::uint64_t newest = 0;
+  for (const NodeNote& node : nodes)
+    if (counts(node)) newest = std::max(newest, node.attempts);
+  const auto is_current = [&](const NodeNote& node) { return counts(node) && node.attempts == newest; };
+  std::uint64_t step = UINT64_MAX;
+  for (const NodeNote& node : nodes)
+    if (is_current(node)) step = std::min(step, node.step);
+  int from = 0;
+  while (!is_current(nodes[std::size_t(from)]) || nodes[std::size_t(from)].step != step) ++from;
+  const auto hash = [&] { return state_.buffer_hash(int(state_.committed().buffer)); };
+  const std::string wanted = comm::broadcast_bytes(group_, hash(), leader_of(from));
+  if (leads()) go_back_to(wanted);
+  group_.node().member.barrier();
+  std::vector<bool> wants(nodes.size());
+  const std::vector<std::string> have = comm::all_gather_bytes(group_, hash());
+  for (std::size_t node = 0; node < nodes.size(); ++node)
+    wants[node] = have[std::size_t(leader_of(int(node)))] != wanted;
+  fill_from(from, wants);
+  if (hash() != wanted)
+    throw Error("node " + std::to_string(place.node) + " has got another state from node " + std::to_string(from) +
+                " than that has");
+  if (leads()) state_.publish(newest + 1);
+}
+
+// A node that is ahead has the state in another buffer, mostly; who has it nowhere gets it from a peer.
+void NodeStates::go_back_to(const std::string& wanted) {
+  const int now = int(state_.committed().buffer);
+  const state::Layout& layout = state_.layout();
+  if (state_.buffer_hash(now) == wanted) return;
+  for (int buffer = 0; state_.taken_over() && buffer < layout.options().state_buffers; ++buffer)
+    if (buffer != now && state_.buffer_hash(buffer) == wanted)
+      return state_.set_committed({.step = state_.read_as<state::StepRecord>(layout.step_record(buffer))->step,
+                                   .buffer = std::uint32_t(buffer)});
+}
+
+// From the committed state of a node to those that want it, where it becomes the committed one.
+void NodeStates::fill_from(int node, const std::vector<bool>& wants) {
+  const state::Layout& layout = state_.layout();
+  const int here = group_.topology().node;
+  const base::Commit now = state_.committed();
+  struct Head {
+    std::uint64_t step = 0;
+  } head{now.step};
+  std::vector<comm::Outgoing> out;
+  std::vector<comm::Incoming> in;
+  int to = 0, area = 0;
+  if (leads() && here == node) {
+    const int buffer = int(now.buffer);
+    for (int other = 0; other < ranks_.nodes(); ++other) {
+      if (!wants[std::size_t(other)] || other == node) continue;
+      out.push_back({leader_of(other), std::as_bytes(std::span(&head, 1))});
+      out.push_back({leader_of(other), {state_.read(layout.weights(buffer)), layout.content_bytes()}});
+      out.push_back(
+          {leader_of(other), {state_.read(layout.frozen_area(state_.frozen_area(buffer))), layout.frozen_bytes()}});
+    }
+  } else if (leads() && wants[std::size_t(here)]) {
+    state_.choose_target(now.step);
+    to = state_.target(now.step);
+    area = state::spare_frozen_area(state_, to);
+    in.push_back({leader_of(node), std::as_writable_bytes(std::span(&head, 1))});
+    in.push_back({leader_of(node), {state_.write(layout.weights(to)), layout.content_bytes()}});
+    in.push_back({leader_of(node), {state_.write(layout.frozen_area(area)), layout.frozen_bytes()}});
+  }
+  if (!out.empty() || !in.empty()) group_.wire()->exchange(note_of_step(0), out, in);
+  if (!in.empty()) {
+    state_.set_frozen_area(to, area);
+    state_.set_committed({.step = head.step, .buffer = std::uint32_t(to)});
+  }
+  group_.node().member.barrier();
+}
+
+void NodeStates::spread_edit() {
+  std::vector<bool> wants(std::size_t(ranks_.nodes()), true);
+  wants[0] = false;
+  fill_from(0, wants);
+}
+
+}  // namespace lockstep::parallel
