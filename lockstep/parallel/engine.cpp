@@ -157,8 +157,7 @@ void Engine::attach(const optim::Needs& needs) {
   if (parts_->classic->has_hook())
     throw UsageError(
         "data parallel: a communication hook is registered, and an optimizer of ours exchanges gradients in memory "
-        "that "
-        "the ranks share, without one; take an optimizer of torch::optim, or no hook");
+        "that the ranks share, without one; take an optimizer of torch::optim, or no hook");
   if (!options().init_sync) parts_->view.check_equal_on_all(group(), options());  // the state is of one model
   parts_->classic.reset();
   parts_->view.drop_gradients();  // of the classic path
@@ -246,11 +245,12 @@ std::shared_ptr<void> Engine::no_sync() {
 
 void commit_together(std::span<Engine* const> models) {
   std::vector<state::SharedState*> states;
+  std::uint64_t oldest = UINT64_MAX;
   for (Engine* const model : models) {
     states.push_back(&model->parts_->attached("commit_together()").fused.state);
-    if (model->group().topology().nodes > 1)
-      throw UsageError("commit_together: the job has several nodes, each of which commits by itself; on one node only");
+    oldest = std::min(oldest, states.back()->committed().step);
   }
+  for (Engine* const model : models) model->parts_->path->editor.go_back(oldest);
   state::SharedState::commit_together(states);
   for (Engine* const model : models) model->parts_->commits_together = true;
 }

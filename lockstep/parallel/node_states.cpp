@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives.h"
@@ -12,6 +15,9 @@
 
 namespace lockstep::parallel {
 namespace {
+
+// In the place of a hash: this node cannot tell which of its buffers it is.
+constexpr std::string_view kSeveral = "several";
 
 // What a rank tells of its node when the nodes meet.
 struct NodeNote {
@@ -60,7 +66,7 @@ void NodeStates::agree() {
     if (is_current(node)) step = std::min(step, node.step);
   int from = 0;
   while (!is_current(nodes[std::size_t(from)]) || nodes[std::size_t(from)].step != step) ++from;
-  const auto hash = [&] { return state_.buffer_hash(int(state_.committed().buffer)); };
+  was_in_last_attempt_ = state_.taken_over() && is_current(nodes[std::size_t(place.node)]);
   const std::string wanted = comm::broadcast_bytes(group_, hash(), leader_of(from));
   if (leads()) go_back_to(wanted);
   group_.node().member.barrier();
@@ -69,10 +75,15 @@ void NodeStates::agree() {
   for (std::size_t node = 0; node < nodes.size(); ++node)
     wants[node] = have[std::size_t(leader_of(int(node)))] != wanted;
   fill_from(from, wants);
-  if (hash() != wanted)
-    throw Error("node " + std::to_string(place.node) + " has got another state from node " + std::to_string(from) +
-                " than that has");
+  require(wanted, from);
+  agreed_ = state_.committed().step;
   if (leads()) state_.publish(newest + 1);
+}
+
+void NodeStates::require(const std::string& wanted, int from) const {
+  if (hash() != wanted)
+    throw Error("node " + std::to_string(group_.topology().node) + " has got another state from node " +
+                std::to_string(from) + " than that has");
 }
 
 // A node that is ahead has the state in another buffer, mostly; who has it nowhere gets it from a peer.
@@ -84,6 +95,48 @@ void NodeStates::go_back_to(const std::string& wanted) {
     if (buffer != now && state_.buffer_hash(buffer) == wanted)
       return state_.set_committed({.step = state_.read_as<state::StepRecord>(layout.step_record(buffer))->step,
                                    .buffer = std::uint32_t(buffer)});
+}
+
+// Where this node has made that step before the committed one. What was never written tells step 0, too.
+std::vector<int> NodeStates::buffers_before(std::uint64_t step) const {
+  std::vector<int> found;
+  if (!leads() || !was_in_last_attempt_ || step == 0) return found;
+  const state::Layout& layout = state_.layout();
+  const int now = int(state_.committed().buffer);
+  for (int buffer = 0; buffer < layout.options().state_buffers; ++buffer)
+    if (buffer != now && state_.read_as<state::StepRecord>(layout.step_record(buffer))->step == step)
+      found.push_back(buffer);
+  return found;
+}
+
+// The step before the committed one is whole where it was made: no buffer of it is written before all nodes have
+// committed the one behind it, and then none has to go back. A node that got the committed one from a peer may have
+// something else by that number, an older state without an edit, and one with three buffers both: where those that
+// should have it differ, or one has several, nobody goes.
+bool NodeStates::go_back(std::uint64_t step) {
+  const std::uint64_t now = state_.committed().step;
+  if (edited_ || now != agreed_ || now != step + 1) return false;
+  const std::vector<int> buffers = buffers_before(step);
+  std::string mine;
+  if (buffers.size() == 1) mine = state_.buffer_hash(buffers.front());
+  if (buffers.size() > 1) mine = kSeveral;
+  const std::vector<std::string> have = comm::all_gather_bytes(group_, mine);
+  std::string wanted;
+  int from = 0;
+  std::vector<bool> wants(std::size_t(ranks_.nodes()));
+  for (int node = ranks_.nodes() - 1; node >= 0; --node) {
+    const std::string& theirs = have[std::size_t(leader_of(node))];
+    wants[std::size_t(node)] = theirs.empty();
+    if (theirs.empty()) continue;
+    if (theirs == kSeveral || (!wanted.empty() && theirs != wanted)) return false;
+    wanted = theirs;
+    from = node;
+  }
+  if (wanted.empty()) return false;
+  if (!buffers.empty()) state_.set_committed({.step = step, .buffer = std::uint32_t(buffers.front())});
+  fill_from(from, wants);
+  require(wanted, from);
+  return true;
 }
 
 // From the committed state of a node to those that want it, where it becomes the committed one.
@@ -123,6 +176,7 @@ void NodeStates::fill_from(int node, const std::vector<bool>& wants) {
 }
 
 void NodeStates::spread_edit() {
+  edited_ = true;
   std::vector<bool> wants(std::size_t(ranks_.nodes()), true);
   wants[0] = false;
   fill_from(0, wants);

@@ -3,6 +3,7 @@
 // The states of a job's nodes, each of which has a copy of its own: they begin with the same one, and take over rank
 // 0's edits. docs/design/nodes.md, "Commit".
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,16 +26,27 @@ class NodeStates {
   /// Behind an edit of the state by rank 0, committed on its node: makes it that of every node.
   void spread_edit();
 
+  /// Before the first step and edit: goes back by one step, to `step`, on every node. An attempt that ended while it
+  /// started may have left this state ahead of another one of the same program (commit_together). False, and nothing
+  /// has happened, where there is nothing to go back from, or no node of the last attempt has `step` any more.
+  bool go_back(std::uint64_t step);
+
  private:
   bool leads() const { return group_.topology().local_rank == 0; }
   int leader_of(int node) const { return ranks_.first(node); }
   void agree();
   void go_back_to(const std::string& wanted);
   void fill_from(int node, const std::vector<bool>& wants);
+  void require(const std::string& wanted, int from) const;
+  std::string hash() const { return state_.buffer_hash(int(state_.committed().buffer)); }
+  std::vector<int> buffers_before(std::uint64_t step) const;
 
   state::SharedState& state_;
   comm::Group& group_;
   NodeRanks ranks_;
+  std::uint64_t agreed_ = 0;          ///< the step that all began with
+  bool was_in_last_attempt_ = false;  ///< this node, of those that have a state from before
+  bool edited_ = false;               ///< since then
 };
 
 }  // namespace lockstep::parallel

@@ -39,6 +39,17 @@ void StateEditor::refuse_in_mid_step() const {
                        " has gradients; call it behind step(), or zero_grad() on all ranks first");
 }
 
+void StateEditor::go_back(std::uint64_t step) {
+  if (!fused_.nodes) return;
+  fused_.settle();
+  bool gone = false;
+  or_abort(group_, [&] { gone = fused_.nodes->states().go_back(step); });
+  if (!gone) return;
+  fused_.flip();
+  session_.restart();
+  fused_.kept.load(fused_.state);
+}
+
 std::string StateEditor::hash() const { return fused_.state.buffer_hash(int(fused_.state.committed().buffer)); }
 
 // On one rank, between two barriers: runs fn() on a copy of the committed state, with writable float32 parameters and

@@ -2,6 +2,7 @@
 
 // Between steps: edits of the committed state, and its hash.
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -19,6 +20,10 @@ class StateEditor {
   /// Runs fn() on rank 0 and makes what it leaves, and what owners keep, everybody's in one commit of the same step.
   /// Collective; see Engine::modify().
   void modify(const std::function<void()>& fn);
+
+  /// Over several nodes and before the first step or edit: the committed state is that of `step` from now on, where it
+  /// is the one before and still there (NodeStates::go_back). Collective.
+  void go_back(std::uint64_t step);
 
   /// XXH3-128 of all that is committed.
   std::string hash() const;

@@ -2,14 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <csignal>
 #include <cstdlib>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <random>
@@ -17,91 +13,20 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/generation.h"
-#include "lockstep/comm/shm/shm_group.h"
 #include "tests/support/ambush.h"
 #include "tests/support/disturbed_job.h"
-#include "tests/support/ranks.h"
+#include "tests/support/machines.h"
 
 namespace lockstep::parallel {
 namespace {
 
-using namespace std::chrono_literals;
 using base::Phase;
 using support::disturbed_job;
 using support::flip_bit;
 using support::hash_of;
 using support::History;
+using support::Machines;
 using support::SmallJob;
-
-// Nodes of a job that outlive the processes on them.
-class Machines {
- public:
-  explicit Machines(std::vector<int> ranks_per_node) : ranks_(std::move(ranks_per_node)) {
-    for (const int ranks : ranks_) segments_.push_back(base::Segment::create(ranks));
-  }
-
-  // One attempt of all ranks; their exit codes, -1 for who was killed.
-  std::vector<int> run(const support::RankMain& body) {
-    const int port = support::free_port();
-    std::vector<pid_t> pids;
-    for (std::size_t node = 0; node < ranks_.size(); ++node)
-      for (int local = 0; local < ranks_[node]; ++local) {
-        pids.push_back(fork());
-        if (pids.back() != 0) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int code = 1;
-        try {
-          code = body(join(int(node), local, port));
-        } catch (const GroupAborted&) {
-          code = support::kAbortedCode;
-        } catch (const std::exception& error) {
-          std::cerr << "node " << node << ", local rank " << local << ": " << error.what() << '\n';
-        }
-        _exit(code);
-      }
-    std::vector<int> codes;
-    for (const pid_t pid : pids) {
-      int status = 0;
-      waitpid(pid, &status, 0);
-      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    }
-    for (std::size_t node = 0; node < ranks_.size(); ++node)
-      segments_[node] = base::next_generation(std::move(segments_[node]), ranks_[node]);
-    return codes;
-  }
-
-  void lose(std::size_t node) { segments_[node] = base::Segment::create(ranks_[node]); }
-
-  // Another machine is in this one's place from now on; what this one has kept.
-  base::Segment sit_out(std::size_t node) {
-    return std::exchange(segments_[node], base::Segment::create(ranks_[node]));
-  }
-  void come_back(std::size_t node, base::Segment kept) { segments_[node] = std::move(kept); }
-
-  // The job goes on without it, or with one more, which is empty.
-  void leave(std::size_t node) {
-    ranks_.erase(ranks_.begin() + std::ptrdiff_t(node));
-    segments_.erase(segments_.begin() + std::ptrdiff_t(node));
-  }
-  void come(int ranks) { come_in(ranks_.size(), ranks, base::Segment::create(ranks)); }
-  // In the place of a node that has left, with what it has kept.
-  void come_in(std::size_t node, int ranks, base::Segment segment) {
-    ranks_.insert(ranks_.begin() + std::ptrdiff_t(node), ranks);
-    segments_.insert(segments_.begin() + std::ptrdiff_t(node), std::move(segment));
-  }
-
- private:
-  std::shared_ptr<comm::Group> join(int node, int local, int port) const {
-    const int here = ranks_[std::size_t(node)];
-    base::Segment segment = base::Segment::open(segments_[std::size_t(node)].invitation(), here);
-    if (ranks_.size() == 1) return std::make_shared<comm::ShmGroup>(std::move(segment), local, 20s);
-    return support::join_nodes(std::move(segment), ranks_, node, local, port, {.timeout = 20s});
-  }
-
-  std::vector<int> ranks_;
-  std::vector<base::Segment> segments_;
-};
 
 // So small that a step goes out in several of them.
 constexpr std::size_t kBytesOfAWave = 1024;

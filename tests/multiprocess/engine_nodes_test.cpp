@@ -129,15 +129,6 @@ TEST(Nodes, MakeRoomForAnotherBehindTheSameStep) {
   });
 }
 
-TEST(Nodes, CommitNoModelsTogether) {
-  run_nodes({1, 1}, [](auto group) {
-    torch::nn::Linear a(2, 2), b(2, 2);
-    DistributedDataParallel one(a, group, {.name = "a"}), other(b, group, {.name = "b"});
-    optim::SGD first(one, {.lr = 0.1}), second(other, {.lr = 0.1});
-    EXPECT_THAT(support::what_of([&] { commit_together(one, other); }), HasSubstr("the job has several nodes"));
-  });
-}
-
 TEST(Nodes, OfWhichThereIsOneCommitModelsTogether) {
   run_nodes({2}, [](auto group) {
     torch::nn::Linear a(2, 2), b(2, 2);
