@@ -110,6 +110,12 @@ std::string shown(std::string_view text) {
   return line;
 }
 
+std::string small_letters(std::string text) {
+  for (char& letter : text)
+    if (letter >= 'A' && letter <= 'Z') letter = char(letter - 'A' + 'a');
+  return text;
+}
+
 std::string size_text(std::uint64_t bytes) {
   if (bytes < 1024) return std::to_string(bytes) + " B";
   const char* const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -26,6 +26,9 @@ std::string unknown_name(std::string_view kind, std::string_view wrong, const st
 /// are no UTF-8 as `\xff`. Other UTF-8 stays, and so does a backslash: shown(shown(text)) is shown(text).
 std::string shown(std::string_view text);
 
+/// ASCII letters as small ones; whatever else stays.
+std::string small_letters(std::string text);
+
 /// "512 B", "32.0 MiB", "2.0 GiB".
 std::string size_text(std::uint64_t bytes);
 

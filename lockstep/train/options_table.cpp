@@ -1,7 +1,6 @@
 #include "lockstep/train/options_table.h"
 
 #include <algorithm>
-#include <cctype>
 #include <limits>
 
 #include "lockstep/base/control_page.h"
@@ -72,8 +71,7 @@ flags::Value head(std::string& place) {
 flags::Value device(std::string& place) {
   flags::Value value = text(place, "cpu|cuda|cuda:N|auto");
   value.read = [&place](const std::string& name, const std::string& text) {
-    std::string lower = text;
-    for (char& letter : lower) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+    const std::string lower = base::small_letters(text);
     try {
       device::parse_wanted(lower);
     } catch (const UsageError& error) {
@@ -102,8 +100,7 @@ flags::Value processes(Options& o) {
 // A flag of PyTorch's scripts of which one value says what holds here anyway.
 flags::Value only(const std::string& wanted, const std::string& reason) {
   return {.word = wanted, .read = [wanted, reason](const std::string& name, const std::string& value) {
-            std::string lower = value;
-            for (char& letter : lower) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+            const std::string lower = base::small_letters(value);
             if (lower != wanted)
               throw UsageError(name + " '" + base::shown(value) + "': " + reason + "; " + wanted + " is taken");
           }};
@@ -112,8 +109,7 @@ flags::Value only(const std::string& wanted, const std::string& reason) {
 // Nothing is sent by a backend: the name is taken for what a script asks for, and changes nothing.
 flags::Value backend() {
   return {.word = "gloo|nccl", .read = [](const std::string& name, const std::string& value) {
-            std::string lower = value;
-            for (char& letter : lower) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+            const std::string lower = base::small_letters(value);
             if (lower != "gloo" && lower != "nccl")
               throw UsageError(name + " '" + base::shown(value) +
                                "': processes of a node share memory; gloo and nccl are taken");

@@ -79,6 +79,8 @@ TEST(Shown, EscapesWhatIsNoUtf8) {
 
 TEST(Shown, ChangesNothingTheSecondTime) { EXPECT_EQ(shown(shown("a\n\xff\\n")), shown("a\n\xff\\n")); }
 
+TEST(SmallLetters, AreThoseOfAscii) { EXPECT_EQ(small_letters("CUDA:0 \xc3\x84z"), "cuda:0 \xc3\x84z"); }
+
 TEST(SizeText, InTheUnitThatFits) {
   EXPECT_EQ(size_text(0), "0 B");
   EXPECT_EQ(size_text(1023), "1023 B");
