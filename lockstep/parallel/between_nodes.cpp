@@ -5,12 +5,13 @@
 
 namespace lockstep::parallel {
 
-BetweenNodes::BetweenNodes(state::SharedState& state, comm::Group& group, std::size_t wave_bytes)
+BetweenNodes::BetweenNodes(state::SharedState& state, comm::Group& group, const DataParallelOptions& options)
     : state_(state),
       group_(group),
       wire_(*group.wire()),
+      reduction_(options.reduction),
       states_(state, group),
-      exchange_(state, group.topology(), ranks(), waves_of(state.layout(), wave_bytes)) {}
+      exchange_(state, group.topology(), ranks(), waves_of(state.layout(), options.overlap_bytes), reduction_) {}
 
 void BetweenNodes::exchange(std::uint64_t step) {
   for (int number = 0; number < exchange_.exchanges(); ++number) exchange_.carry(step, number, wire_);

@@ -5,7 +5,6 @@
 // nodes differ by one step at most, and none overwrites a step before all have the next one, for the gradients of a
 // step come from those that have committed the one before. docs/design/nodes.md.
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -14,6 +13,7 @@
 #include "lockstep/parallel/exchange_plan.h"
 #include "lockstep/parallel/node_exchange.h"
 #include "lockstep/parallel/node_states.h"
+#include "lockstep/parallel/options.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::parallel {
@@ -21,8 +21,8 @@ namespace lockstep::parallel {
 class BetweenNodes {
  public:
   /// Collective over all ranks, and so is everything here. Makes the states of all nodes one, see NodeStates. The
-  /// gradients of a step go out in waves of `wave_bytes`, see waves_of().
-  BetweenNodes(state::SharedState& state, comm::Group& group, std::size_t wave_bytes);
+  /// gradients of a step go out in waves, see waves_of(), and are added up as the options say.
+  BetweenNodes(state::SharedState& state, comm::Group& group, const DataParallelOptions& options);
 
   NodeStates& states() { return states_; }
 
@@ -40,12 +40,13 @@ class BetweenNodes {
   const NodeRanks& ranks() const { return states_.ranks(); }
 
   /// What a step sends, in words.
-  std::string traffic() const { return describe_traffic(state_.layout(), ranks(), exchange_.waves()); }
+  std::string traffic() const { return describe_traffic(state_.layout(), ranks(), exchange_.waves(), reduction_); }
 
  private:
   const state::SharedState& state_;
   comm::Group& group_;
   comm::Wire& wire_;
+  const Reduction reduction_;
   NodeStates states_;
   NodeExchange exchange_;
 };

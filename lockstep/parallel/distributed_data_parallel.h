@@ -149,4 +149,5 @@ using parallel::DistributedDataParallel;
 using parallel::EmaOptions;
 using parallel::JoinOptions;
 using parallel::MixedPrecision;
+using parallel::Reduction;
 }  // namespace lockstep

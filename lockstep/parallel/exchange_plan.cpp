@@ -146,14 +146,19 @@ std::vector<ShardSpan> whole_subtrees(int shards, ShardSpan held) {
   return found;
 }
 
+std::vector<ShardSpan> operands_of(int shards, ShardSpan held, Reduction reduction) {
+  if (reduction == Reduction::fast) return {held};
+  return whole_subtrees(shards, held);
+}
+
 std::size_t kept_bytes(const state::Layout& layout) {
   return layout.named_bytes(0, layout.options().bytes.size()) - layout.named_bytes(0, 0);
 }
 
 std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node,
-                         const std::vector<Wave>& waves) {
-  const std::vector<ShardSpan> subtrees =
-      whole_subtrees(layout.options().shards, ranks.shards_of(node, layout.options().shards));
+                         const std::vector<Wave>& waves, Reduction reduction) {
+  const int shards = layout.options().shards;
+  const std::vector<ShardSpan> operands = operands_of(shards, ranks.shards_of(node, shards), reduction);
   std::uint64_t bytes = 0;
   for (int local = 0; local < ranks.counts[std::size_t(node)]; ++local)
     for (const ExchangePiece& piece : exchange_pieces(layout, ranks, node, local, waves)) {
@@ -163,8 +168,8 @@ std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, in
         continue;
       }
       const state::Part& part = layout.part_at(piece.range.begin);
-      for (const ShardSpan& subtree : subtrees)
-        bytes += elements * (subtree.count() == 1 ? c10::elementSize(part.gradients) : sizeof(float));
+      for (const ShardSpan& operand : operands)
+        bytes += elements * (operand.count() == 1 ? c10::elementSize(part.gradients) : sizeof(float));
     }
   return bytes;
 }
@@ -178,10 +183,11 @@ std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, in
   return bytes * std::uint64_t(ranks.nodes() - 1);
 }
 
-std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves) {
+std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves,
+                             Reduction reduction) {
   std::uint64_t all = 0, most = 0;
   for (int node = 0; node < ranks.nodes(); ++node) {
-    const std::uint64_t bytes = sent_bytes(layout, ranks, node, waves) + told_bytes(layout, ranks, node);
+    const std::uint64_t bytes = sent_bytes(layout, ranks, node, waves, reduction) + told_bytes(layout, ranks, node);
     all += bytes;
     most = std::max(most, bytes);
   }

@@ -5,13 +5,15 @@
 // Sums are made along the fixed tree over the shards (base/tree.h), so a node can send what its shards add up to only
 // where they are a whole subtree of it: the maximal ones among its shards. They go to the node that owns a piece of
 // the flat range, whose rank adds them up in tree order and sends the sum to all others. Where each node has one
-// aligned run of 2^k shards, these are the bytes of a ring.
+// aligned run of 2^k shards, these are the bytes of a ring. With Reduction::fast a node sends one sum, along the tree
+// over its own shards, and the owner adds those along the tree over the nodes.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "lockstep/parallel/options.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/state/layout.h"
 
@@ -54,8 +56,12 @@ std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const No
 /// The maximal subtrees of the tree over `shards` shards that lie within `held`, in order; they cover it.
 std::vector<ShardSpan> whole_subtrees(int shards, ShardSpan held);
 
+/// The runs of a node's shards `held` of whose sums the job's are made: what it sends of a piece that it does not own.
+std::vector<ShardSpan> operands_of(int shards, ShardSpan held, Reduction reduction);
+
 /// The payload bytes of gradients and their sums that all ranks of `node` send in a step.
-std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node, const std::vector<Wave>& waves);
+std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node, const std::vector<Wave>& waves,
+                         Reduction reduction);
 
 /// What is told of a shard besides its gradients: which parameters it used, and its record.
 std::size_t told_bytes_of_shard(const state::Layout& layout);
@@ -67,6 +73,7 @@ std::size_t kept_bytes(const state::Layout& layout);
 std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, int node);
 
 /// What all nodes send in a step, in words.
-std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves);
+std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves,
+                             Reduction reduction);
 
 }  // namespace lockstep::parallel

@@ -35,10 +35,10 @@ void set_groups(std::vector<state::TensorSpec>& specs, const optim::Needs& needs
 // Of what decides which numbers a rank writes into the others' state, or sends them when, and has no place in it.
 std::uint64_t print_of_numbers(const DataParallelOptions& options) {
   const EmaOptions ema = options.ema.value_or(EmaOptions{});
-  const std::uint64_t numbers[] = {options.seed,        std::bit_cast<std::uint64_t>(ema.decay),
-                                   ema.interval,        ema.warmup_steps,
-                                   ema.steps_per_epoch, ema.use_buffers,
-                                   options.overlap_bytes};
+  const std::uint64_t numbers[] = {options.seed,          std::bit_cast<std::uint64_t>(ema.decay),
+                                   ema.interval,          ema.warmup_steps,
+                                   ema.steps_per_epoch,   ema.use_buffers,
+                                   options.overlap_bytes, std::uint64_t(options.reduction)};
   return state::hash64({reinterpret_cast<const char*>(numbers), sizeof numbers});
 }
 
@@ -54,7 +54,7 @@ void check_equal_on_all(const state::Layout& layout, const DataParallelOptions& 
     const bool same_places = all[rank][0].item<std::int64_t>() == all[0][0].item<std::int64_t>();
     const std::string cause =
         "rank " + std::to_string(rank) +
-        (same_places ? " has other options of the average or another seed or overlap_bytes than rank 0"
+        (same_places ? " has other options of the average or another seed, overlap_bytes or reduction than rank 0"
                      : " trains other parameters, attaches another optimizer, gives the model another name, keeps "
                        "other bytes or saves in another way than rank 0");
     group.abort(cause);
@@ -132,9 +132,9 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
             return step;
           },
           options.name),
-      nodes(group.wire() == nullptr || group.topology().nodes == 1 ? nullptr
-                                                                   : std::make_unique<BetweenNodes>(
-                                                                         state, group, options.overlap_bytes)),
+      nodes(group.wire() == nullptr || group.topology().nodes == 1
+                ? nullptr
+                : std::make_unique<BetweenNodes>(state, group, options)),
       lane(nodes && nodes->carrier().waves().size() > 1 ? std::make_unique<NodeLane>(nodes->carrier(), group)
                                                         : nullptr),
       guard(state.read(0), state.layout()),

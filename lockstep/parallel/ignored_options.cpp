@@ -34,6 +34,8 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
          "and there is one node");
     tell(waves_differ && place.nodes == 1,
          "overlap_bytes: with an optimizer of lockstep::optim nothing is sent within a node, and there is one node");
+    tell(options.reduction != Reduction::exact && place.nodes == 1,
+         "reduction: there is one node, whose ranks read each other's gradients in shared memory");
     return ignored;
   }
   tell(!options.name.empty(), "name: with an optimizer of torch::optim no state is kept that it would be found by");
@@ -43,6 +45,8 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
        "ema: only the update of an optimizer of lockstep::optim averages the weights; with one of torch::optim take "
        "lockstep::ExponentialMovingAverage");
   tell(waves_differ, "overlap_bytes: with an optimizer of torch::optim gradients are sent in buckets");
+  tell(options.reduction != Reduction::exact,
+       "reduction: with an optimizer of torch::optim gradients are averaged in buckets, by collectives of the group");
   tell(options.find_unused_parameters && options.static_graph,
        "find_unused_parameters: with static_graph the first backward tells");
   tell(options.skip_all_reduce_unused_params && !options.find_unused_parameters,

@@ -22,7 +22,8 @@ void widen(const void* from, c10::ScalarType type, std::size_t first, std::size_
   for (std::size_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(std::uint32_t(narrow[i]) << 16);
 }
 
-// Elements [first, first + n) of what the shards [lo, hi) add up to in tree order; `operands` are sums of subtrees.
+// Elements [first, first + n) of what the shards (or nodes) [lo, hi) add up to in tree order; `operands` are sums of
+// subtrees.
 template <class Operand>
 void add_tree(int lo, int hi, const std::vector<Operand>& operands, std::size_t first, std::size_t n, float* to) {
   for (const Operand& operand : operands)
@@ -43,11 +44,12 @@ void add(ShardSpan shards, const std::vector<Operand>& operands, std::size_t ele
 }  // namespace
 
 NodeExchange::NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks,
-                           std::vector<Wave> waves)
+                           std::vector<Wave> waves, Reduction reduction)
     : state_(state),
       place_(place),
       ranks_(std::move(ranks)),
       waves_(std::move(waves)),
+      reduction_(reduction),
       unpacked_(std::size_t(ranks_.nodes())) {
   plan();
 }
@@ -56,6 +58,7 @@ void NodeExchange::plan() {
   const state::Layout& layout = state_.layout();
   const int shards = layout.options().shards;
   const ShardSpan mine = ranks_.shards_of(place_.node, shards);
+  const bool fast = reduction_ == Reduction::fast;
   for (const ExchangePiece& where : exchange_pieces(layout, ranks_, place_.node, place_.local_rank, waves_)) {
     Piece piece{.place = where};
     const std::size_t elements = where.range.end - where.range.begin;
@@ -65,24 +68,25 @@ void NodeExchange::plan() {
                                  (where.range.begin - part.range.begin) * c10::elementSize(part.gradients);
       return Operand{{shard, shard + 1}, state_.read(offset), part.gradients};
     };
-    for (int shard = mine.first; shard < mine.last; ++shard) piece.all.push_back(slot_of(shard));
-    if (!owns(piece)) {
-      for (const ShardSpan& subtree : whole_subtrees(shards, mine)) {
-        if (subtree.count() == 1) {
-          piece.own.push_back(slot_of(subtree.first));
-        } else {
-          piece.sums.emplace_back(elements);
-          piece.own.push_back({subtree, piece.sums.back().data(), c10::ScalarType::Float});
-        }
+    const auto sum_of = [&](ShardSpan span) {
+      if (span.count() == 1) return slot_of(span.first);
+      piece.sums.emplace_back(elements);
+      return Operand{span, piece.sums.back().data(), c10::ScalarType::Float};
+    };
+    for (int shard = mine.first; shard < mine.last; ++shard) piece.slots.push_back(slot_of(shard));
+    if (!owns(piece) || fast)
+      for (const ShardSpan& span : operands_of(shards, mine, reduction_)) piece.own.push_back(sum_of(span));
+    for (int node = 0; owns(piece) && node < ranks_.nodes(); ++node) {
+      const ShardSpan leaf{node, node + 1};
+      if (node == place_.node) {
+        for (const Operand& ours : fast ? piece.own : piece.slots)
+          piece.all.push_back({fast ? leaf : ours.shards, ours.data, ours.type});
+        continue;
       }
-    } else {
-      for (int node = 0; node < ranks_.nodes(); ++node) {
-        if (node == place_.node) continue;
-        for (const ShardSpan& subtree : whole_subtrees(shards, ranks_.shards_of(node, shards))) {
-          const c10::ScalarType type = subtree.count() == 1 ? part.gradients : c10::ScalarType::Float;
-          piece.received.emplace_back(elements * c10::elementSize(type));
-          piece.all.push_back({subtree, piece.received.back().data(), type});
-        }
+      for (const ShardSpan& span : operands_of(shards, ranks_.shards_of(node, shards), reduction_)) {
+        const c10::ScalarType type = span.count() == 1 ? part.gradients : c10::ScalarType::Float;
+        piece.received.emplace_back(elements * c10::elementSize(type));
+        piece.all.push_back({fast ? leaf : span, piece.received.back().data(), type});
       }
     }
     pieces_.push_back(std::move(piece));
@@ -97,9 +101,10 @@ void NodeExchange::carry(std::uint64_t step, int number, comm::Wire& wire) {
   if (tells) move_told(moves);
   if (moves.out.empty() && moves.in.empty()) return;
   wire.exchange(note_of_step(step, number), moves.out, moves.in);
+  const int leaves = reduction_ == Reduction::fast ? ranks_.nodes() : state_.layout().options().shards;
   for (const Piece& piece : pieces_of(number)) {
     const auto [begin, end] = piece.place.range;
-    if (owns(piece)) add({0, state_.layout().options().shards}, piece.all, end - begin, sums_at(begin));
+    if (owns(piece)) add({0, leaves}, piece.all, end - begin, sums_at(begin));
   }
   for (int node = 0; tells && node < ranks_.nodes(); ++node)
     if (node != place_.node) unpack(node);
@@ -115,20 +120,18 @@ std::span<NodeExchange::Piece> NodeExchange::pieces_of(int wave) {
 void NodeExchange::move_operands(Piece& piece, Moves& moves) {
   const std::size_t elements = piece.place.range.end - piece.place.range.begin;
   const auto holder = [&](int node) { return piece.place.holders[std::size_t(node)]; };
-  if (!owns(piece)) {
-    std::size_t sum = 0;
-    for (const Operand& operand : piece.own) {
-      if (operand.shards.count() > 1) add(operand.shards, piece.all, elements, piece.sums[sum++].data());
+  std::size_t sum = 0;
+  for (const Operand& operand : piece.own) {
+    if (operand.shards.count() > 1) add(operand.shards, piece.slots, elements, piece.sums[sum++].data());
+    if (!owns(piece))
       moves.out.push_back({holder(piece.place.owner),
                            {static_cast<const std::byte*>(operand.data), elements * c10::elementSize(operand.type)}});
-    }
-    return;
   }
   const int shards = state_.layout().options().shards;
   std::size_t next = 0;
-  for (int node = 0; node < ranks_.nodes(); ++node) {
+  for (int node = 0; owns(piece) && node < ranks_.nodes(); ++node) {
     if (node == place_.node) continue;
-    for (std::size_t i = whole_subtrees(shards, ranks_.shards_of(node, shards)).size(); i > 0; --i)
+    for (std::size_t i = operands_of(shards, ranks_.shards_of(node, shards), reduction_).size(); i > 0; --i)
       moves.in.push_back({holder(node), piece.received[next++]});
   }
 }

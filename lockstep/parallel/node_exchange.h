@@ -14,6 +14,7 @@
 #include "lockstep/comm/network/wire.h"
 #include "lockstep/comm/topology.h"
 #include "lockstep/parallel/exchange_plan.h"
+#include "lockstep/parallel/options.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::parallel {
@@ -26,7 +27,8 @@ constexpr comm::CollectiveNote note_of_step(std::uint64_t step, int number = 0) 
 class NodeExchange {
  public:
   /// Of the rank in this place. The state must outlive this.
-  NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks, std::vector<Wave> waves);
+  NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks, std::vector<Wave> waves,
+               Reduction reduction);
 
   const std::vector<Wave>& waves() const { return waves_; }
   /// How many a step has, which all ranks make in their order: one more than waves.
@@ -39,18 +41,19 @@ class NodeExchange {
   void carry(std::uint64_t step, int number, comm::Wire& wire);
 
  private:
-  /// The sum of a subtree of shards over a piece, as it travels.
+  /// The sum of a run of shards over a piece, as it travels.
   struct Operand {
-    ShardSpan shards;
+    ShardSpan shards;  ///< of Piece::all, with Reduction::fast, of nodes
     const void* data = nullptr;
     c10::ScalarType type = c10::ScalarType::Float;
   };
   struct Piece {
     ExchangePiece place;
-    std::vector<Operand> all;                      ///< this node's slots, and what it receives where it owns the piece
-    std::vector<std::vector<std::byte>> received;  ///< by subtree of the other nodes
-    std::vector<Operand> own;                      ///< what this node sends where another one owns it
+    std::vector<Operand> slots;                    ///< of this node's shards
+    std::vector<Operand> own;                      ///< what this node adds up before the nodes exchange it
     std::vector<std::vector<float>> sums;          ///< of those of several shards
+    std::vector<Operand> all;                      ///< what it adds up behind that, where it owns the piece
+    std::vector<std::vector<std::byte>> received;  ///< of those, the ones of other nodes
   };
   struct Moves {
     std::vector<comm::Outgoing> out;
@@ -73,6 +76,7 @@ class NodeExchange {
   const comm::Topology place_;
   const NodeRanks ranks_;
   const std::vector<Wave> waves_;
+  const Reduction reduction_;
   std::vector<Piece> pieces_;                     ///< wave after wave
   std::vector<std::byte> packed_;                 ///< what this node's shards tell
   std::vector<std::vector<std::byte>> unpacked_;  ///< by node

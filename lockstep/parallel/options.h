@@ -52,6 +52,16 @@ struct MixedPrecision {
   std::optional<at::ScalarType> buffer_dtype = {};
 };
 
+/// Where the nodes of a job add up their gradients, with an optimizer of ours.
+enum class Reduction {
+  /// In the order of one node: the bits do not depend on the nodes, nor on what each has of the ranks. Where each node
+  /// has as many shards, a power of two, it sends what it would send in a ring; else a node sends several sums.
+  exact,
+  /// Each node adds up the shards that it has, and then those sums are added: one sum of each node, as in a ring,
+  /// whatever it has of the ranks. The bits depend on that then; they are the same in every run with the same nodes.
+  fast
+};
+
 struct DataParallelOptions {
   /// Of the model, where a program trains several on one group with optimizers of ours: each has a name of its own, by
   /// which a restart finds its state again. The same on all ranks. See commit_together().
@@ -86,6 +96,8 @@ struct DataParallelOptions {
   /// node it has nothing to do. The same on all ranks, of which none may be later with a wave than another one by the
   /// group's timeout.
   std::size_t overlap_bytes = std::size_t(2) << 20;
+  /// Over several nodes, with an optimizer of ours. The same on all ranks.
+  Reduction reduction = Reduction::exact;
 
   // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, and those above where they do,
   // because of the optimizer or of each other, are told once by rank 0 on standard error, in the timeline, and by

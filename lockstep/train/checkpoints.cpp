@@ -140,7 +140,8 @@ std::string training_json(const Options& options) {
                           "cutmix_alpha",
                           "amp",
                           "channels_last",
-                          "sync_bn"})
+                          "sync_bn",
+                          "reduction"})
     if (all.contains(key)) some[key] = all[key];
   return some.dump();
 }

@@ -63,7 +63,8 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .seed = std::uint64_t(options.seed),
           .amp = amp_of(options),
           .ema = ema_options(options, run),
-          .channels_last = options.channels_last};
+          .channels_last = options.channels_last,
+          .reduction = options.reduction == "fast" ? parallel::Reduction::fast : parallel::Reduction::exact};
 }
 
 metrics::RunClaim claim_of(const Options& options, const comm::World& world, std::shared_ptr<metrics::RunLock> held) {

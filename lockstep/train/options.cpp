@@ -176,6 +176,11 @@ const std::vector<std::string>& lr_warmup_names() {
   return names;
 }
 
+const std::vector<std::string>& reduction_names() {
+  static const std::vector<std::string> names = {"exact", "fast"};
+  return names;
+}
+
 const std::vector<std::string>& arithmetic_names() {
   static const std::vector<std::string> names = {"native", "portable"};
   return names;

@@ -139,6 +139,7 @@ struct Options {
   bool channels_last = false;         ///< pictures and convolutions in channels-last memory format
   bool fuse = false;                  ///< BatchNorm, ReLU and pooling as one layer (nn/fuse.h)
   bool sync_bn = false;               ///< BatchNorm over the batches of all processes
+  std::string reduction = "exact";    ///< one of reduction_names(): where nodes add up their gradients
   std::string arithmetic = "native";  ///< one of arithmetic_names(): which kernels of libtorch compute
   int threads = 1;                    ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
   std::string bind_to = "none";       ///< one of bind_to_names(): whether a process keeps to cores of its own
@@ -181,7 +182,7 @@ inline constexpr const char* kReplicasMissing = "--parallel dp needs --replicas 
 inline bool is_replicated(const Options& options) { return options.parallel == "dp"; }
 
 /// Valid values of --parallel, --model, --opt, --lr-scheduler, --lr-warmup-method, --transforms, --interpolation,
-/// --auto-augment, --amp, --arithmetic and --bind-to.
+/// --auto-augment, --amp, --reduction, --arithmetic and --bind-to.
 const std::vector<std::string>& parallel_names();
 const std::vector<std::string>& model_names();
 const std::vector<std::string>& optimizer_names();
@@ -191,6 +192,7 @@ const std::vector<std::string>& transform_names();
 const std::vector<std::string>& interpolation_names();
 const std::vector<std::string>& auto_augment_names();
 const std::vector<std::string>& amp_names();
+const std::vector<std::string>& reduction_names();
 const std::vector<std::string>& arithmetic_names();
 const std::vector<std::string>& bind_to_names();
 

@@ -208,6 +208,8 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
                      " with --parallel dp, which is one process with --replicas N");
   if (options.sync_bn)
     throw UsageError("--sync-bn with --parallel dp: it is for processes; replicas have statistics of their own parts");
+  if (options.reduction != "exact")
+    throw UsageError("--reduction " + options.reduction + " with --parallel dp, which is one process on one node");
   if (options.bind_to != "none")
     throw UsageError("--bind-to " + options.bind_to + " with --parallel dp, whose replicas would share those cores");
 }

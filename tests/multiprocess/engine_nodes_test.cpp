@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -53,16 +53,26 @@ TEST(Nodes, OfWhichThereIsOneThatAskedForANetworkWriteNothingBehindTheirMemory) 
 
 // What is said at the start is what is counted in a step, over all nodes and of the one that sends most.
 TEST(Nodes, SendWhatTheySay) {
-  for (const auto& [nodes, shards, overlap_bytes] :
-       std::vector<std::tuple<std::vector<int>, int, std::size_t>>{{{2, 2}, 4, 0},
-                                                                   {{3, 1}, 4, 0},
-                                                                   {{1, 1, 1}, 9, 0},
-                                                                   {{2, 2}, 4, 1024},
-                                                                   {{1, 1, 1}, 9, 1024}}) {
+  struct Told {
+    std::vector<int> nodes;
+    int shards;
+    std::size_t overlap_bytes = 0;
+    Reduction reduction = Reduction::exact;
+  };
+  for (const auto& [nodes, shards, overlap_bytes, reduction] :
+       std::vector<Told>{{{2, 2}, 4},
+                         {{3, 1}, 4},
+                         {{1, 1, 1}, 9},
+                         {{2, 2}, 4, 1024},
+                         {{1, 1, 1}, 9, 1024},
+                         {{3, 1}, 4, 0, Reduction::fast},
+                         {{1, 1, 1}, 9, 1024, Reduction::fast}}) {
     SharedText counted;
     ::testing::internal::CaptureStderr();
-    run_nodes(nodes, [&, shards = shards, overlap_bytes = overlap_bytes](auto group) {
-      SmallJob job{.shards = shards, .steps = 3, .amp = Amp::bf16, .overlap_bytes = overlap_bytes};
+    SmallJob job{.shards = shards, .steps = 3, .amp = Amp::bf16};
+    job.overlap_bytes = overlap_bytes;
+    job.reduction = reduction;
+    run_nodes(nodes, [&, waves = overlap_bytes > 0](auto group) {
       std::vector<std::uint64_t> sent;
       job.after_step = [&](Engine& engine) {
         sent.push_back(group->wire()->bytes_sent() + engine.debug().logging_data().waves.sent_bytes);
@@ -76,8 +86,7 @@ TEST(Nodes, SendWhatTheySay) {
       if (group->rank() == 0)
         counted.set("lockstep: " + std::to_string(group->topology().nodes) + " nodes send each other " +
                     std::to_string(by_node.sum().template item<std::int64_t>()) + " bytes in each step, one of them " +
-                    std::to_string(by_node.max().template item<std::int64_t>()) +
-                    (overlap_bytes > 0 ? ", in " : "\n"));
+                    std::to_string(by_node.max().template item<std::int64_t>()) + (waves ? ", in " : "\n"));
     });
     EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(counted.get())) << ::testing::PrintToString(nodes);
     EXPECT_NE(counted.get(), "");
@@ -87,6 +96,47 @@ TEST(Nodes, SendWhatTheySay) {
 TEST(Nodes, HaveTheBitsOfOneWithManyShards) {
   const SmallJob job{.shards = 9, .steps = 2, .optimizer = support::small_adam()};
   EXPECT_EQ(nodes_hash({1, 1, 1}, job), hash_of(1, job));
+}
+
+// Where the nodes' runs of shards are subtrees of one node's tree anyway, they are added in its order.
+TEST(Nodes, ThatReduceFastHaveTheBitsOfOneWhereTheirRunsAreAligned) {
+  const SmallJob exact{.shards = 4, .steps = 3};
+  const std::string one = hash_of(1, exact);
+  SmallJob fast = exact;
+  fast.reduction = Reduction::fast;
+  for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{2, 2}, {1, 1}, {1, 1, 1, 1}})
+    EXPECT_EQ(nodes_hash(nodes, fast), one) << ::testing::PrintToString(nodes);
+}
+
+TEST(Nodes, ThatReduceFastHaveElsewhereBitsOfTheirOwnInEveryRun) {
+  struct Uneven {
+    std::vector<int> nodes;
+    int shards;
+    Amp amp = Amp::none;
+  };
+  for (const auto& [nodes, shards, amp] :
+       std::vector<Uneven>{{{3, 1}, 4}, {{1, 1, 1}, 9}, {{3, 1}, 4, Amp::bf16}}) {
+    SmallJob job{.shards = shards, .steps = 3, .amp = amp};
+    const std::string one = hash_of(1, job);
+    job.reduction = Reduction::fast;
+    const std::string fast = nodes_hash(nodes, job);
+    EXPECT_NE(fast, one) << ::testing::PrintToString(nodes);
+    EXPECT_EQ(nodes_hash(nodes, job), fast) << ::testing::PrintToString(nodes);
+  }
+}
+
+// The sums of all shards, whoever adds them: as far as float32 has them.
+TEST(Nodes, ThatReduceFastMakeTheStepOfOne) {
+  run_nodes({2, 1}, [](auto group) {
+    torch::nn::Linear model(3, 1);
+    DistributedDataParallel ddp(model, group, {.shards = 3, .reduction = Reduction::fast});
+    optim::SGD optimizer(ddp, {.lr = 0.5});
+    const at::Tensor before = model->weight.detach().clone();
+    const int shard = group->rank();
+    ddp(torch::full({1, 3}, float(1 << shard))).sum().backward();
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(model->weight.detach(), before - 0.5 * (1 + 2 + 4) / 3, 1e-5, 1e-6));
+  });
 }
 
 // Groups, averages, scaled losses that overflow, clipping, unused parameters, several passes, kept bytes; gradients of

@@ -299,6 +299,17 @@ TEST_F(TrainRun, ChannelsLastIsHintedWhereThereAreConvolutions) {
   }
 }
 
+// How many nodes there are is known when the processes have met.
+TEST_F(TrainRun, AFastReductionOnOneNodeIsHintedToDoNothing) {
+  const Flags flags{"--model", "mlp", "--max-steps", "2", "--no-eval"};
+  Flags reduced = flags;
+  reduced.insert(reduced.end(), {"--reduction", "fast"});
+  const Outcome exact = train(flags), fast = train(reduced);
+  EXPECT_THAT(exact.err, Not(HasSubstr("reduction")));
+  EXPECT_THAT(fast.err, HasSubstr("without effect: reduction: there is one node"));
+  EXPECT_EQ(fast.hash, exact.hash);
+}
+
 TEST_F(TrainRun, TheTimelineHasEveryProcess) {
   const std::string file = folder_.file("timeline.json");
   train({"--model", "mlp", "--max-steps", "2", "--no-eval", "--timeline", file});

@@ -72,7 +72,8 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
                                .find_unused_parameters = job.all_options,
                                .ema = job.ema,
                                .verify_replicas_every = job.verify_every,
-                               .overlap_bytes = job.overlap_bytes});
+                               .overlap_bytes = job.overlap_bytes,
+                               .reduction = job.reduction});
   // An owner's bytes, each step's made of those before: a state whose hash is right has the right ones.
   std::uint64_t kept = 1;
   ddp.state().keep("chain", std::as_writable_bytes(std::span(&kept, 1)));

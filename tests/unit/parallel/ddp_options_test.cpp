@@ -372,16 +372,16 @@ TEST(IgnoredOptions, AreToldOnceAndByAQuery) {
 }
 
 TEST(IgnoredOptions, OfOursWithoutAnOptimizerOfOurs) {
-  run_ranks(RankKind::threads, 2, [](Groups group) {
-    const DataParallelOptions ours{.name = "net", .shards = 4, .seed = 1, .ema = EmaOptions{}, .overlap_bytes = 1};
+  const DataParallelOptions ours{
+      .name = "net", .shards = 4, .seed = 1, .ema = EmaOptions{}, .overlap_bytes = 1, .reduction = Reduction::fast};
+  run_ranks(RankKind::threads, 2, [&](Groups group) {
     DistributedDataParallel ddp(two_layers(), group, ours);
     EXPECT_EQ(names_of(ddp.debug().ignored_options()),
-              (std::vector<std::string>{"name", "shards", "seed", "ema", "overlap_bytes"}));
+              (std::vector<std::string>{"name", "shards", "seed", "ema", "overlap_bytes", "reduction"}));
   });
-  DistributedDataParallel fused(two_layers(), std::make_shared<comm::SingleGroup>(),
-                                {.name = "net", .shards = 4, .seed = 1, .ema = EmaOptions{}, .overlap_bytes = 1});
+  DistributedDataParallel fused(two_layers(), std::make_shared<comm::SingleGroup>(), ours);
   optim::SGD optimizer(fused, {.lr = 0.1});
-  EXPECT_EQ(names_of(fused.debug().ignored_options()), std::vector<std::string>{"overlap_bytes"}) << "of one node";
+  EXPECT_EQ(names_of(fused.debug().ignored_options()), (std::vector<std::string>{"overlap_bytes", "reduction"}));
 }
 
 // Each shard's backward would average and add, so the gradients would be those of two batches.

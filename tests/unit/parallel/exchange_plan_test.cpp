@@ -40,6 +40,11 @@ TEST(WholeSubtrees, AreTheLargestOnesOfTheTree) {
   EXPECT_THAT(whole_subtrees(9, {0, 9}), ElementsAre(ShardSpan{0, 9}));
 }
 
+TEST(Operands, AreOneOfANodeWhereItIsFast) {
+  EXPECT_THAT(operands_of(9, {3, 6}, Reduction::exact), ElementsAre(ShardSpan{3, 4}, ShardSpan{4, 6}));
+  EXPECT_THAT(operands_of(9, {3, 6}, Reduction::fast), ElementsAre(ShardSpan{3, 6}));
+}
+
 TEST(Waves, CoverTheRangeFromTheLastParameterOn) {
   for (const std::int64_t elements : {10, 70'000, 400'000})
     for (const std::size_t bytes : kBytesOfWaves) {
@@ -145,36 +150,46 @@ TEST(ExchangePieces, CoverTheRangeOnEachNodeAlike) {
       }
 }
 
-std::uint64_t sent_by_all(const Layout& layout, const NodeRanks& ranks, std::size_t bytes) {
-  std::uint64_t sent = 0;
-  for (int node = 0; node < ranks.nodes(); ++node) sent += sent_bytes(layout, ranks, node, waves_of(layout, bytes));
-  return sent;
+std::uint64_t sent(const Layout& layout, const NodeRanks& ranks, int node, std::size_t bytes = 0,
+                   Reduction reduction = Reduction::exact) {
+  return sent_bytes(layout, ranks, node, waves_of(layout, bytes), reduction);
 }
 
-// Where each node has one aligned run of shards, a node sends what it would send in a ring.
+std::uint64_t sent_by_all(const Layout& layout, const NodeRanks& ranks, std::size_t bytes, Reduction reduction) {
+  std::uint64_t all = 0;
+  for (int node = 0; node < ranks.nodes(); ++node) all += sent(layout, ranks, node, bytes, reduction);
+  return all;
+}
+
+// Where each node has one aligned run of shards, a node sends what it would send in a ring; in any case where that is
+// asked for.
 TEST(SentBytes, AreThoseOfARingWhereRunsAreAligned) {
   const auto layout = [](int shards) {
     return Layout({{.name = "w", .sizes = {1 << 20}, .strides = {1}}}, {}, {.shards = shards, .slots = 1});
   };
   const double bytes = double(layout(4).elements() * sizeof(float));
-  const auto sent = [&](const NodeRanks& ranks, int node) {
-    return sent_bytes(layout(ranks.world()), ranks, node, waves_of(layout(ranks.world()), 0));
-  };
-  for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {2, 2, 2, 2}}) {
-    const NodeRanks ranks{counts};
+  const auto expect_ring = [&](const NodeRanks& ranks, int shards, Reduction reduction) {
     const double ring = 2 * bytes * (ranks.nodes() - 1) / ranks.nodes();
-    for (int node = 0; node < ranks.nodes(); ++node) EXPECT_NEAR(double(sent(ranks, node)) / ring, 1, 1e-3) << node;
-  }
-  EXPECT_GT(sent(NodeRanks{{3, 1}}, 0), sent(NodeRanks{{3, 1}}, 1));
+    for (int node = 0; node < ranks.nodes(); ++node)
+      EXPECT_NEAR(double(sent(layout(shards), ranks, node, 0, reduction)) / ring, 1, 1e-3) << node;
+  };
+  for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {2, 2, 2, 2}})
+    expect_ring(NodeRanks{counts}, NodeRanks{counts}.world(), Reduction::exact);
+  const NodeRanks uneven{{3, 1}}, three{{1, 1, 1}};
+  EXPECT_GT(sent(layout(4), uneven, 0), sent(layout(4), uneven, 1));
+  expect_ring(uneven, 4, Reduction::fast);
+  EXPECT_GT(sent(layout(9), three, 1), sent(layout(9), three, 1, 0, Reduction::fast));
+  expect_ring(three, 9, Reduction::fast);
 }
 
 TEST(SentBytes, AreNoMoreInWaves) {
-  for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}}) {
-    const NodeRanks ranks{counts};
-    const Layout layout = layout_of(400'000, ranks.world());
-    for (const std::size_t bytes : kBytesOfWaves)
-      EXPECT_EQ(sent_by_all(layout, ranks, bytes), sent_by_all(layout, ranks, 0)) << bytes;
-  }
+  for (const Reduction reduction : {Reduction::exact, Reduction::fast})
+    for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}}) {
+      const NodeRanks ranks{counts};
+      const Layout layout = layout_of(400'000, ranks.world());
+      for (const std::size_t bytes : kBytesOfWaves)
+        EXPECT_EQ(sent_by_all(layout, ranks, bytes, reduction), sent_by_all(layout, ranks, 0, reduction)) << bytes;
+    }
 }
 
 }  // namespace

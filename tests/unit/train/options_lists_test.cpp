@@ -158,6 +158,8 @@ TEST(Options, ReplicasAreOfOneProcess) {
   EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "-n", "2"}),
             "--nproc-per-node 2 with --parallel dp, which is one process with --replicas N");
   EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "2", "--sync-bn"}), HasSubstr("--sync-bn with --parallel dp"));
+  EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "--reduction", "fast"}),
+            "--reduction fast with --parallel dp, which is one process on one node");
   EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "2", "--bind-to", "core"}),
               HasSubstr("--bind-to core with --parallel dp"));
   EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "0"}), HasSubstr("--replicas '0'"));
@@ -232,6 +234,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--threads",
                                            "--amp",
                                            "--arithmetic",
+                                           "--reduction",
                                            "--channels-last",
                                            "--fuse",
                                            "--sync-bn",
@@ -366,6 +369,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"save_weights", ""},
                                    {"amp", "none"},
                                    {"arithmetic", "native"},
+                                   {"reduction", "exact"},
                                    {"channels_last", false},
                                    {"fuse", false},
                                    {"sync_bn", false},

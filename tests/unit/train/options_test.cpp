@@ -51,6 +51,7 @@ TEST(Options, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(o.amp, "none");
   EXPECT_FALSE(o.channels_last);
   EXPECT_FALSE(o.sync_bn);
+  EXPECT_EQ(o.reduction, "exact");
   EXPECT_EQ(o.parallel, "ddp");
   EXPECT_FALSE(o.replicas);
   EXPECT_EQ(o.timeout, 300);
@@ -99,6 +100,8 @@ TEST(Options, EveryFlagArrives) {
                              "bf16",
                              "--channels-last",
                              "--sync-bn",
+                             "--reduction",
+                             "fast",
                              "--bind-to",
                              "core",
                              "--timeout",
@@ -129,6 +132,7 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(o.amp, "bf16");
   EXPECT_TRUE(o.channels_last);
   EXPECT_TRUE(o.sync_bn);
+  EXPECT_EQ(o.reduction, "fast");
   EXPECT_EQ(o.bind_to, "core");
   EXPECT_EQ(o.timeout, 1.5);
   EXPECT_EQ(o.print_freq, 8);
