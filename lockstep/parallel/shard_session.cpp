@@ -166,6 +166,8 @@ const at::Tensor& GradientSlots::apart_of(Slot& slot) {
 void GradientSlots::send_whole(int shard, std::size_t parameter) {
   auto& [lane, count, outdated] = *early_;
   count.came(shard - first_, parameter);
+  // While other models have still to make the step, what comes is of their passes: zero_grad() drops it behind that.
+  if (fused_.state.is_ahead()) return;
   while (lane.sealed() < count.whole()) {
     const Wave& wave = count.wave(lane.sealed());
     for (auto& slots : slots_)

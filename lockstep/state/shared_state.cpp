@@ -110,9 +110,12 @@ Commit SharedState::committed() const {
   return ahead_.step > commit.step ? ahead_ : commit;
 }
 
+bool SharedState::is_ahead() const {
+  return ahead_.step > Commit::unpack(words_.commit.load(std::memory_order_acquire)).step;
+}
+
 void SharedState::check_settled(const char* what) const {
-  const Commit commit = Commit::unpack(words_.commit.load(std::memory_order_acquire));
-  if (ahead_.step > commit.step)
+  if (is_ahead())
     throw UsageError(std::string(what) + ": the model " + called(name_) + " has made step " +
                      std::to_string(ahead_.step) +
                      ", which is committed together with that of other models; they make it first");

@@ -43,8 +43,8 @@ class SharedState {
   bool taken_over() const { return taken_over_; }
   /// The committed step and buffer; or the step that this state is ahead by, see commit_together().
   base::Commit committed() const;
-  /// Whether that is so: it waits for the models that commit with it.
-  bool is_ahead() const { return committed().step > base::Commit::unpack(words_.commit.load()).step; }
+  /// Whether that is so: others that commit with this state have still to make the step.
+  bool is_ahead() const;
   /// UsageError naming `what` when it is.
   void check_settled(const char* what) const;
 

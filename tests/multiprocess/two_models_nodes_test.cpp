@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -55,6 +56,24 @@ TEST(TwoModels, OverNodesHaveTheBitsOfOneRank) {
         << ::testing::PrintToString(nodes);
 }
 
+// What the pass of g leaves in d goes nowhere, so no step has to send again, and none waits with its waves for step().
+TEST(TwoModels, OverNodesSendWavesOfWhatIsTrained) {
+  const std::string wanted = gan_bits_of_one();
+  EXPECT_THAT(Machines({2, 1}).run([&](auto group) {
+    Gan gan(group, /*together=*/true, /*overlap_bytes=*/1);
+    bool early = true;
+    for (std::uint64_t step = 1; step <= kGanSteps; ++step) {
+      gan.train(step);
+      const WaveData d = gan.d.debug().logging_data().waves, g = gan.g.debug().logging_data().waves;
+      early = early && (step == 1 || (d.early == 4 && g.early == 6));
+    }
+    const bool same = gan.hash() == wanted;
+    group->barrier();
+    return !same ? 3 : !early ? 4 : 0;
+  }),
+              Each(0));
+}
+
 TEST(TwoModels, OverNodesADeathBetweenTheirStepsTearsNothing) {
   const std::string wanted = gan_bits_of_one();
   unsigned turn = 0;
@@ -64,10 +83,11 @@ TEST(TwoModels, OverNodesADeathBetweenTheirStepsTearsNothing) {
       const std::vector<int> nodes = turn % 2 == 0 ? std::vector<int>{2, 1} : std::vector<int>{1, 1, 1};
       const int victim = int(turn % 3);
       const unsigned instructions = turn * 37 % 300;
+      const std::size_t overlap_bytes = turn / 2 % 2;  // 0: each model has one wave
       ++turn;
       Machines machines(nodes);
       const std::vector<int> codes = machines.run([&](auto group) {
-        Gan gan(group);
+        Gan gan(group, /*together=*/true, overlap_bytes);
         gan.train(1);
         gan.train(2);
         const auto strike = [&] {

@@ -4,6 +4,7 @@
 
 #include <torch/nn.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,9 +41,10 @@ inline at::Tensor loss_of(const at::Tensor& logits, bool real) {
 
 /// Trained on data that are a function of the step; its bits are those of any number of ranks.
 struct Gan {
-  explicit Gan(const std::shared_ptr<comm::Group>& group, bool together = true)
-      : d(discriminator(), group, {.name = "d", .shards = kGanShards}),
-        g(generator(), group, {.name = "g", .shards = kGanShards}),
+  explicit Gan(const std::shared_ptr<comm::Group>& group, bool together = true,
+               std::size_t overlap_bytes = DataParallelOptions().overlap_bytes)
+      : d(discriminator(), group, {.name = "d", .shards = kGanShards, .overlap_bytes = overlap_bytes}),
+        g(generator(), group, {.name = "g", .shards = kGanShards, .overlap_bytes = overlap_bytes}),
         d_optimizer(d, {.lr = 0.01}),
         g_optimizer(g, {.lr = 0.02, .momentum = 0.9}) {
     if (together) commit_together(d, g);
