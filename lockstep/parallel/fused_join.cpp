@@ -58,7 +58,11 @@ std::vector<ToldRule> rules_of_step(const FusedState& fused, const optim::Rules&
 void FusedJoin::join(const std::function<void()>& loop, const JoinOptions& options) {
   if (inputs_) throw UsageError("data parallel: join() within join()");
   inputs_.emplace(group_, options, &clock_, fused_.device);
-  const std::shared_ptr<void> done(nullptr, [this](void*) { inputs_.reset(); });
+  fused_.joins = true;
+  const std::shared_ptr<void> done(nullptr, [this](void*) {
+    fused_.joins = false;
+    inputs_.reset();
+  });
   try {
     inputs_->run(loop);
   } catch (...) {

@@ -19,7 +19,7 @@ namespace lockstep::parallel {
 class FusedJoin {
  public:
   /// All of them must outlive this.
-  FusedJoin(const FusedState& fused, ShardSession& session, StepTransaction& step, std::shared_ptr<comm::Group> group,
+  FusedJoin(FusedState& fused, ShardSession& session, StepTransaction& step, std::shared_ptr<comm::Group> group,
             StepClock& clock)
       : fused_(fused), session_(session), step_(step), group_(std::move(group)), clock_(clock) {}
 
@@ -36,7 +36,7 @@ class FusedJoin {
   optim::Rules share(const optim::Rules* mine, optim::StepOptions& options);
   void follow_the_others();
 
-  const FusedState& fused_;
+  FusedState& fused_;
   ShardSession& session_;
   StepTransaction& step_;
   std::shared_ptr<comm::Group> group_;

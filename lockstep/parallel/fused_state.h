@@ -72,6 +72,7 @@ struct FusedState {
   const std::unique_ptr<state::Binding> parameters;  ///< the trainable ones
   const std::unique_ptr<state::Binding> frozen;
   bool shows_average = false;  ///< the module does, instead of its weights
+  bool joins = false;          ///< within join(): ranks may be without inputs, and end it
   /// What the update adds up: the gradients of all slots, or what all nodes' came to.
   struct Gradients {
     std::vector<const void*> summands;

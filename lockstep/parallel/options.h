@@ -92,9 +92,9 @@ struct DataParallelOptions {
   /// on, each until it holds so many bytes. A thread of the engine's carries them, each when its parameters have got as
   /// many gradients as in the last step, so while backward computes the next. Where more come behind that, or
   /// zero_grad() drops some, the step sends all of them again, and the next two send them in step(). In one wave, as a
-  /// small model's and with 0 any model's, all go out in step(), as they do from a device. No bit depends on it. On one
-  /// node it has nothing to do. The same on all ranks, of which none may be later with a wave than another one by the
-  /// group's timeout.
+  /// small model's and with 0 any model's, all go out in step(), as they do from a device and within join(). No bit
+  /// depends on it. On one node it has nothing to do. The same on all ranks, of which none may be later with a wave
+  /// than another one by the group's timeout.
   std::size_t overlap_bytes = std::size_t(2) << 20;
   /// Over several nodes, with an optimizer of ours. The same on all ranks.
   Reduction reduction = Reduction::exact;

@@ -166,6 +166,8 @@ const at::Tensor& GradientSlots::apart_of(Slot& slot) {
 void GradientSlots::send_whole(int shard, std::size_t parameter) {
   auto& [lane, count, outdated] = *early_;
   count.came(shard - first_, parameter);
+  // Who has no inputs, or ends join() early, would be waited for by the threads of the others.
+  if (fused_.joins) return;
   // While other models have still to make the step, what comes is of their passes: zero_grad() drops it behind that.
   if (fused_.state.is_ahead()) return;
   while (lane.sealed() < count.whole()) {

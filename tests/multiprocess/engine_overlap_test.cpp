@@ -240,6 +240,27 @@ TEST(Overlap, GoesOnWithoutTheInputsOfARank) {
   EXPECT_NE(whole, "");
 }
 
+// Those with inputs left are in their third backward when they hear of it: nobody would send what waves of it wait for.
+TEST(Overlap, LeavesNothingUnderWayWhereJoinEndsEarly) {
+  run_nodes({2, 1}, [](auto group) {
+    {
+      WatchedNet model;
+      DistributedDataParallel ddp(model, group, {.overlap_bytes = 1});
+      optim::SGD optimizer(ddp, {.lr = 0.1});
+      const auto loop = [&] {
+        for (int input = 0; input < 4 - group->rank(); ++input) {
+          ddp(torch::ones({2, 20})).sum().backward();
+          optimizer.step();
+        }
+      };
+      EXPECT_THAT(support::what_of([&] { ddp.join(loop, {.throw_on_early_termination = true}); }),
+                  HasSubstr("rank 2 has no more inputs"));
+      EXPECT_EQ(ddp.steps(), 2u);
+    }
+    group->barrier();
+  });
+}
+
 // ---- a rank that ends, or is late, when two of its four waves are on their way
 
 void ends_between(const std::vector<int>& nodes, int victim, std::chrono::milliseconds timeout,
