@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/room.h"
 #include "lockstep/comm/network/wire.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
@@ -258,6 +260,37 @@ TEST(Overlap, LeavesNothingUnderWayWhereJoinEndsEarly) {
       EXPECT_EQ(ddp.steps(), 2u);
     }
     group->barrier();
+  });
+}
+
+// Behind a step of one model, when another one's waves are under way, which rank 1 has not: they are nobody's failure.
+TEST(Overlap, MakesRoomAmongTheWavesOfAnotherModel) {
+  run_nodes({2, 1}, [](auto group) {
+    base::ControlPage& page = group->node().member.page();
+    const auto train = [&] {
+      WatchedNet model, other;
+      DistributedDataParallel one(model, group, {.name = "one", .overlap_bytes = 1}),
+          two(other, group, {.name = "two", .overlap_bytes = 1});
+      optim::SGD first(one, {.lr = 0.1}), second(two, {.lr = 0.1});
+      for (int step = 1; step <= 3; ++step) {
+        if (step == 3 && group->rank() == 2) {
+          EXPECT_TRUE(base::ask_for_room(page));
+        }
+        one(torch::ones({2, 20})).sum().backward();
+        if (step < 3 || group->rank() != 1) two(torch::ones({2, 20})).sum().backward();
+        first.step();
+        second.step();
+      }
+    };
+    try {
+      train();
+      ADD_FAILURE() << "rank " << group->rank() << " went on";
+    } catch (const GroupAborted& aborted) {
+      EXPECT_EQ(aborted.failure().exit_code, kExitStopped) << aborted.what();
+    }
+    EXPECT_TRUE(base::has_made_room(page));
+    EXPECT_EQ(base::committed(page.regions[0])->step, 3u);
+    EXPECT_EQ(base::committed(page.regions[1])->step, 2u);
   });
 }
 

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/room.h"
 #include "tests/support/ambush.h"
 #include "tests/support/gan.h"
 #include "tests/support/machines.h"
@@ -115,6 +117,30 @@ int train_until_three(const std::shared_ptr<comm::Group>& group) {
   for (std::uint64_t step = 1; step <= 3; ++step) gan.train(step);
   group->barrier();
   return 0;
+}
+
+// Asked before d's fourth step, which waits for g's: all leave behind both.
+int leave_behind_step_four(const std::shared_ptr<comm::Group>& group) {
+  base::ControlPage& page = group->node().member.page();
+  Gan gan(group, /*together=*/true, /*overlap_bytes=*/1);
+  for (std::uint64_t step = 1; step <= 3; ++step) gan.train(step);
+  if (group->rank() == 2 && !base::ask_for_room(page)) return 4;
+  bool is_behind_d = false;
+  try {
+    gan.train_d(4);
+    is_behind_d = true;
+    gan.train_g(4);
+  } catch (const GroupAborted& aborted) {
+    return !is_behind_d ? 3 : aborted.failure().exit_code != kExitStopped || !base::has_made_room(page) ? 5 : 0;
+  }
+  return 6;
+}
+
+TEST(TwoModels, OverNodesMakeRoomBehindTheStepOfBoth) {
+  const std::string wanted = gan_bits_of_one();
+  Machines machines({2, 1});
+  EXPECT_THAT(machines.run([](auto group) { return leave_behind_step_four(group); }), Each(0));
+  EXPECT_THAT(machines.run([&](auto group) { return train_to_the_end(group, wanted, 4); }), Each(0));
 }
 
 // A start that breaks off before it comes to the second model.
