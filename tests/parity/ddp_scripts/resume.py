@@ -1,18 +1,23 @@
-"""Killed in its first two attempts, each time further on, and goes on from its own snapshot.
+"""Goes on from its own snapshot, whatever has ended it.
 
-Usage: resume.py SNAPSHOT [undisturbed]
+Usage: resume.py SNAPSHOT [HOW [STEPS]]
+
+HOW is what the last rank kills at step 4 of the first attempt, at step 8 of the second, ...: "worker" itself, "agent"
+its launcher, "node" that and all of its workers; "worker,worker" unless it is given. With "wait" a rank that is alone
+waits at step 4 until it is ended; with "undisturbed" nothing happens.
 """
+import contextlib
+import glob
 import os
+import pathlib
 import signal
 import sys
+import time
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-
-STEPS = 12
-KILLED_AT = {0: 4, 1: 8}  # attempt -> step; rank 1
 
 
 def save(path: str, step: int, model: nn.Module, optimizer: torch.optim.Optimizer):
@@ -20,10 +25,27 @@ def save(path: str, step: int, model: nn.Module, optimizer: torch.optim.Optimize
     os.replace(path + ".part", path)
 
 
+def disturb(what: str):
+    """Does not return."""
+    launcher = os.getppid()
+    killed = [os.getpid()] if what == "worker" else [launcher]
+    if what == "node":
+        for children in glob.glob(f"/proc/{launcher}/task/*/children"):
+            killed += map(int, pathlib.Path(children).read_text().split())
+    for process in killed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    time.sleep(1000)
+
+
 def main():
-    path, undisturbed = sys.argv[1], "undisturbed" in sys.argv
+    path = sys.argv[1]
+    how = sys.argv[2] if len(sys.argv) > 2 else "worker,worker"
+    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 12
+    disturbances = [] if how in ("undisturbed", "wait") else how.split(",")  # by attempt
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     dist.init_process_group("gloo")
+    is_last = dist.get_rank() == dist.get_world_size() - 1
     torch.manual_seed(0)
     model = DDP(nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1)))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -36,9 +58,14 @@ def main():
     if dist.get_rank() == 0:
         os.write(1, f"attempt {attempt} begins at step {begin}\n".encode())
     dist.barrier()  # nobody goes on before all have read
-    for step in range(begin, STEPS):
-        if not undisturbed and dist.get_rank() == 1 and KILLED_AT.get(attempt) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
+    for step in range(begin, steps):
+        if how == "wait" and dist.get_world_size() == 1 and step == 4:
+            os.write(1, b"waits at step 4\n")
+            time.sleep(1000)
+        if is_last and attempt < len(disturbances) and step == 4 * (attempt + 1):
+            while torch.load(path)["step"] < step:  # rank 0 may be about to write it, and cannot get further
+                time.sleep(0.01)
+            disturb(disturbances[attempt])
         generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())  # the data of this step and rank
         x = torch.randn(16, 8, generator=generator)
         loss = nn.functional.mse_loss(model(x), x.sum(1, keepdim=True).sin())
