@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "tests/support/job.h"
+#include "tests/support/own_sshd.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/wait_until.h"
 
@@ -319,70 +319,27 @@ TEST_F(HostsTest, WhatSaysOtherwiseIsRefusedInOneLine) {
   EXPECT_THAT(refused("a", {"--remote-shell", " "}), HasSubstr("--remote-shell"));
 }
 
-// A mount namespace, for sshd wants a user of its own; keys that are made here; no port, as ssh talks to an sshd that
-// it starts itself for each host. What sshd starts has none of this environment: the mark by which it is found travels.
-constexpr const char* kSshd = R"sh(set -e
-cd "$1"
-for key in host user; do [ -f $key ] || ssh-keygen -q -t ed25519 -N '' -f $key; done
-{ cat /etc/passwd; getent passwd sshd > /dev/null || echo "sshd:x:65500:65534::/run/sshd:/usr/sbin/nologin"; } > passwd
-mount --bind passwd /etc/passwd
-mkdir -p /run/sshd
-cat > sshd_config <<END
-HostKey $1/host
-AuthorizedKeysFile $1/user.pub
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-PidFile none
-END
-cat > ssh_config <<END
-IdentityFile $1/user
-IdentitiesOnly yes
-UserKnownHostsFile $1/known
-StrictHostKeyChecking accept-new
-LogLevel ERROR
-BatchMode yes
-ProxyCommand $SSHD -i -e -f $1/sshd_config 2> $1/sshd_log
-END
-shift
-exec "$@"
-)sh";
-
+// Real ssh. What sshd starts has none of this environment: the mark by which it is found travels with the job.
 TEST_F(HostsTest, ThroughAnSshdOfItsOwn) {
-  const char* named = std::getenv("LOCKSTEP_TEST_SSHD");
-  const std::string sshd = named != nullptr ? named : "/usr/sbin/sshd";
-  Job may({"/bin/sh", "-c", "test -x " + sshd.substr(sshd.rfind(' ') + 1) + " && unshare -m true && ssh -V"});
-  if (may.wait() != 0) GTEST_SKIP() << "no sshd (openssh-server), or no mount namespace: " << may.err();
-  const std::string script = folder_.write("sshd", kSshd);
+  if (const std::string why = testing::no_sshd(); !why.empty()) GTEST_SKIP() << why;
   const auto on_hosts = [&](const std::vector<std::string>& flags, const std::string& program) {
-    std::vector<std::string> all{"/usr/bin/unshare",
-                                 "-m",
-                                 "sh",
-                                 script,
-                                 folder_.path(),
-                                 LOCKSTEP_PROGRAM,
-                                 "run",
-                                 "-x",
-                                 "TEST_JOB_MARK",
-                                 "--hosts",
-                                 a_ + "," + b_,
-                                 "--remote-shell",
-                                 "ssh -F " + folder_.file("ssh_config")};
+    std::vector<std::string> all{LOCKSTEP_PROGRAM, "run",         "-x",
+                                 "TEST_JOB_MARK",  "--hosts",     a_ + "," + b_,
+                                 "--remote-shell", testing::own_ssh(folder_)};
     all.insert(all.end(), flags.begin(), flags.end());
     all.insert(all.end(), {"sh", "-c", program, "x", "it's \"$HOME\""});
-    return all;
+    return testing::with_sshd(folder_, all);
   };
   // The first failure ends the others: it comes when the other has spoken.
   const std::string spoken = folder_.file("spoken");
   Job job(on_hosts({}, "echo $RANK/$WORLD_SIZE \"$1\"; [ $RANK = 1 ] || exec touch " + spoken + "; until [ -e " +
-                           spoken + " ]; do sleep 0.01; done; exit 7"),
-          {"SSHD=" + sshd});
+                           spoken + " ]; do sleep 0.01; done; exit 7"));
   EXPECT_EQ(job.wait(), 7) << job.err();
   EXPECT_THAT(testing::lines(job.out()),
               UnorderedElementsAre(a_ + ": 0/2 it's \"$HOME\"", b_ + ": 1/2 it's \"$HOME\""));
   EXPECT_TRUE(job.nothing_left());
 
-  Job killed(on_hosts({"--grace-period", "0.1"}, "trap '' TERM; echo; while :; do sleep 0.01; done"), {"SSHD=" + sshd});
+  Job killed(on_hosts({"--grace-period", "0.1"}, "trap '' TERM; echo; while :; do sleep 0.01; done"));
   killed.wait_for_lines(2);
   const pid_t worker = testing::pid_of_rank(killed, 1);
   killed.signal(SIGKILL);

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/multiprocess/two_nodes.h"
 #include "tests/support/job.h"
+#include "tests/support/own_sshd.h"
 #include "tests/support/scratch_folder.h"
 
 namespace lockstep {
@@ -138,6 +140,29 @@ TEST_F(DoctorHosts, HaveTheirOwnAddressesAndTheWayBetween) {
   EXPECT_THAT(finding(all[1], "interfaces")["value"].get<std::string>(), HasSubstr("v1 10.9.0.2"));
   EXPECT_THAT(finding(all[2], "bandwidth")["value"].get<std::string>(), HasSubstr("10.9.0.2, "));
   EXPECT_THAT(finding(all[3], "bandwidth")["value"].get<std::string>(), HasSubstr("10.9.0.1, "));
+}
+
+// By real ssh, which starts an sshd of its own for each host.
+TEST_F(DoctorHosts, AreReachedThroughAnSshdOfTheTest) {
+  if (const std::string why = testing::no_sshd(); !why.empty()) GTEST_SKIP() << why;
+  Job job(testing::with_sshd(folder_, {LOCKSTEP_PROGRAM, "doctor", "--json", "--hosts", "127.0.0.1,127.0.0.2",
+                                       "--remote-shell", testing::own_ssh(folder_) + " -o SendEnv=TEST_JOB_MARK"}));
+  const int code = job.wait();
+  EXPECT_TRUE(job.nothing_left(std::chrono::seconds(10)));
+  const json report = json::parse(job.out(), nullptr, false);
+  ASSERT_FALSE(report.is_discarded()) << job.out() << job.err();
+  EXPECT_EQ(code, report["wrong"] == 0 ? 0 : 1) << job.err();
+  const json& all = report["examined"];
+  ASSERT_EQ(all.size(), 5U) << all.dump(1) << testing::read_file(folder_.file("sshd_log"));
+  EXPECT_EQ(all[0]["title"], "127.0.0.1");
+  EXPECT_EQ(finding(all[0], "kernel")["level"], "good");
+  EXPECT_EQ(finding(all[1], "same as")["value"], "127.0.0.1: version, commit, libtorch, processor type");
+  EXPECT_EQ(all[2]["title"], "127.0.0.1 -> 127.0.0.2");
+  EXPECT_EQ(all[3]["title"], "127.0.0.2 -> 127.0.0.1");
+  for (const json& way : {all[2], all[3]}) {
+    EXPECT_THAT(finding(way, "round trip")["value"].get<std::string>(), HasSubstr(" ms"));
+    EXPECT_THAT(finding(way, "bandwidth")["value"].get<std::string>(), HasSubstr(" MB/s"));
+  }
 }
 
 // The same machine twice.
