@@ -72,10 +72,11 @@ bench: build/build.ninja
 	@scripts/bootstrap --tests --bench
 	scripts/bench $(ONLY)
 
-# What scripts/bench measures, by the presets as they are now.
+# What scripts/bench measures, by the presets as they are now. tests_python is lockstep_torch, or a word why it cannot be
+# built.
 bench-programs: build/build.ninja
 	@cmake --preset default --log-level=WARNING >/dev/null
-	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-trainer lockstep-benchmarks
+	@$(BUILD) default -j $(JOBS) --target lockstep lockstep-trainer lockstep-benchmarks tests_python
 
 parity-long: all
 	@scripts/bootstrap --tests
@@ -153,7 +154,7 @@ help:
 	@echo 'make python     build the Python package lockstep_torch into build/python/'
 	@echo 'make wheel      the same as a file for pip, which brings `lockstep run` along, into build/wheel/'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
-	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, feed or input: one of them)'
+	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, python, feed or input: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make recipe-parity  compare two recipes with Python scripts (DATA=folder), three seeds each, an hour'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'

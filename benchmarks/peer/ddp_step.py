@@ -35,7 +35,7 @@ class Way:
 
 
 class Trainer:
-    def __init__(self, workload: Workload, way: Way):
+    def __init__(self, workload: Workload, way: Way, group: dist.ProcessGroup | None = None):
         torch.manual_seed(0)
         self.memory_format = torch.channels_last if way.channels_last else torch.contiguous_format
         if not way.channels_last:
@@ -47,7 +47,7 @@ class Trainer:
                     parameter.data = parameter.data.to("cpu", copy=True, memory_format=torch.channels_last)
         options = {way.optimizer: True} if way.optimizer else {}
         ddp = {"gradient_as_bucket_view": True, "static_graph": True, "bucket_cap_mb": way.bucket_mb}
-        self.model = DistributedDataParallel(model, **(ddp if way.ddp else {}))
+        self.model = DistributedDataParallel(model, process_group=group, **(ddp if way.ddp else {}))
         if way.compress:
             self.model.register_comm_hook(None, bf16_compress_hook)
         if way.compile:

@@ -23,6 +23,7 @@ PROGRAMS = {
     "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",), "constants": ("lockstep-bench-comm",),
     "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "feed": ("lockstep-bench-feed",),
     "nodes": ("lockstep", "lockstep-trainer", "lockstep-bench-membership"), "link": ("lockstep", "lockstep-bench-step"),
+    "python": ("lockstep_torch",),
     "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",),
     "recipe-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.
@@ -37,10 +38,10 @@ SCRIPTS = {"link": ("benchmarks/nodes/two_nodes.py",),
                             "tests/parity/files.py"),
            "recipe-parity": ("tests/parity/recipes_by_hand.py",)}
 # All that is compiled in or run while measuring any of them; tests/parity/models.py are the models of the Python peers.
-MEASURED = ("lockstep", "apps", "benchmarks", "recipes", "cmake", "CMakeLists.txt", "CMakePresets.json",
+MEASURED = ("lockstep", "apps", "benchmarks", "python", "recipes", "cmake", "CMakeLists.txt", "CMakePresets.json",
             "CMakeUserPresets.json", "scripts/bench", "scripts/bootstrap", "scripts/python-torch", "tests/parity/models.py",
             *itertools.chain(*SCRIPTS.values()), ":!benchmarks/reports", ":!*.md")
-LISTS = ("lockstep/*/CMakeLists.txt", "apps/CMakeLists.txt", "benchmarks/CMakeLists.txt")
+LISTS = ("lockstep/*/CMakeLists.txt", "apps/CMakeLists.txt", "benchmarks/CMakeLists.txt", "python/CMakeLists.txt")
 TARGET = re.compile(r"^ *(?:lockstep_module|lockstep_program|add_library|target_link_libraries)\(([\w-]+)([^()]*)\)", re.M)
 
 
