@@ -1,12 +1,14 @@
 """All-reduce and barrier: Lockstep, Gloo and Open MPI, taking turns in one run.
 
-Run by `scripts/bench comm`, under scripts/python-torch.
+Run by `scripts/bench comm`, under scripts/python-torch. across.py adds two nodes, with MPICH too.
 """
 import argparse
 import dataclasses
+import json
 import pathlib
 import shlex
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -65,6 +67,16 @@ def measure(contenders: list[jobs.Job], table: list[Case]) -> list[dict]:
                              "seconds": seconds[case.name][job.kind.name]} for job in contenders]} for case in table]
 
 
+def across_nodes(options: argparse.Namespace, folder: pathlib.Path) -> list[dict]:
+    """Worlds over two nodes: by a program of its own, which starts itself again where it may make networks."""
+    found = folder / "across.json"
+    command = [sys.executable, "-B", str(pathlib.Path(__file__).with_name("across.py")), "--bin", str(options.bin),
+               "--library", str(options.library), "--into", str(found), *(["--quick"] if options.quick else [])]
+    if subprocess.run(command, check=False, timeout=300).returncode != 0:
+        raise SystemExit("bench: two nodes were not measured, for the reason above; --one-node leaves them out")
+    return json.loads(found.read_text())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", default="build/bin", type=pathlib.Path)
@@ -73,26 +85,30 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a few calls, nothing large: that it runs, not how fast")
     parser.add_argument("--only", default="", help="contenders whose name has this text; for a look while developing")
     parser.add_argument("--cases", nargs="+", help="of these names, as '1 MiB'")
+    parser.add_argument("--one-node", action="store_true", help="without the contenders across two nodes")
     parser.add_argument("--report", type=pathlib.Path, help="write PATH.md and PATH.json instead of standard output")
     parser.add_argument("--commit", default="unknown")
     options = parser.parse_args()
     if options.only and options.report:
         parser.error("--only leaves out what a report needs")
+    options.bin, options.library = options.bin.resolve(), options.library.resolve()
     began = time.monotonic()
-    worlds = []
+    worlds, across = [], []
     machine = report.read_machine()
     with tempfile.TemporaryDirectory() as name:
+        if not options.one_node and not options.only and options.cases is None:
+            across = across_nodes(options, pathlib.Path(name))
         peer = jobs.build_mpi_peer(pathlib.Path(name))
         for ranks in options.ranks:
             folder = pathlib.Path(name) / str(ranks)
             folder.mkdir()
-            kinds = jobs.kinds(options.bin.resolve(), options.library.resolve(), peer, ranks)
+            kinds = jobs.kinds(options.bin, options.library, peer, ranks)
             table = [case for case in cases(ranks, options.quick)
                      if options.cases is None or case.name in options.cases]
             with jobs.started([kind for kind in kinds if options.only in kind.name], ranks, folder) as contenders:
                 worlds.append({"ranks": ranks, "cases": measure(contenders, table)})
     whole = {"benchmark": "comm", "machine": machine, "versions": report.versions(), "commit": options.commit,
-             "command": report.command_text("comm"), "worlds": worlds,
+             "command": report.command_text("comm"), "worlds": worlds, "across": across,
              "took": time.monotonic() - began}
     if options.only:
         print("".join(report.details(world) for world in worlds))

@@ -20,7 +20,7 @@ constexpr std::int64_t kLarge = 256 << 10;  // elements from which an all-reduce
 c10::intrusive_ptr<c10d::ProcessGroupGloo> connect(const GlooOptions& wanted) {
   auto options = c10d::ProcessGroupGloo::Options::create();
   for (int i = 0; i < wanted.devices; ++i)
-    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(wanted.address));
   options->threads = wanted.threads;
   auto store = c10::make_intrusive<c10d::FileStore>(wanted.store_file, wanted.ranks);
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, wanted.rank, wanted.ranks, options);

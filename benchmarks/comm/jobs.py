@@ -37,10 +37,10 @@ def mpi_compiler() -> str:
     return "mpicc"
 
 
-def build_mpi_peer(folder: pathlib.Path) -> pathlib.Path:
-    program = folder / "mpi_peer"
-    subprocess.run([mpi_compiler(), "-O3", "-o", program, HERE / "mpi_peer.c", HERE / "turns.c"], check=True,
-                   timeout=60)
+def build_mpi_peer(folder: pathlib.Path, compiler: str | None = None) -> pathlib.Path:
+    compiler = compiler or mpi_compiler()
+    program = folder / f"{compiler}_peer"
+    subprocess.run([compiler, "-O3", "-o", program, HERE / "mpi_peer.c", HERE / "turns.c"], check=True, timeout=60)
     return program
 
 

@@ -1,4 +1,4 @@
-// Open MPI's contender: MPI_Allreduce in place on memory that has been touched.
+// Open MPI's and MPICH's contender: MPI_Allreduce in place on memory that has been touched.
 // mpi_peer FOLDER NAME [huge]
 #define _GNU_SOURCE
 #include <mpi.h>

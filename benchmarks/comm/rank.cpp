@@ -75,7 +75,7 @@ int run(Options& options) {
 // Asked for and without effect would be a silent loss.
 void check(const flags::Parsed& parsed, const Options& options) {
   if (parsed.operands.size() != 2) throw UsageError("FOLDER and NAME expected: --help says what they are");
-  for (const char* flag : {"--threads", "--devices", "--parts", "--huge"})
+  for (const char* flag : {"--address", "--threads", "--devices", "--parts", "--huge"})
     if (parsed.given(flag) && options.contender != "gloo")
       throw UsageError(std::string("bench comm-rank: ") + flag + " without --contender gloo: it is for Gloo alone");
 }
@@ -89,6 +89,7 @@ flags::Table table_of(Options& options) {
       .groups = {{"",
                   {{"--contender", flags::one_of(options.contender, {"staged", "zero-copy", "gloo"})},
                    {"--bind", flags::on(options.bind), "each rank to a core of its own, as mpirun does"},
+                   {"--address", flags::text(options.gloo.address, "IP"), "where this rank's Gloo listens"},
                    {"--threads", flags::integer(options.gloo.threads, 1, 1024), "of Gloo"},
                    {"--devices", flags::integer(options.gloo.devices, 1, 1024), "of Gloo"},
                    {"--parts", flags::integer(options.gloo.parts, 1, 1024),

@@ -13,6 +13,8 @@ from report_parts import command_text, machine_line, read_machine, spread, write
 COLUMNS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo tuned", "mpi": "Open MPI as installed",
            "mpi tuned": "Open MPI tuned", "staged": "ours, staged", "zero copy": "ours, zero copy"}
 OURS = ("staged", "zero copy")
+# Of the contenders across two nodes.
+ACROSS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo, C++", "openmpi": "Open MPI", "mpich": "MPICH", "ours": "ours"}
 # By ranks and case; times Gloo as installed, zero copy, where nothing else is said.
 TARGETS = {2: {"4 B": 100, "1 KiB": 100, "4 KiB": 100, "64 KiB": 100, "1 MiB": 25, "25 MiB": 12, "256 MiB": 8},
            4: {"barrier": "20 µs"}}
@@ -93,6 +95,54 @@ def details(world: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def measured(case: dict) -> list[dict]:
+    return [row for row in case["contenders"] if row["seconds"]]
+
+
+def across_table(world: dict) -> str:
+    """Medians of each, and ours over Gloo as installed and over the fastest peer."""
+    lines = ["| | " + " | ".join([*ACROSS.values(), "ours over Gloo", "over the fastest peer"]) + " |",
+             "|---" + "|---:" * (len(ACROSS) + 2) + "|"]
+    for case in world["cases"]:
+        here = measured(case)
+        found = {column: rows.best(here, median, *rows.PEERS, "ours", column=column) for column in ACROSS}
+        cells = [time_text(median(row)) if row else "no figure" for row in found.values()]
+        for other in (found["gloo"], rows.best_peer(here, median)):
+            if other is None or found["ours"] is None:
+                cells.append("no figure")
+            else:
+                steady = rows.is_steady(other["seconds"])
+                cells.append(ratio_text(median(other) / median(found["ours"])) if steady else "not steady")
+        lines.append(f"| {case['case']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def across_details(world: dict) -> str:
+    lines = ["| | contender | median | p10 | p90 | calls | over the wire in a call |", "|---|---|---:|---:|---:|---:|---:|"]
+    for case in world["cases"]:
+        for row in case["contenders"]:
+            begin = f"| {case['case']} | {row['name']} |"
+            if not row["seconds"]:
+                why = " ".join(row["why"].replace("|", "/").split())[-200:]
+                lines.append(f"{begin} none: {why} | | | 0 | |")
+                continue
+            low, middle, high = spread(row["seconds"])
+            lines.append(f"{begin} {time_text(middle)} | {time_text(low)} | {time_text(high)} | {row['calls']} "
+                         f"| {row['wire'] / 1024:,.1f} KiB |")
+    return "\n".join(lines) + "\n"
+
+
+def across_page(worlds: list[dict]) -> str:
+    parts = [f"""
+## Across two nodes
+
+Two networks in namespaces on this machine, with a wire between them that has no rate: what the network layers of the kernel and of each contender cost, not a card. All ranks share the machine's cores. Measured as above. Gloo is told its interface; Open MPI has TCP between nodes and shared memory within, each node a hostname of its own; MPICH (UCX) has TCP; ours is started by an agent on each node. What crosses the wire is counted at both ends, with headers; a contender whose bytes are fewer than the tensor's has no figure. MPICH is {worlds[0]["mpich"]}.
+"""]
+    for world in worlds:
+        parts.append(f"\n### {world['ranks']} ranks on two nodes\n\n{across_table(world)}\n{across_details(world)}")
+    return "".join(parts)
+
+
 def markdown(whole: dict) -> str:
     m, v = whole["machine"], whole["versions"]
     parts = [f"""# All-reduce and barrier
@@ -107,6 +157,8 @@ float32, sum, in place, medians. Every contender is a job of its own, started by
 """]
     for world in whole["worlds"]:
         parts.append(f"\n## {world['ranks']} ranks\n\n{main_table(world)}\n{behind(world)}\nAll contenders:\n\n{details(world)}")
+    if whole.get("across"):
+        parts.append(across_page(whole["across"]))
     return "".join(parts)
 
 
@@ -120,7 +172,7 @@ def thinned(values: list[float]) -> list[float]:
 
 def write(path: pathlib.Path, whole: dict):
     text = markdown(whole)
-    for world in whole["worlds"]:
+    for world in [*whole["worlds"], *whole.get("across", [])]:
         for case in world["cases"]:
             for contender in case["contenders"]:
                 contender["calls"] = len(contender["seconds"])

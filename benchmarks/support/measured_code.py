@@ -34,6 +34,7 @@ SHARED = ("CMakeLists.txt", "CMakePresets.json", "CMakeUserPresets.json", "cmake
 UNSHARED = ("benchmarks/support/measured_code.py", "benchmarks/support/plots.py")
 # What measures, where it is not in the folder of the report in benchmarks/.
 SCRIPTS = {"link": ("benchmarks/nodes/two_nodes.py",),
+           "comm": ("benchmarks/nodes/two_nodes.py", "benchmarks/link/wire.py", "benchmarks/link/plain.py"),
            "mnist-parity": ("tests/parity/mnist_ten_epochs.py", "tests/parity/reference.py", "tests/parity/lockstep.py",
                             "tests/parity/files.py"),
            "recipe-parity": ("tests/parity/recipes_by_hand.py",)}
