@@ -1,5 +1,6 @@
 #include "lockstep/amp/fused_optimizers.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adam.h>
@@ -10,7 +11,10 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <sstream>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -71,13 +75,40 @@ State& state_of(States& states, const at::Tensor& parameter) {
   return static_cast<State&>(*found);
 }
 
+std::optional<at::Tensor> given(const at::Tensor& found_inf) {
+  return found_inf.defined() ? std::optional<at::Tensor>(found_inf) : std::nullopt;
+}
+
+// Whether a step of SGD would give a parameter its momentum.
+template <class States>
+bool begins_a_momentum(const std::vector<torch::optim::OptimizerParamGroup>& groups, const States& states) {
+  for (const auto& group : groups) {
+    if (static_cast<const torch::optim::SGDOptions&>(group.options()).momentum() == 0) continue;
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      const auto found = states.find(parameter.unsafeGetTensorImpl());
+      if (found == states.end()) return true;
+      if (!static_cast<torch::optim::SGDParamState&>(*found->second).momentum_buffer().defined()) return true;
+    }
+  }
+  return false;
+}
+
+template <class State, class States>
+void settle(const States& states, detail::StepTensors& counts) {
+  for (const auto& entry : states) {
+    State& state = static_cast<State&>(*entry.second);
+    state.step(counts.made(static_cast<const c10::TensorImpl*>(entry.first), state.step()));
+  }
+}
+
 struct AdamLists {
   Tensors parameters, gradients, averages, squares, largest, steps;
 };
 
 template <class Options, class State, class States, class Kernel>
 void adam_step(std::vector<torch::optim::OptimizerParamGroup>& groups, States& states, detail::StepTensors& counts,
-               const Kernel& kernel) {
+               const at::Tensor& found_inf, const Kernel& kernel) {
   for (auto& group : groups) {
     const auto& options = static_cast<const Options&>(group.options());
     std::map<Batch, AdamLists> batches;
@@ -101,13 +132,17 @@ void adam_step(std::vector<torch::optim::OptimizerParamGroup>& groups, States& s
     for (auto& [batch, lists] : batches) {
       const auto [beta1, beta2] = options.betas();
       for (const at::Tensor& parameter : lists.parameters) counts.begin(parameter);
-      at::_foreach_add_(lists.steps, 1);
+      if (found_inf.defined())
+        at::_foreach_add_(lists.steps, 1 - found_inf);
+      else
+        at::_foreach_add_(lists.steps, 1);
       kernel(lists.parameters, lists.gradients, lists.averages, lists.squares, lists.largest, lists.steps, options.lr(),
-             beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false);
+             beta1, beta2, options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false,
+             /*grad_scale=*/std::optional<at::Tensor>(), given(found_inf));
       for (const at::Tensor& parameter : lists.parameters) {
         State& state = state_of<State>(states, parameter);
         state.step(state.step() + 1);
-        counts.advanced(parameter, state.step());
+        counts.advanced(parameter, state.step(), found_inf.defined());
       }
     }
   }
@@ -117,14 +152,27 @@ void adam_step(std::vector<torch::optim::OptimizerParamGroup>& groups, States& s
 
 void detail::StepTensors::begin(const at::Tensor& parameter) { counts_[parameter.unsafeGetTensorImpl()].steps = -1; }
 
-void detail::StepTensors::advanced(const at::Tensor& parameter, std::int64_t steps) {
-  counts_[parameter.unsafeGetTensorImpl()].steps = steps;
+void detail::StepTensors::advanced(const at::Tensor& parameter, std::int64_t steps, bool perhaps) {
+  Count& count = counts_[parameter.unsafeGetTensorImpl()];
+  count.steps = steps;
+  count.ahead = count.ahead || perhaps;
+}
+
+std::int64_t detail::StepTensors::made(const c10::TensorImpl* parameter, std::int64_t steps) {
+  const auto found = counts_.find(parameter);
+  if (found == counts_.end() || !found->second.ahead || found->second.steps != steps) return steps;
+  Count& count = found->second;
+  count.ahead = false;
+  count.steps = std::int64_t(count.tensor.item<float>());
+  return count.steps;
 }
 
 at::Tensor detail::StepTensors::at(const at::Tensor& parameter, std::int64_t before) {
   Count& count = counts_[parameter.unsafeGetTensorImpl()];
-  if (count.steps != before || !count.tensor.defined() || count.tensor.device() != parameter.device())
+  if (count.steps != before || !count.tensor.defined())
     count = {at::full({}, before, parameter.options().dtype(at::kFloat)), before};
+  else if (count.tensor.device() != parameter.device())
+    count.tensor = count.tensor.to(parameter.device());
   return count.tensor;
 }
 
@@ -132,6 +180,8 @@ at::Tensor FusedSGD::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   at::Tensor loss = loss_of(closure);
   check(param_groups_, /*is_sgd=*/true);
+  // A momentum begins with the gradient of the first step that is made: the kernel has to know which that is.
+  if (found_inf.defined() && begins_a_momentum(param_groups_, state_) && found_inf.item<float>() != 0) return loss;
   struct Lists {
     Tensors parameters, gradients, momenta;
   };
@@ -155,7 +205,7 @@ at::Tensor FusedSGD::step(LossClosure closure) {
     for (auto& [batch, lists] : batches) {
       at::_fused_sgd_(lists.parameters, lists.gradients, lists.momenta, options.weight_decay(), options.momentum(),
                       options.lr(), options.dampening(), options.nesterov(), /*maximize=*/false,
-                      /*is_first_step=*/!std::get<bool>(batch));
+                      /*is_first_step=*/!std::get<bool>(batch), /*grad_scale=*/std::nullopt, given(found_inf));
       // Behind the kernel, which fills those of a first step: what throws before it leaves none.
       for (std::size_t i = 0; i < lists.momenta.size(); ++i)
         state_of<torch::optim::SGDParamState>(state_, lists.parameters[i]).momentum_buffer(lists.momenta[i]);
@@ -169,8 +219,18 @@ at::Tensor FusedAdam::step(LossClosure closure) {
   at::Tensor loss = loss_of(closure);
   check(param_groups_);
   adam_step<torch::optim::AdamOptions, torch::optim::AdamParamState>(
-      param_groups_, state_, steps_, [](const auto&... all) { at::_fused_adam_(all...); });
+      param_groups_, state_, steps_, found_inf, [](const auto&... all) { at::_fused_adam_(all...); });
   return loss;
+}
+
+void FusedAdam::save(torch::serialize::OutputArchive& archive) const {
+  settle_steps(*this);
+  Adam::save(archive);
+}
+
+void FusedAdam::load(torch::serialize::InputArchive& archive) {
+  settle_steps(*this);
+  Adam::load(archive);
 }
 
 at::Tensor FusedAdamW::step(LossClosure closure) {
@@ -178,8 +238,25 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
   at::Tensor loss = loss_of(closure);
   check(param_groups_);
   adam_step<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
-      param_groups_, state_, steps_, [](const auto&... all) { at::_fused_adamw_(all...); });
+      param_groups_, state_, steps_, found_inf, [](const auto&... all) { at::_fused_adamw_(all...); });
   return loss;
+}
+
+void FusedAdamW::save(torch::serialize::OutputArchive& archive) const {
+  settle_steps(*this);
+  AdamW::save(archive);
+}
+
+void FusedAdamW::load(torch::serialize::InputArchive& archive) {
+  settle_steps(*this);
+  AdamW::load(archive);
+}
+
+void settle_steps(const torch::optim::Optimizer& optimizer) {
+  if (const auto* const adam = dynamic_cast<const FusedAdam*>(&optimizer))
+    settle<torch::optim::AdamParamState>(adam->state(), adam->steps_);
+  else if (const auto* const adamw = dynamic_cast<const FusedAdamW*>(&optimizer))
+    settle<torch::optim::AdamWParamState>(adamw->state(), adamw->steps_);
 }
 
 }  // namespace lockstep::amp

@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "lockstep/amp/fused_optimizers.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/safetensors_header.h"
 
@@ -111,6 +112,7 @@ std::string kind_of(const optimizers::Optimizer& optimizer) {
 }
 
 TensorMap state_of(const optimizers::Optimizer& optimizer, const std::vector<optim::Parameter>& parameters) {
+  amp::settle_steps(optimizer);
   TensorMap tensors;
   with_kind(optimizer, [&]<class State>(const char*, State*) {
     for (const optim::Parameter& parameter : parameters) {
@@ -124,6 +126,7 @@ TensorMap state_of(const optimizers::Optimizer& optimizer, const std::vector<opt
 
 void set_state(optimizers::Optimizer& optimizer, const std::vector<optim::Parameter>& parameters,
                const TensorMap& tensors, const std::string& source) {
+  amp::settle_steps(optimizer);
   with_kind(optimizer, [&]<class State>(const char*, State*) {
     TensorMap left = tensors;
     std::vector<std::pair<void*, std::unique_ptr<ParamState>>> states;

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "lockstep/amp/fused_optimizers.h"
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/uneven_inputs.h"
 
@@ -215,6 +216,8 @@ void restore_state(torch::optim::Optimizer& optimizer, const std::string& saved)
 }
 
 void copy_state(const torch::optim::Optimizer& from, torch::optim::Optimizer& to) {
+  amp::settle_steps(from);
+  amp::settle_steps(to);
   for (const auto& group : std::as_const(to).param_groups())
     for (const at::Tensor& parameter : group.params()) {
       const auto found = from.state().find(parameter.unsafeGetTensorImpl());

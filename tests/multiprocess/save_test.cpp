@@ -350,5 +350,22 @@ TEST(Load, IsReadByRank0Alone) {
   });
 }
 
+// The device alone knows which of them it has left out.
+TEST(ClassicSave, HasTheStepsThatAFusedOptimizerHasMade) {
+  const ScratchFolder folder;
+  run_ranks(RankKind::single, 1, [&](auto group) {
+    torch::nn::Linear model(3, 2);
+    DistributedDataParallel ddp(model, group);
+    FusedAdam optimizer(model->parameters(), torch::optim::AdamOptions(0.01));
+    for (const float found_inf : {0.0F, 1.0F, 0.0F}) {
+      ddp(torch::ones({1, 3})).sum().backward();
+      optimizer.found_inf = torch::tensor(found_inf);
+      optimizer.step();
+    }
+    const std::string path = save(folder.path(), ddp, optimizer, 3).path;
+    EXPECT_EQ(read_safetensors(path + "/optimizer.safetensors").at("weight/step").item<std::int64_t>(), 2);
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint

@@ -164,5 +164,84 @@ TEST(FusedOptimizers, AdamStepsNumbersOf16Bits) {
   }
 }
 
+// Steps that found_inf leaves out, the very first ones among them, are as if nobody had asked for them.
+template <class Optimizer, class Options>
+void expect_left_out_steps_to_be_none(const Options& options) {
+  const Tensors ours = parameters(), theirs = parameters();
+  const auto told = made<Optimizer>(ours, options, options);
+  const auto undisturbed = made<Optimizer>(theirs, options, options);
+  for (int step = 1; step <= 9; ++step) {
+    const bool left_out = step <= 2 || step == 5 || step == 8;
+    set_gradients(ours, step);
+    told->found_inf = torch::tensor(left_out ? 1.0F : 0.0F);
+    told->step();
+    if (left_out) continue;
+    set_gradients(theirs, step);
+    undisturbed->step();
+  }
+  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(torch::equal(ours[i], theirs[i])) << i;
+}
+
+TEST(FusedOptimizers, LeaveOutAStepByTheWordOfTheDevice) {
+  using namespace torch::optim;
+  expect_left_out_steps_to_be_none<FusedSGD>(SGDOptions(0.1).weight_decay(0.1));
+  expect_left_out_steps_to_be_none<FusedSGD>(SGDOptions(0.1).momentum(0.9).dampening(0.5));
+  expect_left_out_steps_to_be_none<FusedAdam>(AdamOptions(0.01).amsgrad(true));
+  expect_left_out_steps_to_be_none<FusedAdamW>(AdamWOptions(0.01));
+}
+
+template <class Optimizer>
+void step_by(Optimizer& optimizer, const at::Tensor& weight, const std::vector<float>& found_infs) {
+  for (const float found_inf : found_infs) {
+    weight.mutable_grad() = torch::full({3}, 0.5);
+    optimizer.found_inf = torch::tensor(found_inf);
+    optimizer.step();
+  }
+}
+
+void load_what_is_saved(const torch::optim::Optimizer& from, torch::optim::Optimizer& to) {
+  std::stringstream file;
+  torch::serialize::OutputArchive out;
+  from.save(out);
+  out.save_to(file);
+  torch::serialize::InputArchive in;
+  in.load_from(file);
+  to.load(in);
+}
+
+// Of Adam the device counts the steps that it has made.
+TEST(FusedOptimizers, SaveTheStepsThatWereMade) {
+  const torch::optim::AdamOptions options(0.1);
+  const at::Tensor weight = torch::ones({3}).requires_grad_();
+  FusedAdam optimizer({weight}, options);
+  step_by(optimizer, weight, {0, 1, 0});
+  torch::optim::Adam plain({weight}, options);
+  load_what_is_saved(optimizer, plain);
+  const auto steps_of = [&](torch::optim::Optimizer& of) {
+    return static_cast<torch::optim::AdamParamState&>(*of.state()[weight.unsafeGetTensorImpl()]).step();
+  };
+  EXPECT_EQ(steps_of(plain), 2);
+  step_by(optimizer, weight, {1, 0});
+  settle_steps(optimizer);
+  EXPECT_EQ(steps_of(optimizer), 3);
+}
+
+// Also where as many were asked for as the loaded state has made.
+TEST(FusedOptimizers, CountTheStepsOfTheStateThatIsLoaded) {
+  const torch::optim::AdamOptions options(0.1);
+  const at::Tensor ours = torch::ones({3}).requires_grad_(), theirs = torch::ones({3}).requires_grad_();
+  FusedAdam one({ours}, options), other({theirs}, options);
+  step_by(one, ours, {1, 0, 1, 1});
+  step_by(other, theirs, {0, 0, 0, 0});
+  load_what_is_saved(other, one);
+  {
+    const torch::NoGradGuard no_grad;
+    ours.copy_(theirs);
+  }
+  step_by(one, ours, {0});
+  step_by(other, theirs, {0});
+  EXPECT_TRUE(torch::equal(ours, theirs));
+}
+
 }  // namespace
 }  // namespace lockstep::amp

@@ -243,6 +243,22 @@ TEST(Zero, WhatWasConsolidatedStays) {
   });
 }
 
+// Of a fused optimizer the device alone knows which steps found_inf has left out.
+TEST(Zero, TellsTheStepsThatAFusedOptimizerHasMade) {
+  torch::nn::Sequential net = net_of(4);
+  ZeroRedundancyOptimizer<FusedAdam> zero(net->parameters(), std::make_shared<comm::SingleGroup>(), Options(0.05));
+  for (const float found_inf : {0.0F, 1.0F}) {
+    for (const at::Tensor& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    zero.optim().found_inf = torch::tensor(found_inf);
+    zero.step();
+  }
+  zero.consolidate_state_dict();
+  const auto& states = zero.state_dict().state();
+  ASSERT_EQ(states.size(), net->parameters().size());
+  for (const auto& entry : states)
+    EXPECT_EQ(static_cast<const torch::optim::AdamParamState&>(*entry.second).step(), 1);
+}
+
 TEST(Zero, ParametersThatAreAddedAreRefused) {
   run_ranks(RankKind::threads, 2, [](auto group) {
     torch::nn::Sequential net = net_of(4);
