@@ -28,6 +28,28 @@ void check(const GradScalerOptions& options) {
                  options.init_scale, "from min_scale to max_scale");
 }
 
+// CUDA's kernel takes no bfloat16.
+bool can_be_unscaled_there(const at::Tensor& gradient) {
+  const at::ScalarType dtype = gradient.scalar_type();
+  return !gradient.is_cpu() && gradient.layout() == at::kStrided &&
+         (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kDouble);
+}
+
+// The device of all gradients, for whose optimizer it may decide; none: the host does.
+std::optional<at::Device> device_of_gradients(const std::vector<at::Tensor>& parameters) {
+  std::optional<at::Device> device;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (!can_be_unscaled_there(gradient)) return std::nullopt;
+    if (device && *device != gradient.device()) return std::nullopt;
+    device = gradient.device();
+  }
+  return device;
+}
+
+std::string a_gradient_on(at::Device device) { return "a gradient on " + device.str(); }
+
 }  // namespace
 
 ScalerState next(ScalerState state, bool overflow, const GradScalerOptions& options) {
@@ -43,10 +65,14 @@ GradScaler::GradScaler(const GradScalerOptions& options)
   check(options);
 }
 
-at::Tensor GradScaler::scale(const at::Tensor& loss) const { return options_.enabled ? loss * get_scale() : loss; }
+at::Tensor GradScaler::scale(const at::Tensor& loss) const {
+  if (!options_.enabled) return loss;
+  return there_ && loss.device() == there_->device() ? there_->scale(loss) : loss * get_scale();
+}
 
 optim::LossScale GradScaler::loss_scale() {
   update();
+  come_back();
   return {.scale = state_.scale, .decided = [this](const std::string& name) {
             decide(nullptr, name);
             update();
@@ -58,6 +84,7 @@ bool GradScaler::step(optim::Optimizer& optimizer, optim::StepOptions options) {
     optimizer.step(options);
     return true;
   }
+  come_back();
   if (saw(&optimizer) != nullptr) throw UsageError("GradScaler: step() of this optimizer again before update()");
   options.loss_scale = {.scale = get_scale(), .decided = [&](const std::string& name) { decide(&optimizer, name); }};
   optimizer.step(options);
@@ -66,7 +93,14 @@ bool GradScaler::step(optim::Optimizer& optimizer, optim::StepOptions options) {
 
 // What optimizers of ours have decided so far is in the state already.
 void GradScaler::update() {
-  if (!seen_.empty()) state_ = next(before(), !first_overflow().empty(), options_);
+  if (there_) {
+    std::vector<at::Tensor> found_infs;
+    for (const Seen& seen : seen_)
+      if (seen.found_inf.defined()) found_infs.push_back(seen.found_inf);
+    if (!found_infs.empty()) there_->update(found_infs, options_);
+  } else if (!seen_.empty()) {
+    state_ = next(before(), !first_overflow().empty(), options_);
+  }
   before_.reset();
   seen_.clear();
 }
@@ -76,6 +110,7 @@ void GradScaler::load_state_dict(ScalerState state) {
   state_ = state;
   before_.reset();
   seen_.clear();
+  there_.reset();
 }
 
 GradScaler::Seen* GradScaler::saw(const void* optimizer) {
@@ -99,12 +134,47 @@ void GradScaler::unscale_gradient(const at::Tensor& parameter, Seen& seen) {
   seen.overflowed = "a parameter of sizes " + c10::str(parameter.sizes());
 }
 
-// Of an optimizer of torch::optim. Returns whether it is to update.
-bool GradScaler::begin_step(const void* optimizer) {
-  if (!options_.enabled) return true;
+// Returns whether the device has it.
+bool GradScaler::unscale_there(const std::vector<at::Tensor>& parameters, Seen& seen) {
+  const std::optional<at::Device> device = device_of_gradients(parameters);
+  if (is_kept_ || !device) return false;
+  if (there_ ? there_->device() != *device : seen_.size() > 1) return false;  // all of a round are on one side
+  if (!there_) there_.emplace(state_, options_, *device);
+  seen.found_inf = there_->unscale_(parameters);
+  return true;
+}
+
+GradScaler::Seen& GradScaler::mark_stepped(const void* optimizer) {
   Seen& seen = *saw(optimizer);
   if (seen.stepped) throw UsageError("GradScaler: step() of this optimizer again before update()");
   seen.stepped = true;
+  return seen;
+}
+
+// What the optimizer is told; undefined: the host decides.
+at::Tensor GradScaler::begin_step_there(const void* optimizer) {
+  if (!there_ || !saw(optimizer)->found_inf.defined()) return {};
+  return mark_stepped(optimizer).found_inf;
+}
+
+// To the host, with what the device has found so far.
+void GradScaler::come_back() {
+  if (!there_) return;
+  overflowed_ = overflowed();
+  for (Seen& seen : seen_) {
+    if (seen.found_inf.defined() && seen.found_inf.item<float>() != 0)
+      seen.overflowed = a_gradient_on(seen.found_inf.device());
+    seen.found_inf = at::Tensor();
+  }
+  state_ = there_->read();
+  there_.reset();
+}
+
+// Of an optimizer of torch::optim. Returns whether it is to update.
+bool GradScaler::begin_step(const void* optimizer) {
+  if (!options_.enabled) return true;
+  come_back();
+  const Seen& seen = mark_stepped(optimizer);
   overflowed_ = first_overflow();
   return seen.overflowed.empty();
 }
@@ -117,10 +187,18 @@ void GradScaler::decide(const void* optimizer, const std::string& overflowed) {
   state_ = next(*before_, !overflowed_.empty(), options_);
 }
 
-const std::string& GradScaler::first_overflow() const {
-  static const std::string none;
-  const auto found = std::ranges::find_if(seen_, [](const Seen& seen) { return !seen.overflowed.empty(); });
-  return found == seen_.end() ? none : found->overflowed;
+std::string GradScaler::overflowed() const {
+  if (!there_) return overflowed_;
+  if (!seen_.empty()) return first_overflow();
+  return there_->overflowed() ? a_gradient_on(there_->device()) : "";
+}
+
+std::string GradScaler::first_overflow() const {
+  for (const Seen& seen : seen_) {
+    if (!seen.overflowed.empty()) return seen.overflowed;
+    if (seen.found_inf.defined() && seen.found_inf.item<float>() != 0) return a_gradient_on(seen.found_inf.device());
+  }
+  return "";
 }
 
 }  // namespace lockstep::amp

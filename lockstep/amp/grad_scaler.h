@@ -17,6 +17,12 @@
 // A program may step several optimizers before update(), as with GANs: from the first of them on the scale stands still
 // until update(), each optimizer is skipped for gradients of its own, and the scale falls when any was. Of models that
 // keep the scaler's bytes in their state, the one that steps last is to have them.
+//
+// With a FusedSGD, FusedAdam or FusedAdamW whose gradients are all on one device, and none is a bfloat16, scale and
+// overflows stay there: the device leaves steps out and sets the next scale, and the host waits only when it asks, by
+// get_scale(), found_inf(), overflowed(), state_dict() or what step() returns. All is decided on the host, as for other
+// optimizers, from kept() on, for the bytes are the host's, and from where another kind of optimizer, or one on another
+// device, comes until update().
 
 #include <ATen/core/Tensor.h>
 
@@ -26,9 +32,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <unordered_set>
 #include <vector>
 
+#include "lockstep/amp/device_scale.h"
+#include "lockstep/amp/found_inf.h"
 #include "lockstep/optim/optimizer.h"
 
 namespace lockstep::amp {
@@ -78,6 +87,12 @@ class GradScaler {
     if (!options_.enabled) return;
     auto&& groups = optimizer.param_groups();  // first, for it may refuse
     Seen& seen = begin_unscale(&optimizer);
+    if constexpr (SkipsOnDevice<TorchOptimizer>) {
+      std::vector<at::Tensor> parameters;
+      for (auto& group : groups) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+      if (unscale_there(parameters, seen)) return;
+    }
+    come_back();
     for (auto& group : groups)
       for (const at::Tensor& parameter : group.params()) unscale_gradient(parameter, seen);
   }
@@ -85,8 +100,15 @@ class GradScaler {
   /// UsageError for an optimizer that has stepped since update().
   template <class TorchOptimizer>
   requires requires(TorchOptimizer& optimizer) { optimizer.param_groups()[0].params(); }
-  bool step(TorchOptimizer& optimizer) {
+  std::conditional_t<SkipsOnDevice<TorchOptimizer>, Stepped, bool> step(TorchOptimizer& optimizer) {
     if (options_.enabled && !saw(&optimizer)) unscale_(optimizer);
+    if constexpr (SkipsOnDevice<TorchOptimizer>) {
+      if (const at::Tensor found_inf = begin_step_there(&optimizer); found_inf.defined()) {
+        const WithFoundInf told(optimizer, found_inf);
+        optimizer.step();
+        return Stepped(found_inf);
+      }
+    }
     const bool finite = begin_step(&optimizer);
     if (finite) optimizer.step();
     return finite;
@@ -102,18 +124,22 @@ class GradScaler {
 
   bool is_enabled() const { return options_.enabled; }
   /// The same from the first optimizer's step until update().
-  double get_scale() const { return options_.enabled ? before().scale : 1; }
+  double get_scale() const { return options_.enabled ? (there_ ? there_->read() : before()).scale : 1; }
   /// The first parameter whose gradient was not finite, of the optimizers since update(), or of those before it while
   /// there are none; empty: all were. With an optimizer of torch::optim, which knows no names, "a parameter of sizes
-  /// [...]".
-  const std::string& overflowed() const { return overflowed_; }
+  /// [...]", where the device decides "a gradient on cuda:0".
+  std::string overflowed() const;
 
-  ScalerState state_dict() const { return state_; }
+  ScalerState state_dict() const { return there_ ? there_->read() : state_; }
   /// UsageError when the scale is not finite and above 0.
   void load_state_dict(ScalerState state);
 
   /// What EngineState::keep() takes.
-  std::span<std::byte> kept() { return std::as_writable_bytes(std::span(&state_, 1)); }
+  std::span<std::byte> kept() {
+    come_back();
+    is_kept_ = true;
+    return std::as_writable_bytes(std::span(&state_, 1));
+  }
 
  private:
   /// An optimizer since update().
@@ -122,13 +148,18 @@ class GradScaler {
     bool stepped = false;
     std::string overflowed;                                    ///< the first of its parameters; empty: none
     std::unordered_set<const c10::TensorImpl*> unscaled = {};  ///< gradients: a tied parameter comes several times
+    at::Tensor found_inf = {};                                 ///< in place of the two: the device knows
   };
   Seen* saw(const void* optimizer);
   Seen& begin_unscale(const void* optimizer);
   void unscale_gradient(const at::Tensor& parameter, Seen& seen);
+  bool unscale_there(const std::vector<at::Tensor>& parameters, Seen& seen);
+  Seen& mark_stepped(const void* optimizer);
   bool begin_step(const void* optimizer);
+  at::Tensor begin_step_there(const void* optimizer);
+  void come_back();
   void decide(const void* optimizer, const std::string& overflowed);
-  const std::string& first_overflow() const;
+  std::string first_overflow() const;
   const ScalerState& before() const { return before_ ? *before_ : state_; }
 
   const GradScalerOptions options_;
@@ -136,6 +167,8 @@ class GradScaler {
   std::optional<ScalerState> before_;  ///< what it was at the last update(), once an optimizer of ours has stepped
   std::vector<Seen> seen_;             ///< in the order in which they came
   std::string overflowed_;
+  std::optional<DeviceScale> there_;  ///< has the state in place of state_, and each of seen_ a found_inf
+  bool is_kept_ = false;              ///< somebody has the bytes of state_
 };
 
 }  // namespace lockstep::amp

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "lockstep/device/choice.h"
 #include "lockstep/device/deterministic.h"
 #include "tests/support/ranks.h"
+#include "tests/support/scaled_job.h"
 
 namespace lockstep {
 namespace {
@@ -98,6 +100,35 @@ TEST_F(OptimizersOnAGpu, ClipToTheNormOfLibtorch) {
     EXPECT_TRUE(norm.device() == device);
     EXPECT_NEAR(norm.item<double>(), torch::nn::utils::clip_grad_norm_(theirs, 2.0), 1e-2);
     for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(torch::allclose(ours[i].grad(), theirs[i].grad()));
+  });
+}
+
+TEST_F(OptimizersOnAGpu, TheScaleGoesAsOnTheCpu) {
+  support::run_ranks(RankKind::processes, 1, [&](const auto&) {
+    const at::Device device = the_gpu();
+    const auto options = torch::optim::SGDOptions(0.01).momentum(0.9);
+    for (const GradScalerOptions& scaling :
+         {GradScalerOptions{.init_scale = 1024, .growth_interval = 3},
+          GradScalerOptions{.init_scale = 1024, .growth_interval = (std::int64_t(1) << 32) + 1},
+          GradScalerOptions{.init_scale = 3, .growth_factor = 1.7, .backoff_factor = 0.3, .growth_interval = 5},
+          GradScalerOptions{.init_scale = 64, .growth_interval = 2, .min_scale = 50, .max_scale = 100}}) {
+      const support::Scaled there = support::train_scaled<FusedSGD>(options, scaling, device);
+      const support::Scaled here = support::train_scaled<torch::optim::SGD>(options, scaling);
+      EXPECT_EQ(there.scales, here.scales);
+      EXPECT_TRUE(torch::allclose(there.weight, here.weight, 1e-4, 1e-5)) << (there.weight - here.weight).abs().max();
+    }
+  });
+}
+
+// The device counts Adam's steps, of which it leaves the first two and some more out.
+TEST_F(OptimizersOnAGpu, AdamCountsTheStepsThatWereMade) {
+  support::run_ranks(RankKind::processes, 1, [&](const auto&) {
+    const torch::optim::AdamOptions options(0.01);
+    const GradScalerOptions scaling{.init_scale = 1024};
+    const support::Scaled there = support::train_scaled<FusedAdam>(options, scaling, the_gpu());
+    const support::Scaled here = support::train_scaled<torch::optim::Adam>(options, scaling);
+    EXPECT_EQ(there.scales, here.scales);
+    EXPECT_TRUE(torch::allclose(there.weight, here.weight, 1e-4, 1e-5)) << (there.weight - here.weight).abs().max();
   });
 }
 

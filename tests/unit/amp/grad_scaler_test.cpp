@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/amp/fused_optimizers.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep::amp {
@@ -101,6 +102,21 @@ TEST(GradScaler, LeavesATorchOptimizerAloneWhenSomethingOverflows) {
   EXPECT_TRUE(at::equal(torchs.weight, at::ones({2, 1})));
   EXPECT_EQ(scaler.get_scale(), 2);
   EXPECT_EQ(scaler.overflowed(), "a parameter of sizes [2, 1]");
+}
+
+// Where no device has the gradients, it is as any other.
+TEST(GradScaler, OfAFusedOptimizerOnTheCpuTheHostDecides) {
+  const at::Tensor weight = at::ones({2, 1}).requires_grad_();
+  FusedSGD optimizer({weight}, torch::optim::SGDOptions(1));
+  GradScaler scaler({.init_scale = 4});
+  scaler.scale((weight * std::numeric_limits<float>::infinity()).sum()).backward();
+  EXPECT_FALSE(scaler.step(optimizer));
+  scaler.update();
+  EXPECT_EQ(scaler.overflowed(), "a parameter of sizes [2, 1]");
+  optimizer.zero_grad();
+  scaler.scale((weight * 0.25).sum()).backward();
+  EXPECT_TRUE(scaler.step(optimizer));
+  EXPECT_TRUE(at::equal(weight, at::full({2, 1}, 0.75)));
 }
 
 TEST(GradScaler, UnscalesEachOptimizerAndSkipsThoseOfItsOwnGradients) {
