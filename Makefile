@@ -154,7 +154,7 @@ help:
 	@echo 'make python     build the Python package lockstep_torch into build/python/'
 	@echo 'make wheel      the same as a file for pip, which brings `lockstep run` along, into build/wheel/'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
-	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, python, feed or input: one of them)'
+	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, link, python, feed, input or gpu: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make recipe-parity  compare two recipes with Python scripts (DATA=folder), three seeds each, an hour'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'

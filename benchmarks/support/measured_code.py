@@ -23,7 +23,7 @@ PROGRAMS = {
     "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",), "constants": ("lockstep-bench-comm",),
     "launch": ("lockstep", "lockstep-trainer", "lockstep-bench-worker"), "feed": ("lockstep-bench-feed",),
     "nodes": ("lockstep", "lockstep-trainer", "lockstep-bench-membership"), "link": ("lockstep", "lockstep-bench-step"),
-    "python": ("lockstep_torch",),
+    "python": ("lockstep_torch",), "gpu": ("lockstep-bench-gpu-step",),
     "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",),
     "recipe-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.
