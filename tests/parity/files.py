@@ -30,6 +30,13 @@ def read_idx(path) -> torch.Tensor:
     return torch.frombuffer(bytearray(content[4 + 4 * dimensions:]), dtype=torch.uint8).reshape(shape)
 
 
+def read_cifar10(folder) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the training half: pixels uint8 [N, 3, 32, 32] and labels int64 [N]."""
+    content = b"".join((pathlib.Path(folder) / f"data_batch_{i}.bin").read_bytes() for i in range(1, 6))
+    records = torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, 1 + 3 * 32 * 32)
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long()
+
+
 def read_images(folder, split: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Pixels uint8 [N, 1, 28, 28] and labels int64 [N]; split is "train" or "t10k"."""
     folder = pathlib.Path(folder)

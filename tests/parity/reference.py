@@ -16,7 +16,7 @@ import torchvision
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from files import read_images, read_safetensors
+from files import read_cifar10, read_images, read_safetensors
 from models import MODELS
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -26,7 +26,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class Job:
     """One training run; the fields bear the names of the flags of `lockstep train`."""
     model: str
-    dataset: str  # "digits", "mnist" or "imagefolder"; read from data_path here in all cases
+    dataset: str  # "digits", "mnist", "cifar10" or "imagefolder"; read from data_path here in all cases
     data_path: str
     opt: str
     lr: float
@@ -48,6 +48,7 @@ class Job:
     lr_warmup_decay: float | None = None
     amp: str | None = None  # "bf16", "fp16": forward and loss under autocast; fp16 with a GradScaler
     channels_last: bool = False
+    device: str | None = None  # "cuda:0", for all ranks; None: the CPU
     ieee_sqrt: bool = False  # replace torch's square root by ieee_sqrt() below
 
 
@@ -100,6 +101,8 @@ def batches(job: Job, images: torch.Tensor, labels: torch.Tensor):
 @functools.cache
 def read_set(dataset: str, data_path: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The training half: pixels uint8 [N, channels, height, width] and labels int64 [N]."""
+    if dataset == "cifar10":
+        return read_cifar10(data_path)
     if dataset != "imagefolder":
         return read_images(data_path, "train")
     pictures = torchvision.datasets.ImageFolder(f"{data_path}/train", torchvision.transforms.PILToTensor())
@@ -123,24 +126,38 @@ def accuracy(model, images, labels) -> float:
     return right / len(labels)
 
 
+def compute_deterministically():
+    """As `lockstep train` computes on a GPU."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+
+
 def train(job: Job) -> dict:
     """Runs in every rank. The loss of each step is the mean over ranks, before the update."""
+    device = torch.device(job.device or "cpu")
+    if device.type != "cpu":
+        compute_deterministically()
     torch.manual_seed(job.seed)
     model = MODELS[job.model]()
     if job.weights:
         model.load_state_dict(read_safetensors(job.weights))
+    model.to(device)
     formatted = memory_format(job)
     for parameter in model.parameters():
         parameter.data = formatted(parameter.data)
     ddp = DistributedDataParallel(model)
     optimizer = make_optimizer(job, groups_of(job, model))
     scheduler = make_scheduler(job, optimizer)
-    scaler = torch.amp.GradScaler("cpu", enabled=job.amp == "fp16")
+    scaler = torch.amp.GradScaler(device.type, enabled=job.amp == "fp16")
     losses, scales = [], []
     pictures, targets = read_set(job.dataset, job.data_path)
     epoch_steps = -(-len(DistributedSampler(targets)) // job.batch_size)
     for step, (images, labels) in zip(range(job.max_steps), batches(job, pictures, targets)):
-        with torch.autocast("cpu", DTYPES.get(job.amp), enabled=job.amp is not None):
+        images, labels = images.to(device), labels.to(device)
+        with torch.autocast(device.type, DTYPES.get(job.amp), enabled=job.amp is not None):
             loss = F.cross_entropy(ddp(formatted(images)), labels, label_smoothing=job.label_smoothing)
         optimizer.zero_grad()
         scaler.scale(loss).backward()
@@ -149,7 +166,7 @@ def train(job: Job) -> dict:
             torch.nn.utils.clip_grad_norm_(ddp.parameters(), job.clip_grad_norm)
         scaler.step(optimizer)
         scaler.update()
-        losses.append(loss.detach().double())
+        losses.append(loss.detach().double().cpu())
         scales.append(scaler.get_scale())
         if scheduler and (step + 1) % epoch_steps == 0:
             scheduler.step()
@@ -186,7 +203,9 @@ def free_port() -> int:
 
 def run(jobs: list[Job], output: str, world_size: int = 2) -> list[dict]:
     """Trains the jobs one after the other on world_size processes, which are started once."""
-    # Forked, they need not import torch again; nothing has run here that would have left threads behind.
+    # Forked, they need not import torch again; nothing has run here that would have left threads behind. CUDA is of no
+    # use behind a fork of a process that has asked for it.
+    start_method = "spawn" if any(job.device for job in jobs) else "fork"
     torch.multiprocessing.start_processes(worker, (world_size, free_port(), jobs, output), world_size,
-                                          start_method="fork")
+                                          start_method=start_method)
     return json.loads(pathlib.Path(output).read_text())

@@ -1,4 +1,4 @@
-// Lets the Python tests look at GradScaler with an optimizer of ours: scaler_probe < request.json
+// Lets the Python tests look at GradScaler with an optimizer of ours: scaler_probe [DEVICE] < request.json
 //
 // Request: a list of {"scaler": {options...}, "optimizer": "SGD" or "Adam", "lr", "max_norm", "weights", "gradients"}:
 // a step for each list of gradients, null for an infinite one. Answer: a line per case, {"scales", "weights"}: the
@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "lockstep/comm/single/single_group.h"
+#include "lockstep/device/choice.h"
+#include "lockstep/device/deterministic.h"
 #include "lockstep/lockstep.h"
 
 namespace {
@@ -32,10 +34,12 @@ struct Linear : torch::nn::Module {
   at::Tensor weights;
 };
 
+at::Device where = at::kCPU;
+
 at::Tensor tensor(const json& numbers) {
   std::vector<float> values;
   for (const json& x : numbers) values.push_back(x.is_null() ? std::numeric_limits<float>::infinity() : x.get<float>());
-  return torch::tensor(values);
+  return torch::tensor(values).to(where);
 }
 
 GradScalerOptions options_of(const json& j) {
@@ -48,7 +52,8 @@ GradScalerOptions options_of(const json& j) {
 }
 
 json numbers_of(const at::Tensor& tensor) {
-  return std::vector<float>(tensor.data_ptr<float>(), tensor.data_ptr<float>() + tensor.numel());
+  const at::Tensor here = tensor.cpu();
+  return std::vector<float>(here.data_ptr<float>(), here.data_ptr<float>() + here.numel());
 }
 
 // A model, by an optimizer of ours or of torch::optim.
@@ -118,6 +123,8 @@ json run(const json& request) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 2) where = lockstep::device::choose(argv[1], 0);
+  if (!where.is_cpu()) lockstep::device::compute_deterministically();
   for (const json& request : json::parse(std::cin)) std::cout << run(request) << std::endl;
 }

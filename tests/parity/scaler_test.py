@@ -32,15 +32,15 @@ def make_cases() -> list[dict]:
     return cases
 
 
-def python_run(case: dict) -> dict:
-    weights = torch.tensor(case["weights"], requires_grad=True)
+def python_run(case: dict, device: str) -> dict:
+    weights = torch.tensor(case["weights"], device=device, requires_grad=True)
     make = {"SGD": lambda lr: torch.optim.SGD([weights], lr=lr, momentum=0.9),
             "Adam": lambda lr: torch.optim.Adam([weights], lr=lr)}
     optimizer = make[case["optimizer"]](case["lr"])
-    scaler = torch.amp.GradScaler("cpu", **case["scaler"])
+    scaler = torch.amp.GradScaler(weights.device.type, **case["scaler"])
     scales = []
     for gradient in case["gradients"]:
-        numbers = torch.tensor([float("inf") if x is None else x for x in gradient])
+        numbers = torch.tensor([float("inf") if x is None else x for x in gradient], device=device)
         optimizer.zero_grad()
         scaler.scale((weights * numbers).sum()).backward()
         scaler.unscale_(optimizer)
@@ -49,7 +49,7 @@ def python_run(case: dict) -> dict:
         scaler.step(optimizer)
         scaler.update()
         scales.append(scaler.get_scale())
-    return {"scales": scales, "weights": weights.detach()}
+    return {"scales": scales, "weights": weights.detach().cpu()}
 
 
 def two_cases() -> list[dict]:
@@ -66,50 +66,53 @@ def two_cases() -> list[dict]:
     return cases
 
 
-def python_two(case: dict) -> dict:
-    both = [torch.tensor(case["weights"], requires_grad=True) for _ in range(2)]
+def python_two(case: dict, device: str) -> dict:
+    both = [torch.tensor(case["weights"], device=device, requires_grad=True) for _ in range(2)]
     optimizers = [torch.optim.SGD([weights], lr=case["lr"], momentum=0.9) for weights in both]
-    scaler = torch.amp.GradScaler("cpu", **case["scaler"])
+    scaler = torch.amp.GradScaler(both[0].device.type, **case["scaler"])
     scales = []
     for gradients in zip(case["gradients"], case["others"], strict=True):
         for weights, optimizer, gradient in zip(both, optimizers, gradients, strict=True):
             optimizer.zero_grad()
-            numbers = torch.tensor([float("inf") if x is None else x for x in gradient])
+            numbers = torch.tensor([float("inf") if x is None else x for x in gradient], device=device)
             scaler.scale((weights * numbers).sum()).backward()
         for optimizer in optimizers:
             scaler.step(optimizer)
         scaler.update()
         scales.append(scaler.get_scale())
-    return {"scales": scales, "weights": both[0].detach(), "others_weights": both[1].detach()}
+    return {"scales": scales, "weights": both[0].detach().cpu(), "others_weights": both[1].detach().cpu()}
 
 
-def answers(cases: list[dict]) -> list[dict]:
-    done = subprocess.run([lockstep.BIN / "scaler_probe"], input=json.dumps(cases), text=True, check=True,
+def answers(cases: list[dict], device: str) -> list[dict]:
+    done = subprocess.run([lockstep.BIN / "scaler_probe", device], input=json.dumps(cases), text=True, check=True,
                           capture_output=True, timeout=120)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 class Scaler(unittest.TestCase):
+    device = "cpu"
+    limit = LIMIT
+
     def test_two_optimizers(self):
         cases = two_cases()
-        for case, ours in zip(cases, answers(cases), strict=True):
+        for case, ours in zip(cases, answers(cases, self.device), strict=True):
             with self.subTest(scaler=case["scaler"], torch=case["torch"]):
-                theirs = python_two(case)
+                theirs = python_two(case, self.device)
                 self.assertEqual(ours["scales"], theirs["scales"])
                 for name in ("weights", "others_weights"):
                     worst = (torch.tensor(ours[name]) - theirs[name]).abs().max() / theirs[name].abs().max()
-                    self.assertLessEqual(worst, LIMIT)
+                    self.assertLessEqual(worst, self.limit)
 
     def test_trajectories(self):
         cases = make_cases()
-        for case, ours in zip(cases, answers(cases), strict=True):
+        for case, ours in zip(cases, answers(cases, self.device), strict=True):
             with self.subTest(scaler=case["scaler"], optimizer=case["optimizer"], max_norm=case["max_norm"]):
-                theirs = python_run(case)
+                theirs = python_run(case, self.device)
                 self.assertEqual(ours["scales"], theirs["scales"])
                 if case["scaler"]:
                     self.assertGreater(len(set(theirs["scales"])), 1, "the scale did not move")
                 worst = (torch.tensor(ours["weights"]) - theirs["weights"]).abs().max() / theirs["weights"].abs().max()
-                self.assertLessEqual(worst, LIMIT)
+                self.assertLessEqual(worst, self.limit)
 
 
 if __name__ == "__main__":
