@@ -10,7 +10,7 @@
 namespace lockstep::bench {
 
 struct GlooOptions {
-  std::string store_file;  ///< fresh, the same on all ranks
+  std::string store_file;             ///< fresh, the same on all ranks
   std::string address = "127.0.0.1";  ///< where this rank listens
   int rank = 0;
   int ranks = 1;

@@ -155,8 +155,8 @@ std::size_t kept_bytes(const state::Layout& layout) {
   return layout.named_bytes(0, layout.options().bytes.size()) - layout.named_bytes(0, 0);
 }
 
-std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node,
-                         const std::vector<Wave>& waves, Reduction reduction) {
+std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node, const std::vector<Wave>& waves,
+                         Reduction reduction) {
   const int shards = layout.options().shards;
   const std::vector<ShardSpan> operands = operands_of(shards, ranks.shards_of(node, shards), reduction);
   std::uint64_t bytes = 0;

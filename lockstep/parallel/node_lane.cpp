@@ -59,8 +59,8 @@ NodeLane::~NodeLane() {
 void NodeLane::seal(std::uint64_t step) {
   const int number = sealed();
   const base::Member& member = lane_->node().member;
-  const base::Mark wanted = base::make_mark(
-      member.generation(), round_ * std::uint64_t(exchange_.exchanges()) + std::uint64_t(number) + 1);
+  const base::Mark wanted =
+      base::make_mark(member.generation(), round_ * std::uint64_t(exchange_.exchanges()) + std::uint64_t(number) + 1);
   base::advance(member.words().votes[0], wanted);
   base::wake_all(member.page());
   works_.push_back(thread_.run([this, wanted, number, step](comm::Group& lane) { carry(lane, wanted, number, step); }));

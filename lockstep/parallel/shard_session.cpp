@@ -70,8 +70,8 @@ void GradientSlots::put(int shard, std::size_t parameter, const at::Tensor& grad
   if (copies_) {
     const at::NoGradGuard no_grad;
     put_from_device(to, gradient);
-  } else if (!to.written && gradient.scalar_type() == room.scalar_type() &&
-             gradient.strides() == room.strides() && gradient.sizes() == room.sizes()) {
+  } else if (!to.written && gradient.scalar_type() == room.scalar_type() && gradient.strides() == room.strides() &&
+             gradient.sizes() == room.sizes()) {
     // The usual case, without the dispatcher.
     const std::size_t bytes = gradient.nbytes();
     if (bytes > 0) std::memcpy(room.mutable_data_ptr(), gradient.const_data_ptr(), bytes);

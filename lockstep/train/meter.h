@@ -32,7 +32,7 @@ struct Meter {
   std::int64_t samples = 0;  ///< since then
   double told_seconds = 0;   ///< what train events have told of
   std::int64_t told_samples = 0;
-  InputWork told_work;  ///< of the loader's threads
+  InputWork told_work;       ///< of the loader's threads
   double told_exchange = 0;  ///< seconds in which steps waited for other ranks
 
   /// What no event has told of all the work that the loader's threads have done.

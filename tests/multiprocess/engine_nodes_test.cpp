@@ -114,8 +114,7 @@ TEST(Nodes, ThatReduceFastHaveElsewhereBitsOfTheirOwnInEveryRun) {
     int shards;
     Amp amp = Amp::none;
   };
-  for (const auto& [nodes, shards, amp] :
-       std::vector<Uneven>{{{3, 1}, 4}, {{1, 1, 1}, 9}, {{3, 1}, 4, Amp::bf16}}) {
+  for (const auto& [nodes, shards, amp] : std::vector<Uneven>{{{3, 1}, 4}, {{1, 1, 1}, 9}, {{3, 1}, 4, Amp::bf16}}) {
     SmallJob job{.shards = shards, .steps = 3, .amp = amp};
     const std::string one = hash_of(1, job);
     job.reduction = Reduction::fast;

@@ -201,8 +201,8 @@ Course run_course(const std::shared_ptr<comm::Group>& group, const std::vector<T
 // step().
 TEST(Overlap, SendsAgainWhatChanges) {
   using enum Twist;
-  const std::vector<Twist> steps{none,   none, second_pass, none, none,     none, zero_grad, none, none, none,
-                                 broken, none, none,        none, one_more, none, none,      refused};
+  const std::vector<Twist> steps{none, none,   second_pass, none, none, none,     zero_grad, none, none,
+                                 none, broken, none,        none, none, one_more, none,      none, refused};
   std::string one;
   run_ranks(RankKind::single, 1, [&](auto group) { one = run_course(group, steps).hash; });
   run_nodes({2, 1}, [&](auto group) {
@@ -298,29 +298,28 @@ TEST(Overlap, MakesRoomAmongTheWavesOfAnotherModel) {
 
 void ends_between(const std::vector<int>& nodes, int victim, std::chrono::milliseconds timeout,
                   const std::function<void(comm::Group&)>& end) {
-  run_nodes(
-      nodes,
-      [&](auto group) {
-        WatchedNet model;
-        DistributedDataParallel ddp(model, group, {.overlap_bytes = 1});
-        optim::SGD optimizer(ddp, {.lr = 0.1});
-        const auto step = [&] {
-          ddp(torch::ones({2, 20})).sum().backward();
-          optimizer.step();
-        };
-        step();
-        step();
-        if (group->rank() == victim) model->between = [&] { end(*group); };
-        try {
-          step();
-          ADD_FAILURE() << "rank " << group->rank() << " went on";
-        } catch (const GroupAborted& aborted) {
-          EXPECT_EQ(aborted.failure().rank, victim) << aborted.what();
-        } catch (const std::runtime_error& error) {
-          EXPECT_EQ(group->rank(), victim) << error.what();
-        }
-      },
-      {.timeout = timeout, .allowed_signal = SIGKILL});
+  run_nodes(nodes,
+            [&](auto group) {
+              WatchedNet model;
+              DistributedDataParallel ddp(model, group, {.overlap_bytes = 1});
+              optim::SGD optimizer(ddp, {.lr = 0.1});
+              const auto step = [&] {
+                ddp(torch::ones({2, 20})).sum().backward();
+                optimizer.step();
+              };
+              step();
+              step();
+              if (group->rank() == victim) model->between = [&] { end(*group); };
+              try {
+                step();
+                ADD_FAILURE() << "rank " << group->rank() << " went on";
+              } catch (const GroupAborted& aborted) {
+                EXPECT_EQ(aborted.failure().rank, victim) << aborted.what();
+              } catch (const std::runtime_error& error) {
+                EXPECT_EQ(group->rank(), victim) << error.what();
+              }
+            },
+            {.timeout = timeout, .allowed_signal = SIGKILL});
 }
 
 TEST(Overlap, NamesWhoIsKilledAmongWaves) {

@@ -323,9 +323,9 @@ TEST_F(HostsTest, WhatSaysOtherwiseIsRefusedInOneLine) {
 TEST_F(HostsTest, ThroughAnSshdOfItsOwn) {
   if (const std::string why = testing::no_sshd(); !why.empty()) GTEST_SKIP() << why;
   const auto on_hosts = [&](const std::vector<std::string>& flags, const std::string& program) {
-    std::vector<std::string> all{LOCKSTEP_PROGRAM, "run",         "-x",
-                                 "TEST_JOB_MARK",  "--hosts",     a_ + "," + b_,
-                                 "--remote-shell", testing::own_ssh(folder_)};
+    std::vector<std::string> all{
+        LOCKSTEP_PROGRAM,         "run", "-x", "TEST_JOB_MARK", "--hosts", a_ + "," + b_, "--remote-shell",
+        testing::own_ssh(folder_)};
     all.insert(all.end(), flags.begin(), flags.end());
     all.insert(all.end(), {"sh", "-c", program, "x", "it's \"$HOME\""});
     return testing::with_sshd(folder_, all);

@@ -22,14 +22,10 @@ using testing::Job;
 using testing::NodesTest;
 
 std::vector<std::string> with_long_waits(const std::string& nnodes, const std::string& is_host) {
-  return {"--nnodes",
-          nnodes,
-          "--max-restarts",
-          "1",
-          "--grace-period",
-          "1000",
-          "--rdzv-conf",
-          "keep_alive_interval=1000,last_call_timeout=1000,join_timeout=1000,is_host=" + is_host};
+  return {"--nnodes",       nnodes,
+          "--max-restarts", "1",
+          "--grace-period", "1000",
+          "--rdzv-conf",    "keep_alive_interval=1000,last_call_timeout=1000,join_timeout=1000,is_host=" + is_host};
 }
 
 constexpr const char* kTwoAttempts =

@@ -95,8 +95,7 @@ TEST(TwoModels, OverNodesADeathBetweenTheirStepsTearsNothing) {
         const auto strike = [&] {
           if (group->rank() != victim) return;
           if (phase == base::Phase::forward) kill(getpid(), SIGKILL);
-          support::lay({.phase = phase, .instructions = instructions, .signal = SIGKILL},
-                       group->node().member.words());
+          support::lay({.phase = phase, .instructions = instructions, .signal = SIGKILL}, group->node().member.words());
         };
         if (!in_g) strike();
         gan.train_d(3);

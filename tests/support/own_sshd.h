@@ -61,8 +61,8 @@ inline std::string own_ssh(const ScratchFolder& folder) { return "ssh -F " + fol
 
 /// The command, in a mount namespace where own_ssh() gets in at every host.
 inline std::vector<std::string> with_sshd(const ScratchFolder& folder, const std::vector<std::string>& command) {
-  std::vector<std::string> all{"/usr/bin/unshare", "-m", "sh", folder.write("own_sshd", kOwnSshd), folder.path(),
-                               sshd_command()};
+  std::vector<std::string> all{"/usr/bin/unshare", "-m",          "sh", folder.write("own_sshd", kOwnSshd),
+                               folder.path(),      sshd_command()};
   all.insert(all.end(), command.begin(), command.end());
   return all;
 }

@@ -70,7 +70,7 @@ struct SmallJob {
   at::Device device = at::kCPU;  ///< of the model
   bool holdable = false;         ///< its state has a third buffer, as that of a job that saves
   std::optional<parallel::EmaOptions> ema = {};
-  std::uint64_t verify_every = 0;  ///< DataParallelOptions::verify_replicas_every
+  std::uint64_t verify_every = 0;                    ///< DataParallelOptions::verify_replicas_every
   std::size_t overlap_bytes = std::size_t(2) << 20;  ///< the option of that name
   parallel::Reduction reduction = parallel::Reduction::exact;
   /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets each

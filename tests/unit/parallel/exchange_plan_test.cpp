@@ -28,8 +28,8 @@ Layout layout_of(std::int64_t elements, int shards) {
 constexpr std::size_t kBytesOfWaves[] = {0, std::size_t(64) << 10, std::size_t(1) << 20};
 
 bool lies_in(const state::Slice& range, const Wave& wave) {
-  return std::ranges::any_of(
-      wave.ranges, [&](const state::Slice& one) { return one.begin <= range.begin && range.end <= one.end; });
+  return std::ranges::any_of(wave.ranges,
+                             [&](const state::Slice& one) { return one.begin <= range.begin && range.end <= one.end; });
 }
 
 TEST(WholeSubtrees, AreTheLargestOnesOfTheTree) {
@@ -85,8 +85,7 @@ TEST(Waves, EndWhereTheyHaveTheirBytes) {
 
 TEST(Waves, AreNoMoreThanAMessageCanCount) {
   std::vector<state::TensorSpec> parameters;
-  for (int i = 0; i < 3000; ++i)
-    parameters.push_back({.name = "p" + std::to_string(i), .sizes = {16}, .strides = {1}});
+  for (int i = 0; i < 3000; ++i) parameters.push_back({.name = "p" + std::to_string(i), .sizes = {16}, .strides = {1}});
   const std::size_t waves = waves_of(Layout(parameters, {}, {.shards = 1, .slots = 1}), 1).size();
   EXPECT_LE(waves, 1000u);
   EXPECT_GE(waves, 500u);

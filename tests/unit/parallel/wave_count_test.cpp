@@ -10,9 +10,7 @@ namespace lockstep::parallel {
 namespace {
 
 // Of six parameters, from the last on.
-std::vector<Wave> three_waves() {
-  return {{.first = 4, .last = 6}, {.first = 3, .last = 4}, {.first = 0, .last = 3}};
-}
+std::vector<Wave> three_waves() { return {{.first = 4, .last = 6}, {.first = 3, .last = 4}, {.first = 0, .last = 3}}; }
 
 void come_to(WaveCount& count, const std::vector<std::size_t>& parameters, int shard = 0) {
   for (const std::size_t parameter : parameters) count.came(shard, parameter);

@@ -255,8 +255,7 @@ TEST(Zero, TellsTheStepsThatAFusedOptimizerHasMade) {
   zero.consolidate_state_dict();
   const auto& states = zero.state_dict().state();
   ASSERT_EQ(states.size(), net->parameters().size());
-  for (const auto& entry : states)
-    EXPECT_EQ(static_cast<const torch::optim::AdamParamState&>(*entry.second).step(), 1);
+  for (const auto& entry : states) EXPECT_EQ(static_cast<const torch::optim::AdamParamState&>(*entry.second).step(), 1);
 }
 
 TEST(Zero, ParametersThatAreAddedAreRefused) {
