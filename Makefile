@@ -10,7 +10,8 @@ BUILD = cmake --build --preset
 # Those that start processes hold a lock, so that one of two is none of them (RESOURCE_LOCK cores).
 CTEST = ctest --output-on-failure --no-tests=error --output-junit tests.xml --parallel 2
 
-alone = ^install\.sources_
+# Each header and source by itself.
+alone = ^install\.(headers|sources)_
 # What the sanitizers run (without OpenMP, whose threads ThreadSanitizer cannot follow inside libtorch): the seams
 # and whatever parses or moves bytes under AddressSanitizer, ranks and loaders that are threads under ThreadSanitizer,
 # which sees one process only: worlds of processes cost it minutes of forking and show nothing.
@@ -52,8 +53,9 @@ test: all
 	$(BUILD) default -j $(JOBS) --target tests_python
 	LOCKSTEP_REQUIRE_LAUNCHERS=1 $(CTEST) --exclude-regex '$(alone)' --test-dir build
 
-# Each source of the library by itself: five minutes that most changes do not need, so `make test` leaves them out.
-alone: build/build.ninja
+# Each header and source of the library by itself: eight minutes that most changes do not need, so `make test` leaves them
+# out. What is installed must be built.
+alone: all
 	@scripts/bootstrap --tests --fuzz
 	@cmake --preset default --log-level=WARNING >/dev/null
 	ctest --output-on-failure --no-tests=error --test-dir build --tests-regex '$(alone)'
@@ -150,7 +152,7 @@ help:
 	@echo 'make            build everything into build/, programs into build/bin/'
 	@echo 'make demo       build, train a ConvNet on two processes, then again with a worker killed: the same weights'
 	@echo 'make test       build, then run every test'
-	@echo 'make alone      compile each source of the library by itself, as a parent project without unity builds does'
+	@echo 'make alone      compile each header and source of the library by itself, as a parent project without unity builds does'
 	@echo 'make python     build the Python package lockstep_torch into build/python/'
 	@echo 'make wheel      the same as a file for pip, which brings `lockstep run` along, into build/wheel/'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
