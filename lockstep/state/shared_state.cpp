@@ -190,8 +190,12 @@ base::Mark SharedState::target_word(std::uint64_t step) const {
 }
 
 bool SharedState::is_held() const {
-  for (int buffer = 0; buffer < layout_.options().state_buffers; ++buffer)
-    if (base::is_pinned(node_.segment, region_, buffer)) return true;
+  for (int region = 0; region < base::kRegions; ++region) {
+    const RegionWords& words = base::region_words(node_.segment.control(), region);
+    if (words.generation.load() != node_.member.generation()) continue;
+    for (int buffer = 0; buffer < int(words.buffers.load()); ++buffer)
+      if (base::is_pinned(node_.segment, region, buffer)) return true;
+  }
   return false;
 }
 

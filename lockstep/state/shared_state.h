@@ -107,7 +107,8 @@ class SharedState {
 
   /// Holds the committed state while training goes on (state/pin.h).
   Pin pin() const { return Pin(node_.segment, region_); }
-  /// Whether anybody holds a state of this region.
+  /// Whether anybody holds a state of this generation, be it another model's: who saves that is cut as well by what
+  /// ends the program.
   bool is_held() const;
 
   /// From now on a step of these states of one node is committed when all ranks have voted for it in each of them:

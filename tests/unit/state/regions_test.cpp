@@ -105,5 +105,38 @@ TEST(Regions, CommitTogether) {
   });
 }
 
+// Of models that commit together the last one's step is where all are left: it must know of the first one's save.
+TEST(Regions, AreHeldWithEachOther) {
+  base::Segment segment = base::Segment::create(1);
+  comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+  SharedState d(group.node(), layout_of(1, 3), zeros, "d"), g(group.node(), layout_of(1, 3), zeros, "g");
+  SharedState* const both[] = {&d, &g};
+  SharedState::commit_together(both);
+  EXPECT_FALSE(d.is_held());
+  EXPECT_FALSE(g.is_held());
+  for (const SharedState* const saved : both) {
+    const Pin save = saved->pin();
+    EXPECT_TRUE(d.is_held());
+    EXPECT_TRUE(g.is_held());
+  }
+  EXPECT_FALSE(g.is_held());
+}
+
+// Whoever reads what another generation has left is not cut.
+TEST(Regions, OfAnotherGenerationAreNobodysToHold) {
+  base::Segment segment = base::Segment::create(1);
+  {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    const SharedState d(group.node(), layout_of(1, 3), zeros, "d"), g(group.node(), layout_of(1, 3), zeros, "g");
+  }
+  const Pin old(segment, 0);
+  base::next_generation(segment.control(), 1);
+  comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+  const SharedState g(group.node(), layout_of(1), not_filled_again, "g");
+  EXPECT_FALSE(g.is_held());
+  const SharedState d(group.node(), layout_of(1), not_filled_again, "d");
+  EXPECT_TRUE(g.is_held());
+}
+
 }  // namespace
 }  // namespace lockstep::state
