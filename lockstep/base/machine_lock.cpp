@@ -31,11 +31,15 @@ std::string this_boot() {
   return id + "\n";
 }
 
-// An empty one, too: its holder signs as soon as it has the lock.
-bool is_of_this_boot(const UniqueFd& file) {
+enum class SignedBy { this_boot, another, nobody };
+
+// By nobody where its holder has had the lock for a moment only, or the disk of a machine was full, which may be gone.
+SignedBy signed_by(const UniqueFd& file) {
   char text[64];
   const ssize_t size = ::pread(file.get(), text, sizeof text, 0);
-  return size == 0 || (size > 1 && std::string_view(text, std::size_t(size)) == this_boot());
+  if (size == 0) return SignedBy::nobody;
+  const bool is_ours = size > 1 && std::string_view(text, std::size_t(size)) == this_boot();
+  return is_ours ? SignedBy::this_boot : SignedBy::another;
 }
 
 }  // namespace
@@ -52,11 +56,15 @@ LockEnd lock_of_machine(const UniqueFd& file, std::optional<std::chrono::millise
       std::this_thread::sleep_for(kBetweenLooks);
       continue;
     }
-    if (!patience || is_of_this_boot(file)) return LockEnd::held;
+    const SignedBy holder = patience ? signed_by(file) : SignedBy::this_boot;
+    if (holder == SignedBy::this_boot) return LockEnd::held;
     if (StopOn::requested()) return LockEnd::stopped;
-    if (waited >= *patience) return LockEnd::held_elsewhere;
+    const bool is_named = holder == SignedBy::another;
+    if (waited >= *patience) return is_named ? LockEnd::held_elsewhere : LockEnd::held_unsigned;
     if (!std::exchange(is_told, true))
-      tell(STDERR_FILENO, "lockstep: " + shown(place) + "locked by a job on another machine; waiting for " +
+      tell(STDERR_FILENO, "lockstep: " + shown(place) + "locked by a job " +
+                              (is_named ? "on another machine" : "that does not say on which machine it runs") +
+                              "; waiting for " +
                               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(*patience).count()) +
                               " s at most, in case it is gone\n");
     std::this_thread::sleep_for(kBetweenRequests);

@@ -20,12 +20,14 @@ enum class LockEnd {
   refused,         ///< by the system; errno says why
   held,            ///< by a living program; without patience by whatever machine
   held_elsewhere,  ///< by another machine, longer than the patience
-  stopped,         ///< as that, and a signal asks this program to end (base/stop_on.h)
+  held_unsigned,   ///< by who has not signed, longer than the patience
+  stopped,         ///< as one of these, and a signal asks this program to end (base/stop_on.h)
 };
 
 /// Waits two seconds at most for a process that is dying, and with `patience` so long in all for a holder on another
 /// machine, or until a signal that a StopOn listens to, which is told once on standard error in a line that begins with
-/// `place`. A file in which nobody has signed is one of this machine's. Any thread.
+/// `place`. Who has not signed may be on another machine, too, whose disk was full: to wait for a living one costs a
+/// while, to take a lost one for a living one costs its job. Any thread.
 LockEnd lock_of_machine(const UniqueFd& file, std::optional<std::chrono::milliseconds> patience,
                         const std::string& place);
 

@@ -79,6 +79,8 @@ RunLock::RunLock(const std::string& folder, Coming coming, std::chrono::millisec
       throw UsageError(start + "a running job writes there; wait for its end or choose another");
     case base::LockEnd::held_elsewhere:
       throw Error(start + "a job on another machine writes there");
+    case base::LockEnd::held_unsigned:
+      throw Error(start + "a job writes there that does not say on which machine it runs");
     case base::LockEnd::stopped:
       throw Error(start + "asked to end while a job on another machine had it locked");
     case base::LockEnd::locked:

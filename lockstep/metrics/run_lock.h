@@ -25,9 +25,9 @@ enum class Coming {
 class RunLock {
  public:
   /// Waits two seconds at most, for a process that is dying; who comes again, and finds a holder on another machine,
-  /// for its patience, or until a StopOn's signal, which is told on standard error. UsageError naming the folder: a
-  /// living one has the lock, its file system has no locks, the folder cannot be written. For who comes again an Error:
-  /// the folder cannot be written, or another machine's lock has not ended.
+  /// or one that says no machine, for its patience, or until a StopOn's signal, which is told on standard error.
+  /// UsageError naming the folder: a living one has the lock, its file system has no locks, the folder cannot be
+  /// written. For who comes again an Error: the folder cannot be written, or such a holder's lock has not ended.
   explicit RunLock(const std::string& folder, Coming coming = Coming::first,
                    std::chrono::milliseconds patience = base::kLostMachine);
 

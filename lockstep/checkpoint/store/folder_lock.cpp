@@ -44,6 +44,8 @@ bool is_locked(const base::UniqueFd& file, const std::string& folder,
                        "another program that is running saves there; wait for its end or choose another folder");
     case base::LockEnd::held_elsewhere:
       throw Error(start + "a program on another machine saves there");
+    case base::LockEnd::held_unsigned:
+      throw Error(start + "a program saves there that does not say on which machine it runs");
     case base::LockEnd::stopped:
       throw Error(start + "asked to end while a program on another machine had it locked");
     case base::LockEnd::refused:
