@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -65,7 +66,8 @@ void sign(const base::UniqueFd& locked) {
 
 // Stays for whoever saves while the process ends.
 struct Held {
-  std::mutex mutex;  // for moments: a fork waits for it
+  std::mutex mutex;  // for moments, and no call of a disk: a fork waits for it
+  std::uint64_t forks = 0;
   std::map<Inode, base::UniqueFd> files;
   base::UniqueFd tried;  // of the thread whose turn it is
   // Who waits for another program has it for seconds, and no fork waits for that: a child gets another one.
@@ -77,7 +79,10 @@ Held& held() {
   return all;
 }
 
-void lock_held() { held().mutex.lock(); }
+void lock_held() {
+  held().mutex.lock();
+  ++held().forks;
+}
 void unlock_held() { held().mutex.unlock(); }
 
 // The lock is of all that have the open file: a forked child that outlives this process would keep the folder from the
@@ -89,19 +94,31 @@ void close_held_in_child() {
   unlock_held();
 }
 
-bool is_held(const Inode& inode) {
+std::uint64_t forks_so_far() {
   const std::lock_guard<std::mutex> lock(held().mutex);
-  return held().files.contains(inode);
+  return held().forks;
+}
+
+bool is_held(const std::string& path) {
+  const std::optional<Inode> there = inode_at(path);
+  const std::lock_guard<std::mutex> lock(held().mutex);
+  return there && held().files.contains(*there);
 }
 
 // The file of the thread whose turn it is: known before it has a lock, so that no child keeps it.
 class Trial {
  public:
   // Not for writing, or its disk could not be made read-only as long as the program runs. NFS gives nobody such a
-  // lock: its own may outlive a machine that is gone, whose job goes on elsewhere.
+  // lock: its own may outlive a machine that is gone, whose job goes on elsewhere. A server of files that stands still
+  // lets nobody open it: no fork waits for that. One that came meanwhile may have left it open in its child.
   explicit Trial(const std::string& path) {
-    const std::lock_guard<std::mutex> lock(held().mutex);
-    held().tried = base::UniqueFd(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
+    for (bool is_known = false; !is_known;) {
+      const std::uint64_t forks = forks_so_far();
+      base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0644));
+      const std::lock_guard<std::mutex> lock(held().mutex);
+      is_known = held().forks == forks;
+      if (is_known) held().tried = std::move(file);
+    }
   }
   Trial(const Trial&) = delete;
   ~Trial() {
@@ -120,12 +137,12 @@ class Trial {
 
 void hold_folder(const std::string& folder, std::optional<std::chrono::milliseconds> patience) {
   [[maybe_unused]] static const int forks = ::pthread_atfork(lock_held, unlock_held, close_held_in_child);
+  const std::string path = folder + "/" + kFolderLockName;
+  if (is_held(path)) return;  // without a turn, which who waits for another folder may have for minutes
   const std::lock_guard<std::mutex> one_at_a_time(*held().turn);
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
-  const std::string path = folder + "/" + kFolderLockName;
-  for (;;) {
-    if (const std::optional<Inode> there = inode_at(path); there && is_held(*there)) return;
+  while (!is_held(path)) {
     Trial trial(path);
     if (!trial.file() || !is_locked(trial.file(), folder, patience)) return;
     const std::optional<Inode> locked = inode_of(trial.file());

@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -32,12 +34,21 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Whether this process has the file open.
-bool is_open_here(const std::string& path) {
+// How often this process has the file open.
+int opens_here(const std::string& path) {
+  int opens = 0;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd"))
-    if (fs::read_symlink(entry.path(), ignored) == path) return true;
-  return false;
+    if (fs::read_symlink(entry.path(), ignored) == path) ++opens;
+  return opens;
+}
+bool is_open_here(const std::string& path) { return opens_here(path) > 0; }
+
+bool is_asleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  return text.find(") S ") != std::string::npos;
 }
 
 TEST(FolderLock, AnotherLivingProgramKeepsTheFolder) {
@@ -83,6 +94,21 @@ TEST_F(FolderLockOfAnotherMachine, IsNoWrongUseWhereItStays) {
   EXPECT_THAT([&] { hold_folder(folder_.file("a"), std::chrono::milliseconds(0)); },
               ThrowsMessage<Error>(HasSubstr("a program on another machine saves there")));
   EXPECT_THAT(usage_error([&] { hold_folder(folder_.file("a"), {}); }), HasSubstr("another program that is running"));
+}
+
+TEST_F(FolderLockOfAnotherMachine, IsNotWaitedForByWhoSavesElsewhere) {
+  hold_folder(folder_.file("b"));
+  std::atomic<bool> is_waiting{true};
+  std::thread waiting([&] {
+    EXPECT_NO_THROW(hold_folder(folder_.file("a"), std::chrono::seconds(20)));
+    is_waiting = false;
+  });
+  const std::string lock = fs::canonical(lock_).string();
+  lockstep::testing::wait_until([&] { return opens_here(lock) == 2; });
+  hold_folder(folder_.file("b"));
+  EXPECT_TRUE(is_waiting);
+  other_ = base::UniqueFd();
+  waiting.join();
 }
 
 TEST(FolderLock, OfThisProcessIsForAllOfIt) {
@@ -150,6 +176,37 @@ TEST(FolderLock, AChildThatIsForkedWhileAnotherThreadWaitsMaySave) {
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0) << "SIGALRM: it hangs; 1: it has the file of the other thread, or not its own";
   waiting.join();
+}
+
+// Which another thread opens; here it is a pipe with a name, that is open for reading when somebody writes.
+TEST(FolderLock, NoForkWaitsForAFileThatADiskDoesNotOpen) {
+  const ScratchFolder folder;
+  const std::string lock = fs::canonical(folder.path()).string() + "/.lock";
+  ASSERT_EQ(::mkfifo(lock.c_str(), 0644), 0);
+  std::atomic<pid_t> saver{0};
+  std::thread saving([&] {
+    saver = ::gettid();
+    hold_folder(folder.path());
+  });
+  lockstep::testing::wait_until([&] { return saver != 0 && is_asleep(saver); });
+  std::atomic<bool> has_forked{false}, has_waited{false};
+  base::UniqueFd answer;
+  std::thread disk([&] {
+    const auto most = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!has_forked && std::chrono::steady_clock::now() < most)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    has_waited = !has_forked;
+    answer = base::UniqueFd(::open(lock.c_str(), O_WRONLY | O_CLOEXEC));
+  });
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  has_forked = true;
+  disk.join();
+  EXPECT_FALSE(has_waited) << "the fork ended when the file was open";
+  saving.join();
+  answer = base::UniqueFd();
+  EXPECT_TRUE(is_open_here(lock)) << "it is held all the same";
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST(FolderLock, AFolderThatWasMadeAnewIsHeldAnew) {
