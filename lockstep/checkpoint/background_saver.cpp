@@ -21,8 +21,15 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Short beside what is told as a stall.
 constexpr std::chrono::milliseconds kLongestTurn{1000};
+constexpr std::chrono::milliseconds kShortestTurn{10};
+
+// Much less than the timeout, which the other ranks allow rank 0 for each turn, and than what is told as a stall.
+std::chrono::milliseconds turn_of(const base::Member& member) {
+  const std::chrono::milliseconds stall = member.stall_warning();
+  const auto turn = std::min<std::chrono::milliseconds>(member.timeout() / 4, kLongestTurn);
+  return stall.count() > 0 ? std::min(turn, std::max(stall / 2, kShortestTurn)) : turn;
+}
 
 // Signals are for the threads that train.
 class NoSignals {
@@ -119,8 +126,7 @@ Saved BackgroundSaver::wait() {
 
 Saved BackgroundSaver::wait_together() {
   comm::Group& group = engine_.group();
-  // Much less than the timeout, which the other ranks allow rank 0 for each turn.
-  const auto turn = std::min<std::chrono::milliseconds>(group.node().member.timeout() / 4, kLongestTurn);
+  const std::chrono::milliseconds turn = turn_of(group.node().member);
   for (bool ended = false; !ended;) {
     const at::Tensor here = at::full({1}, std::int64_t(wait_for(turn)), at::kLong);
     group.all_reduce(here, comm::ReduceOp::min);

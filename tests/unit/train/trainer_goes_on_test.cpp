@@ -25,6 +25,7 @@ using support::run_ranks;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Trainer, GoesOnFromItsCheckpoints) {
   const std::string expected = weights_of_own_loop();
@@ -117,6 +118,28 @@ TEST(Trainer, ALastSaveThatTakesLongerThanTheTimeoutIsNoFailure) {
             },
             {.timeout = std::chrono::milliseconds(3000)});
   EXPECT_EQ(std::filesystem::read_symlink(folder.file("last")), "step-00000003");
+}
+
+// They would be told every second that rank 0 is late, and ask it for its stack.
+TEST(Trainer, ThatALastSaveIsWaitedForIsNoStall) {
+  const testing::ScratchFolder folder;
+  static const auto stand_still = [] {
+    before_fsync = nullptr;
+    disk_goes_on.try_acquire_for(std::chrono::milliseconds(2500));
+  };
+  ::testing::internal::CaptureStderr();
+  run_ranks(RankKind::threads, 2, [&](const Group& group) {
+    Parts parts(group);
+    checkpoint::BackgroundSaver saver(folder.path(), parts.ddp);
+    optim::SGD optimizer(parts.ddp, {.lr = 0.1});
+    if (group->rank() == 0) before_fsync = stand_still;  // the folder's lock is on disk
+    group->barrier();
+    group->node().member.set_stall_warning(std::chrono::milliseconds(600));
+    saver.save();
+    EXPECT_EQ(saver.wait_together().problem, "");
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("has waited")));
+  EXPECT_TRUE(std::filesystem::exists(folder.file("last")));
 }
 
 // The other ranks wait for who waits for a disk.
