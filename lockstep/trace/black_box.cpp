@@ -13,6 +13,7 @@
 #include "lockstep/base/futex.h"
 #include "lockstep/base/message.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/base/room.h"
 #include "lockstep/trace/trace_file.h"
 
 namespace lockstep::trace {
@@ -127,7 +128,7 @@ BlackBox::~BlackBox() {
 }
 
 void BlackBox::watch() {
-  while (!stopped_ && !asked_ && !is_over()) base::futex_wait(page().abort, page().abort.load(), kSlice);
+  while (!stopped_ && !asked_ && !has_failed()) base::futex_wait(page().abort, page().abort.load(), kSlice);
   if (!stopped_) write(asked_);
   ended_ = true;
   if (!asked_) return;
@@ -144,6 +145,8 @@ std::uint32_t BlackBox::add_group(const std::string& name, const std::vector<int
 const char* BlackBox::phase() const {
   return base::to_string(base::Phase(words().phase.load(std::memory_order_relaxed))).data();
 }
+
+bool BlackBox::has_failed() const { return is_over() && !base::makes_room(base::read_failure(page(), generation_)); }
 
 // As the world calls the ranks, not the node's page.
 Failure BlackBox::failure() const {
@@ -178,7 +181,7 @@ RankTrace BlackBox::trace() {
 void BlackBox::write_if_over() noexcept { write(false); }
 
 void BlackBox::write(bool is_asked) noexcept try {
-  if (process_ != base::process_id() || !(is_asked || is_over())) return;
+  if (process_ != base::process_id() || !(is_asked || has_failed())) return;
   const std::lock_guard lock(file_mutex_);
   if (std::exchange(written_, true)) return;
   const base::WithoutFileSizeSignal quiet;

@@ -32,7 +32,7 @@ struct BoxSettings {
 /// May be used by any thread. A thread of its own sleeps until the group of `node` fails, so that a rank that computes,
 /// or hangs, leaves its file as those do that wait for it. What cannot be written is told on standard error in one
 /// line. A SIGTERM that would end the process, of the launcher or of who has lost patience, does so when the file is
-/// written.
+/// written. A group that makes room for a node (base/room.h) has not failed.
 class BlackBox {
  public:
   /// `node` is that of the rank in the world; it may end before this.
@@ -50,7 +50,7 @@ class BlackBox {
   std::uint64_t step() const { return words().step.load(std::memory_order_relaxed); }
   const char* phase() const;
 
-  /// Whether the world has failed.
+  /// Whether the world has ended early, by a failure or not.
   bool is_over() const { return base::is_aborted(page(), generation_); }
 
   /// Writes the file if the world has failed and no other call has; returns when it is written. Nothing in a forked
@@ -60,6 +60,7 @@ class BlackBox {
  private:
   base::ControlPage& page() const { return segment_.control(); }
   base::RankWords& words() const { return page().ranks[settings_.rank - settings_.first_rank]; }
+  bool has_failed() const;
   RankTrace trace();
   Failure failure() const;
   void write(bool is_asked) noexcept;

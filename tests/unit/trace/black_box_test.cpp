@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "lockstep/base/room.h"
 #include "lockstep/trace/trace_file.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/wait_until.h"
@@ -108,6 +109,37 @@ TEST(BlackBox, ASignalThatEndsTheProcessComesBehindTheFile) {
   const RankTrace trace = read_traces({folder.path()}).at(0);
   EXPECT_FALSE(trace.failure) << "the group is well";
   EXPECT_EQ(trace.calls.size(), 1u);
+}
+
+// Each newcomer would leave as many files of no failure as the job has ranks.
+TEST(BlackBox, WhoMakesRoomForANodeLeavesNone) {
+  const testing::ScratchFolder folder;
+  base::Node node = alone();
+  {
+    BlackBox box(settings_of(folder.path()), node);
+    base::make_room(node.member.page(), node.member.generation());
+    EXPECT_TRUE(box.is_over());
+    box.write_if_over();
+  }
+  EXPECT_EQ(folder.entries(), 0u);
+}
+
+// As the launcher ends one that hangs instead.
+TEST(BlackBox, WhoDoesNotLeaveTheRoomLeavesOneAtASignal) {
+  const testing::ScratchFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    base::Node node = alone();
+    BlackBox box(settings_of(folder.path()), node);
+    base::make_room(node.member.page(), node.member.generation());
+    usleep(100'000);  // for its thread to see that, which it may or may not
+    raise(SIGTERM);
+    for (;;) pause();
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+  EXPECT_EQ(folder.entries(), 1u);
 }
 
 TEST(BlackBox, ASignalOfTheProgramsOwnStaysItsOwn) {
