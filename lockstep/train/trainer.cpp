@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/evaluation/pass.h"
 #include "lockstep/train/meter.h"
 
@@ -27,6 +30,11 @@ void check_trainer_options(const TrainerOptions& options) {
 
 std::vector<checkpoint::KeptNumber> place_of_loader() {
   return checkpoint::place_of("loader", data::DataLoader::place_in_kept());
+}
+
+bool has_checkpoint(const std::string& folder, std::uint64_t step) {
+  std::error_code ignored;  // who saves there is told
+  return std::filesystem::exists(std::filesystem::path(folder) / checkpoint::step_name(step), ignored);
 }
 
 }  // namespace
@@ -94,6 +102,11 @@ TrainerEnd Trainer::train(Run& run) {
   if (saver_)
     checkpoint::save_on_failure(options_.checkpoints, engine_,
                                 {.retention = options_.retention, .place = place_of_loader()});
+  // Due at the step behind which the attempt before has ended, for a node that came or by a fault. What ends an epoch
+  // is saved when that is evaluated.
+  const std::uint64_t begun = engine_.steps();
+  const bool is_owed = saver_ && begun > resumed_step_ && is_due(begun) && !is_untold(loader_.epoch());
+  if (is_owed && engine_.group().rank() == 0 && !has_checkpoint(options_.checkpoints, begun)) save(run, nullptr);
   bool left = ends(run);
   for (auto epoch = loader_.epoch(); epoch < options_.epochs && (is_untold(epoch) || !(left || is_at_end())); ++epoch) {
     run.standing.epoch = epoch;
