@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/room.h"
 #include "lockstep/checkpoint/store/step_folders.h"
 #include "lockstep/evaluation/pass.h"
 #include "lockstep/train/meter.h"
@@ -30,6 +31,12 @@ void check_trainer_options(const TrainerOptions& options) {
 
 std::vector<checkpoint::KeptNumber> place_of_loader() {
   return checkpoint::place_of("loader", data::DataLoader::place_in_kept());
+}
+
+// That a node has come is no failure, though the step throws.
+bool makes_room(const std::exception& error) {
+  const auto* const aborted = dynamic_cast<const GroupAborted*>(&error);
+  return aborted != nullptr && base::makes_room(aborted->failure());
 }
 
 bool has_checkpoint(const std::string& folder, std::uint64_t step) {
@@ -91,7 +98,7 @@ TrainerEnd Trainer::run(optim::Optimizer& optimizer, const ShardLoss& loss) {
   try {
     return train(run);
   } catch (const std::exception& error) {
-    tell(&TrainerObserver::failed, run.standing, error);
+    if (!makes_room(error)) tell(&TrainerObserver::failed, run.standing, error);
     throw;
   }
 }

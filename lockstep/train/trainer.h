@@ -58,7 +58,8 @@ struct TrainerObserver {
   std::function<void(const Standing&, const Found&)> after_evaluation = {};
   /// A checkpoint of an earlier step, once it is whole; on rank 0.
   std::function<void(const Standing&, const std::string& path)> after_checkpoint = {};
-  /// This rank fails; the weights are those of the last committed step. It may throw nothing.
+  /// This rank fails; the weights are those of the last committed step. It may throw nothing. Not told where the job
+  /// makes room for a node (base/room.h), though run() throws.
   std::function<void(const Standing&, const std::exception&)> failed = {};
   /// Whether training should end here: asked behind each step and evaluation, and before the first step. One rank that
   /// says so is enough. Costs one small collective each time.

@@ -61,6 +61,12 @@ TEST_F(TrainerRoom, WhatFellDueBehindTheStepThatIsLeftIsSavedByTheNextAttempt) {
   EXPECT_THAT(saved, ElementsAre(EndsWith("step-00000004"), EndsWith("step-00000006")));
 }
 
+TEST_F(TrainerRoom, IsToldToNobodyAsAFailure) {
+  int failures = 0;
+  leave({.epochs = 2}, 1, {.failed = [&](const Standing&, const std::exception&) { ++failures; }});
+  EXPECT_EQ(failures, 0);
+}
+
 TEST_F(TrainerRoom, WhatIsThereIsNotSavedAgain) {
   TrainerOptions options{.epochs = 2, .max_steps = 4, .checkpoints = folder_.path(), .save_every = 4};
   {
