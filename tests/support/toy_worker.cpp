@@ -8,8 +8,9 @@
 //   outlive           in the first attempt says "joined", stays until the next has begun, and says how its next barrier
 //                     went; in the next says its attempt
 //   fail CODE         rank 1 fails with that exit code and tells it slowly, as under load
-//   room CODE WORLD   one of less than WORLD ranks says that it makes steps, makes room when it is asked for that, and
-//                     ends with that exit code; one of WORLD says so and is done
+//   room CODE WORLD [STAYS]
+//                     one of less than WORLD ranks says that it makes steps, makes room when it is asked for that, and
+//                     ends with that exit code, but rank STAYS, which stays; one of WORLD says so and is done
 //   leave TEXT        rank 0 publishes the text in the segment; all say so and stay until they are killed
 //   store             joins nothing: the ranks of all nodes meet in the agents' store, each says what it got; in the
 //                     first attempt with TORCHELASTIC_MAX_RESTARTS the last one fails then
@@ -82,7 +83,7 @@ int work(base::Member& member, const std::string& task, int code) {
   return kExitDone;
 }
 
-int make_room(base::Member& member, int code) {
+int make_room(base::Member& member, int code, bool stays) {
   base::ControlPage& page = member.page();
   page.regions[0].fingerprint.store(1);
   page.regions[0].generation.store(member.generation());
@@ -90,6 +91,8 @@ int make_room(base::Member& member, int code) {
   std::fflush(stdout);
   if (!in_time([&] { return base::is_room_wanted(page, member.generation()); })) return kExitUsage;
   base::make_room(page, member.generation());
+  base::read_failure(page, member.generation());  // it is written, by whichever rank
+  if (stays) pause();
   return code;
 }
 
@@ -134,7 +137,8 @@ int main(int argc, char** argv) {
                     std::chrono::seconds(20));
     if (task == "leave") return leave(node, place.rank, argc > 2 ? argv[2] : "");
     const int code = argc > 2 ? std::atoi(argv[2]) : 1;
-    if (task == "room" && argc > 3 && place.world_size < std::atoi(argv[3])) return make_room(node.member, code);
+    const bool stays = argc > 4 && place.rank == std::atoi(argv[4]);
+    if (task == "room" && argc > 3 && place.world_size < std::atoi(argv[3])) return make_room(node.member, code, stays);
     if (task == "room") {
       std::printf("one of %d\n", place.world_size);
       return kExitDone;

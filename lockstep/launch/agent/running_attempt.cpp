@@ -104,9 +104,11 @@ void RunningAttempt::on_worker_end(const End& end) {
   result_.record.ends.push_back(end);
   const Stage stage = stages_.stage();
   // Who makes room ends as one that follows a failure does, however its program ends for that.
-  const bool fails = stage == Stage::running && end.failed() && !base::has_made_room(context_.page);
+  const bool leaves = stage == Stage::running && base::has_made_room(context_.page);
+  const bool fails = stage == Stage::running && end.failed() && !leaves;
   if (fails) inquiry_.open(end);
   if (fails || stage == Stage::last_words) follow(stages_.on_failure(more_to_come()));
+  if (leaves) follow(stages_.on_leaving());
   if (workers_.all_ended()) follow(stages_.stop_running());
 }
 
@@ -145,6 +147,8 @@ void RunningAttempt::follow(const Orders& orders) {
   if (orders.deadline) {
     deadline_ = context_.loop.at(EventLoop::Clock::now() + *orders.deadline, [this] {
       workers_.look_for_gone();  // a process that has left its group said nothing
+      if (stages_.stage() == Stage::running)
+        context_.console.say("lockstep: workers that did not end for a node that has come are ended\n");
       follow(stages_.on_deadline());
     });
   }

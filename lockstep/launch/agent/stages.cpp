@@ -20,6 +20,12 @@ Orders Stages::on_failure(bool more_to_come) {
   return orders;
 }
 
+// Without a signal: who listens to one would save, and say that the job is to stop.
+Orders Stages::on_leaving() {
+  if (stage_ != Stage::running || std::exchange(leaving_, true)) return {};
+  return {.deadline = grace_};
+}
+
 Orders Stages::stop_running() { return stage_ == Stage::running ? end(SIGTERM) : Orders{}; }
 
 Orders Stages::on_stop(int signal) {
@@ -33,6 +39,7 @@ Orders Stages::on_stop(int signal) {
 
 Orders Stages::on_deadline() {
   if (stage_ == Stage::last_words) return on_failure(/*more_to_come=*/false);
+  if (stage_ == Stage::running) return end(SIGTERM);
   if (stage_ == Stage::ending) return kill();
   return {.abandon = true};
 }

@@ -126,6 +126,21 @@ TEST(Stages, KillingIsRepeatedForWhoAsksAgain) {
   expect_nothing(stages.on_stop(SIGHUP));
 }
 
+TEST(Stages, WhoStaysWhereOthersLeaveIsEndedBehindTheGracePeriod) {
+  Stages stages(kGrace);
+  const Orders orders = stages.on_leaving();
+  EXPECT_EQ(orders.deadline, kGrace);
+  EXPECT_FALSE(orders.conclude || orders.abandon);
+  EXPECT_EQ(orders.signal, 0);
+  EXPECT_EQ(stages.stage(), Stage::running);
+  expect_nothing(stages.on_leaving());
+  expect_end(stages.on_deadline(), SIGTERM, false);
+  expect_kill(stages.on_deadline(), false);
+
+  Stages told = ending();
+  expect_nothing(told.on_leaving());
+}
+
 TEST(Stages, NothingLeftToRunForEndsTheRest) {
   Stages stages(kGrace);
   expect_end(stages.stop_running(), SIGTERM, false);
