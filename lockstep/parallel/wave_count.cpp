@@ -8,6 +8,9 @@ namespace {
 
 constexpr int kLongestPause = 1024;
 
+// Steps in a row without it, after which nothing is expected of a parameter.
+constexpr std::uint8_t kForgotten = 100;
+
 }  // namespace
 
 WaveCount::WaveCount(std::vector<Wave> waves, int shards)
@@ -16,6 +19,7 @@ WaveCount::WaveCount(std::vector<Wave> waves, int shards)
     for (std::size_t i = waves_[wave].first; i < waves_[wave].last; ++i) wave_of_[i] = int(wave);
   counts_.resize(wave_of_.size() * std::size_t(shards));
   expected_.resize(counts_.size());
+  absent_.resize(counts_.size());
 }
 
 void WaveCount::came(int shard, std::size_t parameter) {
@@ -42,8 +46,14 @@ void WaveCount::learn(bool again) {
     --pause_;
   else if (any)
     length_ = std::max(1, length_ / 2);
-  for (std::size_t at = 0; at < counts_.size(); ++at)
-    if (counts_[at] > 0) expected_[at] = counts_[at];
+  for (std::size_t at = 0; any && at < counts_.size(); ++at) {
+    if (counts_[at] > 0) {
+      expected_[at] = counts_[at];
+      absent_[at] = 0;
+    } else if (expected_[at] > 0 && ++absent_[at] == kForgotten) {
+      expected_[at] = absent_[at] = 0;
+    }
+  }
   drop();
 }
 

@@ -2,7 +2,8 @@
 
 // When the gradients of a wave are whole. With an optimizer of ours they add up until step(), and nobody says which
 // backward pass is a step's last one. So a wave counts as whole when each of its parameters has got as many gradients
-// as in the last step that brought it any; what comes later makes the step exchange its waves again. Pure.
+// as in the last step that brought it any; what comes later makes the step exchange its waves again. A parameter that
+// stays away for a hundred steps is not waited for: it may be frozen, or hardly ever used. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,7 @@ class WaveCount {
   std::vector<int> wave_of_;             ///< by parameter
   std::vector<std::uint32_t> counts_;    ///< by shard, then by parameter: how often it was come to
   std::vector<std::uint32_t> expected_;  ///< likewise, by the last step that came to it at all
+  std::vector<std::uint8_t> absent_;     ///< likewise: steps since then
   std::vector<std::size_t> missing_;     ///< by wave: how many of those have not come
   int whole_ = 0;
   int pause_ = 1;   ///< steps to be learned of before any wave is whole

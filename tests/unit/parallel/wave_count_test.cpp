@@ -94,6 +94,32 @@ TEST(WaveCount, WaitsForWhatOneStepDidWithout) {
   EXPECT_EQ(count.whole(), 3);
 }
 
+// Frozen, perhaps: no wave behind it would go out before step() any more.
+TEST(WaveCount, ForgetsWhatStaysAway) {
+  WaveCount count(three_waves(), 1);
+  whole_in_step(count);
+  const auto whole_without_one = [&] {
+    come_to(count, {5, 4, 2, 1, 0});
+    const int whole = count.whole();
+    count.learn(false);
+    return whole;
+  };
+  for (int step = 0; step < 100; ++step) EXPECT_EQ(whole_without_one(), 1) << step;
+  EXPECT_EQ(whole_without_one(), 3);
+  EXPECT_EQ(whole_in_step(count, true), 3) << "it came behind its wave";
+  for (int step = 0; step < 2; ++step) whole_in_step(count);
+  come_to(count, {5, 4});
+  EXPECT_EQ(count.whole(), 1) << "it is waited for again";
+}
+
+TEST(WaveCount, ForgetsNothingInStepsWithoutInputs) {
+  WaveCount count(three_waves(), 1);
+  whole_in_step(count);
+  for (int step = 0; step < 200; ++step) count.learn(false);
+  come_to(count, {5});
+  EXPECT_EQ(count.whole(), 0);
+}
+
 TEST(WaveCount, ForgetsWhatWasDropped) {
   WaveCount count(three_waves(), 1);
   whole_in_step(count);
