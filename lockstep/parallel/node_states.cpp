@@ -97,16 +97,10 @@ void NodeStates::go_back_to(const std::string& wanted) {
                                    .buffer = std::uint32_t(buffer)});
 }
 
-// Where this node has made that step before the committed one. What was never written tells step 0, too.
+// Where this node has made that step before the committed one.
 std::vector<int> NodeStates::buffers_before(std::uint64_t step) const {
-  std::vector<int> found;
-  if (!leads() || !was_in_last_attempt_ || step == 0) return found;
-  const state::Layout& layout = state_.layout();
-  const int now = int(state_.committed().buffer);
-  for (int buffer = 0; buffer < layout.options().state_buffers; ++buffer)
-    if (buffer != now && state_.read_as<state::StepRecord>(layout.step_record(buffer))->step == step)
-      found.push_back(buffer);
-  return found;
+  if (!leads() || !was_in_last_attempt_ || step == 0) return {};
+  return state::other_buffers_of(state_, step);
 }
 
 // The step before the committed one is whole where it was made: no buffer of it is written before all nodes have

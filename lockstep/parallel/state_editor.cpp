@@ -3,8 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/or_abort.h"
@@ -12,7 +14,11 @@
 namespace lockstep::parallel {
 
 StateEditor::StateEditor(FusedState& fused, ShardSession& session, GradientHooks& hooks, comm::Group& group)
-    : fused_(fused), session_(session), hooks_(hooks), group_(group) {}
+    : fused_(fused),
+      session_(session),
+      hooks_(hooks),
+      group_(group),
+      began_with_(fused.state.committed().step) {}
 
 void StateEditor::modify(const std::function<void()>& fn) {
   fused_.state.check_settled("modify");
@@ -25,6 +31,7 @@ void StateEditor::modify(const std::function<void()>& fn) {
   member.barrier();
   if (group_.rank() == 0) or_abort(group_, [&] { edit(fn); });
   member.barrier();
+  edited_ = true;
   if (fused_.nodes) or_abort(group_, [&] { fused_.nodes->states().spread_edit(); });
   fused_.flip();
   session_.restart();
@@ -40,14 +47,28 @@ void StateEditor::refuse_in_mid_step() const {
 }
 
 void StateEditor::go_back(std::uint64_t step) {
-  if (!fused_.nodes) return;
   fused_.settle();
   bool gone = false;
-  or_abort(group_, [&] { gone = fused_.nodes->states().go_back(step); });
+  or_abort(group_, [&] { gone = fused_.nodes ? fused_.nodes->states().go_back(step) : go_back_alone(step); });
   if (!gone) return;
   fused_.flip();
   session_.restart();
   fused_.kept.load(fused_.state);
+}
+
+// The same for one node. Where there never were others, the program itself has made other steps of one model.
+bool StateEditor::go_back_alone(std::uint64_t step) {
+  state::SharedState& state = fused_.state;
+  const std::uint64_t now = state.committed().step;
+  if (!state.taken_over() || !state.was_spread() || edited_) return false;
+  if (step == 0 || now != began_with_ || now != step + 1) return false;
+  const std::vector<int> buffers = state::other_buffers_of(state, step);
+  if (buffers.size() != 1) return false;  // of two one is from before an edit
+  base::Member& member = group_.node().member;
+  member.barrier();  // all have looked
+  if (member.rank() == 0) state.set_committed({.step = step, .buffer = std::uint32_t(buffers.front())});
+  member.barrier();
+  return true;
 }
 
 std::string StateEditor::hash() const { return fused_.state.buffer_hash(int(fused_.state.committed().buffer)); }

@@ -246,6 +246,15 @@ bool is_committed_in(const base::Segment& segment, const std::string& name) {
   return region && base::committed(base::region_words(segment.control(), *region));
 }
 
+std::vector<int> other_buffers_of(const SharedState& state, std::uint64_t step) {
+  const Layout& layout = state.layout();
+  const int now = int(state.committed().buffer);
+  std::vector<int> found;
+  for (int buffer = 0; buffer < layout.options().state_buffers; ++buffer)
+    if (buffer != now && state.read_as<StepRecord>(layout.step_record(buffer))->step == step) found.push_back(buffer);
+  return found;
+}
+
 int spare_frozen_area(const SharedState& state, int buffer) {
   const int buffers = state.layout().options().state_buffers;
   const auto is_taken = [&](int area) {

@@ -11,10 +11,12 @@
 // One SharedState per rank; not thread-safe.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/node.h"
 #include "lockstep/state/layout.h"
@@ -41,6 +43,8 @@ class SharedState {
   int region() const { return region_; }
   /// Whether it is the state of an earlier generation.
   bool taken_over() const { return taken_over_; }
+  /// Whether it has been the state of one of several nodes, in this attempt or in an earlier one.
+  bool was_spread() const { return words_.spread.load() != 0; }
   /// The committed step and buffer; or the step that this state is ahead by, see commit_together().
   base::Commit committed() const;
   /// Whether that is so: others that commit with this state have still to make the step.
@@ -136,6 +140,10 @@ class SharedState {
 
 /// Whether the segment holds a committed state of the model of that name, of whatever generation.
 bool is_committed_in(const base::Segment& segment, const std::string& name);
+
+/// The buffers beside the committed one that tell of `step`: it was made there, or edited. What was never written tells
+/// of step 0.
+std::vector<int> other_buffers_of(const SharedState& state, std::uint64_t step);
 
 /// A frozen area that belongs to no state buffer but, at most, `buffer`: the one to write for it.
 int spare_frozen_area(const SharedState& state, int buffer);

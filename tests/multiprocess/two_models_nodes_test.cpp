@@ -176,6 +176,17 @@ TEST(TwoModels, OverNodesAreMadeOneBehindAStartInWhichTheNodeThatWasBehindIsLost
   EXPECT_THAT(machines.run([&](auto group) { return train_to_the_end(group, wanted, 2); }), Each(0));
 }
 
+// And no other one has come: the job goes on with one node.
+TEST(TwoModels, OverNodesAreMadeOneOnTheNodeThatIsLeft) {
+  const std::string wanted = gan_bits_of_one();
+  Machines machines({2, 1});
+  EXPECT_THAT(machines.run([](auto group) { return train_until_three(group); }), Each(0));
+  machines.take_back_a_step(1);
+  EXPECT_THAT(machines.run([](auto group) { return start_the_first_alone(group); }), Each(0));
+  machines.leave(1);
+  EXPECT_THAT(machines.run([&](auto group) { return train_to_the_end(group, wanted, 2); }), Each(0));
+}
+
 // 0 where they are refused for being at these steps, and stay there.
 int is_refused(Gan& gan, comm::Group& group, std::uint64_t d, std::uint64_t g) {
   const std::string said = support::what_of([&] { commit_together(gan.d, gan.g); });
@@ -193,6 +204,24 @@ TEST(TwoModels, OverNodesAtDifferentStepsAreRefused) {
     Gan gan(group, /*together=*/false);
     gan.train_d(4);
     return is_refused(gan, *group, 4, 3);
+  }),
+              Each(0));
+}
+
+// Nor are those that a job of one node has made: no agreement has come between.
+TEST(TwoModels, OnOneNodeAtDifferentStepsAreRefused) {
+  Machines machines({2});
+  EXPECT_THAT(machines.run([](auto group) {
+    Gan gan(group, /*together=*/false);
+    gan.train(1);
+    gan.train_d(2);
+    group->barrier();
+    return 0;
+  }),
+              Each(0));
+  EXPECT_THAT(machines.run([](auto group) {
+    Gan gan(group, /*together=*/false);
+    return is_refused(gan, *group, 2, 1);
   }),
               Each(0));
 }
