@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/member.h"
@@ -11,6 +12,7 @@
 #include "lockstep/comm/network/wire.h"
 #include "lockstep/comm/or_abort.h"
 #include "lockstep/comm/shm/in_collective.h"
+#include "lockstep/comm/topology.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -69,6 +71,7 @@ void NodeLane::seal(std::uint64_t step) {
 const std::vector<WaveTime>& NodeLane::finish(std::uint64_t step) {
   early_ = sealed();
   while (sealed() < exchange_.exchanges()) seal(step);
+  say_step(step);
   const WaitsAbroad waits(outer_.node().member);
   for (const comm::Work& work : works_) work.wait();
   works_.clear();
@@ -76,6 +79,21 @@ const std::vector<WaveTime>& NodeLane::finish(std::uint64_t step) {
   sent_bytes_ = lane_->wire()->bytes_sent();
   ++round_;
   return times_;
+}
+
+// To the ranks of other nodes, over the program's wire, while the thread carries what is left. Who is in another call
+// there disagrees at once; over the lane's own wire it would be waited for until the timeout.
+void NodeLane::say_step(std::uint64_t step) {
+  const comm::Topology& place = outer_.topology();
+  const int first = place.rank - place.local_rank, last = first + place.local_world;
+  std::vector<comm::Outgoing> out;
+  std::vector<comm::Incoming> in;
+  for (int rank = 0; rank < place.world; ++rank) {
+    if (first <= rank && rank < last) continue;
+    out.push_back({.peer = rank, .bytes = {}});
+    in.push_back({.peer = rank, .bytes = {}});
+  }
+  outer_.wire()->exchange(note_of_step(step, exchange_.exchanges()), out, in);
 }
 
 WaveData NodeLane::told() const {

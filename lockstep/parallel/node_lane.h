@@ -6,7 +6,8 @@
 //
 // A wave goes out when all ranks of the node have it. Each rank says how many it has by a word of its own at the lane's
 // control page, and tells its thread no sooner: no deadline runs while this rank computes, only while others of those
-// that a wave needs are late behind it. docs/design/nodes.md, "Waves".
+// that a wave needs are late behind it. On the program's wire a step has one exchange of nothing, by which ranks that
+// are in other calls are found. docs/design/nodes.md, "Waves".
 //
 // A process that was forked behind this has no such thread, and ends by _exit().
 
@@ -50,6 +51,7 @@ class NodeLane {
   WaveData told() const;
 
  private:
+  void say_step(std::uint64_t step);
   void carry(comm::Group& lane, base::Mark wanted, int number, std::uint64_t step);
 
   NodeExchange& exchange_;

@@ -294,6 +294,29 @@ TEST(Overlap, MakesRoomAmongTheWavesOfAnotherModel) {
   });
 }
 
+// Waves have a wire of their own, on which nobody would hear of it.
+TEST(Overlap, NamesWhoIsInAnotherCollective) {
+  for (const int other : {0, 1, 2}) {
+    SCOPED_TRACE(other);
+    run_nodes({2, 1}, [&](auto group) {
+      WatchedNet model;
+      DistributedDataParallel ddp(model, group, {.overlap_bytes = 1});
+      optim::SGD optimizer(ddp, {.lr = 0.1});
+      const std::string said = support::what_of([&] {
+        for (int step = 1; step <= 3; ++step) {
+          ddp(torch::ones({2, 20})).sum().backward();
+          if (step == 3 && group->rank() == other)
+            group->barrier();
+          else
+            optimizer.step();
+        }
+      });
+      EXPECT_THAT(said, HasSubstr("rank " + std::to_string(other) + " calls barrier()"));
+      EXPECT_EQ(ddp.steps(), 2u);
+    });
+  }
+}
+
 // ---- a rank that ends, or is late, when two of its four waves are on their way
 
 void ends_between(const std::vector<int>& nodes, int victim, std::chrono::milliseconds timeout,
