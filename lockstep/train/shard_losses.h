@@ -22,8 +22,9 @@ using ShardLoss = std::function<at::Tensor(const Shard& shard)>;
 /// to the model's device.
 void run_shards(parallel::Engine& engine, const data::Batch& batch, const ShardLoss& loss, amp::GradScaler& scaler);
 
-/// The same, and all ranks agree about their losses: where one is no finite number all throw the same Error, which
-/// names step, shard and rank. Collective, with one small message per step.
+/// The same, and before the backward of its last shard each rank agrees with the others about their losses: where one
+/// is no finite number all throw the same Error, which names step, shard and rank. Collective, with one small message
+/// per step.
 void run_guarded_shards(parallel::Engine& engine, const data::Batch& batch, const ShardLoss& loss,
                         amp::GradScaler& scaler);
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/train/shard_losses.h"
 #include "lockstep/train/trainer_observers.h"
 #include "tests/support/usage_error.h"
 #include "tests/support/what_of.h"
@@ -137,6 +138,30 @@ TEST(Trainer, GuardsAgainstLossesThatAreNone) {
               "step 2: the loss of shard 1, of rank 1, is -inf");
     EXPECT_EQ(failed, "2: step 2: the loss of shard 1, of rank 1, is -inf");
     EXPECT_EQ(parts.ddp.steps(), 1u) << "nothing of it was committed";
+  });
+}
+
+// What some of the ranks have sent of a step that nobody makes would be waited for, and take the group along.
+TEST(Trainer, GuardsLeaveNothingUnderWayBetweenNodes) {
+  support::run_nodes({2, 1}, [](const Group& group) {
+    {
+      parallel::DistributedDataParallel ddp(torch::nn::Linear(4, 1), group, {.overlap_bytes = 1});
+      optim::SGD optimizer(ddp, {.lr = 0.1});
+      amp::GradScaler plain({.enabled = false});
+      const auto loss = [&](const Shard& shard) {
+        const bool spoilt = ddp.steps() == 2 && shard.index == 1;
+        return ddp(shard.data).mean() * (spoilt ? std::numeric_limits<double>::quiet_NaN() : 1);
+      };
+      const auto step = [&] {
+        run_guarded_shards(ddp, {.data = at::ones({2, 4}), .target = {}}, loss, plain);
+        optimizer.step();
+      };
+      step();
+      step();
+      EXPECT_EQ(ddp.debug().logging_data().waves.early, 2) << "weight and bias";
+      EXPECT_EQ(support::what_of(step), "step 3: the loss of shard 1, of rank 1, is nan");
+    }
+    group->barrier();
   });
 }
 
