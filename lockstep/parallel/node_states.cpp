@@ -104,9 +104,9 @@ std::vector<int> NodeStates::buffers_before(std::uint64_t step) const {
 }
 
 // The step before the committed one is whole where it was made: no buffer of it is written before all nodes have
-// committed the one behind it, and then none has to go back. A node that got the committed one from a peer may have
-// something else by that number, an older state without an edit, and one with three buffers both: where those that
-// should have it differ, or one has several, nobody goes.
+// committed the one behind it, and then none has to go back, and the buffer tells of no step. A node that got the
+// committed one from a peer may have something else by that number, an older state without an edit, and one with three
+// buffers both: where those that should have it differ, or one has several, nobody goes.
 bool NodeStates::go_back(std::uint64_t step) {
   const std::uint64_t now = state_.committed().step;
   if (edited_ || now != agreed_ || now != step + 1) return false;

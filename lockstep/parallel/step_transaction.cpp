@@ -47,6 +47,15 @@ std::uint64_t asked_anywhere(const std::vector<const state::ShardRecord*>& recor
   return asked;
 }
 
+// What the buffer that a step writes has held so far is nobody's any more, for the first ranks of all nodes have
+// committed what came behind it. Its record is written behind the update, and told of that step until then.
+void forget_target(const FusedState& fused) {
+  const state::SharedState& state = fused.state;
+  const int to = state.target(fused.next_step());
+  if (to == int(state.committed().buffer)) return;  // in place
+  state.write_as<state::StepRecord>(state.layout().step_record(to))->step = base::Commit::kNoStep;
+}
+
 // Behind the barrier no rank of any node needs another one for this step.
 void leave_for_room(comm::Group& group) {
   or_abort(group, [&] {
@@ -146,15 +155,19 @@ void StepTransaction::wait_for_others(const char* what, const Body& body) {
 // all read so, and exchange everything once more.
 void StepTransaction::exchange() {
   wait_for_others("gradients", [&] {
-    if (fused_.lane) clock_.carried(fused_.lane->finish(fused_.next_step()));
-    member_.barrier();
-    if (!fused_.nodes) return;
     if (fused_.lane) {
-      const bool again = std::ranges::any_of(records_, [](const auto* record) { return record->again != 0; });
-      slots_.exchanged(again);
-      if (!again) return;
+      clock_.carried(fused_.lane->finish(fused_.next_step()));
+    } else if (fused_.nodes) {
       member_.barrier();
+      fused_.nodes->exchange(fused_.next_step());
     }
+    if (fused_.nodes && group_.topology().local_rank == 0) forget_target(fused_);
+    member_.barrier();
+    if (!fused_.lane) return;
+    const bool again = std::ranges::any_of(records_, [](const auto* record) { return record->again != 0; });
+    slots_.exchanged(again);
+    if (!again) return;
+    member_.barrier();
     fused_.nodes->exchange(fused_.next_step());
     member_.barrier();
   });
