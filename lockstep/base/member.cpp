@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <utility>
 
+#include "lockstep/base/calling.h"
 #include "lockstep/base/cores.h"
 #include "lockstep/base/futex.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/stack_on_request.h"
+#include "lockstep/base/text.h"
 
 namespace lockstep::base {
 namespace {
@@ -143,6 +145,13 @@ std::string Member::late_ranks(OwedCall owed, void* owed_object) const {
   return late;
 }
 
+std::string Member::arrived_ranks(OwedCall owed, void* owed_object) const {
+  std::vector<int> arrived;
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank_ && !owed(owed_object, peer)) arrived.push_back(name_of(peer));
+  return runs_text(arrived);
+}
+
 // Ranks that are threads of one process have none of these descriptors of one another.
 bool Member::ask_where(int rank) const {
   if (peer_pids_.empty() || !peer_pids_[std::size_t(rank)]) return false;
@@ -156,9 +165,11 @@ void Member::tell_stall(OwedCall owed, void* owed_object, const char* awaited) c
   for (int peer = 0; peer < rank_ && !doing_.alone; ++peer)
     if (!owed(owed_object, peer)) return;
   const std::string late = late_ranks(owed, owed_object);
+  const std::string here = doing_.alone || late.empty() ? "" : arrived_ranks(owed, owed_object);
   Outlet::console(STDERR_FILENO)
       .offer("lockstep: rank " + shown(rank_) + " (" + place_of(rank_) + ") has waited " +
-             std::to_string(stall_warning_.count()) + " ms for " + (late.empty() ? awaited : late) + in_what() + "\n");
+             std::to_string(stall_warning_.count()) + " ms for " + (late.empty() ? awaited : late) + in_what() +
+             Calling::told() + (here.empty() ? "" : "; others that have arrived: " + here) + "\n");
   int asked = 0;
   for (int peer = 0; peer < size() && asked < kMostAsked; ++peer)
     if (peer != rank_ && owed(owed_object, peer) && ask_where(peer)) ++asked;

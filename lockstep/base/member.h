@@ -114,8 +114,9 @@ class Member {
   void set_waiting(Waiting waiting) { waiting_ = waiting; }
 
   /// A wait that lasts longer than this, in a group that has formed, is told on standard error, once, by the lowest of
-  /// the ranks that wait, or by each that waits alone: who is late, where the late ones and this one are. The late ones
-  /// are asked for their stacks then. 0, as at first: none is told.
+  /// the ranks that wait, or by each that waits alone: who is late, where the late ones and this one are, which call
+  /// that is (calling.h), and who else has come. The late ones are asked for their stacks then. 0, as at first: none is
+  /// told.
   void set_stall_warning(std::chrono::milliseconds after) { stall_warning_ = after; }
   std::chrono::milliseconds stall_warning() const { return stall_warning_; }
   /// What this rank calls, for what is said of waits; both pointers outlive the call, and {} follows.
@@ -197,6 +198,7 @@ class Member {
   Failure in_world(Failure failure) const;
   [[noreturn]] void throw_aborted() const;
   std::string late_ranks(OwedCall owed, void* owed_object) const;
+  std::string arrived_ranks(OwedCall owed, void* owed_object) const;
   void tell_stall(OwedCall owed, void* owed_object, const char* awaited) const;
   bool is_one_away(OwedCall owed, void* owed_object) const;
   std::string in_what() const { return doing_.text == nullptr ? "" : " in " + doing_.text(doing_.of); }

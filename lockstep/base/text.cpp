@@ -116,6 +116,17 @@ std::string small_letters(std::string text) {
   return text;
 }
 
+std::string runs_text(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const int first = numbers[i];
+    while (i + 1 < numbers.size() && numbers[i + 1] == numbers[i] + 1) ++i;
+    text += (text.empty() ? "" : ", ") + std::to_string(first);
+    if (numbers[i] > first) text += " to " + std::to_string(numbers[i]);
+  }
+  return text;
+}
+
 std::string size_text(std::uint64_t bytes) {
   if (bytes < 1024) return std::to_string(bytes) + " B";
   const char* const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

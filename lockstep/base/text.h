@@ -29,6 +29,9 @@ std::string shown(std::string_view text);
 /// ASCII letters as small ones; whatever else stays.
 std::string small_letters(std::string text);
 
+/// "0, 3 to 7": rising numbers, of which runs are told by their ends.
+std::string runs_text(const std::vector<int>& numbers);
+
 /// "512 B", "32.0 MiB", "2.0 GiB".
 std::string size_text(std::uint64_t bytes);
 

@@ -6,6 +6,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/trace/black_box.h"
+#include "lockstep/trace/explain.h"
+#include "lockstep/trace/rank_trace.h"
 
 namespace lockstep::comm {
 
@@ -13,7 +15,7 @@ CallLog::CallLog(std::shared_ptr<trace::BlackBox> box, std::string name, std::ve
     : box_(std::move(box)),
       name_(std::move(name)),
       ranks_(std::move(ranks)),
-      group_(box_->add_group(name_, ranks_)),
+      group_(keeps() ? box_->add_group(name_, ranks_) : 0),
       sent_(ranks_.size()),
       received_(ranks_.size()) {}
 
@@ -26,9 +28,12 @@ std::uint64_t CallLog::begin_at(trace::Call& call) {
   return box_->recorder().begin(call);
 }
 
-std::uint64_t CallLog::begin(trace::Call call) {
-  call.number = ++collectives_;
-  return begin_at(call);
+std::uint64_t CallLog::begin(const trace::Call& call) {
+  ++collectives_;
+  if (!keeps()) return 0;
+  trace::Call counted = call;
+  counted.number = collectives_;
+  return begin_at(counted);
 }
 
 std::uint64_t CallLog::begin_message(trace::Call call, int peer) {
@@ -37,21 +42,34 @@ std::uint64_t CallLog::begin_message(trace::Call call, int peer) {
   return begin_at(call);
 }
 
-void CallLog::end(std::uint64_t ticket) { box_->recorder().end(ticket); }
+void CallLog::end(std::uint64_t ticket) {
+  if (keeps()) box_->recorder().end(ticket);
+}
 
 void CallLog::failed(std::uint64_t ticket) {
-  if (box_->is_over()) return box_->write_if_over();
+  if (keeps() && box_->is_over()) return box_->write_if_over();
   try {
     throw;
   } catch (const UsageError&) {
     --collectives_;
-    box_->recorder().forget(ticket);
+    if (keeps()) box_->recorder().forget(ticket);
   } catch (...) {
-    box_->recorder().end(ticket);
+    end(ticket);
   }
 }
 
-void CallLog::write_if_over() noexcept { box_->write_if_over(); }
+std::string CallLog::text_of(const void* counted) {
+  const Counted& one = *static_cast<const Counted*>(counted);
+  trace::Call call = one.call;
+  call.label = one.log.label_;
+  call.label_number = one.log.label_number_;
+  return "collective " + std::to_string(one.number) + " of " + one.log.name_ + ": " +
+         trace::describe(trace::told_call(call));
+}
+
+void CallLog::write_if_over() noexcept {
+  if (keeps()) box_->write_if_over();
+}
 
 void CallLog::set_label(const char* text, std::int64_t number) {
   label_ = text;

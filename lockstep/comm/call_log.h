@@ -1,7 +1,7 @@
 #pragma once
 
-// What a rank calls in a group, for the file that it leaves when the group ends early (lockstep/trace/). To log a call
-// costs two looks at the clock and no memory.
+// What a rank calls in a group, for what is told of waits that last, and for the file that it leaves when the group
+// ends early (lockstep/trace/). To count a call costs some stores; to keep it, two looks at the clock and no memory.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/calling.h"
 #include "lockstep/trace/flight_recorder.h"
 
 namespace lockstep::trace {
@@ -22,17 +23,29 @@ namespace lockstep::comm {
 /// Belongs to one group of a rank, and is used by its thread, but for what is said to be for any.
 class CallLog {
  public:
-  /// `ranks` are numbers in the world, by rank of the group.
+  /// `ranks` are numbers in the world, by rank of the group. Without a box calls are counted, and none is kept.
   CallLog(std::shared_ptr<trace::BlackBox> box, std::string name, std::vector<int> ranks);
 
+  bool keeps() const { return box_ != nullptr; }
+
   /// A collective, which gets the group's next number. The caller fills in kind, dtype, shape and detail.
-  std::uint64_t begin(trace::Call call);
-  /// A message: `peer` is a rank of the group.
+  std::uint64_t begin(const trace::Call& call);
+  /// A message: `peer` is a rank of the group. Of a log that keeps.
   std::uint64_t begin_message(trace::Call call, int peer);
   void end(std::uint64_t ticket);
   /// The call has thrown what is being handled now. Where that has not ended the group, and is wrong use, no other rank
   /// has heard of the call, or all have refused it: it does not count.
   void failed(std::uint64_t ticket);
+
+  /// A collective that has begun, with its number.
+  struct Counted {
+    const CallLog& log;
+    const trace::Call& call;
+    std::uint64_t number;
+  };
+  Counted last(const trace::Call& call) const { return {*this, call, collectives_}; }
+  /// "collective 4 of world: all_reduce(2x3 Float, op sum), bucket 3", of a Counted.
+  static std::string text_of(const void* counted);
 
   /// Writes the rank's file if the group has failed and none is written. Any thread.
   void write_if_over() noexcept;
@@ -62,11 +75,13 @@ class CallLog {
 /// With the tensor's dtype and shape.
 trace::Call call_of(const char* kind, const at::Tensor& tensor);
 
-/// Runs body() as this call; without a log, as it is.
+/// Runs body() as this call, which is then what the thread is in (base/calling.h); without a log, as it is.
 template <class Body>
 void logged(CallLog* log, const trace::Call& call, Body&& body) {
   if (log == nullptr) return body();
   const std::uint64_t ticket = log->begin(call);
+  const CallLog::Counted counted = log->last(call);
+  const base::Calling calling(CallLog::text_of, &counted);
   try {
     body();
   } catch (...) {

@@ -137,6 +137,7 @@ void TracedGroup::all_gather_into_tensor(const at::Tensor& output, const at::Ten
 }
 
 void TracedGroup::carry(Messages& messages) {
+  if (!log_->keeps()) return inner().carry(messages);
   LoggedMessages logged(messages, *log_);
   try {
     inner().carry(logged);
@@ -182,18 +183,20 @@ TraceSettings trace_settings(const std::string& folder, const rendezvous::GetEnv
 
 std::shared_ptr<Group> traced(std::shared_ptr<Group> world, const rendezvous::Place& place,
                               const TraceSettings& settings) {
-  if (settings.folder.empty()) return world;
   const Topology& topology = world->topology();
+  if (settings.folder.empty() && topology.world == 1) return world;
   const bool one_node = topology.nodes == 1;  // each node's agent is a process of its own
-  auto box = std::make_shared<trace::BlackBox>(
-      trace::BoxSettings{.folder = settings.folder,
-                         .capacity = settings.capacity,
-                         .run = one_node ? rendezvous::run_id(place) : place.launcher + " " + place.meeting_key,
-                         .attempt = place.restart_count,
-                         .rank = topology.rank,
-                         .world = topology.world,
-                         .first_rank = topology.rank - topology.local_rank},
-      world->node());
+  std::shared_ptr<trace::BlackBox> box;
+  if (!settings.folder.empty())
+    box = std::make_shared<trace::BlackBox>(
+        trace::BoxSettings{.folder = settings.folder,
+                           .capacity = settings.capacity,
+                           .run = one_node ? rendezvous::run_id(place) : place.launcher + " " + place.meeting_key,
+                           .attempt = place.restart_count,
+                           .rank = topology.rank,
+                           .world = topology.world,
+                           .first_rank = topology.rank - topology.local_rank},
+        world->node());
   std::vector<int> ranks(std::size_t(topology.world));
   std::iota(ranks.begin(), ranks.end(), 0);
   auto log = std::make_unique<CallLog>(std::move(box), "world", std::move(ranks));

@@ -1,6 +1,7 @@
 #pragma once
 
-// A group whose calls are kept, and left in a file when it ends early: `lockstep trace` explains such files.
+// A group whose calls are counted, so that what is told of a wait says which one it is; and kept, where there is a
+// folder for them, and left in a file when the group ends early: `lockstep trace` explains such files.
 
 #include <memory>
 #include <string>
@@ -36,7 +37,7 @@ class TracedGroup final : public WrappedGroup {
 
 /// Where a rank's trace goes, and how many calls are in it.
 struct TraceSettings {
-  std::string folder;  ///< empty: nowhere, and nothing is kept
+  std::string folder;  ///< empty: nowhere, and calls are only counted
   std::size_t capacity = 1000;
 };
 
@@ -45,7 +46,7 @@ struct TraceSettings {
 /// UsageError naming the variable when it is no number from 0 to 1000000. Pure.
 TraceSettings trace_settings(const std::string& folder, const rendezvous::GetEnv& get);
 
-/// The world's group with its trace, or as it is where there is none to be.
+/// The world's group with its trace. As it is where there is no folder and, for want of others, nothing to wait for.
 std::shared_ptr<Group> traced(std::shared_ptr<Group> world, const rendezvous::Place& place,
                               const TraceSettings& settings);
 

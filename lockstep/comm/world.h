@@ -32,8 +32,9 @@ struct InitOptions {
   std::string backend = "auto";
   /// How long a wait for a peer may last before the group is given up.
   std::chrono::milliseconds timeout = base::kDefaultTimeout;
-  /// How long it may last before it is told on standard error for whom, and by whom; who is late on the same node then
-  /// writes its stack, by a handler of SIGURG where the program has none (base/stack_on_request.h). 0: neither.
+  /// How long it may last before it is told on standard error for whom, by whom and in which collective; who is late on
+  /// the same node then writes its stack, by a handler of SIGURG where the program has none (base/stack_on_request.h).
+  /// 0: neither.
   std::chrono::milliseconds stall_warning{10'000};
   /// Computing threads of this rank. Part of the arithmetic: another number gives other bits.
   /// OMP_NUM_THREADS is not consulted, since launchers set it differently. 0: left as it is.

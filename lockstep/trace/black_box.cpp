@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -42,30 +41,11 @@ struct Clocks {
   std::int64_t wall_of(std::int64_t steady_time) const { return wall + (steady_time - steady) / 1000; }
 };
 
-std::string with_number(const char* text, std::int64_t number) {
-  return *text == '\0' || number < 0 ? text : std::string(text) + " " + std::to_string(number);
-}
-
 TracedCall traced(const KeptCall& kept, const Clocks& clocks) {
-  const Call& call = kept.call;
-  const bool has_tensor = *call.dtype != '\0';
-  TracedCall traced{.number = call.number,
-                    .group = int(call.group),
-                    .kind = call.kind,
-                    .dtype = call.dtype,
-                    .elements = has_tensor ? call.elements : 0,
-                    .label = with_number(call.label, call.label_number),
-                    .phase = call.phase,
-                    .step = call.step,
-                    .peer = call.peer,
-                    .begin = clocks.wall_of(kept.begin),
-                    .end = kept.end == 0 ? 0 : clocks.wall_of(kept.end)};
-  if (has_tensor)
-    traced.sizes.assign(call.sizes.begin(), call.sizes.begin() + std::min<std::size_t>(call.dimensions, Call::kSizes));
-  if (*call.detail_text != '\0')
-    traced.detail = std::string(call.detail_name) + " " + call.detail_text;
-  else
-    traced.detail = with_number(call.detail_name, call.detail);
+  TracedCall traced = told_call(kept.call);
+  traced.group = int(kept.call.group);
+  traced.begin = clocks.wall_of(kept.begin);
+  traced.end = kept.end == 0 ? 0 : clocks.wall_of(kept.end);
   return traced;
 }
 

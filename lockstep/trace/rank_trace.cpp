@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lockstep/base/text.h"
+#include "lockstep/trace/flight_recorder.h"
 
 namespace lockstep::trace {
 namespace {
@@ -21,6 +22,10 @@ constexpr int kDeepest = 8;
 
 std::string dump(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string with_number(const char* text, std::int64_t number) {
+  return *text == '\0' || number < 0 ? text : std::string(text) + " " + std::to_string(number);
 }
 
 // What is at its default is left out.
@@ -124,6 +129,25 @@ RankTrace trace_of(const json& root) {
 }
 
 }  // namespace
+
+TracedCall told_call(const Call& call) {
+  const bool has_tensor = *call.dtype != '\0';
+  TracedCall told{.number = call.number,
+                  .kind = call.kind,
+                  .dtype = call.dtype,
+                  .elements = has_tensor ? call.elements : 0,
+                  .label = with_number(call.label, call.label_number),
+                  .phase = call.phase,
+                  .step = call.step,
+                  .peer = call.peer};
+  if (has_tensor)
+    told.sizes.assign(call.sizes.begin(), call.sizes.begin() + std::min<std::size_t>(call.dimensions, Call::kSizes));
+  if (*call.detail_text != '\0')
+    told.detail = std::string(call.detail_name) + " " + call.detail_text;
+  else
+    told.detail = with_number(call.detail_name, call.detail);
+  return told;
+}
 
 std::string format_trace(const RankTrace& trace) {
   ordered_json head = {{"format", kFormat},    {"version", kTraceVersion},

@@ -12,6 +12,8 @@
 
 namespace lockstep::trace {
 
+struct Call;
+
 inline constexpr int kTraceVersion = 1;
 
 /// A collective, or a message where peer is not -1 (flight_recorder.h has the same fields).
@@ -31,6 +33,9 @@ struct TracedCall {
   std::int64_t end = 0;    ///< 0: it had not ended
   bool operator==(const TracedCall&) const = default;
 };
+
+/// A call as it is told, without times and group. Pure.
+TracedCall told_call(const Call& call);
 
 struct TracedGroup {
   std::string name;        ///< "world", "world/1": the first that was made of it

@@ -104,5 +104,32 @@ TEST(Init, AMessageThatIsMissedOverANetworkIsToldByARankWhichIsNotTheLowestOfIts
   EXPECT_THAT(said, ::testing::HasSubstr(" in recv(1 x Float, tag 0)\nlockstep: rank 0 (pid "));
 }
 
+// Rank 1 comes when rank 0 has said that it waits.
+int rank_that_reduces(int rank, const std::string& meeting) {
+  setenv("LOCKSTEP_SOCKET_IFNAME", "lo", 1);
+  const World world = init({.init_method = meeting,
+                            .rank = rank,
+                            .world_size = 3,
+                            .backend = "tcp",
+                            .timeout = 60s,
+                            .stall_warning = 200ms,
+                            .idle_cores_hint = false});
+  const std::string awaited = "lockstep: rank 0 has waited ";
+  for (int looks = 0; rank == 1 && said_so_far().find(awaited) == std::string::npos && looks < 20'000; ++looks)
+    usleep(1'000);
+  world.all_reduce(torch::ones({2, 3}));
+  return 0;
+}
+
+TEST(Init, ACollectiveThatIsMissedIsToldWithItsNumberAndItsShape) {
+  const std::string meeting =
+      "tcp://127.6." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250) + ":29500";
+  ::testing::internal::CaptureStderr();
+  in_children(3, [&](int rank) { return rank_that_reduces(rank, meeting); });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr(" in all_reduce(6 x Float, op 0); collective 1 of world: all_reduce(2x3 Float, op "
+                                   "sum); others that have arrived: 2\n"));
+}
+
 }  // namespace
 }  // namespace lockstep

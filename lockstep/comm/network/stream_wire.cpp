@@ -12,8 +12,10 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/calling.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/stack_on_request.h"
+#include "lockstep/base/text.h"
 #include "lockstep/comm/network/frame.h"
 #include "lockstep/comm/network/stream_link.h"
 
@@ -285,20 +287,10 @@ std::string StreamWire::late_peers() const {
 
 // "0, 3 to 7": the ranks of which this exchange has got all that it wants.
 std::string StreamWire::arrived() const {
-  std::string ranks;
-  const int size = int(links_.size());
-  const auto is_there = [&](int peer) {
-    const Link& link = links_[std::size_t(peer)];
-    return link.has_come && !link.is_owed();
-  };
-  for (int peer = 0; peer < size; ++peer) {
-    if (!is_there(peer)) continue;
-    const int first = name_of(peer);
-    while (peer + 1 < size && is_there(peer + 1) && name_of(peer + 1) == name_of(peer) + 1) ++peer;
-    const int last = name_of(peer);
-    ranks += (ranks.empty() ? "" : ", ") + std::to_string(first) + (last > first ? " to " + std::to_string(last) : "");
-  }
-  return ranks;
+  std::vector<int> ranks;
+  for (std::size_t peer = 0; peer < links_.size(); ++peer)
+    if (links_[peer].has_come && !links_[peer].is_owed()) ranks.push_back(name_of(int(peer)));
+  return base::runs_text(ranks);
 }
 
 // Whether none of a lower seat does. One that this rank waits for has something else to say, if anything.
@@ -320,7 +312,7 @@ void StreamWire::tell_stall() {
   base::Outlet::console(STDERR_FILENO)
       .offer("lockstep: rank " + std::to_string(name_of(settings_.rank)) + " has waited " +
              std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() +
-             (here.empty() ? "" : "; others that have arrived: " + here) + "\n");
+             base::Calling::told() + (here.empty() ? "" : "; others that have arrived: " + here) + "\n");
   int asked = 0;
   for (int peer = 0; peer < int(links_.size()) && asked < base::kMostAsked; ++peer) {
     const int seat = links_[std::size_t(peer)].is_owed() ? seat_of(peer) : -1;

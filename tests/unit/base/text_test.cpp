@@ -55,6 +55,13 @@ TEST(Join, PutsTheSeparatorBetween) {
   EXPECT_EQ(join({"a", "b", "c"}, "|"), "a|b|c");
 }
 
+TEST(RunsText, TellsRunsByTheirEnds) {
+  EXPECT_EQ(runs_text({}), "");
+  EXPECT_EQ(runs_text({5}), "5");
+  EXPECT_EQ(runs_text({0, 1}), "0 to 1");
+  EXPECT_EQ(runs_text({0, 3, 4, 5, 7}), "0, 3 to 5, 7");
+}
+
 TEST(Shown, LeavesTextAlone) {
   for (const char* text : {"", "data/it's here\\", "\u00e4\u00a0\u20ac", "\U0001f600", "\ud7ff\ue000"}) {
     EXPECT_EQ(shown(text), text);

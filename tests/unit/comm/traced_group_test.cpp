@@ -3,10 +3,18 @@
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <thread>
+#include <vector>
 
+#include "lockstep/base/segment.h"
 #include "lockstep/comm/collectives.h"
+#include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/trace/trace_file.h"
 #include "tests/support/scratch_folder.h"
@@ -15,6 +23,7 @@
 namespace lockstep::comm {
 namespace {
 
+using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 TraceSettings settings_by(const std::string& folder, const std::map<std::string, std::string>& variables) {
@@ -87,9 +96,39 @@ TEST(TracedGroup, KeepsEveryCallWithWhatItWasFor) {
   EXPECT_EQ(trace.failure->cause, "no more data");
 }
 
-TEST(TracedGroup, WithoutAFolderAGroupStaysAsItIs) {
+TEST(TracedGroup, WithoutAFolderAGroupOfOneRankStaysAsItIs) {
   const auto group = std::make_shared<SingleGroup>();
   EXPECT_EQ(traced(group, {}, {}), group);
+}
+
+// Whatever is kept: nothing here.
+TEST(TracedGroup, AWaitThatLastsTellsWhichCallItIsAndWhoHasCome) {
+  const base::Segment segment = base::Segment::create(3);
+  ::testing::internal::CaptureStderr();
+  const auto is_quiet = [] {
+    struct stat said {};
+    return fstat(STDERR_FILENO, &said) == 0 && said.st_size == 0;
+  };
+  std::atomic<bool> second_comes{false};
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      const std::shared_ptr<Group> group =
+          traced(std::make_shared<ShmGroup>(base::Segment::open(segment.path(), 3), rank, 60s), {}, {});
+      group->barrier();
+      EXPECT_THROW(group->broadcast(at::ones({1}), 7), UsageError);
+      if (rank == 0) group->node().member.set_stall_warning(200ms);
+      if (rank == 2) second_comes = true;
+      const auto is_to_wait = [&] { return rank == 1 ? is_quiet() : !second_comes.load(); };
+      for (int looks = 0; is_to_wait() && looks < 20'000; ++looks) std::this_thread::sleep_for(1ms);
+      const CallLabel label(group->call_log(), "bucket", 3);
+      group->all_reduce(at::ones({2, 3}), ReduceOp::sum);
+    });
+  for (std::thread& rank : ranks) rank.join();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("lockstep: rank 0 (step 0, collective) has waited 200 ms for rank 1 (step 0, outside a "
+                              "step) in all_reduce(6 x Float, op 0); collective 2 of world: all_reduce(2x3 Float, op "
+                              "sum), bucket 3; others that have arrived: 2\n"));
 }
 
 }  // namespace
