@@ -26,6 +26,7 @@
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
+#include "lockstep/comm/world.h"
 #include "lockstep/rendezvous/environment.h"
 #include "lockstep/rendezvous/local_socket.h"
 #include "lockstep/rendezvous/own_address.h"
@@ -272,6 +273,7 @@ std::shared_ptr<comm::Group> join_nodes(c10d::Store& store, const Agreement& agr
                        .key = agreed.name,
                        .meeting = std::make_shared<StoreMeeting>(store, agreed.keys),
                        .timeout = options.timeout,
+                       .check_calls = node->node().member.compares_calls(),
                        .check = [node] { node->node().member.check_abort_anywhere(); }};
   if (node->node().member.whole().page != nullptr)
     mesh.names.assign(options.global_ranks.begin(), options.global_ranks.end());
@@ -310,9 +312,11 @@ std::string refusal(const std::vector<std::string>& nodes) {
 
 std::shared_ptr<comm::Group> join(c10d::Store& store, const JoinOptions& options) {
   if (options.size == 1) return std::make_shared<comm::SingleGroup>();
+  const bool check_calls = comm::checks_calls(true, ::getenv);  // before anybody waits for this rank
   const Agreement agreed = agree(store, options);
   const comm::Topology place = comm::topology_of(agreed.nodes, options.rank);
   std::shared_ptr<comm::Group> group = join_node(agreed, place, options);
+  group->node().member.set_compares_calls(check_calls);
   if (place.nodes > 1) group = join_nodes(store, agreed, place, group, options);
   if (options.global_ranks.empty()) {
     const std::lock_guard lock(job_mutex);

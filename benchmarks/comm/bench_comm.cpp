@@ -31,6 +31,7 @@ struct Options {
   comm::Sizes sizes;
   std::int64_t look = base::Waiting{}.look.count();  // microseconds, as the next
   std::int64_t yield = base::Waiting{}.yield.count();
+  int check_calls = 1;
 };
 
 constexpr int kMostCalls = 2000;
@@ -88,6 +89,7 @@ std::string row(comm::Group& group, const Options& options, const Call& call) {
 std::string measure(comm::Group& group, const Options& options) {
   at::set_num_threads(1);
   dynamic_cast<comm::ShmGroup&>(group).set_sizes(options.sizes);
+  group.node().member.set_compares_calls(options.check_calls == 1);
   group.node().member.set_waiting({std::chrono::microseconds(options.look), std::chrono::microseconds(options.yield)});
   // Two ranks on one core would measure the scheduler.
   const comm::Topology& place = group.topology();
@@ -136,7 +138,9 @@ flags::Table table_of(Options& o) {
                    {"--look", flags::integer(o.look, 0, kMostMicroseconds),
                     "microseconds of looking, before a rank that waits yields"},
                    {"--yield", flags::integer(o.yield, 0, kMostMicroseconds),
-                    "microseconds of yielding, before it sleeps"}}}}};
+                    "microseconds of yielding, before it sleeps"},
+                   {"--check-calls", flags::integer(o.check_calls, 0, 1),
+                    "1: what the ranks call is compared; 0: it is not"}}}}};
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ CONSTANTS = {
     "--chunk": ("bytes that are staged between two meetings", 262144, (65536, 131072)),
     "--look": ("µs of looking, before a rank that waits yields", 50, (10, 200)),
     "--yield": ("µs of yielding, before it sleeps", 2000, (500, 8000)),
+    "--check-calls": ("whether what the ranks call is compared", 1, (0,)),
 }
 RANKS = (2, 4)
 ROUNDS = 9

@@ -119,6 +119,10 @@ class Member {
   /// told.
   void set_stall_warning(std::chrono::milliseconds after) { stall_warning_ = after; }
   std::chrono::milliseconds stall_warning() const { return stall_warning_; }
+  /// Whether groups compare what the ranks call before they touch a byte. Of this rank, and of the parts that are made
+  /// of its group later.
+  void set_compares_calls(bool compares) { compares_calls_ = compares; }
+  bool compares_calls() const { return compares_calls_; }
   /// What this rank calls, for what is said of waits; both pointers outlive the call, and {} follows.
   void set_doing(Doing doing) { doing_ = doing; }
   /// Has a rank of another process write its stack; false where that one has no handler for it. Waits for nobody.
@@ -215,6 +219,7 @@ class Member {
   std::uint64_t barriers_ = 0;
   Waiting waiting_;
   std::chrono::milliseconds stall_warning_{0};
+  bool compares_calls_ = true;
   Doing doing_;
   bool crowded_ = false;             ///< ranks exceed cores
   std::vector<UniqueFd> peer_pids_;  ///< pidfds; empty entries for self and thread ranks

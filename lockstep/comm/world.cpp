@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/core_binding.h"
@@ -64,6 +65,7 @@ rendezvous::Place find_place(const InitOptions& options) {
 
 std::shared_ptr<Group> join_hosts(const rendezvous::Place& place, const InitOptions& options) {
   const std::shared_ptr<Group> node = join_node(place, options.timeout);
+  node->node().member.set_compares_calls(options.check_calls);
   const bool one_node = place.local_world_size == place.world_size;
   const rendezvous::Backend backend = rendezvous::parse_backend(options.backend);
   if (one_node && (!rendezvous::is_over_network(backend) || place.world_size == 1)) return node;
@@ -78,6 +80,7 @@ std::shared_ptr<Group> join_hosts(const rendezvous::Place& place, const InitOpti
                           .meeting = meeting_of(place, options.timeout),
                           .timeout = options.timeout,
                           .stall_warning = options.stall_warning,
+                          .check_calls = options.check_calls,
                           .check = [node] { node->node().member.check_abort(); }};
   if (backend != rendezvous::Backend::mpi) return join_network(meeting, node);
   MpiSession& session = MpiSession::load();
@@ -126,6 +129,14 @@ int World::attempt() const {
   return place_.launcher == "lockstep" ? int(group_->node().member.generation()) - 1 : place_.restart_count;
 }
 
+bool checks_calls(bool asked, const rendezvous::GetEnv& get) {
+  const char* const value = get("LOCKSTEP_CHECK_CALLS");
+  const std::string_view text = value == nullptr ? "" : value;
+  if (!text.empty() && text != "0" && text != "1")
+    throw UsageError("LOCKSTEP_CHECK_CALLS is '" + std::string(text) + "': 0 or 1 expected");
+  return asked && text != "0";
+}
+
 std::string idle_cores_hint(int ranks, int threads, int cores) {
   const std::string idle = base::idle_cores_text(ranks, threads, cores);
   if (idle.empty()) return "";
@@ -136,6 +147,7 @@ std::string idle_cores_hint(int ranks, int threads, int cores) {
 
 World init(InitOptions options) {
   speak_before_terminating(nullptr, /*agent_reports=*/false);
+  options.check_calls = checks_calls(options.check_calls, ::getenv);
   rendezvous::Place place = find_place(options);
   if (options.bind_to == BindTo::core)
     base::bind_to_own_cores(place.local_rank, place.local_world_size, std::max(options.threads, 1));

@@ -52,6 +52,10 @@ struct InitOptions {
   std::string trace_dir = "";
   /// Whether local rank 0 says in a line on standard error that the ranks of its node leave cores idle.
   bool idle_cores_hint = true;
+  /// Whether what the ranks call is compared, in each collective and message, so that a mismatch is an Error that names
+  /// both sides before a byte is used. false, or LOCKSTEP_CHECK_CALLS=0: it is not looked for, and what comes of one is
+  /// other values, a wait until `timeout`, or the end of the process. Of this rank. Not of a group of one's own.
+  bool check_calls = true;
 };
 
 class World {
@@ -101,6 +105,10 @@ class World {
 /// options' group are incomplete or make no sense, or ranks that were started by hand contradict each other; Error or
 /// GroupAborted when a rank fails or does not come in time.
 [[nodiscard]] World init(InitOptions options = {});
+
+/// Whether calls are compared: unless `asked` is false or LOCKSTEP_CHECK_CALLS is 0. UsageError when that is anything
+/// but empty, 0 or 1. Pure.
+bool checks_calls(bool asked, const rendezvous::GetEnv& get);
 
 /// What init() says when `ranks` of a node with `threads` computing threads each leave some of the `cores` that they
 /// may use idle: one line, or nothing when they do not. Pure.

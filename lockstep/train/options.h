@@ -145,6 +145,7 @@ struct Options {
   std::string bind_to = "none";       ///< one of bind_to_names(): whether a process keeps to cores of its own
   double timeout = 300;               ///< seconds that a rank waits for the others, > 0
   double stall_warning = 10;          ///< seconds after which it is said for whom; 0: never
+  bool check_calls = true;            ///< compare what the processes call (--no-check-calls: false)
   std::int64_t print_freq = 100;      ///< steps from one train event to the next, >= 1
 
   std::string output_dir;  ///< run directory; empty: no files

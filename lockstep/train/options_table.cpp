@@ -309,7 +309,8 @@ flags::Group arithmetic_flags(Options& o) {
            {"--bind-to", one_of(o.bind_to, bind_to_names()), "keep each process to cores of its own"},
            {"--timeout", real(o.timeout, kSeconds, "SECONDS"), "Longest wait for another process, or for a batch"},
            {"--stall-warning", real(o.stall_warning, kSecondsOrNone, "SECONDS"),
-            "Say for whom the others wait when it lasts so long; 0: never"}}};
+            "Say for whom the others wait when it lasts so long; 0: never"},
+           unrecorded({"--no-check-calls", off(o.check_calls), "Do not compare what the processes call"})}};
 }
 
 flags::Group launcher_flags(Options& o) {

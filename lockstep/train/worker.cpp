@@ -95,7 +95,8 @@ comm::World join(const Options& options) {
                      .stall_warning = in_ms(options.stall_warning),
                      .threads = options.threads,
                      .bind_to = bind_to,
-                     .idle_cores_hint = false});
+                     .idle_cores_hint = false,
+                     .check_calls = options.check_calls});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/lockstep.h"
+#include "tests/support/usage_error.h"
 
 namespace lockstep {
 namespace {
@@ -102,6 +103,50 @@ TEST(Init, AMessageThatIsMissedOverANetworkIsToldByARankWhichIsNotTheLowestOfIts
   EXPECT_THAT(said, ::testing::StartsWith("lockstep: rank 2 has waited 50 ms for rank 0 ("));
   EXPECT_THAT(said, ::testing::HasSubstr(": step 0, ")) << "which its node knows";
   EXPECT_THAT(said, ::testing::HasSubstr(" in recv(1 x Float, tag 0)\nlockstep: rank 0 (pid "));
+}
+
+// Each makes of the same two numbers what it has asked for, in a group of a group, too.
+int rank_that_disagrees(int rank, const std::string& meeting, const std::string& backend, bool by_environment) {
+  setenv("LOCKSTEP_SOCKET_IFNAME", "lo", 1);
+  if (by_environment) setenv("LOCKSTEP_CHECK_CALLS", "0", 1);
+  const World world = init({.init_method = meeting,
+                            .rank = rank,
+                            .world_size = 2,
+                            .backend = backend,
+                            .timeout = 20s,
+                            .idle_cores_hint = false,
+                            .check_calls = by_environment});
+  for (const auto& group : {world.group(), comm::duplicate(*world.group())}) {
+    const at::Tensor tensor = torch::full({2}, 1.0 + rank);
+    group->all_reduce(tensor, rank == 0 ? ReduceOp::sum : ReduceOp::max);
+    if (!tensor.equal(torch::full({2}, rank == 0 ? 3.0 : 2.0))) return 2;
+    if (rank == 0) comm::send(*group, tensor, 1, 7);
+    if (rank == 1) comm::recv(*group, tensor, 0, 8);
+    if (!tensor.equal(torch::full({2}, 3.0))) return 3;
+  }
+  return 0;
+}
+
+TEST(Init, CallsThatDifferAreNotLookedForWhereThatIsAskedFor) {
+  int host = 0;
+  for (const char* const backend : {"shm", "tcp"})
+    for (const bool by_environment : {false, true}) {
+      const std::string meeting = "tcp://127.7." + std::to_string(getpid() / 250 % 250) + "." +
+                                  std::to_string(1 + getpid() % 250) + ":" + std::to_string(29500 + host++);
+      in_children(2, [&](int rank) { return rank_that_disagrees(rank, meeting, backend, by_environment); });
+    }
+}
+
+TEST(Init, CallsAreComparedUnlessOptionOrEnvironmentSayNo) {
+  const auto by = [](bool asked, const char* value) {
+    return comm::checks_calls(asked, [value](const char*) { return value; });
+  };
+  for (const char* const value : {static_cast<const char*>(nullptr), "", "1"}) {
+    EXPECT_TRUE(by(true, value));
+    EXPECT_FALSE(by(false, value));
+  }
+  EXPECT_FALSE(by(true, "0"));
+  EXPECT_EQ(testing::usage_error([&] { (void)by(true, "no"); }), "LOCKSTEP_CHECK_CALLS is 'no': 0 or 1 expected");
 }
 
 // Rank 1 comes when rank 0 has said that it waits.

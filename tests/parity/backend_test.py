@@ -186,6 +186,15 @@ def disagree(rank):
     refused(RuntimeError, "ranks disagree: rank", dist.all_reduce, torch.ones(1 + rank))
 
 
+def unheard(rank):
+    """Each makes of the same two numbers what it has asked for."""
+    os.environ["LOCKSTEP_CHECK_CALLS"] = "0"
+    backend_ranks.init()
+    tensor = torch.full((2,), 1.0 + rank)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM)
+    assert tensor.tolist() == ([2, 2] if rank else [3, 3]), tensor
+
+
 def leave(rank):
     backend_ranks.init()
     if rank == 1:
@@ -235,6 +244,9 @@ class Failures(unittest.TestCase):
 
     def test_ranks_that_disagree_hear_both_sides(self):
         backend_ranks.run(2, disagree)
+
+    def test_ranks_that_disagree_hear_nothing_where_that_is_asked_for(self):
+        backend_ranks.run(2, unheard)
 
     def test_a_rank_that_leaves_is_named(self):
         backend_ranks.run(2, leave)
@@ -288,6 +300,9 @@ class Nodes(unittest.TestCase):
 
     def test_ranks_that_disagree_hear_both_sides(self):
         self.run_on("ab", disagree)
+
+    def test_ranks_that_disagree_hear_nothing_where_that_is_asked_for(self):
+        self.run_on("ab", unheard)
 
     def test_an_interface_that_is_not_there_is_told_on_all_ranks(self):
         self.run_on("ab", stranded)

@@ -28,10 +28,11 @@ std::byte* data_of(const at::Tensor& tensor) { return static_cast<std::byte*>(te
 std::size_t cut(std::size_t elements, int rank, int size) { return elements * std::size_t(rank) / std::size_t(size); }
 
 // They hold the node: another group's thread may be listening when this one's ends.
-WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds stall_warning) {
+WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds stall_warning, bool check_calls) {
   const std::shared_ptr<base::Member> member(node, &node->node().member);
   return {
       .stall_warning = stall_warning,
+      .check_calls = check_calls,
       .step = [member] { return member->step(); },
       .check = [member] { member->check_abort_anywhere(); },
       .failed =
@@ -231,7 +232,8 @@ std::shared_ptr<Group> NetworkGroup::new_group(const std::vector<int>& ranks) {
     // On one node this group is there because a network was asked for.
     const bool by_memory = here.size() == ranks.size() && (topology().nodes > 1 || ranks.size() == 1);
     if (mine == ranks.end() || by_memory) return;
-    std::shared_ptr<Wire> wire = wire_->part(ranks, ties_of(group, group->node().member.stall_warning()));
+    const base::Member& member = group->node().member;
+    std::shared_ptr<Wire> wire = wire_->part(ranks, ties_of(group, member.stall_warning(), member.compares_calls()));
     group = std::make_shared<NetworkGroup>(std::move(nodes), int(mine - ranks.begin()), std::move(wire), group);
   });
   return group;
@@ -246,7 +248,9 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Grou
   std::unique_ptr<Streams> made = streams(mesh);
   const std::shared_ptr<Wire> wire = std::make_shared<StreamWire>(
       std::move(mesh),
-      StreamWire::Settings{.rank = place.rank, .timeout = place.timeout, .ties = ties_of(node, place.stall_warning)},
+      StreamWire::Settings{.rank = place.rank,
+                           .timeout = place.timeout,
+                           .ties = ties_of(node, place.stall_warning, place.check_calls)},
       std::move(made));
   // A part listens, and tells, where its whole does. What is a part of this group may outlive it.
   if (member.whole().page == nullptr)

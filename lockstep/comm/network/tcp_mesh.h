@@ -32,7 +32,8 @@ struct MeshPlace {
   std::string key;        ///< of the job; who brings another one is a stranger
   std::shared_ptr<Meeting> meeting = nullptr;  ///< null: rank 0 listens at `port`
   std::chrono::milliseconds timeout{};
-  std::chrono::milliseconds stall_warning{0};  ///< of the group's wire (wire.h)
+  std::chrono::milliseconds stall_warning{0};  ///< of the group's wire (wire.h), as the next
+  bool check_calls = true;
   /// Throws when this rank's node has failed; called in every wait.
   std::function<void()> check = [] {};
   /// What failures call the ranks; empty: their numbers here.

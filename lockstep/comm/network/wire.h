@@ -35,6 +35,8 @@ struct WireTies {
   /// A wait in which nothing moves for longer is told on standard error, once in an exchange: of a message by whoever
   /// waits for it, of what all come to by the lowest of a node's ranks that waits. 0: never.
   std::chrono::milliseconds stall_warning{0};
+  /// Whether what a peer calls is compared with what this rank calls. The bytes of a message always are.
+  bool check_calls = true;
   /// The step that this rank is in, for what is said of waits; 0: in none.
   std::function<std::uint64_t()> step = [] { return 0; };
   /// Throws when this rank's node has failed; called in every wait.

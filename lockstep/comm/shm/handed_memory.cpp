@@ -76,6 +76,7 @@ std::shared_ptr<Group> ShmGroup::new_group(const std::vector<int>& ranks) {
     auto group = std::make_shared<ShmGroup>(std::move(handed.segment), int(mine - ranks.begin()),
                                             node_.member.timeout(), node_.whole_of(ranks));
     group->node_.member.set_stall_warning(node_.member.stall_warning());
+    group->node_.member.set_compares_calls(node_.member.compares_calls());
     return group;
   } catch (const GroupAborted&) {
     throw;

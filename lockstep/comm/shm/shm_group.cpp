@@ -25,6 +25,7 @@ std::string text_of(const void* note) { return describe(*static_cast<const Colle
 // Ranks come to meetings and to barriers, which are counted apart, in one order. So a peer that has come to more
 // barriers than this rank, and not yet to the meeting that this rank is in, never comes there.
 bool is_in_other_barrier(const base::Member& member, int peer) {
+  if (!member.compares_calls()) return false;
   const auto barriers = [&](int rank) {
     const base::Mark arrived = member.page().ranks[rank].arrived.load(std::memory_order_seq_cst);
     return base::mark_generation(arrived) == member.generation() ? base::mark_count(arrived) : 0;
@@ -83,6 +84,7 @@ void ShmGroup::refuse_other_barrier(const CollectiveNote& mine, int peer) {
 }
 
 void ShmGroup::check_notes(const CollectiveNote& mine, int which) {
+  if (!node_.member.compares_calls()) return;
   for (int peer = 0; peer < size(); ++peer) {
     const CollectiveNote& theirs = staging_.post(peer, which).note;
     if (theirs == mine) continue;

@@ -55,6 +55,7 @@ std::shared_ptr<Group> SingleGroup::new_group(const std::vector<int>& ranks) {
   node_.member.check_abort();
   auto group = std::make_shared<SingleGroup>(node_.whole_of(ranks));
   group->node_.member.set_stall_warning(node_.member.stall_warning());
+  group->node_.member.set_compares_calls(node_.member.compares_calls());
   return group;
 }
 

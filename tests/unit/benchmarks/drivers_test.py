@@ -181,6 +181,8 @@ class Pages(unittest.TestCase):
         self.assertIn(f"std::size_t({defaults['--chunk'] >> 10}) << 10", staging)
         self.assertIn(f"look{{{defaults['--look']}}}", member)
         self.assertIn(f"yield{{{defaults['--yield']}}}", member)
+        self.assertIn("compares_calls_ = true;", member)
+        self.assertEqual(defaults["--check-calls"], 1)
 
     def test_a_page_names_a_plot_only_where_one_is_drawn(self):
         for named, write in ((True, report_parts.write_plotted_report), (False, report_parts.write_report)):

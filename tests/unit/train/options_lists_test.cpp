@@ -244,6 +244,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--bind-to",
                                            "--timeout",
                                            "--stall-warning",
+                                           "--no-check-calls",
                                            "--version",
                                            "--weight-decay",
                                            "--weights",
