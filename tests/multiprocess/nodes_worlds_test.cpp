@@ -1,12 +1,17 @@
 // Our trainer over two to four nodes with one to three workers each, in network namespaces of the test's own. However
-// the ranks are spread, whoever comes late, dies or steps in: the weights are those of one machine.
+// the ranks are spread, whoever comes late, dies, is cut off or steps in: the weights, and the loss of each step, are
+// those of one machine.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "tests/multiprocess/routed_nodes.h"
 #include "tests/multiprocess/two_nodes.h"
@@ -24,7 +29,8 @@ using testing::text_of;
 // All nodes see the folder of the run.
 constexpr const char* kTrain =
     "exec " LOCKSTEP_PROGRAM
-    " train --dataset digits --model mlp --max-steps 200 --no-eval --logical-shards 6 --global-batch-size 300 --seed 5";
+    " train --dataset digits --model mlp --max-steps 200 --no-eval --logical-shards 6 --global-batch-size 300 --seed 5 "
+    "--print-freq 1 --output-dir run";
 
 // `agent NODE WORKERS` on a node; the first one hosts. Before it trains a worker does what `before` says.
 constexpr const char* kWorlds = R"sh(
@@ -32,10 +38,11 @@ $LOCKSTEP secret new > key
 agent() {
   eval into=\$in_$1
   NODE=$1 exec $into $LOCKSTEP run --nnodes $nnodes -n $2 --max-restarts 3 --rdzv-backend c10d \
-    --rdzv-endpoint 10.77.1.2 --rdzv-conf keep_alive_interval=0.5,last_call_timeout=0.5 --secret-file key \
+    --rdzv-endpoint 10.77.1.2 --rdzv-conf keep_alive_interval=0.5,last_call_timeout=0.5$more --secret-file key \
     sh -c "$before $train" > $1.out 2> $1.err
 }
 up() { until [ -e up.$1 ]; do sleep 0.02; done; }
+cut_wire_of_b() { until [ -e held ]; do sleep 0.01; done; ip link set vb down; touch is_cut; }
 )sh";
 
 struct World {
@@ -49,6 +56,10 @@ struct World {
 
 // A first attempt's worker dies at some moment of it; or kills its agent; or all of its node.
 #define FIRST_OF_B "[ $NODE$TORCHELASTIC_RESTART_COUNT = b0 ] && "
+// Or it stands still behind some steps until its wire is cut: the others wait for it there.
+#define HELD_IN_B                                                                                    \
+  FIRST_OF_B "(until [ \"$(sed -n 3p run/metrics.jsonl 2> /dev/null)\" ]; do sleep 0.01; done; "     \
+             "kill -STOP $$; touch held; until [ -e is_cut ]; do sleep 0.01; done; kill -CONT $$) &"
 const World kWorldCells[] = {
     {"two nodes, three workers and one", 2, "2", "", "agent a 3 & a=$!; agent b 1 & b=$!", "0 0"},
     {"three nodes, unequal", 3, "3", "", "agent a 1 & a=$!; agent b 2 & b=$!; agent c 1 & c=$!", "0 0 0"},
@@ -70,22 +81,43 @@ const World kWorldCells[] = {
      "until [ $WORLD_SIZE = 2 ] || [ $TORCHELASTIC_RESTART_COUNT = 1 ]; do sleep 0.05; done; " FIRST_OF_B
      "(until [ -s run/metrics.jsonl ]; do sleep 0.01; done; kill -9 $PPID $(cat /proc/$PPID/task/*/children)) &",
      "agent a 1 & a=$!; agent b 1 & b=$!", "0 137"},
+    {"a wire cut for a second", 2, "2", HELD_IN_B,
+     "more=,keep_alive_max_attempt=20; agent a 1 & a=$!; agent b 1 & b=$!; cut_wire_of_b; sleep 1; ip link set vb up",
+     "0 0"},
+    {"a wire cut for good in a job of two, and the other goes on", 2, "1:2",
+     "until [ $WORLD_SIZE = 2 ] || [ $TORCHELASTIC_RESTART_COUNT = 1 ]; do sleep 0.05; done; " HELD_IN_B,
+     "agent a 1 & a=$!; agent b 1 & b=$!; cut_wire_of_b", "0 1"},
+    {"a wire cut, and mended when a spare has stepped in", 3, "2", "touch up.$NODE; " HELD_IN_B,
+     "agent a 1 & a=$!; agent b 1 & b=$!; up a; up b; agent c 1 & c=$!; cut_wire_of_b; up c; ip link set vb up",
+     "0 1 0"},
 };
+#undef HELD_IN_B
 #undef FIRST_OF_B
 
 std::string weights_of(const std::string& out) { return out.substr(std::min(out.rfind("weights "), out.size())); }
 
+// Each step with its loss; one that is said twice is there once, unless two histories told of it.
+std::set<std::pair<std::int64_t, double>> losses_in(const std::string& metrics) {
+  std::set<std::pair<std::int64_t, double>> losses;
+  for (const std::string& line : testing::lines(metrics))
+    if (const nlohmann::json event = nlohmann::json::parse(line); event.at("event") == "train")
+      losses.emplace(event.at("step").get<std::int64_t>(), event.at("loss").get<double>());
+  return losses;
+}
+
 TEST(NodesWorlds, OurTrainerHasTheWeightsOfOneMachine) {
   if (const std::string why = testing::no_namespaces(); !why.empty()) GTEST_SKIP() << why;
-  Job one({LOCKSTEP_PROGRAM, "run", "sh", "-c", kTrain});
+  const testing::ScratchFolder undisturbed;
+  Job one({LOCKSTEP_PROGRAM, "run", "sh", "-c", "cd " + undisturbed.path() + "; " + kTrain});
   EXPECT_EQ(one.wait(), 0) << one.err();
   const std::string expected = weights_of(one.out());
   EXPECT_THAT(expected, StartsWith("weights "));
+  const auto losses = losses_in(text_of(undisturbed.file("run/metrics.jsonl")));
+  EXPECT_EQ(losses.size(), 200u);
   for (const World& world : kWorldCells) {
     const testing::ScratchFolder folder;
     std::string script = testing::routed_nodes(world.nodes) + "LOCKSTEP=" LOCKSTEP_PROGRAM " nnodes=" + world.nnodes +
-                         " train='" + kTrain + " --output-dir run'\nbefore='" + world.before + "'\n" + kWorlds +
-                         world.agents + "\n";
+                         " train='" + kTrain + "'\nbefore='" + world.before + "'\n" + kWorlds + world.agents + "\n";
     for (int node = 0; node < world.nodes; ++node) {
       const std::string name(1, char('a' + node));
       script += "wait $" + name + "; printf '%s ' $?\n";
@@ -99,7 +131,9 @@ TEST(NodesWorlds, OurTrainerHasTheWeightsOfOneMachine) {
     }
     EXPECT_EQ(job.out(), world.ends + std::string(" ")) << world.name << "\n" << err;
     EXPECT_EQ(weights_of(out), expected) << world.name << "\n" << err;
-    EXPECT_THAT(text_of(folder.file("run/metrics.jsonl")), HasSubstr("\"event\":\"done\"")) << world.name;
+    const std::string metrics = text_of(folder.file("run/metrics.jsonl"));
+    EXPECT_THAT(metrics, HasSubstr("\"event\":\"done\"")) << world.name;
+    EXPECT_EQ(losses_in(metrics), losses) << world.name;
     EXPECT_FALSE(std::filesystem::exists(folder.file("cut"))) << world.name << ": a step was cut short";
     EXPECT_TRUE(job.nothing_left()) << world.name;
   }
