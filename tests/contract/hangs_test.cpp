@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -68,10 +71,10 @@ const Called kCalls[] = {
 // Of a failed test's name.
 void PrintTo(const Called& called, std::ostream* out) { *out << called.name; }
 
-enum class Fault { killed, reset, stopped, late, other };
+enum class Fault { killed, reset, cut, stopped, late, other };
 
 const char* name_of(Fault fault) {
-  const char* names[] = {"Killed", "Reset", "Stopped", "Late", "Other"};
+  const char* names[] = {"Killed", "Reset", "Cut", "Stopped", "Late", "Other"};
   return names[int(fault)];
 }
 
@@ -82,8 +85,8 @@ class Hangs : public ::testing::TestWithParam<Case> {};
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const RankKind kind : {RankKind::threads, RankKind::processes, RankKind::nodes})
-    for (const Fault fault : {Fault::killed, Fault::reset, Fault::stopped, Fault::late, Fault::other}) {
-      if (kind != RankKind::nodes && fault == Fault::reset) continue;  // there are no connections
+    for (const Fault fault : {Fault::killed, Fault::reset, Fault::cut, Fault::stopped, Fault::late, Fault::other}) {
+      if (kind != RankKind::nodes && (fault == Fault::reset || fault == Fault::cut)) continue;  // no connections
       if (kind == RankKind::threads && (fault == Fault::killed || fault == Fault::stopped))
         continue;  // takes all ranks
       for (const Called& called : kCalls) all.emplace_back(kind, fault, called);
@@ -99,30 +102,63 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, Hangs, ::testing::ValuesIn(cases()), [](con
 // A call that no other is: its neighbours find another kind, dtype and size.
 void call_something_else(Group& group) { group.all_reduce(torch::ones({5}, torch::kDouble)); }
 
-// All connections of this process are reset, as by a firewall between the nodes: what was under way is lost, and both
-// sides are told. They stay descriptors, of nothing, for those who own them.
-void reset_connections() {
-  std::vector<int> open_now;
+// Of this process to other ranks.
+std::vector<int> connections() {
+  std::vector<int> open_now, found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
     open_now.push_back(std::stoi(entry.path().filename().string()));
-  const base::UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
-  int connections = 0;
   for (const int fd : open_now) {
     sockaddr_storage peer{};
     socklen_t length = sizeof peer;
-    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0 || peer.ss_family != AF_INET) continue;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 && peer.ss_family == AF_INET)
+      found.push_back(fd);
+  }
+  return found;
+}
+
+// All connections of this process are reset, as by a firewall between the nodes: what was under way is lost, and both
+// sides are told. They stay descriptors, of nothing, for those who own them.
+void reset_connections() {
+  const base::UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const std::vector<int> found = connections();
+  for (const int fd : found) {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
     EXPECT_EQ(dup2(nothing.get(), fd), fd);
-    ++connections;
   }
-  EXPECT_GE(connections, 4) << "to two ranks, of two each";
+  EXPECT_GE(found.size(), 4u) << "to two ranks, of two each";
+}
+
+// As if this machine's wire were cut: what comes is dropped before the kernel sees it, which confirms nothing then and
+// answers no question, and nothing goes out until rank 0 kills it.
+void cut_off() {
+  sock_filter drop{.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0};
+  const sock_fprog filter{.len = 1, .filter = &drop};
+  const int off = 0;
+  const std::vector<int> found = connections();
+  bool all = found.size() >= 4;  // to two ranks, of two each
+  for (const int fd : found)
+    all = setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0 &&
+          setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof off) == 0 && all;
+  if (!all) _exit(9);  // which the test allows nobody
+  raise(SIGSTOP);
+}
+
+// Whether the kernel of another rank has not confirmed what this one has sent it. A stopped rank's does.
+bool is_something_unconfirmed() {
+  for (const int fd : connections()) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked > 0) return true;
+  }
+  return false;
 }
 
 // Rank 1's part of it; returns where it goes on.
 void do_fault(Fault fault, Group& group, const Called& called) {
   if (fault == Fault::killed) raise(SIGKILL);
   if (fault == Fault::reset) reset_connections();
+  if (fault == Fault::cut) cut_off();
   if (fault == Fault::stopped) raise(SIGSTOP);  // until rank 0 kills it
   if (fault == Fault::late) {
     std::this_thread::sleep_for(1500ms);
@@ -135,7 +171,7 @@ TEST_P(Hangs, TheOthersThrowAndNameIt) {
   const auto& [kind, fault, called] = GetParam();
   // On a node a rank in a collective is nothing that who waits for its message could not be meant to wait for.
   const bool is_message = std::string(called.name) == "RecvFromThatRank";
-  const bool at_deadline = fault == Fault::stopped || fault == Fault::late ||
+  const bool at_deadline = fault == Fault::cut || fault == Fault::stopped || fault == Fault::late ||
                            (fault == Fault::other && is_message && kind != RankKind::nodes);
   support::run_ranks(kind, 3,
                      [&, fault = fault, &called = called](const std::shared_ptr<Group>& group) {
@@ -167,7 +203,12 @@ TEST_P(Hangs, TheOthersThrowAndNameIt) {
                          const bool is_gone = fault == Fault::killed || fault == Fault::reset;
                          EXPECT_LT(Clock::now() - start, is_gone ? 3s : 10s) << told;
                        }
-                       if (fault == Fault::stopped && group->rank() == 0)
+                       // What it says last to all: a tenth of a second is more than a kernel waits to confirm it.
+                       if (fault == Fault::cut && group->rank() == 0) {
+                         std::this_thread::sleep_for(100ms);
+                         EXPECT_TRUE(is_something_unconfirmed()) << "it was not cut off";
+                       }
+                       if ((fault == Fault::cut || fault == Fault::stopped) && group->rank() == 0)
                          kill(processes[1].template item<int>(), SIGKILL);
                        // Who leaves at once takes away what the others have still to hear.
                        std::this_thread::sleep_for(200ms);
