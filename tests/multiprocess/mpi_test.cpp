@@ -126,9 +126,18 @@ TEST_P(ByMpi, TrainsWithTheBitsOfSharedMemory) {
     const std::size_t at = job.out().find("weights ");
     return at == std::string::npos ? "none: " + job.out() : job.out().substr(at, job.out().find('\n', at) - at);
   };
-  const std::string by_mpi = hash_of(started(3, on_nodes(MPI_WORKER " mpi train")), variables());
-  EXPECT_EQ(by_mpi, hash_of(started(3, {MPI_WORKER, "shm", "train"}), variables()));
-  EXPECT_THAT(by_mpi, ::testing::MatchesRegex("weights [0-9a-f]+"));
+  struct Spread {
+    const char* shards;
+    std::vector<int> nodes;
+  };
+  for (const Spread& spread : {Spread{"4", {3, 4}}, Spread{"9", {3}}}) {
+    const std::string on_one = hash_of(started(2, {MPI_WORKER, "shm", "train", spread.shards}), variables());
+    EXPECT_THAT(on_one, ::testing::MatchesRegex("weights [0-9a-f]+"));
+    const std::string train = std::string(MPI_WORKER " mpi train ") + spread.shards;
+    for (const int nodes : spread.nodes)
+      EXPECT_EQ(hash_of(started(nodes, on_nodes(train)), variables()), on_one)
+          << spread.shards << " shards on " << nodes << " nodes";
+  }
 }
 
 TEST_P(ByMpi, WhoIsKilledIsNamedByTheOthers) {

@@ -1,7 +1,7 @@
-// A user's program for mpirun: mpi_worker BACKEND TASK. "train": it trains and says the weights' hash; "die": rank 1
-// dies between two calls; "differ": the ranks do not call the same. What is lost then is said on standard output.
-// "late": rank 0 comes late to the last call; "exit": rank 1 ends by exit(3) while rank 0 waits for it; "outlive": the
-// group lives until the process ends, in a child that each rank has, too.
+// A user's program for mpirun: mpi_worker BACKEND TASK. "train SHARDS": it trains and says the weights' hash; "die":
+// rank 1 dies between two calls; "differ": the ranks do not call the same. What is lost then is said on standard
+// output. "late": rank 0 comes late to the last call; "exit": rank 1 ends by exit(3) while rank 0 waits for it;
+// "outlive": the group lives until the process ends, in a child that each rank has, too.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,12 +27,15 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(torch::tanh(hidden(x))); }
 };
 
-void train(const lockstep::World& world) {
+// Ten steps.
+void train(const lockstep::World& world, int shards) {
   torch::manual_seed(0);
-  const at::Tensor inputs = torch::rand({960, 20}), targets = torch::randint(5, {960}, torch::kLong);
-  lockstep::DistributedDataParallel ddp(std::make_shared<Net>(), world.group(), {.shards = 4, .overlap_bytes = 4096});
+  const int samples = 24 * shards;
+  const at::Tensor inputs = torch::rand({10 * samples, 20}), targets = torch::randint(5, {10 * samples}, torch::kLong);
+  lockstep::DistributedDataParallel ddp(std::make_shared<Net>(), world.group(),
+                                        {.shards = shards, .overlap_bytes = 4096});
   lockstep::data::DataLoader loader(lockstep::data::tensors(inputs, targets), ddp.part(),
-                                    {.global_batch_size = 96, .shuffle = true});
+                                    {.global_batch_size = samples, .shuffle = true});
   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
   for (auto& batch : loader) {
     for (auto& shard : ddp.shards(batch))
@@ -79,8 +82,8 @@ void outlive(const lockstep::World& world) {
   outliving->all_reduce(torch::ones({10}));
 }
 
-void run(std::string_view task, const lockstep::World& world) {
-  if (task == "train") return train(world);
+void run(std::string_view task, int shards, const lockstep::World& world) {
+  if (task == "train") return train(world, shards);
   if (task == "late") return come_late(world);
   if (task == "exit") return leave_by_exit(world);
   if (task == "outlive") return outlive(world);
@@ -89,12 +92,12 @@ void run(std::string_view task, const lockstep::World& world) {
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   const std::string_view task = argv[2];
   auto world = lockstep::init({.backend = argv[1], .idle_cores_hint = false});
   const std::string me = "rank " + std::to_string(world.rank());
   try {
-    run(task, world);
+    run(task, argc > 3 ? std::atoi(argv[3]) : 0, world);
     if (task != "train") say(me + " is done");
   } catch (const lockstep::GroupAborted& lost) {
     say(me + " lost rank " + std::to_string(lost.failure().rank) + ": " + lost.failure().cause);
