@@ -127,20 +127,20 @@ flags::Table table_of(Options& o) {
       .about =
           "All-reduce of float32 and barrier: microseconds of a call, from the first rank's start to the last one's "
           "end.\n",
-      .groups = {{"",
-                  {{"--ranks", flags::integer(o.ranks, 1, 64), "processes"},
-                   {"--seconds", flags::real(o.seconds, flags::kPositive), "of calls for each row"},
-                   {"--largest", flags::integer(o.largest, 0, 1024), "MiB of the largest tensor"},
-                   {"--at-once", flags::integer(o.sizes.at_once, 64, 256 << 10),
-                    "bytes up to which one meeting does: what the default brings"},
-                   {"--chunk", flags::integer(o.sizes.chunk, 4 << 10, 256 << 10),
-                    "bytes that go through the staging areas between two meetings"},
-                   {"--look", flags::integer(o.look, 0, kMostMicroseconds),
-                    "microseconds of looking, before a rank that waits yields"},
-                   {"--yield", flags::integer(o.yield, 0, kMostMicroseconds),
-                    "microseconds of yielding, before it sleeps"},
-                   {"--check-calls", flags::integer(o.check_calls, 0, 1),
-                    "1: what the ranks call is compared; 0: it is not"}}}}};
+      .groups = {
+          {"",
+           {{"--ranks", flags::integer(o.ranks, 1, 64), "processes"},
+            {"--seconds", flags::real(o.seconds, flags::kPositive), "of calls for each row"},
+            {"--largest", flags::integer(o.largest, 0, 1024), "MiB of the largest tensor"},
+            {"--at-once", flags::integer(o.sizes.at_once, 64, 256 << 10),
+             "bytes up to which one meeting does: what the default brings"},
+            {"--chunk", flags::integer(o.sizes.chunk, 4 << 10, 256 << 10),
+             "bytes that go through the staging areas between two meetings"},
+            {"--look", flags::integer(o.look, 0, kMostMicroseconds),
+             "microseconds of looking, before a rank that waits yields"},
+            {"--yield", flags::integer(o.yield, 0, kMostMicroseconds), "microseconds of yielding, before it sleeps"},
+            {"--check-calls", flags::integer(o.check_calls, 0, 1),
+             "1: what the ranks call is compared; 0: it is not"}}}}};
 }
 
 }  // namespace

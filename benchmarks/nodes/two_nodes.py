@@ -96,6 +96,12 @@ class Network:
         for node in range(2):
             self.run(node, "addr", "add", f"{ADDRESSES[node]}/24", "dev", ENDS[node])
             self.run(node, "link", "set", ENDS[node], "up")
+        # The kernel looks at links once a second; until then UCX takes an end for one that is down.
+        until = time.monotonic() + 10
+        while not all("state UP" in self.run(node, "link", "show", "dev", ENDS[node]) for node in range(2)):
+            if time.monotonic() > until:
+                raise Failed("the wire between them does not come up")
+            time.sleep(0.01)
 
     def __exit__(self, *_):
         self.clear()
@@ -106,13 +112,14 @@ class Network:
         """What stands before a command of this node."""
         return ["nsenter", "--target", str(self.other.pid), "--net"] if node == 1 else []
 
-    def run(self, node: int, *words: str):
+    def run(self, node: int, *words: str) -> str:
         try:
             done = subprocess.run([*self.on(node), "ip", *words], check=False, capture_output=True, text=True, timeout=20)
         except (FileNotFoundError, subprocess.TimeoutExpired) as error:
             raise Failed(str(error)) from None
         if done.returncode != 0:
             raise Failed(f"ip {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
 
     def cut(self):
         """What either node sends is lost on the way; nothing is closed."""

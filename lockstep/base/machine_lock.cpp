@@ -62,9 +62,9 @@ LockEnd lock_of_machine(const UniqueFd& file, std::optional<std::chrono::millise
     const bool is_named = holder == SignedBy::another;
     if (waited >= *patience) return is_named ? LockEnd::held_elsewhere : LockEnd::held_unsigned;
     if (!std::exchange(is_told, true))
-      tell(STDERR_FILENO, "lockstep: " + shown(place) + "locked by a job " +
-                              (is_named ? "on another machine" : "that does not say on which machine it runs") +
-                              "; waiting for " +
+      tell(STDERR_FILENO, "lockstep: " + shown(place) +
+                              (is_named ? "locked by a job on another machine; waiting for "
+                                        : "locked by a job that does not say on which machine it runs; waiting for ") +
                               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(*patience).count()) +
                               " s at most, in case it is gone\n");
     std::this_thread::sleep_for(kBetweenRequests);

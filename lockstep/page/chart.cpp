@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kMostPoints = 600;  // the plot is not wider
 constexpr Plot kPlot;
+constexpr double kWidth = 640;        // of a drawing whose labels are short
 constexpr double kLabelGap = 6;       // between the plot and a label at its left
 constexpr double kLetterWidth = 7.7;  // of a figure at 12px, in the widest of the usual fonts
 
@@ -78,6 +79,14 @@ double left_of_zero(const Frame& frame) {
   std::size_t longest = 0;
   for (const double value : ticks(frame.y.low, frame.y.high)) longest = std::max(longest, short_number(value).size());
   return std::max(0.0, std::ceil(double(longest) * kLetterWidth + kLabelGap - kPlot.left));
+}
+
+// Nor the last label of the other axis, which stands below the end of the plot: "6000".
+double right_end(const Frame& frame) {
+  double end = kWidth;
+  for (const double value : ticks(frame.x.low, frame.x.high))
+    end = std::max(end, std::ceil(frame.at_x(value) + double(short_number(value).size()) * kLetterWidth / 2));
+  return end;
 }
 
 std::string axes(const Frame& frame) {
@@ -186,7 +195,7 @@ std::string svg(const Chart& chart) {
   Frame frame;
   if (!frame_of(chart, frame)) return "";
   const double more = left_of_zero(frame);
-  std::string text = "<svg viewBox=\"" + short_number(0 - more) + " 0 " + short_number(640 + more) +
+  std::string text = "<svg viewBox=\"" + short_number(0 - more) + " 0 " + short_number(right_end(frame) + more) +
                      " 232\" role=\"img\" data-x0=\"" + exact(frame.x.low) + "\" data-x1=\"" + exact(frame.x.high) +
                      "\" data-y0=\"" + exact(frame.y.low) + "\" data-y1=\"" + exact(frame.y.high) + "\"><title>" +
                      escaped(chart.title) + "</title>" + axes(frame);

@@ -50,7 +50,8 @@ class Engine;
 /// between leaves all of them at the step before. Until the last has made its step, the others show the weights of
 /// theirs, and make no further one. All ranks, in the same order, between steps, behind their optimizers, after each
 /// start and before what it goes on from is asked for: over several nodes, and on the one that is left of them, models
-/// may go back to the step of the oldest here. UsageError when they are no two models of one group with optimizers of ours, or at different steps.
+/// may go back to the step of the oldest here. UsageError when they are no two models of one group with optimizers of
+/// ours, or at different steps.
 void commit_together(std::span<Engine* const> models);
 template <class... Models>
 void commit_together(Models&... models) {

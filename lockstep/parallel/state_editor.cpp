@@ -14,11 +14,7 @@
 namespace lockstep::parallel {
 
 StateEditor::StateEditor(FusedState& fused, ShardSession& session, GradientHooks& hooks, comm::Group& group)
-    : fused_(fused),
-      session_(session),
-      hooks_(hooks),
-      group_(group),
-      began_with_(fused.state.committed().step) {}
+    : fused_(fused), session_(session), hooks_(hooks), group_(group), began_with_(fused.state.committed().step) {}
 
 void StateEditor::modify(const std::function<void()>& fn) {
   fused_.state.check_settled("modify");

@@ -57,9 +57,9 @@ struct World {
 // A first attempt's worker dies at some moment of it; or kills its agent; or all of its node.
 #define FIRST_OF_B "[ $NODE$TORCHELASTIC_RESTART_COUNT = b0 ] && "
 // Or it stands still behind some steps until its wire is cut: the others wait for it there.
-#define HELD_IN_B                                                                                    \
-  FIRST_OF_B "(until [ \"$(sed -n 3p run/metrics.jsonl 2> /dev/null)\" ]; do sleep 0.01; done; "     \
-             "kill -STOP $$; touch held; until [ -e is_cut ]; do sleep 0.01; done; kill -CONT $$) &"
+#define HELD_IN_B FIRST_OF_B "(until " HAS_STEPPED "; do sleep 0.01; done; " STANDS_STILL ") &"
+#define HAS_STEPPED "[ \"$(sed -n 3p run/metrics.jsonl 2> /dev/null)\" ]"
+#define STANDS_STILL "kill -STOP $$; touch held; until [ -e is_cut ]; do sleep 0.01; done; kill -CONT $$"
 const World kWorldCells[] = {
     {"two nodes, three workers and one", 2, "2", "", "agent a 3 & a=$!; agent b 1 & b=$!", "0 0"},
     {"three nodes, unequal", 3, "3", "", "agent a 1 & a=$!; agent b 2 & b=$!; agent c 1 & c=$!", "0 0 0"},
@@ -92,6 +92,8 @@ const World kWorldCells[] = {
      "0 1 0"},
 };
 #undef HELD_IN_B
+#undef HAS_STEPPED
+#undef STANDS_STILL
 #undef FIRST_OF_B
 
 std::string weights_of(const std::string& out) { return out.substr(std::min(out.rfind("weights "), out.size())); }

@@ -248,9 +248,8 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Grou
   std::unique_ptr<Streams> made = streams(mesh);
   const std::shared_ptr<Wire> wire = std::make_shared<StreamWire>(
       std::move(mesh),
-      StreamWire::Settings{.rank = place.rank,
-                           .timeout = place.timeout,
-                           .ties = ties_of(node, place.stall_warning, place.check_calls)},
+      StreamWire::Settings{
+          .rank = place.rank, .timeout = place.timeout, .ties = ties_of(node, place.stall_warning, place.check_calls)},
       std::move(made));
   // A part listens, and tells, where its whole does. What is a part of this group may outlive it.
   if (member.whole().page == nullptr)

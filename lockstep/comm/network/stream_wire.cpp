@@ -311,8 +311,8 @@ void StreamWire::tell_stall() {
   const std::string here = is_message ? "" : arrived();
   base::Outlet::console(STDERR_FILENO)
       .offer("lockstep: rank " + std::to_string(name_of(settings_.rank)) + " has waited " +
-             std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() +
-             base::Calling::told() + (here.empty() ? "" : "; others that have arrived: " + here) + "\n");
+             std::to_string(settings_.ties.stall_warning.count()) + " ms for " + late_peers() + base::Calling::told() +
+             (here.empty() ? "" : "; others that have arrived: " + here) + "\n");
   int asked = 0;
   for (int peer = 0; peer < int(links_.size()) && asked < base::kMostAsked; ++peer) {
     const int seat = links_[std::size_t(peer)].is_owed() ? seat_of(peer) : -1;

@@ -272,9 +272,10 @@ TEST(Member, AWaitThatLastsIsToldOnceByTheLowestThatWaits) {
       member.barrier();
     });
   for (std::thread& rank : ranks) rank.join();
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "lockstep: rank 1 (step 7, gather) has waited 30 ms for rank 0 (step 7, gather) in a collective; others that "
-            "have arrived: 2\n");
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "lockstep: rank 1 (step 7, gather) has waited 30 ms for rank 0 (step 7, gather) in a collective; others that "
+      "have arrived: 2\n");
 }
 
 // The lowest rank has to do with none of it.

@@ -62,6 +62,12 @@ TEST(Svg, LongLabelsOfTheAxisHaveRoom) {
   EXPECT_THAT(drawn(0.1), HasSubstr("viewBox=\"0 0 640 232\""));
 }
 
+// The last figure of "6000" was outside.
+TEST(Svg, ALongLabelBelowTheEndHasRoom) {
+  const std::string drawn = svg({.title = "t", .curves = {{.name = "a", .points = {{0, 1}, {6000, 2}}}}});
+  EXPECT_THAT(drawn, ::testing::AllOf(HasSubstr(">6000<"), HasSubstr("viewBox=\"0 0 644 232\"")));
+}
+
 TEST(Svg, EqualValuesAreALineInTheMiddle) {
   for (const double value : {0.0, 0.5, -1e30, 1e-300, 1e300}) {
     const std::string drawn = svg({.title = "t", .curves = {{.name = "a", .points = {{1, value}, {2, value}}}}});
