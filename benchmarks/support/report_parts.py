@@ -27,11 +27,12 @@ def machine_line(machine: dict) -> str:
 
 
 def command_text(benchmark: str) -> str:
-    """As somebody in the repository's root would type it; a label (--commit) measures nothing."""
+    """As somebody in the repository's root would type it; a label (--commit) measures nothing, nor does a machine's path."""
     words = sys.argv[1:]
     if "--commit" in words:
         place = words.index("--commit")
         words = words[:place] + words[place + 2:]
+    words = [pathlib.Path(word).name if word.startswith("/") else word for word in words]
     return shlex.join(["scripts/python-torch", f"benchmarks/{benchmark}/{pathlib.Path(sys.argv[0]).name}", *words])
 
 
