@@ -275,10 +275,10 @@ class Pages(unittest.TestCase):
         self.assertIn("| a set | 1,000 | 100.0 | 1.25 | batched | 10 |", of("input", "report").summary([case]))
 
     def test_commands_can_be_typed(self):
-        words = ["x/comm.py", "--commit", "1 (code 2)", "--cases", "1 MiB"]
+        words = ["x/comm.py", "--commit", "1 (code 2)", "--cases", "1 MiB", "--bin", "/of/a/machine"]
         with mock.patch.object(sys, "argv", words):
             self.assertEqual(report_parts.command_text("comm"),
-                             "scripts/python-torch benchmarks/comm/comm.py --cases '1 MiB'")
+                             "scripts/python-torch benchmarks/comm/comm.py --cases '1 MiB' --bin machine")
 
 
 class Link(unittest.TestCase):
