@@ -26,11 +26,13 @@ void reseed(at::Device device, std::uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
-// Only where room is wanted does anybody ask the system who holds the state.
-std::uint64_t asked_of(const base::Member& member, const state::SharedState& state) {
+// The system is asked who holds the state where room is wanted; over nodes by one rank of each in every step, too: the
+// agent of another node may have asked its ranks already.
+std::uint64_t asked_of(const base::Member& member, const FusedState& fused) {
   const std::uint64_t stop = base::StopOn::requested() ? state::kAskedToStop : 0;
-  if (!base::is_room_wanted(member.page(), member.generation())) return stop;
-  return stop | state::kAskedToMakeRoom | (state.is_held() ? state::kHeldFromRoom : 0);
+  const std::uint64_t room = base::is_room_wanted(member.page(), member.generation()) ? state::kAskedToMakeRoom : 0;
+  const bool looks = room != 0 || (fused.nodes != nullptr && member.rank() == 0);
+  return stop | room | (looks && fused.state.is_held() ? state::kHeldFromRoom : 0);
 }
 
 void refuse_set_gradients(const ModuleView& module) {
@@ -313,7 +315,7 @@ void ShardSession::gather(std::optional<double> denominator, std::uint64_t optio
     keep_active();
     fused_.buffers.remember();
   }
-  const std::uint64_t asked = asked_of(member_, fused_.state);
+  const std::uint64_t asked = asked_of(member_, fused_);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     state::ShardRecord record = shards_[i].record;
     record.options = options;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/room.h"
 #include "lockstep/comm/network/wire.h"
+#include "lockstep/state/pin.h"
 #include "tests/support/disturbed_job.h"
 #include "tests/support/ranks.h"
 #include "tests/support/what_of.h"
@@ -172,6 +174,26 @@ TEST(Nodes, MakeRoomForAnotherBehindTheSameStep) {
     }
     EXPECT_TRUE(base::has_made_room(page));
     EXPECT_EQ(base::committed(page.regions[0])->step, 4u);
+  });
+}
+
+// The save is on one node, and the agent of the other has heard of the newcomer first.
+TEST(Nodes, MakeRoomBehindTheFirstStepInWhichNobodyHoldsTheStateOfAny) {
+  run_nodes({1, 1}, [](auto group) {
+    base::ControlPage& page = group->node().member.page();
+    SmallJob job{.shards = 2, .steps = 6};
+    job.holdable = true;
+    std::optional<state::Pin> save;  // rank 0's, from step 1 to step 4
+    job.after_step = [&](Engine& engine) {
+      if (group->rank() == 0 && engine.steps() == 1) save.emplace(group->node().segment);
+      if (group->rank() == 0 && engine.steps() == 4) save.reset();
+      if (group->rank() == 1 && engine.steps() == 2) {
+        EXPECT_TRUE(base::ask_for_room(page));
+      }
+      group->barrier();  // before anybody looks
+    };
+    EXPECT_THROW(run_small_job(group, job), GroupAborted);
+    EXPECT_EQ(base::committed(page.regions[0])->step, 5u);
   });
 }
 
