@@ -48,7 +48,8 @@ std::uint64_t asked_anywhere(const std::vector<const state::ShardRecord*>& recor
 }
 
 // What the buffer that a step writes has held so far is nobody's any more, for the first ranks of all nodes have
-// committed what came behind it. Its record is written behind the update, and told of that step until then.
+// committed what came behind it. Its record is written behind the update, and told of that step until then. The node
+// that is left of several may go back by it, too; one that never was one of several goes back to nothing.
 void forget_target(const FusedState& fused) {
   const state::SharedState& state = fused.state;
   const int to = state.target(fused.next_step());
@@ -161,7 +162,8 @@ void StepTransaction::exchange() {
       member_.barrier();
       fused_.nodes->exchange(fused_.next_step());
     }
-    if (fused_.nodes && group_.topology().local_rank == 0) forget_target(fused_);
+    const bool goes_back = fused_.nodes != nullptr || fused_.state.was_spread();
+    if (goes_back && group_.topology().local_rank == 0) forget_target(fused_);
     member_.barrier();
     if (!fused_.lane) return;
     const bool again = std::ranges::any_of(records_, [](const auto* record) { return record->again != 0; });

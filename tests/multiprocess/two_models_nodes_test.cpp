@@ -208,21 +208,42 @@ TEST(TwoModels, OverNodesAtDifferentStepsAreRefused) {
               Each(0));
 }
 
-// Of models that have made their steps apart so far one was ahead, and half of a further step lies where its step
-// before was. No other node has that to compare with.
+// Of models that have made their steps apart so far one is ahead when rank 0 dies, and half of a further step lies
+// where its step before was.
+int train_apart_until_a_death(const std::shared_ptr<comm::Group>& group) {
+  Gan gan(group, /*together=*/false);
+  for (std::uint64_t step = gan.d.next_step(); step <= 3; ++step) gan.train(step);
+  gan.train_d(4);
+  if (group->rank() == 0)
+    support::lay({.phase = base::Phase::update, .instructions = 40, .signal = SIGKILL}, group->node().member.words());
+  gan.train_d(5);
+  return 0;
+}
+
+// No other node has that to compare with.
 TEST(TwoModels, OverNodesGoBackToNothingThatWasBeingWritten) {
   Machines machines({2, 1});
-  const std::vector<int> codes = machines.run([](auto group) {
-    Gan gan(group, /*together=*/false);
-    for (std::uint64_t step = 1; step <= 3; ++step) gan.train(step);
-    gan.train_d(4);
-    if (group->rank() == 0)
-      support::lay({.phase = base::Phase::update, .instructions = 40, .signal = SIGKILL}, group->node().member.words());
-    gan.train_d(5);
-    return 0;
-  });
-  EXPECT_EQ(codes[0], -1);
+  EXPECT_EQ(machines.run([](auto group) { return train_apart_until_a_death(group); })[0], -1);
   machines.lose(1);
+  EXPECT_THAT(machines.run([](auto group) {
+    Gan gan(group, /*together=*/false);
+    return is_refused(gan, *group, 4, 3);
+  }),
+              Each(0));
+}
+
+// Nor is there another node where the job had gone on with one.
+TEST(TwoModels, OnTheNodeThatIsLeftGoBackToNothingThatWasBeingWritten) {
+  Machines machines({2, 1});
+  EXPECT_THAT(machines.run([](auto group) {
+    Gan gan(group, /*together=*/false);
+    gan.train(1);
+    group->barrier();
+    return 0;
+  }),
+              Each(0));
+  machines.leave(1);
+  EXPECT_EQ(machines.run([](auto group) { return train_apart_until_a_death(group); })[0], -1);
   EXPECT_THAT(machines.run([](auto group) {
     Gan gan(group, /*together=*/false);
     return is_refused(gan, *group, 4, 3);
