@@ -157,7 +157,7 @@ int rank_that_reduces(int rank, const std::string& meeting) {
                             .world_size = 3,
                             .backend = "tcp",
                             .timeout = 60s,
-                            .stall_warning = 200ms,
+                            .stall_warning = 1s,  // by when rank 2 has come, on a busy machine, too
                             .idle_cores_hint = false});
   const std::string awaited = "lockstep: rank 0 has waited ";
   for (int looks = 0; rank == 1 && said_so_far().find(awaited) == std::string::npos && looks < 20'000; ++looks)
