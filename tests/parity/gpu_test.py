@@ -34,10 +34,11 @@ from reference import Job
 STEPS = 20
 BATCH = 32
 # Differences of a loss, as a part of the first one, since all come near 0: of the first, before any update, and of all,
-# in 16 bits as a multiple of what Python differs by from itself.
+# in 16 bits as a multiple of what Python differs by from itself, up to a tenth: one odd run of it would let all pass.
 FIRST_LIMITS = {None: 1e-5, "bf16": 1e-3, "fp16": 1e-3}
 LIMIT = 1e-4
 TIMES_ITSELF = 3
+MOST = 0.1
 # In a process of its own: this one is to know nothing of CUDA.
 COUNT_GPUS = """
 import ctypes, sys
@@ -136,7 +137,7 @@ class Training(unittest.TestCase):
             return LIMIT
         itself = max(max(differences_of(losses, self.expected[name]["losses"])) for losses in others)
         print(f"GPU, {name}: Python differs from itself by {itself:.1e}")
-        return TIMES_ITSELF * itself
+        return min(TIMES_ITSELF * itself, MOST)
 
     def trained(self, job: Job, *more, ranks: int = 1, folder: str | None = None) -> list[dict]:
         return lockstep.train(job, folder or tempfile.mkdtemp(dir=self.folder), *more, world_size=ranks)
