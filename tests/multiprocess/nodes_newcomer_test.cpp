@@ -50,6 +50,22 @@ TEST_F(NodesTest, AWorkerThatDoesNotLeaveIsEndedBehindTheGracePeriod) {
   expect_nothing_left();
 }
 
+// Of which none ends, so that the agent hears of no end.
+TEST_F(NodesTest, WorkersThatAllStayAreEndedBehindTheGracePeriod) {
+  const auto start = [this](const std::string& is_host) -> Job& {
+    return agent({"--nnodes", "1:2", "--grace-period", "0.2", "--rdzv-conf",
+                  is_host + ",last_call_timeout=0.01,join_timeout=20"},
+                 "exec " TOY_WORKER " room 75 2 0");
+  };
+  Job& host = start("is_host=1");
+  host.wait_for_lines(1);
+  Job& late = start("is_host=0");
+  for (Job* job : {&host, &late}) EXPECT_EQ(job->wait(), 0) << job->err();
+  EXPECT_THAT(host.err(), AllOf(HasSubstr("workers that did not end for a node that has come are ended"),
+                                HasSubstr("starting again with other nodes: "), Not(HasSubstr("failed"))));
+  expect_nothing_left();
+}
+
 TEST_F(NodesTest, WhereANodeMakesNoStepsNobodyWaitsForOne) {
   const std::string sleeps = "echo; [ $WORLD_SIZE = 3 ] || sleep 1000";
   Job& host =

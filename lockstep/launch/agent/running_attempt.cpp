@@ -10,11 +10,15 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/room.h"
 #include "lockstep/launch/machine/machine.h"
 #include "lockstep/launch/report/verdict.h"
 
 namespace lockstep::launch {
 namespace {
+
+// Whether the ranks have made room. Their words wake no agent, and it may be that none of them ends.
+constexpr std::chrono::milliseconds kBetweenLooks{500};
 
 std::vector<ErrorFile> make_error_files(const AttemptLogs& logs, int workers) {
   std::vector<ErrorFile> files;
@@ -100,15 +104,26 @@ void RunningAttempt::end_for_others(bool at_once) {
   follow(at_once ? stages_.cut_off() : stages_.stop_running());
 }
 
+// To ask once more, before each further look, changes nothing.
+bool RunningAttempt::make_room() {
+  if (!base::ask_for_room(context_.page)) return false;
+  room_watch_ = context_.loop.at(EventLoop::Clock::now() + kBetweenLooks, [this] {
+    if (stages_.stage() != Stage::running) return;
+    if (base::has_made_room(context_.page))
+      follow(stages_.on_leaving());
+    else
+      make_room();
+  });
+  return true;
+}
+
 void RunningAttempt::on_worker_end(const End& end) {
   result_.record.ends.push_back(end);
   const Stage stage = stages_.stage();
   // Who makes room ends as one that follows a failure does, however its program ends for that.
-  const bool leaves = stage == Stage::running && base::has_made_room(context_.page);
-  const bool fails = stage == Stage::running && end.failed() && !leaves;
+  const bool fails = stage == Stage::running && end.failed() && !base::has_made_room(context_.page);
   if (fails) inquiry_.open(end);
   if (fails || stage == Stage::last_words) follow(stages_.on_failure(more_to_come()));
-  if (leaves) follow(stages_.on_leaving());
   if (workers_.all_ended()) follow(stages_.stop_running());
 }
 

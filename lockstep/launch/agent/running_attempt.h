@@ -14,7 +14,6 @@
 
 #include "lockstep/base/control_page.h"
 #include "lockstep/base/outlet.h"
-#include "lockstep/base/room.h"
 #include "lockstep/launch/agent/stages.h"
 #include "lockstep/launch/event_loop.h"
 #include "lockstep/launch/output/attempt_logs.h"
@@ -68,9 +67,9 @@ class RunningAttempt {
   /// Another node has failed: the workers here are told to end; at once: they are killed, for it may go on without
   /// them.
   void end_for_others(bool at_once);
-  /// Another node has come: the workers here are asked to end behind their step, which is no failure of theirs. False,
-  /// and nothing happens, where they make none.
-  bool make_room() { return base::ask_for_room(context_.page); }
+  /// Another node has come: the workers here are asked to end behind their step, which is no failure of theirs; those
+  /// that have not a grace period after it are told to end. False, and nothing happens, where they make none.
+  bool make_room();
   /// Some child of the agent's has ended and is buried, or is a worker.
   void on_child_end() { workers_.look_for_gone(); }
 
@@ -103,6 +102,7 @@ class RunningAttempt {
   Workers workers_;
   EventLoop::Handle router_watch_;
   EventLoop::Handle deadline_;
+  EventLoop::Handle room_watch_;
 };
 
 }  // namespace lockstep::launch

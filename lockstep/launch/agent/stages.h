@@ -41,8 +41,8 @@ class Stages {
 
   /// A worker has failed, or, in last_words, ended. `more_to_come`: one that is about to end may have failed before it.
   Orders on_failure(bool more_to_come);
-  /// A worker has ended to make room for another node, and the others are to do so: those that have not when the grace
-  /// period is over are told to end. Nothing, the second time.
+  /// The ranks have made room for another node, for which the workers are to end: those that have not when the grace
+  /// period is over are told to. Nothing, the second time.
   Orders on_leaving();
   /// All workers have ended, so what is left in their groups has no purpose; or something of the launcher's own has
   /// failed. Nothing, when the end has begun.
