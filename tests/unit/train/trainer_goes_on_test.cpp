@@ -139,6 +139,7 @@ TEST(Trainer, ThatALastSaveIsWaitedForIsNoStall) {
     EXPECT_EQ(saver.wait_together().problem, "");
   });
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("has waited")));
+  EXPECT_EQ(before_fsync, nullptr) << "the save stood still";
   EXPECT_TRUE(std::filesystem::exists(folder.file("last")));
 }
 
