@@ -112,8 +112,8 @@ void NodeExchange::carry(std::uint64_t step, int number, comm::Wire& wire) {
 
 // Of one that there is not, none.
 std::span<NodeExchange::Piece> NodeExchange::pieces_of(int wave) {
-  const auto found = std::ranges::equal_range(pieces_, wave, {}, [](const Piece& piece) { return piece.place.wave; });
-  return {found.begin(), found.end()};
+  const auto wave_of = [](const Piece& piece) { return piece.place.wave; };
+  return {std::ranges::lower_bound(pieces_, wave, {}, wave_of), std::ranges::upper_bound(pieces_, wave, {}, wave_of)};
 }
 
 // What this node's shards add up to, to the owner; what those of the others do, where this node is that.
