@@ -35,7 +35,7 @@ std::vector<std::string> with_long_waits(const std::string& nnodes, const std::s
 
 // An agent that dies before it has read what it was sent leaves a reset in place of a closed connection. That says
 // nothing of its workers, so its silence is waited for.
-constexpr const char* kOfAReset = "2";
+constexpr const char* kOfAReset = "0.5";
 
 constexpr const char* kTwoAttempts =
     "echo $RANK of $WORLD_SIZE try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000";
