@@ -34,35 +34,27 @@ TEST_F(NodesTest, HoweverAProgramEndsThatMakesRoomItIsNoFailure) {
   expect_nothing_left();
 }
 
-// One that catches what its step throws, say. It would hold all nodes until join_timeout.
-TEST_F(NodesTest, AWorkerThatDoesNotLeaveIsEndedBehindTheGracePeriod) {
-  const auto start = [this](const std::string& is_host) -> Job& {
-    return agent({"--nnodes", "1:2", "-n", "2", "--grace-period", "0.2", "--rdzv-conf",
-                  is_host + ",last_call_timeout=0.01,join_timeout=20"},
-                 "exec " TOY_WORKER " room 75 4 1");
+// A worker that catches what its step throws, say, would hold all nodes until join_timeout: one of two; or all there
+// are, so that the agent hears of no end.
+TEST_F(NodesTest, WorkersThatDoNotLeaveAreEndedBehindTheGracePeriod) {
+  struct Case {
+    std::string workers, toy;
+    std::size_t lines;
   };
-  Job& host = start("is_host=1");
-  host.wait_for_lines(2);
-  Job& late = start("is_host=0");
-  for (Job* job : {&host, &late}) EXPECT_EQ(job->wait(), 0) << job->err();
-  EXPECT_THAT(host.err(), AllOf(HasSubstr("workers that did not end for a node that has come are ended"),
-                                HasSubstr("starting again with other nodes: "), Not(HasSubstr("failed"))));
-  expect_nothing_left();
-}
-
-// Of which none ends, so that the agent hears of no end.
-TEST_F(NodesTest, WorkersThatAllStayAreEndedBehindTheGracePeriod) {
-  const auto start = [this](const std::string& is_host) -> Job& {
-    return agent({"--nnodes", "1:2", "--grace-period", "0.2", "--rdzv-conf",
-                  is_host + ",last_call_timeout=0.01,join_timeout=20"},
-                 "exec " TOY_WORKER " room 75 2 0");
-  };
-  Job& host = start("is_host=1");
-  host.wait_for_lines(1);
-  Job& late = start("is_host=0");
-  for (Job* job : {&host, &late}) EXPECT_EQ(job->wait(), 0) << job->err();
-  EXPECT_THAT(host.err(), AllOf(HasSubstr("workers that did not end for a node that has come are ended"),
-                                HasSubstr("starting again with other nodes: "), Not(HasSubstr("failed"))));
+  for (const auto& [workers, toy, lines] : {Case{"2", "room 75 4 1", 2}, Case{"1", "room 75 2 0", 1}}) {
+    SCOPED_TRACE(toy);
+    const auto start = [&](const std::string& is_host) -> Job& {
+      return agent({"--nnodes", "1:2", "-n", workers, "--grace-period", "0.2", "--rdzv-conf",
+                    is_host + ",last_call_timeout=0.01,join_timeout=20"},
+                   "exec " TOY_WORKER " " + toy);
+    };
+    Job& host = start("is_host=1");
+    host.wait_for_lines(lines);
+    Job& late = start("is_host=0");
+    for (Job* job : {&host, &late}) EXPECT_EQ(job->wait(), 0) << job->err();
+    EXPECT_THAT(host.err(), AllOf(HasSubstr("workers that did not end for a node that has come are ended"),
+                                  HasSubstr("starting again with other nodes: "), Not(HasSubstr("failed"))));
+  }
   expect_nothing_left();
 }
 
