@@ -73,6 +73,12 @@ std::string said_so_far() {
   return text;
 }
 
+// An address of the loopback that no other test and no other process has.
+std::string meeting_at(int net) {
+  return "tcp://127." + std::to_string(net) + "." + std::to_string(getpid() / 250 % 250) + "." +
+         std::to_string(1 + getpid() % 250) + ":29500";
+}
+
 // The other two do nothing before it has said that it waits; rank 0, before it has been asked where it is.
 int rank_of_three(int rank, const std::string& meeting) {
   setenv("LOCKSTEP_SOCKET_IFNAME", "lo", 1);
@@ -95,8 +101,7 @@ int rank_of_three(int rank, const std::string& meeting) {
 }
 
 TEST(Init, AMessageThatIsMissedOverANetworkIsToldByARankWhichIsNotTheLowestOfItsNode) {
-  const std::string meeting =
-      "tcp://127.5." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250) + ":29500";
+  const std::string meeting = meeting_at(5);
   ::testing::internal::CaptureStderr();
   in_children(3, [&](int rank) { return rank_of_three(rank, meeting); });
   const std::string said = ::testing::internal::GetCapturedStderr();
@@ -167,8 +172,7 @@ int rank_that_reduces(int rank, const std::string& meeting) {
 }
 
 TEST(Init, ACollectiveThatIsMissedIsToldWithItsNumberAndItsShape) {
-  const std::string meeting =
-      "tcp://127.6." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250) + ":29500";
+  const std::string meeting = meeting_at(6);
   ::testing::internal::CaptureStderr();
   in_children(3, [&](int rank) { return rank_that_reduces(rank, meeting); });
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
