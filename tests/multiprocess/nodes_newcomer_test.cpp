@@ -41,15 +41,15 @@ TEST_F(NodesTest, WorkersThatDoNotLeaveAreEndedBehindTheGracePeriod) {
     std::string workers, toy;
     std::size_t lines;
   };
-  for (const auto& [workers, toy, lines] : {Case{"2", "room 75 4 1", 2}, Case{"1", "room 75 2 0", 1}}) {
-    SCOPED_TRACE(toy);
+  for (const Case& it : {Case{"2", "room 75 4 1", 2}, Case{"1", "room 75 2 0", 1}}) {
+    SCOPED_TRACE(it.toy);
     const auto start = [&](const std::string& is_host) -> Job& {
-      return agent({"--nnodes", "1:2", "-n", workers, "--grace-period", "0.2", "--rdzv-conf",
+      return agent({"--nnodes", "1:2", "-n", it.workers, "--grace-period", "0.2", "--rdzv-conf",
                     is_host + ",last_call_timeout=0.01,join_timeout=20"},
-                   "exec " TOY_WORKER " " + toy);
+                   "exec " TOY_WORKER " " + it.toy);
     };
     Job& host = start("is_host=1");
-    host.wait_for_lines(lines);
+    host.wait_for_lines(it.lines);
     Job& late = start("is_host=0");
     for (Job* job : {&host, &late}) EXPECT_EQ(job->wait(), 0) << job->err();
     EXPECT_THAT(host.err(), AllOf(HasSubstr("workers that did not end for a node that has come are ended"),
