@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "lockstep/base/tree.h"
+#include "lockstep/base/subtrees.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -18,17 +18,6 @@ constexpr std::size_t kEdge = 64;
 
 // A message says the number of its exchange in 16 bits.
 constexpr std::size_t kMostWaves = 1000;
-
-void collect(int lo, int hi, ShardSpan held, std::vector<ShardSpan>& found) {
-  if (lo >= held.last || hi <= held.first) return;
-  if (held.first <= lo && hi <= held.last) {
-    found.push_back({lo, hi});
-    return;
-  }
-  const int middle = lo + base::tree_split(hi - lo);
-  collect(lo, middle, held, found);
-  collect(middle, hi, held, found);
-}
 
 std::size_t size_of(const state::Slice& slice) { return slice.end - slice.begin; }
 
@@ -140,15 +129,9 @@ std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const No
   return pieces;
 }
 
-std::vector<ShardSpan> whole_subtrees(int shards, ShardSpan held) {
-  std::vector<ShardSpan> found;
-  collect(0, shards, held, found);
-  return found;
-}
-
 std::vector<ShardSpan> operands_of(int shards, ShardSpan held, Reduction reduction) {
   if (reduction == Reduction::fast) return {held};
-  return whole_subtrees(shards, held);
+  return base::whole_subtrees(shards, held);
 }
 
 std::size_t kept_bytes(const state::Layout& layout) {

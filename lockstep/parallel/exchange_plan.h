@@ -53,9 +53,6 @@ struct ExchangePiece {
 std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const NodeRanks& ranks, int node, int local,
                                            const std::vector<Wave>& waves);
 
-/// The maximal subtrees of the tree over `shards` shards that lie within `held`, in order; they cover it.
-std::vector<ShardSpan> whole_subtrees(int shards, ShardSpan held);
-
 /// The runs of a node's shards `held` of whose sums the job's are made: what it sends of a piece that it does not own.
 std::vector<ShardSpan> operands_of(int shards, ShardSpan held, Reduction reduction);
 

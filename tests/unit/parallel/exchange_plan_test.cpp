@@ -32,14 +32,6 @@ bool lies_in(const state::Slice& range, const Wave& wave) {
                              [&](const state::Slice& one) { return one.begin <= range.begin && range.end <= one.end; });
 }
 
-TEST(WholeSubtrees, AreTheLargestOnesOfTheTree) {
-  EXPECT_THAT(whole_subtrees(4, {0, 2}), ElementsAre(ShardSpan{0, 2}));
-  EXPECT_THAT(whole_subtrees(4, {0, 3}), ElementsAre(ShardSpan{0, 2}, ShardSpan{2, 3}));
-  EXPECT_THAT(whole_subtrees(4, {3, 4}), ElementsAre(ShardSpan{3, 4}));
-  EXPECT_THAT(whole_subtrees(9, {3, 6}), ElementsAre(ShardSpan{3, 4}, ShardSpan{4, 6}));
-  EXPECT_THAT(whole_subtrees(9, {0, 9}), ElementsAre(ShardSpan{0, 9}));
-}
-
 TEST(Operands, AreOneOfANodeWhereItIsFast) {
   EXPECT_THAT(operands_of(9, {3, 6}, Reduction::exact), ElementsAre(ShardSpan{3, 4}, ShardSpan{4, 6}));
   EXPECT_THAT(operands_of(9, {3, 6}, Reduction::fast), ElementsAre(ShardSpan{3, 6}));
