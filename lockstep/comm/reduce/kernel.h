@@ -1,4 +1,5 @@
-// The reduction of one instruction set; a kernel_*.cpp file defines LOCKSTEP_KERNEL and includes it.
+// The reduction of one instruction set; a kernel_*.cpp file defines LOCKSTEP_KERNEL, LOCKSTEP_WIDEN and LOCKSTEP_NARROW
+// and includes it.
 
 #include <type_traits>
 
@@ -170,6 +171,32 @@ void choose(const Reduction& reduction, const Buffers& buffers, std::size_t begi
   }
 }
 
+// ---- numbers of 16 bits as float32, and back
+
+constexpr std::size_t kAtATime = sizeof(Floats) / sizeof(float);
+
+template <class E>
+void widen_all(const std::byte* from, std::size_t elements, float* to) {
+  std::size_t at = 0;
+  for (; at + kAtATime <= elements; at += kAtATime) store(to + at, E::widen(load<Vector16>(from + at * E::width)));
+  if (at == elements) return;
+  alignas(kBytes) std::byte padded[kAtATime * E::width] = {};
+  __builtin_memcpy(padded, from + at * E::width, (elements - at) * E::width);
+  const Floats rest = E::widen(load<Vector16>(padded));
+  __builtin_memcpy(to + at, &rest, (elements - at) * sizeof(float));
+}
+
+template <class E>
+void narrow_all(const float* from, std::size_t elements, std::byte* to) {
+  std::size_t at = 0;
+  for (; at + kAtATime <= elements; at += kAtATime) store(to + at * E::width, E::round(load<Floats>(from + at)));
+  if (at == elements) return;
+  alignas(kBytes) float padded[kAtATime] = {};
+  __builtin_memcpy(padded, from + at, (elements - at) * sizeof(float));
+  const Vector16 rest = E::round(load<Floats>(padded));
+  __builtin_memcpy(to + at * E::width, &rest, (elements - at) * E::width);
+}
+
 }  // namespace
 
 void LOCKSTEP_KERNEL(const Reduction& r, const Buffers& buffers, std::size_t begin, std::size_t end) {
@@ -191,6 +218,16 @@ void LOCKSTEP_KERNEL(const Reduction& r, const Buffers& buffers, std::size_t beg
     case Element::int64:
       return choose<Plain<std::int64_t>, Plain<std::uint64_t>>(r, buffers, begin, end);
   }
+}
+
+void LOCKSTEP_WIDEN(Element element, const std::byte* from, std::size_t elements, float* to) {
+  if (element == Element::bfloat16) return widen_all<BFloat16>(from, elements, to);
+  widen_all<Float16>(from, elements, to);
+}
+
+void LOCKSTEP_NARROW(Element element, const float* from, std::size_t elements, std::byte* to) {
+  if (element == Element::bfloat16) return narrow_all<BFloat16>(from, elements, to);
+  narrow_all<Float16>(from, elements, to);
 }
 
 }  // namespace lockstep::comm

@@ -32,9 +32,16 @@ struct Buffers {
 /// a NaN carries.
 void tree_reduce(const Reduction& reduction, const Buffers& buffers, std::size_t begin, std::size_t end);
 
-/// The instruction sets of this machine for LOCKSTEP_ISA, best first, and tree_reduce by one of them.
+/// Numbers of 16 bits, Element::bfloat16 or Element::float16, as float32: no bit is lost.
+void widen(Element element, const std::byte* from, std::size_t elements, float* to);
+/// The other way, rounded as tree_reduce() rounds.
+void narrow(Element element, const float* from, std::size_t elements, std::byte* to);
+
+/// The instruction sets of this machine for LOCKSTEP_ISA, best first, and the same by one of them.
 std::vector<const char*> reduce_builds();
 void tree_reduce_by(const char* build, const Reduction& reduction, const Buffers& buffers, std::size_t begin,
                     std::size_t end);
+void widen_by(const char* build, Element element, const std::byte* from, std::size_t elements, float* to);
+void narrow_by(const char* build, Element element, const float* from, std::size_t elements, std::byte* to);
 
 }  // namespace lockstep::comm

@@ -113,6 +113,26 @@ TEST(Reduce, SumsAlongTheTree) {
   }
 }
 
+// So a sum that goes by way of float32 has the bits of one that does not.
+TEST(Reduce, SixteenBitsAreWidenedAndRoundedAsInASum) {
+  for (const char* build : reduce_builds())
+    for (const Element element : {Element::bfloat16, Element::float16})
+      for (const std::size_t elements : {0, 1, 16, 1003}) {
+        Case made = make_case(element, 2, 1, elements);
+        made.reduce(build, {element, Combine::sum, 0.3}, 0, elements);
+        std::vector<float> left(elements + 1, 7), right(elements + 1, 7);
+        widen_by(build, element, made.inputs[0].data(), elements, left.data());
+        widen_by(build, element, made.inputs[1].data(), elements, right.data());
+        EXPECT_EQ(left[elements], 7) << "beyond the end";
+        for (std::size_t at = 0; at < elements; ++at) left[at] = (left[at] + right[at]) * 0.3f;
+        Bytes rounded(elements * 2 + 1, std::byte(0x55));
+        narrow_by(build, element, left.data(), elements, rounded.data());
+        EXPECT_EQ(rounded.back(), std::byte(0x55)) << "beyond the end";
+        rounded.pop_back();
+        ASSERT_EQ(rounded, made.outputs[0]) << build << " " << int(element) << " x " << elements;
+      }
+}
+
 TEST(Reduce, WritesItsRangeOnly) {
   for (const char* build : reduce_builds())
     for (Element element : kElements) {
