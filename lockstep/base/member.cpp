@@ -296,7 +296,7 @@ void Member::check_abort() const {
 }
 
 void Member::check_abort_anywhere() const {
-  if (whole_.page != nullptr && is_this_process()) abroad_.listen();
+  if ((whole_.page != nullptr || listens_) && is_this_process()) abroad_.listen();
   check_abort();
 }
 

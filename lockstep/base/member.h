@@ -174,13 +174,17 @@ class Member {
   /// In a job of several nodes. Before the group is used.
   void set_abroad(Abroad abroad) { abroad_ = std::move(abroad); }
   const Abroad& abroad() const { return abroad_; }
+  /// Whether waits of an outermost group, too, end with a failure that other nodes have told. They do not otherwise: a
+  /// node finishes a step of which it has all that the others owe it.
+  void set_listening(bool listening) { listens_ = listening; }
 
   /// Whether the failure of the group, or of a part of it, was written down by this rank: then it is the one to say so.
   bool first_to_fail() const { return *whole_.first_to_fail; }
 
   /// Throws GroupAborted when the group has failed, UsageError in a forked child.
   void check_abort() const;
-  /// The same in a wait, which may last: a part's has listened before to what other nodes have told.
+  /// The same in a wait, which may last: a part's, and one that is to, has listened before to what other nodes have
+  /// told.
   void check_abort_anywhere() const;
 
  private:
@@ -216,6 +220,7 @@ class Member {
   const std::chrono::milliseconds timeout_;
   const Whole whole_;
   Abroad abroad_;
+  bool listens_ = false;
   std::uint64_t barriers_ = 0;
   Waiting waiting_;
   std::chrono::milliseconds stall_warning_{0};

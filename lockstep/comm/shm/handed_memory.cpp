@@ -63,7 +63,7 @@ Region ShmGroup::make_region(std::size_t bytes) {
   return region;
 }
 
-std::shared_ptr<Group> ShmGroup::new_group(const std::vector<int>& ranks) {
+std::shared_ptr<NodeGroup> ShmGroup::new_node_group(const std::vector<int>& ranks) {
   agree_on_ranks(*this, ranks);
   const int world = int(ranks.size());
   try {

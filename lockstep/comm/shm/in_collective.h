@@ -21,6 +21,18 @@ class InCollective {
   base::Phase before_;
 };
 
+/// That its waits end with what other nodes tell, though it is the outermost group's.
+class ListeningAbroad {
+ public:
+  explicit ListeningAbroad(base::Member& member) : member_(member) { member_.set_listening(true); }
+  ~ListeningAbroad() { member_.set_listening(false); }
+  ListeningAbroad(const ListeningAbroad&) = delete;
+  ListeningAbroad& operator=(const ListeningAbroad&) = delete;
+
+ private:
+  base::Member& member_;
+};
+
 /// While it waits, its member can say what it calls.
 class Described {
  public:

@@ -44,7 +44,7 @@ std::size_t part_begin(std::size_t elements, std::size_t width, int rank, int si
 }  // namespace
 
 ShmGroup::ShmGroup(base::Segment segment, int rank, std::chrono::milliseconds timeout, base::Whole whole)
-    : Group(on_one_node(rank, segment.control().local_world)),
+    : NodeGroup(on_one_node(rank, segment.control().local_world)),
       node_(std::move(segment), rank, timeout, std::move(whole)),
       staging_(node_),
       tensors_(rank),
@@ -350,6 +350,12 @@ void ShmGroup::gather(const std::vector<at::Tensor>& outputs, const at::Tensor& 
       {make_note(Collective::all_gather, 0, dense), std::size_t(dense.numel()), width, data},
       [&](std::byte* part, std::size_t first, std::size_t n) { std::memcpy(part, data + first * width, n * width); },
       take, [&](const std::vector<std::byte*>& tensors) { take(tensors, 0, std::size_t(dense.numel())); });
+}
+
+void ShmGroup::exchange_bytes(const CollectiveNote& note, std::size_t elements, std::size_t width, const PutChunk& put,
+                              const TakeChunk& take) {
+  static_assert(kWidest <= Staging::kHalf, "a chunk has one element at least");
+  exchange({note, elements, width, nullptr}, put, take, [](const std::vector<std::byte*>&) {});
 }
 
 void ShmGroup::barrier() {

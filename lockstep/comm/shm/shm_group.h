@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "lockstep/comm/group.h"
+#include "lockstep/comm/node_group.h"
 #include "lockstep/comm/shm/shared_tensors.h"
 #include "lockstep/comm/shm/staging.h"
 
@@ -20,7 +20,7 @@ struct Sizes {
   std::size_t chunk = Staging::kHalf;  ///< at most a half
 };
 
-class ShmGroup final : public Group {
+class ShmGroup final : public NodeGroup {
  public:
   /// Takes seat `rank` of the segment. Threads of one process each open the segment for
   /// themselves (base::Segment::open(path)) and make their own group.
@@ -35,7 +35,9 @@ class ShmGroup final : public Group {
   void all_to_all(const at::Tensor& output, const at::Tensor& input) override;
   void all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input) override;
   void carry(Messages& messages) override;
-  std::shared_ptr<Group> new_group(const std::vector<int>& ranks) override;
+  void exchange_bytes(const CollectiveNote& note, std::size_t elements, std::size_t width, const PutChunk& put,
+                      const TakeChunk& take) override;
+  std::shared_ptr<NodeGroup> new_node_group(const std::vector<int>& ranks) override;
   at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   base::Node* shared_node() override { return &node_; }
 

@@ -2,12 +2,14 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "lockstep/comm/checks.h"
 
 namespace lockstep::comm {
 
 SingleGroup::SingleGroup(base::Whole whole)
-    : Group(Topology{}),
+    : NodeGroup(Topology{}),
       node_(base::Segment::create(1, base::Holders::this_process), 0, base::kDefaultTimeout, std::move(whole)) {}
 
 void SingleGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
@@ -50,7 +52,21 @@ void SingleGroup::all_gather_into_tensor(const at::Tensor& output, const at::Ten
 // There is nobody to have any for.
 void SingleGroup::carry(Messages&) { node_.member.check_abort(); }
 
-std::shared_ptr<Group> SingleGroup::new_group(const std::vector<int>& ranks) {
+// In pieces, for the caller need not know that there is nobody to copy for.
+void SingleGroup::exchange_bytes(const CollectiveNote&, std::size_t elements, std::size_t width, const PutChunk& put,
+                                 const TakeChunk& take) {
+  node_.member.check_abort();
+  if (elements == 0) return;
+  const std::size_t chunk = std::min(elements, kWidest / width);
+  std::vector<std::byte> part(chunk * width);
+  for (std::size_t first = 0; first < elements; first += chunk) {
+    const std::size_t n = std::min(chunk, elements - first);
+    put(part.data(), first, n);
+    take({part.data()}, first, n);
+  }
+}
+
+std::shared_ptr<NodeGroup> SingleGroup::new_node_group(const std::vector<int>& ranks) {
   check_ranks(ranks, 1);
   node_.member.check_abort();
   auto group = std::make_shared<SingleGroup>(node_.whole_of(ranks));
