@@ -246,8 +246,8 @@ base::Whole whole_of(const JoinOptions& options, const comm::Topology& place) {
   return job->node().whole_of(seats);
 }
 
-std::shared_ptr<comm::Group> join_node(const Agreement& agreed, const comm::Topology& place,
-                                       const JoinOptions& options) {
+std::shared_ptr<comm::NodeGroup> join_node(const Agreement& agreed, const comm::Topology& place,
+                                           const JoinOptions& options) {
   base::Whole whole = whole_of(options, place);
   if (place.local_world == 1) return std::make_shared<comm::SingleGroup>(std::move(whole));
   const int first = place.rank - place.local_rank;  // it names the node
@@ -262,7 +262,7 @@ std::shared_ptr<comm::Group> join_node(const Agreement& agreed, const comm::Topo
 }
 
 std::shared_ptr<comm::Group> join_nodes(c10d::Store& store, const Agreement& agreed, const comm::Topology& place,
-                                        const std::shared_ptr<comm::Group>& node, const JoinOptions& options) {
+                                        const std::shared_ptr<comm::NodeGroup>& node, const JoinOptions& options) {
   comm::MeshPlace mesh{.rank = place.rank,
                        .world = place.world,
                        .local_rank = place.local_rank,
@@ -315,9 +315,10 @@ std::shared_ptr<comm::Group> join(c10d::Store& store, const JoinOptions& options
   const bool check_calls = comm::checks_calls(true, ::getenv);  // before anybody waits for this rank
   const Agreement agreed = agree(store, options);
   const comm::Topology place = comm::topology_of(agreed.nodes, options.rank);
-  std::shared_ptr<comm::Group> group = join_node(agreed, place, options);
-  group->node().member.set_compares_calls(check_calls);
-  if (place.nodes > 1) group = join_nodes(store, agreed, place, group, options);
+  const std::shared_ptr<comm::NodeGroup> node = join_node(agreed, place, options);
+  node->node().member.set_compares_calls(check_calls);
+  std::shared_ptr<comm::Group> group = node;
+  if (place.nodes > 1) group = join_nodes(store, agreed, place, node, options);
   if (options.global_ranks.empty()) {
     const std::lock_guard lock(job_mutex);
     job_group = group;

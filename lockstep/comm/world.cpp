@@ -45,7 +45,7 @@ rendezvous::Place place_in(const Topology& topology) {
           .local_world_size = topology.local_world};
 }
 
-std::shared_ptr<Group> join_node(const rendezvous::Place& place, std::chrono::milliseconds timeout) {
+std::shared_ptr<NodeGroup> join_node(const rendezvous::Place& place, std::chrono::milliseconds timeout) {
   if (place.local_world_size == 1 && place.segment_path.empty()) return std::make_shared<SingleGroup>();
   return std::make_shared<ShmGroup>(rendezvous::share_segment(place, timeout), place.local_rank, timeout);
 }
@@ -64,7 +64,7 @@ rendezvous::Place find_place(const InitOptions& options) {
 }
 
 std::shared_ptr<Group> join_hosts(const rendezvous::Place& place, const InitOptions& options) {
-  const std::shared_ptr<Group> node = join_node(place, options.timeout);
+  const std::shared_ptr<NodeGroup> node = join_node(place, options.timeout);
   node->node().member.set_compares_calls(options.check_calls);
   const bool one_node = place.local_world_size == place.world_size;
   const rendezvous::Backend backend = rendezvous::parse_backend(options.backend);

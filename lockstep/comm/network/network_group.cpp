@@ -63,7 +63,8 @@ Topology topology_of(const std::vector<int>& nodes, int rank) {
           .local_world = int(std::count(nodes.begin(), nodes.end(), own))};
 }
 
-NetworkGroup::NetworkGroup(std::vector<int> nodes, int rank, std::shared_ptr<Wire> wire, std::shared_ptr<Group> node)
+NetworkGroup::NetworkGroup(std::vector<int> nodes, int rank, std::shared_ptr<Wire> wire,
+                           std::shared_ptr<NodeGroup> node)
     : Group(topology_of(nodes, rank)), nodes_(std::move(nodes)), node_(std::move(node)), wire_(std::move(wire)) {}
 
 // Gives each peer bytes_for(peer), and puts the `size` bytes that each has for this rank where `from` says.
@@ -218,28 +219,42 @@ bool NetworkGroup::abort(const std::string& cause, int exit_code) {
 }
 
 std::shared_ptr<Group> NetworkGroup::new_group(const std::vector<int>& ranks) {
-  agree_on_ranks(*this, ranks);
-  const int first = rank() - topology().local_rank;  // of this node's
-  std::vector<int> here, nodes;
+  return part_over_nodes(*this, nodes_, *node_, ranks, flat_group);
+}
+
+std::shared_ptr<Group> flat_group(std::vector<int> nodes, int rank, std::shared_ptr<Wire> wire,
+                                  std::shared_ptr<NodeGroup> node) {
+  return std::make_shared<NetworkGroup>(std::move(nodes), rank, std::move(wire), std::move(node));
+}
+
+std::shared_ptr<Group> part_over_nodes(Group& whole, const std::vector<int>& nodes, NodeGroup& node,
+                                       const std::vector<int>& ranks, const MakeGroup& make) {
+  agree_on_ranks(whole, ranks);
+  const int rank = whole.rank(), first = rank - whole.topology().local_rank;  // of this node's
+  std::vector<int> here, nodes_of_part;
   for (const int member : ranks) {
-    nodes.push_back(nodes_[std::size_t(member)]);
-    if (nodes.back() == nodes_[std::size_t(rank())]) here.push_back(member - first);
+    nodes_of_part.push_back(nodes[std::size_t(member)]);
+    if (nodes_of_part.back() == nodes[std::size_t(rank)]) here.push_back(member - first);
   }
-  const auto mine = std::find(ranks.begin(), ranks.end(), rank());
+  const auto mine = std::find(ranks.begin(), ranks.end(), rank);
   std::shared_ptr<Group> group;
-  or_abort(*this, [&] {
-    if (!here.empty()) group = node_->new_group(here);
+  or_abort(whole, [&] {
+    std::shared_ptr<NodeGroup> beside;  // this rank in the part
+    if (!here.empty()) beside = node.new_node_group(here);
+    group = beside;
     // On one node this group is there because a network was asked for.
-    const bool by_memory = here.size() == ranks.size() && (topology().nodes > 1 || ranks.size() == 1);
+    const bool by_memory = here.size() == ranks.size() && (whole.topology().nodes > 1 || ranks.size() == 1);
     if (mine == ranks.end() || by_memory) return;
-    const base::Member& member = group->node().member;
-    std::shared_ptr<Wire> wire = wire_->part(ranks, ties_of(group, member.stall_warning(), member.compares_calls()));
-    group = std::make_shared<NetworkGroup>(std::move(nodes), int(mine - ranks.begin()), std::move(wire), group);
+    const base::Member& member = beside->node().member;
+    std::shared_ptr<Wire> wire =
+        whole.wire()->part(ranks, ties_of(beside, member.stall_warning(), member.compares_calls()));
+    group = make(std::move(nodes_of_part), int(mine - ranks.begin()), std::move(wire), std::move(beside));
   });
   return group;
 }
 
-std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Group> node, const MakeStreams& streams) {
+std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<NodeGroup> node, const MakeStreams& streams,
+                                    const MakeGroup& make) {
   Mesh mesh = make_mesh(place);
   std::vector<int> nodes;
   for (const MeshPeer& peer : mesh.peers) nodes.push_back(peer.node);
@@ -263,7 +278,7 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Grou
                              if (const auto outer = weak.lock()) outer->abort(failure);
                            },
                        .grace = 3 * StreamWire::kNewsTime});
-  return std::make_shared<NetworkGroup>(std::move(nodes), place.rank, wire, std::move(node));
+  return make(std::move(nodes), place.rank, wire, std::move(node));
 }
 
 }  // namespace lockstep::comm
