@@ -1,6 +1,6 @@
 #pragma once
 
-// The group of one node's ranks, with what a group over several nodes makes of it (network/leveled_group.h).
+// The group of one node's ranks, with what a group over several nodes makes of it (network/hierarchical_group.h).
 
 #include <cstddef>
 #include <functional>

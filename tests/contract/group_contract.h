@@ -21,7 +21,7 @@ using support::RankKind;
 struct Ranks {
   RankKind kind;
   int ranks;
-  std::vector<int> per_node = {};  ///< of RankKind::nodes; empty: one each
+  std::vector<int> per_node = {};  ///< of RankKind::nodes, where empty: one each, and hierarchical
 };
 
 class GroupContract : public ::testing::TestWithParam<Ranks> {
@@ -31,19 +31,29 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
     if (!is_over_network()) return;
     if (file.ends_with("shared_tensors_test.cpp") || file.ends_with("/node_group_test.cpp"))
       GTEST_SKIP() << "nodes share no memory";
-    const bool is_large = GetParam().kind == RankKind::nodes && GetParam().ranks > 4;
+    const bool is_large = is_over_network() && GetParam().kind != RankKind::mpi && GetParam().ranks > 4;
     if (is_large && !file.ends_with("/group_test.cpp") && !file.ends_with("/collectives_test.cpp"))
       GTEST_SKIP() << "of more than four ranks over a network, their collectives will do";
   }
 
   void run(const support::RankBody& body, support::RankOptions options = {}) {
+    if (GetParam().kind == RankKind::hierarchical) options.group = hierarchical_group;
     if (GetParam().per_node.empty())
       support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
     else
       support::run_nodes(GetParam().per_node, body, options);
   }
 
-  static bool is_over_network() { return GetParam().kind == RankKind::nodes || GetParam().kind == RankKind::mpi; }
+  static bool is_over_network() {
+    const RankKind kind = GetParam().kind;
+    return kind == RankKind::nodes || kind == RankKind::mpi || kind == RankKind::hierarchical;
+  }
+
+  // Whether a rank may die and the others live on.
+  static bool has_processes() {
+    const RankKind kind = GetParam().kind;
+    return kind == RankKind::processes || kind == RankKind::nodes || kind == RankKind::hierarchical;
+  }
 
   // What each rank is told by what it throws; another Error than UsageError.
   template <class Body>
@@ -67,13 +77,12 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
   // gone, and then do what is left to them.
   void lose_rank_one(const std::function<at::Tensor(comm::Group&)>& make,
                      const std::function<void(comm::Group&, const at::Tensor&)>& afterwards) {
-    const bool processes = GetParam().kind == RankKind::processes || GetParam().kind == RankKind::nodes;
     const auto body = [&](auto group) {
       const at::Tensor tensor = make(*group);
       group->all_reduce(tensor);
       if (group->rank() == 1) {
         let_all_arrive();
-        if (processes) raise(SIGKILL);
+        if (has_processes()) raise(SIGKILL);
         return;
       }
       try {

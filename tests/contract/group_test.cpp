@@ -23,7 +23,12 @@ std::vector<Ranks> worlds() {
           Ranks{RankKind::processes, 6},     Ranks{RankKind::processes, 8},     Ranks{RankKind::nodes, 2},
           Ranks{RankKind::nodes, 3},         Ranks{RankKind::nodes, 4},         Ranks{RankKind::nodes, 3, {2, 1}},
           Ranks{RankKind::nodes, 4, {2, 2}}, Ranks{RankKind::nodes, 4, {3, 1}}, Ranks{RankKind::nodes, 5},
-          Ranks{RankKind::nodes, 8, {3, 5}}};
+          Ranks{RankKind::nodes, 8, {3, 5}},
+          Ranks{RankKind::hierarchical, 3, {2, 1}},
+          Ranks{RankKind::hierarchical, 4, {2, 2}},
+          Ranks{RankKind::hierarchical, 4, {3, 1}},
+          Ranks{RankKind::hierarchical, 4, {1, 2, 1}},
+          Ranks{RankKind::hierarchical, 8, {3, 5}}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, GroupContract, ::testing::ValuesIn(worlds()),
@@ -105,18 +110,19 @@ TEST_P(GroupContract, MinAndMaxKeepNaN) {
 
 TEST_P(GroupContract, SixteenBitsAreRoundedOnce) {
   run([](auto group) {
-    for (at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
-      const auto value = [&](int rank) { return random_example(rank, 501).to(dtype); };
-      const std::function<at::Tensor(int, int)> tree = [&](int lo, int hi) -> at::Tensor {
-        if (hi - lo == 1) return value(lo).to(torch::kFloat);
-        int half = 1;
-        while (half * 2 < hi - lo) half *= 2;
-        return tree(lo, lo + half) + tree(lo + half, hi);
-      };
-      const at::Tensor tensor = value(group->rank());
-      group->all_reduce(tensor);
-      ASSERT_TRUE(torch::equal(tensor, tree(0, group->size()).to(dtype))) << dtype;
-    }
+    for (at::ScalarType dtype : {at::kBFloat16, at::kHalf})
+      for (const std::int64_t size : {501, 20'001}) {
+        const auto value = [&](int rank) { return random_example(rank, size).to(dtype); };
+        const std::function<at::Tensor(int, int)> tree = [&](int lo, int hi) -> at::Tensor {
+          if (hi - lo == 1) return value(lo).to(torch::kFloat);
+          int half = 1;
+          while (half * 2 < hi - lo) half *= 2;
+          return tree(lo, lo + half) + tree(lo + half, hi);
+        };
+        const at::Tensor tensor = value(group->rank());
+        group->all_reduce(tensor);
+        ASSERT_TRUE(torch::equal(tensor, tree(0, group->size()).to(dtype))) << dtype << " x " << size;
+      }
   });
 }
 

@@ -84,9 +84,10 @@ class Hangs : public ::testing::TestWithParam<Case> {};
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const RankKind kind : {RankKind::threads, RankKind::processes, RankKind::nodes})
+  for (const RankKind kind : {RankKind::threads, RankKind::processes, RankKind::nodes, RankKind::hierarchical})
     for (const Fault fault : {Fault::killed, Fault::reset, Fault::cut, Fault::stopped, Fault::late, Fault::other}) {
-      if (kind != RankKind::nodes && (fault == Fault::reset || fault == Fault::cut)) continue;  // no connections
+      // There are no connections, or rank 1 shares a page with rank 0, where it says that the third has hung up.
+      if (kind != RankKind::nodes && (fault == Fault::reset || fault == Fault::cut)) continue;
       if (kind == RankKind::threads && (fault == Fault::killed || fault == Fault::stopped))
         continue;  // takes all ranks
       for (const Called& called : kCalls) all.emplace_back(kind, fault, called);
@@ -169,7 +170,8 @@ void do_fault(Fault fault, Group& group, const Called& called) {
 
 TEST_P(Hangs, TheOthersThrowAndNameIt) {
   const auto& [kind, fault, called] = GetParam();
-  // On a node a rank in a collective is nothing that who waits for its message could not be meant to wait for.
+  // On a node a rank in a collective is nothing that who waits for its message could not be meant to wait for; in two
+  // levels collectives begin on the node, and messages do not.
   const bool is_message = std::string(called.name) == "RecvFromThatRank";
   const bool at_deadline = fault == Fault::cut || fault == Fault::stopped || fault == Fault::late ||
                            (fault == Fault::other && is_message && kind != RankKind::nodes);

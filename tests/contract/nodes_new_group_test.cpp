@@ -19,8 +19,15 @@ namespace lockstep::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using support::run_nodes;
 using ::testing::HasSubstr;
+
+// In groups of messages between all ranks, and in those of two levels.
+void run_nodes(const std::vector<int>& per_node, const support::RankBody& body, support::RankOptions options = {}) {
+  for (const MakeGroup& make : {MakeGroup(flat_group), MakeGroup(hierarchical_group)}) {
+    options.group = make;
+    support::run_nodes(per_node, body, options);
+  }
+}
 
 template <class Body>
 Failure failure_of(Body&& body) {

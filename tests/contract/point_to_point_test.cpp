@@ -28,7 +28,8 @@ class MessageContract : public GroupContract {};
 std::vector<Ranks> message_worlds() {
   if (const char* const ranks = std::getenv("LOCKSTEP_TEST_MPI_RANKS")) return {{RankKind::mpi, std::atoi(ranks)}};
   return {{RankKind::single, 1},    {RankKind::threads, 2},   {RankKind::threads, 3}, {RankKind::wrapped, 3},
-          {RankKind::processes, 2}, {RankKind::processes, 3}, {RankKind::nodes, 2},   {RankKind::nodes, 3, {2, 1}}};
+          {RankKind::processes, 2}, {RankKind::processes, 3}, {RankKind::nodes, 2},   {RankKind::nodes, 3, {2, 1}},
+          {RankKind::hierarchical, 3, {2, 1}}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, MessageContract, ::testing::ValuesIn(message_worlds()),
@@ -192,12 +193,11 @@ TEST_P(MessageContract, APeerThatIsGoneEndsTheWait) {
   // In the middle of a message: no chunk of it is lost on the way, and none comes behind.
   run(
       [&](auto group) {
-        const bool processes = GetParam().kind == RankKind::processes || GetParam().kind == RankKind::nodes;
         const at::Tensor tensor = torch::ones({4'000'000});
         group->barrier();
         if (group->rank() == 1) {
           recv(*group, torch::zeros({1}), 0);
-          if (processes) raise(SIGKILL);
+          if (has_processes()) raise(SIGKILL);
         } else if (group->rank() == 0) {
           try {
             batch_isend_irecv(*group, {isend(torch::ones({1}), 1), isend(tensor, 1)});

@@ -130,6 +130,12 @@ void run_rank_of_mpi(int ranks, const RankBody& body, RankOptions options) {
   }
 }
 
+std::vector<int> in_pairs(int ranks) {
+  std::vector<int> per_node(std::size_t(ranks / 2), 2);
+  if (ranks % 2 != 0) per_node.push_back(1);
+  return per_node;
+}
+
 // An address that no other process uses, so no connection of another test takes the port between the choice and the
 // meeting.
 std::string own_address(pid_t test) {
@@ -140,7 +146,7 @@ std::string own_address(pid_t test) {
 }  // namespace
 
 const char* to_string(RankKind kind) {
-  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes", "mpi"};
+  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes", "mpi", "hierarchical"};
   return names[int(kind)];
 }
 
@@ -159,7 +165,7 @@ std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector
                              .port = port,
                              .key = "test",
                              .timeout = options.timeout},
-                            std::move(group), options.streams);
+                            std::move(group), options.streams, options.group);
 }
 
 void run_nodes(const std::vector<int>& ranks_per_node, const RankBody& body, RankOptions options) {
@@ -197,6 +203,9 @@ void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions optio
       return run_nodes(std::vector<int>(std::size_t(ranks), 1), body, options);
     case RankKind::mpi:
       return run_rank_of_mpi(ranks, body, options);
+    case RankKind::hierarchical:
+      options.group = comm::hierarchical_group;
+      return run_nodes(in_pairs(ranks), body, options);
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/segment.h"
 #include "lockstep/comm/group.h"
+#include "lockstep/comm/network/hierarchical_group.h"
 #include "lockstep/comm/network/network_group.h"
 
 namespace lockstep::support {
@@ -20,9 +21,10 @@ enum class RankKind {
   single,
   threads,
   processes,
-  wrapped,  ///< threads, whose groups are wrapped in all that hand calls on: traced, recorded, failing never
-  nodes,    ///< processes, each a node of its own, which the others reach over TCP only
-  mpi       ///< the same, which mpirun has started: each runs the whole program and is one rank
+  wrapped,      ///< threads, whose groups are wrapped in all that hand calls on: traced, recorded, failing never
+  nodes,        ///< processes, each a node of its own, which the others reach over TCP only
+  mpi,          ///< the same, which mpirun has started: each runs the whole program and is one rank
+  hierarchical  ///< processes, of which two share a node as long as there are two, in groups of two levels
 };
 const char* to_string(RankKind kind);
 
@@ -34,6 +36,8 @@ struct RankOptions {
   int allowed_signal = 0;
   /// What carries the payload between nodes.
   comm::MakeStreams streams = comm::tcp_streams;
+  /// What they become the group of.
+  comm::MakeGroup group = comm::flat_group;
 };
 
 /// A place on a node of a job of several, which all meet at `port` of 127.0.0.1. The group of what shares the node's
