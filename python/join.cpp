@@ -20,6 +20,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/message.h"
 #include "lockstep/base/text.h"
+#include "lockstep/comm/network/hierarchical_group.h"
 #include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/network_group.h"
 #include "lockstep/comm/network/roll_call.h"
@@ -277,7 +278,7 @@ std::shared_ptr<comm::Group> join_nodes(c10d::Store& store, const Agreement& agr
                        .check = [node] { node->node().member.check_abort_anywhere(); }};
   if (node->node().member.whole().page != nullptr)
     mesh.names.assign(options.global_ranks.begin(), options.global_ranks.end());
-  return comm::join_network(mesh, node);
+  return comm::join_network(mesh, node, comm::tcp_streams, comm::hierarchical_group);
 }
 
 std::uint64_t inode(const char* path) {

@@ -16,6 +16,7 @@
 #include "lockstep/comm/ipc/ipc_group.h"
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/nccl/nccl_group.h"
+#include "lockstep/comm/network/hierarchical_group.h"
 #include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/mpi_session.h"
 #include "lockstep/comm/network/mpi_streams.h"
@@ -82,14 +83,16 @@ std::shared_ptr<Group> join_hosts(const rendezvous::Place& place, const InitOpti
                           .stall_warning = options.stall_warning,
                           .check_calls = options.check_calls,
                           .check = [node] { node->node().member.check_abort(); }};
-  if (backend != rendezvous::Backend::mpi) return join_network(meeting, node);
+  const MakeGroup make = backend == rendezvous::Backend::tcp ? flat_group : hierarchical_group;
+  if (backend != rendezvous::Backend::mpi) return join_network(meeting, node, tcp_streams, make);
   MpiSession& session = MpiSession::load();
   const int number = session.begin_world();
-  return join_network(meeting, node, [&](Mesh& mesh) {
+  const auto streams = [&](Mesh& mesh) {
     for (MeshPeer& peer : mesh.peers) peer.data = {};
     session.start(place, options.timeout, meeting.check);
     return mpi_streams(session, mesh, session.world_tag(number));
-  });
+  };
+  return join_network(meeting, node, streams, make);
 }
 
 std::shared_ptr<Group> join(const rendezvous::Place& place, const InitOptions& options) {

@@ -168,20 +168,19 @@ void check_backend(const Place& place, Backend backend) {
 }  // namespace
 
 Backend parse_backend(const std::string& name) {
-  if (name == "auto") return Backend::automatic;
+  if (name == "auto" || name == "hierarchical") return Backend::automatic;
   if (name == "shm") return Backend::shm;
   if (name == "tcp") return Backend::tcp;
   if (name == "mpi") return Backend::mpi;
   if (name == "nccl") return Backend::nccl;
   if (name == "ipc") return Backend::ipc;
-  const std::vector<std::string> not_built = {"gloo", "hierarchical"};
-  if (std::ranges::find(not_built, name) != not_built.end())
+  if (name == "gloo")
     throw UsageError("init: backend '" + name +
                      "' is not built: 'auto' has shared memory within a node and TCP between nodes; 'shm', 'tcp' are "
                      "one of them, 'mpi' is what mpirun has, and 'nccl' and 'ipc' are 'auto' with NCCL, or shared "
                      "memory of devices, for tensors of GPUs");
-  throw UsageError("init: " +
-                   base::unknown_name("backend", base::shown(name), {"auto", "shm", "tcp", "mpi", "nccl", "ipc"}));
+  throw UsageError("init: " + base::unknown_name("backend", base::shown(name),
+                                                 {"auto", "hierarchical", "shm", "tcp", "mpi", "nccl", "ipc"}));
 }
 
 const char* to_string(Backend backend) {

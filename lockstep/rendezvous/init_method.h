@@ -14,15 +14,15 @@
 
 namespace lockstep::rendezvous {
 
-/// What carries the bytes of a group: shared memory where it can and TCP elsewhere, or one of them, or MPI; or as the
-/// first, and NCCL those of devices, or memory of devices that the ranks of one node share.
+/// What carries the bytes of a group: shared memory where it can and TCP elsewhere, or one of them, or MPI in TCP's
+/// place; or as the first, and NCCL those of devices, or memory of devices that the ranks of one node share.
 enum class Backend { automatic, shm, tcp, mpi, nccl, ipc };
 
-/// "auto", "shm", "tcp", "mpi", "nccl" or "ipc". UsageError for another name: it says which are not built, and the
-/// nearest of unknown ones.
+/// "auto", also by its other name "hierarchical", "shm", "tcp", "mpi", "nccl" or "ipc". UsageError for another name: it
+/// says which are not built, and the nearest of unknown ones.
 Backend parse_backend(const std::string& name);
 const char* to_string(Backend backend);
-/// Whether messages carry them where ranks share a node, too.
+/// Whether messages carry them where all ranks share a node, too.
 bool is_over_network(Backend backend);
 
 /// The part of init()'s options that says who this rank is and where it meets the others.

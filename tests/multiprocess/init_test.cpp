@@ -12,8 +12,10 @@
 #include <functional>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "lockstep/comm/network/hierarchical_group.h"
 #include "lockstep/lockstep.h"
 #include "tests/support/usage_error.h"
 
@@ -63,6 +65,31 @@ int rank_of_two(int rank, const std::string& job) {
 TEST(Init, SharesTheAllocatorsLimitAmongTheRanksOfTheNode) {
   const std::string job = "lockstep-test-" + std::to_string(getpid());
   in_children(2, [&](int rank) { return rank_of_two(rank, job); });
+}
+
+// As torchrun starts it on one of two nodes with two ranks each. Returns 0 when its group has two levels if it is to.
+int rank_on_two_nodes(int rank, const std::string& address, const std::string& backend, bool has_levels) {
+  for (const char* name : {"LOCKSTEP_SEGMENT", "LOCKSTEP_AGENT_STORE", "LOCKSTEP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
+                           "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
+    unsetenv(name);
+  const std::pair<const char*, int> numbers[] = {{"RANK", rank},          {"WORLD_SIZE", 4},
+                                                 {"LOCAL_RANK", rank % 2}, {"LOCAL_WORLD_SIZE", 2},
+                                                 {"GROUP_RANK", rank / 2}, {"MASTER_PORT", 29500}};
+  for (const auto& [name, number] : numbers) setenv(name, std::to_string(number).c_str(), 1);
+  setenv("MASTER_ADDR", address.c_str(), 1);
+  const World world = init({.backend = backend, .timeout = 20s, .idle_cores_hint = false});
+  const at::Tensor sum = torch::ones({10'000});
+  world.all_reduce(sum);
+  const bool is_so = dynamic_cast<comm::HierarchicalGroup*>(world.group().get()) != nullptr;
+  return is_so == has_levels && sum.equal(torch::full({10'000}, 4.0)) ? 0 : 3;
+}
+
+TEST(Init, OverNodesWithSeveralRanksCollectivesHaveTwoLevelsUnlessMessagesAreAskedFor) {
+  const std::pair<const char*, bool> backends[] = {{"auto", true}, {"hierarchical", true}, {"tcp", false}};
+  const std::string address =
+      "127.6." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
+  for (const auto& backend : backends)
+    in_children(4, [&](int rank) { return rank_on_two_nodes(rank, address, backend.first, backend.second); });
 }
 
 // What standard error has so far, while it is captured in a file.
