@@ -51,7 +51,7 @@ class Kind(jobs.Kind):
 
     @property
     def kind(self) -> str:
-        return {"gloo": "installed", "ours": "ours"}.get(self.column, "tuned")
+        return {"gloo": "installed", "ours": "ours", "flat": "ours"}.get(self.column, "tuned")
 
 
 def meeting(port: int, each: int) -> list[str]:
@@ -108,11 +108,14 @@ def mpich_version() -> str:
 
 def kinds(options: argparse.Namespace, peers: dict[str, pathlib.Path], there: pathlib.Path, each: int) -> list[Kind]:
     crowded = 2 * each > len(os.sched_getaffinity(0))
-    return [torchrun(options.library, each),
-            ours(options.bin, each, "Gloo, C++", "gloo tuned",
-                 lambda node: ["--contender", "gloo", "--address", two_nodes.ADDRESSES[node]]),
-            open_mpi(peers["openmpi"], there, each, crowded), mpich(peers["mpich"], there, each),
-            ours(options.bin, each, "lockstep", "ours", lambda node: [])]
+    found = [torchrun(options.library, each),
+             ours(options.bin, each, "Gloo, C++", "gloo tuned",
+                  lambda node: ["--contender", "gloo", "--address", two_nodes.ADDRESSES[node]]),
+             open_mpi(peers["openmpi"], there, each, crowded), mpich(peers["mpich"], there, each),
+             ours(options.bin, each, "lockstep", "ours", lambda node: [])]
+    if each > 1:  # else both are the same
+        found.append(ours(options.bin, each, "lockstep, flat", "flat", lambda node: ["--flat"]))
+    return found
 
 
 class Job(jobs.Job):

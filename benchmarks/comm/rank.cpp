@@ -24,6 +24,7 @@ struct Options {
   std::string name;
   std::string contender = "staged";
   bool bind = false;
+  bool flat = false;
   bench::GlooOptions gloo;
 };
 
@@ -55,7 +56,7 @@ contender ours(Ours& self) {
 
 int run(Options& options) {
   const auto bind_to = options.bind ? comm::BindTo::core : comm::BindTo::none;
-  const World world = init({.bind_to = bind_to, .idle_cores_hint = false});
+  const World world = init({.backend = options.flat ? "tcp" : "auto", .bind_to = bind_to, .idle_cores_hint = false});
   const std::string pipe = options.name + "." + std::to_string(world.rank()) + ".in";
   if (!std::filesystem::exists(options.folder + "/" + pipe))
     throw UsageError("bench comm-rank: FOLDER '" + options.folder + "' has no pipe " + pipe);
@@ -89,6 +90,7 @@ flags::Table table_of(Options& options) {
       .groups = {{"",
                   {{"--contender", flags::one_of(options.contender, {"staged", "zero-copy", "gloo"})},
                    {"--bind", flags::on(options.bind), "each rank to a core of its own, as mpirun does"},
+                   {"--flat", flags::on(options.flat), "messages between all ranks, on a node too"},
                    {"--address", flags::text(options.gloo.address, "IP"), "where this rank's Gloo listens"},
                    {"--threads", flags::integer(options.gloo.threads, 1, 1024), "of Gloo"},
                    {"--devices", flags::integer(options.gloo.devices, 1, 1024), "of Gloo"},

@@ -14,7 +14,8 @@ COLUMNS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo tuned", "mpi": "Open
            "mpi tuned": "Open MPI tuned", "staged": "ours, staged", "zero copy": "ours, zero copy"}
 OURS = ("staged", "zero copy")
 # Of the contenders across two nodes.
-ACROSS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo, C++", "openmpi": "Open MPI", "mpich": "MPICH", "ours": "ours"}
+ACROSS = {"gloo": "Gloo as installed", "gloo tuned": "Gloo, C++", "openmpi": "Open MPI", "mpich": "MPICH", "ours": "ours",
+          "flat": "ours, flat"}
 # By ranks and case; times Gloo as installed, zero copy, where nothing else is said.
 TARGETS = {2: {"4 B": 100, "1 KiB": 100, "4 KiB": 100, "64 KiB": 100, "1 MiB": 25, "25 MiB": 12, "256 MiB": 8},
            4: {"barrier": "20 µs"}}
@@ -101,11 +102,13 @@ def measured(case: dict) -> list[dict]:
 
 def across_table(world: dict) -> str:
     """Medians of each, and ours over Gloo as installed and over the fastest peer."""
-    lines = ["| | " + " | ".join([*ACROSS.values(), "ours over Gloo", "over the fastest peer"]) + " |",
-             "|---" + "|---:" * (len(ACROSS) + 2) + "|"]
+    there = {row["column"] for case in world["cases"] for row in case["contenders"]}
+    columns = {column: title for column, title in ACROSS.items() if column in there}
+    lines = ["| | " + " | ".join([*columns.values(), "ours over Gloo", "over the fastest peer"]) + " |",
+             "|---" + "|---:" * (len(columns) + 2) + "|"]
     for case in world["cases"]:
         here = measured(case)
-        found = {column: rows.best(here, median, *rows.PEERS, "ours", column=column) for column in ACROSS}
+        found = {column: rows.best(here, median, *rows.PEERS, "ours", column=column) for column in columns}
         cells = [time_text(median(row)) if row else "no figure" for row in found.values()]
         for other in (found["gloo"], rows.best_peer(here, median)):
             if other is None or found["ours"] is None:
@@ -136,7 +139,7 @@ def across_page(worlds: list[dict]) -> str:
     parts = [f"""
 ## Across two nodes
 
-Two networks in namespaces on this machine, with a wire between them that has no rate: what the network layers of the kernel and of each contender cost, not a card. All ranks share the machine's cores. Measured as above. Gloo is told its interface; Open MPI has TCP between nodes and shared memory within, each node a hostname of its own; MPICH (UCX) has TCP; ours is started by an agent on each node. What crosses the wire is counted at both ends, with headers; a contender whose bytes are fewer than the tensor's has no figure. MPICH is {worlds[0]["mpich"]}.
+Two networks in namespaces on this machine, with a wire between them that has no rate: what the network layers of the kernel and of each contender cost, not a card. All ranks share the machine's cores. Measured as above. Gloo is told its interface; Open MPI has TCP between nodes and shared memory within, each node a hostname of its own; MPICH (UCX) has TCP; ours is started by an agent on each node, and with several ranks on each has two levels, or, flat, messages between all ranks (backend "tcp"). What crosses the wire is counted at both ends, with headers; a contender whose bytes are fewer than the tensor's has no figure. MPICH is {worlds[0]["mpich"]}.
 """]
     for world in worlds:
         parts.append(f"\n### {world['ranks']} ranks on two nodes\n\n{across_table(world)}\n{across_details(world)}")

@@ -85,14 +85,15 @@ class Commands(unittest.TestCase):
 
     def test_meet_on_both_nodes(self):
         other = {"is_host=1": "is_host=0", "10.77.0.1": "10.77.0.2", "GLOO_SOCKET_IFNAME=va": "GLOO_SOCKET_IFNAME=vb"}
-        for name in ("Gloo, torchrun", "Gloo, C++", "lockstep"):
+        for name in ("Gloo, torchrun", "Gloo, C++", "lockstep", "lockstep, flat"):
             kind = self.kinds[name]
             self.assertEqual([other.get(word, word) for word in kind.command], kind.second)
 
     def test_say_what_they_are(self):
         self.assertEqual([(kind.name, kind.kind) for kind in self.kinds.values()],
                          [("Gloo, torchrun", "installed"), ("Gloo, C++", "tuned"), ("Open MPI", "tuned"),
-                          ("MPICH", "tuned"), ("lockstep", "ours")])
+                          ("MPICH", "tuned"), ("lockstep", "ours"), ("lockstep, flat", "ours")])
+        self.assertEqual(self.kinds["lockstep, flat"].command[-1], "--flat")
         for name, peer in (("Open MPI", "/open"), ("MPICH", "/mpich")):
             self.assertEqual((self.kinds[name].command[-3], self.kinds[name].second), (peer, []))
 
@@ -125,6 +126,18 @@ class Page(unittest.TestCase):
         self.assertIn("| 4 B | MPICH | none: a / b |", page)
         self.assertIn("| 4 B | lockstep | 100.0 µs | 100.0 µs | 100.0 µs | 4 | 2.0 KiB |", page)
         self.assertIn("MPICH is 4.0.2.", page)
+        self.assertNotIn("ours, flat", page)
+
+    def test_has_a_column_for_messages_between_all_ranks_where_they_are_measured(self):
+        def row(name, kind, column, seconds):
+            return {"name": name, "kind": kind, "column": column, "seconds": [seconds] * 4, "calls": 4, "why": "",
+                    "wire": 2048}
+        contenders = [row("Gloo, torchrun", "installed", "gloo", 8e-4), row("lockstep", "ours", "ours", 1e-4),
+                      row("lockstep, flat", "ours", "flat", 2e-4)]
+        page = of("comm", "report").across_page([
+            {"ranks": 4, "mpich": "4.0.2", "cases": [{"case": "4 B", "bytes": 4, "contenders": contenders}]}])
+        self.assertIn("| Gloo as installed | ours | ours, flat | ours over Gloo |", page)
+        self.assertIn("| 4 B | 800.0 µs | 100.0 µs | 200.0 µs | 8.0x | 8.0x |", page)
 
 
 if __name__ == "__main__":
