@@ -181,5 +181,21 @@ TEST(Hierarchical, CallsThatDifferAreToldWhereverTheyMeet) {
       });
 }
 
+// Two nodes would give each other nothing here.
+TEST(Hierarchical, RootsThatDifferAreToldOnAllNodes) {
+  for (const std::int64_t elements : {3, 70'001})
+    run_levels({2, 1, 1}, [&](auto group) {
+      const auto start = std::chrono::steady_clock::now();
+      try {
+        group->broadcast(torch::ones({elements}), group->rank() == 3 ? 2 : 0);
+        ADD_FAILURE() << "rank " << group->rank() << " has got what nobody has sent";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("ranks disagree: "));
+      }
+      EXPECT_LT(std::chrono::steady_clock::now() - start, 10s) << "told at the deadline";
+      std::this_thread::sleep_for(200ms);
+    });
+}
+
 }  // namespace
 }  // namespace lockstep::comm

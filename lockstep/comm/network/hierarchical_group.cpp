@@ -204,13 +204,16 @@ void HierarchicalGroup::broadcast(const at::Tensor& tensor, int root) {
         here_.meet(note);
     });
     if (topology().local_rank < shares.takers) send_from(from, note, start_of(dense), shares);
-    if (from != own_node()) here_.spread(note, start_of(dense), 1, shares);
+    if (from != own_node())
+      here_.spread(note, start_of(dense), 1, shares);
+    else if (shares.takers == 1)
+      here_.meet(note);  // whoever has sent nothing hears here whether all have called the same
   });
   if (rank() != root && !dense.is_same(tensor)) tensor.detach().copy_(dense);
 }
 
 // Node `from` gives each of the others a part of each stretch, which these give to each other; of few bytes all. Who
-// gets something sends a message of nothing, so that both learn who calls something else.
+// has nothing to send sends a message of nothing, so that all learn who calls something else.
 void HierarchicalGroup::send_from(int from, const CollectiveNote& note, std::byte* data, const Shares& shares) {
   const bool are_few = shares.elements <= kFewBytes;
   const std::vector<Stretch> stretches =
@@ -232,7 +235,10 @@ void HierarchicalGroup::send_from(int from, const CollectiveNote& note, std::byt
       } else if (from == node) {
         apart.send(peer, {});
         apart.receive(peer, part_for(own_node()));
-      } else if (!are_few) {
+      } else {
+        apart.send(peer, {});
+        apart.receive(peer, {});
+        if (are_few) continue;
         together.send(peer, part_for(own_node()));
         together.receive(peer, part_for(node));
       }
