@@ -277,7 +277,7 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Node
                            [weak = std::weak_ptr(wire)](const Failure& failure) {
                              if (const auto outer = weak.lock()) outer->abort(failure);
                            },
-                       .grace = 3 * StreamWire::kNewsTime});
+                       .grace = 3 * StreamWire::word_time(place.timeout)});
   return make(std::move(nodes), place.rank, wire, std::move(node));
 }
 

@@ -76,7 +76,9 @@ void StreamWire::connect_part(const std::vector<int>& ranks, int listener, const
     for (const MeshPeer& peer : mesh.peers)
       if (peer.rank != name_of(settings_.rank) && (!peer.data || !peer.news)) late.push_back(peer.rank);
     // One of several may wait for another, whose address it has not got yet: it tells when its time is over.
-    const auto told_within = in_time ? kNewsTime : late.size() == 1 ? kSlice : roster.timeout - sooner + 2 * kNewsTime;
+    const auto told_within = in_time            ? kNewsTime
+                             : late.size() == 1 ? kSlice
+                                                : roster.timeout - sooner + 2 * word_time(roster.timeout);
     const Clock::time_point end = Clock::now() + told_within;
     while (Clock::now() < end) check(kSlice);
     if (in_time || late.size() != 1) throw;

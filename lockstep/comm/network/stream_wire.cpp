@@ -268,9 +268,10 @@ void StreamWire::give_up() {
 }
 
 std::chrono::milliseconds StreamWire::grace_for(const std::vector<int>& late) const {
-  if (late.size() != 1) return 2 * kNewsTime;
+  const milliseconds word = word_time(settings_.timeout);
+  if (late.size() != 1) return 2 * word;
   const int node = mesh_.peers[std::size_t(late[0])].node;
-  return std::ranges::count(mesh_.peers, node, &MeshPeer::node) > 1 ? kNewsTime : std::chrono::milliseconds(0);
+  return std::ranges::count(mesh_.peers, node, &MeshPeer::node) > 1 ? word : milliseconds(0);
 }
 
 // While somebody is.

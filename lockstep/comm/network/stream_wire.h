@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -26,9 +27,14 @@ struct News;
 class StreamWire final : public Wire {
  public:
   /// How long the news of a failure may come behind the end of the connection that it explains, and payload behind the
-  /// end of the news, where both do not take the same way; and behind the moment at which another rank, whose wait
-  /// began at the same time, gave up.
+  /// end of the news, where both do not take the same way.
   static constexpr std::chrono::milliseconds kNewsTime{300};
+
+  /// How long at the deadline a rank that knows less than another one waits for the word of that: it may have begun so
+  /// much sooner to wait. A thirtieth of the group's timeout, from 300 ms to 10 s.
+  static std::chrono::milliseconds word_time(std::chrono::milliseconds timeout) {
+    return std::clamp<std::chrono::milliseconds>(timeout / 30, kNewsTime, std::chrono::seconds(10));
+  }
 
   struct Settings {
     int rank = 0;

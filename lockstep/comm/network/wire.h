@@ -63,8 +63,9 @@ class Wire {
   /// come. A message of no bytes is one, too. Error on the receiver, and the end of the group, when a peer's note or
   /// number of bytes is another; the sender hears of it in a wait. GroupAborted when a peer has failed, died or left,
   /// when this rank's node has failed, when the machine of a peer that is waited for does not answer any more, or when
-  /// nothing has moved for the group's timeout (and up to 600 ms more, in which one of those that are late may tell
-  /// what it waits for itself): then it is the failure of the one that is late, or, where several are, of this rank.
+  /// nothing has moved for the group's timeout (and up to a fifteenth more, 600 ms at least, in which one of those that
+  /// are late may tell what it waits for itself): then it is the failure of the one that is late, or, where several
+  /// are, of this rank.
   virtual void carry(Messages& messages) = 0;
 
   /// The same for messages that are all there, of one collective.

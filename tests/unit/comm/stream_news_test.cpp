@@ -26,6 +26,13 @@ void send_news(int fd, const Failure& failure) {
   ASSERT_EQ(send(fd, &news, sizeof news, MSG_NOSIGNAL), ssize_t(sizeof news));
 }
 
+TEST(StreamWire, WaitsForTheWordOfThoseWhoKnowMoreAThirtiethOfTheTimeout) {
+  EXPECT_EQ(StreamWire::word_time(1s), StreamWire::kNewsTime);
+  EXPECT_EQ(StreamWire::word_time(60s), 2s);
+  EXPECT_EQ(StreamWire::word_time(300s), 10s);
+  EXPECT_EQ(StreamWire::word_time(3600s), 10s);
+}
+
 // The node hears of the first as it comes, perhaps by another group's thread; what the wire throws must be the same.
 TEST(StreamWire, OfSeveralPiecesOfNewsTheFirstCounts) {
   Mesh mesh;
