@@ -213,32 +213,34 @@ class HaltingStreams final : public Streams {
 
 // What rank 2 does that stops before so many sends more, each rank of two nodes calls until it fails.
 template <class Call>
-void expect_named_when_stopped(int sends, Call&& call) {
-  run_nodes({2, 1},
-            [&](auto group) {
-              const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
-              if (group->rank() == 2) HaltingStreams::sends_left = sends;
-              const Failure failure = failure_of([&] {
-                for (;;) call(*group);
-              });
-              EXPECT_EQ(failure.rank, 2) << failure.to_string();
-              if (group->rank() == 0) kill(processes[2].template item<int>(), SIGKILL);
-            },
-            {.timeout = 2s, .allowed_signal = SIGKILL, .streams = [](Mesh& mesh) {
-               return std::make_unique<HaltingStreams>(tcp_streams(mesh));
-             }});
+void expect_named_when_stopped(const MakeGroup& make, int sends, Call&& call) {
+  const auto streams = [](Mesh& mesh) { return std::make_unique<HaltingStreams>(tcp_streams(mesh)); };
+  support::run_nodes({2, 1},
+                     [&](auto group) {
+                       const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
+                       if (group->rank() == 2) HaltingStreams::sends_left = sends;
+                       const Failure failure = failure_of([&] {
+                         for (;;) call(*group);
+                       });
+                       EXPECT_EQ(failure.rank, 2) << failure.to_string();
+                       if (group->rank() == 0) kill(processes[2].template item<int>(), SIGKILL);
+                     },
+                     {.timeout = 2s, .allowed_signal = SIGKILL, .streams = streams, .group = make});
 }
 
 // Before one of the six messages in which the ranks agree on a list, say where they listen and that all are connected.
 // What it has told one rank and not the other must not make a suspect of either.
 TEST(GroupsOverNodes, ARankThatIsLateWhileAPartIsMadeIsNamed) {
-  for (int sends = 0; sends < 6; ++sends)
-    expect_named_when_stopped(sends, [](Group& group) { (void)duplicate(group); });
+  const auto call = [](Group& group) { (void)duplicate(group); };
+  for (int sends = 0; sends < 6; ++sends) expect_named_when_stopped(flat_group, sends, call);
+  // In two levels it agrees by one message.
+  for (const int sends : {0, 2}) expect_named_when_stopped(hierarchical_group, sends, call);
 }
 
 TEST(GroupsOverNodes, ARankThatIsLateForOneOfTwoIsNamedByBoth) {
-  for (const int sends : {0, 1})
-    expect_named_when_stopped(sends, [](Group& group) { group.all_reduce(torch::ones({3})); });
+  const auto call = [](Group& group) { group.all_reduce(torch::ones({3})); };
+  for (const int sends : {0, 1}) expect_named_when_stopped(flat_group, sends, call);
+  expect_named_when_stopped(hierarchical_group, 1, call);
 }
 
 // On each node the ranks meet before each speaks with one of the other node, as in a training step: who waits abroad
