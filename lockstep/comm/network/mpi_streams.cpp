@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kPiece = std::size_t(128) << 10;
+constexpr std::size_t kMpiPiece = std::size_t(128) << 10;
 
 // One message of MPI, and its bytes.
 struct Piece {
@@ -21,7 +21,7 @@ struct Piece {
   std::size_t size = 0, taken = 0;  // of a received one
 
   std::byte* room() {
-    if (!bytes) bytes.reset(new std::byte[kPiece]);
+    if (!bytes) bytes.reset(new std::byte[kMpiPiece]);
     return bytes.get();
   }
 };
@@ -95,7 +95,7 @@ class MpiStreams final : public Streams {
     if (!is_over(piece)) return 0;
     std::size_t size = 0;
     for (const auto& [from, length] : pieces) {
-      const std::size_t part = std::min(length, kPiece - size);
+      const std::size_t part = std::min(length, kMpiPiece - size);
       if (part > 0) std::memcpy(piece.room() + size, from, part);
       size += part;
     }
@@ -109,7 +109,7 @@ class MpiStreams final : public Streams {
 
   void post(Piece& piece, int peer) {
     session_.call("MPI_Irecv", [&](const LockstepMpi& mpi) {
-      return mpi.receive(piece.room(), kPiece, ranks_[std::size_t(peer)], tag_, &piece.request);
+      return mpi.receive(piece.room(), kMpiPiece, ranks_[std::size_t(peer)], tag_, &piece.request);
     });
     piece.is_under_way = true;
     piece.size = piece.taken = 0;
