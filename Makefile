@@ -25,10 +25,11 @@ tsan_labels = contract threads
 # and programs without descriptors, which a sanitizer needs. One case ends by exit(), when LeakSanitizer finds a pool of
 # libtorch's.
 asan_skip = */processes4* */processes5* */processes6* */processes7* */processes8* */threads7* */threads8* */nodes4* \
-  */nodes5* */nodes_2_2* */nodes_3_1* */nodes_3_5* Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* \
+  */nodes5* */nodes_2_2* */nodes_3_1* */nodes_3_5* */hierarchical_1* */hierarchical_2_2* */hierarchical_3* \
+  Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* \
   TrainRecipes.* *OurTrainer* *NoFileDescriptorsAreLeft* Session.EndsWithTheProgram
-tsan_skip = */processes* */nodes* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* Member.AsManyRanks* \
-  CachingAllocatorAtStart.* *NoFileDescriptorsAreLeft*
+tsan_skip = */processes* */nodes* */hierarchical* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* \
+  Member.AsManyRanks* CachingAllocatorAtStart.* *NoFileDescriptorsAreLeft*
 
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
