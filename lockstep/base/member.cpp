@@ -152,6 +152,13 @@ std::string Member::arrived_ranks(OwedCall owed, void* owed_object) const {
   return runs_text(arrived);
 }
 
+std::vector<int> Member::late_names(OwedCall owed, void* owed_object) const {
+  std::vector<int> names;
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank_ && owed(owed_object, peer)) names.push_back(name_of(peer));
+  return names;
+}
+
 // Ranks that are threads of one process have none of these descriptors of one another.
 bool Member::ask_where(int rank) const {
   if (peer_pids_.empty() || !peer_pids_[std::size_t(rank)]) return false;
@@ -205,6 +212,7 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
     check_abort_anywhere();
     check_peers(ready, owed, owed_object);
     const auto waited = Clock::now() - start;
+    if (answer_ && waited > kAnswerBehind) answer_([&] { return late_names(owed, owed_object); });
     if (waited > timeout_ && (waited > timeout_ + abroad_.grace || !is_one_away(owed, owed_object)))
       give_up(owed, owed_object, awaited);
     if (may_tell && waited > stall_warning_) {

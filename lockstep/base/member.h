@@ -27,6 +27,10 @@ namespace lockstep::base {
 
 inline constexpr std::chrono::milliseconds kDefaultTimeout{300'000};
 
+/// Whoever waits says for whom when it is asked, but not before it has waited for so long: who comes late finds much of
+/// what it waits for on its way, and is not to be taken for one that others keep waiting.
+inline constexpr std::chrono::milliseconds kAnswerBehind{100};
+
 /// A reference to a callable `bool()`, alive for the length of one call.
 class ReadyRef {
  public:
@@ -178,6 +182,12 @@ class Member {
   /// node finishes a step of which it has all that the others owe it.
   void set_listening(bool listening) { listens_ = listening; }
 
+  /// Called in waits, behind kAnswerBehind each 10 ms or so, for ranks of other nodes whose time for this one is over
+  /// and who ask: `awaited` gives the names of those that the wait is for. Waits for nobody.
+  using Answer = std::function<void(const std::function<std::vector<int>()>& awaited)>;
+  /// Before the group is used. A part has an answer of its own, for its waits say nothing of what the whole does.
+  void set_answer(Answer answer) { answer_ = std::move(answer); }
+
   /// Whether the failure of the group, or of a part of it, was written down by this rank: then it is the one to say so.
   bool first_to_fail() const { return *whole_.first_to_fail; }
 
@@ -207,6 +217,7 @@ class Member {
   [[noreturn]] void throw_aborted() const;
   std::string late_ranks(OwedCall owed, void* owed_object) const;
   std::string arrived_ranks(OwedCall owed, void* owed_object) const;
+  std::vector<int> late_names(OwedCall owed, void* owed_object) const;
   void tell_stall(OwedCall owed, void* owed_object, const char* awaited) const;
   bool is_one_away(OwedCall owed, void* owed_object) const;
   std::string in_what() const { return doing_.text == nullptr ? "" : " in " + doing_.text(doing_.of); }
@@ -221,6 +232,7 @@ class Member {
   const Whole whole_;
   Abroad abroad_;
   bool listens_ = false;
+  Answer answer_;
   std::uint64_t barriers_ = 0;
   Waiting waiting_;
   std::chrono::milliseconds stall_warning_{0};

@@ -154,6 +154,33 @@ TEST(Hierarchical, ARankThatStopsIsNamedOnAllNodes) {
                {.timeout = 2s, .allowed_signal = SIGKILL});
 }
 
+// Rank 0 comes to the call so late that it has not waited for long when those of the other node have: they ask it.
+TEST(Hierarchical, ARankThatStopsIsNamedWhereNodesComeFarApart) {
+  const std::function<void(Group&)> calls[] = {
+      [](Group& group) { group.all_reduce(torch::ones({3})); },
+      // As in a step: a node's ranks meet before each speaks with one of the other node.
+      [](Group& group) {
+        const at::Tensor tensor = torch::ones({1});
+        const int partner = (group.rank() + 2) % 4;
+        if (group.rank() < 2) {
+          group.node().member.barrier();
+          send(group, tensor, partner);
+        }
+        recv(group, tensor, partner);
+      }};
+  for (const std::function<void(Group&)>& call : calls)
+    run_levels({2, 2},
+               [&](auto group) {
+                 const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
+                 if (group->rank() == 1) raise(SIGSTOP);
+                 if (group->rank() == 0) std::this_thread::sleep_for(1500ms);
+                 const Failure failure = failure_in_levels([&] { call(*group); });
+                 EXPECT_EQ(failure.rank, 1) << failure.to_string();
+                 if (group->rank() == 0) kill(processes[1].template item<int>(), SIGKILL);
+               },
+               {.timeout = 2s, .allowed_signal = SIGKILL});
+}
+
 // Each node agrees, and the nodes do not; or the ranks of a node disagree crosswise with those of the other.
 TEST(Hierarchical, CallsThatDifferAreToldWhereverTheyMeet) {
   const std::function<void(Group&)> calls[] = {

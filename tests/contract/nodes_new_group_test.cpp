@@ -211,19 +211,19 @@ class HaltingStreams final : public Streams {
   const std::unique_ptr<Streams> streams_;
 };
 
-// What rank 2 does that stops before so many sends more, each rank of two nodes calls until it fails.
+// What the victim does that stops before so many sends more, each rank of two nodes calls until it fails.
 template <class Call>
-void expect_named_when_stopped(const MakeGroup& make, int sends, Call&& call) {
+void expect_named_when_stopped(const MakeGroup& make, int victim, int sends, Call&& call) {
   const auto streams = [](Mesh& mesh) { return std::make_unique<HaltingStreams>(tcp_streams(mesh)); };
   support::run_nodes({2, 1},
                      [&](auto group) {
                        const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
-                       if (group->rank() == 2) HaltingStreams::sends_left = sends;
+                       if (group->rank() == victim) HaltingStreams::sends_left = sends;
                        const Failure failure = failure_of([&] {
                          for (;;) call(*group);
                        });
-                       EXPECT_EQ(failure.rank, 2) << failure.to_string();
-                       if (group->rank() == 0) kill(processes[2].template item<int>(), SIGKILL);
+                       EXPECT_EQ(failure.rank, victim) << failure.to_string();
+                       if (group->rank() == 0) kill(processes[std::size_t(victim)].template item<int>(), SIGKILL);
                      },
                      {.timeout = 2s, .allowed_signal = SIGKILL, .streams = streams, .group = make});
 }
@@ -232,15 +232,20 @@ void expect_named_when_stopped(const MakeGroup& make, int sends, Call&& call) {
 // What it has told one rank and not the other must not make a suspect of either.
 TEST(GroupsOverNodes, ARankThatIsLateWhileAPartIsMadeIsNamed) {
   const auto call = [](Group& group) { (void)duplicate(group); };
-  for (int sends = 0; sends < 6; ++sends) expect_named_when_stopped(flat_group, sends, call);
+  for (int sends = 0; sends < 6; ++sends) expect_named_when_stopped(flat_group, 2, sends, call);
   // In two levels it agrees by one message.
-  for (const int sends : {0, 2}) expect_named_when_stopped(hierarchical_group, sends, call);
+  for (const int sends : {0, 2}) expect_named_when_stopped(hierarchical_group, 2, sends, call);
 }
 
 TEST(GroupsOverNodes, ARankThatIsLateForOneOfTwoIsNamedByBoth) {
   const auto call = [](Group& group) { group.all_reduce(torch::ones({3})); };
-  for (const int sends : {0, 1}) expect_named_when_stopped(flat_group, sends, call);
-  expect_named_when_stopped(hierarchical_group, 1, call);
+  for (const int sends : {0, 1}) expect_named_when_stopped(flat_group, 2, sends, call);
+  expect_named_when_stopped(hierarchical_group, 2, 1, call);
+}
+
+// Rank 0 has what it needs to add up its part, and waits for that of rank 2, who lacks what rank 1 has.
+TEST(GroupsOverNodes, ARankThatIsLateForTheOnlyOneOfItsNodeIsNamedByAll) {
+  expect_named_when_stopped(hierarchical_group, 1, 0, [](Group& group) { group.all_reduce(torch::ones({100'000})); });
 }
 
 // On each node the ranks meet before each speaks with one of the other node, as in a training step: who waits abroad

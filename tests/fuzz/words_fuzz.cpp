@@ -79,7 +79,10 @@ void meet_by_hand(Bytes bytes) {
 }
 
 void hear_news(Bytes bytes) {
-  if (const std::optional<News> news = next_words<News>(bytes)) expect_line(failure_in(*news).to_string());
+  const std::optional<News> news = next_words<News>(bytes);
+  if (!news) return;
+  expect_line(failure_in(*news).to_string());
+  if (awaited_in(*news).size() * sizeof(int) > sizeof news->cause) std::abort();
 }
 
 }  // namespace

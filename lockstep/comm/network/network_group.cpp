@@ -49,6 +49,13 @@ WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds s
       .ask_where = [member](int seat) { return member->ask_where(seat); }};
 }
 
+// Who waits for this rank by the wire may ask while it waits at its node's page.
+void answer_by(const std::shared_ptr<Wire>& wire, base::Member& member) {
+  member.set_answer([weak = std::weak_ptr(wire)](const std::function<std::vector<int>()>& awaited) {
+    if (const auto own = weak.lock()) own->answer(awaited);
+  });
+}
+
 }  // namespace
 
 Topology topology_of(const std::vector<int>& nodes, int rank) {
@@ -245,9 +252,10 @@ std::shared_ptr<Group> part_over_nodes(Group& whole, const std::vector<int>& nod
     // On one node this group is there because a network was asked for.
     const bool by_memory = here.size() == ranks.size() && (whole.topology().nodes > 1 || ranks.size() == 1);
     if (mine == ranks.end() || by_memory) return;
-    const base::Member& member = beside->node().member;
+    base::Member& member = beside->node().member;
     std::shared_ptr<Wire> wire =
         whole.wire()->part(ranks, ties_of(beside, member.stall_warning(), member.compares_calls()));
+    answer_by(wire, member);
     group = make(std::move(nodes_of_part), int(mine - ranks.begin()), std::move(wire), std::move(beside));
   });
   return group;
@@ -266,6 +274,7 @@ std::shared_ptr<Group> join_network(const MeshPlace& place, std::shared_ptr<Node
       StreamWire::Settings{
           .rank = place.rank, .timeout = place.timeout, .ties = ties_of(node, place.stall_warning, place.check_calls)},
       std::move(made));
+  answer_by(wire, member);
   // A part listens, and tells, where its whole does. What is a part of this group may outlive it.
   if (member.whole().page == nullptr)
     member.set_abroad({.first_rank = first_rank,

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/network/frame.h"
 #include "lockstep/comm/network/stream_wire.h"
@@ -28,6 +30,9 @@ struct StreamWire::Link {
   CollectiveNote said;        // with the last message that has begun to come,
   std::uint64_t said_in = 0;  // in which step
   std::string cut;            // how the way to it was lost: it may live, and not know
+  bool asks = false;          // whom this rank waits for
+  bool was_asked = false;     // the same
+  std::optional<std::vector<int>> awaits;  // what it has answered: ranks by their names
 
   bool is_owed() const { return !in.empty() || !out.empty(); }
   const Message& first() const { return in.empty() ? *out.front() : *in.front(); }

@@ -1,4 +1,4 @@
-// The news connections of a StreamWire: how ranks end, as they tell each other.
+// The news connections of a StreamWire: how ranks end, as they tell each other, and for whom they wait, as they ask.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/process_id.h"
 #include "lockstep/comm/network/stream_link.h"
@@ -95,26 +98,78 @@ void StreamWire::read_news(const std::vector<pollfd>& polled) {
     if (polled[peer].revents != 0 && mesh_.peers[peer].news) read_news(int(peer));
 }
 
-// They may come in pieces. Who has left, or ended without a word, is missed by those only whom it owes something: what
-// it has sent may still be on its way, and the end of that connection tells.
+// They may come in pieces, and last words behind questions and answers. Who has left, or ended without a word, is
+// missed by those only whom it owes something: what it has sent may still be on its way, and the end of that connection
+// tells.
 void StreamWire::read_news(int peer) {
   Link& link = links_[std::size_t(peer)];
   base::UniqueFd& fd = mesh_.peers[std::size_t(peer)].news;
-  const ssize_t got = ::recv(fd.get(), link.news.data() + link.heard, link.news.size() - link.heard, MSG_DONTWAIT);
-  if (got < 0 && would_wait(errno)) return;
-  if (got < 0 && is_cut(errno)) link.cut = std::strerror(errno);
-  link.heard += got > 0 ? std::size_t(got) : 0;
-  if (got > 0 && link.heard < link.news.size()) return;
-  fd = {};
-  link.news_end = Clock::now();
-  if (link.heard < link.news.size()) return;
-  const std::optional<News> news = words_in<News>(link.news);
-  // Of several the first counts: this rank's node may have been told of it already.
-  if (news && news->left == 0 && !heard_) {
-    heard_at_ = link.news_end;
-    heard_ = failure_in(*news);
+  for (;;) {
+    const ssize_t got = ::recv(fd.get(), link.news.data() + link.heard, link.news.size() - link.heard, MSG_DONTWAIT);
+    if (got < 0 && would_wait(errno)) return;
+    if (got < 0 && is_cut(errno)) link.cut = std::strerror(errno);
+    link.heard += got > 0 ? std::size_t(got) : 0;
+    if (got > 0 && link.heard < link.news.size()) return;
+    std::optional<News> news;
+    if (link.heard == link.news.size()) news = words_in<News>(link.news);
+    if (news && news->kind >= NewsKind::question) {
+      if (news->kind == NewsKind::answer) link.awaits = awaited_in(*news);
+      if (news->kind == NewsKind::question) link.asks = asked_ = true;
+      link.heard = 0;
+      continue;
+    }
+    fd = {};
+    link.news_end = Clock::now();
+    if (link.heard < link.news.size()) return;
+    // Of several the first counts: this rank's node may have been told of it already.
+    if (news && news->kind == NewsKind::failed && !heard_) {
+      heard_at_ = link.news_end;
+      heard_ = failure_in(*news);
+    }
+    link.has_left = news.has_value();
+    return;
   }
-  link.has_left = news.has_value();
+}
+
+void StreamWire::answer(const std::function<std::vector<int>()>& awaited) {
+  hear_news(0ms);
+  tell_askers(awaited);
+}
+
+// None behind this rank's last words.
+void StreamWire::tell_askers(const std::function<std::vector<int>()>& awaited) {
+  {
+    const std::lock_guard lock(news_mutex_);
+    if (!asked_) return;
+  }
+  const News news = answer_of(name_of(settings_.rank), awaited());
+  const std::lock_guard lock(news_mutex_);
+  asked_ = false;
+  for (std::size_t peer = 0; peer < links_.size(); ++peer) {
+    const base::UniqueFd& fd = mesh_.peers[peer].news;
+    if (std::exchange(links_[peer].asks, false) && fd && !told_) tell(fd.get(), &news, sizeof news);
+  }
+}
+
+// Asks these, and whom those wait for that have answered. Returns who has not: such a one waits for nobody.
+std::vector<int> StreamWire::ask_on(std::vector<int> peers) {
+  const std::lock_guard lock(news_mutex_);
+  const News question{.rank = name_of(settings_.rank), .kind = NewsKind::question};
+  std::vector<int> silent;
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    Link& link = links_[std::size_t(peers[i])];
+    const base::UniqueFd& fd = mesh_.peers[std::size_t(peers[i])].news;
+    if (!std::exchange(link.was_asked, true) && fd && !told_) tell(fd.get(), &question, sizeof question);
+    if (!link.awaits) {
+      silent.push_back(peers[i]);
+      continue;
+    }
+    for (int next = 0; next < int(links_.size()); ++next) {
+      const bool is_awaited = std::ranges::find(*link.awaits, name_of(next)) != link.awaits->end();
+      if (is_awaited && next != settings_.rank && std::ranges::find(peers, next) == peers.end()) peers.push_back(next);
+    }
+  }
+  return silent;
 }
 
 }  // namespace lockstep::comm

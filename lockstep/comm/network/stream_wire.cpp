@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/calling.h"
+#include "lockstep/base/member.h"
 #include "lockstep/base/outlet.h"
 #include "lockstep/base/stack_on_request.h"
 #include "lockstep/base/text.h"
@@ -62,7 +63,7 @@ StreamWire::~StreamWire() {
   if (process_ != base::process_id()) return;  // a forked child is nobody
   try {
     settings_.ties.check();
-    tell_all({.rank = name_of(settings_.rank), .left = 1});
+    tell_all({.rank = name_of(settings_.rank), .kind = NewsKind::left});
   } catch (const GroupAborted& aborted) {
     abort(aborted.failure());
   }
@@ -236,6 +237,7 @@ void StreamWire::wait_for(Clock::time_point moved) {
   if (ppoll(polled.data(), polled.size(), &time, nullptr) < 0 && errno != EINTR) throw_errno("wire: poll");
   read_news(polled);
   settings_.ties.check();
+  if (Clock::now() - moved > base::kAnswerBehind) tell_askers([this] { return owed_names(); });
   for (std::size_t peer = 0; peer < links_.size(); ++peer)
     if (links_[peer].is_owed() && !heard())
       if (const std::string cut = cut_of(int(peer)); !cut.empty()) lost(int(peer), cut);
@@ -247,31 +249,48 @@ void StreamWire::wait_for(Clock::time_point moved) {
 }
 
 // Where one alone is late it is his failure, and the text says who waited. But it may wait itself, for one beside it on
-// its node or, where it is one of several, for another of them: it tells at about this time. Those who know the least
-// speak last.
+// its node or for another one abroad. So it is asked, and so are those for whom it waits: who answers is not late. One
+// may tell of a failure at about this time, too, and those who know the least speak last.
 void StreamWire::give_up() {
-  std::vector<int> late;
-  for (std::size_t peer = 0; peer < links_.size(); ++peer)
-    if (links_[peer].is_owed()) late.push_back(int(peer));
+  const std::vector<int> late = owed_peers();
   const Clock::time_point end = Clock::now() + grace_for(late);
+  std::vector<int> silent = ask_on(late);
   while (Clock::now() < end) {
     hear_news(kSlice);
     if (const auto failure = heard()) fail(*failure);
     settings_.ties.check();
+    tell_askers([this] { return owed_names(); });
     for (const int peer : late)
       if (are_news_over(peer)) lost(peer, cut_of(peer));
+    silent = ask_on(late);
   }
-  const int culprit = late.size() == 1 ? late[0] : settings_.rank;
+  const int culprit = silent.size() == 1 ? silent[0] : late.size() == 1 ? late[0] : settings_.rank;
+  const bool is_told = culprit == settings_.rank || late == std::vector<int>{culprit};
   fail({.rank = name_of(culprit),
         .cause = (culprit == settings_.rank ? "" : "rank " + std::to_string(name_of(settings_.rank)) + " ") +
-                 "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers()});
+                 "waited " + std::to_string(settings_.timeout.count()) + " ms for " + late_peers() +
+                 (is_told ? "" : "; of all that are waited for " + shown(culprit) + " alone waits for nobody")});
 }
 
+// Where no node has several ranks, who alone is late waits for nobody: who waits for it, too, has all of the others.
 std::chrono::milliseconds StreamWire::grace_for(const std::vector<int>& late) const {
   const milliseconds word = word_time(settings_.timeout);
   if (late.size() != 1) return 2 * word;
-  const int node = mesh_.peers[std::size_t(late[0])].node;
-  return std::ranges::count(mesh_.peers, node, &MeshPeer::node) > 1 ? word : milliseconds(0);
+  const bool share_nodes = std::ranges::adjacent_find(mesh_.peers, {}, &MeshPeer::node) != mesh_.peers.end();
+  return share_nodes ? word : milliseconds(0);
+}
+
+std::vector<int> StreamWire::owed_peers() const {
+  std::vector<int> peers;
+  for (std::size_t peer = 0; peer < links_.size(); ++peer)
+    if (links_[peer].is_owed()) peers.push_back(int(peer));
+  return peers;
+}
+
+std::vector<int> StreamWire::owed_names() const {
+  std::vector<int> names;
+  for (const int peer : owed_peers()) names.push_back(name_of(peer));
+  return names;
 }
 
 // While somebody is.

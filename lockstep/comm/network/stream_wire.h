@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,8 +31,9 @@ class StreamWire final : public Wire {
   /// end of the news, where both do not take the same way.
   static constexpr std::chrono::milliseconds kNewsTime{300};
 
-  /// How long at the deadline a rank that knows less than another one waits for the word of that: it may have begun so
-  /// much sooner to wait. A thirtieth of the group's timeout, from 300 ms to 10 s.
+  /// How long at the deadline a rank that knows less than another one waits for the word of that, and for answers to
+  /// what it asks: who gives none may have begun so much later to wait. A thirtieth of the group's timeout, from 300 ms
+  /// to 10 s.
   static std::chrono::milliseconds word_time(std::chrono::milliseconds timeout) {
     return std::clamp<std::chrono::milliseconds>(timeout / 30, kNewsTime, std::chrono::seconds(10));
   }
@@ -51,6 +53,7 @@ class StreamWire final : public Wire {
   std::unique_ptr<Wire> part(const std::vector<int>& ranks, WireTies ties) override;
   int name_of(int rank) const override { return mesh_.peers[std::size_t(rank)].rank; }
   void listen() override;
+  void answer(const std::function<std::vector<int>()>& awaited) override;
   void abort(const Failure& failure) override;
   std::chrono::milliseconds timeout() const override { return settings_.timeout; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
@@ -89,6 +92,8 @@ class StreamWire final : public Wire {
   void read_news(const std::vector<pollfd>& polled);
   void read_news(int peer);
   void tell_all(const News& news);
+  void tell_askers(const std::function<std::vector<int>()>& awaited);
+  std::vector<int> ask_on(std::vector<int> peers);
   [[noreturn]] void lost(int peer, const std::string& how);
   [[noreturn]] void fail(Failure failure);
   [[noreturn]] void give_up();
@@ -104,6 +109,8 @@ class StreamWire final : public Wire {
   int seat_of(int peer) const;
   std::string placed(int peer) const;
   const CollectiveNote& awaited() const;
+  std::vector<int> owed_peers() const;
+  std::vector<int> owed_names() const;
   std::string late_peers() const;
   std::string arrived() const;
   bool speaks_for_its_node() const;
@@ -120,6 +127,7 @@ class StreamWire final : public Wire {
   std::mutex news_mutex_;         ///< of the peers' news connections, what has come through them, and:
   std::optional<Failure> heard_;  ///< of a peer's failure
   Clock::time_point heard_at_{};
+  bool asked_ = false;  ///< by a peer that has no answer yet
   bool told_ = false;  ///< the peers, how this rank ended
 };
 

@@ -63,9 +63,9 @@ class Wire {
   /// come. A message of no bytes is one, too. Error on the receiver, and the end of the group, when a peer's note or
   /// number of bytes is another; the sender hears of it in a wait. GroupAborted when a peer has failed, died or left,
   /// when this rank's node has failed, when the machine of a peer that is waited for does not answer any more, or when
-  /// nothing has moved for the group's timeout (and up to a fifteenth more, 600 ms at least, in which one of those that
-  /// are late may tell what it waits for itself): then it is the failure of the one that is late, or, where several
-  /// are, of this rank.
+  /// nothing has moved for the group's timeout (and up to a fifteenth more, 600 ms at least, in which those that are
+  /// late are asked for whom they wait themselves): then it is the failure of the one that waits for nobody. Where such
+  /// are several it is this rank's, and where nobody is, that of the only one that is late, or this rank's.
   virtual void carry(Messages& messages) = 0;
 
   /// The same for messages that are all there, of one collective.
@@ -81,6 +81,11 @@ class Wire {
 
   /// Tells this rank's node of the failures of which peers have told. Waits for nobody. Any thread.
   virtual void listen() = 0;
+
+  /// Tells the peers whose time for this rank is over, and who ask, whom it waits for itself: `awaited` gives their
+  /// names. carry() does so in its waits; who waits elsewhere, and would use this wire next, calls it there, each 10 ms
+  /// or so. Waits for nobody.
+  virtual void answer(const std::function<std::vector<int>()>& awaited) = 0;
 
   /// Tells all peers that this rank cannot go on, and why: their waits end. Waits for nobody. Any thread.
   virtual void abort(const Failure& failure) = 0;

@@ -3,6 +3,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "lockstep/base/text.h"
 
 namespace lockstep::comm {
@@ -30,7 +33,9 @@ bool Present::is_sound() const {
 }
 
 // -1: an agent's failure, or one of which nobody knows whose it is.
-bool News::is_sound() const { return rank >= -1 && rank < kMostWorld && left <= 1 && length <= sizeof cause; }
+bool News::is_sound() const {
+  return rank >= -1 && rank < kMostWorld && kind <= NewsKind::answer && length <= sizeof cause;
+}
 
 std::string shown_text(const char* from, std::size_t most) { return base::shown({from, strnlen(from, most)}); }
 
@@ -109,6 +114,20 @@ Failure failure_in(const News& news) {
           .phase = shown_in(news.phase),
           .cause = base::shown({news.cause, news.length}),
           .exit_code = news.exit_code};
+}
+
+News answer_of(int rank, const std::vector<int>& awaited) {
+  News news{.rank = rank, .kind = NewsKind::answer};
+  const std::size_t bytes = std::min(awaited.size() * sizeof(int), sizeof news.cause);
+  if (bytes > 0) std::memcpy(news.cause, awaited.data(), bytes);
+  news.length = std::uint32_t(bytes);
+  return news;
+}
+
+std::vector<int> awaited_in(const News& answer) {
+  std::vector<int> awaited(answer.length / sizeof(int));
+  if (!awaited.empty()) std::memcpy(awaited.data(), answer.cause, awaited.size() * sizeof(int));
+  return awaited;
 }
 
 }  // namespace lockstep::comm

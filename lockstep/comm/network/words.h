@@ -21,7 +21,7 @@ namespace lockstep::comm {
 
 inline constexpr std::uint64_t kMeshMagic = 0x4c4b6d6573683031;  // "LKmesh01"
 inline constexpr std::uint64_t kRollMagic = 0x4c4b726f6c6c3031;  // "LKroll01"
-inline constexpr std::uint64_t kWireMagic = 0x4c4b776972653033;  // "LKwire03"
+inline constexpr std::uint64_t kWireMagic = 0x4c4b776972653034;  // "LKwire04"
 inline constexpr int kMostWorld = 4096;
 
 /// What each connection of a group begins with: who does not know it is a stranger.
@@ -58,14 +58,18 @@ struct Greeting {
   std::int32_t news = 0;  ///< 1: no payload
 };
 
-/// What a rank says last.
+/// Behind the first two nothing follows. `question`: the time of a rank for the one that it says so to is over; whom
+/// does that one wait for itself? `answer`: for these, if any.
+enum class NewsKind : std::uint32_t { failed, left, question, answer };
+
+/// What a rank says last, and what it asks and answers before that.
 struct News {
   std::uint64_t magic = kWireMagic;
-  std::int32_t rank = -1;  ///< who failed; of one that leaves itself
+  std::int32_t rank = -1;  ///< who failed; else the one that says so
   std::int32_t exit_code = 0;
   std::uint64_t step = 0;
-  std::uint32_t left = 0;    ///< 1: no failure
-  std::uint32_t length = 0;  ///< of the cause
+  NewsKind kind = NewsKind::failed;
+  std::uint32_t length = 0;  ///< of the cause, in bytes; of an answer it is the ranks
   char phase[32] = {};
   char cause[1024] = {};
 
@@ -121,5 +125,9 @@ std::string disagreement(const std::vector<Present>& all);
 /// A failure as news, which cut what is too long, and the other way round.
 News news_of(const Failure& failure);
 Failure failure_in(const News& news);
+
+/// An answer, which leaves out the last of very many, and the other way round.
+News answer_of(int rank, const std::vector<int>& awaited);
+std::vector<int> awaited_in(const News& answer);
 
 }  // namespace lockstep::comm

@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,9 +24,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void send_news(int fd, const Failure& failure) {
-  const News news = news_of(failure);
+void send_words(int fd, const News& news) {
   ASSERT_EQ(send(fd, &news, sizeof news, MSG_NOSIGNAL), ssize_t(sizeof news));
+}
+
+void send_news(int fd, const Failure& failure) { send_words(fd, news_of(failure)); }
+
+// What the wire tells the peer whose end this is; none: nothing for so long.
+std::optional<News> told_at(const MeshPeer& peer) {
+  std::array<std::byte, sizeof(News)> bytes{};
+  pollfd polled{.fd = peer.news.get(), .events = POLLIN, .revents = 0};
+  if (poll(&polled, 1, 5'000) != 1) return std::nullopt;
+  if (recv(peer.news.get(), bytes.data(), bytes.size(), MSG_WAITALL) != ssize_t(bytes.size())) return std::nullopt;
+  return words_in<News>(bytes);
 }
 
 TEST(StreamWire, WaitsForTheWordOfThoseWhoKnowMoreAThirtiethOfTheTimeout) {
@@ -65,6 +78,88 @@ TEST(StreamWire, OfSeveralPiecesOfNewsTheFirstCounts) {
     EXPECT_EQ(error.failure().cause, "the disk is full");
   }
   EXPECT_THAT(told, ::testing::Each("the disk is full"));
+}
+
+struct FourRanks {
+  Mesh mesh;                      // rank 0's
+  std::array<MeshPeer, 4> peers;  // the others' ends
+};
+
+// Ranks 1 and 2 share a node.
+FourRanks four_ranks() {
+  FourRanks made;
+  made.mesh.peers.resize(4);
+  for (int peer = 0; peer < 4; ++peer) {
+    MeshPeer &mine = made.mesh.peers[std::size_t(peer)], &theirs = made.peers[std::size_t(peer)];
+    mine.rank = peer;
+    mine.node = (peer + 1) / 2;
+    mine.host = "h" + std::to_string(mine.node);
+    if (peer == 0) continue;
+    for (auto [here, there] : {std::pair(&mine.data, &theirs.data), std::pair(&mine.news, &theirs.news)}) {
+      int ends[2];
+      EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+      *here = base::UniqueFd(ends[0]);
+      *there = base::UniqueFd(ends[1]);
+    }
+  }
+  return made;
+}
+
+// Rank 1 waits for rank 2, and that one for rank 3.
+TEST(StreamWire, AtTheDeadlineItIsTheOneThatWaitsForNobody) {
+  FourRanks ranks = four_ranks();
+  std::thread others([&] {
+    for (const int peer : {1, 2}) {
+      const MeshPeer& end = ranks.peers[std::size_t(peer)];
+      const std::optional<News> told = told_at(end);
+      EXPECT_TRUE(told && told->kind == NewsKind::question && told->rank == 0) << "to rank " << peer;
+      send_words(end.news.get(), answer_of(peer, {peer + 1}));
+    }
+    const std::optional<News> told = told_at(ranks.peers[3]);
+    EXPECT_TRUE(told && told->kind == NewsKind::question);
+  });
+  StreamWire wire(std::move(ranks.mesh), {.rank = 0, .timeout = 200ms});
+  std::byte theirs[8];
+  const Incoming in{1, theirs};
+  try {
+    wire.exchange({.collective = Collective::step}, {}, {&in, 1});
+    ADD_FAILURE() << "the exchange ended without rank 1";
+  } catch (const GroupAborted& error) {
+    EXPECT_EQ(error.failure().rank, 3);
+    EXPECT_EQ(error.failure().cause,
+              "rank 0 waited 200 ms for rank 1 (h1) in step(0); of all that are waited for rank 3 (h2) alone waits for "
+              "nobody");
+  }
+  others.join();
+}
+
+// At the wire, and elsewhere.
+TEST(StreamWire, WhoIsAskedSaysForWhomItWaits) {
+  FourRanks ranks = four_ranks();
+  StreamWire wire(std::move(ranks.mesh), {.rank = 0, .timeout = 20s});
+  const News question{.rank = 2, .kind = NewsKind::question};
+  wire.answer([] { return std::vector<int>{8}; });
+  send_words(ranks.peers[2].news.get(), question);
+  wire.listen();  // which has no answer
+  wire.answer([] { return std::vector<int>{7, 5}; });
+  wire.answer([] { return std::vector<int>{8}; });
+  const std::optional<News> elsewhere = told_at(ranks.peers[2]);
+  ASSERT_TRUE(elsewhere && elsewhere->kind == NewsKind::answer);
+  EXPECT_EQ(elsewhere->rank, 0);
+  EXPECT_THAT(awaited_in(*elsewhere), ::testing::ElementsAre(7, 5));
+
+  send_words(ranks.peers[2].news.get(), question);
+  std::optional<News> at_wire;
+  std::thread others([&] {
+    at_wire = told_at(ranks.peers[2]);
+    send_news(ranks.peers[3].news.get(), {.rank = 3, .cause = "the disk is full"});
+  });
+  std::byte theirs[8];
+  const Incoming in{1, theirs};
+  EXPECT_THROW(wire.exchange({.collective = Collective::step}, {}, {&in, 1}), GroupAborted);
+  others.join();
+  ASSERT_TRUE(at_wire && at_wire->kind == NewsKind::answer);
+  EXPECT_THAT(awaited_in(*at_wire), ::testing::ElementsAre(1));
 }
 
 // Two ranks on nodes of their own.

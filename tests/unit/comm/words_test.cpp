@@ -88,11 +88,22 @@ TEST(Words, NewsAreReadAsTheyWereTold) {
   EXPECT_EQ(failure_in(news_of({.cause = std::string(5'000, 'x')})).cause, std::string(sizeof(News::cause), 'x'));
   const std::vector<std::function<void(News&)>> changes = {
       [](News& news) { news.magic = 0; },      [](News& news) { news.rank = kLeast; },
-      [](News& news) { news.rank = kMost; },   [](News& news) { news.left = 2; },
+      [](News& news) { news.rank = kMost; },   [](News& news) { news.kind = NewsKind(4); },
       [](News& news) { news.length = 1'025; },
   };
   for (std::size_t i = 0; i < changes.size(); ++i)
     EXPECT_TRUE(is_refused(news_of(failure), changes[i])) << "change " << i;
+}
+
+TEST(Words, AnAnswerSaysForWhomARankWaits) {
+  for (const std::vector<int>& awaited : {std::vector<int>{}, {3}, {1, 4095, 7}}) {
+    const News answer = answer_of(2, awaited);
+    EXPECT_TRUE(is_read(answer));
+    EXPECT_EQ(answer.rank, 2);
+    EXPECT_EQ(awaited_in(answer), awaited);
+  }
+  const std::vector<int> first(sizeof(News::cause) / sizeof(int), 5);
+  EXPECT_EQ(awaited_in(answer_of(2, std::vector<int>(kMostWorld, 5))), first);
 }
 
 // Texts come as they like, without a zero at the end, too.
