@@ -109,6 +109,7 @@ struct alignas(128) RankWords {
   std::atomic<std::uint64_t> step;                 ///< the step it is in
   std::atomic<std::uint32_t> phase;                ///< Phase
   std::atomic<std::uint32_t> away;                 ///< not 0: it may be waiting for ranks of other nodes
+  std::atomic<std::uint32_t> looks;                ///< rises while it waits, for whomever: it is alive
   alignas(128) std::atomic<Mark> seat;             ///< (the last generation in which somebody took it, Seat)
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> futex;    ///< what it sleeps on

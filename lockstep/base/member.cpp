@@ -182,23 +182,31 @@ void Member::tell_stall(OwedCall owed, void* owed_object, const char* awaited) c
     if (peer != rank_ && owed(owed_object, peer) && ask_where(peer)) ++asked;
 }
 
-// Of those it waits for. What is away in the whole is away in its parts.
-bool Member::is_one_away(OwedCall owed, void* owed_object) const {
+void Member::show_life() const {
+  words().looks.fetch_add(1, std::memory_order_relaxed);
+  if (whole_.page != nullptr) whole_.page->ranks[seat_of(rank_)].looks.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Of those it waits for, the sum; none: none is away. What is away in the whole is away in its parts.
+std::optional<std::uint32_t> Member::looks_of_away(OwedCall owed, void* owed_object) const {
+  std::optional<std::uint32_t> looks;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || !owed(owed_object, peer)) continue;
     const ControlPage& page = whole_.page == nullptr ? page_ : *whole_.page;
-    const int seat = whole_.page == nullptr ? peer : whole_.ranks[std::size_t(peer)];
-    if (page_.ranks[peer].away.load(std::memory_order_relaxed) != 0 ||
-        page.ranks[seat].away.load(std::memory_order_relaxed) != 0)
-      return true;
+    const RankWords &here = page_.ranks[peer], &outer = page.ranks[seat_of(peer)];
+    if (here.away.load(std::memory_order_relaxed) == 0 && outer.away.load(std::memory_order_relaxed) == 0) continue;
+    looks = looks.value_or(0) + here.looks.load(std::memory_order_relaxed);
+    looks = *looks + outer.looks.load(std::memory_order_relaxed);
   }
-  return false;
+  return looks;
 }
 
 void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const char* awaited) {
   const Clock::time_point start = Clock::now();
   RankWords& mine = words();
   bool may_tell = stall_warning_.count() > 0 && stall_warning_ < timeout_;
+  std::uint32_t looks = 0;
+  Clock::time_point life = start;  // of one that is away, seen last
   for (;;) {
     // The order is what makes a wake-up impossible to miss: first "asleep", then the look,
     // then the sleep on the value read before; a waker stores first and looks at "asleep"
@@ -211,10 +219,14 @@ void Member::sleep_until(ReadyRef ready, OwedCall owed, void* owed_object, const
     if (is_ready || ready()) return;
     check_abort_anywhere();
     check_peers(ready, owed, owed_object);
-    const auto waited = Clock::now() - start;
+    show_life();
+    const Clock::time_point now = Clock::now();
+    const auto waited = now - start;
     if (answer_ && waited > kAnswerBehind) answer_([&] { return late_names(owed, owed_object); });
-    if (waited > timeout_ && (waited > timeout_ + abroad_.grace || !is_one_away(owed, owed_object)))
-      give_up(owed, owed_object, awaited);
+    const std::optional<std::uint32_t> away = looks_of_away(owed, owed_object);
+    if (away && std::exchange(looks, *away) != *away) life = now;
+    const bool will_be_told = away && now - life < abroad_.grace && waited < 2 * timeout_ + abroad_.grace;
+    if (waited > timeout_ && !will_be_told) give_up(owed, owed_object, awaited);
     if (may_tell && waited > stall_warning_) {
       may_tell = false;
       tell_stall(owed, owed_object, awaited);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -70,8 +71,8 @@ struct Abroad {
   std::function<void()> listen = [] {};
   /// Tells them of one. Waits for nobody. Any thread.
   std::function<void(const Failure&)> tell = [](const Failure&) {};
-  /// So long behind its timeout a wait goes on for a rank that is away: it may wait for one of theirs, and tells so
-  /// when its own time is over.
+  /// A rank that is away may wait for one of theirs, and tells so when its own time is over. So a wait for it goes on
+  /// behind its timeout, as long again at most, until that one has shown no life for so long.
   std::chrono::milliseconds grace{0};
 };
 
@@ -182,6 +183,9 @@ class Member {
   /// node finishes a step of which it has all that the others owe it.
   void set_listening(bool listening) { listens_ = listening; }
 
+  /// That this rank is alive, though it waits elsewhere than at a page: call it there each 10 ms or so.
+  void show_life() const;
+
   /// Called in waits, behind kAnswerBehind each 10 ms or so, for ranks of other nodes whose time for this one is over
   /// and who ask: `awaited` gives the names of those that the wait is for. Waits for nobody.
   using Answer = std::function<void(const std::function<std::vector<int>()>& awaited)>;
@@ -219,7 +223,7 @@ class Member {
   std::string arrived_ranks(OwedCall owed, void* owed_object) const;
   std::vector<int> late_names(OwedCall owed, void* owed_object) const;
   void tell_stall(OwedCall owed, void* owed_object, const char* awaited) const;
-  bool is_one_away(OwedCall owed, void* owed_object) const;
+  std::optional<std::uint32_t> looks_of_away(OwedCall owed, void* owed_object) const;
   std::string in_what() const { return doing_.text == nullptr ? "" : " in " + doing_.text(doing_.of); }
   std::string shown(int rank) const { return std::to_string(name_of(rank)); }
 

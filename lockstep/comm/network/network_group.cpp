@@ -34,7 +34,11 @@ WireTies ties_of(const std::shared_ptr<Group>& node, std::chrono::milliseconds s
       .stall_warning = stall_warning,
       .check_calls = check_calls,
       .step = [member] { return member->step(); },
-      .check = [member] { member->check_abort_anywhere(); },
+      .check =
+          [member] {
+            member->check_abort_anywhere();
+            member->show_life();
+          },
       .failed =
           [member](const Failure& failure) {
             if (failure.rank == member->name_of(member->rank()))

@@ -1,4 +1,5 @@
-// What a rank that waits at a page says to those of other nodes that wait for it, and ask.
+// What a rank that waits at a page says to those of other nodes that wait for it, and ask; and how it waits for one
+// that waits for them.
 
 #include <gtest/gtest.h>
 
@@ -43,6 +44,52 @@ TEST(MemberAnswer, NamesThoseThatAWaitIsFor) {
   EXPECT_EQ(names, std::vector<int>{7});
   there.join();
   late.join();
+}
+
+// Says that it waits for other nodes, as the rank 1 of two, for so long.
+void be_away(Segment& segment, const std::function<bool(std::chrono::milliseconds so_far)>& goes_on,
+             const std::function<void(Member&)>& then) {
+  Member member(segment.control(), 1, 20s);
+  member.words().away.fetch_add(1);
+  for (std::chrono::milliseconds so_far{0}; goes_on(so_far); so_far += 5ms) {
+    member.show_life();
+    std::this_thread::sleep_for(5ms);
+  }
+  member.words().away.fetch_sub(1);
+  then(member);
+}
+
+// It tells when its own time is over, which may have begun later.
+TEST(MemberAway, IsWaitedForBeyondTheTimeoutWhileItIsAlive) {
+  Segment segment = Segment::create(2);
+  std::thread other([&] {
+    be_away(
+        segment, [](std::chrono::milliseconds so_far) { return so_far < 1600ms; },
+        [](Member& member) { member.barrier(); });
+  });
+  Member member(segment.control(), 0, 1000ms);
+  member.set_abroad({.grace = 300ms});
+  EXPECT_NO_THROW(member.barrier());
+  other.join();
+}
+
+TEST(MemberAway, IsNamedAtTwiceTheTimeout) {
+  Segment segment = Segment::create(2);
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    be_away(
+        segment, [&](std::chrono::milliseconds) { return !over.load(); }, [](Member&) {});
+  });
+  Member member(segment.control(), 0, 500ms);
+  member.set_abroad({.grace = 100ms});
+  try {
+    member.barrier();
+    ADD_FAILURE() << "the barrier ended without rank 1";
+  } catch (const GroupAborted& aborted) {
+    EXPECT_EQ(aborted.failure().rank, 1);
+  }
+  over.store(true);
+  other.join();
 }
 
 }  // namespace
