@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "lockstep/base/calling.h"
@@ -276,7 +277,8 @@ void StreamWire::give_up() {
 std::chrono::milliseconds StreamWire::grace_for(const std::vector<int>& late) const {
   const milliseconds word = word_time(settings_.timeout);
   if (late.size() != 1) return 2 * word;
-  const bool share_nodes = std::ranges::adjacent_find(mesh_.peers, {}, &MeshPeer::node) != mesh_.peers.end();
+  const auto sharing = std::ranges::adjacent_find(mesh_.peers, std::ranges::equal_to(), &MeshPeer::node);
+  const bool share_nodes = sharing != mesh_.peers.end();
   return share_nodes ? word : milliseconds(0);
 }
 
