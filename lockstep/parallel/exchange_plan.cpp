@@ -61,14 +61,37 @@ std::set<std::size_t> edges_of(const state::Layout& layout, const NodeRanks& ran
   std::set<std::size_t> edges{layout.elements()};
   for (const state::Part& part : layout.parts()) edges.insert(part.range.begin);
   for (const int count : ranks.counts)
-    for (int local = 0; local < count; ++local) edges.insert(layout.slice(local, count).begin);
+    for (int share = 0; share < layout.options().shares; ++share)
+      for (int local = 0; local < count; ++local) edges.insert(layout.slice_of_share(share, local, count).begin);
   return edges;
 }
 
+int share_of(const state::Layout& layout, std::size_t element) {
+  int share = 0;
+  while (layout.share(share).end <= element) ++share;
+  return share;
+}
+
 int holder_of(const state::Layout& layout, int ranks, std::size_t element) {
+  const int share = share_of(layout, element);
   int local = 0;
-  while (layout.slice(local, ranks).end <= element) ++local;
+  while (layout.slice_of_share(share, local, ranks).end <= element) ++local;
   return local;
+}
+
+// What the nodes own of a stretch, one behind the other: as much each, on cache lines of every array; or all, whoever
+// keeps the optimizer's state of it.
+std::vector<state::Slice> cut_by_owner(const state::Layout& layout, int nodes, const state::Slice& stretch) {
+  const bool shared_out = layout.options().shares > 1;
+  const int owner = shared_out ? share_of(layout, stretch.begin) : 0;
+  const auto edge = [&](int node) {
+    if (shared_out) return node <= owner ? stretch.begin : stretch.end;
+    const std::size_t lines = (size_of(stretch) + kEdge - 1) / kEdge;
+    return std::min(stretch.end, stretch.begin + lines * std::size_t(node) / std::size_t(nodes) * kEdge);
+  };
+  std::vector<state::Slice> owned;
+  for (int node = 0; node < nodes; ++node) owned.push_back({edge(node), edge(node + 1)});
+  return owned;
 }
 
 }  // namespace
@@ -103,27 +126,26 @@ std::vector<Wave> waves_of(const state::Layout& layout, std::size_t bytes) {
   return waves;
 }
 
-// A stretch between two edges has one holder on each node, and is cut into a piece for each node to own.
+// A stretch between two edges has one holder on each node, and is cut into the pieces that the nodes own.
 std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const NodeRanks& ranks, int node, int local,
                                            const std::vector<Wave>& waves) {
-  const state::Slice mine = layout.slice(local, ranks.counts[std::size_t(node)]);
   const std::map<std::size_t, int> numbers = numbers_by_begin(waves);
   std::vector<ExchangePiece> pieces;
   std::set<std::size_t> edges = edges_of(layout, ranks);
   for (const auto& [begin, wave] : numbers) edges.insert(begin);
-  for (auto edge = edges.lower_bound(mine.begin); edge != edges.end() && *edge < mine.end; ++edge) {
-    const std::size_t begin = *edge, end = *std::next(edge);
-    const int wave = std::prev(numbers.upper_bound(begin))->second;
-    std::vector<int> holders;
-    for (int n = 0; n < ranks.nodes(); ++n)
-      holders.push_back(ranks.first(n) + holder_of(layout, ranks.counts[std::size_t(n)], begin));
-    const auto cut = [&](int n) {
-      const std::size_t lines = (end - begin + kEdge - 1) / kEdge;
-      return std::min(end, begin + lines * std::size_t(n) / std::size_t(ranks.nodes()) * kEdge);
-    };
-    for (int n = 0; n < ranks.nodes(); ++n)
-      if (cut(n) < cut(n + 1))
-        pieces.push_back({.range = {cut(n), cut(n + 1)}, .owner = n, .holders = holders, .wave = wave});
+  for (int share = 0; share < layout.options().shares; ++share) {
+    const state::Slice mine = layout.slice_of_share(share, local, ranks.counts[std::size_t(node)]);
+    for (auto edge = edges.lower_bound(mine.begin); edge != edges.end() && *edge < mine.end; ++edge) {
+      const state::Slice stretch{*edge, *std::next(edge)};
+      const int wave = std::prev(numbers.upper_bound(stretch.begin))->second;
+      std::vector<int> holders;
+      for (int n = 0; n < ranks.nodes(); ++n)
+        holders.push_back(ranks.first(n) + holder_of(layout, ranks.counts[std::size_t(n)], stretch.begin));
+      const std::vector<state::Slice> owned = cut_by_owner(layout, ranks.nodes(), stretch);
+      for (int n = 0; n < ranks.nodes(); ++n)
+        if (const state::Slice& range = owned[std::size_t(n)]; range.begin < range.end)
+          pieces.push_back({.range = range, .owner = n, .holders = holders, .wave = wave});
+    }
   }
   std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.wave < b.wave; });
   return pieces;

@@ -7,6 +7,9 @@
 // the flat range, whose rank adds them up in tree order and sends the sum to all others. Where each node has one
 // aligned run of 2^k shards, these are the bytes of a ring. With Reduction::fast a node sends one sum, along the tree
 // over its own shards, and the owner adds those along the tree over the nodes.
+//
+// Where the nodes share out the optimizer's state (state::LayoutOptions::shares), who has a share owns what lies in it,
+// updates that, and sends the new weights in place of the sums: as many bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +43,8 @@ struct Wave {
 /// `bytes`, or more where there would be over a thousand waves; 0: there is one of all. Together they cover the range.
 std::vector<Wave> waves_of(const state::Layout& layout, std::size_t bytes);
 
-/// A part of the flat range, of one kind of gradients and in one wave, that one rank of each node has in its slice.
+/// A part of the flat range, of one kind of gradients and in one wave, that one rank of each node has in its slice; of
+/// one share, of which each rank of a node has a slice, where the nodes share out the optimizer's state.
 struct ExchangePiece {
   state::Slice range;
   int owner = 0;             ///< node
@@ -56,7 +60,7 @@ std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const No
 /// The runs of a node's shards `held` of whose sums the job's are made: what it sends of a piece that it does not own.
 std::vector<ShardSpan> operands_of(int shards, ShardSpan held, Reduction reduction);
 
-/// The payload bytes of gradients and their sums that all ranks of `node` send in a step.
+/// The payload bytes of gradients and their sums, or new weights, that all ranks of `node` send in a step.
 std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node, const std::vector<Wave>& waves,
                          Reduction reduction);
 

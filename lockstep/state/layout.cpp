@@ -42,6 +42,15 @@ std::vector<PlacedBuffer> one_after_the_other(std::vector<TensorSpec> specs, std
   return placed;
 }
 
+// Piece `number` of `count` of a range that begins on a block edge; the pieces end on such edges, and cover it.
+Slice cut(const Slice& range, int number, int count) {
+  const std::size_t blocks = (range.end - range.begin + Layout::kBlock - 1) / Layout::kBlock;
+  const auto edge = [&](int n) {
+    return std::min(range.end, range.begin + blocks * std::size_t(n) / std::size_t(count) * Layout::kBlock);
+  };
+  return {edge(number), edge(number + 1)};
+}
+
 // What the parameters of a part have in common; in the order of the parts.
 using Kind = std::tuple<bool, bool, int>;
 Kind kind_of(const TensorSpec& spec) {
@@ -77,6 +86,10 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
   const Part& last = parts_.back();
   const std::size_t copies = last.copies + copied_elements(last);
   array_bytes_ = array_bytes(elements_ * sizeof(float));
+  std::size_t most = 0;
+  for (int number = 0; number < options_.shares; ++number)
+    most = std::max(most, share(number).end - share(number).begin);
+  state_bytes_ = array_bytes(most * sizeof(float));
   copy_bytes_ = copies > 0 ? array_bytes(copies * kBf16Bytes) : 0;
   content_bytes_ = named_bytes(0, options_.bytes.size());
   buffer_bytes_ = content_bytes_ + kCacheLine;
@@ -184,9 +197,14 @@ std::size_t Layout::most_bytes() const {
   return gradients(options_.shards - 1) + array_bytes_ + std::size_t(options_.shards) * (use_bytes() + kRecordBytes);
 }
 
-Slice Layout::slice(int rank, int ranks) const {
-  const auto edge = [&](int r) { return std::min(elements_, blocks() * std::size_t(r) / std::size_t(ranks) * kBlock); };
-  return {edge(rank), edge(rank + 1)};
+Slice Layout::slice(int rank, int ranks) const { return cut({0, elements_}, rank, ranks); }
+
+Slice Layout::slice_of_share(int number, int rank, int ranks) const { return cut(share(number), rank, ranks); }
+
+std::vector<Slice> Layout::common(int buffer) const {
+  const std::size_t begin = weights(buffer), end = begin + content_bytes_;
+  if (options_.shares == 1) return {Slice{begin, end}};
+  return {Slice{begin, optimizer_area(buffer)}, Slice{average(buffer), end}};
 }
 
 std::uint64_t fingerprint(const TensorSpec& spec) {

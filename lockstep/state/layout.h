@@ -16,6 +16,8 @@
 // same weight. Parameters begin on 64-byte edges; the padding between them stays zero.
 // The flat range is cut into parts: parameters of one kind, by what their gradients are kept as, whether forward reads
 // a bfloat16 copy of them, and which group of the optimizer they are in.
+// Where nodes share out the optimizer's state (LayoutOptions::shares), its arrays have room for this node's share of
+// the flat range alone, and element i is still addressed from where element 0 would be.
 
 #include <c10/core/ScalarType.h>
 
@@ -64,6 +66,8 @@ struct LayoutOptions {
   int first_shard = 0;    ///< from this one on
   std::string optimizer;  ///< which one, so that another's arrays are not taken for its own
   int optimizer_arrays = 0;
+  int shares = 1;                ///< that the optimizer's arrays are cut into, one for each node; 1: all are here
+  int share = 0;                 ///< of these, the one that this node has
   bool average = false;          ///< whether there is a running average of weights and module buffers
   bool parameter_norms = false;  ///< whether there are sums for norms over each parameter
   int state_buffers = 2;         ///< 1: updated in place, where the state dies with the process that updates it
@@ -119,13 +123,24 @@ class Layout {
   /// The slice that local rank `rank` of `ranks` updates; the slices cover the range.
   Slice slice(int rank, int ranks) const;
 
+  /// The elements whose optimizer state is in a share, on block edges; the shares cover the range.
+  Slice share(int number) const { return slice(number, options_.shares); }
+  /// This node's.
+  Slice share() const { return share(options_.share); }
+  /// What of a share local rank `rank` of `ranks` updates, on block edges; where there is one share, its slice.
+  Slice slice_of_share(int number, int rank, int ranks) const;
+
   // Byte offsets from the start of the state region.
   std::size_t weights(int buffer) const { return std::size_t(buffer) * buffer_bytes_; }
+  /// Where element 0 would be: only those of share() are there.
   std::size_t optimizer_array(int buffer, int array) const {
-    return weights(buffer) + std::size_t(1 + array) * array_bytes_;
+    return optimizer_area(buffer) + std::size_t(array) * state_bytes_ - share().begin * sizeof(float);
   }
+  /// Where this node's share of the optimizer's arrays begins, one behind the other.
+  std::size_t optimizer_area(int buffer) const { return weights(buffer) + array_bytes_; }
+  std::size_t optimizer_bytes() const { return std::size_t(options_.optimizer_arrays) * state_bytes_; }
   /// Of the weights (LayoutOptions::average).
-  std::size_t average(int buffer) const { return optimizer_array(buffer, options_.optimizer_arrays); }
+  std::size_t average(int buffer) const { return optimizer_area(buffer) + optimizer_bytes(); }
   /// The bfloat16 copies, see Part::copies.
   std::size_t bf16_copies(int buffer) const { return average(buffer) + (options_.average ? array_bytes_ : 0); }
   /// The copy of one parameter that has one.
@@ -162,6 +177,8 @@ class Layout {
   std::size_t buffer_bytes() const { return buffer_bytes_; }
   /// Those that are the state: all but the frozen area's number.
   std::size_t content_bytes() const { return content_bytes_; }
+  /// Of these, as ranges of bytes, what is the same on all nodes: all, or what is in no share.
+  std::vector<Slice> common(int buffer) const;
   /// One double per block of the flat range, for the gradient norm. In front of the slots, whose number may grow at a
   /// restart into memory that must hold nothing but zeros.
   std::size_t block_sums() const;
@@ -176,7 +193,8 @@ class Layout {
   std::size_t most_bytes() const;
 
   /// Names, dtypes, shapes, strides, groups, shards, the optimizer, its arrays and named bytes in one number: equal
-  /// where one state can be taken over by the other's job, whatever the number of ranks, slots or buffers.
+  /// where one state can be taken over by the other's job, whatever the number of ranks, slots or buffers. Of shares it
+  /// says nothing.
   std::uint64_t fingerprint() const;
 
  private:
@@ -192,6 +210,7 @@ class Layout {
   std::vector<Part> parts_;
   std::vector<std::size_t> first_sum_;  ///< by parameter, and one more: pairs of sums in front of its own
   std::size_t array_bytes_ = 0;
+  std::size_t state_bytes_ = 0;  ///< of an array of the optimizer's: those of the largest share
   std::size_t copy_bytes_ = 0;
   std::size_t module_buffer_bytes_ = 0;
   std::size_t content_bytes_ = 0;

@@ -16,13 +16,13 @@ using state::Layout;
 using ::testing::ElementsAre;
 
 // A flat range of about so many elements, in ten parameters; each third of them has bfloat16 gradients.
-Layout layout_of(std::int64_t elements, int shards) {
+Layout layout_of(std::int64_t elements, int shards, int shares = 1) {
   std::vector<state::TensorSpec> parameters;
   for (int i = 0; i < 10; ++i) {
     parameters.push_back({.name = "p" + std::to_string(i), .sizes = {elements / 10}, .strides = {1}});
     if (i % 3 == 2) parameters.back().gradients = at::kBFloat16;
   }
-  return Layout(parameters, {}, {.shards = shards, .slots = 1});
+  return Layout(parameters, {}, {.shards = shards, .slots = 1, .optimizer_arrays = 1, .shares = shares});
 }
 
 constexpr std::size_t kBytesOfWaves[] = {0, std::size_t(64) << 10, std::size_t(1) << 20};
@@ -116,29 +116,56 @@ void expect_cover(std::vector<ExchangePiece> pieces, const Layout& layout, const
 }
 
 // Between two ranks messages are told apart by their order alone.
+void expect_alike(const Layout& layout, const NodeRanks& ranks, std::size_t bytes) {
+  const std::vector<Wave> waves = waves_of(layout, bytes);
+  std::vector<std::vector<ExchangePiece>> by_rank;
+  for (int node = 0; node < ranks.nodes(); ++node) {
+    std::vector<ExchangePiece> of_node;
+    for (int local = 0; local < ranks.counts[std::size_t(node)]; ++local) {
+      by_rank.push_back(exchange_pieces(layout, ranks, node, local, waves));
+      for (const ExchangePiece& piece : by_rank.back())
+        EXPECT_EQ(piece.holders[std::size_t(node)], ranks.first(node) + local);
+      EXPECT_TRUE(std::ranges::is_sorted(by_rank.back(), {}, &ExchangePiece::wave));
+      of_node.insert(of_node.end(), by_rank.back().begin(), by_rank.back().end());
+    }
+    expect_cover(of_node, layout, waves);
+  }
+  for (int rank = 0; rank < ranks.world(); ++rank)
+    for (int other = 0; other < ranks.world(); ++other)
+      EXPECT_EQ(shared_with(by_rank[std::size_t(rank)], other), shared_with(by_rank[std::size_t(other)], rank));
+}
+
+std::vector<std::vector<int>> nodes_to_try() { return {{1, 1}, {3, 1}, {2, 2, 2}, {1, 4, 2}}; }
+
 TEST(ExchangePieces, CoverTheRangeOnEachNodeAlike) {
-  for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {3, 1}, {2, 2, 2}, {1, 4, 2}})
+  for (const std::vector<int>& counts : nodes_to_try())
     for (const std::int64_t elements : {10, 1'000, 70'000, 400'000})
       for (const std::size_t bytes : kBytesOfWaves) {
         const NodeRanks ranks{counts};
-        const Layout layout = layout_of(elements, ranks.world());
-        const std::vector<Wave> waves = waves_of(layout, bytes);
-        std::vector<std::vector<ExchangePiece>> by_rank;
-        for (int node = 0; node < ranks.nodes(); ++node) {
-          std::vector<ExchangePiece> of_node;
-          for (int local = 0; local < counts[std::size_t(node)]; ++local) {
-            by_rank.push_back(exchange_pieces(layout, ranks, node, local, waves));
-            for (const ExchangePiece& piece : by_rank.back())
-              EXPECT_EQ(piece.holders[std::size_t(node)], ranks.first(node) + local);
-            EXPECT_TRUE(std::ranges::is_sorted(by_rank.back(), {}, &ExchangePiece::wave));
-            of_node.insert(of_node.end(), by_rank.back().begin(), by_rank.back().end());
-          }
-          expect_cover(of_node, layout, waves);
-        }
-        for (int rank = 0; rank < ranks.world(); ++rank)
-          for (int other = 0; other < ranks.world(); ++other)
-            EXPECT_EQ(shared_with(by_rank[std::size_t(rank)], other), shared_with(by_rank[std::size_t(other)], rank));
+        expect_alike(layout_of(elements, ranks.world()), ranks, bytes);
+        expect_alike(layout_of(elements, ranks.world(), ranks.nodes()), ranks, bytes);
       }
+}
+
+// So the rank that adds up a piece is the one that updates it.
+TEST(ExchangePieces, AreOwnedByWhoKeepsTheStateOfThem) {
+  for (const std::vector<int>& counts : nodes_to_try())
+    for (const std::size_t bytes : kBytesOfWaves) {
+      const NodeRanks ranks{counts};
+      const Layout layout = layout_of(400'000, ranks.world(), ranks.nodes());
+      std::size_t owned = 0;
+      for (int node = 0; node < ranks.nodes(); ++node)
+        for (int local = 0; local < counts[std::size_t(node)]; ++local) {
+          const state::Slice mine = layout.slice_of_share(node, local, counts[std::size_t(node)]);
+          for (const ExchangePiece& piece : exchange_pieces(layout, ranks, node, local, waves_of(layout, bytes))) {
+            if (piece.owner != node) continue;
+            owned += piece.range.end - piece.range.begin;
+            EXPECT_LE(mine.begin, piece.range.begin);
+            EXPECT_GE(mine.end, piece.range.end);
+          }
+        }
+      EXPECT_EQ(owned, layout.elements());
+    }
 }
 
 std::uint64_t sent(const Layout& layout, const NodeRanks& ranks, int node, std::size_t bytes = 0,
@@ -180,6 +207,17 @@ TEST(SentBytes, AreNoMoreInWaves) {
       const Layout layout = layout_of(400'000, ranks.world());
       for (const std::size_t bytes : kBytesOfWaves)
         EXPECT_EQ(sent_by_all(layout, ranks, bytes, reduction), sent_by_all(layout, ranks, 0, reduction)) << bytes;
+    }
+}
+
+TEST(SentBytes, AreAsManyWhereTheOptimizersStateIsSharedOut) {
+  for (const Reduction reduction : {Reduction::exact, Reduction::fast})
+    for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}}) {
+      const NodeRanks ranks{counts};
+      for (const std::size_t bytes : kBytesOfWaves)
+        EXPECT_EQ(sent_by_all(layout_of(400'000, ranks.world(), ranks.nodes()), ranks, bytes, reduction),
+                  sent_by_all(layout_of(400'000, ranks.world()), ranks, 0, reduction))
+            << bytes;
     }
 }
 
