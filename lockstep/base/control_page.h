@@ -22,7 +22,7 @@
 namespace lockstep::base {
 
 inline constexpr std::uint64_t kControlMagic = 0x70657473'6b636f6cULL;  // "lockstep"
-inline constexpr std::uint32_t kControlVersion = 11;
+inline constexpr std::uint32_t kControlVersion = 12;
 
 /// Where a rank is in its step. Written by the rank, read by peers for their messages.
 enum class Phase : std::uint32_t {
@@ -130,6 +130,9 @@ struct RegionWords {
                                            ///< generation; 0: its own alone
   std::atomic<std::uint32_t> spread;       ///< 1: sums of other nodes have lain where slots of this one may come to lie
   std::atomic<std::uint64_t> attempts;     ///< of the job that have gone on from it, as far as this node was there
+  std::atomic<std::uint64_t> set;          ///< a number that shares of one state have in common; 0: it is all here
+  std::atomic<std::int32_t> shares;        ///< that the nodes have of the optimizer's state
+  std::atomic<std::int32_t> share;         ///< of these, the one that is here
 };
 
 /// The first failure of a generation: its slot is free, then claimed by one, who fills the rest and says

@@ -53,6 +53,9 @@ void copy_region(const Segment& from, Segment& to, int region) {
   words.model.store(old_words.model.load());
   words.spread.store(old_words.spread.load());
   words.attempts.store(old_words.attempts.load());
+  words.set.store(old_words.set.load());
+  words.shares.store(old_words.shares.load());
+  words.share.store(old_words.share.load());
   words.fingerprint.store(fingerprint);
 }
 

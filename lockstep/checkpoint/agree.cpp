@@ -17,6 +17,7 @@
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/comm/collectives.h"
+#include "lockstep/parallel/held_shares.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::checkpoint {
@@ -59,6 +60,7 @@ json looked_for(const std::string& folder, const std::string& which) {
 
 bool has_living_state(parallel::Engine& engine) {
   comm::Group& group = engine.group();
+  if (engine.options().zero1) return parallel::have_whole_state(group, engine.options().name);
   base::Node* const node = group.shared_node();
   const bool here = node != nullptr && state::is_committed_in(node->segment, engine.options().name);
   if (group.wire() == nullptr) return here;

@@ -16,7 +16,8 @@ class Module;  // its header takes ten seconds to compile
 
 namespace lockstep::checkpoint {
 
-/// Whether a node holds the model's committed state of an earlier attempt. The same on all ranks. Collective.
+/// Whether a node holds the model's committed state of an earlier attempt, or, with zero1, the nodes all shares of one.
+/// The same on all ranks. Collective.
 bool has_living_state(parallel::Engine& engine);
 
 /// What find() says on rank 0, on all ranks; what it throws too. Collective.

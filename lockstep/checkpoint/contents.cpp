@@ -83,6 +83,8 @@ SavedState constant_of(const parallel::Engine& engine, const state::LayoutOption
 StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options) {
   const state::SharedState& shared = *engine.state().shared();
   const Layout& layout = shared.layout();
+  if (layout.options().shares > 1)
+    throw UsageError("checkpoint: with zero1 over several nodes no node has all of the optimizer's state to save");
   const Places places(engine, shared);
   const std::size_t record = layout.step_record(0);
   StatePlan plan{.folder = "",

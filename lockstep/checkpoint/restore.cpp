@@ -123,6 +123,8 @@ class Filler {
 
 std::uint64_t restore(const std::string& path, const parallel::Engine& engine, state::SharedState& fresh) {
   const at::NoGradGuard no_grad;
+  if (fresh.layout().options().shares > 1)
+    throw UsageError("checkpoint '" + path + "': with zero1 over several nodes no node has room for all of the state");
   const SavedState saved = read_state(path);
   if (const auto found = differences(saved, fresh.layout(), engine); !found.empty())
     throw UsageError("checkpoint '" + path + "' is of another job: " + base::join(found, "; "));

@@ -11,7 +11,8 @@ BetweenNodes::BetweenNodes(state::SharedState& state, comm::Group& group, const 
       wire_(*group.wire()),
       reduction_(options.reduction),
       states_(state, group),
-      exchange_(state, group.topology(), ranks(), waves_of(state.layout(), options.overlap_bytes), reduction_) {}
+      exchange_(state, group.topology(), ranks(), waves_of(state.layout(), options.overlap_bytes), reduction_),
+      shares_(state.layout().options().shares > 1 ? std::make_unique<ShareExchange>(state, group, ranks()) : nullptr) {}
 
 void BetweenNodes::exchange(std::uint64_t step) {
   for (int number = 0; number < exchange_.exchanges(); ++number) exchange_.carry(step, number, wire_);

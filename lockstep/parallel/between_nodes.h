@@ -1,11 +1,13 @@
 #pragma once
 
 // What the nodes of a job do for their states to be one: they begin with the same and take over rank 0's edits
-// (node_states.h), and exchange the gradients of each step (node_exchange.h). The commit of a step is each node's own:
+// (node_states.h), and exchange the gradients of each step (node_exchange.h), and the weights, where each updates a
+// share of them (share_exchange.h). The commit of a step is each node's own:
 // nodes differ by one step at most, and none overwrites a step before all have the next one, for the gradients of a
 // step come from those that have committed the one before. docs/design/nodes.md.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "lockstep/comm/group.h"
@@ -14,6 +16,7 @@
 #include "lockstep/parallel/node_exchange.h"
 #include "lockstep/parallel/node_states.h"
 #include "lockstep/parallel/options.h"
+#include "lockstep/parallel/share_exchange.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::parallel {
@@ -31,6 +34,8 @@ class BetweenNodes {
   void exchange(std::uint64_t step);
   /// What makes each exchange of a step, for who does so beside the program.
   NodeExchange& carrier() { return exchange_; }
+  /// What follows the update where the nodes share out the optimizer's state; null: each has all of it.
+  const ShareExchange* shares() const { return shares_.get(); }
 
   /// By each local rank 0, behind the exchange: rank 0's module buffers and kept bytes, as they are in its state buffer
   /// `to`, for everybody's.
@@ -49,6 +54,7 @@ class BetweenNodes {
   const Reduction reduction_;
   NodeStates states_;
   NodeExchange exchange_;
+  std::unique_ptr<ShareExchange> shares_;
 };
 
 }  // namespace lockstep::parallel

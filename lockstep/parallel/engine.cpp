@@ -153,7 +153,7 @@ void Engine::attach(const optim::Needs& needs) {
     throw UsageError(
         "data parallel: the optimizers of lockstep::optim keep the weights in memory that the ranks of a node share, "
         "and this group has none (shared_node() is null); take one of torch::optim, or a group with a node");
-  check_needs(needs);
+  check_needs(needs, options(), group().topology().nodes);
   if (parts_->classic->has_hook())
     throw UsageError(
         "data parallel: a communication hook is registered, and an optimizer of ours exchanges gradients in memory "

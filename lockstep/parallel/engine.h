@@ -51,7 +51,7 @@ class Engine;
 /// theirs, and make no further one. All ranks, in the same order, between steps, behind their optimizers, after each
 /// start and before what it goes on from is asked for: over several nodes, and on the one that is left of them, models
 /// may go back to the step of the oldest here. UsageError when they are no two models of one group with optimizers of
-/// ours, or at different steps.
+/// ours, at different steps, or over several nodes with zero1.
 void commit_together(std::span<Engine* const> models);
 template <class... Models>
 void commit_together(Models&... models) {
@@ -91,8 +91,9 @@ class EngineState {
 
   /// Where nobody has left a state, it is not made of rank 0's module and kept bytes, but by restore(fresh) on that
   /// rank, when the optimizer attaches: it writes buffer 0 and frozen area 0, all of whose bytes are zero, but for the
-  /// bfloat16 copies, and returns the step whose state that is (state::SharedState::Fill). A state that an earlier
-  /// generation has left goes before. All ranks. UsageError once an optimizer is attached.
+  /// bfloat16 copies, and returns the step whose state that is (state::SharedState::Fill); with zero1 over several
+  /// nodes the optimizer's state into fresh.whole_arrays(). A state that an earlier generation has left goes before.
+  /// All ranks. UsageError once an optimizer is attached.
   void start_from(std::function<std::uint64_t(state::SharedState& fresh)> restore) const;
 
   /// Gives the state a third buffer, so that a committed one can be held while training goes on (state/pin.h): memory
@@ -103,7 +104,8 @@ class EngineState {
   const state::SharedState* shared() const;
 
   /// XXH3-128 over all that is committed: weights, optimizer state, module buffers, record, kept bytes.
-  /// Equal states, equal hashes, on any rank. Needs an attached optimizer.
+  /// Equal states, equal hashes, on any rank; with zero1 over several nodes, of what this node has of the optimizer's
+  /// state, on any rank of it. Needs an attached optimizer.
   std::string hash() const;
 
  private:

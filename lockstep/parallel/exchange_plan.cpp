@@ -179,6 +179,12 @@ std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, in
   return bytes;
 }
 
+std::uint64_t block_sum_bytes(const state::Layout& layout, int node) {
+  if (layout.options().shares == 1) return 0;
+  const state::Slice blocks = layout.blocks_of_share(node);
+  return (blocks.end - blocks.begin) * sizeof(double) * std::uint64_t(layout.options().shares - 1);
+}
+
 std::size_t told_bytes_of_shard(const state::Layout& layout) { return layout.use_bytes() + sizeof(state::ShardRecord); }
 
 std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, int node) {
@@ -190,15 +196,17 @@ std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, in
 
 std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves,
                              Reduction reduction) {
-  std::uint64_t all = 0, most = 0;
+  std::uint64_t all = 0, most = 0, of_norm = 0;
   for (int node = 0; node < ranks.nodes(); ++node) {
     const std::uint64_t bytes = sent_bytes(layout, ranks, node, waves, reduction) + told_bytes(layout, ranks, node);
     all += bytes;
     most = std::max(most, bytes);
+    of_norm += block_sum_bytes(layout, node);
   }
   return std::to_string(ranks.nodes()) + " nodes send each other " + std::to_string(all) +
          " bytes in each step, one of them " + std::to_string(most) +
-         (waves.size() > 1 ? ", in " + std::to_string(waves.size()) + " waves" : "");
+         (waves.size() > 1 ? ", in " + std::to_string(waves.size()) + " waves" : "") +
+         (of_norm > 0 ? "; a norm of the gradients takes " + std::to_string(of_norm) + " more" : "");
 }
 
 }  // namespace lockstep::parallel

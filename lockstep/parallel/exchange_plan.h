@@ -64,6 +64,10 @@ std::vector<ShardSpan> operands_of(int shards, ShardSpan held, Reduction reducti
 std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node, const std::vector<Wave>& waves,
                          Reduction reduction);
 
+/// As many more a step sends that asks for a norm of the gradients, where the nodes share out the optimizer's state:
+/// sums over blocks.
+std::uint64_t block_sum_bytes(const state::Layout& layout, int node);
+
 /// What is told of a shard besides its gradients: which parameters it used, and its record.
 std::size_t told_bytes_of_shard(const state::Layout& layout);
 

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
+#include "lockstep/parallel/held_shares.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/state/hash.h"
 
@@ -38,7 +39,8 @@ std::uint64_t print_of_numbers(const DataParallelOptions& options) {
   const std::uint64_t numbers[] = {options.seed,          std::bit_cast<std::uint64_t>(ema.decay),
                                    ema.interval,          ema.warmup_steps,
                                    ema.steps_per_epoch,   ema.use_buffers,
-                                   options.overlap_bytes, std::uint64_t(options.reduction)};
+                                   options.overlap_bytes, std::uint64_t(options.reduction),
+                                   options.zero1};
   return state::hash64({reinterpret_cast<const char*>(numbers), sizeof numbers});
 }
 
@@ -54,7 +56,8 @@ void check_equal_on_all(const state::Layout& layout, const DataParallelOptions& 
     const bool same_places = all[rank][0].item<std::int64_t>() == all[0][0].item<std::int64_t>();
     const std::string cause =
         "rank " + std::to_string(rank) +
-        (same_places ? " has other options of the average or another seed, overlap_bytes or reduction than rank 0"
+        (same_places ? " has other options of the average or another seed, overlap_bytes, reduction or zero1 than "
+                       "rank 0"
                      : " trains other parameters, attaches another optimizer, gives the model another name, keeps "
                        "other bytes or saves in another way than rank 0");
     group.abort(cause);
@@ -82,8 +85,11 @@ void fill(const ModuleView& module, const KeptBytes& kept, state::SharedState& f
   kept.store(fresh, 0);
 }
 
+bool is_over_nodes(comm::Group& group) { return group.wire() != nullptr && group.topology().nodes > 1; }
+
+// `lost` is told of a state of an earlier attempt that was forgotten, since it is not whole.
 state::Layout make_layout(const ModuleView& module, const Beginning& beginning, comm::Group& group,
-                          const DataParallelOptions& options, const optim::Needs& needs) {
+                          const DataParallelOptions& options, const optim::Needs& needs, std::string& lost) {
   std::vector<state::TensorSpec> parameters = module.trainable_specs();
   set_groups(parameters, needs);
   state::LayoutOptions places;
@@ -93,6 +99,10 @@ state::Layout make_layout(const ModuleView& module, const Beginning& beginning, 
   places.first_shard = here.first;
   places.optimizer = needs.kind;
   places.optimizer_arrays = needs.arrays;
+  if (options.zero1 && is_over_nodes(group)) {
+    places.shares = group.topology().nodes;
+    places.share = group.topology().node;
+  }
   places.average = options.ema.has_value();
   places.parameter_norms = needs.norms;
   // Where the memory dies with the process, a torn state does, too: one buffer, updated in place.
@@ -102,6 +112,7 @@ state::Layout make_layout(const ModuleView& module, const Beginning& beginning, 
   state::Layout layout(std::move(parameters), state::specs_of(module.buffers(), false), std::move(places),
                        state::specs_of(module.frozen(), false));
   check_equal_on_all(layout, options, group);
+  if (options.zero1) lost = forget_unless_whole(group, options.name);
   return layout;
 }
 
@@ -121,7 +132,7 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
                        const DataParallelOptions& options, const optim::Needs& needs)
     : device(module.device()),
       state(
-          group.node(), make_layout(module, beginning, group, options, needs),
+          group.node(), make_layout(module, beginning, group, options, needs, lost),
           [&](state::SharedState& fresh) {
             const at::NoGradGuard no_grad;
             fresh.set_frozen_area(0, 0);
@@ -132,9 +143,7 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
             return step;
           },
           options.name),
-      nodes(group.wire() == nullptr || group.topology().nodes == 1
-                ? nullptr
-                : std::make_unique<BetweenNodes>(state, group, options)),
+      nodes(is_over_nodes(group) ? std::make_unique<BetweenNodes>(state, group, options) : nullptr),
       lane(nodes && nodes->carrier().waves().size() > 1 ? std::make_unique<NodeLane>(nodes->carrier(), group)
                                                         : nullptr),
       guard(state.read(0), state.layout()),
@@ -156,6 +165,11 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
                                      at::kFloat};
   }
   kept.load(state);
+  if (!lost.empty() && group.rank() == 0)
+    base::tell(STDERR_FILENO, "lockstep: zero1: the state in memory is not whole (" + lost + "): the job " +
+                                  (beginning.restore ? "goes back to step " + std::to_string(state.committed().step) +
+                                                           ", of its checkpoint\n"
+                                                     : std::string("begins anew, for there is no checkpoint\n")));
   if (!page_locked.refusal().empty())
     base::Outlet::console(STDERR_FILENO)
         .offer("lockstep: hint: the state is not page-locked, so copies to and from " + device.str() +

@@ -52,6 +52,11 @@ int arrays_in(const state::Layout& layout) {
   return 1 + layout.options().optimizer_arrays + (layout.options().average ? 1 : 0);
 }
 
+// Whether each node has all of an array: of the optimizer's it may have a share.
+bool is_whole(const state::Layout& layout, int array) {
+  return array == 0 || array > layout.options().optimizer_arrays || layout.options().shares == 1;
+}
+
 // The same of a frozen parameter and bytes of the frozen area.
 std::uint64_t hash_of_frozen(const state::SharedState& state, int buffer, const state::PlacedBuffer& place,
                              const state::Slice& within) {
@@ -79,7 +84,7 @@ std::uint64_t part_of_hash(const state::SharedState& state, int buffer, int rank
   const state::Layout& layout = state.layout();
   std::uint64_t part = 0;
   for (int array = 0; array < arrays_in(layout); ++array)
-    for (std::size_t i = 0; i < layout.parameters().size(); ++i)
+    for (std::size_t i = 0; i < layout.parameters().size() && is_whole(layout, array); ++i)
       part ^= hash_of_parameter(state, buffer, array, i, layout.slice(rank, ranks));
   for (const state::PlacedBuffer& place : layout.frozen())
     part ^= hash_of_frozen(state, buffer, place, frozen_slice(layout, rank, ranks));
@@ -93,7 +98,7 @@ std::vector<NamedHash> hashes_by_parameter(const state::SharedState& state, int 
   std::vector<NamedHash> hashes;
   // Of arrays [first, last), for each trained parameter.
   const auto add = [&](const std::string& what, int first, int last) {
-    for (std::size_t i = 0; i < trained.size() && first < last; ++i) {
+    for (std::size_t i = 0; i < trained.size() && first < last && is_whole(layout, first); ++i) {
       std::uint64_t hash = 0;
       for (int array = first; array < last; ++array)
         hash ^= hash_of_parameter(state, buffer, array, i, {0, layout.elements()});

@@ -21,7 +21,7 @@ namespace lockstep::parallel {
 
 /// What local rank `rank` of `ranks` adds, by exclusive or, to the hash of the state in `buffer`: of the parameters,
 /// frozen ones too, and of what optimizer and average keep for each. The whole is the same for any number of ranks and
-/// in any buffer; padding does not count.
+/// in any buffer; padding does not count, nor the optimizer's state where each node has a share of its own.
 std::uint64_t part_of_hash(const state::SharedState& state, int buffer, int rank, int ranks);
 
 /// The hash of one thing in a state, and what it is, in words.

@@ -96,7 +96,8 @@ void NodeExchange::plan() {
 void NodeExchange::carry(std::uint64_t step, int number, comm::Wire& wire) {
   Moves moves;
   for (Piece& piece : pieces_of(number)) move_operands(piece, moves);
-  for (const Piece& piece : pieces_of(number - 1)) move_sums(piece, moves);
+  if (state_.layout().options().shares == 1)
+    for (const Piece& piece : pieces_of(number - 1)) move_sums(piece, moves);
   const bool tells = leads() && number + 1 == exchanges();
   if (tells) move_told(moves);
   if (moves.out.empty() && moves.in.empty()) return;

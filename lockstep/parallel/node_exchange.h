@@ -35,9 +35,10 @@ class NodeExchange {
   int exchanges() const { return int(waves_.size()) + 1; }
 
   /// Exchange `number` of a step, from 0 on: what this node's shards add up to in wave `number` goes to the owners, and
-  /// the sums of the wave before to everybody; with the last, which has no wave of its own, what the shards tell. When
-  /// all ranks of the node have that in its place, where it stays as it is until the step is over. Behind the last one
-  /// this rank's slice has its sums and, from local rank 0, the node what all shards tell.
+  /// the sums of the wave before to everybody, unless the owners update alone what they own (state::LayoutOptions::
+  /// shares); with the last, which has no wave of its own, what the shards tell. When all ranks of the node have that
+  /// in its place, where it stays as it is until the step is over. Behind the last one this rank's slice has its sums,
+  /// as far as somebody here updates it, and, from local rank 0, the node what all shards tell.
   void carry(std::uint64_t step, int number, comm::Wire& wire);
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,7 +24,15 @@ constexpr std::string_view kSeveral = "several";
 struct NodeNote {
   std::int32_t node = 0, local_rank = 0, local_world = 1, from_before = 0;
   std::uint64_t step = 0, attempts = 0;
+  std::uint64_t set = 0;        // that its share belongs to, or, of a new one, may belong to
+  std::uint64_t has_whole = 0;  // 1: it has filled in all of the optimizer's state, for everybody
 };
+
+// Never 0, and hardly ever one that there was.
+std::uint64_t new_set() {
+  std::random_device random;
+  return (std::uint64_t(random()) << 32 | random()) | 1;
+}
 
 template <class T>
 std::vector<T> gather_notes(comm::Group& group, const T& mine) {
@@ -42,12 +51,15 @@ NodeStates::NodeStates(state::SharedState& state, comm::Group& group) : state_(s
 
 void NodeStates::agree() {
   const comm::Topology& place = group_.topology();
+  const std::uint64_t set = !in_shares() ? 0 : state_.taken_over() ? state_.set() : new_set();
   const std::vector<NodeNote> notes = gather_notes(group_, NodeNote{.node = place.node,
                                                                     .local_rank = place.local_rank,
                                                                     .local_world = place.local_world,
                                                                     .from_before = state_.taken_over(),
                                                                     .step = state_.committed().step,
-                                                                    .attempts = state_.attempts()});
+                                                                    .attempts = state_.attempts(),
+                                                                    .set = set,
+                                                                    .has_whole = !state_.whole_arrays().empty()});
   std::vector<NodeNote> nodes;
   for (const NodeNote& note : notes)
     if (note.local_rank == 0) nodes.push_back(note);
@@ -60,7 +72,10 @@ void NodeStates::agree() {
   std::uint64_t newest = 0;
   for (const NodeNote& node : nodes)
     if (counts(node)) newest = std::max(newest, node.attempts);
-  const auto is_current = [&](const NodeNote& node) { return counts(node) && node.attempts == newest; };
+  // Shares of one state are all of the last attempt that had them: each step is made by all of them.
+  const auto is_current = [&](const NodeNote& node) {
+    return counts(node) && (in_shares() || node.attempts == newest);
+  };
   std::uint64_t step = UINT64_MAX;
   for (const NodeNote& node : nodes)
     if (is_current(node)) step = std::min(step, node.step);
@@ -70,6 +85,7 @@ void NodeStates::agree() {
   const std::string wanted = comm::broadcast_bytes(group_, hash(), leader_of(from));
   if (leads()) go_back_to(wanted);
   group_.node().member.barrier();
+  if (any_from_before) require_share_of(step);
   std::vector<bool> wants(nodes.size());
   const std::vector<std::string> have = comm::all_gather_bytes(group_, hash());
   for (std::size_t node = 0; node < nodes.size(); ++node)
@@ -77,7 +93,42 @@ void NodeStates::agree() {
   fill_from(from, wants);
   require(wanted, from);
   agreed_ = state_.committed().step;
-  if (leads()) state_.publish(newest + 1);
+  if (nodes.front().has_whole != 0) hand_out_shares();
+  if (leads()) state_.publish(newest + 1, nodes.front().set);
+}
+
+// Of the step that all go on from, for nobody else has it. Where that step was made it is there still, as below.
+void NodeStates::require_share_of(std::uint64_t step) const {
+  if (in_shares() && state_.committed().step != step)
+    throw Error("node " + std::to_string(group_.topology().node) + " has its share of the optimizer's state of step " +
+                std::to_string(state_.committed().step) + " only, and the job goes on from step " +
+                std::to_string(step));
+}
+
+// Of a state that was filled from a checkpoint, which the first node alone reads. Nobody has committed anything to it
+// yet: a node that dies now leaves a state that was not published.
+void NodeStates::hand_out_shares() {
+  const state::Layout& layout = state_.layout();
+  const int here = group_.topology().node, buffer = int(state_.committed().buffer);
+  state::WholeArrays& whole = state_.whole_arrays();
+  std::vector<comm::Outgoing> out;
+  std::vector<comm::Incoming> in;
+  for (int array = 0; array < layout.options().optimizer_arrays && leads(); ++array) {
+    const std::size_t mine = layout.optimizer_array(buffer, array) + layout.share().begin * sizeof(float);
+    const std::span<std::byte> room(state_.write(mine), (layout.share().end - layout.share().begin) * sizeof(float));
+    if (here > 0 && !room.empty()) in.push_back({0, room});
+    for (int node = 0; here == 0 && node < ranks_.nodes(); ++node) {
+      const auto [begin, end] = layout.share(node);
+      const auto part = std::as_bytes(std::span(whole[std::size_t(array)]).subspan(begin, end - begin));
+      if (node == 0)
+        std::ranges::copy(part, room.begin());
+      else if (!part.empty())
+        out.push_back({leader_of(node), part});
+    }
+  }
+  if (!out.empty() || !in.empty()) group_.wire()->exchange(note_of_step(0), out, in);
+  whole.clear();
+  group_.node().member.barrier();
 }
 
 void NodeStates::require(const std::string& wanted, int from) const {
@@ -90,9 +141,9 @@ void NodeStates::require(const std::string& wanted, int from) const {
 void NodeStates::go_back_to(const std::string& wanted) {
   const int now = int(state_.committed().buffer);
   const state::Layout& layout = state_.layout();
-  if (state_.buffer_hash(now) == wanted) return;
+  if (state_.common_hash(now) == wanted) return;
   for (int buffer = 0; state_.taken_over() && buffer < layout.options().state_buffers; ++buffer)
-    if (buffer != now && state_.buffer_hash(buffer) == wanted)
+    if (buffer != now && state_.common_hash(buffer) == wanted)
       return state_.set_committed({.step = state_.read_as<state::StepRecord>(layout.step_record(buffer))->step,
                                    .buffer = std::uint32_t(buffer)});
 }
@@ -112,7 +163,7 @@ bool NodeStates::go_back(std::uint64_t step) {
   if (edited_ || now != agreed_ || now != step + 1) return false;
   const std::vector<int> buffers = buffers_before(step);
   std::string mine;
-  if (buffers.size() == 1) mine = state_.buffer_hash(buffers.front());
+  if (buffers.size() == 1) mine = state_.common_hash(buffers.front());
   if (buffers.size() > 1) mine = kSeveral;
   const std::vector<std::string> have = comm::all_gather_bytes(group_, mine);
   std::string wanted;
@@ -133,7 +184,8 @@ bool NodeStates::go_back(std::uint64_t step) {
   return true;
 }
 
-// From the committed state of a node to those that want it, where it becomes the committed one.
+// From the committed state of a node to those that want it, where it becomes the committed one; with the share of the
+// optimizer's state that each has of that step.
 void NodeStates::fill_from(int node, const std::vector<bool>& wants) {
   const state::Layout& layout = state_.layout();
   const int here = group_.topology().node;
@@ -149,7 +201,8 @@ void NodeStates::fill_from(int node, const std::vector<bool>& wants) {
     for (int other = 0; other < ranks_.nodes(); ++other) {
       if (!wants[std::size_t(other)] || other == node) continue;
       out.push_back({leader_of(other), std::as_bytes(std::span(&head, 1))});
-      out.push_back({leader_of(other), {state_.read(layout.weights(buffer)), layout.content_bytes()}});
+      for (const auto& [begin, end] : layout.common(buffer))
+        out.push_back({leader_of(other), {state_.read(begin), end - begin}});
       out.push_back(
           {leader_of(other), {state_.read(layout.frozen_area(state_.frozen_area(buffer))), layout.frozen_bytes()}});
     }
@@ -158,11 +211,15 @@ void NodeStates::fill_from(int node, const std::vector<bool>& wants) {
     to = state_.target(now.step);
     area = state::spare_frozen_area(state_, to);
     in.push_back({leader_of(node), std::as_writable_bytes(std::span(&head, 1))});
-    in.push_back({leader_of(node), {state_.write(layout.weights(to)), layout.content_bytes()}});
+    for (const auto& [begin, end] : layout.common(to))
+      in.push_back({leader_of(node), {state_.write(begin), end - begin}});
     in.push_back({leader_of(node), {state_.write(layout.frozen_area(area)), layout.frozen_bytes()}});
   }
   if (!out.empty() || !in.empty()) group_.wire()->exchange(note_of_step(0), out, in);
   if (!in.empty()) {
+    if (in_shares())
+      std::memcpy(state_.write(layout.optimizer_area(to)), state_.read(layout.optimizer_area(int(now.buffer))),
+                  layout.optimizer_bytes());
     state_.set_frozen_area(to, area);
     state_.set_committed({.step = head.step, .buffer = std::uint32_t(to)});
   }

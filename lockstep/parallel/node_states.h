@@ -1,7 +1,8 @@
 #pragma once
 
 // The states of a job's nodes, each of which has a copy of its own: they begin with the same one, and take over rank
-// 0's edits. docs/design/nodes.md, "Commit".
+// 0's edits. Of the optimizer's state each may have a share only (DataParallelOptions::zero1), which it keeps: what the
+// nodes compare and send each other is the rest. docs/design/nodes.md, "Commit" and "Shares".
 
 #include <cstdint>
 #include <string>
@@ -17,7 +18,8 @@ class NodeStates {
  public:
   /// Collective over all ranks, and so is everything here. Makes the states of all nodes one: the oldest step that a
   /// node of the last attempt has; who has another state gets that of the first node that has it. Error when they do
-  /// not fit each other. Both must outlive this.
+  /// not fit each other. Where the optimizer's state is shared out, either no node has a state from before or all have
+  /// shares of the same one (forget_unless_whole). Both must outlive this.
   NodeStates(state::SharedState& state, comm::Group& group);
 
   /// The nodes, and which ranks they have.
@@ -38,7 +40,10 @@ class NodeStates {
   void go_back_to(const std::string& wanted);
   void fill_from(int node, const std::vector<bool>& wants);
   void require(const std::string& wanted, int from) const;
-  std::string hash() const { return state_.buffer_hash(int(state_.committed().buffer)); }
+  void require_share_of(std::uint64_t step) const;
+  void hand_out_shares();
+  bool in_shares() const { return state_.layout().options().shares > 1; }
+  std::string hash() const { return state_.common_hash(int(state_.committed().buffer)); }
   std::vector<int> buffers_before(std::uint64_t step) const;
 
   state::SharedState& state_;

@@ -79,7 +79,17 @@ void refuse_join_of_several() {
       "make; leave commit_together() out, or give all ranks as many inputs");
 }
 
-void check_needs(const optim::Needs& needs) {
+void refuse_commit_of_shares() {
+  throw UsageError(
+      "data parallel: commit_together() of a model with zero1, of which a node that has lost the step before gets it "
+      "from no other; leave zero1 out, or commit_together()");
+}
+
+void check_needs(const optim::Needs& needs, const DataParallelOptions& options, int nodes) {
+  if (options.zero1 && nodes > 1 && needs.norms)
+    throw UsageError(
+        "data parallel: zero1 with an optimizer that takes norms over each parameter (LARS, LAMB), of which a node may "
+        "have a part; leave zero1 out, or take another optimizer");
   if (needs.arrays < 0 || needs.arrays > optim::kMaxStateArrays)
     throw UsageError("data parallel: an optimizer with " + std::to_string(needs.arrays) +
                      " numbers of state for each weight; 0 to " + std::to_string(optim::kMaxStateArrays) +

@@ -1,11 +1,14 @@
 #include "lockstep/parallel/slice_update.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "lockstep/comm/or_abort.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -37,6 +40,13 @@ void on_threads(const state::Slice& range, const Body& body) {
   body(range.begin, mine);
 }
 
+// The first of what the ranks have found, each among the parameters that its node has gradients of.
+std::size_t first_of_all(comm::Group& group, std::size_t found) {
+  const at::Tensor first = at::full({1}, std::int64_t(found), at::kLong);
+  comm::or_abort(group, [&] { group.all_reduce(first, comm::ReduceOp::min); });
+  return std::size_t(first.item<std::int64_t>());
+}
+
 }  // namespace
 
 SliceUpdate::SliceUpdate(FusedState& fused, comm::Group& group, const std::optional<EmaOptions>& ema)
@@ -55,7 +65,8 @@ void SliceUpdate::clip(float gradient_scale, float max_value) {
   max_value_ = max_value;
 }
 
-// One more pass and barrier: each rank's blocks, then all blocks in tree order on every rank.
+// One more pass and barrier: each rank's blocks, then all blocks in tree order on every rank. One more barrier where
+// some of the blocks come from other nodes.
 double SliceUpdate::gradient_norm(double p) {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
@@ -66,20 +77,35 @@ double SliceUpdate::gradient_norm(double p) {
     optim::power_sums(arrays_of(part), begin - first, end - first, p, sums);
   }
   group_.node().member.barrier();
+  if (layout.options().shares > 1) {
+    if (group_.topology().local_rank == 0) fused_.nodes->shares()->share_block_sums(fused_.next_step());
+    group_.node().member.barrier();
+  }
   return optim::norm_of(state.read_as<double>(layout.block_sums()), layout.blocks(), p);
 }
 
 NonfiniteGradient SliceUpdate::first_nonfinite() const {
   const state::Layout& layout = fused_.state.layout();
-  for (const state::PlacedParameter& parameter : layout.parameters())
+  const std::vector<state::PlacedParameter>& parameters = layout.parameters();
+  std::size_t found = parameters.size();
+  std::optional<int> shard;
+  for (std::size_t i = 0; i < parameters.size() && found == parameters.size(); ++i) {
+    const state::PlacedParameter& parameter = parameters[i];
+    // Sums of another share are another node's.
+    const state::Slice here = common(layout.share(), {parameter.offset, parameter.offset + parameter.elements});
     for (const state::Part& part : layout.parts()) {
-      const auto [begin, end] = common({parameter.offset, parameter.offset + parameter.elements}, part.range);
+      const auto [begin, end] = common(here, part.range);
       const std::size_t first = begin - part.range.begin, last = end - part.range.begin;
       const optim::Arrays arrays = arrays_of(part);
-      if (optim::first_nonfinite(arrays, first, last) != last)
-        return {parameter.spec.name, nonfinite_shard(arrays, first, last)};
+      if (optim::first_nonfinite(arrays, first, last) == last) continue;
+      found = i;
+      shard = nonfinite_shard(arrays, first, last);
+      break;
     }
-  return {};
+  }
+  if (layout.options().shares > 1) found = first_of_all(group_, found);
+  if (found == parameters.size()) return {};
+  return {parameters[found].spec.name, shard};
 }
 
 // On one node the summands are the shards; between nodes they are sums of a node's.
@@ -144,9 +170,22 @@ void SliceUpdate::update() {
   });
 }
 
+// In place, as if nothing had been updated here.
+void SliceUpdate::follow(const std::vector<state::Slice>& received) const {
+  for (const state::Slice& range : received) {
+    const state::Part& part = fused_.state.layout().part_at(range.begin);
+    optim::Arrays arrays = arrays_of(part);
+    if (arrays.to_bf16 == nullptr && arrays.to_average == nullptr) continue;
+    arrays.from_weights = arrays.to_weights;
+    on_threads({range.begin - part.range.begin, range.end - part.range.begin},
+               [&](std::size_t begin, std::size_t end) { optim::update(optim::KeepRule{}, arrays, begin, end); });
+  }
+}
+
 state::Slice SliceUpdate::mine() const {
   const comm::Topology& place = group_.topology();
-  return fused_.state.layout().slice(place.local_rank, place.local_world);
+  const state::Layout& layout = fused_.state.layout();
+  return layout.slice_of_share(layout.options().share, place.local_rank, place.local_world);
 }
 
 optim::Arrays SliceUpdate::arrays_of(const state::Part& part) const {

@@ -2,6 +2,7 @@
 
 // The arithmetic of a step on the slice of the weights that this rank updates: norms, and reduce and update in one
 // pass. Who waits for whom is StepTransaction's; the two norms have a barrier, behind which all ranks have the same.
+// Where nodes share out the optimizer's state, a slice is one of the node's share, and norms travel between nodes.
 
 #include <cstddef>
 #include <optional>
@@ -36,12 +37,15 @@ class SliceUpdate {
   void set(const std::vector<bool>& used, float mean);
   /// Of the mean gradients, p of the p-norm. Collective.
   double gradient_norm(double p);
-  /// Of the first parameter whose mean gradient is not finite.
+  /// Of the first parameter whose mean gradient is not finite. Collective where nodes share out the optimizer's state.
   NonfiniteGradient first_nonfinite() const;
   /// Scales the mean gradients, then cuts them to [-max_value, max_value] (0: does not).
   void clip(float gradient_scale, float max_value);
   /// Collective where the rules ask for norms over their parameter.
   void update();
+  /// When weights of those ranges have come from other nodes: makes what goes with them, copies in bfloat16 and the
+  /// average, as the update there does.
+  void follow(const std::vector<state::Slice>& received) const;
 
   /// How this rank's slice was written in the last step; nothing when this process has made none.
   std::optional<optim::Stores> stores() const { return stores_; }

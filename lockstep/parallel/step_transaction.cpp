@@ -122,6 +122,11 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     slice_.clip(options.max_norm > 0 ? optim::clip_coefficient(options.max_norm, norm) : 1, float(options.max_value));
     member_.set_phase(Phase::update);
     slice_.update();
+    if (const ShareExchange* const shares = fused_.nodes ? fused_.nodes->shares() : nullptr) {
+      const std::uint64_t step = fused_.next_step();
+      wait_for_others("weights", [&] { shares->share_weights(step, fused_.state.target(step)); });
+      slice_.follow(shares->received());
+    }
     if (group_.topology().local_rank == 0) write_record(norm);
     vote();
     flip();

@@ -163,6 +163,11 @@ Slice Layout::blocks_of(std::size_t parameter) const {
   return {place.offset / kBlock, (place.offset + place.elements + kBlock - 1) / kBlock};
 }
 
+Slice Layout::blocks_of_share(int number) const {
+  const Slice range = share(number);
+  return {range.begin / kBlock, (range.end + kBlock - 1) / kBlock};
+}
+
 std::size_t Layout::parameter_sums(std::size_t parameter) const {
   return block_sums() + (blocks() + 2 * first_sum_[parameter]) * sizeof(double);
 }

@@ -187,6 +187,8 @@ class Layout {
   std::size_t parameter_sums(std::size_t parameter) const;
   /// The blocks that a parameter lies in, as a range.
   Slice blocks_of(std::size_t parameter) const;
+  /// Those of a share.
+  Slice blocks_of_share(int number) const;
   std::size_t frozen_bytes() const { return frozen_bytes_; }
   std::size_t total_bytes() const;
   /// Of the largest layout that has this one's fingerprint and state buffers, whichever of the shards are its node's.

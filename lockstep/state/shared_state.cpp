@@ -49,6 +49,11 @@ void check_region(const base::Segment& segment, int region, const Layout& layout
     throw Error(
         "segment: it holds the state of another model, optimizer, number of shards or set of kept bytes; start a new "
         "job");
+  if (words.shares.load() != layout.options().shares || words.share.load() != layout.options().share)
+    throw Error("segment: it holds share " + std::to_string(words.share.load()) + " of " +
+                std::to_string(words.shares.load()) + " of the optimizer's state, and this node is to have share " +
+                std::to_string(layout.options().share) + " of " + std::to_string(layout.options().shares) +
+                "; start a new job");
 }
 
 [[noreturn]] void throw_over(const std::string& what) {
@@ -241,6 +246,15 @@ std::string SharedState::buffer_hash(int buffer) const {
   return hash128(content + hash128({read_as<char>(layout_.frozen_area(frozen_area(buffer))), layout_.frozen_bytes()}));
 }
 
+std::string SharedState::common_hash(int buffer) const {
+  if (layout_.options().shares == 1) return buffer_hash(buffer);
+  std::string hashes;
+  for (const Slice& bytes : layout_.common(buffer))
+    hashes += hash128({read_as<char>(bytes.begin), bytes.end - bytes.begin});
+  return hash128(hashes +
+                 hash128({read_as<char>(layout_.frozen_area(frozen_area(buffer))), layout_.frozen_bytes()}));
+}
+
 bool is_committed_in(const base::Segment& segment, const std::string& name) {
   const std::optional<int> region = base::region_of(segment.control(), model_of(name));
   return region && base::committed(base::region_words(segment.control(), *region));
@@ -253,6 +267,20 @@ std::vector<int> other_buffers_of(const SharedState& state, std::uint64_t step) 
   for (int buffer = 0; buffer < layout.options().state_buffers; ++buffer)
     if (buffer != now && state.read_as<StepRecord>(layout.step_record(buffer))->step == step) found.push_back(buffer);
   return found;
+}
+
+HeldState held_in(const base::Segment& segment, const std::string& name) {
+  const std::optional<int> region = base::region_of(segment.control(), model_of(name));
+  if (!region) return {};
+  const RegionWords& words = base::region_words(segment.control(), *region);
+  // One of this generation's is in use: whoever makes another by its name is told so (check_region).
+  if (!base::committed(words) || words.generation.load() == segment.control().generation.load()) return {};
+  return {.is_there = true, .set = words.set.load(), .shares = words.shares.load(), .share = words.share.load()};
+}
+
+void forget(const base::Segment& segment, const std::string& name) {
+  if (const std::optional<int> region = base::region_of(segment.control(), model_of(name)))
+    base::region_words(segment.control(), *region).fingerprint.store(0);
 }
 
 int spare_frozen_area(const SharedState& state, int buffer) {

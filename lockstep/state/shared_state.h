@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/node.h"
@@ -23,6 +24,9 @@
 #include "lockstep/state/pin.h"
 
 namespace lockstep::state {
+
+/// The optimizer's arrays, each with all elements of the flat range, in memory of one process.
+using WholeArrays = std::vector<std::vector<float>>;
 
 class SharedState {
  public:
@@ -98,12 +102,21 @@ class SharedState {
   /// How many attempts of the job have gone on from it while this node was there: of nodes that meet, who has fewer has
   /// sat out since.
   std::uint64_t attempts() const { return words_.attempts.load(); }
+  /// What its share of the optimizer's state has in common with those that it belongs to; 0: it is all here.
+  std::uint64_t set() const { return words_.set.load(); }
   /// A state that several nodes make together is one only when they have agreed on it: until local rank 0 says so, it
   /// is found by no later generation. `attempts`: with this one.
-  void publish(std::uint64_t attempts) {
+  void publish(std::uint64_t attempts, std::uint64_t set = 0) {
     words_.attempts.store(attempts);
+    words_.set.store(set);
+    words_.shares.store(layout_.options().shares);
+    words_.share.store(layout_.options().share);
     words_.fingerprint.store(layout_.fingerprint(), std::memory_order_release);
   }
+
+  /// Where a Fill puts the optimizer's state when there is room for a share of it only; whoever publishes the state
+  /// takes from there what belongs to whom.
+  WholeArrays& whole_arrays() { return whole_; }
 
   /// Makes another buffer the committed one, whose step is `commit.step`. Called by one rank, between two barriers.
   /// GroupAborted when the next generation has begun.
@@ -122,6 +135,8 @@ class SharedState {
 
   /// XXH3-128 over all of a state buffer (weights, optimizer, module buffers, record, named bytes) and its frozen area.
   std::string buffer_hash(int buffer) const;
+  /// The same of what is the same on all nodes, see Layout::common().
+  std::string common_hash(int buffer) const;
 
  private:
   base::Mark target_word(std::uint64_t step) const;
@@ -136,7 +151,19 @@ class SharedState {
   std::shared_ptr<const base::Mapping> readable_;
   base::Mapping writable_;
   base::Commit ahead_;  ///< the last step that this state was ahead by
+  WholeArrays whole_;
 };
+
+/// What a segment has of the state that an earlier generation has left of a model.
+struct HeldState {
+  bool is_there = false;
+  std::uint64_t set = 0;      ///< see SharedState::set()
+  int shares = 1, share = 0;  ///< of the optimizer's state (LayoutOptions::shares)
+};
+HeldState held_in(const base::Segment& segment, const std::string& name);
+
+/// From now on there is none, as if none had ever been filled. Called by one rank, while nobody uses it.
+void forget(const base::Segment& segment, const std::string& name);
 
 /// Whether the segment holds a committed state of the model of that name, of whatever generation.
 bool is_committed_in(const base::Segment& segment, const std::string& name);

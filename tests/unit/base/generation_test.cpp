@@ -65,6 +65,9 @@ Segment with_state(float value) {
     RegionWords& words = segment.control().regions[region];
     words.generation.store(1);
     words.buffers.store(2);
+    words.set.store(5);
+    words.shares.store(3);
+    words.share.store(region);
     words.fingerprint.store(77 + std::uint64_t(region));
     words.commit.store(Commit{3 + std::uint64_t(region), 1}.pack(1));
   }
@@ -88,6 +91,9 @@ void expect_state(const Segment& segment, std::uint32_t generation) {
     EXPECT_EQ(words.commit.load(), (Commit{3 + std::uint64_t(region), 1}.pack(generation)));
     EXPECT_EQ(words.generation.load(), 1u);
     EXPECT_EQ(words.buffers.load(), 2u);
+    EXPECT_EQ(words.set.load(), 5u);
+    EXPECT_EQ(words.shares.load(), 3);
+    EXPECT_EQ(words.share.load(), region);
     EXPECT_EQ(words.fingerprint.load(), 77u + std::uint64_t(region));
   }
   EXPECT_EQ(committed(page.regions[1]), std::nullopt);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/state/shared_state.h"
 #include "tests/support/ranks.h"
@@ -136,6 +139,75 @@ TEST(Regions, OfAnotherGenerationAreNobodysToHold) {
   EXPECT_FALSE(g.is_held());
   const SharedState d(group.node(), layout_of(1), not_filled_again, "d");
   EXPECT_TRUE(g.is_held());
+}
+
+// Of three blocks, of which the other node of two has the first.
+Layout shared_out(int share) {
+  return {{{"w", c10::ScalarType::Float, {40'000}, {1}}},
+          {},
+          {.shards = 2, .slots = 1, .optimizer_arrays = 1, .shares = 2, .share = share}};
+}
+
+TEST(Regions, AShareIsFoundByWhatItIsOf) {
+  base::Segment segment = base::Segment::create(1);
+  EXPECT_FALSE(held_in(segment, "").is_there);
+  {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    SharedState state(group.node(), shared_out(1), [](SharedState& fresh) {
+      fresh.write_as<float>(fresh.layout().optimizer_array(0, 0))[39'999] = 4;
+      return 7;
+    });
+    state.publish(1, /*set=*/5);
+    EXPECT_FALSE(held_in(segment, "").is_there) << "it is in use";
+  }
+  base::next_generation(segment.control(), 1);
+  const HeldState held = held_in(segment, "");
+  EXPECT_TRUE(held.is_there);
+  EXPECT_EQ(held.set, 5u);
+  EXPECT_EQ(held.shares, 2);
+  EXPECT_EQ(held.share, 1);
+  EXPECT_FALSE(held_in(segment, "another").is_there);
+  {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    SharedState state(group.node(), shared_out(1), not_filled_again);
+    EXPECT_EQ(state.set(), 5u);
+    EXPECT_EQ(state.read_as<float>(state.layout().optimizer_array(0, 0))[39'999], 4.0f);
+  }
+  base::next_generation(segment.control(), 1);
+  {
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    EXPECT_NE(support::what_of([&] {
+                SharedState(group.node(), shared_out(0), not_filled_again);
+              }).find("holds share 1 of 2 of the optimizer's state, and this node is to have share 0 of 2"),
+              std::string::npos);
+  }
+  base::next_generation(segment.control(), 1);
+  forget(segment, "");
+  EXPECT_FALSE(held_in(segment, "").is_there);
+  comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+  SharedState state(group.node(), shared_out(0), zeros);
+  EXPECT_FALSE(state.taken_over());
+  EXPECT_EQ(state.committed(), base::Commit{});
+}
+
+// What lies in no share counts, and nothing else.
+TEST(Regions, TheCommonHashIsTheSameOfEachShare) {
+  const auto hashes_of = [](int share, float weight, float state_of_weight) {
+    base::Segment segment = base::Segment::create(1);
+    comm::ShmGroup group(base::Segment::open(segment.path(), 1), 0);
+    const SharedState state(group.node(), shared_out(share), [&](SharedState& fresh) {
+      const Layout& layout = fresh.layout();
+      fresh.write_as<float>(layout.weights(0))[3] = weight;
+      fresh.write_as<float>(layout.optimizer_array(0, 0))[layout.share().begin] = state_of_weight;
+      return 0;
+    });
+    return std::pair(state.common_hash(0), state.buffer_hash(0));
+  };
+  const auto [common, whole] = hashes_of(0, 1, 1);
+  EXPECT_EQ(hashes_of(1, 1, 2).first, common);
+  EXPECT_EQ(hashes_of(0, 1, 2).first, common);
+  EXPECT_NE(hashes_of(0, 1, 2).second, whole);
+  EXPECT_NE(hashes_of(0, 2, 1).first, common);
 }
 
 }  // namespace

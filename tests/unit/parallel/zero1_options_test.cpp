@@ -1,0 +1,25 @@
+// The options by which nodes share out the optimizer's state, where there are no nodes to do so.
+
+#include <gmock/gmock.h>
+
+#include <memory>
+
+#include "tests/unit/parallel/hook_job.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StartsWith;
+
+TEST(Zero1Options, HaveNothingToDoOnOneNodeOrBesideAnOptimizerOfTorchs) {
+  const DataParallelOptions shared_out{.zero1 = true};
+  DistributedDataParallel plain(two_layers(), std::make_shared<comm::SingleGroup>(), shared_out);
+  EXPECT_THAT(plain.debug().ignored_options(), ElementsAre(StartsWith("zero1: an optimizer of torch::optim is")));
+  DistributedDataParallel fused(two_layers(), std::make_shared<comm::SingleGroup>(), shared_out);
+  optim::SGD optimizer(fused, {.lr = 0.1});
+  EXPECT_THAT(fused.debug().ignored_options(), ElementsAre(StartsWith("zero1: there is one node, ")));
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
