@@ -15,7 +15,9 @@
 #include "lockstep/checkpoint/agree.h"
 #include "lockstep/checkpoint/contents.h"
 #include "lockstep/checkpoint/store/folder_lock.h"
+#include "lockstep/comm/collectives.h"
 #include "lockstep/comm/or_abort.h"
+#include "lockstep/parallel/share_exchange.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::checkpoint {
@@ -51,9 +53,10 @@ void let_others_go_first() { ::setpriority(PRIO_PROCESS, id_t(::gettid()), kNice
 
 }  // namespace
 
-// One save. It needs nothing of the engine: what it writes is memory that the pin holds.
+// One save. It needs nothing of the engine: what it writes is memory that the pin holds, and its own.
 struct BackgroundSaver::Run {
-  Run(state::Pin held, Contents what) : pin(std::move(held)), contents(std::move(what)) {}
+  Run(state::Pin held, state::WholeArrays gathered, Contents what)
+      : pin(std::move(held)), arrays(std::move(gathered)), contents(std::move(what)) {}
 
   void start(const std::string& folder, const Retention& retention, bool awaited) {
     const NoSignals none;  // the thread inherits it
@@ -61,6 +64,7 @@ struct BackgroundSaver::Run {
       if (!awaited) let_others_go_first();
       write(folder, retention);
       pin.reset();
+      arrays.clear();
       done.store(true, std::memory_order_release);
     });
   }
@@ -79,6 +83,7 @@ struct BackgroundSaver::Run {
   }
 
   std::optional<state::Pin> pin;  // until it is written
+  state::WholeArrays arrays;      // of which contents has tensors, as of the pinned memory
   Contents contents;
   Saved saved;
   std::exception_ptr refused;  // that another program has the folder
@@ -97,16 +102,23 @@ BackgroundSaver::~BackgroundSaver() { join(); }
 
 bool BackgroundSaver::save(const SaveOptions& options, bool awaited) {
   const state::SharedState& shared = checked_state(engine_, options);
-  if (engine_.group().rank() != 0) return true;
-  if (run_ && !run_->done.load(std::memory_order_acquire)) {
+  comm::Group& group = engine_.group();
+  bool begins = !run_ || run_->done.load(std::memory_order_acquire);  // as far as rank 0 knows
+  if (begins) wait();
+  state::WholeArrays arrays;
+  if (shared.layout().options().shares > 1) {
+    begins = !comm::broadcast_bytes(group, begins ? "begins" : "").empty();
+    if (begins) arrays = parallel::gather_arrays(shared, group);
+  }
+  if (group.rank() != 0) return true;
+  if (!begins) {
     ++skipped_;
     return false;
   }
-  wait();
   try {
     state::Pin pin = shared.pin();
-    Contents contents = contents_of(engine_, pin.read(0), options);
-    auto run = std::make_unique<Run>(std::move(pin), std::move(contents));
+    Contents contents = contents_of(engine_, pin.read(0), options, arrays);
+    auto run = std::make_unique<Run>(std::move(pin), std::move(arrays), std::move(contents));
     run->start(folder_, retention_, awaited);
     run_ = std::move(run);
   } catch (const UsageError&) {

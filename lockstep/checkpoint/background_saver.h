@@ -32,7 +32,9 @@ enum class Hold {
 /// trains.
 ///
 /// The state has a third buffer. A save holds the committed one, which no step writes as long as it is held, so nothing
-/// is copied and nobody waits: the price is that memory, one state per node.
+/// is copied and nobody waits: the price is that memory, one state per node. With DataParallelOptions::zero1 over
+/// several nodes save() is collective, and the others send rank 0 their shares of the optimizer's state, which it holds
+/// in memory of its own until they are written.
 class BackgroundSaver {
  public:
   /// Before resume(), so that no other program saves there between the choice of a checkpoint and the first save.

@@ -68,6 +68,16 @@ PlacedSet optimizer_of(const Layout& layout) {
   return set;
 }
 
+// The same of arrays that were gathered.
+TensorSet optimizer_of(const Layout& layout, const state::WholeArrays& arrays) {
+  TensorSet set{.file = kOptimizerName, .tensors = {}};
+  for (const state::PlacedParameter& place : layout.parameters())
+    for (std::size_t array = 0; array < arrays.size(); ++array)
+      set.tensors.push_back({place.spec.name + "/" + std::to_string(array), "F32", place.spec.sizes, place.spec.strides,
+                             reinterpret_cast<const std::byte*>(arrays[array].data() + place.offset)});
+  return set;
+}
+
 SavedState constant_of(const parallel::Engine& engine, const state::LayoutOptions& options) {
   return {.seed = engine.options().seed,
           .shards = options.shards,
@@ -83,8 +93,6 @@ SavedState constant_of(const parallel::Engine& engine, const state::LayoutOption
 StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options) {
   const state::SharedState& shared = *engine.state().shared();
   const Layout& layout = shared.layout();
-  if (layout.options().shares > 1)
-    throw UsageError("checkpoint: with zero1 over several nodes no node has all of the optimizer's state to save");
   const Places places(engine, shared);
   const std::size_t record = layout.step_record(0);
   StatePlan plan{.folder = "",
@@ -112,14 +120,19 @@ StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options) {
     plan.kept.push_back({bytes.name, layout.named_bytes(0, i), bytes.size});
   }
   plan.files.push_back({kModelName, places.all(engine.state_dict())});
-  plan.files.push_back(optimizer_of(layout));
+  if (layout.options().shares == 1) plan.files.push_back(optimizer_of(layout));
   if (layout.options().average) plan.files.push_back({kAverageName, places.all(engine.ema().state_dict())});
   return plan;
 }
 
-Contents contents_of(parallel::Engine& engine, const std::byte* region, const SaveOptions& options) {
+Contents contents_of(parallel::Engine& engine, const std::byte* region, const SaveOptions& options,
+                     const state::WholeArrays& arrays) {
   const state::SharedState& shared = *engine.state().shared();
-  return contents_at(plan_of(engine, options), {region, shared.layout().total_bytes()}, shared.committed());
+  const Layout& layout = shared.layout();
+  Contents contents = contents_at(plan_of(engine, options), {region, layout.total_bytes()}, shared.committed());
+  // Where it stands in the plan of a state that is all here.
+  if (layout.options().shares > 1) contents.files.insert(contents.files.begin() + 1, optimizer_of(layout, arrays));
+  return contents;
 }
 
 void check_place(parallel::Engine& engine, const SaveOptions& options) {

@@ -69,10 +69,11 @@ class Filler {
   void optimizer() {
     TensorMap wanted;
     const int arrays = layout_.options().optimizer_arrays;
+    if (in_shares()) fresh_.whole_arrays().assign(std::size_t(arrays), std::vector<float>(layout_.elements()));
     for (const state::PlacedParameter& place : layout_.parameters())
       for (int array = 0; array < arrays; ++array)
         wanted.emplace(place.spec.name + "/" + std::to_string(array),
-                       state::view_of(place.spec, fresh_.write(offset(place, array))));
+                       state::view_of(place.spec, optimizer_state(place, array)));
     fitting(kOptimizerName, wanted).read({wanted.begin(), wanted.end()});
   }
 
@@ -99,8 +100,11 @@ class Filler {
     check_fits(wanted, file.described(), "'" + path + "'");
     return file;
   }
-  std::size_t offset(const state::PlacedParameter& place, int array) const {
-    return layout_.optimizer_array(0, array) + place.offset * sizeof(float);
+  bool in_shares() const { return layout_.options().shares > 1; }
+  // Of a state of which this node has a share alone, in the memory from which each node gets its own.
+  std::byte* optimizer_state(const state::PlacedParameter& place, int array) const {
+    if (!in_shares()) return fresh_.write(layout_.optimizer_array(0, array) + place.offset * sizeof(float));
+    return reinterpret_cast<std::byte*>(fresh_.whole_arrays()[std::size_t(array)].data() + place.offset);
   }
   Places weights_and_buffers(std::size_t weights, std::size_t buffers) {
     Places places;
@@ -123,8 +127,6 @@ class Filler {
 
 std::uint64_t restore(const std::string& path, const parallel::Engine& engine, state::SharedState& fresh) {
   const at::NoGradGuard no_grad;
-  if (fresh.layout().options().shares > 1)
-    throw UsageError("checkpoint '" + path + "': with zero1 over several nodes no node has room for all of the state");
   const SavedState saved = read_state(path);
   if (const auto found = differences(saved, fresh.layout(), engine); !found.empty())
     throw UsageError("checkpoint '" + path + "' is of another job: " + base::join(found, "; "));

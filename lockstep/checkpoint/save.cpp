@@ -22,6 +22,7 @@
 #include "lockstep/comm/collectives.h"
 #include "lockstep/comm/network/wire.h"
 #include "lockstep/comm/or_abort.h"
+#include "lockstep/parallel/share_exchange.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::checkpoint {
@@ -63,9 +64,10 @@ const state::SharedState& checked_state(parallel::Engine& engine, const SaveOpti
 
 Saved save(const std::string& folder, parallel::Engine& engine, const SaveOptions& options) {
   const state::SharedState& shared = checked_state(engine, options);
+  const state::WholeArrays arrays = parallel::gather_arrays(shared, engine.group());
   if (engine.group().rank() != 0) return {};
   hold_or_abort(folder, engine.group());
-  return written(folder, contents_of(engine, shared.read(0), options), options.retention);
+  return written(folder, contents_of(engine, shared.read(0), options, arrays), options.retention);
 }
 
 void hold_or_abort(const std::string& folder, comm::Group& group) {
@@ -91,7 +93,7 @@ Saved not_saved(std::uint64_t step, const std::exception& error) {
 }
 
 bool save_on_failure(const std::string& folder, parallel::Engine& engine, const SaveOptions& options) {
-  checked_state(engine, options);
+  if (checked_state(engine, options).layout().options().shares > 1) return false;
   const base::Member& member = engine.group().node().member;
   // The segment is no agent's, or the group has one of its own (Group::new_group), which ends with the ranks.
   if (std::getenv("LOCKSTEP_SEGMENT") == nullptr || member.whole().page != nullptr) return false;

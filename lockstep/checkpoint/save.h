@@ -42,7 +42,9 @@ struct Saved {
 };
 
 /// Writes the committed state to `folder`/step-…, on rank 0; between steps. The other ranks return at once: they wait
-/// in their next step, as long as the group's timeout lets them. Every rank may call it, none has to but rank 0.
+/// in their next step, as long as the group's timeout lets them. Every rank may call it, none has to but rank 0; with
+/// DataParallelOptions::zero1 over several nodes it is collective, for rank 0 gathers the optimizer's state, in memory
+/// of its own until that is written.
 ///
 /// What the system refuses (a full disk, a folder that is gone) is no failure of the job: it is told in one line on
 /// stderr and as Saved::problem, the earlier checkpoints stay, and the next call tries again. UsageError on each rank
@@ -54,8 +56,8 @@ Saved save(const std::string& folder, parallel::Engine& engine, const SaveOption
 /// left then that could. `lockstep run` and `lockstep train` do that, and tell it. Rank 0's call counts, the last one
 /// of each model, to a folder of its own; between steps, once the optimizer is made: after a restart again. What is of
 /// the time of the call: `options.extra`; a metric such a checkpoint has none. Returns whether the job has such a
-/// launcher; under torchrun, mpirun and srun nothing is done and the state ends with the workers. UsageError as of
-/// save().
+/// launcher; under torchrun, mpirun and srun nothing is done and the state ends with the workers, and so with
+/// DataParallelOptions::zero1 over several nodes, of which no agent has all of the state. UsageError as of save().
 bool save_on_failure(const std::string& folder, parallel::Engine& engine, const SaveOptions& options = {});
 
 struct Resumed {

@@ -1,12 +1,34 @@
 #include "lockstep/parallel/share_exchange.h"
 
+#include <ATen/ops/full.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
 #include "lockstep/comm/network/wire.h"
+#include "lockstep/comm/or_abort.h"
 #include "lockstep/parallel/node_exchange.h"
 
 namespace lockstep::parallel {
+namespace {
+
+// The first rank of each node. Collective.
+std::vector<int> leaders_of(comm::Group& group) {
+  const comm::Topology& place = group.topology();
+  const std::vector<at::Tensor> nodes = group.all_gather(at::full({1}, std::int64_t(place.node), at::kLong));
+  std::vector<int> leaders(std::size_t(place.nodes), 0);
+  for (int rank = place.world - 1; rank >= 0; --rank)
+    leaders[std::size_t(nodes[std::size_t(rank)].item<std::int64_t>())] = rank;
+  return leaders;
+}
+
+// Of a share, in an array of all elements.
+std::span<float> part_of(std::vector<float>& array, const state::Slice& share) {
+  return std::span(array).subspan(share.begin, share.end - share.begin);
+}
+
+}  // namespace
 
 // In one wave: the weights go out when all of them are there.
 ShareExchange::ShareExchange(const state::SharedState& state, comm::Group& group, const NodeRanks& ranks)
@@ -51,6 +73,36 @@ void ShareExchange::share_block_sums(std::uint64_t step) const {
     if (!room(node).empty()) in.push_back({ranks_.first(node), room(node)});
   }
   if (!out.empty() || !in.empty()) group_.wire()->exchange(note_of_step(step), out, in);
+}
+
+state::WholeArrays gather_arrays(const state::SharedState& state, comm::Group& group) {
+  const state::Layout& layout = state.layout();
+  const comm::Topology& place = group.topology();
+  state::WholeArrays whole;
+  if (layout.options().shares == 1) return whole;
+  comm::or_abort(group, [&] {
+    const std::vector<int> leaders = leaders_of(group);
+    if (place.local_rank != 0) return;
+    const int arrays = layout.options().optimizer_arrays, buffer = int(state.committed().buffer);
+    if (place.rank == 0) whole.assign(std::size_t(arrays), std::vector<float>(layout.elements()));
+    std::vector<comm::Outgoing> out;
+    std::vector<comm::Incoming> in;
+    for (int array = 0; array < arrays; ++array) {
+      const state::Slice share = layout.share();
+      const std::span<const float> mine(state.read_as<float>(layout.optimizer_array(buffer, array)) + share.begin,
+                                        share.end - share.begin);
+      if (place.rank != 0) {
+        if (!mine.empty()) out.push_back({0, std::as_bytes(mine)});
+        continue;
+      }
+      std::ranges::copy(mine, part_of(whole[std::size_t(array)], share).begin());
+      for (int node = 1; node < place.nodes; ++node)
+        if (const auto room = part_of(whole[std::size_t(array)], layout.share(node)); !room.empty())
+          in.push_back({leaders[std::size_t(node)], std::as_writable_bytes(room)});
+    }
+    if (!out.empty() || !in.empty()) group.wire()->exchange(note_of_step(0), out, in);
+  });
+  return whole;
 }
 
 }  // namespace lockstep::parallel

@@ -130,7 +130,7 @@ TrainerEnd Trainer::train(Run& run) {
     // Together: what the program does next on the other ranks would wait for rank 0 no longer than the timeout.
     saver_->wait_together();
     tell_of_save(run);
-    if (engine_.steps() > run.saved_step) save(run, nullptr, /*awaited=*/true);
+    if (is_unsaved(run)) save(run, nullptr, /*awaited=*/true);
     saver_->wait_together();
     tell_of_save(run);
     run.end.skipped = saver_->skipped() - skipped_before;
@@ -228,6 +228,13 @@ bool Trainer::ends(Run& run) {
   if (place == observers_.size()) return false;
   run.end.stopped_by = observers_[place].name;
   return true;
+}
+
+// As rank 0 knows it; on all ranks, for all may have to do with a save.
+bool Trainer::is_unsaved(const Run& run) const {
+  const at::Tensor unsaved = at::full({1}, std::int64_t(engine_.steps() > run.saved_step), at::kLong);
+  engine_.group().broadcast(unsaved);
+  return unsaved.item<std::int64_t>() == 1;
 }
 
 bool Trainer::is_due(std::uint64_t step) const { return options_.save_every > 0 && step % options_.save_every == 0; }
