@@ -71,6 +71,15 @@ std::string facts_of(const Options& options, const RunSize& run, const Input& in
       .dump();
 }
 
+// Whether the run may have lost its state in memory, though its job goes on: it has saved since, perhaps. Collective
+// then, for a node that has come since may know of no start before.
+bool goes_back(const Options& options, const RunSize& run, comm::Group& group) {
+  if (!options.zero1 || !saves(options.checkpoints, options.output_dir)) return false;
+  const bool again = run.restart_count > 0 || group.node().member.generation() > 1;
+  const std::vector<std::string> all = comm::all_gather_bytes(group, again ? "again" : "");
+  return std::ranges::any_of(all, [](const std::string& told) { return !told.empty(); });
+}
+
 // Where to look, and for what: a run's directory may be given in its checkpoints' place.
 std::pair<std::string, std::string> place_of(const Options& options) {
   const std::string& which = options.checkpoints.resume;
@@ -208,12 +217,21 @@ Checkpoints::Checkpoints(const Options& options, parallel::Engine& engine, const
   if (saves(options.checkpoints, options.output_dir) && run.total_steps > 0)
     saver_.emplace(checkpoint_folder(options.output_dir), engine, retention_of(options.checkpoints),
                    checkpoint::Hold::at_first_save);  // until guard() the lock of the directory is enough
-  if (!options.checkpoints.resume.empty() && !options.test_only) resume();
+  if (!options.test_only) resume();
+}
+
+checkpoint::Resumed Checkpoints::find_start() const {
+  if (goes_back(options_, run_, engine_.group())) {
+    const auto own = checkpoint::resume(checkpoint_folder(options_.output_dir), engine_, "auto");
+    if (own.in_memory || !own.path.empty()) return own;
+  }
+  if (options_.checkpoints.resume.empty()) return {};
+  const auto [folder, which] = place_of(options_);
+  return checkpoint::resume(folder, engine_, which);
 }
 
 void Checkpoints::resume() {
-  const auto [folder, which] = place_of(options_);
-  const checkpoint::Resumed resumed = checkpoint::resume(folder, engine_, which);
+  const checkpoint::Resumed resumed = find_start();
   if (resumed.path.empty()) return;
   resumed_step_ = std::int64_t(resumed.step);
   resumed_from_ = resumed.path;
@@ -311,8 +329,9 @@ std::string Checkpoints::save_and_stop() {
   if (continues_its_directory(options_.checkpoints) && told_ && resumed_step_ == std::int64_t(engine_.steps()))
     return resumed_from_;
   const checkpoint::Saved before = saver_->wait_together();
-  // Rank 0 alone knows whether it is there; all wait once more.
-  if (before.path.empty() || before.step != engine_.steps()) begin(what(false), true);
+  // Rank 0 alone knows whether it is there, and tells the others, who may have to send it what they have.
+  const bool is_there = !before.path.empty() && before.step == engine_.steps();
+  if (comm::broadcast_bytes(engine_.group(), is_there ? "there" : "").empty()) begin(what(false), true);
   return saver_->wait_together().path;
 }
 

@@ -64,7 +64,8 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .amp = amp_of(options),
           .ema = ema_options(options, run),
           .channels_last = options.channels_last,
-          .reduction = options.reduction == "fast" ? parallel::Reduction::fast : parallel::Reduction::exact};
+          .reduction = options.reduction == "fast" ? parallel::Reduction::fast : parallel::Reduction::exact,
+          .zero1 = options.zero1};
 }
 
 metrics::RunClaim claim_of(const Options& options, const comm::World& world, std::shared_ptr<metrics::RunLock> held) {

@@ -140,6 +140,7 @@ struct Options {
   bool fuse = false;                  ///< BatchNorm, ReLU and pooling as one layer (nn/fuse.h)
   bool sync_bn = false;               ///< BatchNorm over the batches of all processes
   std::string reduction = "exact";    ///< one of reduction_names(): where nodes add up their gradients
+  bool zero1 = false;                 ///< nodes share out the optimizer's state
   std::string arithmetic = "native";  ///< one of arithmetic_names(): which kernels of libtorch compute
   int threads = 1;                    ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
   std::string bind_to = "none";       ///< one of bind_to_names(): whether a process keeps to cores of its own

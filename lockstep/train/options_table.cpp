@@ -291,8 +291,9 @@ flags::Group arithmetic_flags(Options& o) {
             "forward and backward in 16 bits where that is safe, weights in float32; fp16 scales the loss, and is "
             "meant where no name stands behind it"},
            {"--reduction", one_of(o.reduction, reduction_names()),
-            "exact: the bits of one node over several, too; fast: each adds up its own part first, which sends less "
-            "where parts are uneven"},
+            "exact: the bits of one node over several, too; fast: fewer bytes where the nodes have uneven parts"},
+           {"--zero1", on(o.zero1),
+            "Each of several nodes keeps a share of the optimizer's state; where one is lost, a checkpoint counts"},
            {"--arithmetic", one_of(o.arithmetic, arithmetic_names()),
             "native: the fastest kernels of this CPU; portable: those of AVX2, with equal bits on other kinds of CPU"},
            {"--channels-last", on(o.channels_last),

@@ -51,7 +51,8 @@ struct World {
   const char* nnodes;
   const char* before;  // of a worker
   const char* agents;
-  const char* ends;  // exit codes, in the order of the nodes
+  const char* ends;       // exit codes, in the order of the nodes
+  const char* more = "";  // of the trainer's flags
 };
 
 // A first attempt's worker dies at some moment of it; or kills its agent; or all of its node.
@@ -90,6 +91,12 @@ const World kWorldCells[] = {
     {"a wire cut, and mended when a spare has stepped in", 3, "2", "touch up.$NODE; " HELD_IN_B,
      "agent a 1 & a=$!; agent b 1 & b=$!; up a; up b; agent c 1 & c=$!; cut_wire_of_b; up c; ip link set vb up",
      "0 1 0"},
+    {"shares of the optimizer's state", 2, "2", "", "agent a 3 & a=$!; agent b 1 & b=$!", "0 0", " --zero1"},
+    // The first share goes with it, and the run back to its own checkpoint.
+    {"a node gone with its share, and a spare steps in", 3, "2",
+     "touch up.$NODE; " FIRST_OF_B "(until [ -e run/checkpoints/last ]; do sleep 0.01; done; "
+     "kill -9 $PPID $(cat /proc/$PPID/task/*/children)) &",
+     "agent a 1 & a=$!; agent b 1 & b=$!; up a; up b; agent c 1 & c=$!", "0 137 0", " --zero1 --save-every 20"},
 };
 #undef HELD_IN_B
 #undef HAS_STEPPED
@@ -119,7 +126,8 @@ TEST(NodesWorlds, OurTrainerHasTheWeightsOfOneMachine) {
   for (const World& world : kWorldCells) {
     const testing::ScratchFolder folder;
     std::string script = testing::routed_nodes(world.nodes) + "LOCKSTEP=" LOCKSTEP_PROGRAM " nnodes=" + world.nnodes +
-                         " train='" + kTrain + "'\nbefore='" + world.before + "'\n" + kWorlds + world.agents + "\n";
+                         " train='" + kTrain + world.more + "'\nbefore='" + world.before + "'\n" + kWorlds +
+                         world.agents + "\n";
     for (int node = 0; node < world.nodes; ++node) {
       const std::string name(1, char('a' + node));
       script += "wait $" + name + "; printf '%s ' $?\n";

@@ -310,6 +310,16 @@ TEST_F(TrainRun, AFastReductionOnOneNodeIsHintedToDoNothing) {
   EXPECT_EQ(fast.hash, exact.hash);
 }
 
+TEST_F(TrainRun, SharesOnOneNodeAreHintedToDoNothing) {
+  const Flags flags{"--model", "mlp", "--max-steps", "2", "--no-eval"};
+  Flags shared_out = flags;
+  shared_out.emplace_back("--zero1");
+  const Outcome whole = train(flags), shares = train(shared_out);
+  EXPECT_THAT(whole.err, Not(HasSubstr("zero1")));
+  EXPECT_THAT(shares.err, HasSubstr("without effect: zero1: there is one node"));
+  EXPECT_EQ(shares.hash, whole.hash);
+}
+
 TEST_F(TrainRun, TheTimelineHasEveryProcess) {
   const std::string file = folder_.file("timeline.json");
   train({"--model", "mlp", "--max-steps", "2", "--no-eval", "--timeline", file});

@@ -126,6 +126,20 @@ TEST(Checkpoints, TheNewestAndTheBestStay) {
   EXPECT_EQ(retention_of({}), (checkpoint::Retention{.keep = 10, .best = 1}));
 }
 
+// All processes of a run that saves shares have a part in it, behind the same step; and one that has lost a share goes
+// back to its own.
+TEST(CheckpointFlags, SharesAreSavedByAllTogether) {
+  EXPECT_EQ(refusal({"--zero1", "--output-dir", "d", "--save-every", "30s"}),
+            "--zero1 with --save-every in seconds, which each process counts for itself: steps (100) or epochs (2ep) "
+            "are wanted, behind which all save together");
+  EXPECT_THAT(refusal({"--zero1", "--output-dir", "d", "--save-every", "1ep", "--overwrite"}),
+              HasSubstr("--zero1 with --overwrite and --save-every: "));
+  EXPECT_TRUE(options({"--zero1", "--output-dir", "d", "--save-every", "1ep"}).zero1);
+  EXPECT_TRUE(options({"--zero1", "--output-dir", "d", "--overwrite"}).zero1);
+  EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "--zero1"}),
+            "--zero1 with --parallel dp, which is one process on one node");
+}
+
 TEST(CheckpointFlags, WhatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--save-every", "5"}), HasSubstr("--save-every needs --output-dir DIR"));
   EXPECT_THAT(refusal({"--output-dir", "d", "--checkpoint-best", "2"}), HasSubstr("no meaning without --save-every"));
