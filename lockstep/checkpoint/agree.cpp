@@ -60,7 +60,8 @@ json looked_for(const std::string& folder, const std::string& which) {
 
 bool has_living_state(parallel::Engine& engine) {
   comm::Group& group = engine.group();
-  if (engine.options().zero1) return parallel::have_whole_state(group, engine.options().name);
+  if (engine.options().zero1)
+    return !parallel::holders_of_all(parallel::held_by_nodes(group, engine.options().name)).empty();
   base::Node* const node = group.shared_node();
   const bool here = node != nullptr && state::is_committed_in(node->segment, engine.options().name);
   if (group.wire() == nullptr) return here;

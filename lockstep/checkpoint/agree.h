@@ -16,7 +16,7 @@ class Module;  // its header takes ten seconds to compile
 
 namespace lockstep::checkpoint {
 
-/// Whether a node holds the model's committed state of an earlier attempt, or, with zero1, the nodes all shares of one.
+/// Whether a node holds the model's committed state of an earlier attempt, or, with zero1, nodes all shares of one.
 /// The same on all ranks. Collective.
 bool has_living_state(parallel::Engine& engine);
 

@@ -13,7 +13,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/outlet.h"
-#include "lockstep/parallel/held_shares.h"
 #include "lockstep/parallel/shards.h"
 #include "lockstep/state/hash.h"
 
@@ -87,9 +86,9 @@ void fill(const ModuleView& module, const KeptBytes& kept, state::SharedState& f
 
 bool is_over_nodes(comm::Group& group) { return group.wire() != nullptr && group.topology().nodes > 1; }
 
-// `lost` is told of a state of an earlier attempt that was forgotten, since it is not whole.
+// `before` becomes what there is of the state where its shares are not in place.
 state::Layout make_layout(const ModuleView& module, const Beginning& beginning, comm::Group& group,
-                          const DataParallelOptions& options, const optim::Needs& needs, std::string& lost) {
+                          const DataParallelOptions& options, const optim::Needs& needs, SharesBefore& before) {
   std::vector<state::TensorSpec> parameters = module.trainable_specs();
   set_groups(parameters, needs);
   state::LayoutOptions places;
@@ -112,7 +111,7 @@ state::Layout make_layout(const ModuleView& module, const Beginning& beginning, 
   state::Layout layout(std::move(parameters), state::specs_of(module.buffers(), false), std::move(places),
                        state::specs_of(module.frozen(), false));
   check_equal_on_all(layout, options, group);
-  if (options.zero1) lost = forget_unless_whole(group, options.name);
+  if (options.zero1) before = take_shares(group, layout, options.name);
   return layout;
 }
 
@@ -132,10 +131,11 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
                        const DataParallelOptions& options, const optim::Needs& needs)
     : device(module.device()),
       state(
-          group.node(), make_layout(module, beginning, group, options, needs, lost),
+          group.node(), make_layout(module, beginning, group, options, needs, before),
           [&](state::SharedState& fresh) {
             const at::NoGradGuard no_grad;
             fresh.set_frozen_area(0, 0);
+            if (before.whole) return fill_with(*std::exchange(before.whole, {}), fresh);
             const bool restores = beginning.restore && group.topology().node == 0;  // the others get it from there
             if (!restores) fill(module, beginning.kept, fresh);
             const std::uint64_t step = restores ? beginning.restore(fresh) : 0;
@@ -165,11 +165,9 @@ FusedState::FusedState(const ModuleView& module, const Beginning& beginning, com
                                      at::kFloat};
   }
   kept.load(state);
-  if (!lost.empty() && group.rank() == 0)
-    base::tell(STDERR_FILENO, "lockstep: zero1: the state in memory is not whole (" + lost + "): the job " +
-                                  (beginning.restore ? "goes back to step " + std::to_string(state.committed().step) +
-                                                           ", of its checkpoint\n"
-                                                     : std::string("begins anew, for there is no checkpoint\n")));
+  if (!before.why.empty() && group.rank() == 0)
+    base::tell(STDERR_FILENO,
+               "lockstep: " + text_of_shares(before, state.committed().step, beginning.restore != nullptr) + "\n");
   if (!page_locked.refusal().empty())
     base::Outlet::console(STDERR_FILENO)
         .offer("lockstep: hint: the state is not page-locked, so copies to and from " + device.str() +

@@ -6,7 +6,6 @@
 
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "lockstep/comm/group.h"
@@ -18,6 +17,7 @@
 #include "lockstep/parallel/module_view.h"
 #include "lockstep/parallel/node_lane.h"
 #include "lockstep/parallel/options.h"
+#include "lockstep/parallel/shares_before.h"
 #include "lockstep/state/binding.h"
 #include "lockstep/state/shared_state.h"
 #include "lockstep/state/write_guard.h"
@@ -63,7 +63,7 @@ struct FusedState {
   void average_buffers(int to, const EmaOptions& options) const;
 
   const at::Device device;  ///< of the module
-  std::string lost;         ///< why an earlier attempt's state does not count (DataParallelOptions::zero1), or empty
+  SharesBefore before;      ///< what an earlier attempt has left of a state that is shared out
   state::SharedState state;
   std::unique_ptr<BetweenNodes> nodes;  ///< null: there is one node, whatever carries its messages
   std::unique_ptr<NodeLane> lane;       ///< null: a step sends one wave, or none

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/comm/collectives.h"
 
@@ -12,19 +13,21 @@ namespace {
 
 // What a rank tells of its node.
 struct HeldNote {
-  std::uint64_t set = 0;
+  std::uint64_t set = 0, attempts = 0;
   std::int32_t node = 0, local_rank = 0, is_there = 0, shares = 1, share = 0, reserved = 0;
 };
 
-bool has_any(const std::vector<state::HeldState>& nodes) {
-  return std::ranges::any_of(nodes, &state::HeldState::is_there);
-}
-
 }  // namespace
 
-std::string why_not_whole(const std::vector<state::HeldState>& nodes) {
-  if (!has_any(nodes)) return "";
-  const state::HeldState& first = *std::ranges::find_if(nodes, &state::HeldState::is_there);
+bool are_of_one(const state::HeldState& one, const state::HeldState& other) {
+  if (!one.is_there || !other.is_there) return false;
+  return &one == &other || (one.shares > 1 && one.shares == other.shares && one.set == other.set);
+}
+
+std::string why_not_in_place(const std::vector<state::HeldState>& nodes) {
+  const auto there = std::ranges::find_if(nodes, &state::HeldState::is_there);
+  if (there == nodes.end()) return "";
+  const state::HeldState& first = *there;
   if (first.shares != int(nodes.size()))
     return "it is in " + std::to_string(first.shares) + (first.shares == 1 ? " share" : " shares") +
            ", and the nodes are " + std::to_string(nodes.size());
@@ -32,10 +35,26 @@ std::string why_not_whole(const std::vector<state::HeldState>& nodes) {
     const state::HeldState& held = nodes[node];
     const std::string who = "node " + std::to_string(node);
     if (!held.is_there) return who + " has nothing of it";
-    if (held.set != first.set || held.shares != first.shares) return who + " has a share of another one";
+    if (!are_of_one(held, first)) return who + " has a share of another one";
     if (held.share != int(node)) return who + " has share " + std::to_string(held.share);
   }
   return "";
+}
+
+std::vector<int> holders_of_all(const std::vector<state::HeldState>& nodes) {
+  std::vector<int> best;
+  std::uint64_t attempts = 0;
+  for (const state::HeldState& one : nodes) {
+    if (!one.is_there || (!best.empty() && one.attempts <= attempts)) continue;
+    constexpr int nobody = -1;
+    std::vector<int> holders(std::size_t(one.shares), nobody);
+    for (std::size_t node = 0; node < nodes.size(); ++node)
+      if (are_of_one(one, nodes[node])) holders[std::size_t(nodes[node].share)] = int(node);
+    if (std::ranges::find(holders, nobody) != holders.end()) continue;
+    best = std::move(holders);
+    attempts = one.attempts;
+  }
+  return best;
 }
 
 std::vector<state::HeldState> held_by_nodes(comm::Group& group, const std::string& name) {
@@ -44,6 +63,7 @@ std::vector<state::HeldState> held_by_nodes(comm::Group& group, const std::strin
   if (base::Node* const node = group.shared_node()) {
     const state::HeldState held = state::held_in(node->segment, name);
     mine.set = held.set;
+    mine.attempts = held.attempts;
     mine.is_there = held.is_there ? 1 : 0;
     mine.shares = held.shares;
     mine.share = held.share;
@@ -54,24 +74,13 @@ std::vector<state::HeldState> held_by_nodes(comm::Group& group, const std::strin
     HeldNote note;
     std::memcpy(&note, bytes.data(), sizeof note);
     if (note.local_rank == 0)
-      nodes[std::size_t(note.node)] = {
-          .is_there = note.is_there != 0, .set = note.set, .shares = note.shares, .share = note.share};
+      nodes[std::size_t(note.node)] = {.is_there = note.is_there != 0,
+                                       .set = note.set,
+                                       .attempts = note.attempts,
+                                       .shares = note.shares,
+                                       .share = note.share};
   }
   return nodes;
-}
-
-bool have_whole_state(comm::Group& group, const std::string& name) {
-  const std::vector<state::HeldState> nodes = held_by_nodes(group, name);
-  return has_any(nodes) && why_not_whole(nodes).empty();
-}
-
-std::string forget_unless_whole(comm::Group& group, const std::string& name) {
-  std::string why = why_not_whole(held_by_nodes(group, name));
-  if (why.empty()) return why;
-  base::Node& node = group.node();
-  if (group.topology().local_rank == 0) state::forget(node.segment, name);
-  node.member.barrier();  // nobody looks for it before
-  return why;
 }
 
 }  // namespace lockstep::parallel

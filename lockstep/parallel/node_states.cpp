@@ -71,7 +71,7 @@ void NodeStates::agree() {
   // one that the others have made since, or that an edit came behind. Those who were differ by one step at most.
   std::uint64_t newest = 0;
   for (const NodeNote& node : nodes)
-    if (counts(node)) newest = std::max(newest, node.attempts);
+    if (counts(node) || in_shares()) newest = std::max(newest, node.attempts);  // also of what was forgotten
   // Shares of one state are all of the last attempt that had them: each step is made by all of them.
   const auto is_current = [&](const NodeNote& node) {
     return counts(node) && (in_shares() || node.attempts == newest);

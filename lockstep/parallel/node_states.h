@@ -19,7 +19,7 @@ class NodeStates {
   /// Collective over all ranks, and so is everything here. Makes the states of all nodes one: the oldest step that a
   /// node of the last attempt has; who has another state gets that of the first node that has it. Error when they do
   /// not fit each other. Where the optimizer's state is shared out, either no node has a state from before or all have
-  /// shares of the same one (forget_unless_whole). Both must outlive this.
+  /// the shares of one that they are to have (take_shares). Both must outlive this.
   NodeStates(state::SharedState& state, comm::Group& group);
 
   /// The nodes, and which ranks they have.

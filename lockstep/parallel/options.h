@@ -100,11 +100,11 @@ struct DataParallelOptions {
   Reduction reduction = Reduction::exact;
   /// Over several nodes, with an optimizer of ours: each keeps a share of the optimizer's state (ZeRO stage 1), updates
   /// the weights that it is of, and sends those in place of the sums of gradients: as many bytes, the same bits, and a
-  /// little more to send for a norm of the gradients. A node that is lost takes its share with it, and another number
-  /// of nodes needs other shares: then the job goes back to its last checkpoint, or to what else it begins with
-  /// (EngineState::start_from), and says so. Checkpoints are the same; to save one is collective, of all ranks. Not with
-  /// commit_together(), nor with LARS and LAMB, whose norms are over parameters: UsageError. On one node it has nothing
-  /// to do, for the state is there once for all of its ranks. The same on all ranks.
+  /// little more to send for a norm of the gradients. A node that is lost takes its share with it: then the job goes
+  /// back to its last checkpoint, or to what else it begins with (EngineState::start_from), and says so. Checkpoints
+  /// are the same; to save one is collective, of all ranks. Not with commit_together(), nor with LARS and LAMB, whose
+  /// norms are over parameters: UsageError. On one node it has nothing to do, for the state is there once for all of
+  /// its ranks. The same on all ranks.
   bool zero1 = false;
 
   // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, and those above where they do,

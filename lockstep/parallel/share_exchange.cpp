@@ -13,16 +13,6 @@
 namespace lockstep::parallel {
 namespace {
 
-// The first rank of each node. Collective.
-std::vector<int> leaders_of(comm::Group& group) {
-  const comm::Topology& place = group.topology();
-  const std::vector<at::Tensor> nodes = group.all_gather(at::full({1}, std::int64_t(place.node), at::kLong));
-  std::vector<int> leaders(std::size_t(place.nodes), 0);
-  for (int rank = place.world - 1; rank >= 0; --rank)
-    leaders[std::size_t(nodes[std::size_t(rank)].item<std::int64_t>())] = rank;
-  return leaders;
-}
-
 // Of a share, in an array of all elements.
 std::span<float> part_of(std::vector<float>& array, const state::Slice& share) {
   return std::span(array).subspan(share.begin, share.end - share.begin);
@@ -73,6 +63,15 @@ void ShareExchange::share_block_sums(std::uint64_t step) const {
     if (!room(node).empty()) in.push_back({ranks_.first(node), room(node)});
   }
   if (!out.empty() || !in.empty()) group_.wire()->exchange(note_of_step(step), out, in);
+}
+
+std::vector<int> leaders_of(comm::Group& group) {
+  const comm::Topology& place = group.topology();
+  const std::vector<at::Tensor> nodes = group.all_gather(at::full({1}, std::int64_t(place.node), at::kLong));
+  std::vector<int> leaders(std::size_t(place.nodes), 0);
+  for (int rank = place.world - 1; rank >= 0; --rank)
+    leaders[std::size_t(nodes[std::size_t(rank)].item<std::int64_t>())] = rank;
+  return leaders;
 }
 
 state::WholeArrays gather_arrays(const state::SharedState& state, comm::Group& group) {

@@ -37,6 +37,9 @@ class ShareExchange {
   std::vector<state::Slice> received_;
 };
 
+/// The first rank of each node. Collective.
+std::vector<int> leaders_of(comm::Group& group);
+
 /// The committed arrays of the optimizer, whole, on rank 0, made of the shares of all nodes; empty on the others, and
 /// where there is one share. Collective; between steps. The memory is as much as all shares have.
 state::WholeArrays gather_arrays(const state::SharedState& state, comm::Group& group);

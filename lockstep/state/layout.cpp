@@ -86,16 +86,28 @@ Layout::Layout(std::vector<TensorSpec> parameters, std::vector<TensorSpec> buffe
   const Part& last = parts_.back();
   const std::size_t copies = last.copies + copied_elements(last);
   array_bytes_ = array_bytes(elements_ * sizeof(float));
+  copy_bytes_ = copies > 0 ? array_bytes(copies * kBf16Bytes) : 0;
+  measure_buffers();
+  static_assert(sizeof(ShardRecord) <= kRecordBytes && kRecordBytes % kCacheLine == 0);
+  // Whole pages of uses: the next slot is to begin where in a page it would without any (kStagger).
+  slot_bytes_ = array_bytes(last.offset + gradient_bytes(last)) + use_bytes() + kRecordBytes;
+}
+
+void Layout::measure_buffers() {
   std::size_t most = 0;
   for (int number = 0; number < options_.shares; ++number)
     most = std::max(most, share(number).end - share(number).begin);
   state_bytes_ = array_bytes(most * sizeof(float));
-  copy_bytes_ = copies > 0 ? array_bytes(copies * kBf16Bytes) : 0;
   content_bytes_ = named_bytes(0, options_.bytes.size());
   buffer_bytes_ = content_bytes_ + kCacheLine;
-  static_assert(sizeof(ShardRecord) <= kRecordBytes && kRecordBytes % kCacheLine == 0);
-  // Whole pages of uses: the next slot is to begin where in a page it would without any (kStagger).
-  slot_bytes_ = array_bytes(last.offset + gradient_bytes(last)) + use_bytes() + kRecordBytes;
+}
+
+Layout Layout::with_share(int share, int shares) const {
+  Layout other = *this;
+  other.options_.shares = shares;
+  other.options_.share = share;
+  other.measure_buffers();
+  return other;
 }
 
 // The parameters stay in their order, their places do not: those of one kind come together, up to a block edge.
@@ -207,9 +219,12 @@ Slice Layout::slice(int rank, int ranks) const { return cut({0, elements_}, rank
 Slice Layout::slice_of_share(int number, int rank, int ranks) const { return cut(share(number), rank, ranks); }
 
 std::vector<Slice> Layout::common(int buffer) const {
-  const std::size_t begin = weights(buffer), end = begin + content_bytes_;
-  if (options_.shares == 1) return {Slice{begin, end}};
-  return {Slice{begin, optimizer_area(buffer)}, Slice{average(buffer), end}};
+  if (options_.shares == 1) return {Slice{weights(buffer), weights(buffer) + content_bytes_}};
+  return beside_optimizer(buffer);
+}
+
+std::vector<Slice> Layout::beside_optimizer(int buffer) const {
+  return {Slice{weights(buffer), optimizer_area(buffer)}, Slice{average(buffer), weights(buffer) + content_bytes_}};
 }
 
 std::uint64_t fingerprint(const TensorSpec& spec) {

@@ -110,6 +110,8 @@ class Layout {
   const LayoutOptions& options() const { return options_; }
   /// Of the region that is taken over: not a matter of the model, so the fingerprint does not know it.
   void set_state_buffers(int buffers) { options_.state_buffers = buffers; }
+  /// The same with another share of the optimizer's state.
+  Layout with_share(int share, int shares) const;
   /// Elements of the flat range, padding included; a multiple of 16.
   std::size_t elements() const { return elements_; }
 
@@ -179,6 +181,8 @@ class Layout {
   std::size_t content_bytes() const { return content_bytes_; }
   /// Of these, as ranges of bytes, what is the same on all nodes: all, or what is in no share.
   std::vector<Slice> common(int buffer) const;
+  /// What is there beside the optimizer's arrays: two ranges of bytes, as long whatever the shares.
+  std::vector<Slice> beside_optimizer(int buffer) const;
   /// One double per block of the flat range, for the gradient norm. In front of the slots, whose number may grow at a
   /// restart into memory that must hold nothing but zeros.
   std::size_t block_sums() const;
@@ -203,6 +207,7 @@ class Layout {
   static constexpr std::size_t kRecordBytes = 64;
   std::size_t guests() const { return gradient_sums() + array_bytes_; }
   void place(std::vector<TensorSpec> specs);
+  void measure_buffers();
 
   std::vector<PlacedParameter> parameters_;
   std::vector<PlacedBuffer> buffers_;

@@ -96,7 +96,7 @@ SharedState::SharedState(base::Node& node, Layout layout, const Fill& fill, cons
         const Commit first{.step = fill(*this), .buffer = 0};
         if (!base::replace(words_.commit, first.pack(generation))) throw_over("the first state was committed");
       }
-      if (!layout_.is_spread()) publish(attempts() + 1);
+      if (!layout_.is_spread()) publish(attempts() + 1, layout_.options().shares > 1 ? set() : 0);
       if (layout_.is_spread()) words_.spread.store(1);
       words_.generation.store(generation);
     }
@@ -275,7 +275,11 @@ HeldState held_in(const base::Segment& segment, const std::string& name) {
   const RegionWords& words = base::region_words(segment.control(), *region);
   // One of this generation's is in use: whoever makes another by its name is told so (check_region).
   if (!base::committed(words) || words.generation.load() == segment.control().generation.load()) return {};
-  return {.is_there = true, .set = words.set.load(), .shares = words.shares.load(), .share = words.share.load()};
+  return {.is_there = true,
+          .set = words.set.load(),
+          .attempts = words.attempts.load(),
+          .shares = words.shares.load(),
+          .share = words.share.load()};
 }
 
 void forget(const base::Segment& segment, const std::string& name) {

@@ -158,6 +158,7 @@ class SharedState {
 struct HeldState {
   bool is_there = false;
   std::uint64_t set = 0;      ///< see SharedState::set()
+  std::uint64_t attempts = 0;
   int shares = 1, share = 0;  ///< of the optimizer's state (LayoutOptions::shares)
 };
 HeldState held_in(const base::Segment& segment, const std::string& name);

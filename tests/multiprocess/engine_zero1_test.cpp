@@ -282,7 +282,7 @@ TEST(Zero1, BeginsAnewWhereAShareIsLost) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("(node 1 has a share of another one)"));
 }
 
-TEST(Zero1, BeginsAnewWithAnotherNumberOfNodes) {
+TEST(Zero1, BeginsAnewWithoutANode) {
   const std::vector<std::string> history = history_of(4);
   Machines machines({1, 1});
   EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 2, 0, 0); }), Each(0));
@@ -293,8 +293,34 @@ TEST(Zero1, BeginsAnewWithAnotherNumberOfNodes) {
   ::testing::internal::CaptureStderr();
   EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 4, 3, 3); }), Each(0));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("not whole")));
-  machines.come(2);
-  EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 4, 0, 0); }), Each(0));
+}
+
+// What is there is shared out anew, whoever had it: of a node that has all of it, among two, and three.
+TEST(Zero1, GoesOnWithMoreNodes) {
+  const std::vector<std::string> history = history_of(5);
+  Machines machines({1});
+  EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 1, 0, 0); }), Each(0));
+  machines.come(1);
+  ::testing::internal::CaptureStderr();
+  EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 2, 1, 1); }), Each(0));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("lockstep: zero1: the optimizer's state in memory is shared out anew (it is in 1 share, and "
+                        "the nodes are 2): the job goes on from step 1\n"));
+  machines.come_in(0, 1, base::Segment::create(1));
+  EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 4, 2, 2); }), Each(0));
+  machines.take_back_a_step(1);
+  EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 5, 3, 3); }), Each(0));
+}
+
+TEST(Zero1, GoesOnWithNodesInAnotherOrder) {
+  const std::vector<std::string> history = history_of(4);
+  Machines machines({1, 1});
+  EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 3, 0, 0); }), Each(0));
+  machines.take_back_a_step(0);
+  base::Segment first = machines.sit_out(0), second = machines.sit_out(1);
+  machines.come_back(0, std::move(second));
+  machines.come_back(1, std::move(first));
+  EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 4, 2, 2); }), Each(0));
 }
 
 }  // namespace

@@ -150,6 +150,13 @@ TEST(Layout, HasRoomForItsShareOfTheOptimizersStateAlone) {
     }
     EXPECT_EQ(at, whole.elements());
   }
+  const Layout third = whole.with_share(2, 3);
+  EXPECT_EQ(third.share(), whole.with_share(0, 3).share(2));
+  EXPECT_EQ(third.weights(1), example({.optimizer_arrays = 2, .shares = 3, .share = 2}).weights(1));
+  EXPECT_EQ(third.with_share(0, 1).weights(1), whole.weights(1));
+  for (std::size_t range = 0; range < 2; ++range)
+    EXPECT_EQ(third.beside_optimizer(0)[range].end - third.beside_optimizer(0)[range].begin,
+              whole.beside_optimizer(1)[range].end - whole.beside_optimizer(1)[range].begin);
   EXPECT_EQ(whole.share(), (Slice{0, whole.elements()}));
   EXPECT_EQ(whole.common(1), (std::vector<Slice>{{whole.weights(1), whole.weights(1) + whole.content_bytes()}}));
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(whole.slice_of_share(0, rank, 4), whole.slice(rank, 4));
