@@ -133,6 +133,7 @@ struct RegionWords {
   std::atomic<std::uint64_t> set;          ///< a number that shares of one state have in common; 0: it is all here
   std::atomic<std::int32_t> shares;        ///< that the nodes have of the optimizer's state
   std::atomic<std::int32_t> share;         ///< of these, the one that is here
+  std::atomic<std::int32_t> copied;        ///< 1: and a copy of the one before it
 };
 
 /// The first failure of a generation: its slot is free, then claimed by one, who fills the rest and says

@@ -56,6 +56,7 @@ void copy_region(const Segment& from, Segment& to, int region) {
   words.set.store(old_words.set.load());
   words.shares.store(old_words.shares.load());
   words.share.store(old_words.share.load());
+  words.copied.store(old_words.copied.load());
   words.fingerprint.store(fingerprint);
 }
 

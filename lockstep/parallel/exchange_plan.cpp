@@ -142,9 +142,10 @@ std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const No
       for (int n = 0; n < ranks.nodes(); ++n)
         holders.push_back(ranks.first(n) + holder_of(layout, ranks.counts[std::size_t(n)], stretch.begin));
       const std::vector<state::Slice> owned = cut_by_owner(layout, ranks.nodes(), stretch);
+      const auto copier = [&](int n) { return layout.options().copied ? (n + 1) % ranks.nodes() : -1; };
       for (int n = 0; n < ranks.nodes(); ++n)
         if (const state::Slice& range = owned[std::size_t(n)]; range.begin < range.end)
-          pieces.push_back({.range = range, .owner = n, .holders = holders, .wave = wave});
+          pieces.push_back({.range = range, .owner = n, .copier = copier(n), .holders = holders, .wave = wave});
     }
   }
   std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.wave < b.wave; });
@@ -168,13 +169,16 @@ std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, in
   for (int local = 0; local < ranks.counts[std::size_t(node)]; ++local)
     for (const ExchangePiece& piece : exchange_pieces(layout, ranks, node, local, waves)) {
       const std::uint64_t elements = piece.range.end - piece.range.begin;
-      if (piece.owner == node) {
-        bytes += elements * sizeof(float) * std::uint64_t(ranks.nodes() - 1);
-        continue;
+      std::uint64_t adders = 0, others = 0;  // nodes beside this one, and of these those that get what comes of it
+      for (int other = 0; other < ranks.nodes(); ++other) {
+        if (other == node) continue;
+        adders += piece.is_added_by(other);
+        others += !piece.is_added_by(other);
       }
+      if (piece.owner == node) bytes += elements * sizeof(float) * others;
       const state::Part& part = layout.part_at(piece.range.begin);
       for (const ShardSpan& operand : operands)
-        bytes += elements * (operand.count() == 1 ? c10::elementSize(part.gradients) : sizeof(float));
+        bytes += adders * elements * (operand.count() == 1 ? c10::elementSize(part.gradients) : sizeof(float));
     }
   return bytes;
 }

@@ -9,7 +9,8 @@
 // over its own shards, and the owner adds those along the tree over the nodes.
 //
 // Where the nodes share out the optimizer's state (state::LayoutOptions::shares), who has a share owns what lies in it,
-// updates that, and sends the new weights in place of the sums: as many bytes.
+// updates that, and sends the new weights in place of the sums: as many bytes. Where the next node has a copy of the
+// share it gets the same gradients, and no weights: half as many bytes more, for many nodes.
 
 #include <cstddef>
 #include <cstdint>
@@ -46,8 +47,12 @@ std::vector<Wave> waves_of(const state::Layout& layout, std::size_t bytes);
 /// A part of the flat range, of one kind of gradients and in one wave, that one rank of each node has in its slice; of
 /// one share, of which each rank of a node has a slice, where the nodes share out the optimizer's state.
 struct ExchangePiece {
+  /// Whether this node adds it up.
+  bool is_added_by(int node) const { return node == owner || node == copier; }
+
   state::Slice range;
   int owner = 0;             ///< node
+  int copier = -1;           ///< node that adds it up and updates it as well (state::LayoutOptions::copied); -1: none
   std::vector<int> holders;  ///< by node: the rank in the world
   int wave = 0;
 };

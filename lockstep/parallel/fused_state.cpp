@@ -39,7 +39,7 @@ std::uint64_t print_of_numbers(const DataParallelOptions& options) {
                                    ema.interval,          ema.warmup_steps,
                                    ema.steps_per_epoch,   ema.use_buffers,
                                    options.overlap_bytes, std::uint64_t(options.reduction),
-                                   options.zero1};
+                                   options.zero1,         options.zero1_copy};
   return state::hash64({reinterpret_cast<const char*>(numbers), sizeof numbers});
 }
 
@@ -101,6 +101,7 @@ state::Layout make_layout(const ModuleView& module, const Beginning& beginning, 
   if (options.zero1 && is_over_nodes(group)) {
     places.shares = group.topology().nodes;
     places.share = group.topology().node;
+    places.copied = options.zero1_copy;
   }
   places.average = options.ema.has_value();
   places.parameter_norms = needs.norms;

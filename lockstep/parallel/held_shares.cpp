@@ -14,7 +14,7 @@ namespace {
 // What a rank tells of its node.
 struct HeldNote {
   std::uint64_t set = 0, attempts = 0;
-  std::int32_t node = 0, local_rank = 0, is_there = 0, shares = 1, share = 0, reserved = 0;
+  std::int32_t node = 0, local_rank = 0, is_there = 0, shares = 1, share = 0, copied = 0;
 };
 
 }  // namespace
@@ -48,8 +48,13 @@ std::vector<int> holders_of_all(const std::vector<state::HeldState>& nodes) {
     if (!one.is_there || (!best.empty() && one.attempts <= attempts)) continue;
     constexpr int nobody = -1;
     std::vector<int> holders(std::size_t(one.shares), nobody);
-    for (std::size_t node = 0; node < nodes.size(); ++node)
-      if (are_of_one(one, nodes[node])) holders[std::size_t(nodes[node].share)] = int(node);
+    // Who has a copy first: whose share it is goes before.
+    for (const bool copied : {true, false})
+      for (std::size_t node = 0; node < nodes.size(); ++node) {
+        const state::HeldState& other = nodes[node];
+        if (!are_of_one(one, other) || (copied && !other.copied)) continue;
+        holders[std::size_t((other.share + (copied ? one.shares - 1 : 0)) % one.shares)] = int(node);
+      }
     if (std::ranges::find(holders, nobody) != holders.end()) continue;
     best = std::move(holders);
     attempts = one.attempts;
@@ -67,6 +72,7 @@ std::vector<state::HeldState> held_by_nodes(comm::Group& group, const std::strin
     mine.is_there = held.is_there ? 1 : 0;
     mine.shares = held.shares;
     mine.share = held.share;
+    mine.copied = held.copied ? 1 : 0;
   }
   std::vector<state::HeldState> nodes(std::size_t(place.nodes));
   for (const std::string& bytes :
@@ -78,7 +84,8 @@ std::vector<state::HeldState> held_by_nodes(comm::Group& group, const std::strin
                                        .set = note.set,
                                        .attempts = note.attempts,
                                        .shares = note.shares,
-                                       .share = note.share};
+                                       .share = note.share,
+                                       .copied = note.copied != 0};
   }
   return nodes;
 }

@@ -74,9 +74,9 @@ void NodeExchange::plan() {
       return Operand{span, piece.sums.back().data(), c10::ScalarType::Float};
     };
     for (int shard = mine.first; shard < mine.last; ++shard) piece.slots.push_back(slot_of(shard));
-    if (!owns(piece) || fast)
+    if (!adds(piece) || where.copier >= 0 || fast)
       for (const ShardSpan& span : operands_of(shards, mine, reduction_)) piece.own.push_back(sum_of(span));
-    for (int node = 0; owns(piece) && node < ranks_.nodes(); ++node) {
+    for (int node = 0; adds(piece) && node < ranks_.nodes(); ++node) {
       const ShardSpan leaf{node, node + 1};
       if (node == place_.node) {
         for (const Operand& ours : fast ? piece.own : piece.slots)
@@ -105,7 +105,7 @@ void NodeExchange::carry(std::uint64_t step, int number, comm::Wire& wire) {
   const int leaves = reduction_ == Reduction::fast ? ranks_.nodes() : state_.layout().options().shards;
   for (const Piece& piece : pieces_of(number)) {
     const auto [begin, end] = piece.place.range;
-    if (owns(piece)) add({0, leaves}, piece.all, end - begin, sums_at(begin));
+    if (adds(piece)) add({0, leaves}, piece.all, end - begin, sums_at(begin));
   }
   for (int node = 0; tells && node < ranks_.nodes(); ++node)
     if (node != place_.node) unpack(node);
@@ -117,20 +117,20 @@ std::span<NodeExchange::Piece> NodeExchange::pieces_of(int wave) {
   return {std::ranges::lower_bound(pieces_, wave, {}, wave_of), std::ranges::upper_bound(pieces_, wave, {}, wave_of)};
 }
 
-// What this node's shards add up to, to the owner; what those of the others do, where this node is that.
+// What this node's shards add up to, to who adds up the piece; what those of the others do, where this node does that.
 void NodeExchange::move_operands(Piece& piece, Moves& moves) {
   const std::size_t elements = piece.place.range.end - piece.place.range.begin;
   const auto holder = [&](int node) { return piece.place.holders[std::size_t(node)]; };
   std::size_t sum = 0;
   for (const Operand& operand : piece.own) {
     if (operand.shards.count() > 1) add(operand.shards, piece.slots, elements, piece.sums[sum++].data());
-    if (!owns(piece))
-      moves.out.push_back({holder(piece.place.owner),
-                           {static_cast<const std::byte*>(operand.data), elements * c10::elementSize(operand.type)}});
+    const std::span bytes(static_cast<const std::byte*>(operand.data), elements * c10::elementSize(operand.type));
+    for (const int node : {piece.place.owner, piece.place.copier})
+      if (node >= 0 && node != place_.node) moves.out.push_back({holder(node), bytes});
   }
   const int shards = state_.layout().options().shards;
   std::size_t next = 0;
-  for (int node = 0; owns(piece) && node < ranks_.nodes(); ++node) {
+  for (int node = 0; adds(piece) && node < ranks_.nodes(); ++node) {
     if (node == place_.node) continue;
     for (std::size_t i = operands_of(shards, ranks_.shards_of(node, shards), reduction_).size(); i > 0; --i)
       moves.in.push_back({holder(node), piece.received[next++]});

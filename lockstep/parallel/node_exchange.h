@@ -53,7 +53,7 @@ class NodeExchange {
     std::vector<Operand> slots;                    ///< of this node's shards
     std::vector<Operand> own;                      ///< what this node adds up before the nodes exchange it
     std::vector<std::vector<float>> sums;          ///< of those of several shards
-    std::vector<Operand> all;                      ///< what it adds up behind that, where it owns the piece
+    std::vector<Operand> all;                      ///< what it adds up behind that, where it is to add up the piece
     std::vector<std::vector<std::byte>> received;  ///< of those, the ones of other nodes
   };
   struct Moves {
@@ -63,6 +63,7 @@ class NodeExchange {
 
   bool leads() const { return place_.local_rank == 0; }
   bool owns(const Piece& piece) const { return piece.place.owner == place_.node; }
+  bool adds(const Piece& piece) const { return piece.place.is_added_by(place_.node); }
   void plan();
   std::span<Piece> pieces_of(int wave);
   void move_operands(Piece& piece, Moves& moves);

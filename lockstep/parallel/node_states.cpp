@@ -113,18 +113,26 @@ void NodeStates::hand_out_shares() {
   state::WholeArrays& whole = state_.whole_arrays();
   std::vector<comm::Outgoing> out;
   std::vector<comm::Incoming> in;
-  for (int array = 0; array < layout.options().optimizer_arrays && leads(); ++array) {
-    const std::size_t mine = layout.optimizer_array(buffer, array) + layout.share().begin * sizeof(float);
-    const std::span<std::byte> room(state_.write(mine), (layout.share().end - layout.share().begin) * sizeof(float));
+  const auto hand_out = [&](int array, bool copied) {
+    const std::size_t first = copied ? layout.copied_array(buffer, array) : layout.optimizer_array(buffer, array);
+    const auto share_of = [&](int node) {
+      return layout.share(copied ? (node + ranks_.nodes() - 1) % ranks_.nodes() : node);
+    };
+    const auto [mine, mine_end] = share_of(here);
+    const std::span<std::byte> room(state_.write(first + mine * sizeof(float)), (mine_end - mine) * sizeof(float));
     if (here > 0 && !room.empty()) in.push_back({0, room});
     for (int node = 0; here == 0 && node < ranks_.nodes(); ++node) {
-      const auto [begin, end] = layout.share(node);
+      const auto [begin, end] = share_of(node);
       const auto part = std::as_bytes(std::span(whole[std::size_t(array)]).subspan(begin, end - begin));
       if (node == 0)
         std::ranges::copy(part, room.begin());
       else if (!part.empty())
         out.push_back({leader_of(node), part});
     }
+  };
+  for (int array = 0; array < layout.options().optimizer_arrays && leads(); ++array) {
+    hand_out(array, /*copied=*/false);
+    if (layout.options().copied) hand_out(array, /*copied=*/true);
   }
   if (!out.empty() || !in.empty()) group_.wire()->exchange(note_of_step(0), out, in);
   whole.clear();

@@ -49,6 +49,8 @@ DataParallelOptions for_group(DataParallelOptions options, const comm::Group& gr
     throw UsageError(
         "data parallel: buckets.autotune with gradient_as_bucket_view, where .grad() are parts of buckets that would "
         "change; leave one of them out");
+  if (options.zero1_copy && !options.zero1)
+    throw UsageError("data parallel: zero1_copy without zero1, of whose shares it makes copies");
   if (options.shards == 0) options.shards = group.size();
   if (options.shards < group.size())
     throw UsageError("data parallel: " + std::to_string(options.shards) + " shards for " +

@@ -106,6 +106,10 @@ struct DataParallelOptions {
   /// norms are over parameters: UsageError. On one node it has nothing to do, for the state is there once for all of
   /// its ranks. The same on all ranks.
   bool zero1 = false;
+  /// With zero1: the next node has a copy of each share, of which it makes the same by the same gradients. A node that
+  /// is lost takes nothing with it then, as long as the next one is left: the job goes on, with another in its place or
+  /// with fewer. Twice the memory of a share, and of N nodes (3N - 4) / (2N - 2) of the bytes. The same on all ranks.
+  bool zero1_copy = false;
 
   // As PyTorch's DistributedDataParallel has them. Those that have nothing to do, and those above where they do,
   // because of the optimizer or of each other, are told once by rank 0 on standard error, in the timeline, and by

@@ -28,7 +28,7 @@ ShareExchange::ShareExchange(const state::SharedState& state, comm::Group& group
       pieces_(exchange_pieces(state.layout(), ranks, group.topology().node, group.topology().local_rank,
                               waves_of(state.layout(), 0))) {
   for (const ExchangePiece& piece : pieces_)
-    if (piece.owner != group.topology().node) received_.push_back(piece.range);
+    if (!piece.is_added_by(group.topology().node)) received_.push_back(piece.range);
 }
 
 void ShareExchange::share_weights(std::uint64_t step, int to) const {
@@ -39,9 +39,10 @@ void ShareExchange::share_weights(std::uint64_t step, int to) const {
   for (const ExchangePiece& piece : pieces_) {
     const std::size_t begin = weights + piece.range.begin * sizeof(float);
     const std::size_t bytes = (piece.range.end - piece.range.begin) * sizeof(float);
-    if (piece.owner != here) in.push_back({piece.holders[std::size_t(piece.owner)], {state_.write(begin), bytes}});
+    if (!piece.is_added_by(here))
+      in.push_back({piece.holders[std::size_t(piece.owner)], {state_.write(begin), bytes}});
     for (int node = 0; piece.owner == here && node < ranks_.nodes(); ++node)
-      if (node != here) out.push_back({piece.holders[std::size_t(node)], {state_.read(begin), bytes}});
+      if (!piece.is_added_by(node)) out.push_back({piece.holders[std::size_t(node)], {state_.read(begin), bytes}});
   }
   if (!out.empty() || !in.empty()) group_.wire()->exchange(note_of_step(step), out, in);
 }

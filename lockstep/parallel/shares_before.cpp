@@ -30,6 +30,12 @@ int buffer_of(const state::SharedState& state, std::uint64_t step) {
               " only, and the job goes on from step " + std::to_string(step));
 }
 
+// Where element 0 of an array would be, in a layout that has this share of it, or a copy.
+std::size_t place_of(const state::Layout& layout, int share, int buffer, int array) {
+  if (share == layout.options().share) return layout.optimizer_array(buffer, array);
+  return layout.copied_array(buffer, array);
+}
+
 // Moves a state's parts to rank 0, which may have some itself.
 class Mover {
  public:
@@ -75,11 +81,11 @@ WholeState bring_together(comm::Group& group, const state::Layout& wanted, const
   const comm::Topology& place = group.topology();
   const state::HeldState& one = nodes[std::size_t(holders.front())];
   const auto is_of_it = [&](int node) { return are_of_one(nodes[std::size_t(node)], one); };
-  const state::Layout of_all = wanted.with_share(0, one.shares);
+  const state::Layout of_all = wanted.with_share(0, one.shares, one.copied);
   std::optional<state::SharedState> mine;
   if (is_of_it(place.node))
-    mine.emplace(group.node(), wanted.with_share(nodes[std::size_t(place.node)].share, one.shares), filled_already,
-                 name);
+    mine.emplace(group.node(), wanted.with_share(nodes[std::size_t(place.node)].share, one.shares, one.copied),
+                 filled_already, name);
   const std::vector<std::uint64_t> steps = steps_of(group, mine ? mine->committed().step : 0);
   int from = holders.front();
   for (int node = 0; node < place.nodes; ++node)
@@ -105,7 +111,7 @@ WholeState bring_together(comm::Group& group, const state::Layout& wanted, const
   for (int share = 0; share < one.shares; ++share)
     for (int array = 0; array < arrays; ++array) {
       const auto [begin, end] = of_all.share(share);
-      const std::size_t there = mine ? mine->layout().optimizer_array(buffer, array) + begin * sizeof(float) : 0;
+      const std::size_t there = mine ? place_of(mine->layout(), share, buffer, array) + begin * sizeof(float) : 0;
       std::span<float> room;
       if (first) room = std::span(whole.arrays[std::size_t(array)]).subspan(begin, end - begin);
       mover.move(holders[std::size_t(share)], bytes_at(there, (end - begin) * sizeof(float)),

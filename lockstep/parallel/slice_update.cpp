@@ -50,12 +50,22 @@ std::size_t first_of_all(comm::Group& group, std::size_t found) {
 }  // namespace
 
 SliceUpdate::SliceUpdate(FusedState& fused, comm::Group& group, const std::optional<EmaOptions>& ema)
-    : fused_(fused), group_(group), ema_(ema), plan_(fused.state.layout(), mine()) {}
+    : fused_(fused),
+      group_(group),
+      ema_(ema),
+      plan_(fused.state.layout(), slice_of(fused.state.layout().options().share)) {
+  const state::Layout& layout = fused.state.layout();
+  if (layout.options().copied) copied_plan_.emplace(layout, slice_of(layout.copied_share()));
+}
 
-void SliceUpdate::choose(const optim::Rules& rules) { plan_.choose(rules, fused_.step_counts()); }
+void SliceUpdate::choose(const optim::Rules& rules) {
+  plan_.choose(rules, fused_.step_counts());
+  if (copied_plan_) copied_plan_->choose(rules, fused_.step_counts());
+}
 
 void SliceUpdate::set(const std::vector<bool>& used, float mean) {
   plan_.fill(pieces_, used);
+  if (copied_plan_) copied_plan_->fill(copied_pieces_, used);
   mean_ = mean;
   clip(1, 0);
 }
@@ -72,7 +82,7 @@ double SliceUpdate::gradient_norm(double p) {
   const state::Layout& layout = state.layout();
   for (const state::Part& part : layout.parts()) {
     const std::size_t first = part.range.begin;
-    const auto [begin, end] = common(mine(), part.range);
+    const auto [begin, end] = common(slice_of(layout.options().share), part.range);
     double* sums = state.write_as<double>(layout.block_sums()) + first / optim::kBlock;
     optim::power_sums(arrays_of(part), begin - first, end - first, p, sums);
   }
@@ -146,19 +156,25 @@ void SliceUpdate::set_norms(optim::Stores stores) {
   }
 }
 
-// This rank's slice, piece by piece.
+void SliceUpdate::update_pieces(const std::vector<Piece>& pieces, bool copied, optim::Stores stores) {
+  const bool by_norms = fused_.state.layout().options().parameter_norms;
+  for (const Piece& piece : pieces) {
+    const optim::Arrays arrays = arrays_of(*piece.part, copied);
+    const bool begun = by_norms && optim::has_halves(piece.rule, arrays);
+    on_threads(piece.range, [&](std::size_t begin, std::size_t end) {
+      (begun ? optim::finish_update : optim::update)(piece.rule, arrays, begin, end, stores);
+    });
+  }
+}
+
+// This rank's slice, piece by piece, and that of the copy, in which the same comes of the same.
 void SliceUpdate::update() {
   const bool by_norms = fused_.state.layout().options().parameter_norms;
   const auto update_by = [&](optim::Stores stores) {
     stores_ = stores;
     if (by_norms) set_norms(stores);
-    for (const Piece& piece : pieces_) {
-      const optim::Arrays arrays = arrays_of(*piece.part);
-      const bool begun = by_norms && optim::has_halves(piece.rule, arrays);
-      on_threads(piece.range, [&](std::size_t begin, std::size_t end) {
-        (begun ? optim::finish_update : optim::update)(piece.rule, arrays, begin, end, stores);
-      });
-    }
+    update_pieces(pieces_, /*copied=*/false, stores);
+    update_pieces(copied_pieces_, /*copied=*/true, stores);
   };
   // To a device the weights go past the cache.
   if (!fused_.device.is_cpu() && fused_.state.layout().options().state_buffers > 1)
@@ -182,13 +198,12 @@ void SliceUpdate::follow(const std::vector<state::Slice>& received) const {
   }
 }
 
-state::Slice SliceUpdate::mine() const {
+state::Slice SliceUpdate::slice_of(int share) const {
   const comm::Topology& place = group_.topology();
-  const state::Layout& layout = fused_.state.layout();
-  return layout.slice_of_share(layout.options().share, place.local_rank, place.local_world);
+  return fused_.state.layout().slice_of_share(share, place.local_rank, place.local_world);
 }
 
-optim::Arrays SliceUpdate::arrays_of(const state::Part& part) const {
+optim::Arrays SliceUpdate::arrays_of(const state::Part& part, bool copied) const {
   const state::SharedState& state = fused_.state;
   const state::Layout& layout = state.layout();
   const int from = int(state.committed().buffer);
@@ -210,8 +225,8 @@ optim::Arrays SliceUpdate::arrays_of(const state::Part& part) const {
   arrays.from_weights = source(layout.weights(from));
   arrays.to_weights = target(layout.weights(to));
   for (int array = 0; array < layout.options().optimizer_arrays; ++array) {
-    arrays.from_state[array] = source(layout.optimizer_array(from, array));
-    arrays.to_state[array] = target(layout.optimizer_array(to, array));
+    arrays.from_state[array] = source(copied ? layout.copied_array(from, array) : layout.optimizer_array(from, array));
+    arrays.to_state[array] = target(copied ? layout.copied_array(to, array) : layout.optimizer_array(to, array));
   }
   if (ema_) {
     arrays.from_average = source(layout.average(from));

@@ -51,17 +51,21 @@ class SliceUpdate {
   std::optional<optim::Stores> stores() const { return stores_; }
 
  private:
-  state::Slice mine() const;
+  /// The slice of this rank, of a share that its node has.
+  state::Slice slice_of(int share) const;
   void set_norms(optim::Stores stores);
   std::optional<int> nonfinite_shard(const optim::Arrays& arrays, std::size_t begin, std::size_t end) const;
-  /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays.
-  optim::Arrays arrays_of(const state::Part& part) const;
+  void update_pieces(const std::vector<Piece>& pieces, bool copied, optim::Stores stores);
+  /// What a step reads and writes in a part of the flat range, which begins at element 0 of the arrays; the optimizer's
+  /// are those of the node's share, or of the copy that it has.
+  optim::Arrays arrays_of(const state::Part& part, bool copied = false) const;
 
   FusedState& fused_;
   comm::Group& group_;
   const std::optional<EmaOptions> ema_;
   UpdatePlan plan_;
-  std::vector<Piece> pieces_;
+  std::optional<UpdatePlan> copied_plan_;  ///< of the share that this node has a copy of
+  std::vector<Piece> pieces_, copied_pieces_;
   float mean_ = 1;
   float gradient_scale_ = 1;
   float max_value_ = 0;

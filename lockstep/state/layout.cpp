@@ -102,10 +102,11 @@ void Layout::measure_buffers() {
   buffer_bytes_ = content_bytes_ + kCacheLine;
 }
 
-Layout Layout::with_share(int share, int shares) const {
+Layout Layout::with_share(int share, int shares, bool copied) const {
   Layout other = *this;
   other.options_.shares = shares;
   other.options_.share = share;
+  other.options_.copied = copied;
   other.measure_buffers();
   return other;
 }

@@ -68,6 +68,7 @@ struct LayoutOptions {
   int optimizer_arrays = 0;
   int shares = 1;                ///< that the optimizer's arrays are cut into, one for each node; 1: all are here
   int share = 0;                 ///< of these, the one that this node has
+  bool copied = false;           ///< and a copy of the one before it, so that each share is on two nodes
   bool average = false;          ///< whether there is a running average of weights and module buffers
   bool parameter_norms = false;  ///< whether there are sums for norms over each parameter
   int state_buffers = 2;         ///< 1: updated in place, where the state dies with the process that updates it
@@ -111,7 +112,7 @@ class Layout {
   /// Of the region that is taken over: not a matter of the model, so the fingerprint does not know it.
   void set_state_buffers(int buffers) { options_.state_buffers = buffers; }
   /// The same with another share of the optimizer's state.
-  Layout with_share(int share, int shares) const;
+  Layout with_share(int share, int shares, bool copied) const;
   /// Elements of the flat range, padding included; a multiple of 16.
   std::size_t elements() const { return elements_; }
 
@@ -129,6 +130,8 @@ class Layout {
   Slice share(int number) const { return slice(number, options_.shares); }
   /// This node's.
   Slice share() const { return share(options_.share); }
+  /// The number of the one that this node has a copy of (LayoutOptions::copied).
+  int copied_share() const { return (options_.share + options_.shares - 1) % options_.shares; }
   /// What of a share local rank `rank` of `ranks` updates, on block edges; where there is one share, its slice.
   Slice slice_of_share(int number, int rank, int ranks) const;
 
@@ -138,9 +141,16 @@ class Layout {
   std::size_t optimizer_array(int buffer, int array) const {
     return optimizer_area(buffer) + std::size_t(array) * state_bytes_ - share().begin * sizeof(float);
   }
-  /// Where this node's share of the optimizer's arrays begins, one behind the other.
+  /// The same of the copy, of which those of share(copied_share()) are there.
+  std::size_t copied_array(int buffer, int array) const {
+    return optimizer_area(buffer) + std::size_t(options_.optimizer_arrays + array) * state_bytes_ -
+           share(copied_share()).begin * sizeof(float);
+  }
+  /// Where this node's share of the optimizer's arrays begins, one behind the other, and the copy behind it.
   std::size_t optimizer_area(int buffer) const { return weights(buffer) + array_bytes_; }
-  std::size_t optimizer_bytes() const { return std::size_t(options_.optimizer_arrays) * state_bytes_; }
+  std::size_t optimizer_bytes() const {
+    return std::size_t(options_.optimizer_arrays) * state_bytes_ * (options_.copied ? 2 : 1);
+  }
   /// Of the weights (LayoutOptions::average).
   std::size_t average(int buffer) const { return optimizer_area(buffer) + optimizer_bytes(); }
   /// The bfloat16 copies, see Part::copies.

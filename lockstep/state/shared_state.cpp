@@ -49,11 +49,12 @@ void check_region(const base::Segment& segment, int region, const Layout& layout
     throw Error(
         "segment: it holds the state of another model, optimizer, number of shards or set of kept bytes; start a new "
         "job");
-  if (words.shares.load() != layout.options().shares || words.share.load() != layout.options().share)
+  if (words.shares.load() != layout.options().shares || words.share.load() != layout.options().share ||
+      (words.copied.load() != 0) != layout.options().copied)
     throw Error("segment: it holds share " + std::to_string(words.share.load()) + " of " +
                 std::to_string(words.shares.load()) + " of the optimizer's state, and this node is to have share " +
                 std::to_string(layout.options().share) + " of " + std::to_string(layout.options().shares) +
-                "; start a new job");
+                (layout.options().copied ? ", and a copy" : "") + "; start a new job");
 }
 
 [[noreturn]] void throw_over(const std::string& what) {
@@ -279,7 +280,8 @@ HeldState held_in(const base::Segment& segment, const std::string& name) {
           .set = words.set.load(),
           .attempts = words.attempts.load(),
           .shares = words.shares.load(),
-          .share = words.share.load()};
+          .share = words.share.load(),
+          .copied = words.copied.load() != 0};
 }
 
 void forget(const base::Segment& segment, const std::string& name) {

@@ -111,6 +111,7 @@ class SharedState {
     words_.set.store(set);
     words_.shares.store(layout_.options().shares);
     words_.share.store(layout_.options().share);
+    words_.copied.store(layout_.options().copied ? 1 : 0);
     words_.fingerprint.store(layout_.fingerprint(), std::memory_order_release);
   }
 
@@ -160,6 +161,7 @@ struct HeldState {
   std::uint64_t set = 0;      ///< see SharedState::set()
   std::uint64_t attempts = 0;
   int shares = 1, share = 0;  ///< of the optimizer's state (LayoutOptions::shares)
+  bool copied = false;
 };
 HeldState held_in(const base::Segment& segment, const std::string& name);
 

@@ -74,7 +74,7 @@ std::string facts_of(const Options& options, const RunSize& run, const Input& in
 // Whether the run may have lost its state in memory, though its job goes on: it has saved since, perhaps. Collective
 // then, for a node that has come since may know of no start before.
 bool goes_back(const Options& options, const RunSize& run, comm::Group& group) {
-  if (!options.zero1 || !saves(options.checkpoints, options.output_dir)) return false;
+  if (options.zero1 == "none" || !saves(options.checkpoints, options.output_dir)) return false;
   const bool again = run.restart_count > 0 || group.node().member.generation() > 1;
   const std::vector<std::string> all = comm::all_gather_bytes(group, again ? "again" : "");
   return std::ranges::any_of(all, [](const std::string& told) { return !told.empty(); });

@@ -53,9 +53,9 @@ std::string part_change(const std::set<std::string>& theirs, const std::set<std:
 class Checkpoints {
  public:
   /// Collective. Prepares to save in the background where options ask for it, and has the state begin with the
-  /// checkpoint that options.checkpoints.resume names; a run that is started again, with options.zero1, with the newest
-  /// of its own, where it has any. UsageError on all ranks when there is none, when it is damaged, or of a run on other
-  /// data, with another model or optimizer.
+  /// checkpoint that options.checkpoints.resume names; a run that is started again, whose nodes share out the
+  /// optimizer's state (options.zero1), with the newest of its own, where it has any. UsageError on all ranks when
+  /// there is none, when it is damaged, or of a run on other data, with another model or optimizer.
   /// `judge` and `scaler` are those of the run, which state.json shall tell in words. They and `run` must outlive it.
   Checkpoints(const Options& options, parallel::Engine& engine, const RunSize& run, const Input& input,
               const Judge& judge, const amp::GradScaler& scaler);

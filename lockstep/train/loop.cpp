@@ -65,7 +65,8 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .ema = ema_options(options, run),
           .channels_last = options.channels_last,
           .reduction = options.reduction == "fast" ? parallel::Reduction::fast : parallel::Reduction::exact,
-          .zero1 = options.zero1};
+          .zero1 = options.zero1 != "none",
+          .zero1_copy = options.zero1 == "copied"};
 }
 
 metrics::RunClaim claim_of(const Options& options, const comm::World& world, std::shared_ptr<metrics::RunLock> held) {

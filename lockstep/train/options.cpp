@@ -181,6 +181,11 @@ const std::vector<std::string>& reduction_names() {
   return names;
 }
 
+const std::vector<std::string>& zero1_names() {
+  static const std::vector<std::string> names = {"none", "shares", "copied"};
+  return names;
+}
+
 const std::vector<std::string>& arithmetic_names() {
   static const std::vector<std::string> names = {"native", "portable"};
   return names;

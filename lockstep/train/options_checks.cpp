@@ -210,7 +210,7 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
     throw UsageError("--sync-bn with --parallel dp: it is for processes; replicas have statistics of their own parts");
   if (options.reduction != "exact")
     throw UsageError("--reduction " + options.reduction + " with --parallel dp, which is one process on one node");
-  if (options.zero1) throw UsageError("--zero1 with --parallel dp, which is one process on one node");
+  if (options.zero1 != "none") throw UsageError("--zero1 with --parallel dp, which is one process on one node");
   if (options.bind_to != "none")
     throw UsageError("--bind-to " + options.bind_to + " with --parallel dp, whose replicas would share those cores");
 }
@@ -259,11 +259,12 @@ void check_checkpoints(const Options& options, const flags::Parsed& parsed) {
   for (const char* flag : {"--checkpoint-hist", "--checkpoint-best", "--stop-on"})
     if (never && given(parsed, flag)) throw NoMeaning(flag, "without --save-every");
   if (!saving && !never) throw UsageError("--save-every needs --output-dir DIR, where the checkpoints go");
-  if (options.zero1 && c.save_every.unit == SaveEvery::Unit::seconds)
+  const bool in_shares = options.zero1 != "none";
+  if (in_shares && c.save_every.unit == SaveEvery::Unit::seconds)
     throw UsageError(
         "--zero1 with --save-every in seconds, which each process counts for itself: steps (100) or epochs (2ep) are "
         "wanted, behind which all save together");
-  if (options.zero1 && saving && options.overwrite)
+  if (in_shares && saving && options.overwrite)
     throw UsageError(
         "--zero1 with --overwrite and --save-every: a job that has lost a node goes back to the checkpoints in "
         "--output-dir, which may be those of the run that it replaces; remove them, or give another directory");

@@ -148,6 +148,7 @@ TEST(Ema, OtherOptionsOrSeedsOfARankAreRefusedOnAll) {
   refused([](std::uint64_t rank) { return Options{.seed = rank}; });
   refused([](std::uint64_t rank) { return Options{.reduction = rank == 0 ? Reduction::exact : Reduction::fast}; });
   refused([](std::uint64_t rank) { return Options{.zero1 = rank == 0}; });
+  refused([](std::uint64_t rank) { return Options{.zero1 = true, .zero1_copy = rank == 0}; });
   refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.interval = 1 + rank}}; });
   refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.decay = rank == 0 ? 0.9 : 0.99}}; });
   refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.steps_per_epoch = 10 + rank}}; });

@@ -42,8 +42,9 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-SmallJob in_shares(SmallJob job) {
+SmallJob in_shares(SmallJob job, bool copied = false) {
   job.zero1 = true;
+  job.zero1_copy = copied;
   return job;
 }
 
@@ -61,6 +62,13 @@ TEST(Zero1, HasTheBitsOfOne) {
 TEST(Zero1, HasTheBitsOfOneWithManyShards) {
   const SmallJob job{.shards = 9, .steps = 3, .optimizer = support::small_adam()};
   EXPECT_EQ(nodes_hash({1, 1, 1}, in_shares(job)), hash_of(1, job));
+}
+
+TEST(Zero1, HasTheBitsOfOneWithCopies) {
+  const SmallJob job{.shards = 4, .steps = 3, .optimizer = support::small_adam()};
+  const std::string one = hash_of(1, job);
+  for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{1, 1}, {3, 1}, {1, 2, 1}, {1, 1, 1, 1}})
+    EXPECT_EQ(nodes_hash(nodes, in_shares(job, /*copied=*/true)), one) << ::testing::PrintToString(nodes);
 }
 
 // What a job with an average shows of itself.
@@ -89,6 +97,9 @@ TEST(Zero1, HasTheBitsOfOneWithAllOptions) {
       const std::string two = last_text([](const auto& body) { run_nodes({2, 1}, body); }, in_shares(job));
       EXPECT_EQ(two, one) << int(amp) << ", waves of " << overlap_bytes;
       EXPECT_NE(one, "");
+      const std::string three =
+          last_text([](const auto& body) { run_nodes({1, 1, 1}, body); }, in_shares(job, /*copied=*/true));
+      EXPECT_EQ(three, one) << int(amp) << ", waves of " << overlap_bytes << ", with copies";
     }
 }
 
@@ -96,6 +107,7 @@ TEST(Zero1, HasTheBitsOfEachReduction) {
   SmallJob job{.shards = 4, .steps = 3};
   job.reduction = Reduction::fast;
   EXPECT_EQ(nodes_hash({3, 1}, in_shares(job)), nodes_hash({3, 1}, job));
+  EXPECT_EQ(nodes_hash({2, 1, 1}, in_shares(job, /*copied=*/true)), nodes_hash({2, 1, 1}, job));
 }
 
 TEST(Zero1, TakesOverAnEdit) {
@@ -105,7 +117,9 @@ TEST(Zero1, TakesOverAnEdit) {
       for (at::Tensor& parameter : engine.module().parameters()) parameter.mul_(0.5);
     });
   };
-  EXPECT_EQ(nodes_hash({1, 1}, in_shares(job)), hash_of(1, job));
+  const std::string one = hash_of(1, job);
+  EXPECT_EQ(nodes_hash({1, 1}, in_shares(job)), one);
+  EXPECT_EQ(nodes_hash({1, 1}, in_shares(job, /*copied=*/true)), one);
 }
 
 // Each node has memory for its share of Adam's two arrays, in each of two buffers.
@@ -122,12 +136,16 @@ TEST(Zero1, TakesMemoryForAShareOnly) {
   });
 }
 
-TEST(Zero1, SendsWhatItSays) {
+class Zero1Traffic : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Copied, Zero1Traffic, ::testing::Bool());
+
+TEST_P(Zero1Traffic, IsWhatIsSaid) {
   SharedText counted;
   ::testing::internal::CaptureStderr();
-  run_nodes({2, 1}, [&](const std::shared_ptr<comm::Group>& group) {
+  run_nodes({2, 1, 1}, [&](const std::shared_ptr<comm::Group>& group) {
     torch::nn::Linear model(200, 300);
-    DistributedDataParallel ddp(model, group, {.shards = 3, .overlap_bytes = 0, .zero1 = true});
+    DistributedDataParallel ddp(model, group,
+                                {.shards = 4, .overlap_bytes = 0, .zero1 = true, .zero1_copy = GetParam()});
     optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
     const auto bytes_of_step = [&](const optim::StepOptions& options) {
       const std::uint64_t before = group->wire()->bytes_sent();
@@ -142,7 +160,7 @@ TEST(Zero1, SendsWhatItSays) {
     const at::Tensor usual = bytes_of_step({}), with_norm = bytes_of_step({.max_norm = 1});
     const auto all = usual.sum().item<std::int64_t>();
     if (group->rank() == 0)
-      counted.set("lockstep: 2 nodes send each other " + std::to_string(all) + " bytes in each step, one of them " +
+      counted.set("lockstep: 3 nodes send each other " + std::to_string(all) + " bytes in each step, one of them " +
                   std::to_string(usual.max().item<std::int64_t>()) + "; a norm of the gradients takes " +
                   std::to_string(with_norm.sum().item<std::int64_t>() - all) + " more\n");
   });
@@ -216,8 +234,9 @@ struct BlowOnShares {
 
 // 0: each state on the way to `until` was the history's, the first one that of a step from `least` to `most`.
 int go_on_in_shares(const std::shared_ptr<comm::Group>& group, const std::vector<std::string>& history,
-                    std::uint64_t until, std::uint64_t least, std::uint64_t most, const BlowOnShares& blow = {}) {
-  SmallJob job = in_shares(disturbed_job(Amp::none, until));
+                    std::uint64_t until, std::uint64_t least, std::uint64_t most, const BlowOnShares& blow = {},
+                    bool copied = false) {
+  SmallJob job = in_shares(disturbed_job(Amp::none, until), copied);
   job.overlap_bytes = 1024;
   bool same = true;
   std::optional<std::uint64_t> first;
@@ -293,6 +312,33 @@ TEST(Zero1, BeginsAnewWithoutANode) {
   ::testing::internal::CaptureStderr();
   EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 4, 3, 3); }), Each(0));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("not whole")));
+}
+
+// As long as the next one is left, which has a copy of its share; with another in its place, and without.
+TEST(Zero1, LosesNothingWithANodeWhoseShareIsCopied) {
+  const std::vector<std::string> history = history_of(5);
+  const auto go_on = [&](Machines& machines, std::uint64_t until, std::uint64_t from) {
+    return machines.run([&](auto group) {
+      return go_on_in_shares(group, history, until, from, from, {}, /*copied=*/true);
+    });
+  };
+  for (const std::size_t lost : {0, 1, 2}) {
+    SCOPED_TRACE("node " + std::to_string(lost));
+    Machines machines({1, 1, 1});
+    EXPECT_THAT(go_on(machines, 2, 0), Each(0));
+    machines.take_back_a_step((lost + 1) % 3);
+    machines.lose(lost);
+    EXPECT_THAT(go_on(machines, 3, 1), Each(0));
+    machines.leave(lost);
+    EXPECT_THAT(go_on(machines, 4, 3), Each(0));
+    machines.leave(0);
+    EXPECT_THAT(go_on(machines, 5, 4), Each(0)) << "each of two has all";
+  }
+  Machines machines({1, 1, 1});
+  EXPECT_THAT(go_on(machines, 2, 0), Each(0));
+  machines.lose(0);
+  machines.lose(1);
+  EXPECT_THAT(go_on(machines, 2, 0), Each(0)) << "a share, and the copy of it, are lost";
 }
 
 // What is there is shared out anew, whoever had it: of a node that has all of it, among two, and three.

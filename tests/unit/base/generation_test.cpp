@@ -68,6 +68,7 @@ Segment with_state(float value) {
     words.set.store(5);
     words.shares.store(3);
     words.share.store(region);
+    words.copied.store(1);
     words.fingerprint.store(77 + std::uint64_t(region));
     words.commit.store(Commit{3 + std::uint64_t(region), 1}.pack(1));
   }
@@ -94,6 +95,7 @@ void expect_state(const Segment& segment, std::uint32_t generation) {
     EXPECT_EQ(words.set.load(), 5u);
     EXPECT_EQ(words.shares.load(), 3);
     EXPECT_EQ(words.share.load(), region);
+    EXPECT_EQ(words.copied.load(), 1);
     EXPECT_EQ(words.fingerprint.load(), 77u + std::uint64_t(region));
   }
   EXPECT_EQ(committed(page.regions[1]), std::nullopt);

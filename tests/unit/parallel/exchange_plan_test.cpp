@@ -16,13 +16,14 @@ using state::Layout;
 using ::testing::ElementsAre;
 
 // A flat range of about so many elements, in ten parameters; each third of them has bfloat16 gradients.
-Layout layout_of(std::int64_t elements, int shards, int shares = 1) {
+Layout layout_of(std::int64_t elements, int shards, int shares = 1, bool copied = false) {
   std::vector<state::TensorSpec> parameters;
   for (int i = 0; i < 10; ++i) {
     parameters.push_back({.name = "p" + std::to_string(i), .sizes = {elements / 10}, .strides = {1}});
     if (i % 3 == 2) parameters.back().gradients = at::kBFloat16;
   }
-  return Layout(parameters, {}, {.shards = shards, .slots = 1, .optimizer_arrays = 1, .shares = shares});
+  return Layout(parameters, {},
+                {.shards = shards, .slots = 1, .optimizer_arrays = 1, .shares = shares, .copied = copied});
 }
 
 constexpr std::size_t kBytesOfWaves[] = {0, std::size_t(64) << 10, std::size_t(1) << 20};
@@ -143,7 +144,8 @@ TEST(ExchangePieces, CoverTheRangeOnEachNodeAlike) {
       for (const std::size_t bytes : kBytesOfWaves) {
         const NodeRanks ranks{counts};
         expect_alike(layout_of(elements, ranks.world()), ranks, bytes);
-        expect_alike(layout_of(elements, ranks.world(), ranks.nodes()), ranks, bytes);
+        for (const bool copied : {false, true})
+          expect_alike(layout_of(elements, ranks.world(), ranks.nodes(), copied), ranks, bytes);
       }
 }
 
@@ -208,6 +210,42 @@ TEST(SentBytes, AreNoMoreInWaves) {
       for (const std::size_t bytes : kBytesOfWaves)
         EXPECT_EQ(sent_by_all(layout, ranks, bytes, reduction), sent_by_all(layout, ranks, 0, reduction)) << bytes;
     }
+}
+
+// Who has a copy of a share adds up what lies in it, too, in the rank that updates it.
+TEST(ExchangePieces, AreAddedUpByTheNextNodeWhereItHasACopy) {
+  const NodeRanks ranks{{1, 4, 2}};
+  const Layout layout = layout_of(400'000, ranks.world(), ranks.nodes(), /*copied=*/true);
+  std::size_t added = 0;
+  for (int node = 0; node < ranks.nodes(); ++node)
+    for (int local = 0; local < ranks.counts[std::size_t(node)]; ++local) {
+      const int before = (node + 2) % 3;
+      const state::Slice mine = layout.slice_of_share(before, local, ranks.counts[std::size_t(node)]);
+      for (const ExchangePiece& piece : exchange_pieces(layout, ranks, node, local, waves_of(layout, 0))) {
+        EXPECT_EQ(piece.copier, (piece.owner + 1) % 3);
+        EXPECT_EQ(piece.is_added_by(node), piece.owner == node || piece.owner == before);
+        if (piece.owner != before) continue;
+        added += piece.range.end - piece.range.begin;
+        EXPECT_LE(mine.begin, piece.range.begin);
+        EXPECT_GE(mine.end, piece.range.end);
+      }
+    }
+  EXPECT_EQ(added, layout.elements());
+  for (const ExchangePiece& piece : exchange_pieces(layout_of(400'000, 7, 3), ranks, 0, 0, waves_of(layout, 0)))
+    EXPECT_EQ(piece.copier, -1);
+}
+
+// To each who adds up, and then to the rest: of two nodes as many, of many half as many more.
+TEST(SentBytes, AreMoreWhereSharesAreCopied) {
+  for (const int nodes : {2, 3, 4}) {
+    const NodeRanks ranks{std::vector<int>(std::size_t(nodes), 1)};
+    const auto layout = [&](bool copied) {
+      return Layout({{.name = "w", .sizes = {1 << 20}, .strides = {1}}}, {},
+                    {.shards = nodes, .slots = 1, .optimizer_arrays = 1, .shares = nodes, .copied = copied});
+    };
+    EXPECT_EQ(sent_by_all(layout(true), ranks, 0, Reduction::exact) * std::uint64_t(2 * nodes - 2),
+              sent_by_all(layout(false), ranks, 0, Reduction::exact) * std::uint64_t(3 * nodes - 4));
+  }
 }
 
 TEST(SentBytes, AreAsManyWhereTheOptimizersStateIsSharedOut) {

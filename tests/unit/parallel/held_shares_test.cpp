@@ -53,6 +53,21 @@ TEST(HeldShares, AreHadFromWhoHasThem) {
   EXPECT_THAT(holders_of_all({none, none}), IsEmpty());
 }
 
+TEST(HeldShares, AreHadFromACopyWhereTheirNodeIsLost) {
+  const HeldState none;
+  const auto of_three = [](int share) {
+    return HeldState{.is_there = true, .set = 5, .attempts = 1, .shares = 3, .share = share, .copied = true};
+  };
+  EXPECT_THAT(holders_of_all({of_three(0), of_three(1), of_three(2)}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(holders_of_all({none, of_three(1), of_three(2)}), ElementsAre(1, 1, 2));
+  EXPECT_THAT(holders_of_all({of_three(0), none, of_three(2)}), ElementsAre(0, 2, 2));
+  EXPECT_THAT(holders_of_all({of_three(0), of_three(1), none}), ElementsAre(0, 1, 0));
+  EXPECT_THAT(holders_of_all({of_three(0), of_three(2)}), ElementsAre(0, 1, 1)) << "of fewer nodes";
+  EXPECT_THAT(holders_of_all({of_three(0), none, none}), IsEmpty());
+  EXPECT_THAT(holders_of_all({none, HeldState{.is_there = true, .set = 5, .shares = 2, .share = 1, .copied = true}}),
+              ElementsAre(1, 1));
+}
+
 // Who has sat out comes back with what the job was then.
 TEST(HeldShares, OfTheLaterAttemptsCount) {
   EXPECT_THAT(holders_of_all({all_of_it(2), all_of_it(3)}), ElementsAre(1));

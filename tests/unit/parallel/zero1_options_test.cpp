@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "tests/support/what_of.h"
 #include "tests/unit/parallel/hook_job.h"
 
 namespace lockstep::parallel {
@@ -19,6 +20,13 @@ TEST(Zero1Options, HaveNothingToDoOnOneNodeOrBesideAnOptimizerOfTorchs) {
   DistributedDataParallel fused(two_layers(), std::make_shared<comm::SingleGroup>(), shared_out);
   optim::SGD optimizer(fused, {.lr = 0.1});
   EXPECT_THAT(fused.debug().ignored_options(), ElementsAre(StartsWith("zero1: there is one node, ")));
+}
+
+TEST(Zero1Options, ACopyIsOfShares) {
+  EXPECT_EQ(support::what_of([] {
+              DistributedDataParallel(two_layers(), std::make_shared<comm::SingleGroup>(), {.zero1_copy = true});
+            }),
+            "data parallel: zero1_copy without zero1, of whose shares it makes copies");
 }
 
 }  // namespace

@@ -104,64 +104,6 @@ TEST(Layout, FrozenParametersHaveAreasOfTheirOwn) {
   EXPECT_NE(whole.fingerprint(), without.fingerprint());
 }
 
-// Seven blocks, the last of them not whole.
-TEST(Layout, HasRoomForItsShareOfTheOptimizersStateAlone) {
-  const Layout whole = example();
-  for (const int shares : {2, 3, 4, 7, 9}) {
-    std::size_t at = 0;
-    for (int number = 0; number < shares; ++number) {
-      const Layout layout = example(
-          {.shards = 3, .slots = 3, .optimizer_arrays = 2, .shares = shares, .share = number, .state_buffers = 2});
-      EXPECT_EQ(layout.elements(), whole.elements());
-      EXPECT_EQ(layout.fingerprint(), whole.fingerprint());
-      const Slice mine = layout.share();
-      EXPECT_EQ(mine.begin, at);
-      EXPECT_TRUE(mine.end % Layout::kBlock == 0 || mine.end == layout.elements());
-      at = mine.end;
-      for (const int buffer : {0, 1}) {
-        const auto place_of = [&](int array, std::size_t element) {
-          return layout.optimizer_array(buffer, array) + element * sizeof(float);
-        };
-        const auto begin = [&](int array) { return place_of(array, mine.begin); };
-        const auto end = [&](int array) { return place_of(array, mine.end); };
-        EXPECT_EQ(begin(0), layout.optimizer_area(buffer));
-        EXPECT_GE(begin(0), layout.weights(buffer) + layout.elements() * sizeof(float));
-        EXPECT_GE(begin(1), end(0));
-        EXPECT_EQ(layout.optimizer_array(buffer, 1) % 64, 0u);
-        EXPECT_NE(begin(1) % 4096, begin(0) % 4096) << "arrays would begin at one place of a page";
-        EXPECT_GE(layout.average(buffer), end(1));
-        EXPECT_EQ(layout.average(buffer), layout.optimizer_area(buffer) + layout.optimizer_bytes());
-        const std::vector<Slice> common = layout.common(buffer);
-        ASSERT_EQ(common.size(), 2u);
-        EXPECT_EQ(common[0], (Slice{layout.weights(buffer), layout.optimizer_area(buffer)}));
-        EXPECT_EQ(common[1], (Slice{layout.average(buffer), layout.weights(buffer) + layout.content_bytes()}));
-      }
-      // That of the largest share on each node, whichever it has.
-      const std::size_t blocks = (layout.blocks() + std::size_t(shares) - 1) / std::size_t(shares);
-      EXPECT_LE(layout.optimizer_bytes(), 2 * (blocks * Layout::kBlock * sizeof(float) + 2 * 4096));
-      std::size_t covered = mine.begin;
-      for (int rank = 0; rank < 3; ++rank) {
-        const Slice slice = layout.slice_of_share(number, rank, 3);
-        EXPECT_EQ(slice.begin, covered);
-        EXPECT_TRUE(slice.end % Layout::kBlock == 0 || slice.end == mine.end);
-        covered = slice.end;
-      }
-      EXPECT_EQ(covered, mine.end);
-    }
-    EXPECT_EQ(at, whole.elements());
-  }
-  const Layout third = whole.with_share(2, 3);
-  EXPECT_EQ(third.share(), whole.with_share(0, 3).share(2));
-  EXPECT_EQ(third.weights(1), example({.optimizer_arrays = 2, .shares = 3, .share = 2}).weights(1));
-  EXPECT_EQ(third.with_share(0, 1).weights(1), whole.weights(1));
-  for (std::size_t range = 0; range < 2; ++range)
-    EXPECT_EQ(third.beside_optimizer(0)[range].end - third.beside_optimizer(0)[range].begin,
-              whole.beside_optimizer(1)[range].end - whole.beside_optimizer(1)[range].begin);
-  EXPECT_EQ(whole.share(), (Slice{0, whole.elements()}));
-  EXPECT_EQ(whole.common(1), (std::vector<Slice>{{whole.weights(1), whole.weights(1) + whole.content_bytes()}}));
-  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(whole.slice_of_share(0, rank, 4), whole.slice(rank, 4));
-}
-
 // Where everything lay when parts were told apart by bfloat16 alone: the norm adds up by block, so its bits depend on
 // the places in the flat range.
 TEST(Layout, PlacesOfFloat32AreTheseToTheByte) {

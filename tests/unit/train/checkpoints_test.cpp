@@ -134,8 +134,9 @@ TEST(CheckpointFlags, SharesAreSavedByAllTogether) {
             "are wanted, behind which all save together");
   EXPECT_THAT(refusal({"--zero1", "--output-dir", "d", "--save-every", "1ep", "--overwrite"}),
               HasSubstr("--zero1 with --overwrite and --save-every: "));
-  EXPECT_TRUE(options({"--zero1", "--output-dir", "d", "--save-every", "1ep"}).zero1);
-  EXPECT_TRUE(options({"--zero1", "--output-dir", "d", "--overwrite"}).zero1);
+  EXPECT_EQ(options({"--zero1", "--output-dir", "d", "--save-every", "1ep"}).zero1, "shares");
+  EXPECT_EQ(options({"--zero1", "--output-dir", "d", "--overwrite"}).zero1, "shares");
+  EXPECT_EQ(options({"--zero1=copied"}).zero1, "copied");
   EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "--zero1"}),
             "--zero1 with --parallel dp, which is one process on one node");
 }

@@ -372,7 +372,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"amp", "none"},
                                    {"arithmetic", "native"},
                                    {"reduction", "exact"},
-                                   {"zero1", false},
+                                   {"zero1", "none"},
                                    {"channels_last", false},
                                    {"fuse", false},
                                    {"sync_bn", false},

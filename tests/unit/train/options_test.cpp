@@ -52,7 +52,7 @@ TEST(Options, DefaultsAreTheDocumentedOnes) {
   EXPECT_FALSE(o.channels_last);
   EXPECT_FALSE(o.sync_bn);
   EXPECT_EQ(o.reduction, "exact");
-  EXPECT_FALSE(o.zero1);
+  EXPECT_EQ(o.zero1, "none");
   EXPECT_EQ(o.parallel, "ddp");
   EXPECT_FALSE(o.replicas);
   EXPECT_EQ(o.timeout, 300);
@@ -104,6 +104,7 @@ TEST(Options, EveryFlagArrives) {
                              "--reduction",
                              "fast",
                              "--zero1",
+                             "copied",
                              "--bind-to",
                              "core",
                              "--timeout",
@@ -135,7 +136,7 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_TRUE(o.channels_last);
   EXPECT_TRUE(o.sync_bn);
   EXPECT_EQ(o.reduction, "fast");
-  EXPECT_TRUE(o.zero1);
+  EXPECT_EQ(o.zero1, "copied");
   EXPECT_EQ(o.bind_to, "core");
   EXPECT_EQ(o.timeout, 1.5);
   EXPECT_EQ(o.print_freq, 8);
