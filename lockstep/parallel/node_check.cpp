@@ -36,16 +36,23 @@ std::uint64_t hash_of_pieces(const std::byte* array, std::size_t number, std::si
   return all;
 }
 
-// What lies `within` the flat range of a parameter in array 0, the weights, in one of the optimizer's, from 1 on, or
-// behind these in the average.
+// Where an array of the flat range begins: number 0 has the weights, those from 1 on are the optimizer's, and the last
+// is the average, which lies elsewhere than one more of theirs where a node has a share of them.
+std::size_t place_of_array(const state::Layout& layout, int buffer, int array) {
+  if (array == 0) return layout.weights(buffer);
+  if (array > layout.options().optimizer_arrays) return layout.average(buffer);
+  return layout.optimizer_array(buffer, array - 1);
+}
+
+// What lies `within` the flat range of a parameter in an array.
 std::uint64_t hash_of_parameter(const state::SharedState& state, int buffer, int array, std::size_t parameter,
                                 const state::Slice& within) {
   const state::Layout& layout = state.layout();
   const state::PlacedParameter& place = layout.parameters()[parameter];
   const std::size_t begin = std::max(place.offset, within.begin);
   const std::size_t end = std::min(place.offset + place.elements, within.end);
-  const std::size_t offset = array == 0 ? layout.weights(buffer) : layout.optimizer_array(buffer, array - 1);
-  return hash_of_pieces(state.read(offset), std::size_t(array), begin * sizeof(float), end * sizeof(float));
+  const std::byte* const bytes = state.read(place_of_array(layout, buffer, array));
+  return hash_of_pieces(bytes, std::size_t(array), begin * sizeof(float), end * sizeof(float));
 }
 
 int arrays_in(const state::Layout& layout) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,6 +102,31 @@ TEST(NodeCheck, WhereABitLiesCounts) {
   float* const optimizers = shared.write_as<float>(layout.optimizer_array(0, 0));
   std::swap_ranges(optimizers, optimizers + layout.elements(), shared.write_as<float>(layout.average(0)));
   EXPECT_NE(whole_hash(shared, 0, 2), hash);
+}
+
+// Of two nodes, each of which has a share of the optimizer's state and all of the rest, the average among it.
+TEST(NodeCheck, TheHashIsOfWhatAllNodesHaveWhereTheyShareOutTheOptimizersState) {
+  std::optional<std::uint64_t> first;
+  for (const int share : {0, 1})
+    for (const bool copied : {false, true}) {
+      comm::SingleGroup group;
+      const state::SharedState shared(group.node(), compared_layout().with_share(share, 2, copied), no_restart);
+      const state::Layout& layout = shared.layout();
+      shared.set_frozen_area(0, 0);
+      std::fill_n(shared.write_as<float>(layout.optimizer_area(0)), layout.optimizer_bytes() / sizeof(float),
+                  float(2 * share + copied));
+      for (const std::size_t offset : {layout.weights(0), layout.average(0)}) {
+        float* const array = shared.write_as<float>(offset);
+        std::iota(array, array + layout.elements(), 1.0f);
+      }
+      const std::uint64_t hash = whole_hash(shared, 0, 3);
+      EXPECT_EQ(first.value_or(hash), hash) << "share " << share << (copied ? ", and a copy" : "");
+      first = hash;
+      EXPECT_EQ(hashes_by_parameter(shared, 0).size(), 5u) << "values of three, averages of two";
+      const std::size_t last = layout.parameters()[0].offset + 50'000;
+      *shared.write_as<std::uint32_t>(layout.average(0) + last * sizeof(float)) ^= 1;
+      EXPECT_NE(whole_hash(shared, 0, 3), hash);
+    }
 }
 
 }  // namespace
