@@ -48,9 +48,17 @@ std::optional<checkpoint::SavedState> saved_itself(const std::string& folder, ch
 
 // Whether there was nothing to save, or it is saved. One model's trouble is not the others'.
 bool is_saved(const base::Segment& segment, const checkpoint::StatePlan& plan) {
-  const std::optional<base::Commit> commit = base::committed(base::region_words(segment.control(), plan.region));
+  const base::RegionWords& words = base::region_words(segment.control(), plan.region);
+  const std::optional<base::Commit> commit = base::committed(words);
   if (!commit || commit->step == 0) return true;
   const std::string step = "step " + std::to_string(commit->step);
+  // The plan is of an earlier attempt, on one node, which had all of it, and elsewhere.
+  if (words.shares.load() > 1) {
+    tell(step +
+         ", the last one that was committed, is not saved: nodes share out the optimizer's state, and this one has a "
+         "part of it");
+    return true;
+  }
   try {
     const auto lock = lock_of(plan.folder);
     checkpoint::hold_folder(plan.folder, {});  // nobody comes again if this one is not saved

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -199,6 +200,31 @@ TEST(Zero1Checkpoint, IsNotLeftToTheAgent) {
     optim::SGD optimizer(ddp, {.lr = 0.1});
     EXPECT_FALSE(save_on_failure(folder.path(), ddp));
   });
+}
+
+// Nor does one find some of it where an attempt on one node, which had all, has said that it lies.
+TEST(Zero1Checkpoint, IsNotMadeOfAShareByWhatAnEarlierAttemptHasLeftToTheAgent) {
+  const ScratchFolder folder;
+  Machines machines({1});
+  const auto go_on = [&](const std::shared_ptr<comm::Group>& group, std::uint64_t until) {
+    ::setenv("LOCKSTEP_SEGMENT", "an agent's", 1);
+    SmallJob job = zero1_job(Amp::none, until);
+    bool is_left = false;
+    job.after_step = [&](parallel::Engine& engine) { is_left = save_on_failure(folder.path(), engine); };
+    run_small_job(group, job);
+    return is_left ? 0 : 3;
+  };
+  EXPECT_THAT(machines.run([&](auto group) { return go_on(group, 1); }), Each(0));
+  machines.come(1);
+  EXPECT_THAT(machines.run([&](auto group) { return go_on(group, 2); }), Each(3));
+  const base::Segment segment = machines.sit_out(0);
+  const std::string save = std::string(LOCKSTEP_CHECKPOINT_PROGRAM) + " save-segment " + segment.path() + " 1";
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(std::system(save.c_str()), 0);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("lockstep: step 2, the last one that was committed, is not saved: nodes share out the "
+                        "optimizer's state"));
+  EXPECT_EQ(folder.entries(), 0u);
 }
 
 }  // namespace
