@@ -83,7 +83,7 @@ void NodeStates::agree() {
   while (!is_current(nodes[std::size_t(from)]) || nodes[std::size_t(from)].step != step) ++from;
   was_in_last_attempt_ = state_.taken_over() && is_current(nodes[std::size_t(place.node)]);
   const std::string wanted = comm::broadcast_bytes(group_, hash(), leader_of(from));
-  if (leads()) go_back_to(wanted);
+  if (leads()) go_back_to(wanted, step);
   group_.node().member.barrier();
   if (any_from_before) require_share_of(step);
   std::vector<bool> wants(nodes.size());
@@ -145,15 +145,20 @@ void NodeStates::require(const std::string& wanted, int from) const {
                 std::to_string(from) + " than that has");
 }
 
-// A node that is ahead has the state in another buffer, mostly; who has it nowhere gets it from a peer.
-void NodeStates::go_back_to(const std::string& wanted) {
-  const int now = int(state_.committed().buffer);
-  const state::Layout& layout = state_.layout();
-  if (state_.common_hash(now) == wanted) return;
-  for (int buffer = 0; state_.taken_over() && buffer < layout.options().state_buffers; ++buffer)
-    if (buffer != now && state_.common_hash(buffer) == wanted)
-      return state_.set_committed({.step = state_.read_as<state::StepRecord>(layout.step_record(buffer))->step,
-                                   .buffer = std::uint32_t(buffer)});
+// A node that is ahead has the state in another buffer, mostly; who has it nowhere gets it from a peer. But not its
+// share of the optimizer's state, which nobody else may have: that is in the buffer of the step, beside whatever.
+void NodeStates::go_back_to(const std::string& wanted, std::uint64_t step) {
+  const int now = int(state_.committed().buffer), buffers = state_.layout().options().state_buffers;
+  if (!state_.taken_over() || state_.common_hash(now) == wanted) return;
+  const auto step_in = [&](int buffer) {
+    return state_.read_as<state::StepRecord>(state_.layout().step_record(buffer))->step;
+  };
+  int found = now;
+  for (int buffer = 0; buffer < buffers && in_shares() && state_.committed().step != step; ++buffer)
+    if (buffer != now && step_in(buffer) == step) found = buffer;
+  for (int buffer = 0; buffer < buffers; ++buffer)
+    if (buffer != now && state_.common_hash(buffer) == wanted) found = buffer;
+  if (found != now) state_.set_committed({.step = step_in(found), .buffer = std::uint32_t(found)});
 }
 
 // Where this node has made that step before the committed one.

@@ -37,7 +37,7 @@ class NodeStates {
   bool leads() const { return group_.topology().local_rank == 0; }
   int leader_of(int node) const { return ranks_.first(node); }
   void agree();
-  void go_back_to(const std::string& wanted);
+  void go_back_to(const std::string& wanted, std::uint64_t step);
   void fill_from(int node, const std::vector<bool>& wants);
   void require(const std::string& wanted, int from) const;
   void require_share_of(std::uint64_t step) const;
