@@ -13,8 +13,8 @@
 namespace lockstep::checkpoint {
 
 /// Where they lie, for an engine with an optimizer of ours; between steps. As long as the optimizer is attached.
-/// Without the optimizer's state where nodes share that out, for it lies on no one of them. UsageError when a tensor has
-/// a dtype that no file can hold.
+/// Without the optimizer's state where nodes share that out, for it lies on no one of them. UsageError when a tensor
+/// has a dtype that no file can hold.
 StatePlan plan_of(parallel::Engine& engine, const SaveOptions& options);
 
 /// The committed state of such an engine; between steps, on rank 0. Its tensors are memory at

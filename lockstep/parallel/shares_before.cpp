@@ -23,8 +23,7 @@ int buffer_of(const state::SharedState& state, std::uint64_t step) {
   if (now.step == step) return int(now.buffer);
   const state::Layout& layout = state.layout();
   for (int buffer = 0; buffer < layout.options().state_buffers; ++buffer)
-    if (buffer != int(now.buffer) &&
-        state.read_as<state::StepRecord>(layout.step_record(buffer))->step == step)
+    if (buffer != int(now.buffer) && state.read_as<state::StepRecord>(layout.step_record(buffer))->step == step)
       return buffer;
   throw Error("a node has a share of the optimizer's state of step " + std::to_string(now.step) +
               " only, and the job goes on from step " + std::to_string(step));
@@ -64,7 +63,7 @@ class Mover {
 };
 
 // The committed step of each node, by node. Collective.
-std::vector<std::uint64_t> steps_of(comm::Group& group, std::uint64_t mine) {
+std::vector<std::uint64_t> steps_by_node(comm::Group& group, std::uint64_t mine) {
   std::vector<std::uint64_t> steps(std::size_t(group.topology().nodes));
   const std::vector<int> leaders = leaders_of(group);
   const std::vector<std::string> all =
@@ -86,7 +85,7 @@ WholeState bring_together(comm::Group& group, const state::Layout& wanted, const
   if (is_of_it(place.node))
     mine.emplace(group.node(), wanted.with_share(nodes[std::size_t(place.node)].share, one.shares, one.copied),
                  filled_already, name);
-  const std::vector<std::uint64_t> steps = steps_of(group, mine ? mine->committed().step : 0);
+  const std::vector<std::uint64_t> steps = steps_by_node(group, mine ? mine->committed().step : 0);
   int from = holders.front();
   for (int node = 0; node < place.nodes; ++node)
     if (is_of_it(node) && steps[std::size_t(node)] < steps[std::size_t(from)]) from = node;

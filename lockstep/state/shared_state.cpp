@@ -252,8 +252,7 @@ std::string SharedState::common_hash(int buffer) const {
   std::string hashes;
   for (const Slice& bytes : layout_.common(buffer))
     hashes += hash128({read_as<char>(bytes.begin), bytes.end - bytes.begin});
-  return hash128(hashes +
-                 hash128({read_as<char>(layout_.frozen_area(frozen_area(buffer))), layout_.frozen_bytes()}));
+  return hash128(hashes + hash128({read_as<char>(layout_.frozen_area(frozen_area(buffer))), layout_.frozen_bytes()}));
 }
 
 bool is_committed_in(const base::Segment& segment, const std::string& name) {
