@@ -153,7 +153,7 @@ void Engine::attach(const optim::Needs& needs) {
     throw UsageError(
         "data parallel: the optimizers of lockstep::optim keep the weights in memory that the ranks of a node share, "
         "and this group has none (shared_node() is null); take one of torch::optim, or a group with a node");
-  check_needs(needs, options(), group().topology().nodes);
+  check_needs(needs, options());
   if (parts_->classic->has_hook())
     throw UsageError(
         "data parallel: a communication hook is registered, and an optimizer of ours exchanges gradients in memory "
@@ -248,6 +248,7 @@ void commit_together(std::span<Engine* const> models) {
   std::uint64_t oldest = UINT64_MAX;
   for (Engine* const model : models) {
     states.push_back(&model->parts_->attached("commit_together()").fused.state);
+    if (model->options().zero1) refuse_commit_of_shares();
     oldest = std::min(oldest, states.back()->committed().step);
   }
   for (Engine* const model : models) model->parts_->path->editor.go_back(oldest);

@@ -51,7 +51,7 @@ class Engine;
 /// theirs, and make no further one. All ranks, in the same order, between steps, behind their optimizers, after each
 /// start and before what it goes on from is asked for: over several nodes, and on the one that is left of them, models
 /// may go back to the step of the oldest here. UsageError when they are no two models of one group with optimizers of
-/// ours, at different steps, or over several nodes with zero1.
+/// ours, at different steps, or with zero1.
 void commit_together(std::span<Engine* const> models);
 template <class... Models>
 void commit_together(Models&... models) {

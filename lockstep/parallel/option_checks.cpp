@@ -87,8 +87,9 @@ void refuse_commit_of_shares() {
       "from no other; leave zero1 out, or commit_together()");
 }
 
-void check_needs(const optim::Needs& needs, const DataParallelOptions& options, int nodes) {
-  if (options.zero1 && nodes > 1 && needs.norms)
+// On one node, too: another one may come, at which the job should not end.
+void check_needs(const optim::Needs& needs, const DataParallelOptions& options) {
+  if (options.zero1 && needs.norms)
     throw UsageError(
         "data parallel: zero1 with an optimizer that takes norms over each parameter (LARS, LAMB), of which a node may "
         "have a part; leave zero1 out, or take another optimizer");

@@ -27,10 +27,10 @@ void check_one_backward(int shards, const comm::Group& group);
 /// join() of a model that commits together with others.
 [[noreturn]] void refuse_join_of_several();
 
-/// commit_together() of a model with zero1.
+/// commit_together() of a model with zero1, on any number of nodes: another one may come.
 [[noreturn]] void refuse_commit_of_shares();
 
-/// What an optimizer of ours wants, of a model with these options over `nodes` nodes.
-void check_needs(const optim::Needs& needs, const DataParallelOptions& options, int nodes);
+/// What an optimizer of ours wants, of a model with these options.
+void check_needs(const optim::Needs& needs, const DataParallelOptions& options);
 
 }  // namespace lockstep::parallel

@@ -102,9 +102,9 @@ struct DataParallelOptions {
   /// the weights that it is of, and sends those in place of the sums of gradients: as many bytes, the same bits, and a
   /// little more to send for a norm of the gradients. A node that is lost takes its share with it: then the job goes
   /// back to its last checkpoint, or to what else it begins with (EngineState::start_from), and says so. Checkpoints
-  /// are the same; to save one is collective, of all ranks. Not with commit_together(), nor with LARS and LAMB, whose
-  /// norms are over parameters: UsageError. On one node it has nothing to do, for the state is there once for all of
-  /// its ranks. The same on all ranks.
+  /// are the same; to save one is collective, of all ranks. On one node it has nothing to do, for the state is there
+  /// once for all of its ranks. Not with commit_together(), nor with LARS and LAMB, whose norms are over parameters:
+  /// UsageError, on one node, too, for another one may come. The same on all ranks.
   bool zero1 = false;
   /// With zero1: the next node has a copy of each share, of which it makes the same by the same gradients. A node that
   /// is lost takes nothing with it then, as long as the next one is left: the job goes on, with another in its place or

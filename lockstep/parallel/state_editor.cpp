@@ -10,7 +10,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/or_abort.h"
-#include "lockstep/parallel/option_checks.h"
 
 namespace lockstep::parallel {
 
@@ -44,7 +43,6 @@ void StateEditor::refuse_in_mid_step() const {
 }
 
 void StateEditor::go_back(std::uint64_t step) {
-  if (fused_.nodes && fused_.nodes->shares() != nullptr) refuse_commit_of_shares();
   fused_.settle();
   bool gone = false;
   or_abort(group_, [&] { gone = fused_.nodes ? fused_.nodes->states().go_back(step) : go_back_alone(step); });
