@@ -39,20 +39,21 @@ void free_what_is_nobodys(const Segment& segment) {
 // it commits nothing, and who has not seen a commit writes to the other buffers only.
 void copy_region(const Segment& from, Segment& to, int region) {
   const RegionWords& old_words = from.control().regions[region];
+  RegionWords& words = to.control().regions[region];
   const std::uint64_t fingerprint = old_words.fingerprint.load(std::memory_order_acquire);
+  // Of one that was forgotten, too: what comes in its place goes before what others have of fewer attempts.
+  words.model.store(old_words.model.load());
+  words.attempts.store(old_words.attempts.load());
   if (fingerprint == 0) return;
   const Extent old_place = from.extent(state_area(region));
   const std::uint64_t room = from.control().rooms[std::size_t(state_area(region))].load();
   const std::size_t offset = to.grow(state_area(region), old_place.bytes, room);
   std::memcpy(to.map(offset, old_place.bytes, Access::read_write).data(),
               from.map(old_place.offset, old_place.bytes, Access::read_only).data(), old_place.bytes);
-  RegionWords& words = to.control().regions[region];
   words.commit.store(old_words.commit.load());
   words.generation.store(old_words.generation.load());
   words.buffers.store(old_words.buffers.load());
-  words.model.store(old_words.model.load());
   words.spread.store(old_words.spread.load());
-  words.attempts.store(old_words.attempts.load());
   words.set.store(old_words.set.load());
   words.shares.store(old_words.shares.load());
   words.share.store(old_words.share.load());

@@ -55,7 +55,8 @@ class Child {
 
 constexpr int kFilled[] = {0, 2};  // the regions of two models
 
-// A segment with two states of one float: `value`, committed as step 3 in buffer 1, and its double, as step 5.
+// A segment with two states of one float: `value`, committed as step 3 in buffer 1, and its double, as step 5; and what
+// stays of one that was forgotten.
 Segment with_state(float value) {
   Segment segment = Segment::create(1);
   for (const int region : kFilled) {
@@ -72,6 +73,9 @@ Segment with_state(float value) {
     words.fingerprint.store(77 + std::uint64_t(region));
     words.commit.store(Commit{3 + std::uint64_t(region), 1}.pack(1));
   }
+  RegionWords& forgotten = segment.control().regions[1];
+  forgotten.model.store(9);
+  forgotten.attempts.store(4);
   segment.control().data_fingerprint.store(78);
   publish(segment, "where the state is");
   return segment;
@@ -99,6 +103,8 @@ void expect_state(const Segment& segment, std::uint32_t generation) {
     EXPECT_EQ(words.fingerprint.load(), 77u + std::uint64_t(region));
   }
   EXPECT_EQ(committed(page.regions[1]), std::nullopt);
+  EXPECT_EQ(page.regions[1].model.load(), 9u);
+  EXPECT_EQ(page.regions[1].attempts.load(), 4u);
   EXPECT_EQ(value_in(segment, 2), 2 * value_in(segment));
   EXPECT_EQ(page.data_fingerprint.load(), 78u);
   EXPECT_EQ(published(segment), "where the state is");
