@@ -36,7 +36,7 @@ struct WaveData {
   int count = 0;                 ///< in a step; 0: nothing goes out before step()
   int early = 0;                 ///< of the last step: that were whole, and on their way, before step()
   int carried = 0;               ///< of the step that goes on: that other nodes have by now, as far as this rank sends
-  std::uint64_t sent_bytes = 0;  ///< by this rank, in all steps that are done
+  std::uint64_t sent_bytes = 0;  ///< by this rank, in all steps that are done; no weights, which zero1 sends behind
 };
 
 /// Of this rank, as PyTorch's DistributedDataParallel has in _get_ddp_logging_data().
