@@ -119,13 +119,6 @@ TEST(Options, OtherSpellingsArrive) {
   EXPECT_EQ(refusal({"--wd", "-1"}), refusal({"--weight-decay", "-1"}));
 }
 
-TEST(Options, TimeMayBeLimited) {
-  EXPECT_EQ(options({"--max-time", "90.5"}).max_time, 90.5);
-  EXPECT_THAT(refusal({"--max-time", "0"}), HasSubstr("--max-time '0'"));
-  EXPECT_THAT(refusal({"--max-time", "1h"}), HasSubstr("--max-time '1h'"));
-  EXPECT_THAT(refusal({"--test-only", "--max-time", "5"}), HasSubstr("--max-time has no meaning with --test-only"));
-}
-
 TEST(Options, AFlagThatMeansNothingIsRefused) {
   EXPECT_THAT(refusal({"--lr-gamma", "0.5"}), HasSubstr("--lr-gamma has no meaning without --lr-scheduler steplr"));
   EXPECT_THAT(refusal({"--lr-scheduler", "steplr", "--lr-min", "0"}), HasSubstr("--lr-min has no meaning without"));

@@ -316,5 +316,12 @@ TEST(LauncherFlags, AreNoWorkers) {
   EXPECT_THAT(refusal_of({"--recipe", "mnist-distributed", "--synthetic"}, "alone"), HasSubstr("--nproc-per-node 2"));
 }
 
+TEST(Options, TimeMayBeLimited) {
+  EXPECT_EQ(options({"--max-time", "90.5"}).max_time, 90.5);
+  EXPECT_THAT(refusal({"--max-time", "0"}), HasSubstr("--max-time '0'"));
+  EXPECT_THAT(refusal({"--max-time", "1h"}), HasSubstr("--max-time '1h'"));
+  EXPECT_THAT(refusal({"--test-only", "--max-time", "5"}), HasSubstr("--max-time has no meaning with --test-only"));
+}
+
 }  // namespace
 }  // namespace lockstep::train
