@@ -1,5 +1,5 @@
-// What a rank that waits at a page says to those of other nodes that wait for it, and ask; and how it waits for one
-// that waits for them.
+// What a rank that waits at a page says to those of other nodes that wait for it, and ask; how it waits for one that
+// waits for them; and what it hears of them.
 
 #include <gtest/gtest.h>
 
@@ -90,6 +90,28 @@ TEST(MemberAway, IsNamedAtTwiceTheTimeout) {
   }
   over.store(true);
   other.join();
+}
+
+TEST(MemberAway, AWaitOfTheOutermostGroupListensAbroadWhereItIsTo) {
+  Segment segment = Segment::create(2);
+  std::atomic<bool> done{false};
+  std::thread late([&] {
+    Member member(segment.control(), 1, 10s);
+    while (!done.load()) std::this_thread::sleep_for(1ms);
+  });
+  Member member(segment.control(), 0, 10s);
+  member.set_abroad({.listen = [&] { member.report({.rank = 5, .cause = "no more data"}); }});
+  EXPECT_NO_THROW(member.check_abort_anywhere());
+  member.set_listening(true);
+  try {
+    member.barrier();
+    ADD_FAILURE() << "the barrier ended without rank 1";
+  } catch (const GroupAborted& error) {
+    EXPECT_EQ(error.failure().rank, 5);
+    EXPECT_EQ(error.failure().cause, "no more data");
+  }
+  done.store(true);
+  late.join();
 }
 
 }  // namespace

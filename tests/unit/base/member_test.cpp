@@ -340,28 +340,6 @@ TEST(Member, OfAPartTellsTheStepThatRanksAreInInTheWhole) {
                                                           ") has waited 30 ms for rank 1 (step 7, forward)\n");
 }
 
-TEST(Member, AWaitOfTheOutermostGroupListensAbroadWhereItIsTo) {
-  Segment segment = Segment::create(2);
-  std::atomic<bool> done{false};
-  std::thread late([&] {
-    Member member(segment.control(), 1, 10s);
-    while (!done.load()) std::this_thread::sleep_for(1ms);
-  });
-  Member member(segment.control(), 0, 10s);
-  member.set_abroad({.listen = [&] { member.report({.rank = 5, .cause = "no more data"}); }});
-  EXPECT_NO_THROW(member.check_abort_anywhere());
-  member.set_listening(true);
-  try {
-    member.barrier();
-    ADD_FAILURE() << "the barrier ended without rank 1";
-  } catch (const GroupAborted& error) {
-    EXPECT_EQ(error.failure().rank, 5);
-    EXPECT_EQ(error.failure().cause, "no more data");
-  }
-  done.store(true);
-  late.join();
-}
-
 TEST(MemberFence, AChildThatARankForkedIsNotTheRank) {
   Segment segment = Segment::create(1);
   auto member = std::make_unique<Member>(segment.control(), 0, 10s);
