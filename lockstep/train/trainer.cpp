@@ -113,7 +113,8 @@ TrainerEnd Trainer::train(Run& run) {
   // is saved when that is evaluated.
   const std::uint64_t begun = engine_.steps();
   const bool is_owed = saver_ && begun > resumed_step_ && is_due(begun) && !is_untold(loader_.epoch());
-  if (is_owed && engine_.group().rank() == 0 && !has_checkpoint(options_.checkpoints, begun)) save(run, nullptr);
+  if (is_owed && is_so_on_rank_zero(engine_.group().rank() == 0 && !has_checkpoint(options_.checkpoints, begun)))
+    save(run, nullptr);
   bool left = ends(run);
   for (auto epoch = loader_.epoch(); epoch < options_.epochs && (is_untold(epoch) || !(left || is_at_end())); ++epoch) {
     run.standing.epoch = epoch;
@@ -130,7 +131,7 @@ TrainerEnd Trainer::train(Run& run) {
     // Together: what the program does next on the other ranks would wait for rank 0 no longer than the timeout.
     saver_->wait_together();
     tell_of_save(run);
-    if (is_unsaved(run)) save(run, nullptr, /*awaited=*/true);
+    if (is_so_on_rank_zero(engine_.steps() > run.saved_step)) save(run, nullptr, /*awaited=*/true);
     saver_->wait_together();
     tell_of_save(run);
     run.end.skipped = saver_->skipped() - skipped_before;
@@ -230,11 +231,11 @@ bool Trainer::ends(Run& run) {
   return true;
 }
 
-// As rank 0 knows it; on all ranks, for all may have to do with a save.
-bool Trainer::is_unsaved(const Run& run) const {
-  const at::Tensor unsaved = at::full({1}, std::int64_t(engine_.steps() > run.saved_step), at::kLong);
-  engine_.group().broadcast(unsaved);
-  return unsaved.item<std::int64_t>() == 1;
+// What rank 0 alone knows of checkpoints, on all ranks: all may have to do with a save.
+bool Trainer::is_so_on_rank_zero(bool here) const {
+  const at::Tensor so = at::full({1}, std::int64_t(here), at::kLong);
+  engine_.group().broadcast(so);
+  return so.item<std::int64_t>() == 1;
 }
 
 bool Trainer::is_due(std::uint64_t step) const { return options_.save_every > 0 && step % options_.save_every == 0; }

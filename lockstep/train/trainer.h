@@ -131,7 +131,7 @@ class Trainer {
   void save(Run& run, const Found* found, bool awaited = false);
   void tell_of_save(Run& run);
   bool ends(Run& run);
-  bool is_unsaved(const Run& run) const;
+  bool is_so_on_rank_zero(bool here) const;
   bool is_due(std::uint64_t step) const;
   bool is_untold(std::int64_t epoch) const;
   bool is_at_end() const;

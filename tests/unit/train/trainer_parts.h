@@ -19,7 +19,7 @@ using Group = std::shared_ptr<comm::Group>;
 
 // A model, a set of 6 samples in batches of 2, and an optimizer that is made last.
 struct Parts {
-  explicit Parts(const Group& group) : ddp(net(), group, {.shards = 2}) {}
+  explicit Parts(const Group& group, bool zero1 = false) : ddp(net(), group, {.shards = 2, .zero1 = zero1}) {}
 
   static std::shared_ptr<torch::nn::LinearImpl> net() {
     auto net = std::make_shared<torch::nn::LinearImpl>(2, 1);

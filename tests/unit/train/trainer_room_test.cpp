@@ -1,4 +1,4 @@
-// A Trainer whose job makes room for another node, and starts again with it.
+// A Trainer whose attempt ends before its time, mostly as its job makes room for another node, and the next attempt.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,12 +14,14 @@
 #include "lockstep/base/room.h"
 #include "lockstep/base/segment.h"
 #include "lockstep/comm/shm/shm_group.h"
+#include "tests/support/machines.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/unit/train/trainer_parts.h"
 
 namespace lockstep::train {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 
@@ -83,6 +85,38 @@ TEST_F(TrainerRoom, WhatIsThereIsNotSavedAgain) {
   trainer.add({.after_checkpoint = [&](const Standing&, const std::string& path) { saved.push_back(path); }});
   EXPECT_EQ(parts.run(trainer).steps, 6u);
   EXPECT_THAT(saved, ElementsAre(EndsWith("step-00000006")));
+}
+
+// Rank 0 alone knows that it is not there, and all have to do with a save of shares.
+TEST(TrainerShares, WhatFellDueWhereAnAttemptEndedIsSavedByAllNodes) {
+  const testing::ScratchFolder folder;
+  const TrainerOptions options{.epochs = 2, .checkpoints = folder.path(), .save_every = 4};
+  support::Machines machines({1, 1});
+  const auto end_early = [&](const Group& group) {
+    Parts parts(group, /*zero1=*/true);
+    Trainer trainer(parts.ddp, parts.loader, options);
+    trainer.add({.after_step = [&](const Standing& now) {
+      if (now.step < 4) return;
+      group->barrier();  // all have made it
+      throw Error("no more time");
+    }});
+    try {
+      parts.run(trainer);
+    } catch (const Error& error) {
+      return std::string(error.what()) == "no more time" ? 0 : 3;
+    }
+    return 4;
+  };
+  EXPECT_THAT(machines.run(end_early), Each(0));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("step-00000004")));
+  const auto go_on = [&](const Group& group) {
+    Parts parts(group, /*zero1=*/true);
+    Trainer trainer(parts.ddp, parts.loader, options);
+    return parts.run(trainer).steps == 6 ? 0 : 3;
+  };
+  EXPECT_THAT(machines.run(go_on), Each(0));
+  EXPECT_TRUE(std::filesystem::exists(folder.file("step-00000004")));
+  EXPECT_TRUE(std::filesystem::exists(folder.file("step-00000006")));
 }
 
 }  // namespace
