@@ -9,13 +9,14 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <functional>
 #include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lockstep/comm/network/hierarchical_group.h"
+#include "lockstep/comm/network/wire.h"
 #include "lockstep/lockstep.h"
 #include "tests/support/usage_error.h"
 
@@ -67,7 +68,8 @@ TEST(Init, SharesTheAllocatorsLimitAmongTheRanksOfTheNode) {
   in_children(2, [&](int rank) { return rank_of_two(rank, job); });
 }
 
-// As torchrun starts it on one of two nodes with two ranks each. Returns 0 when its group has two levels if it is to.
+// As torchrun starts it on one of two nodes with two ranks each. Returns 0 when its group has two levels if it is to:
+// then each node's first rank sends the sum of both to the other one's, and else each rank its numbers to all.
 int rank_on_two_nodes(int rank, const std::string& address, const std::string& backend, bool has_levels) {
   for (const char* name : {"LOCKSTEP_SEGMENT", "LOCKSTEP_AGENT_STORE", "LOCKSTEP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
                            "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
@@ -78,16 +80,19 @@ int rank_on_two_nodes(int rank, const std::string& address, const std::string& b
   for (const auto& [name, number] : numbers) setenv(name, std::to_string(number).c_str(), 1);
   setenv("MASTER_ADDR", address.c_str(), 1);
   const World world = init({.backend = backend, .timeout = 20s, .idle_cores_hint = false});
-  const at::Tensor sum = torch::ones({10'000});
+  const comm::Wire& wire = *world.group()->wire();
+  const std::uint64_t before = wire.bytes_sent();
+  const at::Tensor sum = torch::ones({10});
   world.all_reduce(sum);
-  const bool is_so = dynamic_cast<comm::HierarchicalGroup*>(world.group().get()) != nullptr;
-  return is_so == has_levels && sum.equal(torch::full({10'000}, 4.0)) ? 0 : 3;
+  const std::uint64_t sent = wire.bytes_sent() - before, bytes = 40;
+  const std::uint64_t expected = !has_levels ? 3 * bytes : rank % 2 == 0 ? bytes : 0;
+  return sent == expected && sum.equal(torch::full({10}, 4.0)) ? 0 : 3;
 }
 
 TEST(Init, OverNodesWithSeveralRanksCollectivesHaveTwoLevelsUnlessMessagesAreAskedFor) {
   const std::pair<const char*, bool> backends[] = {{"auto", true}, {"hierarchical", true}, {"tcp", false}};
   const std::string address =
-      "127.6." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
+      "127.8." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
   for (const auto& backend : backends)
     in_children(4, [&](int rank) { return rank_on_two_nodes(rank, address, backend.first, backend.second); });
 }
