@@ -82,7 +82,9 @@ const std::vector<WaveTime>& NodeLane::finish(std::uint64_t step) {
 }
 
 // To the ranks of other nodes, over the program's wire, while the thread carries what is left. Who is in another call
-// there disagrees at once; over the lane's own wire it would be waited for until the timeout.
+// there disagrees at once; over the lane's own wire it would be waited for until the timeout. A rank beside this one
+// that is in a collective of two levels waits at the node's page first: it finds others at a barrier that it never
+// comes to.
 void NodeLane::say_step(std::uint64_t step) {
   const comm::Topology& place = outer_.topology();
   const int first = place.rank - place.local_rank, last = first + place.local_world;
@@ -94,6 +96,7 @@ void NodeLane::say_step(std::uint64_t step) {
     in.push_back({.peer = rank, .bytes = {}});
   }
   outer_.wire()->exchange(note_of_step(step, exchange_.exchanges()), out, in);
+  outer_.node().member.barrier();
 }
 
 WaveData NodeLane::told() const {

@@ -6,8 +6,8 @@
 //
 // A wave goes out when all ranks of the node have it. Each rank says how many it has by a word of its own at the lane's
 // control page, and tells its thread no sooner: no deadline runs while this rank computes, only while others of those
-// that a wave needs are late behind it. On the program's wire a step has one exchange of nothing, by which ranks that
-// are in other calls are found. docs/design/nodes.md, "Waves".
+// that a wave needs are late behind it. On the program's wire a step has one exchange of nothing, and on the node one
+// barrier, by which ranks that are in other calls are found. docs/design/nodes.md, "Waves".
 //
 // A process that was forked behind this has no such thread, and ends by _exit().
 
