@@ -39,8 +39,7 @@ void ShareExchange::share_weights(std::uint64_t step, int to) const {
   for (const ExchangePiece& piece : pieces_) {
     const std::size_t begin = weights + piece.range.begin * sizeof(float);
     const std::size_t bytes = (piece.range.end - piece.range.begin) * sizeof(float);
-    if (!piece.is_added_by(here))
-      in.push_back({piece.holders[std::size_t(piece.owner)], {state_.write(begin), bytes}});
+    if (!piece.is_added_by(here)) in.push_back({piece.holders[std::size_t(piece.owner)], {state_.write(begin), bytes}});
     for (int node = 0; piece.owner == here && node < ranks_.nodes(); ++node)
       if (!piece.is_added_by(node)) out.push_back({piece.holders[std::size_t(node)], {state_.read(begin), bytes}});
   }

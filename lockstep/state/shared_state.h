@@ -158,7 +158,7 @@ class SharedState {
 /// What a segment has of the state that an earlier generation has left of a model.
 struct HeldState {
   bool is_there = false;
-  std::uint64_t set = 0;      ///< see SharedState::set()
+  std::uint64_t set = 0;  ///< see SharedState::set()
   std::uint64_t attempts = 0;
   int shares = 1, share = 0;  ///< of the optimizer's state (LayoutOptions::shares)
   bool copied = false;

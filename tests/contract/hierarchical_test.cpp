@@ -1,7 +1,5 @@
 // Groups of two levels: what is particular to them.
 
-#include "lockstep/comm/network/hierarchical_group.h"
-
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "lockstep/comm/network/hierarchical_group.h"
 #include "lockstep/comm/point_to_point.h"
 #include "tests/contract/group_contract.h"
 

@@ -29,8 +29,7 @@ TEST_P(GroupContract, TheRanksOfANodeSeeWhatAllGive) {
       node->exchange_bytes(
           note_with(std::int64_t(load.elements)), load.elements, width,
           [&](std::byte* part, std::size_t first, std::size_t n) {
-            for (std::size_t i = 0; i < n; ++i)
-              std::memset(part + i * width, value(group->rank(), first + i), width);
+            for (std::size_t i = 0; i < n; ++i) std::memset(part + i * width, value(group->rank(), first + i), width);
           },
           [&](const std::vector<std::byte*>& parts, std::size_t first, std::size_t n) {
             ASSERT_EQ(first, seen);

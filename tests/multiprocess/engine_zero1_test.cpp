@@ -99,8 +99,11 @@ TEST(Zero1, HasTheBitsOfOneWithAllOptions) {
       const std::string two = last_text([](const auto& body) { run_nodes({2, 1}, body); }, in_shares(job));
       EXPECT_EQ(two, one) << int(amp) << ", waves of " << overlap_bytes;
       EXPECT_NE(one, "");
-      const std::string three =
-          last_text([](const auto& body) { run_nodes({1, 1, 1}, body); }, in_shares(job, /*copied=*/true));
+      const std::string three = last_text(
+          [](const auto& body) {
+            run_nodes({1, 1, 1}, body);
+          },
+          in_shares(job, /*copied=*/true));
       EXPECT_EQ(three, one) << int(amp) << ", waves of " << overlap_bytes << ", with copies";
     }
 }
@@ -263,9 +266,8 @@ TEST(Zero1, LosesNothingWhenARankIsKilled) {
     SCOPED_TRACE("rank " + std::to_string(victim) + " of " + ::testing::PrintToString(nodes) + " killed in " +
                  std::string(to_string(phase)));
     Machines machines(nodes);
-    const BlowOnShares blow{.victim = victim,
-                            .behind = 2,
-                            .ambush = {.phase = phase, .instructions = instructions, .signal = SIGKILL}};
+    const BlowOnShares blow{
+        .victim = victim, .behind = 2, .ambush = {.phase = phase, .instructions = instructions, .signal = SIGKILL}};
     const std::vector<int> codes =
         machines.run([&](auto group) { return go_on_in_shares(group, history, 5, 0, 0, blow); });
     for (int rank = 0; rank < int(codes.size()); ++rank)
@@ -340,9 +342,8 @@ TEST(Zero1, BeginsAnewWithoutANode) {
 TEST(Zero1, LosesNothingWithANodeWhoseShareIsCopied) {
   const std::vector<std::string> history = history_of(5);
   const auto go_on = [&](Machines& machines, std::uint64_t until, std::uint64_t from) {
-    return machines.run([&](auto group) {
-      return go_on_in_shares(group, history, until, from, from, {}, /*copied=*/true);
-    });
+    return machines.run(
+        [&](auto group) { return go_on_in_shares(group, history, until, from, from, {}, /*copied=*/true); });
   };
   for (const std::size_t lost : {0, 1, 2}) {
     SCOPED_TRACE("node " + std::to_string(lost));

@@ -74,7 +74,7 @@ int rank_on_two_nodes(int rank, const std::string& address, const std::string& b
   for (const char* name : {"LOCKSTEP_SEGMENT", "LOCKSTEP_AGENT_STORE", "LOCKSTEP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
                            "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
     unsetenv(name);
-  const std::pair<const char*, int> numbers[] = {{"RANK", rank},          {"WORLD_SIZE", 4},
+  const std::pair<const char*, int> numbers[] = {{"RANK", rank},           {"WORLD_SIZE", 4},
                                                  {"LOCAL_RANK", rank % 2}, {"LOCAL_WORLD_SIZE", 2},
                                                  {"GROUP_RANK", rank / 2}, {"MASTER_PORT", 29500}};
   for (const auto& [name, number] : numbers) setenv(name, std::to_string(number).c_str(), 1);

@@ -27,8 +27,8 @@ class NodeLevel {
   /// The other way: what each rank has in its share comes to all others, in the same place.
   void spread(const CollectiveNote& note, std::byte* data, std::size_t width, const Shares& shares);
 
-  using TakeRow = std::function<void(int row, const std::vector<const std::byte*>& inputs, std::size_t first,
-                                     std::size_t n)>;
+  using TakeRow =
+      std::function<void(int row, const std::vector<const std::byte*>& inputs, std::size_t first, std::size_t n)>;
   /// Each rank has rows of `elements`, one behind the other. takers[row] is who takes it of all.
   void collect_rows(const CollectiveNote& note, const std::byte* data, std::size_t elements, std::size_t width,
                     const std::vector<int>& takers, const TakeRow& take);

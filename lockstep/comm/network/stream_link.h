@@ -26,12 +26,12 @@ struct StreamWire::Link {
   std::size_t heard = 0;
   Clock::time_point news_end{};
   bool has_left = false;
-  bool has_come = false;      // a message, in this exchange
-  CollectiveNote said;        // with the last message that has begun to come,
-  std::uint64_t said_in = 0;  // in which step
-  std::string cut;            // how the way to it was lost: it may live, and not know
-  bool asks = false;          // whom this rank waits for
-  bool was_asked = false;     // the same
+  bool has_come = false;                   // a message, in this exchange
+  CollectiveNote said;                     // with the last message that has begun to come,
+  std::uint64_t said_in = 0;               // in which step
+  std::string cut;                         // how the way to it was lost: it may live, and not know
+  bool asks = false;                       // whom this rank waits for
+  bool was_asked = false;                  // the same
   std::optional<std::vector<int>> awaits;  // what it has answered: ranks by their names
 
   bool is_owed() const { return !in.empty() || !out.empty(); }

@@ -128,7 +128,7 @@ class StreamWire final : public Wire {
   std::optional<Failure> heard_;  ///< of a peer's failure
   Clock::time_point heard_at_{};
   bool asked_ = false;  ///< by a peer that has no answer yet
-  bool told_ = false;  ///< the peers, how this rank ended
+  bool told_ = false;   ///< the peers, how this rank ended
 };
 
 }  // namespace lockstep::comm

@@ -10,8 +10,8 @@
 namespace lockstep::comm {
 namespace {
 
-const std::vector<int> kNodes[] = {{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 1, 1}, {0, 0, 0, 1, 1, 1, 1, 1},
-                                   {2, 2, 5, 7, 7, 7}};
+const std::vector<int> kNodes[] = {
+    {0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 1, 1}, {0, 0, 0, 1, 1, 1, 1, 1}, {2, 2, 5, 7, 7, 7}};
 
 TEST(Levels, KnowTheRanksOfEachNode) {
   const Levels levels({2, 2, 5, 7, 7, 7});

@@ -61,7 +61,7 @@ Values at_once(const std::vector<Values>& tensors, at::ScalarType dtype, ReduceO
 }
 
 TEST(SubtreeSums, HaveTheBitsOfOneReduction) {
-  const std::vector<int> worlds[] = {{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 1, 1}, {0, 0, 0, 1, 1, 1, 1, 1},
+  const std::vector<int> worlds[] = {{0, 0, 1, 1},       {0, 0, 0, 1}, {0, 1, 1, 1}, {0, 0, 0, 1, 1, 1, 1, 1},
                                      {0, 0, 1, 2, 2, 2}, {0, 1, 2}};
   const at::ScalarType dtypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kChar,
                                    at::kByte,  at::kInt,    at::kLong,     at::kBool};
