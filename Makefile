@@ -33,8 +33,9 @@ tsan_skip = */processes* */nodes* */hierarchical* */threads7* Fault.AThousandLau
 
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
-# What recipe-parity trains, and the folder of the real sets.
+# What recipe-parity trains, with which seeds (3: the first three; 3-5: these), and the folder of the real sets.
 RECIPES ?= finetune cifar
+SEEDS ?= 3
 DATA ?= ../shared/data
 
 .PHONY: all demo docs test alone python wheel tidy bench bench-programs parity-long recipe-parity sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
@@ -91,7 +92,7 @@ recipe-parity: all
 	@scripts/bootstrap --tests
 	commit=$$(python3 -B benchmarks/support/measured_code.py recipe-parity) && \
 	LOCKSTEP_BIN=build/bin scripts/python-torch tests/parity/recipes_by_hand.py $(RECIPES) --data $(DATA) \
-	  --commit "$$commit" --report benchmarks/reports/recipe-parity.md
+	  --seeds $(SEEDS) --rows build/recipe-parity.jsonl --commit "$$commit" --report benchmarks/reports/recipe-parity.md
 
 sanitize: asan tsan
 
@@ -159,7 +160,7 @@ help:
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
 	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, link, python, feed, input or gpu: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
-	@echo 'make recipe-parity  compare two recipes with Python scripts (DATA=folder), three seeds each, an hour'
+	@echo 'make recipe-parity  compare two recipes with Python scripts (DATA=folder), three seeds each, two hours; SEEDS=3-5 adds to them'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for half a minute or a whole one'
 	@echo 'make lint       check format, spelling, includes and forbidden things; make format repairs the format'

@@ -1,10 +1,12 @@
 """Recipes and scripts of Python with the same settings, seed by seed: the mean loss of each epoch.
 
   make recipe-parity RECIPES="finetune cifar"
+  make recipe-parity RECIPES=finetune SEEDS=3-5      adds these seeds to those that were measured before
 
 Too long for `make test`. Each side draws its own weights, order and augmentation from the seed, so the losses differ
-by what seeds do: a recipe passes when, in each epoch, the means of both sides' seeds are no further apart than
-Python's seeds are, or ours where those are up to twice as far apart. Writes a report.
+by what seeds do: a recipe passes when, in each epoch, means and spreads of both sides' seeds differ by no more than
+those of two sides that are alike (seeds.verdict). Rows are kept from run to run, and count while the code, torch and
+the machine are the same. Writes a report of all that count.
 
   finetune  finetune-resnet34 on the folders of flowers, from weights that are drawn
   cifar     cifar100-resnet18 on two processes, --dataset imagefolder with CIFAR-10's pictures
@@ -15,6 +17,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -28,6 +31,7 @@ from torch import nn
 from torchvision import transforms
 
 import models
+import seeds
 
 BIN = pathlib.Path(os.environ["LOCKSTEP_BIN"]).resolve()
 THREADS = 2  # of a job: of its one process, or one of each of two
@@ -117,60 +121,69 @@ def python_cifar(data: pathlib.Path, epochs: int, seed: int) -> list[float]:
 
 
 RUN_PYTHON = {"finetune": python_finetune, "cifar": python_cifar}
+SIDES = ("Python", "Lockstep")
 
 
-def verdict(theirs: list[list[float]], ours: list[list[float]]) -> tuple[bool, str]:
-    """Of each side a row of epochs by seed."""
-    def spread(losses) -> float:
-        return max(losses) - min(losses)
-
-    epochs = [(list(a), list(b)) for a, b in zip(zip(*theirs), zip(*ours))]
-    apart = [abs(statistics.fmean(a) - statistics.fmean(b)) for a, b in epochs]
-    seeds = [max(spread(a), min(spread(b), 2 * spread(a))) for a, b in epochs]
-    passed = all(map(float.__le__, apart, seeds))
-    return passed, (f"{'Passed' if passed else 'FAILED'}: the means of both sides are "
-                    f"{', '.join(f'{value:.4f}' for value in apart)} apart in the epochs, seeds up to "
-                    f"{', '.join(f'{value:.4f}' for value in seeds)}.")
-
-
-def section(recipe: str, rows: list, text: str) -> list[str]:
+def section(recipe: str, rows: list[dict], text: str) -> list[str]:
     columns = " | ".join(f"epoch {epoch + 1}" for epoch in range(EPOCHS[recipe]))
     return ["", f"## {recipe}", "", f"| side | seed | {columns} | s |", "|---|---|" + "---|" * (EPOCHS[recipe] + 1),
-            *(f"| {side} | {seed} | {' | '.join(f'{loss:.4f}' for loss in losses)} | {seconds:.0f} |"
-              for side, seed, losses, seconds in rows), "", text]
+            *(f"| {row['side']} | {row['seed']} | " + "".join(f"{loss:.4f} | " for loss in row["losses"])
+              + f"{row['seconds']:.0f} |" for row in rows), "", text]
 
 
-def measure(recipe: str, data: pathlib.Path, seeds: int) -> tuple[bool, list[str]]:
-    rows = []
-    for seed in range(seeds):
-        for side, run in (("Python", RUN_PYTHON[recipe]), ("Lockstep", lambda *job: run_ours(recipe, *job))):
-            start = time.monotonic()
-            losses = run(data, EPOCHS[recipe], seed)
-            assert len(losses) == EPOCHS[recipe]
-            rows.append((side, seed, losses, time.monotonic() - start))
-            print(recipe, *rows[-1], flush=True)
-    passed, text = verdict(*([losses for name, _, losses, _ in rows if name == side] for side in ("Python", "Lockstep")))
-    print(text, flush=True)
-    return passed, section(recipe, rows, text)
+def measure(recipe: str, data: pathlib.Path, wanted: list[int], rows: seeds.Rows) -> None:
+    """What there is no row of."""
+    runs = dict(zip(SIDES, (RUN_PYTHON[recipe], lambda *job: run_ours(recipe, *job))))
+    for seed, side in itertools.product(wanted, SIDES):
+        if rows.find(recipe=recipe, side=side, seed=seed):
+            continue
+        start = time.monotonic()
+        losses = runs[side](data, EPOCHS[recipe], seed)
+        assert len(losses) == EPOCHS[recipe]
+        rows.add(recipe=recipe, side=side, seed=seed, losses=losses, seconds=time.monotonic() - start)
+        print(recipe, side, seed, losses, flush=True)
+
+
+def judged(recipe: str, rows: seeds.Rows) -> tuple[bool, list[str]]:
+    """Of all seeds that both sides have rows of."""
+    by_seed = {(row["side"], row["seed"]): row for row in rows.find(recipe=recipe)}
+    both = sorted(seed for side, seed in by_seed if side == "Python" and ("Lockstep", seed) in by_seed)
+    if len(both) < 2:
+        return True, []  # another recipe's run was asked for, and this one's was cut off
+    passed, text = seeds.verdict(*([by_seed[side, seed]["losses"] for seed in both] for side in SIDES))
+    print(f"{recipe}: {text}", flush=True)
+    return passed, section(recipe, [by_seed[side, seed] for seed in both for side in SIDES], text)
+
+
+def place(commit: str) -> dict:
+    """What rows of one comparison have in common. The code alone outlives commits of other things."""
+    code = re.search(r"\(code (\w+)\)", commit)
+    info = pathlib.Path("/proc/cpuinfo")
+    processor = re.search(r"^model name\s*: (.*)", info.read_text() if info.exists() else "", re.M)
+    return {"code": code[1] if code else commit, "torch": torch.__version__,
+            "machine": f"{processor[1] if processor else platform.machine()}, {os.cpu_count()} cores"}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="+", choices=RUN_PYTHON)
     parser.add_argument("--data", required=True, type=pathlib.Path, help="folder of the real sets")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", default="3", help="how many, or the first and last of them: 3-5")
+    parser.add_argument("--rows", type=pathlib.Path, required=True, help="file of the rows, which grows")
     parser.add_argument("--report", type=pathlib.Path, required=True)
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
-    if arguments.seeds < 2:
-        parser.error("--seeds: 2 or more, for their spread is the measure")
+    try:
+        wanted = seeds.parsed(arguments.seeds)
+    except ValueError as error:
+        parser.error(f"--seeds {error}")
+    rows = seeds.Rows(arguments.rows, place(arguments.commit))
     lines = ["# Recipes beside Python's scripts", "",
-             f"The mean loss of each epoch; torch {torch.__version__}, {platform.machine()} with",
-             f"{torch.backends.cpu.get_cpu_capability()}, two threads in all. Written by `make recipe-parity`, commit",
-             f"{arguments.commit}. `finetune` is `finetune-resnet34` on 800 photographs of flowers, from weights that are",
-             "drawn; `cifar` is `cifar100-resnet18` on CIFAR-10's pictures, two processes,",
+             f"The mean loss of each epoch; torch {torch.__version__}, {rows.place['machine']},",
+             f"{platform.machine()} with {torch.backends.cpu.get_cpu_capability()}, two threads in all. Written by",
+             f"`make recipe-parity`, commit {arguments.commit}.",
+             "`finetune` is `finetune-resnet34` on 800 photographs of flowers, from weights that are drawn; `cifar` is `cifar100-resnet18` on CIFAR-10's pictures, two processes,",
              f"{CIFAR_STEPS} steps an epoch. Seconds are of the whole command: no benchmark."]
-    all_passed = True
     with tempfile.TemporaryDirectory() as folder:
         for recipe in arguments.recipes:
             data = arguments.data / "flowers"
@@ -178,11 +191,11 @@ def main() -> int:
                 data = pathlib.Path(folder)
                 with tarfile.open(arguments.data / "cifar10-jpeg" / "train.tar.gz") as pictures:
                     pictures.extractall(data, filter="data")
-            passed, table = measure(recipe, data, arguments.seeds)
-            all_passed &= passed
-            lines += table
+            measure(recipe, data, wanted, rows)
+    found = [judged(recipe, rows) for recipe in RUN_PYTHON]
+    lines += itertools.chain.from_iterable(table for _, table in found)
     arguments.report.write_text("\n".join(lines) + "\n")
-    return 0 if all_passed else 1
+    return 0 if all(passed for passed, _ in found) else 1
 
 
 if __name__ == "__main__":
