@@ -34,7 +34,7 @@ tsan_skip = */processes* */nodes* */hierarchical* */threads7* Fault.AThousandLau
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
 # What recipe-parity trains, with which seeds (3: the first three; 3-5: these), and the folder of the real sets.
-RECIPES ?= finetune cifar
+RECIPES ?= finetune-paired finetune cifar
 SEEDS ?= 3
 DATA ?= ../shared/data
 

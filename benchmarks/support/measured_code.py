@@ -37,7 +37,8 @@ SCRIPTS = {"link": ("benchmarks/nodes/two_nodes.py",),
            "comm": ("benchmarks/nodes/two_nodes.py", "benchmarks/link/wire.py", "benchmarks/link/plain.py"),
            "mnist-parity": ("tests/parity/mnist_ten_epochs.py", "tests/parity/reference.py", "tests/parity/lockstep.py",
                             "tests/parity/files.py"),
-           "recipe-parity": ("tests/parity/recipes_by_hand.py", "tests/parity/seeds.py")}
+           "recipe-parity": tuple(f"tests/parity/{name}.py" for name in (
+               "recipes_by_hand", "same_draws", "seeds", "pictures", "lockstep", "reference", "files"))}
 # All that is compiled in or run while measuring any of them; tests/parity/models.py are the models of the Python peers.
 MEASURED = ("lockstep", "apps", "benchmarks", "python", "recipes", "cmake", "CMakeLists.txt", "CMakePresets.json",
             "CMakeUserPresets.json", "scripts/bench", "scripts/bootstrap", "scripts/python-torch", "tests/parity/models.py",

@@ -8,8 +8,10 @@ by what seeds do: a recipe passes when, in each epoch, means and spreads of both
 those of two sides that are alike (seeds.verdict). Rows are kept from run to run, and count while the code, torch and
 the machine are the same. Writes a report of all that count.
 
-  finetune  finetune-resnet34 on the folders of flowers, from weights that are drawn
-  cifar     cifar100-resnet18 on two processes, --dataset imagefolder with CIFAR-10's pictures
+  finetune         finetune-resnet34 on the folders of flowers, from weights that are drawn
+  finetune-paired  the same, Python's with the weights, the order and the augmentation of ours (same_draws.py): it passes
+                   when the losses of each seed are no further apart than a standard deviation of seeds
+  cifar            cifar100-resnet18 on two processes, --dataset imagefolder with CIFAR-10's pictures
 """
 import argparse
 import itertools
@@ -31,17 +33,17 @@ from torch import nn
 from torchvision import transforms
 
 import models
+import same_draws
 import seeds
 
 BIN = pathlib.Path(os.environ["LOCKSTEP_BIN"]).resolve()
 THREADS = 2  # of a job: of its one process, or one of each of two
 CIFAR_STEPS = 40  # of an epoch
-CLASSES = {"finetune": 5, "cifar": 10}
-EPOCHS = {"finetune": 2, "cifar": 3}
+EPOCHS = {"finetune": 2, "finetune-paired": 2, "cifar": 3}
 
 
 def our_flags(recipe: str, data: pathlib.Path) -> list:
-    if recipe == "finetune":
+    if recipe != "cifar":
         return ["--recipe", "finetune-resnet34", "--data-path", data, "--train-split", "train", "--val-split", "val",
                 "--head", "512,relu,5", "--threads", THREADS]
     return ["--recipe", "cifar100-resnet18", "--dataset", "imagefolder", "--data-path", data, "--transforms", "cifar",
@@ -78,10 +80,15 @@ def python_finetune(data: pathlib.Path, epochs: int, seed: int) -> list[float]:
         [transforms.AutoAugment(), transforms.Resize((244, 244)), transforms.ToTensor()]))
     loader = torch.utils.data.DataLoader(pictures, batch_size=16, shuffle=True)
     model = torchvision.models.resnet34()
-    model.fc = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, CLASSES["finetune"]))
+    model.fc = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, len(pictures.classes)))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
     return [train(model, loader, optimizer, criterion, len(loader)) for _ in range(epochs)]  # no plateau so early
+
+
+def python_finetune_paired(data: pathlib.Path, epochs: int, seed: int) -> list[float]:
+    torch.set_num_threads(THREADS)
+    return [statistics.fmean(losses) for losses in same_draws.finetune_losses(data / "train", 244, seed, epochs)]
 
 
 def python_cifar_rank(rank: int, data: pathlib.Path, epochs: int, seed: int, file: str) -> None:
@@ -120,7 +127,7 @@ def python_cifar(data: pathlib.Path, epochs: int, seed: int) -> list[float]:
         return json.loads(pathlib.Path(file).read_text())
 
 
-RUN_PYTHON = {"finetune": python_finetune, "cifar": python_cifar}
+RUN_PYTHON = {"finetune": python_finetune, "finetune-paired": python_finetune_paired, "cifar": python_cifar}
 SIDES = ("Python", "Lockstep")
 
 
@@ -150,7 +157,8 @@ def judged(recipe: str, rows: seeds.Rows) -> tuple[bool, list[str]]:
     both = sorted(seed for side, seed in by_seed if side == "Python" and ("Lockstep", seed) in by_seed)
     if len(both) < 2:
         return True, []  # another recipe's run was asked for, and this one's was cut off
-    passed, text = seeds.verdict(*([by_seed[side, seed]["losses"] for seed in both] for side in SIDES))
+    verdict = seeds.verdict_of_pairs if recipe == "finetune-paired" else seeds.verdict
+    passed, text = verdict(*([by_seed[side, seed]["losses"] for seed in both] for side in SIDES))
     print(f"{recipe}: {text}", flush=True)
     return passed, section(recipe, [by_seed[side, seed] for seed in both for side in SIDES], text)
 
@@ -182,8 +190,9 @@ def main() -> int:
              f"The mean loss of each epoch; torch {torch.__version__}, {rows.place['machine']},",
              f"{platform.machine()} with {torch.backends.cpu.get_cpu_capability()}, two threads in all. Written by",
              f"`make recipe-parity`, commit {arguments.commit}.",
-             "`finetune` is `finetune-resnet34` on 800 photographs of flowers, from weights that are drawn; `cifar` is `cifar100-resnet18` on CIFAR-10's pictures, two processes,",
-             f"{CIFAR_STEPS} steps an epoch. Seconds are of the whole command: no benchmark."]
+             "`finetune` is `finetune-resnet34` on 800 photographs of flowers, from weights that are drawn;",
+             "`finetune-paired` the same, Python's with the random numbers of ours; `cifar` is `cifar100-resnet18` on CIFAR-10's",
+             f"pictures, two processes, {CIFAR_STEPS} steps an epoch. Seconds are of the whole command: no benchmark."]
     with tempfile.TemporaryDirectory() as folder:
         for recipe in arguments.recipes:
             data = arguments.data / "flowers"
