@@ -231,7 +231,7 @@ TEST(OptionErrors, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(refusal({"--batchsize=3"}), "unknown flag --batchsize: did you mean --batch-size?");
   EXPECT_EQ(refusal({"--nproc", "2"}), "unknown flag --nproc: did you mean --nproc-per-node?");
   EXPECT_EQ(refusal({"--frobnicate"}), "unknown flag --frobnicate: --help lists what there is");
-  EXPECT_EQ(refusal({"-z"}), "unknown flag -z: --help lists what there is");
+  EXPECT_EQ(refusal({"-y"}), "unknown flag -y: --help lists what there is");
   EXPECT_THAT(refusal({"train.py"}), HasSubstr("unexpected argument 'train.py'"));
 }
 
