@@ -9,9 +9,9 @@ BetweenNodes::BetweenNodes(state::SharedState& state, comm::Group& group, const 
     : state_(state),
       group_(group),
       wire_(*group.wire()),
-      reduction_(options.reduction),
+      sums_{options.reduction, options.compression},
       states_(state, group),
-      exchange_(state, group.topology(), ranks(), waves_of(state.layout(), options.overlap_bytes), reduction_),
+      exchange_(state, group.topology(), ranks(), waves_of(state.layout(), options.overlap_bytes), sums_),
       shares_(state.layout().options().shares > 1 ? std::make_unique<ShareExchange>(state, group, ranks()) : nullptr) {}
 
 void BetweenNodes::exchange(std::uint64_t step) {

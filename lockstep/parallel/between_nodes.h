@@ -45,13 +45,13 @@ class BetweenNodes {
   const NodeRanks& ranks() const { return states_.ranks(); }
 
   /// What a step sends, in words.
-  std::string traffic() const { return describe_traffic(state_.layout(), ranks(), exchange_.waves(), reduction_); }
+  std::string traffic() const { return describe_traffic(state_.layout(), ranks(), exchange_.waves(), sums_); }
 
  private:
   const state::SharedState& state_;
   comm::Group& group_;
   comm::Wire& wire_;
-  const Reduction reduction_;
+  const SumOptions sums_;
   NodeStates states_;
   NodeExchange exchange_;
   std::unique_ptr<ShareExchange> shares_;

@@ -144,6 +144,7 @@ class DistributedDataParallel : public Engine {
 namespace lockstep {
 using parallel::BucketOptions;
 using parallel::commit_together;
+using parallel::Compression;
 using parallel::DataParallelOptions;
 using parallel::DistributedDataParallel;
 using parallel::EmaOptions;

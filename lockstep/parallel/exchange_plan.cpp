@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/subtrees.h"
+#include "lockstep/parallel/summation.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -162,9 +163,12 @@ std::size_t kept_bytes(const state::Layout& layout) {
 }
 
 std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node, const std::vector<Wave>& waves,
-                         Reduction reduction) {
+                         const SumOptions& options) {
   const int shards = layout.options().shards;
-  const std::vector<ShardSpan> operands = operands_of(shards, ranks.shards_of(node, shards), reduction);
+  const std::vector<ShardSpan> operands = operands_of(shards, ranks.shards_of(node, shards), options.reduction);
+  const bool sends_weights = layout.options().shares > 1;
+  const auto sums = sum_type(c10::ScalarType::Float, shards, options.compression);
+  const std::size_t result = sends_weights ? sizeof(float) : c10::elementSize(sums);
   std::uint64_t bytes = 0;
   for (int local = 0; local < ranks.counts[std::size_t(node)]; ++local)
     for (const ExchangePiece& piece : exchange_pieces(layout, ranks, node, local, waves)) {
@@ -175,10 +179,10 @@ std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, in
         adders += piece.is_added_by(other);
         others += !piece.is_added_by(other);
       }
-      if (piece.owner == node) bytes += elements * sizeof(float) * others;
+      if (piece.owner == node) bytes += elements * result * others;
       const state::Part& part = layout.part_at(piece.range.begin);
       for (const ShardSpan& operand : operands)
-        bytes += adders * elements * (operand.count() == 1 ? c10::elementSize(part.gradients) : sizeof(float));
+        bytes += adders * elements * c10::elementSize(sum_type(part.gradients, operand.count(), options.compression));
     }
   return bytes;
 }
@@ -199,10 +203,10 @@ std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, in
 }
 
 std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves,
-                             Reduction reduction) {
+                             const SumOptions& options) {
   std::uint64_t all = 0, most = 0, of_norm = 0;
   for (int node = 0; node < ranks.nodes(); ++node) {
-    const std::uint64_t bytes = sent_bytes(layout, ranks, node, waves, reduction) + told_bytes(layout, ranks, node);
+    const std::uint64_t bytes = sent_bytes(layout, ranks, node, waves, options) + told_bytes(layout, ranks, node);
     all += bytes;
     most = std::max(most, bytes);
     of_norm += block_sum_bytes(layout, node);

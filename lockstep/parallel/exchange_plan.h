@@ -6,7 +6,8 @@
 // where they are a whole subtree of it: the maximal ones among its shards. They go to the node that owns a piece of
 // the flat range, whose rank adds them up in tree order and sends the sum to all others. Where each node has one
 // aligned run of 2^k shards, these are the bytes of a ring. With Reduction::fast a node sends one sum, along the tree
-// over its own shards, and the owner adds those along the tree over the nodes.
+// over its own shards, and the owner adds those along the tree over the nodes. With a Compression all of it travels in
+// 16 bits (summation.h).
 //
 // Where the nodes share out the optimizer's state (state::LayoutOptions::shares), who has a share owns what lies in it,
 // updates that, and sends the new weights in place of the sums: as many bytes. Where the next node has a copy of the
@@ -65,9 +66,15 @@ std::vector<ExchangePiece> exchange_pieces(const state::Layout& layout, const No
 /// The runs of a node's shards `held` of whose sums the job's are made: what it sends of a piece that it does not own.
 std::vector<ShardSpan> operands_of(int shards, ShardSpan held, Reduction reduction);
 
+/// How sums are made and sent.
+struct SumOptions {
+  Reduction reduction = Reduction::exact;
+  Compression compression = Compression::none;
+};
+
 /// The payload bytes of gradients and their sums, or new weights, that all ranks of `node` send in a step.
 std::uint64_t sent_bytes(const state::Layout& layout, const NodeRanks& ranks, int node, const std::vector<Wave>& waves,
-                         Reduction reduction);
+                         const SumOptions& options);
 
 /// As many more a step sends that asks for a norm of the gradients, where the nodes share out the optimizer's state:
 /// sums over blocks.
@@ -84,6 +91,6 @@ std::uint64_t told_bytes(const state::Layout& layout, const NodeRanks& ranks, in
 
 /// What all nodes send in a step, in words.
 std::string describe_traffic(const state::Layout& layout, const NodeRanks& ranks, const std::vector<Wave>& waves,
-                             Reduction reduction);
+                             const SumOptions& options);
 
 }  // namespace lockstep::parallel

@@ -39,7 +39,8 @@ std::uint64_t print_of_numbers(const DataParallelOptions& options) {
                                    ema.interval,          ema.warmup_steps,
                                    ema.steps_per_epoch,   ema.use_buffers,
                                    options.overlap_bytes, std::uint64_t(options.reduction),
-                                   options.zero1,         options.zero1_copy};
+                                   options.zero1,         options.zero1_copy,
+                                   std::uint64_t(options.compression)};
   return state::hash64({reinterpret_cast<const char*>(numbers), sizeof numbers});
 }
 
@@ -55,8 +56,8 @@ void check_equal_on_all(const state::Layout& layout, const DataParallelOptions& 
     const bool same_places = all[rank][0].item<std::int64_t>() == all[0][0].item<std::int64_t>();
     const std::string cause =
         "rank " + std::to_string(rank) +
-        (same_places ? " has other options of the average or another seed, overlap_bytes, reduction or zero1 than "
-                       "rank 0"
+        (same_places ? " has other options of the average or another seed, overlap_bytes, reduction, compression or "
+                       "zero1 than rank 0"
                      : " trains other parameters, attaches another optimizer, gives the model another name, keeps "
                        "other bytes or saves in another way than rank 0");
     group.abort(cause);

@@ -30,8 +30,8 @@ void write_copies(const state::SharedState& state, int buffer);
 // In the order in which they depend on each other; destroyed from the last to the first.
 struct FusedState {
   /// Collective: takes over the state of an earlier generation, or makes one of what it is to begin with. What
-  /// is committed is then everybody's. Error naming the rank whose layout, average, seed, waves, reduction or zero1 are
-  /// others than rank 0's.
+  /// is committed is then everybody's. Error naming the rank whose layout, average, seed, waves, reduction, compression
+  /// or zero1 are others than rank 0's.
   /// UsageError when the optimizer puts a parameter into a group that is none.
   FusedState(const ModuleView& module, const Beginning& beginning, comm::Group& group,
              const DataParallelOptions& options, const optim::Needs& needs);

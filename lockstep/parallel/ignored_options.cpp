@@ -36,6 +36,8 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
          "overlap_bytes: with an optimizer of lockstep::optim nothing is sent within a node, and there is one node");
     tell(options.reduction != Reduction::exact && place.nodes == 1,
          "reduction: there is one node, whose ranks read each other's gradients in shared memory");
+    tell(options.compression != Compression::none && place.nodes == 1,
+         "compression: there is one node, whose ranks read each other's gradients in shared memory");
     tell(options.zero1 && place.nodes == 1,
          "zero1: there is one node, which has the optimizer's state once for all its ranks, each of which updates its "
          "slice");
@@ -50,6 +52,8 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
   tell(waves_differ, "overlap_bytes: with an optimizer of torch::optim gradients are sent in buckets");
   tell(options.reduction != Reduction::exact,
        "reduction: with an optimizer of torch::optim gradients are averaged in buckets, by collectives of the group");
+  tell(options.compression != Compression::none,
+       "compression: with an optimizer of torch::optim register_comm_hook() takes bf16_compress_hook and its like");
   tell(options.zero1,
        "zero1: an optimizer of torch::optim is shared out among the ranks by lockstep::ZeroRedundancyOptimizer around "
        "it");

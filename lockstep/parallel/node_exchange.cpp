@@ -1,55 +1,20 @@
 #include "lockstep/parallel/node_exchange.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
 
-#include "lockstep/base/tree.h"
-
 namespace lockstep::parallel {
-namespace {
-
-constexpr std::size_t kChunk = 1024;  // elements, summed while they are near
-
-void widen(const void* from, c10::ScalarType type, std::size_t first, std::size_t n, float* to) {
-  if (type == c10::ScalarType::Float) {
-    std::memcpy(to, static_cast<const float*>(from) + first, n * sizeof(float));
-    return;
-  }
-  const auto* const narrow = static_cast<const std::uint16_t*>(from) + first;
-  for (std::size_t i = 0; i < n; ++i) to[i] = std::bit_cast<float>(std::uint32_t(narrow[i]) << 16);
-}
-
-// Elements [first, first + n) of what the shards (or nodes) [lo, hi) add up to in tree order; `operands` are sums of
-// subtrees.
-template <class Operand>
-void add_tree(int lo, int hi, const std::vector<Operand>& operands, std::size_t first, std::size_t n, float* to) {
-  for (const Operand& operand : operands)
-    if (operand.shards == ShardSpan{lo, hi}) return widen(operand.data, operand.type, first, n, to);
-  const int middle = lo + base::tree_split(hi - lo);
-  add_tree(lo, middle, operands, first, n, to);
-  float right[kChunk];
-  add_tree(middle, hi, operands, first, n, right);
-  for (std::size_t i = 0; i < n; ++i) to[i] += right[i];
-}
-
-template <class Operand>
-void add(ShardSpan shards, const std::vector<Operand>& operands, std::size_t elements, float* to) {
-  for (std::size_t first = 0; first < elements; first += kChunk)
-    add_tree(shards.first, shards.last, operands, first, std::min(kChunk, elements - first), to + first);
-}
-
-}  // namespace
 
 NodeExchange::NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks,
-                           std::vector<Wave> waves, Reduction reduction)
+                           std::vector<Wave> waves, const SumOptions& options)
     : state_(state),
       place_(place),
       ranks_(std::move(ranks)),
       waves_(std::move(waves)),
-      reduction_(reduction),
+      options_(options),
+      summation_(options.compression, state.layout().options().shards),
       unpacked_(std::size_t(ranks_.nodes())) {
   plan();
 }
@@ -58,7 +23,7 @@ void NodeExchange::plan() {
   const state::Layout& layout = state_.layout();
   const int shards = layout.options().shards;
   const ShardSpan mine = ranks_.shards_of(place_.node, shards);
-  const bool fast = reduction_ == Reduction::fast;
+  const bool fast = options_.reduction == Reduction::fast;
   for (const ExchangePiece& where : exchange_pieces(layout, ranks_, place_.node, place_.local_rank, waves_)) {
     Piece piece{.place = where};
     const std::size_t elements = where.range.end - where.range.begin;
@@ -68,14 +33,16 @@ void NodeExchange::plan() {
                                  (where.range.begin - part.range.begin) * c10::elementSize(part.gradients);
       return Operand{{shard, shard + 1}, state_.read(offset), part.gradients};
     };
+    const auto type_of = [&](ShardSpan span) { return sum_type(part.gradients, span.count(), options_.compression); };
     const auto sum_of = [&](ShardSpan span) {
-      if (span.count() == 1) return slot_of(span.first);
-      piece.sums.emplace_back(elements);
-      return Operand{span, piece.sums.back().data(), c10::ScalarType::Float};
+      const c10::ScalarType type = type_of(span);
+      if (span.count() == 1 && type == part.gradients) return slot_of(span.first);
+      piece.sums.emplace_back(elements * c10::elementSize(type));
+      return Operand{span, piece.sums.back().data(), type};
     };
     for (int shard = mine.first; shard < mine.last; ++shard) piece.slots.push_back(slot_of(shard));
     if (!adds(piece) || where.copier >= 0 || fast)
-      for (const ShardSpan& span : operands_of(shards, mine, reduction_)) piece.own.push_back(sum_of(span));
+      for (const ShardSpan& span : operands_of(shards, mine, options_.reduction)) piece.own.push_back(sum_of(span));
     for (int node = 0; adds(piece) && node < ranks_.nodes(); ++node) {
       const ShardSpan leaf{node, node + 1};
       if (node == place_.node) {
@@ -83,30 +50,42 @@ void NodeExchange::plan() {
           piece.all.push_back({fast ? leaf : ours.shards, ours.data, ours.type});
         continue;
       }
-      for (const ShardSpan& span : operands_of(shards, ranks_.shards_of(node, shards), reduction_)) {
-        const c10::ScalarType type = span.count() == 1 ? part.gradients : c10::ScalarType::Float;
-        piece.received.emplace_back(elements * c10::elementSize(type));
-        piece.all.push_back({fast ? leaf : span, piece.received.back().data(), type});
+      for (const ShardSpan& span : operands_of(shards, ranks_.shards_of(node, shards), options_.reduction)) {
+        piece.received.emplace_back(elements * c10::elementSize(type_of(span)));
+        piece.all.push_back({fast ? leaf : span, piece.received.back().data(), type_of(span)});
       }
     }
+    const bool has_sum = adds(piece) || layout.options().shares == 1;
+    if (summation_.rounds() && has_sum) piece.rounded.resize(elements * c10::elementSize(type_of({0, shards})));
+    const std::span<float> place(sums_at(where.range.begin), elements);
+    piece.total = piece.rounded.empty() ? std::as_writable_bytes(place) : std::span<std::byte>(piece.rounded);
     pieces_.push_back(std::move(piece));
   }
 }
 
 void NodeExchange::carry(std::uint64_t step, int number, comm::Wire& wire) {
   Moves moves;
+  const bool gathers = state_.layout().options().shares == 1;
   for (Piece& piece : pieces_of(number)) move_operands(piece, moves);
-  if (state_.layout().options().shares == 1)
-    for (const Piece& piece : pieces_of(number - 1)) move_sums(piece, moves);
+  for (const Piece& piece : pieces_of(number - 1))
+    if (gathers) move_sums(piece, moves);
   const bool tells = leads() && number + 1 == exchanges();
   if (tells) move_told(moves);
   if (moves.out.empty() && moves.in.empty()) return;
   wire.exchange(note_of_step(step, number), moves.out, moves.in);
-  const int leaves = reduction_ == Reduction::fast ? ranks_.nodes() : state_.layout().options().shards;
-  for (const Piece& piece : pieces_of(number)) {
+  const int leaves = options_.reduction == Reduction::fast ? ranks_.nodes() : state_.layout().options().shards;
+  // Who adds up a piece has of its sum what the others get.
+  const auto widen = [&](const Piece& piece) {
     const auto [begin, end] = piece.place.range;
-    if (adds(piece)) add({0, leaves}, piece.all, end - begin, sums_at(begin));
+    if (!piece.rounded.empty()) summation_.widen(piece.rounded.data(), end - begin, sums_at(begin));
+  };
+  for (Piece& piece : pieces_of(number)) {
+    if (!adds(piece)) continue;
+    summation_.add({0, leaves}, piece.all, piece.place.range.end - piece.place.range.begin, piece.total.data());
+    widen(piece);
   }
+  for (const Piece& piece : pieces_of(number - 1))
+    if (gathers && !owns(piece)) widen(piece);
   for (int node = 0; tells && node < ranks_.nodes(); ++node)
     if (node != place_.node) unpack(node);
 }
@@ -123,7 +102,8 @@ void NodeExchange::move_operands(Piece& piece, Moves& moves) {
   const auto holder = [&](int node) { return piece.place.holders[std::size_t(node)]; };
   std::size_t sum = 0;
   for (const Operand& operand : piece.own) {
-    if (operand.shards.count() > 1) add(operand.shards, piece.slots, elements, piece.sums[sum++].data());
+    const bool lies_in_slot = operand.shards.count() == 1 && operand.type == piece.slots.front().type;
+    if (!lies_in_slot) summation_.add(operand.shards, piece.slots, elements, piece.sums[sum++].data());
     const std::span bytes(static_cast<const std::byte*>(operand.data), elements * c10::elementSize(operand.type));
     for (const int node : {piece.place.owner, piece.place.copier})
       if (node >= 0 && node != place_.node) moves.out.push_back({holder(node), bytes});
@@ -132,21 +112,19 @@ void NodeExchange::move_operands(Piece& piece, Moves& moves) {
   std::size_t next = 0;
   for (int node = 0; adds(piece) && node < ranks_.nodes(); ++node) {
     if (node == place_.node) continue;
-    for (std::size_t i = operands_of(shards, ranks_.shards_of(node, shards), reduction_).size(); i > 0; --i)
+    for (std::size_t i = operands_of(shards, ranks_.shards_of(node, shards), options_.reduction).size(); i > 0; --i)
       moves.in.push_back({holder(node), piece.received[next++]});
   }
 }
 
 // The other way.
 void NodeExchange::move_sums(const Piece& piece, Moves& moves) const {
-  const auto [begin, end] = piece.place.range;
-  const std::span<float> room(sums_at(begin), end - begin);
   if (!owns(piece)) {
-    moves.in.push_back({piece.place.holders[std::size_t(piece.place.owner)], std::as_writable_bytes(room)});
+    moves.in.push_back({piece.place.holders[std::size_t(piece.place.owner)], piece.total});
     return;
   }
   for (int node = 0; node < ranks_.nodes(); ++node)
-    if (node != place_.node) moves.out.push_back({piece.place.holders[std::size_t(node)], std::as_bytes(room)});
+    if (node != place_.node) moves.out.push_back({piece.place.holders[std::size_t(node)], piece.total});
 }
 
 // Between the first ranks of nodes.

@@ -3,8 +3,6 @@
 // What a rank sends to those of other nodes in a step, and what it makes of what comes: its pieces of the flat range
 // (exchange_plan.h) with the memory for the sums of other nodes' shards. docs/design/nodes.md, "A step".
 
-#include <c10/core/ScalarType.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,7 +12,7 @@
 #include "lockstep/comm/network/wire.h"
 #include "lockstep/comm/topology.h"
 #include "lockstep/parallel/exchange_plan.h"
-#include "lockstep/parallel/options.h"
+#include "lockstep/parallel/summation.h"
 #include "lockstep/state/shared_state.h"
 
 namespace lockstep::parallel {
@@ -28,7 +26,7 @@ class NodeExchange {
  public:
   /// Of the rank in this place. The state must outlive this.
   NodeExchange(const state::SharedState& state, const comm::Topology& place, NodeRanks ranks, std::vector<Wave> waves,
-               Reduction reduction);
+               const SumOptions& options);
 
   const std::vector<Wave>& waves() const { return waves_; }
   /// How many a step has, which all ranks make in their order: one more than waves.
@@ -42,19 +40,15 @@ class NodeExchange {
   void carry(std::uint64_t step, int number, comm::Wire& wire);
 
  private:
-  /// The sum of a run of shards over a piece, as it travels.
-  struct Operand {
-    ShardSpan shards;  ///< of Piece::all, with Reduction::fast, of nodes
-    const void* data = nullptr;
-    c10::ScalarType type = c10::ScalarType::Float;
-  };
   struct Piece {
     ExchangePiece place;
     std::vector<Operand> slots;                    ///< of this node's shards
     std::vector<Operand> own;                      ///< what this node adds up before the nodes exchange it
-    std::vector<std::vector<float>> sums;          ///< of those of several shards
+    std::vector<std::vector<std::byte>> sums;      ///< of those that do not travel as they lie in their slots
     std::vector<Operand> all;                      ///< what it adds up behind that, where it is to add up the piece
     std::vector<std::vector<std::byte>> received;  ///< of those, the ones of other nodes
+    std::vector<std::byte> rounded;                ///< what all shards add up to, in 16 bits; empty where it is float32
+    std::span<std::byte> total;                    ///< that, or its place among the sums of the state: as it travels
   };
   struct Moves {
     std::vector<comm::Outgoing> out;
@@ -78,7 +72,8 @@ class NodeExchange {
   const comm::Topology place_;
   const NodeRanks ranks_;
   const std::vector<Wave> waves_;
-  const Reduction reduction_;
+  const SumOptions options_;
+  const Summation summation_;
   std::vector<Piece> pieces_;                     ///< wave after wave
   std::vector<std::byte> packed_;                 ///< what this node's shards tell
   std::vector<std::vector<std::byte>> unpacked_;  ///< by node

@@ -62,6 +62,17 @@ enum class Reduction {
   fast
 };
 
+/// In what gradients and their sums travel between the nodes of a job, with an optimizer of ours.
+enum class Compression {
+  /// As they are kept and added up, float32 mostly.
+  none,
+  /// In 16 bits, half the bytes: each gradient of a shard is rounded, and each sum of the tree over the shards
+  /// (summation.h). With Reduction::exact the bits do not depend on the nodes then, as long as there are several; one
+  /// node, which sends nothing, has those of `none`. They are the same in every run, and after a restart.
+  fp16,  ///< 11 bits, of gradients that divided by the shards are from 6e-5 to 65504; more is infinite
+  bf16   ///< 8 bits, of gradients of any size
+};
+
 struct DataParallelOptions {
   /// Of the model, where a program trains several on one group with optimizers of ours: each has a name of its own, by
   /// which a restart finds its state again. The same on all ranks. See commit_together().
@@ -98,6 +109,10 @@ struct DataParallelOptions {
   std::size_t overlap_bytes = std::size_t(2) << 20;
   /// Over several nodes, with an optimizer of ours. The same on all ranks.
   Reduction reduction = Reduction::exact;
+  /// Over several nodes, with an optimizer of ours, as fp16_compress_hook and bf16_compress_hook of PyTorch: gradients,
+  /// and their sums on the way back, travel in 16 bits. No weights, which with zero1 travel in place of the sums. The
+  /// same on all ranks.
+  Compression compression = Compression::none;
   /// Over several nodes, with an optimizer of ours: each keeps a share of the optimizer's state (ZeRO stage 1), updates
   /// the weights that it is of, and sends those in place of the sums of gradients: as many bytes, the same bits, and a
   /// little more to send for a norm of the gradients. A node that is lost takes its share with it: then the job goes

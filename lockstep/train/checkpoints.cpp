@@ -150,7 +150,8 @@ std::string training_json(const Options& options) {
                           "amp",
                           "channels_last",
                           "sync_bn",
-                          "reduction"})
+                          "reduction",
+                          "compression"})
     if (all.contains(key)) some[key] = all[key];
   return some.dump();
 }

@@ -20,6 +20,7 @@
 #include "lockstep/nn/fuse.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 #include "lockstep/train/best.h"
+#include "lockstep/train/engine_options.h"
 #include "lockstep/train/memory_use.h"
 #include "lockstep/train/observers.h"
 #include "lockstep/train/rate_schedule.h"
@@ -46,27 +47,6 @@ RunSize size_of(const Options& options, const comm::World& world, const Input& i
   if (options.limit_train_batches) size.epoch_steps = std::min(size.epoch_steps, *options.limit_train_batches);
   if (reads_data(options)) size.total_steps = steps_in_run(options, size.epoch_steps);
   return size;
-}
-
-// torchvision's: until the rate has warmed up the average is the weights, and each epoch begins with an update.
-std::optional<parallel::EmaOptions> ema_options(const Options& options, const RunSize& run) {
-  if (!options.model_ema.on) return {};
-  const std::int64_t epochs = epochs_in_run(options, run.epoch_steps, run.total_steps);
-  return parallel::EmaOptions{.decay = ema_decay(options.model_ema, run.plan.global_batch, epochs),
-                              .interval = std::uint64_t(options.model_ema.steps),
-                              .warmup_steps = std::uint64_t(options.lr_schedule.warmup_epochs * run.epoch_steps),
-                              .steps_per_epoch = std::uint64_t(run.epoch_steps)};
-}
-
-parallel::DataParallelOptions engine_options(const Options& options, const RunSize& run) {
-  return {.shards = run.plan.shards,
-          .seed = std::uint64_t(options.seed),
-          .amp = amp_of(options),
-          .ema = ema_options(options, run),
-          .channels_last = options.channels_last,
-          .reduction = options.reduction == "fast" ? parallel::Reduction::fast : parallel::Reduction::exact,
-          .zero1 = options.zero1 != "none",
-          .zero1_copy = options.zero1 == "copied"};
 }
 
 metrics::RunClaim claim_of(const Options& options, const comm::World& world, std::shared_ptr<metrics::RunLock> held) {

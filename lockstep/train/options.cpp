@@ -181,6 +181,11 @@ const std::vector<std::string>& reduction_names() {
   return names;
 }
 
+const std::vector<std::string>& compression_names() {
+  static const std::vector<std::string> names = {"none", "fp16", "bf16"};
+  return names;
+}
+
 const std::vector<std::string>& zero1_names() {
   static const std::vector<std::string> names = {"none", "shares", "copied"};
   return names;

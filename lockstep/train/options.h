@@ -140,6 +140,7 @@ struct Options {
   bool fuse = false;                  ///< BatchNorm, ReLU and pooling as one layer (nn/fuse.h)
   bool sync_bn = false;               ///< BatchNorm over the batches of all processes
   std::string reduction = "exact";    ///< one of reduction_names(): where nodes add up their gradients
+  std::string compression = "none";   ///< one of compression_names(): in what gradients travel between nodes
   std::string zero1 = "none";         ///< one of zero1_names(): whether nodes share out the optimizer's state
   std::string arithmetic = "native";  ///< one of arithmetic_names(): which kernels of libtorch compute
   int threads = 1;                    ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
@@ -184,7 +185,7 @@ inline constexpr const char* kReplicasMissing = "--parallel dp needs --replicas 
 inline bool is_replicated(const Options& options) { return options.parallel == "dp"; }
 
 /// Valid values of --parallel, --model, --opt, --lr-scheduler, --lr-warmup-method, --transforms, --interpolation,
-/// --auto-augment, --amp, --reduction, --zero1, --arithmetic and --bind-to.
+/// --auto-augment, --amp, --reduction, --compression, --zero1, --arithmetic and --bind-to.
 const std::vector<std::string>& parallel_names();
 const std::vector<std::string>& model_names();
 const std::vector<std::string>& optimizer_names();
@@ -195,6 +196,7 @@ const std::vector<std::string>& interpolation_names();
 const std::vector<std::string>& auto_augment_names();
 const std::vector<std::string>& amp_names();
 const std::vector<std::string>& reduction_names();
+const std::vector<std::string>& compression_names();
 const std::vector<std::string>& zero1_names();
 const std::vector<std::string>& arithmetic_names();
 const std::vector<std::string>& bind_to_names();

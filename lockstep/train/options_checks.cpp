@@ -210,6 +210,9 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
     throw UsageError("--sync-bn with --parallel dp: it is for processes; replicas have statistics of their own parts");
   if (options.reduction != "exact")
     throw UsageError("--reduction " + options.reduction + " with --parallel dp, which is one process on one node");
+  if (options.compression != "none")
+    throw UsageError("--compression " + options.compression +
+                     " with --parallel dp, which is one process on one node");
   if (options.zero1 != "none") throw UsageError("--zero1 with --parallel dp, which is one process on one node");
   if (options.bind_to != "none")
     throw UsageError("--bind-to " + options.bind_to + " with --parallel dp, whose replicas would share those cores");

@@ -269,6 +269,8 @@ flags::Group arithmetic_flags(Options& o) {
             "meant where no name stands behind it"},
            {"--reduction", one_of(o.reduction, reduction_names()),
             "exact: the bits of one node over several, too; fast: fewer bytes where the nodes have uneven parts"},
+           {"--compression", one_of(o.compression, compression_names()),
+            "What gradients travel in between nodes, in 16 bits half the bytes; changes bits"},
            {"--zero1", or_alone("shares", one_of(o.zero1, zero1_names())),
             "Each of several nodes keeps a share of the optimizer's state, lost with it; copied: on the next one, too"},
            {"--arithmetic", one_of(o.arithmetic, arithmetic_names()),

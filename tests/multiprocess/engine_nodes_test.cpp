@@ -60,20 +60,25 @@ TEST(Nodes, SendWhatTheySay) {
     int shards;
     std::size_t overlap_bytes = 0;
     Reduction reduction = Reduction::exact;
+    Compression compression = Compression::none;
   };
-  for (const auto& [nodes, shards, overlap_bytes, reduction] :
+  for (const auto& [nodes, shards, overlap_bytes, reduction, compression] :
        std::vector<Told>{{{2, 2}, 4},
                          {{3, 1}, 4},
                          {{1, 1, 1}, 9},
                          {{2, 2}, 4, 1024},
                          {{1, 1, 1}, 9, 1024},
                          {{3, 1}, 4, 0, Reduction::fast},
-                         {{1, 1, 1}, 9, 1024, Reduction::fast}}) {
+                         {{1, 1, 1}, 9, 1024, Reduction::fast},
+                         {{2, 2}, 4, 0, Reduction::exact, Compression::bf16},
+                         {{3, 1}, 4, 1024, Reduction::exact, Compression::fp16},
+                         {{1, 1, 1}, 9, 0, Reduction::fast, Compression::fp16}}) {
     SharedText counted;
     ::testing::internal::CaptureStderr();
     SmallJob job{.shards = shards, .steps = 3, .amp = Amp::bf16};
     job.overlap_bytes = overlap_bytes;
     job.reduction = reduction;
+    job.compression = compression;
     run_nodes(nodes, [&, waves = overlap_bytes > 0](auto group) {
       std::vector<std::uint64_t> sent;
       job.after_step = [&](Engine& engine) {

@@ -91,7 +91,8 @@ TEST(Overlap, OfOtherBytesOnARankIsRefusedOnAll) {
     torch::nn::Linear model(2, 2);
     DistributedDataParallel ddp(model, group, {.overlap_bytes = group->rank() == 0 ? std::size_t(0) : kSmallWaves});
     EXPECT_THAT(support::what_of([&] { optim::SGD optimizer(ddp, {.lr = 0.1}); }),
-                AllOf(HasSubstr("rank 1 "), HasSubstr("another seed, overlap_bytes, reduction or zero1 than rank 0")));
+                AllOf(HasSubstr("rank 1 "),
+                      HasSubstr("another seed, overlap_bytes, reduction, compression or zero1 than rank 0")));
   });
 }
 

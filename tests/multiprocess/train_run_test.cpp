@@ -310,6 +310,16 @@ TEST_F(TrainRun, AFastReductionOnOneNodeIsHintedToDoNothing) {
   EXPECT_EQ(fast.hash, exact.hash);
 }
 
+TEST_F(TrainRun, ACompressionOnOneNodeIsHintedToDoNothing) {
+  const Flags flags{"--model", "mlp", "--max-steps", "2", "--no-eval"};
+  Flags compressed = flags;
+  compressed.insert(compressed.end(), {"--compression", "bf16"});
+  const Outcome plain = train(flags), narrow = train(compressed);
+  EXPECT_THAT(plain.err, Not(HasSubstr("compression")));
+  EXPECT_THAT(narrow.err, HasSubstr("without effect: compression: there is one node"));
+  EXPECT_EQ(narrow.hash, plain.hash);
+}
+
 TEST_F(TrainRun, SharesOnOneNodeAreHintedToDoNothing) {
   const Flags flags{"--model", "mlp", "--max-steps", "2", "--no-eval"};
   Flags shared_out = flags;

@@ -74,6 +74,7 @@ std::string run_small_job(const std::shared_ptr<comm::Group>& group, const Small
                                .verify_replicas_every = job.verify_every,
                                .overlap_bytes = job.overlap_bytes,
                                .reduction = job.reduction,
+                               .compression = job.compression,
                                .zero1 = job.zero1,
                                .zero1_copy = job.zero1_copy});
   // An owner's bytes, each step's made of those before: a state whose hash is right has the right ones.

@@ -73,6 +73,7 @@ struct SmallJob {
   std::uint64_t verify_every = 0;                    ///< DataParallelOptions::verify_replicas_every
   std::size_t overlap_bytes = std::size_t(2) << 20;  ///< the option of that name
   parallel::Reduction reduction = parallel::Reduction::exact;
+  parallel::Compression compression = parallel::Compression::none;
   bool zero1 = false, zero1_copy = false;
   /// Every step has two passes, clips, scales its loss, which overflows in each fifth step in one shard, sets each
   /// group's rate by a plateau, and uses only the head in each third step, in all shards but the first, in each sixth

@@ -171,13 +171,14 @@ TEST(ExchangePieces, AreOwnedByWhoKeepsTheStateOfThem) {
 }
 
 std::uint64_t sent(const Layout& layout, const NodeRanks& ranks, int node, std::size_t bytes = 0,
-                   Reduction reduction = Reduction::exact) {
-  return sent_bytes(layout, ranks, node, waves_of(layout, bytes), reduction);
+                   Reduction reduction = Reduction::exact, Compression compression = Compression::none) {
+  return sent_bytes(layout, ranks, node, waves_of(layout, bytes), {reduction, compression});
 }
 
-std::uint64_t sent_by_all(const Layout& layout, const NodeRanks& ranks, std::size_t bytes, Reduction reduction) {
+std::uint64_t sent_by_all(const Layout& layout, const NodeRanks& ranks, std::size_t bytes, Reduction reduction,
+                          Compression compression = Compression::none) {
   std::uint64_t all = 0;
-  for (int node = 0; node < ranks.nodes(); ++node) all += sent(layout, ranks, node, bytes, reduction);
+  for (int node = 0; node < ranks.nodes(); ++node) all += sent(layout, ranks, node, bytes, reduction, compression);
   return all;
 }
 
@@ -257,6 +258,35 @@ TEST(SentBytes, AreAsManyWhereTheOptimizersStateIsSharedOut) {
                   sent_by_all(layout_of(400'000, ranks.world()), ranks, 0, reduction))
             << bytes;
     }
+}
+
+// Of float32 both ways; where weights go back, one way.
+TEST(SentBytes, AreHalfWhereTheyAreCompressed) {
+  const auto layout = [](int shards, int shares) {
+    return Layout({{.name = "w", .sizes = {1 << 20}, .strides = {1}}}, {},
+                  {.shards = shards, .slots = 1, .optimizer_arrays = 1, .shares = shares});
+  };
+  for (const Compression compression : {Compression::fp16, Compression::bf16})
+    for (const std::vector<int>& counts : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}}) {
+      const NodeRanks ranks{counts};
+      const Layout whole = layout(ranks.world(), 1), shared_out = layout(ranks.world(), ranks.nodes());
+      for (int node = 0; node < ranks.nodes(); ++node)
+        EXPECT_EQ(2 * sent(whole, ranks, node, 0, Reduction::exact, compression), sent(whole, ranks, node));
+      EXPECT_EQ(4 * sent_by_all(shared_out, ranks, 0, Reduction::exact, compression),
+                3 * sent_by_all(shared_out, ranks, 0, Reduction::exact));
+    }
+}
+
+// They say how many bytes that is before the first step.
+TEST(SentBytes, AreToldWithTheCompression) {
+  const NodeRanks ranks{{1, 1}};
+  const Layout layout = layout_of(400'000, 2);
+  const std::vector<Wave> waves = waves_of(layout, 0);
+  std::uint64_t all = 0;
+  for (int node = 0; node < 2; ++node)
+    all += sent(layout, ranks, node, 0, Reduction::exact, Compression::bf16) + told_bytes(layout, ranks, node);
+  EXPECT_THAT(describe_traffic(layout, ranks, waves, {.compression = Compression::bf16}),
+              ::testing::HasSubstr(" " + std::to_string(all) + " bytes in each step"));
 }
 
 }  // namespace

@@ -153,6 +153,8 @@ TEST(Options, ReplicasAreOfOneProcess) {
   EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "2", "--sync-bn"}), HasSubstr("--sync-bn with --parallel dp"));
   EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "--reduction", "fast"}),
             "--reduction fast with --parallel dp, which is one process on one node");
+  EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "--compression", "bf16"}),
+            "--compression bf16 with --parallel dp, which is one process on one node");
   EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "2", "--bind-to", "core"}),
               HasSubstr("--bind-to core with --parallel dp"));
   EXPECT_THAT(refusal({"--parallel", "dp", "--replicas", "0"}), HasSubstr("--replicas '0'"));
@@ -228,6 +230,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--amp",
                                            "--arithmetic",
                                            "--reduction",
+                                           "--compression",
                                            "--zero1",
                                            "--channels-last",
                                            "--fuse",
@@ -365,6 +368,7 @@ TEST(Options, TheRecordIsFrozen) {
                                    {"amp", "none"},
                                    {"arithmetic", "native"},
                                    {"reduction", "exact"},
+                                   {"compression", "none"},
                                    {"zero1", "none"},
                                    {"channels_last", false},
                                    {"fuse", false},

@@ -52,6 +52,7 @@ TEST(Options, DefaultsAreTheDocumentedOnes) {
   EXPECT_FALSE(o.channels_last);
   EXPECT_FALSE(o.sync_bn);
   EXPECT_EQ(o.reduction, "exact");
+  EXPECT_EQ(o.compression, "none");
   EXPECT_EQ(o.zero1, "none");
   EXPECT_EQ(o.parallel, "ddp");
   EXPECT_FALSE(o.replicas);
@@ -103,6 +104,8 @@ TEST(Options, EveryFlagArrives) {
                              "--sync-bn",
                              "--reduction",
                              "fast",
+                             "--compression",
+                             "fp16",
                              "--zero1",
                              "copied",
                              "--bind-to",
@@ -136,6 +139,7 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_TRUE(o.channels_last);
   EXPECT_TRUE(o.sync_bn);
   EXPECT_EQ(o.reduction, "fast");
+  EXPECT_EQ(o.compression, "fp16");
   EXPECT_EQ(o.zero1, "copied");
   EXPECT_EQ(o.bind_to, "core");
   EXPECT_EQ(o.timeout, 1.5);
