@@ -29,6 +29,8 @@ PORTS = iter(range(20_000, 32_000))  # below those that the kernel gives to othe
 TOLD = r"nodes send each other (\d+) bytes in each step, one of them (\d+)"
 STEPS = {"resnet18_cifar": 3, "wide_mlp_sgd": 5}  # of a turn; the first does not count
 LAYOUT = {"resnet18_cifar": {"channels_last": True}, "wide_mlp_sgd": {}}  # of the tuned peer's, and of ours
+# What ours is given besides, job by job; the first is what is told of.
+OURS = {"resnet18_cifar": [[]], "wide_mlp_sgd": [[], ["--compression", "bf16"]]}
 _BUCKETS = {"ddp": True, "optimizer": "fused", "bucket_mb": 25}
 # How Python's processes are started: environment, arguments of ddp_step.py.
 PEER_JOBS = {"installed": ({}, []), "tuned": ({"LD_PRELOAD": "libtcmalloc_minimal.so.4"}, ["--flush-denormal"])}
@@ -76,10 +78,11 @@ def meeting(port: int) -> list[str]:
             "--rdzv-endpoint", f"{two_nodes.ADDRESSES[0]}:{port}", "--rdzv-id", f"bench{port}"]
 
 
-def our_agents(binaries: pathlib.Path, workload: str) -> list[tuple]:
+def our_agents(binaries: pathlib.Path, workload: str, more: list[str] | None = None) -> list[tuple]:
     flags = ["--channels-last"] if LAYOUT[workload] else []
     command = [str(binaries / "lockstep"), "run", *meeting(next(PORTS)), "--insecure",
-               str(binaries / "lockstep-bench-step"), "--workload", workload, *flags, "--turns", "{turns}"]
+               str(binaries / "lockstep-bench-step"), "--workload", workload, *flags, *(more or []), "--turns",
+               "{turns}"]
     return [(command, variables(node)) for node in range(2)]
 
 
@@ -127,10 +130,13 @@ def step_seconds(job: Job, command: dict) -> Callable[[int], list[float]]:
     return lambda steps: turns.step_times(job.ask({**command, "steps": steps}), 1)
 
 
-def contenders_of(workload: str, ours: Job, peers: dict[str, Job]) -> list[Contender]:
+def contenders_of(workload: str, ours: Job, peers: dict[str, Job], narrow: Job | None = None) -> list[Contender]:
     steps, exact = STEPS[workload], {"precision": "fp32"}
     found = [Contender("lockstep", "ours", step_seconds(ours, {}), steps, exact),
              Contender("lockstep, the link without a rate", "lever", step_seconds(ours, {}), steps, exact, rate=None)]
+    if narrow is not None:
+        found.append(Contender("lockstep, gradients sent in bf16", "lever", step_seconds(narrow, {}), steps,
+                               {"precision": "bf16"}))
     for name, job, way in PEERS:
         if job not in peers or (way.get("bucket_mb") == 200 and LAYOUT[workload]):
             continue  # a backward that takes long would be over before its one bucket goes out
@@ -152,8 +158,10 @@ def take_turns(everyone: list[Contender], link: wire.Wire, rounds: int, until: f
 def measure(arguments: argparse.Namespace, workload: str, link: wire.Wire, peers: dict[str, Job], end: wire.PlainEnd,
             until: float) -> dict:
     print(f"bench: {report.WORKLOADS[workload].title}", file=sys.stderr)
-    with Job(link, our_agents(arguments.bin, workload)) as ours:
-        everyone = contenders_of(workload, ours, peers)
+    with contextlib.ExitStack() as stack:
+        ours, *others = [stack.enter_context(Job(link, our_agents(arguments.bin, workload, more)))
+                         for more in OURS[workload][:1 if arguments.quick else None]]
+        everyone = contenders_of(workload, ours, peers, *others)
         if arguments.quick:
             everyone = [one for one in everyone if one.kind in ("ours", "installed")]
             for one in everyone:

@@ -49,7 +49,7 @@ def as_told(case: dict) -> tuple[str, bool] | None:
 
 def at_the_limit(case: dict) -> tuple[str, bool] | None:
     """max(compute, bytes / link): the same job where the link has no rate, and the busier node's bytes at the rate."""
-    mine, free = ours(case), rows.best(measured(case["contenders"]), step, "lever")
+    mine, free = ours(case), rows.best(measured(case["contenders"]), step, "lever", limited=False)
     if mine is None or free is None:
         return None
     compute, link = step(free), max(sent(mine)) / BYTES_PER_SECOND
@@ -144,5 +144,5 @@ Whole training steps of two nodes with two workers each, in network namespaces o
 - Bytes are those that each end of the wire has sent, from `/proc/net/dev`, with all headers that it counts, divided by the steps; what the agents send while nobody trains is taken off. Packets of more than 1,500 bytes are as the kernel hands them over before a card would cut them up: the headers of the cut ones, 4.6 % on a wire of 1,500 bytes, are not in the count. tbf does count them, so of 1 Gbit/s at most 956 Mbit/s are payload.
 - Flat Gloo is DDP as installed: all four ranks in one ring, two of whose edges cross the wire. Told at the start is the line `nodes send each other ... bytes in each step`.
 - Compute is the step of the same job while the wire has no rate: exchange included, at what the machine can do. Bytes / link are those of the node that sends more, at 1 Gbit/s. As many bytes through plain sockets, both ways at once, show what the link really carries.
-- DDP, tuned: tcmalloc, flushed denormals, fused optimizer, gradient_as_bucket_view, static_graph, buckets of 25 MB, which go out while backward still runs; for the MLP also all in one bucket. With gradients sent in bf16 (`bf16_compress_hook`) another sum is computed, of half the bytes: its row stands for itself, and float32 is compared with float32.
+- DDP, tuned: tcmalloc, flushed denormals, fused optimizer, gradient_as_bucket_view, static_graph, buckets of 25 MB, which go out while backward still runs; for the MLP also all in one bucket. With gradients sent in bf16 (DDP by `bf16_compress_hook`, ours by `DataParallelOptions::compression`) another sum is computed, of half the bytes: those rows are to be compared with each other, and float32 with float32.
 """

@@ -145,6 +145,8 @@ void check(const flags::Parsed& parsed, const Settings& settings) {
   const auto refuse = [](const std::string& why) { throw UsageError("bench step: " + why); };
   if (given("--json") && !given("--profile")) refuse("--json without --profile: it is the profile's form");
   if (given("--bind-to") && !given("--turns")) refuse("--bind-to without --turns: it is for the workers of a job");
+  if (given("--compression") && !given("--turns"))
+    refuse("--compression without --turns: two processes of one node send each other nothing");
   for (const char* flag : {"--profile", "--seconds", "--settle"})
     if (given(flag) && given("--turns")) refuse(std::string(flag) + " with --turns: a worker does what it is told");
   for (const std::string& name : settings.workloads) {
@@ -175,6 +177,11 @@ flags::Table table_of(Settings& settings) {
             {"--sync-bn", flags::on(settings.way.sync_bn), "BatchNorm over the batches of both processes"},
             {"--fuse", flags::on(settings.way.fuse),
              "BatchNorm, ReLU and pooling as one layer, gradients of linear layers in their slots"},
+            {"--compression",
+             flags::choice<Compression>(
+                 settings.way.compression,
+                 {{"none", Compression::none}, {"fp16", Compression::fp16}, {"bf16", Compression::bf16}}),
+             "what gradients travel in between nodes; for workers (--turns)"},
             {"--profile", flags::on(settings.profile), "say where the time of a step goes"},
             {"--json", flags::on(settings.json), "the profile for programs, a line for each workload"},
             {"--seconds", flags::real(settings.seconds, flags::kPositive), "of a workload, about"},

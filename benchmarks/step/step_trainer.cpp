@@ -30,7 +30,7 @@ double monotonic_seconds() {
 
 StepTrainer::StepTrainer(const Workload& workload, const std::shared_ptr<comm::Group>& group, Way way)
     : model_(make_model(workload, group, way)),
-      ddp_(model_, group, {.amp = way.amp, .channels_last = way.channels_last}),
+      ddp_(model_, group, {.amp = way.amp, .channels_last = way.channels_last, .compression = way.compression}),
       optimizer_(workload.optimizer(ddp_)),
       way_(way) {
   torch::manual_seed(1 + std::uint64_t(group->rank()));

@@ -19,6 +19,7 @@ struct Way {
   bool channels_last = false;
   bool sync_bn = false;
   bool fuse = false;
+  Compression compression = Compression::none;  ///< of what goes to other nodes
 };
 
 /// Seconds of the monotonic clock, which is one for all processes of a machine.

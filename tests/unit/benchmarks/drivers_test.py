@@ -292,6 +292,7 @@ class Link(unittest.TestCase):
         return {"name": name, "told": {"all": 90_000_000, "most": 45_000_000}, "idle": [0, 0], "contenders": [
             self.row("lockstep", "ours", mine, [sent, sent], **exact),
             self.row("lockstep, free", "lever", 1.9, [sent, sent], **exact),
+            self.row("lockstep, bf16", "lever", 1.2, [sent, sent], precision="bf16") | {"limited": True},
             self.row("DDP, as installed", "installed", 3.0, [67e6, 67e6], **exact),
             self.row("DDP, tuned", "tuned", 2.7, [67e6, 67e6], **exact),
             self.row("DDP, bf16", "tuned", 1.0, [34e6, 34e6], precision="bf16"),
@@ -319,7 +320,7 @@ class Link(unittest.TestCase):
 
     def test_the_page_says_who_had_no_time(self):
         report, case = of("link", "report"), self.case()
-        case["contenders"][3] = {**case["contenders"][3], "seconds": [], "rounds": [], "sent": []}
+        case["contenders"][4] = {**case["contenders"][4], "seconds": [], "rounds": [], "sent": []}
         page = report.markdown({**Pages.WHOLE, "quick": False, "took": 300.0, "workloads": [case]})
         self.assertIn("| ResNet-18 | DDP, tuned | fp32 | no time left | | 0 | | |", page)
         self.assertIn("| ResNet-18 | lockstep | fp32 | 2000 | 2000-2000 | 3 | 45.00, 45.00 | 60,000 |", page)
@@ -362,6 +363,15 @@ class Link(unittest.TestCase):
         flags = {workload: link.our_agents(pathlib.Path("/bin"), workload)[0][0] for workload in link.STEPS}
         self.assertEqual({workload: "--channels-last" in words for workload, words in flags.items()},
                          {workload: bool(layout) for workload, layout in link.LAYOUT.items()})
+
+    def test_a_job_of_ours_sends_gradients_in_16_bits_where_the_link_is_what_a_step_waits_for(self):
+        link = of("link", "link")
+        names = [one.name for one in link.contenders_of("wide_mlp_sgd", None, {}, object())]
+        self.assertEqual(names, ["lockstep", "lockstep, the link without a rate", "lockstep, gradients sent in bf16"])
+        exact, narrow = (link.our_agents(pathlib.Path("/bin"), "wide_mlp_sgd", more)[0][0]
+                         for more in link.OURS["wide_mlp_sgd"])
+        self.assertNotIn("--compression", exact)
+        self.assertEqual(narrow[narrow.index("--compression") + 1], "bf16")
 
     def test_agents_of_both_nodes_meet(self):
         link = of("link", "link")
