@@ -35,11 +35,16 @@ void set_groups(std::vector<state::TensorSpec>& specs, const optim::Needs& needs
 // Of what decides which numbers a rank writes into the others' state, or sends them when, and has no place in it.
 std::uint64_t print_of_numbers(const DataParallelOptions& options) {
   const EmaOptions ema = options.ema.value_or(EmaOptions{});
-  const std::uint64_t numbers[] = {options.seed,          std::bit_cast<std::uint64_t>(ema.decay),
-                                   ema.interval,          ema.warmup_steps,
-                                   ema.steps_per_epoch,   ema.use_buffers,
-                                   options.overlap_bytes, std::uint64_t(options.reduction),
-                                   options.zero1,         options.zero1_copy,
+  const std::uint64_t numbers[] = {options.seed,
+                                   std::bit_cast<std::uint64_t>(ema.decay),
+                                   ema.interval,
+                                   ema.warmup_steps,
+                                   ema.steps_per_epoch,
+                                   ema.use_buffers,
+                                   options.overlap_bytes,
+                                   std::uint64_t(options.reduction),
+                                   options.zero1,
+                                   options.zero1_copy,
                                    std::uint64_t(options.compression)};
   return state::hash64({reinterpret_cast<const char*>(numbers), sizeof numbers});
 }

@@ -211,8 +211,7 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
   if (options.reduction != "exact")
     throw UsageError("--reduction " + options.reduction + " with --parallel dp, which is one process on one node");
   if (options.compression != "none")
-    throw UsageError("--compression " + options.compression +
-                     " with --parallel dp, which is one process on one node");
+    throw UsageError("--compression " + options.compression + " with --parallel dp, which is one process on one node");
   if (options.zero1 != "none") throw UsageError("--zero1 with --parallel dp, which is one process on one node");
   if (options.bind_to != "none")
     throw UsageError("--bind-to " + options.bind_to + " with --parallel dp, whose replicas would share those cores");

@@ -147,9 +147,7 @@ TEST(Ema, OtherOptionsOrSeedsOfARankAreRefusedOnAll) {
   using Options = DataParallelOptions;
   refused([](std::uint64_t rank) { return Options{.seed = rank}; });
   refused([](std::uint64_t rank) { return Options{.reduction = rank == 0 ? Reduction::exact : Reduction::fast}; });
-  refused([](std::uint64_t rank) {
-    return Options{.compression = rank == 0 ? Compression::none : Compression::bf16};
-  });
+  refused([](std::uint64_t rank) { return Options{.compression = rank == 0 ? Compression::none : Compression::bf16}; });
   refused([](std::uint64_t rank) { return Options{.zero1 = rank == 0}; });
   refused([](std::uint64_t rank) { return Options{.zero1 = true, .zero1_copy = rank == 0}; });
   refused([](std::uint64_t rank) { return Options{.ema = EmaOptions{.interval = 1 + rank}}; });

@@ -26,7 +26,7 @@ constexpr Compression kCompressions[] = {Compression::none, Compression::fp16, C
 ShardGradients some_gradients(int shards, std::size_t elements = 2500) {
   std::mt19937 random(7);
   std::normal_distribution<float> numbers;
-  ShardGradients gradients(std::size_t(shards), std::vector<float>(elements));
+  ShardGradients gradients(static_cast<std::size_t>(shards), std::vector<float>(elements));
   for (auto& shard : gradients)
     for (float& number : shard) number = numbers(random);
   return gradients;
