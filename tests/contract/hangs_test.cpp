@@ -19,6 +19,7 @@
 #include "lockstep/base/unique_fd.h"
 #include "lockstep/comm/point_to_point.h"
 #include "tests/contract/group_contract.h"
+#include "tests/support/tally.h"
 
 namespace lockstep::comm {
 namespace {
@@ -156,13 +157,14 @@ bool is_something_unconfirmed() {
 }
 
 // Rank 1's part of it; returns where it goes on.
-void do_fault(Fault fault, Group& group, const Called& called) {
+void do_fault(Fault fault, Group& group, const Called& called, const testing::Tally& told) {
   if (fault == Fault::killed) raise(SIGKILL);
   if (fault == Fault::reset) reset_connections();
   if (fault == Fault::cut) cut_off();
   if (fault == Fault::stopped) raise(SIGSTOP);  // until rank 0 kills it
   if (fault == Fault::late) {
-    std::this_thread::sleep_for(1500ms);
+    (void)told.wait_for(2, 1500ms);
+    std::this_thread::sleep_for(300ms);  // they are gone by then
     called.call(group);
   }
   if (fault == Fault::other) call_something_else(group);
@@ -175,6 +177,9 @@ TEST_P(Hangs, TheOthersThrowAndNameIt) {
   const bool is_message = std::string(called.name) == "RecvFromThatRank";
   const bool at_deadline = fault == Fault::cut || fault == Fault::stopped || fault == Fault::late ||
                            (fault == Fault::other && is_message && kind != RankKind::nodes);
+  // Who leaves at once takes away what the others have still to hear; who comes late finds them gone.
+  const testing::Tally has_been_told;
+  const int to_wait_for = fault == Fault::reset || fault == Fault::other ? 3 : 2;
   support::run_ranks(kind, 3,
                      [&, fault = fault, &called = called](const std::shared_ptr<Group>& group) {
                        const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
@@ -184,7 +189,7 @@ TEST_P(Hangs, TheOthersThrowAndNameIt) {
                        std::string told;
                        int named = -1;
                        try {
-                         if (group->rank() == 1) do_fault(fault, *group, called);
+                         if (group->rank() == 1) do_fault(fault, *group, called, has_been_told);
                          for (int i = 0; i < 3; ++i) called.call(*group);  // who sends may be done with one
                          ADD_FAILURE() << "rank " << group->rank() << " went on";
                        } catch (const GroupAborted& aborted) {
@@ -212,8 +217,8 @@ TEST_P(Hangs, TheOthersThrowAndNameIt) {
                        }
                        if ((fault == Fault::cut || fault == Fault::stopped) && group->rank() == 0)
                          kill(processes[1].template item<int>(), SIGKILL);
-                       // Who leaves at once takes away what the others have still to hear.
-                       std::this_thread::sleep_for(200ms);
+                       has_been_told.add();
+                       (void)has_been_told.wait_for(to_wait_for, 200ms);
                      },
                      {.timeout = at_deadline ? 700ms : 30'000ms, .allowed_signal = SIGKILL});
 }
