@@ -65,7 +65,7 @@ TEST_P(GroupContract, EachCollectiveHasItsAsynchronousForm) {
 }
 
 TEST_P(GroupContract, AnErrorIsToldByWait) {
-  run([](auto group) {
+  run([this](auto group) {
     AsyncCollectives async(duplicate(*group));
     const Work refused = async.all_reduce(torch::zeros({2}, torch::kComplexFloat));
     const Work few = async.all_gather({}, torch::zeros({2}));
@@ -76,7 +76,7 @@ TEST_P(GroupContract, AnErrorIsToldByWait) {
     for (int i = 0; i < 2; ++i) EXPECT_THROW(refused.wait(), UsageError) << "each time";
     EXPECT_THROW(few.wait(), UsageError);
     if (group->size() == 1) return;
-    let_all_arrive();
+    this->let_all_arrive(*group, true);
     const Work different = async.all_reduce(torch::ones({group->rank() == 0 ? 10 : 11}));
     try {
       different.wait();
@@ -114,11 +114,11 @@ TEST_P(GroupContract, WaitHasADeadlineOfItsOwn) {
 
 TEST_P(GroupContract, AbortEndsWhatIsUnderWay) {
   if (GetParam().ranks == 1) return;
-  run([](auto group) {
+  run([this](auto group) {
     AsyncCollectives async(duplicate(*group));
     group->barrier();
+    this->let_all_arrive(*group, group->rank() == 1);
     if (group->rank() == 1) {
-      let_all_arrive();
       group->abort("no more data");
       return;
     }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/ranks.h"
+#include "tests/support/tally.h"
 
 namespace lockstep::comm {
 
@@ -68,9 +69,17 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
     return "no failure";
   }
 
-  // Before a failure on purpose: between nodes its news may come before what another rank owes this one.
-  static void let_all_arrive() {
-    if (is_over_network()) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  // All ranks call it, once in a test, before a failure on purpose: between nodes its news may come before what another
+  // rank owes this one. Who fails does so when the others wait for it.
+  void let_all_arrive(const comm::Group& group, bool fails) const {
+    using std::chrono::milliseconds;
+    if (!is_over_network()) return;
+    const bool shares_memory = GetParam().kind != RankKind::mpi;
+    if (shares_memory) {
+      arrived_.add();
+      EXPECT_TRUE(arrived_.wait_for(group.size())) << "a rank did not come as far as that";
+    }
+    if (fails) std::this_thread::sleep_for(shares_memory ? milliseconds(50) : milliseconds(500));
   }
 
   // Rank 1 goes after its first all-reduce of the tensor that it makes; the others learn in one of the next who is
@@ -80,8 +89,8 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
     const auto body = [&](auto group) {
       const at::Tensor tensor = make(*group);
       group->all_reduce(tensor);
+      this->let_all_arrive(*group, group->rank() == 1);
       if (group->rank() == 1) {
-        let_all_arrive();
         if (has_processes()) raise(SIGKILL);
         return;
       }
@@ -95,6 +104,9 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
     };
     run(body, {.allowed_signal = SIGKILL});
   }
+
+ private:
+  const testing::Tally arrived_;
 };
 
 // Values that tell ranks and places apart and add up exactly in every dtype.

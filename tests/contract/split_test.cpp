@@ -113,12 +113,10 @@ TEST_P(GroupContract, APartOfASplitKeepsItsOrder) {
 
 TEST_P(GroupContract, AFailureInASplitIsOneOfTheWhole) {
   if (GetParam().ranks < 2) return;
-  run([](auto group) {
+  run([this](auto group) {
     const std::shared_ptr<Group> part = group->split(0, -group->rank());
-    if (group->rank() == 1) {
-      let_all_arrive();
-      part->abort("no more data");
-    }
+    this->let_all_arrive(*group, group->rank() == 1);
+    if (group->rank() == 1) part->abort("no more data");
     try {
       for (int i = 0; i < 2; ++i) (group->rank() == 0 ? *group : *part).barrier();
       ADD_FAILURE() << "rank " << group->rank() << " passed";
