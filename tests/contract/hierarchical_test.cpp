@@ -11,6 +11,7 @@
 #include "lockstep/comm/network/hierarchical_group.h"
 #include "lockstep/comm/point_to_point.h"
 #include "tests/contract/group_contract.h"
+#include "tests/support/tally.h"
 
 namespace lockstep::comm {
 namespace {
@@ -122,8 +123,12 @@ TEST(Hierarchical, SendsSixteenBitsWhereTheyAreOfOneRank) {
 
 // Rank 1 waits for the one beside it, which computes.
 TEST(Hierarchical, AFailureElsewhereEndsAWaitForALateRankOfTheNode) {
-  run_levels({1, 2}, [](auto group) {
-    if (group->rank() == 2) return std::this_thread::sleep_for(3s);
+  const testing::Tally told;
+  run_levels({1, 2}, [&](auto group) {
+    if (group->rank() == 2) {
+      EXPECT_TRUE(told.wait_for(1));  // until then
+      return;
+    }
     if (group->rank() == 0) {
       recv(*group, torch::ones({1}), 1);
       std::this_thread::sleep_for(100ms);
@@ -131,17 +136,16 @@ TEST(Hierarchical, AFailureElsewhereEndsAWaitForALateRankOfTheNode) {
       return;
     }
     send(*group, torch::ones({1}), 0);
-    const auto start = std::chrono::steady_clock::now();
     const Failure failure = failure_in_levels([&] { group->all_reduce(torch::ones({3})); });
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
     EXPECT_EQ(failure.rank, 0);
     EXPECT_EQ(failure.cause, "no more data");
+    told.add();
   });
 }
 
 // Whoever waits, beside it or for a rank that waits for it.
 TEST(Hierarchical, ARankThatStopsIsNamedOnAllNodes) {
-  for (const std::int64_t elements : {3, 100'000})
+  const auto named = [](std::int64_t elements) {
     run_levels({2, 2},
                [&](auto group) {
                  const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
@@ -151,6 +155,8 @@ TEST(Hierarchical, ARankThatStopsIsNamedOnAllNodes) {
                  if (group->rank() == 0) kill(processes[1].template item<int>(), SIGKILL);
                },
                {.timeout = 2s, .allowed_signal = SIGKILL});
+  };
+  support::at_once({[=] { named(3); }, [=] { named(100'000); }});
 }
 
 // Rank 0 comes to the call so late that it has not waited for long when those of the other node have: they ask it.
@@ -167,17 +173,21 @@ TEST(Hierarchical, ARankThatStopsIsNamedWhereNodesComeFarApart) {
         }
         recv(group, tensor, partner);
       }};
+  std::vector<std::function<void()>> cells;
   for (const std::function<void(Group&)>& call : calls)
-    run_levels({2, 2},
-               [&](auto group) {
-                 const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
-                 if (group->rank() == 1) raise(SIGSTOP);
-                 if (group->rank() == 0) std::this_thread::sleep_for(1500ms);
-                 const Failure failure = failure_in_levels([&] { call(*group); });
-                 EXPECT_EQ(failure.rank, 1) << failure.to_string();
-                 if (group->rank() == 0) kill(processes[1].template item<int>(), SIGKILL);
-               },
-               {.timeout = 2s, .allowed_signal = SIGKILL});
+    cells.emplace_back([&call] {
+      run_levels({2, 2},
+                 [&](auto group) {
+                   const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
+                   if (group->rank() == 1) raise(SIGSTOP);
+                   if (group->rank() == 0) std::this_thread::sleep_for(1500ms);
+                   const Failure failure = failure_in_levels([&] { call(*group); });
+                   EXPECT_EQ(failure.rank, 1) << failure.to_string();
+                   if (group->rank() == 0) kill(processes[1].template item<int>(), SIGKILL);
+                 },
+                 {.timeout = 2s, .allowed_signal = SIGKILL});
+    });
+  support::at_once(cells);
 }
 
 // Each node agrees, and the nodes do not; or the ranks of a node disagree crosswise with those of the other.
@@ -191,7 +201,8 @@ TEST(Hierarchical, CallsThatDifferAreToldWhereverTheyMeet) {
       [](Group& group) { group.reduce_scatter(torch::empty({5}), torch::ones({20})); }};
   const int numbers = int(std::size(calls));
   for (const bool crosswise : {false, true})
-    for (int number = 0; number < numbers; ++number)
+    for (int number = 0; number < numbers; ++number) {
+      const testing::Tally told;
       run_levels({2, 2}, [&](auto group) {
         const int rank = group->rank();
         const bool other = crosswise ? rank == 0 || rank == 3 : rank < 2;
@@ -203,13 +214,16 @@ TEST(Hierarchical, CallsThatDifferAreToldWhereverTheyMeet) {
           EXPECT_THAT(error.what(), ::testing::HasSubstr("ranks disagree: "));
         }
         EXPECT_LT(std::chrono::steady_clock::now() - start, 10s) << "told at the deadline";
-        std::this_thread::sleep_for(200ms);  // who leaves at once takes away what the others have still to hear
+        told.add();
+        (void)told.wait_for(4, 200ms);  // who leaves at once takes away what the others have still to hear
       });
+    }
 }
 
 // Two nodes would give each other nothing here.
 TEST(Hierarchical, RootsThatDifferAreToldOnAllNodes) {
-  for (const std::int64_t elements : {3, 70'001})
+  for (const std::int64_t elements : {3, 70'001}) {
+    const testing::Tally told;
     run_levels({2, 1, 1}, [&](auto group) {
       const auto start = std::chrono::steady_clock::now();
       try {
@@ -219,8 +233,10 @@ TEST(Hierarchical, RootsThatDifferAreToldOnAllNodes) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr("ranks disagree: "));
       }
       EXPECT_LT(std::chrono::steady_clock::now() - start, 10s) << "told at the deadline";
-      std::this_thread::sleep_for(200ms);
+      told.add();
+      (void)told.wait_for(4, 200ms);
     });
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <numeric>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "lockstep/comm/network/network_group.h"
 #include "lockstep/comm/point_to_point.h"
 #include "tests/contract/group_contract.h"
+#include "tests/support/tally.h"
 #include "tests/support/usage_error.h"
 
 namespace lockstep::comm {
@@ -110,41 +112,54 @@ TEST(GroupsOverNodes, APartOfAPartNamesRanksAsTheWorldDoes) {
 // Those who fail come to no collective of the world, and do not end.
 TEST(GroupsOverNodes, AFailureInAPartEndsTheWorldOnAllNodes) {
   for (const std::vector<int>& ranks : {std::vector<int>{1, 3}, {2, 3}})
-    run_nodes({2, 2}, [&](auto group) {
-      const std::shared_ptr<Group> part = group->new_group(ranks);
-      const int rank = group->rank();
-      const Failure failure = failure_of([&] {
+    for (const MakeGroup& make : {MakeGroup(flat_group), MakeGroup(hierarchical_group)}) {
+      const testing::Tally told;
+      const auto body = [&](auto group) {
+        const std::shared_ptr<Group> part = group->new_group(ranks);
+        const int rank = group->rank();
+        const Failure failure = failure_of([&] {
+          if (rank == 3) {
+            std::this_thread::sleep_for(100ms);
+            EXPECT_TRUE(part->abort("no more data"));
+            recv(*part, torch::ones({1}), 0);
+          } else {
+            group->barrier();
+          }
+        });
+        EXPECT_EQ(failure.rank, 3);
+        EXPECT_EQ(failure.cause, "no more data");
+        told.add();
         if (rank == 3) {
-          std::this_thread::sleep_for(100ms);
-          EXPECT_TRUE(part->abort("no more data"));
-          recv(*part, torch::ones({1}), 0);
-        } else {
-          group->barrier();
+          EXPECT_TRUE(told.wait_for(4));
         }
-      });
-      EXPECT_EQ(failure.rank, 3);
-      EXPECT_EQ(failure.cause, "no more data");
-      if (rank == 3) std::this_thread::sleep_for(500ms);
-    });
+      };
+      support::run_nodes({2, 2}, body, {.group = make});
+    }
 }
 
 TEST(GroupsOverNodes, AFailureElsewhereEndsAWaitWithinANode) {
-  run_nodes({2, 1}, [](auto group) {
-    const std::shared_ptr<Group> part = group->new_group({0, 1});
-    const int rank = group->rank();
-    if (rank == 1) return std::this_thread::sleep_for(3s);  // computes
-    if (rank == 2) {
-      recv(*group, torch::ones({1}), 0);
-      group->abort("no more data");
-      return;
-    }
-    send(*group, torch::ones({1}), 2);
-    const auto start = std::chrono::steady_clock::now();
-    const Failure failure = failure_of([&] { part->barrier(); });
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
-    EXPECT_EQ(failure.rank, 2);
-    EXPECT_EQ(failure.cause, "no more data");
-  });
+  for (const MakeGroup& make : {MakeGroup(flat_group), MakeGroup(hierarchical_group)}) {
+    const testing::Tally told;
+    const auto body = [&](auto group) {
+      const std::shared_ptr<Group> part = group->new_group({0, 1});
+      const int rank = group->rank();
+      if (rank == 1) {
+        EXPECT_TRUE(told.wait_for(1));  // computes until then
+        return;
+      }
+      if (rank == 2) {
+        recv(*group, torch::ones({1}), 0);
+        group->abort("no more data");
+        return;
+      }
+      send(*group, torch::ones({1}), 2);
+      const Failure failure = failure_of([&] { part->barrier(); });
+      EXPECT_EQ(failure.rank, 2);
+      EXPECT_EQ(failure.cause, "no more data");
+      told.add();
+    };
+    support::run_nodes({2, 1}, body, {.group = make});
+  }
 }
 
 TEST(GroupsOverNodes, DifferentListsAreRefusedByAll) {
@@ -232,15 +247,20 @@ void expect_named_when_stopped(const MakeGroup& make, int victim, int sends, Cal
 // What it has told one rank and not the other must not make a suspect of either.
 TEST(GroupsOverNodes, ARankThatIsLateWhileAPartIsMadeIsNamed) {
   const auto call = [](Group& group) { (void)duplicate(group); };
-  for (int sends = 0; sends < 6; ++sends) expect_named_when_stopped(flat_group, 2, sends, call);
+  std::vector<std::function<void()>> cells;
+  for (int sends = 0; sends < 6; ++sends)
+    cells.emplace_back([=] { expect_named_when_stopped(flat_group, 2, sends, call); });
   // In two levels it agrees by one message.
-  for (const int sends : {0, 2}) expect_named_when_stopped(hierarchical_group, 2, sends, call);
+  for (const int sends : {0, 2})
+    cells.emplace_back([=] { expect_named_when_stopped(hierarchical_group, 2, sends, call); });
+  support::at_once(cells);
 }
 
 TEST(GroupsOverNodes, ARankThatIsLateForOneOfTwoIsNamedByBoth) {
   const auto call = [](Group& group) { group.all_reduce(torch::ones({3})); };
-  for (const int sends : {0, 1}) expect_named_when_stopped(flat_group, 2, sends, call);
-  expect_named_when_stopped(hierarchical_group, 2, 1, call);
+  support::at_once({[=] { expect_named_when_stopped(flat_group, 2, 0, call); },
+                    [=] { expect_named_when_stopped(flat_group, 2, 1, call); },
+                    [=] { expect_named_when_stopped(hierarchical_group, 2, 1, call); }});
 }
 
 // Rank 0 has what it needs to add up its part, and waits for that of rank 2, who lacks what rank 1 has.
@@ -251,21 +271,24 @@ TEST(GroupsOverNodes, ARankThatIsLateForTheOnlyOneOfItsNodeIsNamedByAll) {
 // On each node the ranks meet before each speaks with one of the other node, as in a training step: who waits abroad
 // for a healthy rank leaves the word to those who know whom that one waits for.
 TEST(GroupsOverNodes, ARankThatIsLateOnItsNodeIsNamedAbroad) {
-  run_nodes({2, 2},
-            [](auto group) {
-              const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
-              const int rank = group->rank(), partner = (rank + 2) % 4;
-              if (rank == 1) raise(SIGSTOP);
-              const at::Tensor tensor = torch::ones({1});
-              const Failure failure = failure_of([&] {
-                group->node().member.barrier();
-                if (rank < 2) send(*group, tensor, partner);
-                recv(*group, tensor, partner);
-              });
-              EXPECT_EQ(failure.rank, 1) << failure.to_string();
-              if (rank == 0) kill(processes[1].template item<int>(), SIGKILL);
-            },
-            {.timeout = 2s, .allowed_signal = SIGKILL});
+  const auto named = [](const MakeGroup& make) {
+    support::run_nodes({2, 2},
+                       [](auto group) {
+                         const std::vector<at::Tensor> processes = group->all_gather(torch::tensor({getpid()}));
+                         const int rank = group->rank(), partner = (rank + 2) % 4;
+                         if (rank == 1) raise(SIGSTOP);
+                         const at::Tensor tensor = torch::ones({1});
+                         const Failure failure = failure_of([&] {
+                           group->node().member.barrier();
+                           if (rank < 2) send(*group, tensor, partner);
+                           recv(*group, tensor, partner);
+                         });
+                         EXPECT_EQ(failure.rank, 1) << failure.to_string();
+                         if (rank == 0) kill(processes[1].template item<int>(), SIGKILL);
+                       },
+                       {.timeout = 2s, .allowed_signal = SIGKILL, .group = make});
+  };
+  support::at_once({[=] { named(flat_group); }, [=] { named(hierarchical_group); }});
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "lockstep/comm/world.h"
 #include "lockstep/testing.h"
 #include "tests/support/listener.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/scratch_folder.h"
 
 // What ThreadSanitizer takes for races of ranks that are threads, since it sees libtorch's locks but neither its
@@ -206,6 +207,39 @@ void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions optio
     case RankKind::hierarchical:
       options.group = comm::hierarchical_group;
       return run_nodes(in_pairs(ranks), body, options);
+  }
+}
+
+void at_once(const std::vector<std::function<void()>>& waits) {
+  if (kSanitizer) {
+    for (const std::function<void()>& wait : waits) wait();
+    return;
+  }
+  constexpr std::size_t kAtOnce = 4;
+  for (std::size_t begin = 0; begin < waits.size(); begin += kAtOnce) {
+    const std::size_t end = std::min(begin + kAtOnce, waits.size());
+    std::vector<pid_t> children;
+    fflush(nullptr);  // or each child would say again what waits there
+    for (std::size_t number = begin; number < end; ++number) {
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        try {
+          waits[number]();
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << error.what();
+        }
+        fflush(nullptr);
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+      }
+      children.push_back(child);
+    }
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      int status = 0;
+      waitpid(children[i], &status, 0);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "number " << begin + i << " has failed, as it says";
+    }
   }
 }
 

@@ -53,4 +53,8 @@ void run_nodes(const std::vector<int>& ranks_per_node, const RankBody& body, Ran
 /// Returns when all ranks are done.
 void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions options = {});
 
+/// Does what is mostly waiting a few at a time, each in a process of its own, which may start ranks that are processes.
+/// One after the other under a sanitizer, where so many forks would take longer than the deadlines of the groups.
+void at_once(const std::vector<std::function<void()>>& waits);
+
 }  // namespace lockstep::support
