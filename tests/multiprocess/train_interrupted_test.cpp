@@ -14,7 +14,6 @@
 
 #include "tests/multiprocess/resumed_run.h"
 #include "tests/support/control_group.h"
-#include "tests/support/terminal.h"
 #include "tests/support/wait_until.h"
 
 namespace lockstep {
@@ -22,7 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::Job;
-using ::testing::Not;
 using testing::Words;
 using testing::operator+;
 
@@ -220,18 +218,6 @@ TEST_F(TrainResume, ACheckpointThatItsProgramCouldNotLinkIsLinkedByTheLauncher) 
   EXPECT_EQ(job.wait(), 137) << job.err();
   EXPECT_THAT(job.err(), HasSubstr("step 2, the last one that was committed, is saved in '"));
   EXPECT_EQ(std::filesystem::read_symlink(folder_.file("saved/last")), "step-00000002");
-}
-
-// Ctrl-S: who saves gives up its words after ten seconds, then the agent its own.
-TEST_F(TrainResume, ATerminalThatStandsStillDoesNotHoldUpTheSave) {
-  const testing::Terminal terminal;
-  terminal.stop();
-  Job job({"/bin/sh", "-c", "exec \"$@\" 2> " + terminal.name(), "sh", LOCKSTEP_PROGRAM, "run", "-n", "1",
-           UNLINKED_WORKER, folder_.file("saved")});
-  EXPECT_EQ(job.wait(), 137);
-  EXPECT_EQ(std::filesystem::read_symlink(folder_.file("saved/last")), "step-00000002");
-  terminal.go_on();
-  EXPECT_THAT(terminal.read_rest(), Not(HasSubstr("not saved")));
 }
 
 // Each attempt goes on from the state in memory; the launcher saves when the last one is over.
