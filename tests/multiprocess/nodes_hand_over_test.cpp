@@ -139,7 +139,7 @@ TEST(NodesHandOver, OurTrainerHasTheBitsOfAnUndisturbedRunWithALateNode) {
                                     "--rdzv-endpoint",
                                     endpoint,
                                     "--rdzv-conf",
-                                    "last_call_timeout=60,is_host=" + hosts,
+                                    "last_call_timeout=60,keep_alive_interval=0.5,is_host=" + hosts,
                                     "sh",
                                     "-c",
                                     script};

@@ -218,7 +218,7 @@ TEST(NodesNetwork, RanksThatAreCutOffNoticeLongBeforeTheirTimeout) {
 rank() {
   rank=$1; shift
   exec "$@" env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=$rank MASTER_ADDR=10.77.0.1 \
-    MASTER_PORT=29500 $LOCKSTEP train --dataset digits --model mlp --max-steps 100000000 --no-eval --timeout 40 \
+    MASTER_PORT=29500 $LOCKSTEP train --dataset digits --model mlp --max-steps 100000000 --no-eval --timeout 16 \
     > $rank.out 2> $rank.err
 }
 rank 0 & a=$!

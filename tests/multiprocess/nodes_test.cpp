@@ -204,9 +204,10 @@ TEST_F(NodesTest, TheReportNamesNodesThatWereLost) {
   const testing::ScratchFolder folder;
   const std::string script =
       "echo; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $GROUP_RANK = 1 ] && kill -9 $PPID; sleep 1000";
+  const std::string conf = "keep_alive_interval=0.3,is_host=";
   Job& host = agent(
-      {"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", "is_host=1", "--report", folder.file("r")}, script);
-  Job& lost = agent({"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", "is_host=0"}, script);
+      {"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", conf + "1", "--report", folder.file("r")}, script);
+  Job& lost = agent({"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", conf + "0"}, script);
   EXPECT_EQ(host.wait(), 0) << host.err();
   EXPECT_EQ(lost.wait(), 128 + SIGKILL);
   const nlohmann::json report = nlohmann::json::parse(std::ifstream(folder.file("r")));
@@ -287,10 +288,11 @@ TEST_F(NodesTest, WhoComesWhileAGenerationEndsWaits) {
 }
 
 TEST_F(NodesTest, ANodeIsLostAndAnotherTakesItsPlace) {
-  const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "1", "--rdzv-conf", "is_host=0"};
+  const std::string conf = "keep_alive_interval=0.3,is_host=";
+  const std::vector<std::string> flags{"--nnodes", "2", "--max-restarts", "1", "--rdzv-conf", conf + "0"};
   const std::string script =
       "echo $RANK try $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000";
-  Job& host = agent({"--nnodes", "2", "--max-restarts", "1", "--rdzv-conf", "is_host=1"}, script);
+  Job& host = agent({"--nnodes", "2", "--max-restarts", "1", "--rdzv-conf", conf + "1"}, script);
   Job& lost = agent(flags, script);
   host.wait_for_lines(1);
   lost.wait_for_lines(1);
