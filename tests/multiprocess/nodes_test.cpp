@@ -205,8 +205,8 @@ TEST_F(NodesTest, TheReportNamesNodesThatWereLost) {
   const std::string script =
       "echo; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; [ $GROUP_RANK = 1 ] && kill -9 $PPID; sleep 1000";
   const std::string conf = "keep_alive_interval=0.3,is_host=";
-  Job& host = agent(
-      {"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", conf + "1", "--report", folder.file("r")}, script);
+  Job& host = agent({"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", conf + "1", "--report", folder.file("r")},
+                    script);
   Job& lost = agent({"--nnodes", "1:2", "--max-restarts", "1", "--rdzv-conf", conf + "0"}, script);
   EXPECT_EQ(host.wait(), 0) << host.err();
   EXPECT_EQ(lost.wait(), 128 + SIGKILL);
