@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads import LABELS, POOL, WORKLOADS, Workload
+from workloads import LABELS, WORKLOADS, Workload
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,14 +54,15 @@ class Trainer:
             self.model = torch.compile(self.model)
         self.optimizer = workload.optimizer(self.model.parameters(), **workload.options, **options)
         generator = torch.Generator().manual_seed(1 + dist.get_rank())
-        self.data = [torch.randn(workload.batch, *workload.sample, generator=generator) for _ in range(POOL)]
+        self.data = [torch.randn(workload.batch, *workload.sample, generator=generator)
+                     for _ in range(workload.pool())]
         self.target = [torch.randint(workload.classes, (workload.batch,), generator=generator) for _ in range(LABELS)]
         self.autocast = (lambda: torch.autocast("cpu", torch.bfloat16)) if way.bf16 else contextlib.nullcontext
         self.steps = 0
 
     def step(self):
         # A batch of its own for each step, as a loader makes it.
-        data = self.data[self.steps % POOL].to("cpu", copy=True, memory_format=self.memory_format)
+        data = self.data[self.steps % len(self.data)].to("cpu", copy=True, memory_format=self.memory_format)
         target = self.target[self.steps % LABELS]
         self.steps += 1
         self.optimizer.zero_grad()

@@ -31,11 +31,11 @@ using namespace lockstep::bench;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int kRanks = 2;
-
 struct Settings {
   std::vector<std::string> workloads;
   Way way;
+  int ranks = 2;
+  int threads = 1;                               // of a rank
   double seconds = 2;                            // of a workload's measurement, about
   int settle = optim::StoreChoice::kFirstTrial;  // steps before it, in which the engine finds the faster stores
   std::string turns;
@@ -47,7 +47,7 @@ struct Settings {
 
 // Commands come in by the named pipe to.RANK, a line of JSON each; the answer to `steps` goes out by from.RANK.
 void serve(const Settings& settings) {
-  const World world = init({.bind_to = settings.bind_to, .idle_cores_hint = false});
+  const World world = init({.threads = settings.threads, .bind_to = settings.bind_to, .idle_cores_hint = false});
   StepTrainer trainer(find_workload(settings.workloads.front()), world.group(), settings.way);
   std::ifstream commands(settings.turns + "/to." + std::to_string(world.rank()));
   std::ofstream answers(settings.turns + "/from." + std::to_string(world.rank()));
@@ -73,7 +73,7 @@ int steps_of(const Settings& settings, StepTrainer& trainer, comm::Group& group)
 
 // Seconds of each step on rank 0, where a step ends when it has ended on all.
 std::vector<double> measure(const Workload& workload, const Settings& settings, const Groups& groups) {
-  at::set_num_threads(1);
+  at::set_num_threads(settings.threads);
   StepTrainer trainer(workload, groups.front(), settings.way);
   const std::vector<double> times = trainer.turn(steps_of(settings, trainer, *groups.front()));
   std::vector<double> steps;
@@ -85,17 +85,17 @@ void run_alone(const Settings& settings) {
   std::printf("%-16s %10s %10s %10s %14s\n", "workload", "median ms", "p10 ms", "p90 ms", "samples/s");
   for (const std::string& name : settings.workloads) {
     const Workload& workload = find_workload(name);
-    const json steps = json::parse(
-        run_ranks(kRanks, 1, [&](const Groups& groups) { return json(measure(workload, settings, groups)).dump(); }));
+    const json steps = json::parse(run_ranks(
+        settings.ranks, 1, [&](const Groups& groups) { return json(measure(workload, settings, groups)).dump(); }));
     const Spread spread = spread_of(steps.get<std::vector<double>>());
     std::printf("%-16s %10.3f %10.3f %10.3f %14.0f\n", name.c_str(), 1e3 * spread.median, 1e3 * spread.p10,
-                1e3 * spread.p90, double(workload.batch * kRanks) / spread.median);
+                1e3 * spread.p90, double(workload.batch * settings.ranks) / spread.median);
     std::fflush(stdout);
   }
 }
 
 ordered_json profile(const Workload& workload, const Settings& settings, const Groups& groups) {
-  at::set_num_threads(1);
+  at::set_num_threads(settings.threads);
   StepTrainer trainer(workload, groups.front(), settings.way);
   const int steps = steps_of(settings, trainer, *groups.front());
   const StepProfile split = profile_steps(trainer, *groups.front(), steps);
@@ -132,8 +132,9 @@ std::string to_text(const ordered_json& found) {
 
 void run_profile(const Settings& settings) {
   for (const std::string& name : settings.workloads) {
+    const Workload& workload = find_workload(name);
     const auto found = ordered_json::parse(run_ranks(
-        kRanks, 1, [&](const Groups& groups) { return profile(find_workload(name), settings, groups).dump(); }));
+        settings.ranks, 1, [&](const Groups& groups) { return profile(workload, settings, groups).dump(); }));
     std::printf("%s\n", (settings.json ? found.dump() : to_text(found)).c_str());
     std::fflush(stdout);
   }
@@ -147,7 +148,7 @@ void check(const flags::Parsed& parsed, const Settings& settings) {
   if (given("--bind-to") && !given("--turns")) refuse("--bind-to without --turns: it is for the workers of a job");
   if (given("--compression") && !given("--turns"))
     refuse("--compression without --turns: two processes of one node send each other nothing");
-  for (const char* flag : {"--profile", "--seconds", "--settle"})
+  for (const char* flag : {"--profile", "--ranks", "--seconds", "--settle"})
     if (given(flag) && given("--turns")) refuse(std::string(flag) + " with --turns: a worker does what it is told");
   for (const std::string& name : settings.workloads) {
     const bool pictures = find_workload(name).sample.size() == 3;
@@ -165,10 +166,12 @@ flags::Table table_of(Settings& settings) {
   using BindTo = comm::BindTo;
   return {
       .usage = "lockstep bench step [options]",
-      .about = "Seconds of whole training steps on two processes.\n",
+      .about = "Seconds of whole training steps, on two processes of one thread by default.\n",
       .groups = {
           {"",
-           {{"--workload", flags::several_of(settings.workloads, workload_names()), "", "all of them"},
+           {{"--workload", flags::several_of(settings.workloads, workload_names()), "", "all whose steps are short"},
+            {"--ranks", flags::integer(settings.ranks, 1, 64), "processes"},
+            {"--threads", flags::integer(settings.threads, 1, 64), "computing threads of each"},
             {"--amp", flags::choice<Amp>(settings.way.amp, {{"none", Amp::none}, {"bf16", Amp::bf16}})},
             {"--no-huge-pages", flags::on(settings.small_pages), "neither for shared nor for private memory"},
             {"--bind-to", flags::choice<BindTo>(settings.bind_to, {{"none", BindTo::none}, {"core", BindTo::core}}),
@@ -195,8 +198,9 @@ flags::Table table_of(Settings& settings) {
 
 int main(int argc, char** argv) {
   Settings settings;
-  settings.workloads = workload_names();
+  settings.workloads = usual_workload_names();
   return run_program(table_of(settings), argc, argv, [&](const flags::Parsed& parsed) {
+    at::set_num_threads(1);  // threads that the check begins would be missing in the ranks, which are forked
     check(parsed, settings);
     mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as lockstep-trainer does
     mallopt(M_TRIM_THRESHOLD, 1 << 30);

@@ -18,7 +18,8 @@ _PLAIN = {"fp32": _FUSED, "bf16": {**_FUSED, "bf16": True}}
 _FIRST = {f"{name}, channels first": way for name, way in _PLAIN.items()}
 _LAST = {f"{name}, channels-last": {**way, "channels_last": True} for name, way in _PLAIN.items()}
 _WIDE = ("wide_mlp_sgd", "wide_mlp_adam")
-_OF_PICTURES = ("convnet", "resnet18_cifar")
+_PHOTOGRAPHS = ("resnet34", "resnet34_b32", "resnet50", "resnet50_b32", "vgg11")
+_OF_PICTURES = ("convnet", "resnet18_cifar", *_PHOTOGRAPHS)
 
 
 def _tuned(ways: dict[str, dict]) -> list[tuple[str, str, dict]]:
@@ -44,7 +45,7 @@ def _wide() -> list[tuple[str, str, dict]]:
 # static_graph, one bucket and flushed denormals. Pictures come in both memory formats: like is compared with like.
 TUNED = {
     "mlp": [*_tuned({"fp32": _PLAIN["fp32"], "fp32, foreach optimizer": {"ddp": True, "optimizer": "foreach"},
-                     "fp32, compiled": {**_PLAIN["fp32"], "compile": True}, "bf16": _PLAIN["bf16"]}),
+                     "bf16": _PLAIN["bf16"], **_compiled(_PLAIN)}),
             ("fp32, pinned", "pinned", _PLAIN["fp32"]), ("fp32, glibc's malloc tuned", "glibc", _PLAIN["fp32"])],
     "convnet": [*_tuned({**_FIRST, **_LAST,
                          # contiguous() does nothing for one channel; ours gets these strides, too
@@ -54,8 +55,9 @@ TUNED = {
                 *_pinned(_LAST), ("bf16, channels-last, glibc's malloc tuned", "glibc", _LAST["bf16, channels-last"])],
     "wide_mlp_sgd": _wide(),
     "wide_mlp_adam": _wide(),
-    # Not compiled: that takes minutes here, and does not help the ConvNet.
-    "resnet18_cifar": [*_tuned({**_FIRST, **_LAST}), *_pinned(_LAST)],
+    "resnet18_cifar": [*_tuned({**_FIRST, **_LAST, **_compiled(_LAST)}), *_pinned(_LAST)],
+    "encoder": [*_tuned({**_PLAIN, **_compiled(_PLAIN)}), *_pinned(_PLAIN)],
+    **{workload: _tuned({**_FIRST, **_LAST, **_compiled(_LAST)}) for workload in _PHOTOGRAPHS},
 }
 
 # Rows of ours: name, flags of lockstep-bench-step. The last is the one in which levers are moved.
@@ -64,7 +66,7 @@ _FLAT = [("fp32", []), ("bf16", _MIXED)]
 _PICTURES = [("fp32, channels first", []), ("bf16, channels first", _MIXED), ("fp32, channels-last", ["--channels-last"]),
              ("bf16, channels-last", [*_MIXED, "--channels-last"])]
 OURS = {"mlp": _FLAT[::-1], "convnet": _PICTURES, "wide_mlp_sgd": _FLAT, "wide_mlp_adam": _FLAT,
-        "resnet18_cifar": _PICTURES}
+        "resnet18_cifar": _PICTURES, "encoder": _FLAT, **dict.fromkeys(_PHOTOGRAPHS, _PICTURES)}
 
 
 def facts_of_peer(workload: str, way: dict) -> dict[str, str]:
@@ -83,9 +85,9 @@ def _facts(workload: str, bf16: bool, last: bool) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Lever:
-    """A row with one thing changed, and where it is measured."""
+    """A row with one thing changed, and the cases in which it is measured."""
     name: str
-    workloads: tuple[str, ...]
+    cases: tuple[str, ...]
     without: tuple[str, ...] = ()  # of the row's flags
     extra: tuple[str, ...] = ()  # flags
     environment: tuple[tuple[str, str], ...] = ()
@@ -97,17 +99,60 @@ class Lever:
 LEVERS = [
     Lever("without the caching allocator", ("mlp", "convnet", "resnet18_cifar", "wide_mlp_sgd"),
           environment=(("LOCKSTEP_ALLOCATOR", "system"),)),
-    Lever("with fused layers", (*_WIDE, "mlp", "convnet", "resnet18_cifar"), extra=("--fuse",)),
+    Lever("with fused layers", (*_WIDE, "mlp", "convnet", "resnet18_cifar", "encoder", *_PHOTOGRAPHS),
+          extra=("--fuse",)),
     Lever("without huge pages", (*_WIDE, "convnet"), extra=("--no-huge-pages",)),
     Lever("with ranks bound to cores", ("mlp", "convnet", "wide_mlp_sgd"), extra=("--bind-to", "core")),
 ]
 
-# Times faster than the peer as installed and tuned.
-TARGETS = {"mlp": (10, 6), "convnet": (4, 1.35), "wide_mlp_sgd": (3.5, 3), "wide_mlp_adam": (3.5, 3),
-           "resnet18_cifar": (2.8, 1.05)}
-TITLES = {"mlp": "MLP 64-64-10, batch 32 per process, SGD",
-          "convnet": "MNIST ConvNet, batch 100 per process, SGD",
-          "wide_mlp_sgd": "MLP 1024-4096-4096-1024, 25.2 M weights, batch 16 per process, SGD with momentum",
-          "wide_mlp_adam": "MLP 1024-4096-4096-1024, 25.2 M weights, batch 16 per process, Adam",
-          "resnet18_cifar": "ResNet-18 with CIFAR stem, batch 64 per process, SGD with momentum"}
-SAMPLES = {"mlp": 64, "convnet": 200, "wide_mlp_sgd": 32, "wide_mlp_adam": 32, "resnet18_cifar": 128}  # of a step
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A workload, and who trains it."""
+    title: str
+    workload: str  # of lockstep-bench-step and peer/workloads.py
+    batch: int  # per process
+    targets: tuple[float, ...] = ()  # times faster than the peer as installed and tuned
+    ranks: int = 2
+    threads: int = 1  # of a rank; the peer as installed has as many as torchrun gives it
+    anew: bool = False  # its contenders do not fit into memory beside each other: each starts anew for its turn
+
+    @property
+    def samples(self) -> int:
+        """Of a step."""
+        return self.batch * self.ranks
+
+
+STEP = {
+    "mlp": Case("MLP 64-64-10, batch 32 per process, SGD", "mlp", 32, (10, 6)),
+    "convnet": Case("MNIST ConvNet, batch 100 per process, SGD", "convnet", 100, (4, 1.35)),
+    "wide_mlp_sgd": Case("MLP 1024-4096-4096-1024, 25.2 M weights, batch 16 per process, SGD with momentum",
+                         "wide_mlp_sgd", 16, (3.5, 3)),
+    "wide_mlp_adam": Case("MLP 1024-4096-4096-1024, 25.2 M weights, batch 16 per process, Adam", "wide_mlp_adam", 16,
+                          (3.5, 3)),
+    "resnet18_cifar": Case("ResNet-18 with CIFAR stem, batch 64 per process, SGD with momentum", "resnet18_cifar", 64,
+                           (2.8, 1.05)),
+}
+
+
+def _photographs(title: str, workload: str, batch: int) -> Case:
+    return Case(f"{title} at 224 x 224, batch {batch} per process, SGD with momentum", workload, batch, anew=True)
+
+
+# Measured where they are asked for (scripts/bench nets), for they take hours.
+NETS = {
+    "resnet34": _photographs("ResNet-34", "resnet34", 16),
+    "resnet34_b32": _photographs("ResNet-34", "resnet34_b32", 32),
+    "resnet50": _photographs("ResNet-50", "resnet50", 16),
+    "resnet50_b32": _photographs("ResNet-50", "resnet50_b32", 32),
+    "vgg11": _photographs("VGG-11", "vgg11", 16),
+    "encoder": Case("transformer encoder, 6 layers, 256 tokens, batch 8 per process, Adam", "encoder", 8),
+    "convnet_4_ranks": Case("MNIST ConvNet, four processes, batch 100 per process, SGD", "convnet", 100, ranks=4),
+    "wide_mlp_sgd_4_ranks": Case("MLP 1024-4096-4096-1024, four processes, batch 16 per process, SGD with momentum",
+                                 "wide_mlp_sgd", 16, ranks=4),
+    "convnet_2_threads": Case("MNIST ConvNet, one process of two threads, batch 100, SGD", "convnet", 100, ranks=1,
+                              threads=2),
+    "wide_mlp_sgd_2_threads": Case("MLP 1024-4096-4096-1024, one process of two threads, batch 16, SGD with momentum",
+                                   "wide_mlp_sgd", 16, ranks=1, threads=2),
+}
+CASES = {**STEP, **NETS}

@@ -32,7 +32,7 @@ def summary(workloads: list[dict]) -> str:
             lines.append(f"| {workload['title']}, {precision} | {1e3 * installed['median']:.3f} | {which(peer)} "
                          f"| {which(ours)} | {workload['samples'] / ours['median']:,.0f} "
                          f"| {installed['median'] / ours['median']:.2f} | {peer['median'] / ours['median']:.2f} "
-                         f"| {', '.join(str(target) for target in workload['targets'])} |")
+                         f"| {', '.join(str(target) for target in workload['targets']) or '-'} |")
     return "\n".join(lines) + "\n"
 
 
@@ -65,8 +65,10 @@ def table(workload: dict) -> str:
 
 def section(workload: dict) -> str:
     ours = rows.best(workload["contenders"], median, "ours")
-    return (f"\n## {workload['title']}\n\n{ours['weights']:,} weights; pages of lockstep's shared state: {ours['pages']}.\n\n"
-            f"{table(workload)}{alike(workload)}")
+    anew = (" Each contender started anew for each turn, for beside each other they do not fit into memory; the first two "
+            "steps of a turn do not count.") if workload.get("anew") else ""
+    return (f"\n## {workload['title']}\n\n{ours['weights']:,} weights; pages of lockstep's shared state: {ours['pages']}."
+            f"{anew}\n\n{table(workload)}{alike(workload)}")
 
 
 def levers(workloads: list[dict]) -> str:
@@ -90,7 +92,7 @@ def markdown(whole: dict) -> str:
     m, v, workloads = whole["machine"], whole["versions"], whole["workloads"]
     return f"""# Training steps
 
-Forward, backward, gradient exchange and update on two processes: Lockstep (`lockstep run`, `DistributedDataParallel`, `lockstep::optim`) beside Python's `DistributedDataParallel` on Gloo, started by torchrun. All took turns in one run, the order rotating, {whole["rounds"]} rounds after one to warm up; who has no turn sleeps. Each step takes a fresh copy of one of 64 random batches; the labels come round in another rhythm, so that nothing is learnt by heart and gradients stay what they are. A step lasts from the end of the one before to its own end, both on the last rank; the first step of a turn, which brings caches back, does not count unless steps are longer than 0.3 s (these have four rounds).
+Forward, backward, gradient exchange and update, on two processes of one thread unless the title says otherwise: Lockstep (`lockstep run`, `DistributedDataParallel`, `lockstep::optim`) beside Python's `DistributedDataParallel` on Gloo, started by torchrun. All took turns in one run, the order rotating, {whole["rounds"]} rounds after one to warm up; who has no turn sleeps. Each step takes a fresh copy of one of 64 random batches (of 224 x 224 pictures fewer); the labels come round in another rhythm, so that nothing is learnt by heart and gradients stay what they are. A step lasts from the end of the one before to its own end, both on the last rank; the first step of a turn, which brings caches back, does not count unless steps are longer than 0.3 s (these have four rounds).
 
 As installed: torchrun's and PyTorch's defaults, float32. Tuned: one thread, fused optimizer, `gradient_as_bucket_view`, `static_graph`, one bucket, flushed denormals, tcmalloc, and what the row's name says; bf16 is autocast, "bf16 gradients" are exchanged in it. DDP's fastest is the fastest row that is not ours: of the float32 rows beside our float32, of all rows beside our bf16. Targets: times as installed, times tuned, at our fastest.
 

@@ -1,7 +1,8 @@
-"""Whole training steps on two processes: Lockstep beside Python's DistributedDataParallel, taking turns in one run.
+"""Whole training steps: Lockstep beside Python's DistributedDataParallel, taking turns in one run.
 
-Run by `scripts/bench step`, under scripts/python-torch. Every contender is a job of two processes that sleeps while it
-is not its turn. --quick: that it runs, not how fast.
+Run by `scripts/bench step` and, for large nets and other numbers of processes, `scripts/bench nets`, under
+scripts/python-torch. Every contender is a job of two processes that sleeps while it is not its turn; of large nets it
+starts anew for each. --quick: that it runs, not how fast.
 """
 import argparse
 import contextlib
@@ -11,10 +12,11 @@ import math
 import pathlib
 import statistics
 import sys
+from collections.abc import Callable
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import report  # noqa: E402
-from contenders import LEVERS, OURS, PEER_JOBS, SAMPLES, TARGETS, TITLES, TUNED, facts_of_ours, facts_of_peer  # noqa: E402
+from contenders import CASES, LEVERS, NETS, OURS, PEER_JOBS, STEP, TUNED, Case, facts_of_ours, facts_of_peer  # noqa: E402
 from turns import Job, in_order, step_times  # noqa: E402
 
 PEER = pathlib.Path(__file__).resolve().parents[1] / "peer" / "ddp_step.py"
@@ -22,13 +24,14 @@ PORTS = iter(range(21_000, 32_000))  # below those that the kernel gives to othe
 MOST_STEPS = 2000  # of a turn
 LONG_SECONDS = 0.3  # steps that last longer do not feel cold caches, and have fewer rounds
 LONG_ROUNDS = 4
+ANEW_COLD = 2  # steps of a job that has just started: the first compiles, and DDP sorts its buckets in the second
 
 
 @dataclasses.dataclass
 class Contender:
     name: str
     kind: str  # installed, tuned, ours, lever
-    job: Job
+    seat: Callable[[], contextlib.AbstractContextManager]  # its job, for a turn
     command: dict
     like: dict  # precision, and format of pictures: what it may be compared with
     steps: int = 0  # of a turn
@@ -37,12 +40,17 @@ class Contender:
     facts: dict = dataclasses.field(default_factory=dict)
 
     def turn(self) -> list[float]:
-        answers = self.job.ask({**self.command, "steps": self.steps})
+        with self.seat() as job:
+            answers = job.ask({**self.command, "steps": self.steps})
         self.facts = {key: value for key, value in answers[0].items() if key != "times"}
         return step_times(answers, self.cold)
 
-    def settle(self, seconds: float):
+    def settle(self, seconds: float, anew: bool):
         """The first steps warm up (and compile); the next say how many make a turn."""
+        if anew:
+            self.cold, self.steps = ANEW_COLD, ANEW_COLD + 1
+            self.steps = self.cold + max(1, min(MOST_STEPS, math.ceil(seconds / min(self.turn()))))
+            return
         self.steps = 2
         pace = min(self.turn())
         if pace < LONG_SECONDS:
@@ -62,55 +70,88 @@ def percentile(values: list[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, math.ceil(part * len(values)) - 1)]
 
 
-def start_peer(name: str) -> Job:
+def start_peer(name: str, ranks: int, threads: int) -> Job:
     environment, flags = PEER_JOBS[name]
-    return Job([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-                str(next(PORTS)), str(PEER), "--turns", "{turns}", *flags], environment)
+    if "OMP_NUM_THREADS" in environment:
+        environment = {**environment, "OMP_NUM_THREADS": str(threads)}
+    return Job([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port",
+                str(next(PORTS)), str(PEER), "--turns", "{turns}", *flags], environment, ranks)
 
 
-def start_ours(binaries: pathlib.Path, workload: str, flags: list[str], environment: dict[str, str]) -> Job:
-    return Job([str(binaries / "lockstep"), "run", "-n", "2", str(binaries / "lockstep-bench-step"), "--workload",
-                workload, *flags, "--turns", "{turns}"], environment)
+def start_ours(binaries: pathlib.Path, case: Case, flags: list[str], environment: dict[str, str]) -> Job:
+    return Job([str(binaries / "lockstep"), "run", "-n", str(case.ranks), str(binaries / "lockstep-bench-step"),
+                "--workload", case.workload, "--threads", str(case.threads), *flags, "--turns", "{turns}"], environment,
+               case.ranks)
 
 
-def peers_of(workload: str, jobs: dict[str, Job], only_first: bool) -> list[Contender]:
-    rows = [("as installed", "installed", {})] + TUNED[workload][:1 if only_first else None]
+class Peers:
+    """Python's jobs of cases that have as many ranks and threads, started when they are first needed."""
+
+    def __init__(self, stack: contextlib.ExitStack):
+        self.stack, self.jobs = stack, {}
+
+    def seat(self, name: str, case: Case) -> Callable[[], contextlib.AbstractContextManager]:
+        if case.anew:
+            return lambda: start_peer(name, case.ranks, case.threads)
+        if name not in self.jobs:
+            self.jobs[name] = self.stack.enter_context(start_peer(name, case.ranks, case.threads))
+        return lambda: contextlib.nullcontext(self.jobs[name])
+
+    def forget(self):
+        """What they have trained."""
+        for job in self.jobs.values():
+            job.tell({"forget": True})
+
+
+def peers_of(case: Case, peers: Peers, only_first: bool) -> list[Contender]:
+    rows = [("as installed", "installed", {})] + TUNED[case.workload][:1 if only_first else None]
     return [Contender(name if job == "installed" else f"tuned: {name}", "installed" if job == "installed" else "tuned",
-                      jobs[job], {"workload": workload, "way": way}, facts_of_peer(workload, way))
-            for name, job, way in rows]
+                      peers.seat(job, case), {"workload": case.workload, "way": way}, facts_of_peer(case.workload, way))
+            for name, job, way in rows if job != "pinned" or case.threads == 1]  # pinned is a rank to one core
 
 
-def ours_of(arguments, workload: str, stack: contextlib.ExitStack) -> list[Contender]:
-    rows = [(name, "ours", flags, {}) for name, flags in OURS[workload]]
-    rows += [(lever.name, "lever", lever.flags(OURS[workload][-1][1]), dict(lever.environment))
-             for lever in LEVERS if workload in lever.workloads and not arguments.quick]
-    return [Contender(name, kind, stack.enter_context(start_ours(arguments.bin, workload, flags, environment)), {},
-                      facts_of_ours(workload, flags)) for name, kind, flags, environment in rows]
+def ours_of(arguments, name: str, stack: contextlib.ExitStack) -> list[Contender]:
+    case = CASES[name]
+    rows = [(row, "ours", flags, {}) for row, flags in OURS[case.workload]]
+    rows += [(lever.name, "lever", lever.flags(OURS[case.workload][-1][1]), dict(lever.environment))
+             for lever in LEVERS if name in lever.cases and not arguments.quick]
+
+    def seat(flags: list[str], environment: dict[str, str]) -> Callable[[], contextlib.AbstractContextManager]:
+        if case.anew:
+            return lambda: start_ours(arguments.bin, case, flags, environment)
+        job = stack.enter_context(start_ours(arguments.bin, case, flags, environment))
+        return lambda: contextlib.nullcontext(job)
+
+    return [Contender(row, kind, seat(flags, environment), {}, facts_of_ours(case.workload, flags))
+            for row, kind, flags, environment in rows]
 
 
-def measure(arguments, workload: str, jobs: dict[str, Job]) -> dict:
-    print(f"bench: {TITLES[workload]}", file=sys.stderr)
+def measure(arguments, name: str, peers: Peers) -> dict:
+    case = CASES[name]
+    print(f"bench: {case.title}", file=sys.stderr)
     with contextlib.ExitStack() as stack:
-        everyone = peers_of(workload, jobs, arguments.quick) + ours_of(arguments, workload, stack)
+        if (case.ranks, case.threads) != (2, 1):
+            peers = Peers(stack)
+        everyone = peers_of(case, peers, arguments.quick) + ours_of(arguments, name, stack)
         for contender in everyone:
-            contender.settle(arguments.seconds)
-        long = all(contender.cold == 0 for contender in everyone)
+            contender.settle(arguments.seconds, case.anew)
+        long = case.anew or all(contender.cold == 0 for contender in everyone)
         first = 0 if long else -1  # a round to warm up
         for number in range(first, min(arguments.rounds, LONG_ROUNDS) if long else arguments.rounds):
             for contender in in_order(everyone, number):
                 times = contender.turn()
                 if number >= 0:
                     contender.rounds.append(times)
-        for job in jobs.values():
-            job.tell({"forget": True})
-        return {"name": workload, "title": TITLES[workload], "samples": SAMPLES[workload],
-                "targets": TARGETS[workload], "contenders": [contender.results() for contender in everyone]}
+        peers.forget()
+        return {"name": name, "title": case.title, "samples": case.samples, "anew": case.anew, "targets": case.targets,
+                "contenders": [contender.results() for contender in everyone]}
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"), help="where our programs are")
-    parser.add_argument("--workload", action="append", choices=TITLES, help="default: all of them")
+    parser.add_argument("--workload", action="append", choices=CASES, help="default: those of scripts/bench step")
+    parser.add_argument("--nets", action="store_true", help="those of scripts/bench nets, which take hours")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=0.4, help="of a turn, about; one step at least")
     parser.add_argument("--quick", action="store_true", help="the small MLP, one tuned peer, two short rounds")
@@ -120,6 +161,7 @@ def parse() -> argparse.Namespace:
     arguments.bin = arguments.bin.resolve()
     if arguments.quick:
         arguments.workload, arguments.rounds, arguments.seconds = ["mlp"], 2, 0.05
+    arguments.workload = arguments.workload or list(NETS if arguments.nets else STEP)
     return arguments
 
 
@@ -130,12 +172,11 @@ def main():
     report.require_tcmalloc()
     machine = report.read_machine()
     with contextlib.ExitStack() as stack:
-        names = ["installed", "tcmalloc"] if arguments.quick else list(PEER_JOBS)
-        jobs = {name: stack.enter_context(start_peer(name)) for name in names}
-        workloads = [measure(arguments, workload, jobs) for workload in arguments.workload or TITLES]
+        peers = Peers(stack)
+        workloads = [measure(arguments, name, peers) for name in arguments.workload]
     command = report.command_text("step")
-    whole = {"benchmark": "step", "machine": machine, "commit": arguments.commit, "command": command,
-             "versions": report.versions(), "rounds": arguments.rounds, "workloads": workloads}
+    whole = {"benchmark": "nets" if arguments.nets else "step", "machine": machine, "commit": arguments.commit,
+             "command": command, "versions": report.versions(), "rounds": arguments.rounds, "workloads": workloads}
     print(report.markdown(whole))
     if arguments.report:
         report.write(arguments.report, whole)

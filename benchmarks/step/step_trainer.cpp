@@ -11,8 +11,7 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr int kPool = 64;    // batches made before; each step takes a copy of one
-constexpr int kLabels = 61;  // no divisor of kPool: nothing is learnt by heart, so gradients stay what they are
+constexpr int kLabels = 61;  // prime to batches_of(): nothing is learnt by heart, so gradients stay what they are
 
 std::shared_ptr<models::ImageModel> make_model(const Workload& workload, const std::shared_ptr<comm::Group>& group,
                                                Way way) {
@@ -36,7 +35,7 @@ StepTrainer::StepTrainer(const Workload& workload, const std::shared_ptr<comm::G
   torch::manual_seed(1 + std::uint64_t(group->rank()));
   std::vector<std::int64_t> shape{workload.batch};
   shape.insert(shape.end(), workload.sample.begin(), workload.sample.end());
-  for (int i = 0; i < kPool; ++i) data_.push_back(torch::randn(shape));
+  for (int i = 0; i < batches_of(workload); ++i) data_.push_back(torch::randn(shape));
   for (int i = 0; i < kLabels; ++i) target_.push_back(torch::randint(workload.classes, {workload.batch}, at::kLong));
 }
 

@@ -4,8 +4,10 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "benchmarks/step/encoder.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/text.h"
 #include "lockstep/models/registry.h"
@@ -41,6 +43,20 @@ auto adam(optim::AdamOptions options) {
   return [options](optim::Target& target) { return std::make_unique<optim::Adam>(target, options); };
 }
 
+// torchvision's net on ImageNet's pictures.
+Workload of_photographs(const std::string& name, const std::string& model, const std::string& title,
+                        std::int64_t batch) {
+  const models::ImageTask task{.channels = 3, .height = 224, .width = 224, .classes = 1000};
+  return {name,
+          title + " at 224 x 224, SGD with momentum",
+          {task.channels, task.height, task.width},
+          task.classes,
+          batch,
+          [model, task] { return models::make_model(model, task); },
+          sgd({.lr = 0.01, .momentum = 0.9}),
+          /*by_name=*/true};
+}
+
 std::vector<Workload> make_workloads() {
   const auto wide = perceptron({1024, 4096, 4096, 1024});
   return {
@@ -67,6 +83,19 @@ std::vector<Workload> make_workloads() {
        64,
        [] { return models::make_model("resnet18_cifar", {.channels = 3, .height = 32, .width = 32}); },
        sgd({.lr = 0.01, .momentum = 0.9})},
+      of_photographs("resnet34", "resnet34", "ResNet-34", 16),
+      of_photographs("resnet34_b32", "resnet34", "ResNet-34", 32),
+      of_photographs("resnet50", "resnet50", "ResNet-50", 16),
+      of_photographs("resnet50_b32", "resnet50", "ResNet-50", 32),
+      of_photographs("vgg11", "vgg11", "VGG-11", 16),
+      {"encoder",
+       "transformer encoder of 6 layers, 256 tokens, Adam",
+       {kTokens, kWidth},
+       10,
+       8,
+       [] { return std::make_shared<Encoder>(6, 10); },
+       adam({.lr = 1e-4}),
+       /*by_name=*/true},
   };
 }
 
@@ -81,6 +110,20 @@ std::vector<std::string> workload_names() {
   std::vector<std::string> names;
   for (const Workload& workload : workloads()) names.push_back(workload.name);
   return names;
+}
+
+std::vector<std::string> usual_workload_names() {
+  std::vector<std::string> names;
+  for (const Workload& workload : workloads())
+    if (!workload.by_name) names.push_back(workload.name);
+  return names;
+}
+
+int batches_of(const Workload& workload) {
+  constexpr std::int64_t kMost = 64, kLeast = 4, kBytes = std::int64_t(64) << 20;
+  std::int64_t bytes = workload.batch * std::int64_t(sizeof(float));
+  for (const std::int64_t size : workload.sample) bytes *= size;
+  return int(std::clamp(kBytes / bytes, kLeast, kMost));
 }
 
 const Workload& find_workload(const std::string& name) {

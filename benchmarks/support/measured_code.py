@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What each report measures. `lockstep run` and the trainer's `lockstep` only start what is measured, but for `launch` and
 # `nodes`.
 PROGRAMS = {
-    "step": ("lockstep-bench-step",), "job": ("lockstep-trainer", "lockstep-bench-step"),
+    "step": ("lockstep-bench-step",), "nets": ("lockstep-bench-step",), "job": ("lockstep-trainer", "lockstep-bench-step"),
     "reduce-update": ("lockstep-bench-reduce-update",), "rules": ("lockstep-bench-rules",),
     "replicas": ("lockstep-bench-replicas",), "overhead": ("lockstep-bench-overhead",),
     "checkpoint": ("lockstep-bench-checkpoint",), "comm": ("lockstep-bench-comm-rank",), "constants": ("lockstep-bench-comm",),

@@ -129,7 +129,7 @@ def comm(whole: dict):
     return figure
 
 
-DRAW = {"comm": comm, "reduce-update": reduce_update, "step": step, "job": job, "launch": launch, "input": input}
+DRAW = {"comm": comm, "reduce-update": reduce_update, "step": step, "nets": step, "job": job, "launch": launch, "input": input}
 
 
 def draw(name: str):

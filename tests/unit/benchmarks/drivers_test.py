@@ -94,54 +94,10 @@ class FirstStep(unittest.TestCase):
         self.assertEqual(list(found[0]["parts"][0]), ["launcher, libraries", "join, data, model, state", "first step"])
 
 
-class StepRows(unittest.TestCase):
-    contenders = of("step", "contenders")
-
-    def facts(self, workload):
-        peers = [self.contenders.facts_of_peer(workload, way) for _, _, way in self.contenders.TUNED[workload]]
-        return peers, [self.contenders.facts_of_ours(workload, flags) for _, flags in self.contenders.OURS[workload]]
-
-    def test_like_stands_beside_like(self):
-        for workload in self.contenders.TITLES:
-            peers, ours = self.facts(workload)
-            for facts in ours:
-                self.assertIn(facts, peers, workload)
-            self.assertIn("fp32", [facts["precision"] for facts in ours])
-
-    def test_pictures_come_in_both_formats(self):
-        for workload in ("convnet", "resnet18_cifar"):
-            for side in self.facts(workload):
-                self.assertEqual(len({tuple(facts.items()) for facts in side}), 4)
-
-    def test_gradients_in_bf16_are_no_float32(self):
-        facts = self.contenders.facts_of_peer("wide_mlp_sgd", {"compress": True})
-        self.assertEqual(facts, {"precision": "bf16"})
-
-
-def trained(name, kind, median, **facts):
-    return {"name": name, "kind": kind, "median": median, "p99": median, "rounds": [median], "steps": 3, "weights": 10,
-            "pages": "4 KiB", **facts}
-
-
 class Pages(unittest.TestCase):
     MACHINE = {"cpu": "a CPU", "cores": 2, "kernel": "6", "load": 0.1, "memory_bytes": 2**34}
     WHOLE = {"machine": MACHINE, "commit": "1234567 (code 00)", "command": "a command", "rounds": 3,
              "versions": {"torch": "2", "python": "3", "mpirun": "4"}}
-
-    def test_steps_compare_like_with_like(self):
-        first, last = {"format": "channels first"}, {"format": "channels-last"}
-        contenders = [
-            trained("as installed", "installed", 0.05, precision="fp32", **first),
-            trained("tuned: fp32, channels first", "tuned", 0.04, precision="fp32", **first),
-            trained("tuned: fp32, channels-last", "tuned", 0.03, precision="fp32", **last),
-            trained("fp32, channels first", "ours", 0.036, precision="fp32", **first),
-            trained("fp32, channels-last", "ours", 0.02, precision="fp32", **last)]
-        workload = {"name": "net", "title": "a net", "samples": 100, "targets": (2, 1), "contenders": contenders}
-        page = of("step", "report").markdown({**self.WHOLE, "workloads": [workload]})
-        self.assertIn("| fp32, channels first | 40.000 (fp32, channels first) | 36.000 | 1.11 |", page)
-        self.assertIn("| fp32, channels-last | 30.000 (fp32, channels-last) | 20.000 | 1.50 |", page)
-        self.assertIn("| a net, fp32 | 50.000 | 30.000 (fp32, channels-last) | 20.000 (fp32, channels-last) | 5,000 "
-                      "| 2.50 | 1.50 | 2, 1 |", page)
 
     def test_all_reduce_says_where_we_are_behind(self):
         def row(name, kind, column, seconds):

@@ -1,0 +1,138 @@
+"""What the driver of whole training steps measures: its rows, its jobs, its page."""
+import argparse
+import contextlib
+import io
+import pathlib
+import sys
+import unittest
+from unittest import mock
+
+BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS / "step"), str(BENCHMARKS / "support")]
+import contenders  # noqa: E402
+import report  # noqa: E402
+import step  # noqa: E402
+
+WHOLE = {"machine": {"cpu": "a CPU", "cores": 2, "kernel": "6", "load": 0.1, "memory_bytes": 2**34},
+         "commit": "1234567 (code 00)", "command": "a command", "rounds": 3, "versions": {"torch": "2", "python": "3"}}
+
+
+class StepRows(unittest.TestCase):
+    def facts(self, workload):
+        peers = [contenders.facts_of_peer(workload, way) for _, _, way in contenders.TUNED[workload]]
+        return peers, [contenders.facts_of_ours(workload, flags) for _, flags in contenders.OURS[workload]]
+
+    def test_like_stands_beside_like(self):
+        for case in contenders.CASES.values():
+            peers, ours = self.facts(case.workload)
+            for facts in ours:
+                self.assertIn(facts, peers, case.workload)
+            self.assertIn(f"batch {case.batch}", case.title)
+            self.assertIn("fp32", [facts["precision"] for facts in ours])
+
+    def test_of_each_workload_a_peer_is_compiled(self):
+        for case in contenders.CASES.values():
+            ways = [way for _, _, way in contenders.TUNED[case.workload]]
+            self.assertTrue(any(way.get("compile") for way in ways), case.workload)
+
+    def test_workloads_are_known_on_both_sides(self):
+        ours = (BENCHMARKS / "step" / "workload.cpp").read_text()
+        peers = (BENCHMARKS / "peer" / "workloads.py").read_text()
+        for case in contenders.CASES.values():
+            self.assertIn(f'"{case.workload}"', ours)
+            self.assertIn(f'"{case.workload}"', peers)
+
+    def test_what_levers_are_moved_in_is_measured(self):
+        for lever in contenders.LEVERS:
+            self.assertLessEqual(set(lever.cases), set(contenders.CASES))
+
+    def test_pictures_come_in_both_formats(self):
+        for workload in ("convnet", "resnet18_cifar", "resnet50"):
+            for side in self.facts(workload):
+                self.assertEqual(len({tuple(facts.items()) for facts in side}), 4)
+
+    def test_gradients_in_bf16_are_no_float32(self):
+        facts = contenders.facts_of_peer("wide_mlp_sgd", {"compress": True})
+        self.assertEqual(facts, {"precision": "bf16"})
+
+
+class StepJobs(unittest.TestCase):
+    class Job:
+        """Notes how it was started, and says that a step takes 2 seconds."""
+        started = []
+
+        def __init__(self, command, environment, ranks=2):
+            self.ranks = ranks
+            self.started.append((command, environment, ranks))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def tell(self, command):
+            pass
+
+        def ask(self, command):
+            times = [2.0 * step for step in range(command["steps"] + 1)]
+            return [{"times": times, "weights": 10, "pages": "4 KiB"}] * self.ranks
+
+    def measure(self, name):
+        case = step.CASES[name]
+        self.Job.started.clear()
+        arguments = argparse.Namespace(bin=pathlib.Path("/bin"), quick=False, rounds=2, seconds=0.1)
+        with contextlib.ExitStack() as stack, contextlib.redirect_stderr(io.StringIO()), \
+                mock.patch.object(step, "Job", self.Job):
+            found = step.measure(arguments, name, step.Peers(stack))
+        return case, found, self.Job.started
+
+    def test_have_the_ranks_and_threads_of_the_case(self):
+        case, found, started = self.measure("convnet_2_threads")
+        self.assertEqual((case.ranks, case.threads, found["samples"]), (1, 2, 100))
+        self.assertEqual({ranks for _, _, ranks in started}, {1})
+        for command, environment, _ in started:
+            if "torch.distributed.run" in command:
+                self.assertEqual(command[command.index("--nproc-per-node") + 1], "1")
+                self.assertIn(environment.get("OMP_NUM_THREADS"), (None, "2"))
+            else:
+                self.assertEqual(command[command.index("-n") + 1], "1")
+                self.assertEqual(command[command.index("--threads") + 1], "2")
+        self.assertFalse([row["name"] for row in found["contenders"] if "pinned" in row["name"]])
+        self.assertEqual({ranks for _, _, ranks in self.measure("wide_mlp_sgd_4_ranks")[2]}, {4})
+
+    def test_sleep_between_their_turns_or_start_anew(self):
+        _, found, started = self.measure("encoder")
+        self.assertLess(len(started), len(found["contenders"]))
+        _, found, started = self.measure("resnet50")
+        self.assertEqual(len(started), 3 * len(found["contenders"]))  # to settle, and for two rounds
+        for row in found["contenders"]:
+            self.assertEqual((row["median"], row["steps"]), (2.0, 2))
+        self.assertIn("Each contender started anew", report.section(found))
+        self.assertNotIn("Each contender started anew", report.section({**found, "anew": False}))
+
+
+def trained(name, kind, median, **facts):
+    return {"name": name, "kind": kind, "median": median, "p99": median, "rounds": [median], "steps": 3, "weights": 10,
+            "pages": "4 KiB", **facts}
+
+
+class Page(unittest.TestCase):
+    def test_steps_compare_like_with_like(self):
+        first, last = {"format": "channels first"}, {"format": "channels-last"}
+        contenders = [
+            trained("as installed", "installed", 0.05, precision="fp32", **first),
+            trained("tuned: fp32, channels first", "tuned", 0.04, precision="fp32", **first),
+            trained("tuned: fp32, channels-last", "tuned", 0.03, precision="fp32", **last),
+            trained("fp32, channels first", "ours", 0.036, precision="fp32", **first),
+            trained("fp32, channels-last", "ours", 0.02, precision="fp32", **last)]
+        workload = {"name": "net", "title": "a net", "samples": 100, "targets": (2, 1), "contenders": contenders}
+        page = report.markdown({**WHOLE, "workloads": [workload]})
+        self.assertIn("| fp32, channels first | 40.000 (fp32, channels first) | 36.000 | 1.11 |", page)
+        self.assertIn("| fp32, channels-last | 30.000 (fp32, channels-last) | 20.000 | 1.50 |", page)
+        self.assertIn("| a net, fp32 | 50.000 | 30.000 (fp32, channels-last) | 20.000 (fp32, channels-last) | 5,000 "
+                      "| 2.50 | 1.50 | 2, 1 |", page)
+
+
+if __name__ == "__main__":
+    unittest.main()
