@@ -86,7 +86,10 @@ def split(events: list[dict], seconds: float) -> dict:
 
 
 OURS = {"fp32, channels first": [], "fp32, channels-last": ["--channels-last"],
-        "bf16, channels-last": ["--amp", "bf16", "--channels-last"]}
+        "fp32, channels-last, fused": ["--channels-last", "--fuse"],
+        "bf16, channels-last": ["--amp", "bf16", "--channels-last"],
+        "bf16, channels-last, fused": ["--amp", "bf16", "--channels-last", "--fuse"]}
+QUICK = ("tutorial's script as installed", "tuned, fp32, channels-last", "fp32, channels-last")
 
 
 def contenders(jobs: Jobs, quick: bool) -> list[Contender]:
@@ -94,10 +97,12 @@ def contenders(jobs: Jobs, quick: bool) -> list[Contender]:
         Contender("tutorial's script as installed", "installed", jobs.tutorial, []),
         Contender("tuned, fp32, channels first", "tuned", jobs.tuned, []),
         Contender("tuned, fp32, channels-last", "tuned", jobs.tuned, ["--channels-last"]),
+        Contender("tuned, fp32, channels-last, compiled", "tuned", jobs.tuned, ["--channels-last", "--compile"]),
         Contender("tuned, bf16, channels-last", "tuned", jobs.tuned, ["--bf16", "--channels-last"]),
+        Contender("tuned, bf16, channels-last, compiled", "tuned", jobs.tuned, ["--bf16", "--channels-last", "--compile"]),
         *(Contender(name, "ours", jobs.lockstep, flags) for name, flags in OURS.items()),
     ]
-    return everyone if not quick else [everyone[0], everyone[2], everyone[5]]
+    return [contender for contender in everyone if not quick or contender.name in QUICK]
 
 
 def take_turns(everyone: list[Contender], epochs: int, rounds: int, warm_up: bool = True) -> list[dict]:

@@ -60,13 +60,20 @@ TUNED = {
     **{workload: _tuned({**_FIRST, **_LAST, **_compiled(_LAST)}) for workload in _PHOTOGRAPHS},
 }
 
+
+def _with_fused(rows: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    """And with --fuse, but pictures that are laid out for no fused pooling. The last row stays the last."""
+    fused = [(f"{name}, fused", [*flags, "--fuse"]) for name, flags in rows if "channels first" not in name]
+    return [*rows[:-1], *fused, rows[-1]]
+
+
 # Rows of ours: name, flags of lockstep-bench-step. The last is the one in which levers are moved.
 _MIXED = ["--amp", "bf16"]
 _FLAT = [("fp32", []), ("bf16", _MIXED)]
 _PICTURES = [("fp32, channels first", []), ("bf16, channels first", _MIXED), ("fp32, channels-last", ["--channels-last"]),
              ("bf16, channels-last", [*_MIXED, "--channels-last"])]
-OURS = {"mlp": _FLAT[::-1], "convnet": _PICTURES, "wide_mlp_sgd": _FLAT, "wide_mlp_adam": _FLAT,
-        "resnet18_cifar": _PICTURES, "encoder": _FLAT, **dict.fromkeys(_PHOTOGRAPHS, _PICTURES)}
+OURS = {"mlp": _with_fused(_FLAT[::-1]), **dict.fromkeys((*_WIDE, "encoder"), _with_fused(_FLAT)),
+        **dict.fromkeys(_OF_PICTURES, _with_fused(_PICTURES))}
 
 
 def facts_of_peer(workload: str, way: dict) -> dict[str, str]:
@@ -99,8 +106,6 @@ class Lever:
 LEVERS = [
     Lever("without the caching allocator", ("mlp", "convnet", "resnet18_cifar", "wide_mlp_sgd"),
           environment=(("LOCKSTEP_ALLOCATOR", "system"),)),
-    Lever("with fused layers", (*_WIDE, "mlp", "convnet", "resnet18_cifar", "encoder", *_PHOTOGRAPHS),
-          extra=("--fuse",)),
     Lever("without huge pages", (*_WIDE, "convnet"), extra=("--no-huge-pages",)),
     Lever("with ranks bound to cores", ("mlp", "convnet", "wide_mlp_sgd"), extra=("--bind-to", "core")),
 ]

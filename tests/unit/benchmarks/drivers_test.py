@@ -67,6 +67,16 @@ class Turns(unittest.TestCase):
         self.assertEqual(sorted(name for name, epochs in ran[3::3] if epochs == 10), ["a", "b", "c"])
         self.assertEqual([len(row["turns"]) for row in found], [3, 3, 3])
 
+    def test_of_jobs_each_fused_one_has_a_turn_beside_the_same_that_is_not(self):
+        job = of("job", "job")
+        jobs = job.Jobs(pathlib.Path("/bin"), pathlib.Path("/data"), 5)
+        flags = {one.name: one.flags for one in job.contenders(jobs, quick=False) if one.kind == "ours"}
+        fused = [name for name in flags if name.endswith(", fused")]
+        self.assertEqual(len(fused), 2)
+        for name in fused:
+            self.assertEqual(flags[name], [*flags[name.removesuffix(", fused")], "--fuse"])
+        self.assertEqual([one.name for one in job.contenders(jobs, quick=True)], list(job.QUICK))
+
 
 class FirstStep(unittest.TestCase):
     def test_no_other_command_of_ours_runs_between_the_turns(self):

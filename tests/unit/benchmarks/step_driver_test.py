@@ -42,6 +42,16 @@ class StepRows(unittest.TestCase):
             self.assertIn(f'"{case.workload}"', ours)
             self.assertIn(f'"{case.workload}"', peers)
 
+    def test_each_fused_row_stands_beside_the_same_that_is_not(self):
+        for workload, rows in contenders.OURS.items():
+            known = dict(rows)
+            fused = [name for name, flags in rows if "--fuse" in flags]
+            self.assertEqual(fused, [name for name in known if name.endswith(", fused")])
+            self.assertEqual(len(fused), 2, workload)
+            for name in fused:
+                self.assertEqual(known[name], [*known[name.removesuffix(", fused")], "--fuse"])
+            self.assertNotIn("--fuse", rows[-1][1], "levers are moved in the last row")
+
     def test_what_levers_are_moved_in_is_measured(self):
         for lever in contenders.LEVERS:
             self.assertLessEqual(set(lever.cases), set(contenders.CASES))
