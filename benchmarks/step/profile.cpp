@@ -128,12 +128,16 @@ double median_seconds(comm::Group& group, int rounds, F&& run) {
 }  // namespace
 
 std::string kind_of_operator(const std::string& name) {
-  static const std::array<std::pair<const char*, const char*>, 18> kinds = {{{"Backward0", "framework"},
+  static const std::array<std::pair<const char*, const char*>, 22> kinds = {{{"Backward0", "framework"},
+                                                                             {"LinearBackward", "framework"},
                                                                              {"autograd::", "framework"},
                                                                              {"torch::autograd", "framework"},
                                                                              {"conv", "convolution"},
                                                                              {"pool", "pooling"},
                                                                              {"batch_norm", "batch norm"},
+                                                                             {"layer_norm", "layer norm"},
+                                                                             {"attention", "attention"},
+                                                                             {"gelu", "activations"},
                                                                              {"addmm", "matrix products"},
                                                                              {"aten::mm", "matrix products"},
                                                                              {"aten::linear", "matrix products"},

@@ -33,8 +33,8 @@ struct BareOperators {
 /// All ranks measure at once, for they share what a machine has. Collective.
 BareOperators time_bare_operators(StepTrainer& trainer, comm::Group& group, bool bf16, int rounds);
 
-/// Of an operator's name: "convolution", "pooling", "batch norm", "matrix products", "activations", "loss",
-/// "copies and new memory", "framework" for autograd's own frames, "other operators".
+/// Of an operator's name: "convolution", "pooling", "batch norm", "layer norm", "attention", "matrix products",
+/// "activations", "loss", "copies and new memory", "framework" for autograd's own frames, "other operators".
 std::string kind_of_operator(const std::string& name);
 
 }  // namespace lockstep::bench

@@ -4,6 +4,7 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -22,6 +23,20 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// Tells profilers of the time until it ends, as PyTorch's operators do.
+class Recorded {
+ public:
+  explicit Recorded(const char* name) {
+    if (record_.isActive()) record_.before(name);
+  }
+
+ private:
+  at::RecordFunction record_;
+};
+
+constexpr const char* kForward = "lockstep::batch_norm_relu";
+constexpr const char* kBackward = "lockstep::batch_norm_relu_backward";
 
 // A forward pass of a layer.
 struct NormCall {
@@ -138,6 +153,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::optional<at::Tensor>& weight,
                             const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& added,
                             const NormCall& call, std::optional<Pooling> pooling) {
+    const Recorded recorded(kForward);
     const auto held = c10::make_intrusive<Forward>();
     const Pictures pictures = dense_pictures(x);
     held->by = normalization_of(pictures, call.layer, call.momentum, call.eps);
@@ -162,6 +178,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
     const variable_list saved = context->get_saved_variables();
     const auto forward = c10::static_intrusive_pointer_cast<Forward>(context->saved_data["forward"].toCapsule());
     if (at::GradMode::is_enabled()) return differentiable_gradients(saved, *forward, gradients[0]);
+    const Recorded recorded(kBackward);
     const Pictures x = dense_pictures(saved[0]);
     NormGradients found = forward->pooling
                               ? pool_gradients(x, forward->by, gradients[0], *forward->pooling, forward->pooled)
@@ -186,6 +203,7 @@ at::Tensor run(const at::Tensor& x, const NormCall& call, const Behind& then) {
     return BatchNormFunction::apply(x, if_defined(call.layer.weight), if_defined(call.layer.bias),
                                     if_defined(then.added), call, then.pooling);
   const at::NoGradGuard no_grad;
+  const Recorded recorded(kForward);
   const Pictures pictures = dense_pictures(x);
   const Normalization by = call.by_batch ? normalization_of(pictures, call.layer, call.momentum, call.eps)
                                          : running_normalization(call.layer, call.eps);

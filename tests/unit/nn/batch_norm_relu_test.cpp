@@ -3,11 +3,14 @@
 #include "lockstep/nn/batch_norm_relu.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/serialize.h>
 
+#include <algorithm>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -330,6 +333,33 @@ TEST(BatchNormReLU, AutocastLeavesTheDtypeOfPictures) {
   y.sum().backward();
   EXPECT_EQ(x.grad().scalar_type(), at::kBFloat16);
   EXPECT_EQ(layer->weight.grad().scalar_type(), at::kFloat);
+}
+
+thread_local std::vector<std::string> recorded_names;
+
+std::unique_ptr<at::ObserverContext> record_name(const at::RecordFunction& function) {
+  recorded_names.emplace_back(function.name());
+  return nullptr;
+}
+
+// Without, their time would be nobody's.
+TEST(BatchNormReLU, ProfilersAreToldOfIt) {
+  BatchNormReLUMaxPool2d layer(BatchNorm2dOptions(3), Pooling::halving);
+  const at::Tensor x = at::randn({4, 3, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&record_name));
+  layer(x).sum().backward();
+  layer->eval();
+  {
+    const at::NoGradGuard no_grad;
+    layer(x);
+  }
+  at::removeCallback(handle);
+  const auto times = [](const std::string& name) {
+    return std::count(recorded_names.begin(), recorded_names.end(), name);
+  };
+  EXPECT_EQ(times("lockstep::batch_norm_relu"), 2);
+  EXPECT_EQ(times("lockstep::batch_norm_relu_backward"), 1);
+  recorded_names.clear();
 }
 
 }  // namespace
