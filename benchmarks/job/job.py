@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import commands  # noqa: E402
+import profiles  # noqa: E402
 import report  # noqa: E402
 from turns import in_order  # noqa: E402
 
@@ -120,12 +121,7 @@ def take_turns(everyone: list[Contender], epochs: int, rounds: int, warm_up: boo
 
 def profile(binaries: pathlib.Path, seconds: float) -> list[dict]:
     """Where the time of a step goes, for each of our rows."""
-    found = []
-    for name, flags in OURS.items():
-        done = commands.run([str(binaries / "lockstep-bench-step"), "--workload", "convnet", *flags, "--profile",
-                             "--json", "--seconds", str(seconds)], {}, DEADLINE_SECONDS)
-        found.append({"name": name, **json.loads(done.lines[-1][1])})
-    return found
+    return [{"name": name, **profiles.measure(binaries, "convnet", flags, seconds)} for name, flags in OURS.items()]
 
 
 def parse() -> argparse.Namespace:

@@ -3,6 +3,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import profiles  # noqa: E402
 import rows  # noqa: E402
 from report_parts import (command_text, machine_line, median, read_machine, require_tcmalloc, versions,  # noqa: E402,F401
                           write_plotted_report)
@@ -61,20 +62,7 @@ def verdict(whole: dict) -> str:
 
 
 def profile(found: dict) -> str:
-    whole = found["step_seconds"]
-    lines = ["| part | ms | share |", "|---|---:|---:|"]
-    lines += [f"| {name} | {1e3 * value:.3f} | {100 * value / whole:.1f} % |" for name, value in found["parts"].items()]
-    limit = found["limit"]
-    bare = sum(limit["operators"].values())
-    text = (f"\n### {found['name']}\n\nA step of 2 x 100 samples, without input: {1e3 * whole:.2f} ms on rank 0.\n\n"
-            + "\n".join(lines) + "\n\nThe physical limit: the step's convolutions and matrix products alone, called "
-            f"through `at::` with the same shapes on both processes at once, take {1e3 * bare:.2f} ms, "
-            f"{100 * bare / whole:.0f} % of the step")
-    most = ", ".join(f"`{name}` {1e3 * value:.2f}" for name, value in found["operators"].items())
-    return text + (f" ({', '.join(f'{name} {1e3 * value:.2f}' for name, value in limit['operators'].items())}). They are "
-                   f"{limit['gflop']:.2f} GFLOP per process; at the {limit['peak_gflops']:.0f} GFLOP/s of a large matrix "
-                   f"product here they would take {1e3 * limit['gflop'] / limit['peak_gflops']:.2f} ms.\n\n"
-                   f"The operators that take most of the step, ms: {most}.\n")
+    return f"\n### {found['name']}\n\n{profiles.section(found, '2 x 100')}"
 
 
 def markdown(whole: dict) -> str:
@@ -95,7 +83,7 @@ The ConvNet of the MNIST tutorials, {whole["epochs"]} epochs on two processes, 1
 {table(whole)}
 ## Where the time of a step goes
 
-By operator (time in it without those it calls), from torch's own callbacks; "framework" is what no operator accounts for. A barrier before the update tells waiting for the other process from the update; both, and the callbacks, make the step a little longer than in the table.
+{profiles.EXPLAINED}
 {"".join(profile(found) for found in whole["profiles"])}"""
 
 

@@ -3,6 +3,7 @@ import pathlib
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import profiles  # noqa: E402
 import rows  # noqa: E402
 from report_parts import command_text, machine_line, read_machine, require_tcmalloc, versions, write_plotted_report  # noqa: E402,F401
 
@@ -88,6 +89,16 @@ def levers(workloads: list[dict]) -> str:
     return "\n## Levers\n\nOne of them moved, the others as they are. By default tensors come from the caching allocator, ranks are not bound.\n\n" + "\n".join(lines) + "\n"
 
 
+def where_time_goes(workloads: list[dict]) -> str:
+    """Of the fastest row of ours of each."""
+    text = f"\n## Where the time of a step goes\n\n{profiles.EXPLAINED}\n"
+    for workload in workloads:
+        found = workload["profile"]
+        text += (f"\n### {workload['title']}, {found['name']}\n\n"
+                 + profiles.section(found, f"{found['ranks']} x {found['batch']}"))
+    return text
+
+
 def markdown(whole: dict) -> str:
     m, v, workloads = whole["machine"], whole["versions"], whole["workloads"]
     return f"""# Training steps
@@ -101,7 +112,7 @@ As installed: torchrun's and PyTorch's defaults, float32. Tuned: one thread, fus
 - commit: {whole["commit"]}
 - command: `{whole["command"]}`
 
-{summary(workloads)}{"".join(section(workload) for workload in workloads)}{levers(workloads)}"""
+{summary(workloads)}{"".join(section(workload) for workload in workloads)}{levers(workloads)}{where_time_goes(workloads)}"""
 
 
 def write(path: pathlib.Path, whole: dict):

@@ -15,7 +15,9 @@ import sys
 from collections.abc import Callable
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import profiles  # noqa: E402
 import report  # noqa: E402
+import rows  # noqa: E402
 from contenders import CASES, LEVERS, NETS, OURS, PEER_JOBS, STEP, TUNED, Case, facts_of_ours, facts_of_peer  # noqa: E402
 from turns import Job, in_order, step_times  # noqa: E402
 
@@ -24,6 +26,7 @@ PORTS = iter(range(21_000, 32_000))  # below those that the kernel gives to othe
 MOST_STEPS = 2000  # of a turn
 LONG_SECONDS = 0.3  # steps that last longer do not feel cold caches, and have fewer rounds
 LONG_ROUNDS = 4
+PROFILE_SECONDS = 2
 ANEW_COLD = 2  # steps of a job that has just started: the first compiles, and DDP sorts its buckets in the second
 
 
@@ -147,6 +150,17 @@ def measure(arguments, name: str, peers: Peers) -> dict:
                 "contenders": [contender.results() for contender in everyone]}
 
 
+def profile(arguments, workload: dict) -> dict:
+    """Of the fastest row of ours, measured alone."""
+    case, best = CASES[workload["name"]], rows.best(workload["contenders"], report.median, "ours")
+    flags = [*dict(OURS[case.workload])[best["name"]], "--ranks", str(case.ranks), "--threads", str(case.threads)]
+    if best["median"] > LONG_SECONDS:
+        flags += ["--settle", "2"]
+    seconds = 0.05 if arguments.quick else PROFILE_SECONDS
+    return {"name": best["name"], "ranks": case.ranks, "batch": case.batch,
+            **profiles.measure(arguments.bin, case.workload, flags, seconds)}
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"), help="where our programs are")
@@ -174,6 +188,8 @@ def main():
     with contextlib.ExitStack() as stack:
         peers = Peers(stack)
         workloads = [measure(arguments, name, peers) for name in arguments.workload]
+    for workload in workloads:  # nobody is left who might compute beside it
+        workload["profile"] = profile(arguments, workload)
     command = report.command_text("step")
     whole = {"benchmark": "nets" if arguments.nets else "step", "machine": machine, "commit": arguments.commit,
              "command": command, "versions": report.versions(), "rounds": arguments.rounds, "workloads": workloads}

@@ -127,6 +127,35 @@ def trained(name, kind, median, **facts):
             "pages": "4 KiB", **facts}
 
 
+PROFILE = {"step_seconds": 0.02, "parts": {"convolution": 0.015, "update": 0.005}, "operators": {"aten::mm": 0.015},
+           "limit": {"operators": {"aten::mm": 0.01}, "gflop": 1.0, "peak_gflops": 200.0}}
+
+
+class Profile(unittest.TestCase):
+    def profiled(self, name, contenders, quick=False):
+        asked = []
+
+        def measure(_, workload, flags, seconds):
+            asked.append((workload, flags, seconds))
+            return PROFILE
+
+        arguments = argparse.Namespace(bin=pathlib.Path("/bin"), quick=quick)
+        with mock.patch.object(step.profiles, "measure", measure):
+            return step.profile(arguments, {"name": name, "contenders": contenders}), asked
+
+    def test_is_of_the_fastest_row_of_ours(self):
+        found, asked = self.profiled("convnet_4_ranks", [
+            trained("fp32, channels-last", "ours", 0.03), trained("fp32, channels-last, fused", "ours", 0.02),
+            trained("tuned: fp32, channels-last", "tuned", 0.01)])
+        self.assertEqual(asked, [("convnet", ["--channels-last", "--fuse", "--ranks", "4", "--threads", "1"],
+                                  step.PROFILE_SECONDS)])
+        self.assertEqual((found["name"], found["ranks"], found["batch"]), ("fp32, channels-last, fused", 4, 100))
+
+    def test_of_long_steps_does_not_wait_until_stores_are_chosen(self):
+        _, asked = self.profiled("resnet50", [trained("bf16, channels first", "ours", 2.0)])
+        self.assertEqual(asked[0][1][-2:], ["--settle", "2"])
+
+
 class Page(unittest.TestCase):
     def test_steps_compare_like_with_like(self):
         first, last = {"format": "channels first"}, {"format": "channels-last"}
@@ -136,12 +165,17 @@ class Page(unittest.TestCase):
             trained("tuned: fp32, channels-last", "tuned", 0.03, precision="fp32", **last),
             trained("fp32, channels first", "ours", 0.036, precision="fp32", **first),
             trained("fp32, channels-last", "ours", 0.02, precision="fp32", **last)]
-        workload = {"name": "net", "title": "a net", "samples": 100, "targets": (2, 1), "contenders": contenders}
+        workload = {"name": "net", "title": "a net", "samples": 100, "targets": (2, 1), "contenders": contenders,
+                    "profile": {**PROFILE, "name": "fp32, channels-last", "ranks": 2, "batch": 50}}
         page = report.markdown({**WHOLE, "workloads": [workload]})
         self.assertIn("| fp32, channels first | 40.000 (fp32, channels first) | 36.000 | 1.11 |", page)
         self.assertIn("| fp32, channels-last | 30.000 (fp32, channels-last) | 20.000 | 1.50 |", page)
         self.assertIn("| a net, fp32 | 50.000 | 30.000 (fp32, channels-last) | 20.000 (fp32, channels-last) | 5,000 "
                       "| 2.50 | 1.50 | 2, 1 |", page)
+        self.assertIn("### a net, fp32, channels-last\n\nA step of 2 x 50 samples, without input: 20.00 ms on rank 0.", page)
+        self.assertIn("| convolution | 15.000 | 75.0 % |", page)
+        self.assertIn("take 10.00 ms, 50 % of the step (aten::mm 10.00). They are 1.00 GFLOP per process; at the 200 "
+                      "GFLOP/s of a large matrix product here they would take 5.00 ms.", page)
 
 
 if __name__ == "__main__":
