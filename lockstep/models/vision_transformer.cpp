@@ -7,10 +7,15 @@
 #include <torch/nn/modules/normalization.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
+#include <typeinfo>
+#include <vector>
 
 #include "lockstep/models/head.h"
 #include "lockstep/models/layers.h"
+#include "lockstep/nn/fusible.h"
+#include "lockstep/nn/linear.h"
 
 namespace lockstep::models {
 namespace {
@@ -19,20 +24,33 @@ namespace nn = torch::nn;
 
 nn::LayerNorm layer_norm(std::int64_t width) { return nn::LayerNorm(nn::LayerNormOptions({width}).eps(1e-6)); }
 
+using lockstep::nn::Fusion;
+using LinearPointer = std::shared_ptr<nn::LinearImpl>;
+
 // Python's F.linear. libtorch's adds the bias of three-dimensional x by itself, which rounds twice.
-at::Tensor through_rows(const nn::Linear& layer, const at::Tensor& x) {
+at::Tensor through_rows(const LinearPointer& layer, const at::Tensor& x) {
+  if (dynamic_cast<const lockstep::nn::LinearImpl*>(layer.get()) != nullptr)
+    return lockstep::nn::linear(x, layer->weight, layer->bias);
   return at::linear(x, layer->weight, layer->bias);
+}
+
+// Puts one of ours in the place of `layer`, which `owner` has by that name.
+void fuse_linear(nn::Module& owner, const std::string& name, LinearPointer& layer, std::vector<Fusion>& done) {
+  const nn::LinearImpl& plain = *layer;
+  if (typeid(plain) != typeid(nn::LinearImpl)) return;
+  layer = owner.replace_module(name, std::make_shared<lockstep::nn::LinearImpl>(plain));
+  done.push_back({name, "Linear", "lockstep::nn::Linear"});
 }
 
 // torch.nn.MultiheadAttention of one sequence with itself, without dropout. libtorch's own computes the weights of all
 // pairs of tokens, which needs the memory that the fused kernel saves.
-class SelfAttentionImpl : public nn::Module {
+class SelfAttentionImpl : public nn::Module, public lockstep::nn::Fusible {
  public:
   SelfAttentionImpl(std::int64_t width, std::int64_t heads)
       : heads_(heads),
         in_weight_(register_parameter("in_proj_weight", at::empty({3 * width, width}))),
         in_bias_(register_parameter("in_proj_bias", at::zeros({3 * width}))),
-        out_(register_module("out_proj", nn::Linear(width, width))) {
+        out_(register_module("out_proj", std::make_shared<nn::LinearImpl>(width, width))) {
     nn::init::xavier_uniform_(in_weight_);
     nn::init::zeros_(out_->bias);
   }
@@ -47,20 +65,26 @@ class SelfAttentionImpl : public nn::Module {
     return through_rows(out_, seen.permute({2, 0, 1, 3}).reshape({tokens, pictures, width})).transpose(0, 1);
   }
 
+  std::vector<Fusion> fuse_layers() override {
+    std::vector<Fusion> done;
+    fuse_linear(*this, "out_proj", out_, done);
+    return done;
+  }
+
  private:
   std::int64_t heads_;
   at::Tensor in_weight_;
   at::Tensor in_bias_;
-  nn::Linear out_;
+  LinearPointer out_;
 };
 TORCH_MODULE(SelfAttention);
 
 // Names 0 and 3: the numbers between are torchvision's layers without weights.
-class PerceptronImpl : public nn::Module {
+class PerceptronImpl : public nn::Module, public lockstep::nn::Fusible {
  public:
   PerceptronImpl(std::int64_t width, std::int64_t hidden)
-      : first_(register_module("0", nn::Linear(width, hidden))),
-        second_(register_module("3", nn::Linear(hidden, width))) {
+      : first_(register_module("0", std::make_shared<nn::LinearImpl>(width, hidden))),
+        second_(register_module("3", std::make_shared<nn::LinearImpl>(hidden, width))) {
     for_each_layer<nn::Linear>(*this, [](nn::LinearImpl& layer) {
       nn::init::xavier_uniform_(layer.weight);
       nn::init::normal_(layer.bias, 0, 1e-6);
@@ -69,9 +93,16 @@ class PerceptronImpl : public nn::Module {
 
   at::Tensor forward(const at::Tensor& x) { return through_rows(second_, at::gelu(through_rows(first_, x))); }
 
+  std::vector<Fusion> fuse_layers() override {
+    std::vector<Fusion> done;
+    fuse_linear(*this, "0", first_, done);
+    fuse_linear(*this, "3", second_, done);
+    return done;
+  }
+
  private:
-  nn::Linear first_;
-  nn::Linear second_;
+  LinearPointer first_;
+  LinearPointer second_;
 };
 TORCH_MODULE(Perceptron);
 

@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/function.h>
@@ -33,11 +34,15 @@ at::Tensor with_sizes(const at::Tensor& rows, at::IntArrayRef sizes) {
   return sizes.size() == 2 ? rows : rows.reshape(sizes);
 }
 
+// How the bias is added where the input has more than two dimensions: behind the product as libtorch's layer does it,
+// or within it as at::linear does.
+enum class BiasOfMore { behind, within };
+
 // y = x w^T + b. The products and their operands are those of the backward of addmm, or of matmul and +=.
 class LinearBackward final : public torch::autograd::Node {
  public:
-  LinearBackward(const at::Tensor& x, const at::Tensor& weight, torch::autograd::edge_list inputs)
-      : Node(std::move(inputs)), x_sizes_(x.sizes().vec()), x_(x, /*is_output=*/false) {
+  LinearBackward(const at::Tensor& x, const at::Tensor& weight, BiasOfMore of_more, torch::autograd::edge_list inputs)
+      : Node(std::move(inputs)), x_sizes_(x.sizes().vec()), of_more_(of_more), x_(x, /*is_output=*/false) {
     if (x.requires_grad()) weight_ = SavedVariable(weight, /*is_output=*/false);
   }
 
@@ -50,7 +55,8 @@ class LinearBackward final : public torch::autograd::Node {
     if (!dy.defined()) return found;
     if (task_should_compute_output(0)) found[0] = with_sizes(rows_of(dy).mm(weight_.unpack()), x_sizes_);
     if (task_should_compute_output(1)) found[1] = weight_gradient(rows_of(dy));
-    if (num_outputs() > 2 && task_should_compute_output(2)) found[2] = bias_gradient(dy);
+    if (num_outputs() > 2 && task_should_compute_output(2))
+      found[2] = bias_gradient(of_more_ == BiasOfMore::within ? rows_of(dy) : dy);
     return found;
   }
 
@@ -85,6 +91,7 @@ class LinearBackward final : public torch::autograd::Node {
   }
 
   const std::vector<std::int64_t> x_sizes_;
+  const BiasOfMore of_more_;
   SavedVariable x_;
   SavedVariable weight_;  ///< where the gradient of x is wanted
 };
@@ -103,25 +110,25 @@ bool can_be_direct(const at::Tensor& x, const at::Tensor& weight, const at::Tens
          GradientHooks::has_place(weight);
 }
 
-at::Tensor value(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor value(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, BiasOfMore of_more) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (x.dim() == 2 && bias.defined()) return at::addmm(bias, x, weight.t());
-  at::Tensor y = at::mm(rows_of(x), weight.t());
+  const bool within = bias.defined() && (x.dim() == 2 || of_more == BiasOfMore::within);
+  at::Tensor y = within ? at::addmm(bias, rows_of(x), weight.t()) : at::mm(rows_of(x), weight.t());
   if (x.dim() > 2) {
     std::vector<std::int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(0);
     y = y.view(sizes);
   }
-  return bias.defined() ? y.add_(bias) : y;
+  return bias.defined() && !within ? y.add_(bias) : y;
 }
 
-at::Tensor direct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor direct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, BiasOfMore of_more) {
   torch::autograd::edge_list inputs{torch::autograd::impl::gradient_edge(x),
                                     torch::autograd::impl::gradient_edge(weight)};
   if (bias.defined()) inputs.push_back(torch::autograd::impl::gradient_edge(bias));
-  const std::shared_ptr<LinearBackward> node(new LinearBackward(x, weight, std::move(inputs)),
+  const std::shared_ptr<LinearBackward> node(new LinearBackward(x, weight, of_more, std::move(inputs)),
                                              torch::autograd::deleteNode);
-  at::Tensor y = value(x, weight, bias);
+  at::Tensor y = value(x, weight, bias, of_more);
   torch::autograd::set_history(y, node);
   return y;
 }
@@ -137,12 +144,23 @@ bool is_computed_as_it_is(const at::Tensor& weight) {
          at::autocast::get_autocast_dtype(at::kCPU) == weight.scalar_type();
 }
 
+// Undefined where PyTorch computes it.
+at::Tensor if_direct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, BiasOfMore of_more) {
+  if (!is_computed_as_it_is(weight)) return {};
+  const at::Tensor input = cast(x);
+  return can_be_direct(input, weight, bias) ? direct(input, weight, bias, of_more) : at::Tensor();
+}
+
 }  // namespace
 
 at::Tensor LinearImpl::forward(const at::Tensor& x) {
-  if (is_computed_as_it_is(weight))
-    if (const at::Tensor input = cast(x); can_be_direct(input, weight, bias)) return direct(input, weight, bias);
-  return torch::nn::LinearImpl::forward(x);
+  const at::Tensor y = if_direct(x, weight, bias, BiasOfMore::behind);
+  return y.defined() ? y : torch::nn::LinearImpl::forward(x);
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor y = if_direct(x, weight, bias, BiasOfMore::within);
+  return y.defined() ? y : at::linear(x, weight, bias);
 }
 
 std::shared_ptr<torch::nn::Module> LinearImpl::clone(const std::optional<at::Device>& device) const {

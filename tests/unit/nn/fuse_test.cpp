@@ -9,12 +9,15 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
+#include <algorithm>
 #include <memory>
 #include <sstream>
+#include <string>
 
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/models/convnet.h"
 #include "lockstep/models/registry.h"
+#include "lockstep/models/vision_transformer.h"
 #include "lockstep/nn/batch_norm_relu.h"
 #include "lockstep/parallel/sync_batch_norm.h"
 
@@ -102,6 +105,30 @@ TEST(Fuse, ResNetsKeepTheirNamesTensorsAndFunction) {
     plain->eval();
     EXPECT_TRUE(torch::allclose(fused->forward(x), plain->forward(x), 1e-3, 1e-3));
   }
+}
+
+// Behind its attention and within its perceptrons: their linear layers are in no Sequential.
+TEST(Fuse, VisionTransformersKeepTheirNamesTensorsAndFunction) {
+  const models::VisionTransformerKind kind{.patch = 4, .layers = 1, .heads = 2, .width = 8, .hidden = 16};
+  const models::ImageTask task{.channels = 3, .height = 8, .width = 8};
+  at::manual_seed(3);
+  const auto plain = models::make_vision_transformer(kind, task);
+  at::manual_seed(3);
+  const auto fused = models::make_vision_transformer(kind, task);
+  const auto before = fused->named_parameters();
+  const std::string text = said(fuse(*fused)), layer = "encoder.layers.encoder_layer_0.";
+  for (const std::string& name : {layer + "self_attention.out_proj", layer + "mlp.0", layer + "mlp.3",
+                                  std::string("heads.head")})
+    EXPECT_NE(text.find(name + ": Linear -> lockstep::nn::Linear\n"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+  EXPECT_TRUE(fuse(*fused).empty());
+  const auto after = fused->named_parameters();
+  EXPECT_EQ(after.keys(), before.keys());
+  for (const auto& item : after) EXPECT_TRUE(item.value().is_same(before[item.key()]));
+  const at::Tensor x = at::rand({3, 3, 8, 8});
+  const auto ours = step(*fused, x), theirs = step(*plain, x);
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(torch::equal(ours[i], theirs[i])) << i;
 }
 
 TEST(Fuse, ConvertedResNetsAreLeftAlone) {

@@ -2,6 +2,7 @@
 
 #include "lockstep/nn/linear.h"
 
+#include <ATen/ops/linear.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -143,6 +144,58 @@ TEST(Linear, WeightsDoNotDependOnTheRanks) {
     if (ranks == 1) alone = hash;
     EXPECT_EQ(hash, alone) << ranks;
   }
+}
+
+// Of a model that calls at::linear, as Python's F.linear.
+struct ByFunction : torch::nn::Module {
+  explicit ByFunction(bool ours) : is_ours(ours) {
+    const at::NoGradGuard no_grad;
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
+    weight = register_parameter("weight", at::empty({4, 6}).normal_(0, 0.3, generator));
+    bias = register_parameter("bias", at::empty({4}).normal_(0, 0.3, generator));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return is_ours ? lockstep::nn::linear(x, weight, bias) : at::linear(x, weight, bias);
+  }
+
+  bool is_ours;
+  at::Tensor weight, bias;
+};
+
+TEST(Linear, AsAFunctionHasTheBitsOfPyTorchsAndItsGradientsInTheirSlots) {
+  for (const std::vector<std::int64_t>& sizes :
+       std::vector<std::vector<std::int64_t>>{{5, 6}, {2, 3, 6}, {1, 1, 6}, {64, 70, 6}}) {
+    SCOPED_TRACE(at::IntArrayRef(sizes));
+    std::vector<std::vector<at::Tensor>> found(2);
+    for (const bool ours : {false, true}) {
+      DistributedDataParallel ddp(std::make_shared<ByFunction>(ours), std::make_shared<comm::SingleGroup>());
+      optim::SGD optimizer(ddp, {.lr = 0.3, .momentum = 0.5});
+      const CountInPlace counted;
+      for (int i = 0; i < 3; ++i) {
+        at::Tensor x = inputs(sizes).requires_grad_(true);
+        const at::Tensor y = ddp(x);
+        loss_of(y).backward();
+        optimizer.step();
+        found[ours].insert(found[ours].end(), {y.detach(), x.grad()});
+      }
+      EXPECT_EQ(counted.count(), ours ? 3 : 0);
+      for (const auto& [name, tensor] : ddp.state_dict()) found[ours].push_back(tensor.clone());
+    }
+    ASSERT_EQ(found[0].size(), found[1].size());
+    for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(torch::equal(found[0][i], found[1][i])) << i;
+  }
+}
+
+TEST(Linear, AsAFunctionIsPyTorchsWhereThereAreNoSlots) {
+  ByFunction net(true);
+  const CountInPlace counted;
+  for (const auto& x : {inputs(), inputs({6}), inputs({3, 5, 6}).transpose(0, 1)}) {
+    const at::Tensor y = net.forward(x);
+    EXPECT_TRUE(torch::equal(y, at::linear(x, net.weight, net.bias)));
+    y.sum().backward();
+  }
+  EXPECT_TRUE(torch::equal(lockstep::nn::linear(inputs(), net.weight, {}), at::linear(inputs(), net.weight)));
+  EXPECT_EQ(counted.count(), 0);
 }
 
 TEST(Linear, FusePutsItInSequentials) {
