@@ -10,19 +10,26 @@ import statistics
 import sys
 
 
+# Of those that the CPU has, a report names the ones that decide how fast products are.
+INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
+
 def read_machine() -> dict:
     info = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
 
     def first(key):
         return next((line.split(":", 1)[1].strip() for line in info if line.split(":")[0].strip() == key), "unknown")
 
+    has = first("flags").split()
     return {"cpu": f"{first('model name')} (family {first('cpu family')}, model {first('model')})",
+            "instruction_sets": [name for name in INSTRUCTION_SETS if name in has],
             "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "load": os.getloadavg()[0],
             "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")}
 
 
 def machine_line(machine: dict) -> str:
-    return (f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.1f} GiB memory, "
+    sets = " with " + ", ".join(machine["instruction_sets"]) if machine.get("instruction_sets") else ""
+    return (f"{machine['cpu']}{sets}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.1f} GiB memory, "
             f"Linux {machine['kernel']}, load {machine['load']:.2f} before")
 
 

@@ -109,6 +109,12 @@ class Pages(unittest.TestCase):
     WHOLE = {"machine": MACHINE, "commit": "1234567 (code 00)", "command": "a command", "rounds": 3,
              "versions": {"torch": "2", "python": "3", "mpirun": "4"}}
 
+    def test_name_the_machine_and_what_makes_its_products_fast(self):
+        found = report_parts.machine_line({**self.MACHINE, "instruction_sets": ["avx2", "amx_bf16"]})
+        self.assertEqual(found, "a CPU with avx2, amx_bf16, 2 cores, 16.0 GiB memory, Linux 6, load 0.10 before")
+        self.assertTrue(report_parts.machine_line(self.MACHINE).startswith("a CPU, 2 cores, "))
+        self.assertLessEqual(set(report_parts.read_machine()["instruction_sets"]), set(report_parts.INSTRUCTION_SETS))
+
     def test_all_reduce_says_where_we_are_behind(self):
         def row(name, kind, column, seconds):
             return {"name": name, "kind": kind, "column": column, "seconds": [seconds] * 3}
