@@ -37,8 +37,10 @@ MNIST ?= ../shared/data/mnist
 RECIPES ?= finetune-paired finetune cifar
 SEEDS ?= 3
 DATA ?= ../shared/data
+# What fused-accuracy trains.
+CASES ?= mnist cifar
 
-.PHONY: all demo docs test alone python wheel tidy bench bench-programs parity-long recipe-parity sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
+.PHONY: all demo docs test alone python wheel tidy bench bench-programs parity-long recipe-parity fused-accuracy sanitize asan tsan fuzz clang mutants lint format install clean help FORCE
 .DEFAULT_GOAL = all
 
 all: build/build.ninja
@@ -93,6 +95,11 @@ recipe-parity: all
 	commit=$$(python3 -B benchmarks/support/measured_code.py recipe-parity) && \
 	LOCKSTEP_BIN=build/bin scripts/python-torch tests/parity/recipes_by_hand.py $(RECIPES) --data $(DATA) \
 	  --seeds $(SEEDS) --rows build/recipe-parity.jsonl --commit "$$commit" --report benchmarks/reports/recipe-parity.md
+
+fused-accuracy: all
+	commit=$$(python3 -B benchmarks/support/measured_code.py fused-accuracy) && \
+	python3 -B tests/parity/fused_accuracy.py $(CASES) --data $(DATA) \
+	  --commit "$$commit" --report benchmarks/reports/fused-accuracy.md
 
 sanitize: asan tsan
 
@@ -158,9 +165,10 @@ help:
 	@echo 'make python     build the Python package lockstep_torch into build/python/'
 	@echo 'make wheel      the same as a file for pip, which brings `lockstep run` along, into build/wheel/'
 	@echo 'make bench      build, then measure beside PyTorch, Gloo, Open MPI, torchrun, torchvision; writes benchmarks/reports/'
-	@echo '                (ONLY=step, job, reduce-update, rules, comm, constants, launch, nodes, link, python, feed, input or gpu: one of them)'
+	@echo '                (ONLY=step, nets, job, reduce-update, rules, comm, constants, launch, nodes, link, python, feed, input or gpu: one of them)'
 	@echo 'make parity-long  compare ten epochs of MNIST (MNIST=folder) with Python, about ten minutes'
 	@echo 'make recipe-parity  compare two recipes with Python scripts (DATA=folder), three seeds each, two hours; SEEDS=3-5 adds to them'
+	@echo 'make fused-accuracy  compare accuracies with --fuse and without (CASES=mnist: a minute; cifar: hours), three seeds each'
 	@echo 'make sanitize   run the tests of seams, threads and readers under the sanitizers (asan, tsan)'
 	@echo 'make fuzz       run each libFuzzer program for half a minute or a whole one'
 	@echo 'make lint       check format, spelling, includes and forbidden things; make format repairs the format'

@@ -25,7 +25,7 @@ PROGRAMS = {
     "nodes": ("lockstep", "lockstep-trainer", "lockstep-bench-membership"), "link": ("lockstep", "lockstep-bench-step"),
     "python": ("lockstep_torch",), "gpu": ("lockstep-bench-gpu-step",),
     "input": ("lockstep-bench-input",), "mnist-parity": ("lockstep-trainer",),
-    "recipe-parity": ("lockstep-trainer",), "node-faults": ("lockstep",)}
+    "recipe-parity": ("lockstep-trainer",), "fused-accuracy": ("lockstep-trainer",), "node-faults": ("lockstep",)}
 # How all of them are compiled, and what they and their peers run in.
 SHARED = ("CMakeLists.txt", "CMakePresets.json", "CMakeUserPresets.json", "cmake/lockstep_module.cmake",
           "cmake/lockstep_toolchain.cmake", "lockstep/CMakeLists.txt", "scripts/bootstrap", "scripts/python-torch",
@@ -38,7 +38,8 @@ SCRIPTS = {"link": ("benchmarks/nodes/two_nodes.py",),
            "mnist-parity": ("tests/parity/mnist_ten_epochs.py", "tests/parity/reference.py", "tests/parity/lockstep.py",
                             "tests/parity/files.py"),
            "recipe-parity": tuple(f"tests/parity/{name}.py" for name in (
-               "recipes_by_hand", "same_draws", "seeds", "pictures", "lockstep", "reference", "files"))}
+               "recipes_by_hand", "same_draws", "seeds", "pictures", "lockstep", "reference", "files")),
+            "fused-accuracy": ("tests/parity/fused_accuracy.py",)}
 # All that is compiled in or run while measuring any of them; tests/parity/models.py are the models of the Python peers.
 MEASURED = ("lockstep", "apps", "benchmarks", "python", "recipes", "cmake", "CMakeLists.txt", "CMakePresets.json",
             "CMakeUserPresets.json", "scripts/bench", "scripts/bootstrap", "scripts/python-torch", "tests/parity/models.py",
