@@ -133,8 +133,8 @@ std::string to_text(const ordered_json& found) {
 void run_profile(const Settings& settings) {
   for (const std::string& name : settings.workloads) {
     const Workload& workload = find_workload(name);
-    const auto found = ordered_json::parse(run_ranks(
-        settings.ranks, 1, [&](const Groups& groups) { return profile(workload, settings, groups).dump(); }));
+    const auto found = ordered_json::parse(
+        run_ranks(settings.ranks, 1, [&](const Groups& groups) { return profile(workload, settings, groups).dump(); }));
     std::printf("%s\n", (settings.json ? found.dump() : to_text(found)).c_str());
     std::fflush(stdout);
   }

@@ -117,8 +117,8 @@ TEST(Fuse, VisionTransformersKeepTheirNamesTensorsAndFunction) {
   const auto fused = models::make_vision_transformer(kind, task);
   const auto before = fused->named_parameters();
   const std::string text = said(fuse(*fused)), layer = "encoder.layers.encoder_layer_0.";
-  for (const std::string& name : {layer + "self_attention.out_proj", layer + "mlp.0", layer + "mlp.3",
-                                  std::string("heads.head")})
+  for (const std::string& name :
+       {layer + "self_attention.out_proj", layer + "mlp.0", layer + "mlp.3", std::string("heads.head")})
     EXPECT_NE(text.find(name + ": Linear -> lockstep::nn::Linear\n"), std::string::npos) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
   EXPECT_TRUE(fuse(*fused).empty());
