@@ -39,7 +39,7 @@ SCRIPTS = {"link": ("benchmarks/nodes/two_nodes.py",),
                             "tests/parity/files.py"),
            "recipe-parity": tuple(f"tests/parity/{name}.py" for name in (
                "recipes_by_hand", "same_draws", "seeds", "pictures", "lockstep", "reference", "files")),
-            "fused-accuracy": ("tests/parity/fused_accuracy.py",)}
+           "fused-accuracy": ("tests/parity/fused_accuracy.py",)}
 # All that is compiled in or run while measuring any of them; tests/parity/models.py are the models of the Python peers.
 MEASURED = ("lockstep", "apps", "benchmarks", "python", "recipes", "cmake", "CMakeLists.txt", "CMakePresets.json",
             "CMakeUserPresets.json", "scripts/bench", "scripts/bootstrap", "scripts/python-torch", "tests/parity/models.py",
