@@ -16,6 +16,7 @@
 #include "lockstep/comm/ipc/ipc_group.h"
 #include "lockstep/comm/last_words.h"
 #include "lockstep/comm/nccl/nccl_group.h"
+#include "lockstep/comm/network/gloo_streams.h"
 #include "lockstep/comm/network/hierarchical_group.h"
 #include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/mpi_session.h"
@@ -84,6 +85,10 @@ std::shared_ptr<Group> join_hosts(const rendezvous::Place& place, const InitOpti
                           .check_calls = options.check_calls,
                           .check = [node] { node->node().member.check_abort(); }};
   const MakeGroup make = backend == rendezvous::Backend::tcp ? flat_group : hierarchical_group;
+  if (backend == rendezvous::Backend::gloo) {
+    const auto streams = [&](Mesh& mesh) { return gloo_streams(mesh, options.timeout, meeting.check); };
+    return join_network(meeting, node, streams, make);
+  }
   if (backend != rendezvous::Backend::mpi) return join_network(meeting, node, tcp_streams, make);
   MpiSession& session = MpiSession::load();
   const int number = session.begin_world();

@@ -28,8 +28,9 @@ struct InitOptions {
   /// What carries the bytes. "auto", or "hierarchical": shared memory within a node, TCP between nodes, collectives in
   /// both, one after the other. "shm": all ranks must be on one node. "tcp": messages between all ranks, on a node too.
   /// "mpi": the same on one node, through the MPI that has started the ranks; over several as "auto", with MPI in
-  /// TCP's place. "nccl": as "auto", and tensors of GPUs by NCCL (nccl/nccl_group.h). "ipc": as "shm", and tensors of
-  /// GPUs by memory that the GPUs share (ipc/ipc_group.h); with the others those go through the host's.
+  /// TCP's place. "gloo": as "mpi", through libtorch's Gloo, under any launcher (network/gloo_streams.h). "nccl": as
+  /// "auto", and tensors of GPUs by NCCL (nccl/nccl_group.h). "ipc": as "shm", and tensors of GPUs by memory that the
+  /// GPUs share (ipc/ipc_group.h); with the others those go through the host's.
   std::string backend = "auto";
   /// How long a wait for a peer may last before the group is given up.
   std::chrono::milliseconds timeout = base::kDefaultTimeout;

@@ -172,23 +172,21 @@ Backend parse_backend(const std::string& name) {
   if (name == "shm") return Backend::shm;
   if (name == "tcp") return Backend::tcp;
   if (name == "mpi") return Backend::mpi;
+  if (name == "gloo") return Backend::gloo;
   if (name == "nccl") return Backend::nccl;
   if (name == "ipc") return Backend::ipc;
-  if (name == "gloo")
-    throw UsageError("init: backend '" + name +
-                     "' is not built: 'auto' has shared memory within a node and TCP between nodes; 'shm', 'tcp' are "
-                     "one of them, 'mpi' is what mpirun has, and 'nccl' and 'ipc' are 'auto' with NCCL, or shared "
-                     "memory of devices, for tensors of GPUs");
   throw UsageError("init: " + base::unknown_name("backend", base::shown(name),
-                                                 {"auto", "hierarchical", "shm", "tcp", "mpi", "nccl", "ipc"}));
+                                                 {"auto", "hierarchical", "shm", "tcp", "mpi", "gloo", "nccl", "ipc"}));
 }
 
 const char* to_string(Backend backend) {
-  constexpr const char* names[] = {"auto", "shm", "tcp", "mpi", "nccl", "ipc"};
+  constexpr const char* names[] = {"auto", "shm", "tcp", "mpi", "gloo", "nccl", "ipc"};
   return names[int(backend)];
 }
 
-bool is_over_network(Backend backend) { return backend == Backend::tcp || backend == Backend::mpi; }
+bool is_over_network(Backend backend) {
+  return backend == Backend::tcp || backend == Backend::mpi || backend == Backend::gloo;
+}
 
 Place place_by(const InitMethod& method, const GetEnv& get) {
   Place place = read_method(method, get);

@@ -14,12 +14,12 @@
 
 namespace lockstep::rendezvous {
 
-/// What carries the bytes of a group: shared memory where it can and TCP elsewhere, or one of them, or MPI in TCP's
-/// place; or as the first, and NCCL those of devices, or memory of devices that the ranks of one node share.
-enum class Backend { automatic, shm, tcp, mpi, nccl, ipc };
+/// What carries the bytes of a group: shared memory where it can and TCP elsewhere, or one of them, or MPI or Gloo in
+/// TCP's place; or as the first, and NCCL those of devices, or memory of devices that the ranks of one node share.
+enum class Backend { automatic, shm, tcp, mpi, gloo, nccl, ipc };
 
-/// "auto", also by its other name "hierarchical", "shm", "tcp", "mpi", "nccl" or "ipc". UsageError for another name: it
-/// says which are not built, and the nearest of unknown ones.
+/// "auto", also by its other name "hierarchical", "shm", "tcp", "mpi", "gloo", "nccl" or "ipc". UsageError for another
+/// name, with the nearest.
 Backend parse_backend(const std::string& name);
 const char* to_string(Backend backend);
 /// Whether messages carry them where all ranks share a node, too.

@@ -35,6 +35,10 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
     const bool is_large = is_over_network() && GetParam().kind != RankKind::mpi && GetParam().ranks > 4;
     if (is_large && !file.ends_with("/group_test.cpp") && !file.ends_with("/collectives_test.cpp"))
       GTEST_SKIP() << "of more than four ranks over a network, their collectives will do";
+    const bool shows_streams = file.ends_with("/group_test.cpp") || file.ends_with("/new_group_test.cpp") ||
+                               file.ends_with("/point_to_point_test.cpp");
+    if (GetParam().kind == RankKind::gloo && !shows_streams)
+      GTEST_SKIP() << "of what is made of messages, groups and collectives others show enough";
   }
 
   void run(const support::RankBody& body, support::RankOptions options = {}) {
@@ -47,13 +51,14 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
 
   static bool is_over_network() {
     const RankKind kind = GetParam().kind;
-    return kind == RankKind::nodes || kind == RankKind::mpi || kind == RankKind::hierarchical;
+    return kind == RankKind::nodes || kind == RankKind::mpi || kind == RankKind::hierarchical ||
+           kind == RankKind::gloo;
   }
 
   // Whether a rank may die and the others live on.
   static bool has_processes() {
     const RankKind kind = GetParam().kind;
-    return kind == RankKind::processes || kind == RankKind::nodes || kind == RankKind::hierarchical;
+    return kind != RankKind::single && kind != RankKind::threads && kind != RankKind::wrapped && kind != RankKind::mpi;
   }
 
   // What each rank is told by what it throws; another Error than UsageError.

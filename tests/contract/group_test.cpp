@@ -42,7 +42,9 @@ std::vector<Ranks> worlds() {
           Ranks{RankKind::hierarchical, 4, {2, 2}},
           Ranks{RankKind::hierarchical, 4, {3, 1}},
           Ranks{RankKind::hierarchical, 4, {1, 2, 1}},
-          Ranks{RankKind::hierarchical, 8, {3, 5}}};
+          Ranks{RankKind::hierarchical, 8, {3, 5}},
+          Ranks{RankKind::gloo, 2},
+          Ranks{RankKind::gloo, 3}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, GroupContract, ::testing::ValuesIn(worlds()),

@@ -93,6 +93,11 @@ std::vector<Case> cases() {
         continue;  // takes all ranks
       for (const Called& called : kCalls) all.emplace_back(kind, fault, called);
     }
+  // What carries the payload changes how a way ends, and what is left to wait for then; the rest is the wire's.
+  for (const Fault fault : {Fault::killed, Fault::late})
+    for (const Called& called : kCalls)
+      for (const char* name : {"AllReduceLarge", "Barrier", "NewGroup", "RecvFromThatRank"})
+        if (std::string(called.name) == name) all.emplace_back(RankKind::gloo, fault, called);
   return all;
 }
 

@@ -92,8 +92,10 @@ TEST_F(ByHand, SharedMemoryMayBeAskedFor) { expect_three(tcp_, "shm"); }
 
 TEST_F(ByHand, TcpMayBeAskedForOnOneNode) { expect_three(tcp_, "tcp"); }
 
+TEST_F(ByHand, GlooMayBeAskedForOnOneNode) { expect_three(tcp_, "gloo"); }
+
 TEST_F(ByHand, UnderALauncherNumbersAndBackendMayBeGivenToo) {
-  for (const std::string backend : {"auto", "shm", "tcp"}) {
+  for (const std::string backend : {"auto", "shm", "tcp", "gloo"}) {
     Job job({LOCKSTEP_PROGRAM, "run", "-n", "2", "sh", "-c", "exec " BY_HAND " env:// $RANK $WORLD_SIZE " + backend});
     EXPECT_EQ(job.wait(), 0) << job.err();
     EXPECT_THAT(testing::lines(job.out()), ::testing::UnorderedElementsAre("rank 0 of 2, on its node 0 of 2: sum 3",
@@ -117,11 +119,11 @@ TEST_F(ByHand, TwoWithOneNumberAreNamed) {
 TEST_F(ByHand, WhatIsWrongIsToldInALine) {
   start({"tpc://node0:29500", "0", "2"});
   start({tcp_, "2", "2"});
-  start({tcp_, "0", "2", "gloo"});
+  start({tcp_, "0", "2", "glooo"});
   const std::vector<std::string> said = refusals();
   EXPECT_THAT(said[0], HasSubstr("did you mean tcp://?"));
   EXPECT_THAT(said[1], HasSubstr("rank 2 is none of the ranks 0 to 1 of world_size 2"));
-  EXPECT_THAT(said[2], HasSubstr("backend 'gloo' is not built"));
+  EXPECT_THAT(said[2], HasSubstr("unknown backend 'glooo': did you mean 'gloo'?"));
 }
 
 TEST_F(ByHand, WhoDoesNotComeIsNamedToAll) {

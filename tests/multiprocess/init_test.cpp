@@ -90,7 +90,8 @@ int rank_on_two_nodes(int rank, const std::string& address, const std::string& b
 }
 
 TEST(Init, OverNodesWithSeveralRanksCollectivesHaveTwoLevelsUnlessMessagesAreAskedFor) {
-  const std::pair<const char*, bool> backends[] = {{"auto", true}, {"hierarchical", true}, {"tcp", false}};
+  const std::pair<const char*, bool> backends[] = {
+      {"auto", true}, {"hierarchical", true}, {"gloo", true}, {"tcp", false}};
   const std::string address =
       "127.8." + std::to_string(getpid() / 250 % 250) + "." + std::to_string(1 + getpid() % 250);
   for (const auto& backend : backends)

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/comm/network/gloo_streams.h"
 #include "lockstep/comm/network/network_group.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
@@ -147,7 +148,7 @@ std::string own_address(pid_t test) {
 }  // namespace
 
 const char* to_string(RankKind kind) {
-  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes", "mpi", "hierarchical"};
+  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes", "mpi", "hierarchical", "gloo"};
   return names[int(kind)];
 }
 
@@ -207,6 +208,11 @@ void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions optio
     case RankKind::hierarchical:
       options.group = comm::hierarchical_group;
       return run_nodes(in_pairs(ranks), body, options);
+    case RankKind::gloo:
+      options.streams = [timeout = options.timeout](comm::Mesh& mesh) {
+        return comm::gloo_streams(mesh, timeout, [] {});
+      };
+      return run_nodes(std::vector<int>(std::size_t(ranks), 1), body, options);
   }
 }
 

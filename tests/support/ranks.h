@@ -21,10 +21,11 @@ enum class RankKind {
   single,
   threads,
   processes,
-  wrapped,      ///< threads, whose groups are wrapped in all that hand calls on: traced, recorded, failing never
-  nodes,        ///< processes, each a node of its own, which the others reach over TCP only
-  mpi,          ///< the same, which mpirun has started: each runs the whole program and is one rank
-  hierarchical  ///< processes, of which two share a node as long as there are two, in groups of two levels
+  wrapped,       ///< threads, whose groups are wrapped in all that hand calls on: traced, recorded, failing never
+  nodes,         ///< processes, each a node of its own, which the others reach over TCP only
+  mpi,           ///< the same, which mpirun has started: each runs the whole program and is one rank
+  hierarchical,  ///< processes, of which two share a node as long as there are two, in groups of two levels
+  gloo           ///< as nodes, whose payload libtorch's Gloo carries
 };
 const char* to_string(RankKind kind);
 

@@ -125,14 +125,14 @@ TEST(InitMethod, WhatIsMissingBesideEnvIsNamed) {
   EXPECT_THAT(refused({.rank = 3}, {{"WORLD_SIZE", "2"}}), HasSubstr("RANK=3 is not a number from 0 to 1"));
 }
 
-TEST(Backend, AreSixAndTheOthersAreTold) {
+TEST(Backend, AreSevenAndTheOthersAreTold) {
   for (const Backend backend :
-       {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi, Backend::nccl, Backend::ipc})
+       {Backend::automatic, Backend::shm, Backend::tcp, Backend::mpi, Backend::gloo, Backend::nccl, Backend::ipc})
     EXPECT_EQ(parse_backend(to_string(backend)), backend);
   EXPECT_EQ(parse_backend("hierarchical"), Backend::automatic) << "which it is over several nodes";
-  EXPECT_THAT(usage_error([] { (void)parse_backend("gloo"); }), HasSubstr("backend 'gloo' is not built"));
   EXPECT_EQ(usage_error([] { (void)parse_backend("tpc"); }),
-            "init: unknown backend 'tpc': did you mean 'tcp'? (one of auto, hierarchical, shm, tcp, mpi, nccl, ipc)");
+            "init: unknown backend 'tpc': did you mean 'tcp'? (one of auto, hierarchical, shm, tcp, mpi, gloo, nccl, "
+            "ipc)");
 }
 
 TEST(Backend, ShmIsForOneNode) {
@@ -161,10 +161,12 @@ TEST(Backend, MpiIsForRanksOfMpirun) {
   EXPECT_EQ(place.master_port, 29500);
 }
 
-TEST(Backend, TcpAsksForAMeetingPointOnOneNodeToo) {
-  const Place place = place_told({.backend = Backend::tcp}, with(kLaunched, {{"WORLD_SIZE", "2"}}));
-  EXPECT_EQ(place.master_port, 29500);
-  EXPECT_EQ(place.meeting_key, "none 29500");
+TEST(Backend, TcpAndGlooAskForAMeetingPointOnOneNodeToo) {
+  for (const Backend backend : {Backend::tcp, Backend::gloo}) {
+    const Place place = place_told({.backend = backend}, with(kLaunched, {{"WORLD_SIZE", "2"}}));
+    EXPECT_EQ(place.master_port, 29500);
+    EXPECT_EQ(place.meeting_key, "none 29500");
+  }
   EXPECT_EQ(place_told({}, with(kLaunched, {{"WORLD_SIZE", "2"}})).master_port, 0);
 }
 
