@@ -13,26 +13,21 @@
 #include <optional>
 #include <sstream>
 #include <thread>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/message.h"
 #include "lockstep/base/text.h"
 #include "lockstep/comm/network/hierarchical_group.h"
-#include "lockstep/comm/network/meeting.h"
 #include "lockstep/comm/network/network_group.h"
 #include "lockstep/comm/network/roll_call.h"
+#include "lockstep/comm/network/store_meeting.h"
 #include "lockstep/comm/network/tcp_mesh.h"
 #include "lockstep/comm/shm/shm_group.h"
 #include "lockstep/comm/single/single_group.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/rendezvous/environment.h"
 #include "lockstep/rendezvous/local_socket.h"
-#include "lockstep/rendezvous/own_address.h"
 #include "lockstep/rendezvous/segment_exchange.h"
-#include "lockstep/rendezvous/socket.h"
 
 namespace lockstep::python {
 namespace {
@@ -86,31 +81,6 @@ std::string wait_for(c10d::Store& store, const std::string& key, int rank, const
   return text_at(store, key);
 }
 
-std::string own_interface() {
-  return rendezvous::socket_interface([](const char* variable) { return std::getenv(variable); });
-}
-
-const c10d::TCPStore* tcp_store_in(c10d::Store& store) {
-  c10d::Store* inner = &store;
-  if (auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(&store))
-    inner = prefixed->getUnderlyingNonPrefixStore().get();  // which it holds
-  return dynamic_cast<const c10d::TCPStore*>(inner);
-}
-
-// By which other machines reach this one: that of the interface that is named, else that by which it would reach the
-// store's host, as all ranks have; where the store is a file, that of its own name.
-std::string own_address(c10d::Store& store) {
-  const std::vector<rendezvous::Interface> interfaces = rendezvous::own_interfaces();
-  if (const std::string wanted = own_interface(); !wanted.empty())
-    return rendezvous::host_text(rendezvous::address_of(wanted, interfaces));
-  const c10d::TCPStore* const tcp = tcp_store_in(store);
-  const std::string host = tcp != nullptr ? std::string(tcp->getHost()) : host_name();
-  const std::string what = tcp != nullptr ? "the host of torch.distributed's store" : "the name of rank 0's machine";
-  const rendezvous::SocketAddress there =
-      rendezvous::reachable(what, host, rendezvous::resolve(what, host, kSomePort), interfaces);
-  return rendezvous::host_text(rendezvous::own_end_towards(there));
-}
-
 // What the ranks of a group agree on.
 struct Agreement {
   std::string keys{};        // of this time, in the store: what they begin with
@@ -125,7 +95,7 @@ std::string answer_to(c10d::Store& store, const std::vector<std::string>& nodes)
   const std::vector<comm::Seat> seats = comm::seats_of(nodes);
   const bool one_node = seats[0].local_world == int(seats.size());
   try {
-    std::string answer = kYes + ("c10d:" + random_number()) + " " + (one_node ? "-" : own_address(store));
+    std::string answer = kYes + ("c10d:" + random_number()) + " " + (one_node ? "-" : comm::own_address_beside(store));
     for (const comm::Seat& seat : seats) answer += " " + std::to_string(seat.first);
     return answer;
   } catch (const Error& error) {
@@ -144,40 +114,6 @@ Agreement agreement_in(const std::string& answer, int size) {
                 "'; have all ranks the same version of lockstep_torch?");
   return agreed;
 }
-
-// The group's store, as long as its ranks meet. Under a time's keys there is nothing of a dead rank.
-class StoreMeeting final : public comm::Meeting {
- public:
-  StoreMeeting(c10d::Store& store, std::string keys) : store_(store), keys_(std::move(keys)) {}
-
-  void publish(const std::string& key, const std::string& value) override {
-    or_error([&] { put(store_, keys_ + key, value); });
-  }
-  std::optional<std::string> look_up(const std::string& key) override {
-    std::optional<std::string> found;
-    or_error([&] {
-      if (store_.check({keys_ + key})) found = text_at(store_, keys_ + key);
-    });
-    return found;
-  }
-  void withdraw(const std::string& key) override {
-    or_error([&] { store_.deleteKey(keys_ + key); });
-  }
-  std::string name() const override { return "torch.distributed's store"; }
-
- private:
-  template <class Call>
-  void or_error(Call&& call) const {
-    try {
-      call();
-    } catch (const std::exception& error) {
-      throw Error("lockstep: " + name() + ": " + base::line_of(error.what()));
-    }
-  }
-
-  c10d::Store& store_;
-  const std::string keys_;
-};
 
 // What rank 0 has told all, and what the keys of this time begin with.
 struct Told {
@@ -203,7 +139,7 @@ Told tell_all(c10d::Store& store, const JoinOptions& options) {
 
 // That of the others. Where a dead rank 0 has called nobody reads what is said; this rank's number tells who has.
 Told ask_rank_zero(c10d::Store& store, const JoinOptions& options) {
-  StoreMeeting meeting(store, "");
+  comm::StoreMeeting meeting(store, "");
   const std::string number = random_number();
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   std::string called;
@@ -270,9 +206,9 @@ std::shared_ptr<comm::Group> join_nodes(c10d::Store& store, const Agreement& agr
                        .local_world = place.local_world,
                        .host = agreed.host,
                        .port = kSomePort,
-                       .interface = own_interface(),
+                       .interface = comm::interface_asked_for(),
                        .key = agreed.name,
-                       .meeting = std::make_shared<StoreMeeting>(store, agreed.keys),
+                       .meeting = std::make_shared<comm::StoreMeeting>(store, agreed.keys),
                        .timeout = options.timeout,
                        .check_calls = node->node().member.compares_calls(),
                        .check = [node] { node->node().member.check_abort_anywhere(); }};

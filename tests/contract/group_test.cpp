@@ -44,7 +44,8 @@ std::vector<Ranks> worlds() {
           Ranks{RankKind::hierarchical, 4, {1, 2, 1}},
           Ranks{RankKind::hierarchical, 8, {3, 5}},
           Ranks{RankKind::gloo, 2},
-          Ranks{RankKind::gloo, 3}};
+          Ranks{RankKind::gloo, 3},
+          Ranks{RankKind::c10d, 2}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, GroupContract, ::testing::ValuesIn(worlds()),

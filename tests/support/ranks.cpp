@@ -9,10 +9,13 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <numeric>
 #include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include "lockstep/base/unique_fd.h"
+#include "lockstep/c10d.h"
 #include "lockstep/comm/network/gloo_streams.h"
 #include "lockstep/comm/network/network_group.h"
 #include "lockstep/comm/network/tcp_mesh.h"
@@ -21,6 +24,7 @@
 #include "lockstep/comm/traced_group.h"
 #include "lockstep/comm/world.h"
 #include "lockstep/testing.h"
+#include "python/backend.h"
 #include "tests/support/listener.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/scratch_folder.h"
@@ -40,6 +44,8 @@ namespace {
 
 // More than any case takes, and less than ctest allows a program.
 constexpr std::chrono::minutes kMostTime{4};
+
+constexpr std::chrono::minutes kLonger{1};
 
 void run_rank(const base::Segment& segment, int rank, const RankBody& body, RankOptions options) {
   try {
@@ -132,6 +138,24 @@ void run_rank_of_mpi(int ranks, const RankBody& body, RankOptions options) {
   }
 }
 
+// A group of shared memory as a backend of torch.distributed, and that as a group. The inner one has more time, so it
+// is the outer one that tells who is late.
+void run_round_trip(int ranks, const RankBody& body, RankOptions options) {
+  const base::Segment segment = base::Segment::create(ranks);
+  const lockstep::testing::ScratchFolder folder;
+  run_forked(
+      ranks,
+      [&](int rank) {
+        setenv("LOCKSTEP_SOCKET_IFNAME", "lo", 1);
+        const auto inner = std::make_shared<comm::ShmGroup>(base::Segment::open(segment.path(), ranks), rank,
+                                                            options.timeout + kLonger);
+        const auto store = c10::make_intrusive<c10d::FileStore>(folder.file("store"), ranks);
+        return comm::over_backend(c10::make_intrusive<python::Backend>(inner, ""), *store,
+                                  {.timeout = options.timeout});
+      },
+      body, options);
+}
+
 std::vector<int> in_pairs(int ranks) {
   std::vector<int> per_node(std::size_t(ranks / 2), 2);
   if (ranks % 2 != 0) per_node.push_back(1);
@@ -148,7 +172,7 @@ std::string own_address(pid_t test) {
 }  // namespace
 
 const char* to_string(RankKind kind) {
-  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes", "mpi", "hierarchical", "gloo"};
+  const char* names[] = {"single", "threads", "processes", "wrapped", "nodes", "mpi", "hierarchical", "gloo", "c10d"};
   return names[int(kind)];
 }
 
@@ -213,6 +237,8 @@ void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions optio
         return comm::gloo_streams(mesh, timeout, [] {});
       };
       return run_nodes(std::vector<int>(std::size_t(ranks), 1), body, options);
+    case RankKind::c10d:
+      return run_round_trip(ranks, body, options);
   }
 }
 

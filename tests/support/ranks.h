@@ -25,7 +25,8 @@ enum class RankKind {
   nodes,         ///< processes, each a node of its own, which the others reach over TCP only
   mpi,           ///< the same, which mpirun has started: each runs the whole program and is one rank
   hierarchical,  ///< processes, of which two share a node as long as there are two, in groups of two levels
-  gloo           ///< as nodes, whose payload libtorch's Gloo carries
+  gloo,          ///< as nodes, whose payload libtorch's Gloo carries
+  c10d           ///< as nodes, over a c10d::Backend that is made of a group of ours
 };
 const char* to_string(RankKind kind);
 
