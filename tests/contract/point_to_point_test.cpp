@@ -27,9 +27,10 @@ class MessageContract : public GroupContract {};
 // As the worlds of GroupContract: under mpirun, one rank of its world.
 std::vector<Ranks> message_worlds() {
   if (const char* const ranks = std::getenv("LOCKSTEP_TEST_MPI_RANKS")) return {{RankKind::mpi, std::atoi(ranks)}};
-  return {{RankKind::single, 1},    {RankKind::threads, 2},   {RankKind::threads, 3}, {RankKind::wrapped, 3},
-          {RankKind::processes, 2}, {RankKind::processes, 3}, {RankKind::nodes, 2},   {RankKind::nodes, 3, {2, 1}},
-          {RankKind::hierarchical, 3, {2, 1}}, {RankKind::gloo, 3}};
+  return {{RankKind::single, 1},  {RankKind::threads, 2},       {RankKind::threads, 3},
+          {RankKind::wrapped, 3}, {RankKind::processes, 2},     {RankKind::processes, 3},
+          {RankKind::nodes, 2},   {RankKind::nodes, 3, {2, 1}}, {RankKind::hierarchical, 3, {2, 1}},
+          {RankKind::gloo, 3}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, MessageContract, ::testing::ValuesIn(message_worlds()),

@@ -1,7 +1,5 @@
 // Groups over a backend of torch.distributed: how their ranks meet. What they do then is tests/contract's.
 
-#include "lockstep/c10d.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/c10d.h"
 #include "lockstep/comm/network/store_meeting.h"
 
 namespace lockstep::comm {
