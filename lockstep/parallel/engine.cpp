@@ -157,7 +157,7 @@ void Engine::attach(const optim::Needs& needs) {
   if (parts_->classic->has_hook())
     throw UsageError(
         "data parallel: a communication hook is registered, and an optimizer of ours exchanges gradients in memory "
-        "that the ranks share, without one; take an optimizer of torch::optim, or no hook");
+        "that the ranks share, without a hook; take one of torch::optim, or .compression instead, between nodes");
   if (!options().init_sync) parts_->view.check_equal_on_all(group(), options());  // the state is of one model
   parts_->classic.reset();
   parts_->view.drop_gradients();  // of the classic path
@@ -260,7 +260,7 @@ void Engine::register_comm_hook(CommHook hook, std::optional<HookMemory> memory)
   if (!parts_->classic)
     throw UsageError(
         "data parallel: register_comm_hook() is for optimizers of torch::optim; ours exchange gradients in memory that "
-        "the ranks share, without a hook");
+        "the ranks share, without a hook, and between nodes as DataParallelOptions::compression says");
   parts_->classic->register_comm_hook(std::move(hook));
   parts_->hook_memory = std::move(memory);
 }

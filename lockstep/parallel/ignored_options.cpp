@@ -27,7 +27,11 @@ std::vector<std::string> ignored_options(const DataParallelOptions& options, Gra
          "stays undefined");
     tell(options.skip_all_reduce_unused_params,
          "skip_all_reduce_unused_params: with an optimizer of lockstep::optim no gradient is sent");
-    tell(reduced, "mixed_precision.reduce_dtype: with an optimizer of lockstep::optim no gradient is sent");
+    tell(reduced,
+         place.nodes == 1
+             ? "mixed_precision.reduce_dtype: with an optimizer of lockstep::optim no gradient is sent"
+             : "mixed_precision.reduce_dtype: with an optimizer of lockstep::optim gradients travel between nodes as "
+               "`compression` says");
     tell(sized, "buckets: with an optimizer of lockstep::optim there are none");
     tell(options.verify_replicas_every > 0 && place.nodes == 1,
          "verify_replicas_every: with an optimizer of lockstep::optim there is one copy of the weights on each node, "

@@ -202,12 +202,14 @@ TEST(CommHook, IsRegisteredOnceAndNotWithAnOptimizerOfOurs) {
               "data parallel: a communication hook is registered already; a model has one");
     EXPECT_EQ(error_of([&] { optim::SGD optimizer(ddp, {.lr = 0.1}); }),
               "data parallel: a communication hook is registered, and an optimizer of ours exchanges gradients in "
-              "memory that the ranks share, without one; take an optimizer of torch::optim, or no hook");
+              "memory that the ranks share, without a hook; take one of torch::optim, or .compression instead, between "
+              "nodes");
     DistributedDataParallel fused(two_layers(), std::make_shared<comm::SingleGroup>());
     optim::SGD optimizer(fused, {.lr = 0.1});
     EXPECT_EQ(error_of([&] { fused.register_comm_hook(group, allreduce_hook); }),
               "data parallel: register_comm_hook() is for optimizers of torch::optim; ours exchange gradients in "
-              "memory that the ranks share, without a hook");
+              "memory that the ranks share, without a hook, and between nodes as DataParallelOptions::compression "
+              "says");
   });
 }
 
