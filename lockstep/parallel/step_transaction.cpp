@@ -22,13 +22,14 @@ using base::Phase;
 // The record is hashed by its bytes, and comes back from files, which know one NaN: not those of different signs.
 double one_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
-std::string text_of(double norm, const NonfiniteGradient& found, int ranks, int shards) {
+std::string text_of(double norm, const NonfiniteGradient& found, int ranks, int shards, bool in_float16) {
   std::ostringstream text;
   text << "the norm of the gradients is " << norm << "; ";
   if (found.parameter.empty())
     text << "all gradients are finite, and this norm of them is too large for a number: take another norm_type";
   else
-    text << "the first parameter whose gradient is not finite is '" << found.parameter << "'";
+    text << "the first parameter whose gradient is not finite is '" << found.parameter << "'"
+         << (in_float16 ? ", or is too large for float16, in which compression sends it between nodes" : "");
   if (found.shard)
     text << ", in shard " << *found.shard << ", of rank " << base::rank_of_shard(*found.shard, ranks, shards);
   return text.str();
@@ -77,6 +78,7 @@ StepTransaction::StepTransaction(FusedState& fused, GradientSlots& slots, ShardS
       group_(group),
       member_(group.node().member),
       ema_(options.ema),
+      in_float16_(fused.nodes != nullptr && options.compression == Compression::fp16),
       clock_(clock),
       slice_(fused, group, options.ema),
       node_check_(fused, group, options.verify_replicas_every),
@@ -113,7 +115,7 @@ void StepTransaction::run(const optim::Rules& rules, const optim::StepOptions& o
     if (wants_norm) norm = slice_.gradient_norm(options.norm_type);
   });
   if (options.error_if_nonfinite && !std::isfinite(norm))
-    refuse(text_of(norm, slice_.first_nonfinite(), group_.size(), fused_.state.layout().options().shards));
+    refuse(text_of(norm, slice_.first_nonfinite(), group_.size(), fused_.state.layout().options().shards, in_float16_));
   or_abort(group_, [&] {
     skipped_ = false;
     if (options.loss_scale)

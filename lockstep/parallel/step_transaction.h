@@ -62,6 +62,7 @@ class StepTransaction {
   comm::Group& group_;
   base::Member& member_;
   const std::optional<EmaOptions> ema_;
+  const bool in_float16_;  ///< sums of gradients travel between nodes
   StepClock& clock_;
   SliceUpdate slice_;
   NodeCheck node_check_;

@@ -17,6 +17,7 @@
 #include "tests/support/machines.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_job.h"
+#include "tests/support/what_of.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -113,6 +114,29 @@ TEST(Compressed, Float16HasAMeanWhoseSumItHasNot) {
     ddp(torch::full({1, 3}, 40000.0F)).sum().backward();
     optimizer.step();
     EXPECT_TRUE(torch::allclose(model->weight.detach(), before - 4.0, 0, 1e-3));
+  });
+}
+
+// Gradients that are finite, with a sum that float16 has not: told, and with a scaled loss skipped by all ranks until
+// the scale fits. Of 2^17 those of the two first shards add up to 2^18, which is 2^16 by four.
+TEST(Compressed, Float16EndsAlikeOnAllNodes) {
+  run_nodes({2, 1}, [](auto group) {
+    torch::nn::Linear model(3, 1);
+    DistributedDataParallel ddp(model, group, {.shards = 3, .compression = Compression::fp16});
+    optim::SGD optimizer(ddp, {.lr = 1});
+    const at::Tensor before = model->weight.detach().clone();
+    ddp(torch::full({1, 3}, 1e6F)).sum().backward();
+    EXPECT_THAT(support::what_of([&] { optimizer.step({.error_if_nonfinite = true}); }),
+                HasSubstr("not finite is 'weight', or is too large for float16"));
+    optimizer.zero_grad();
+    GradScaler scaler({.init_scale = 1 << 18});
+    for (const bool updates : {false, false, true}) {
+      scaler.scale(ddp(torch::ones({1, 3})).sum()).backward();
+      EXPECT_EQ(scaler.step(optimizer), updates);
+      scaler.update();
+    }
+    EXPECT_EQ(scaler.get_scale(), 1 << 16);
+    EXPECT_TRUE(torch::allclose(model->weight.detach(), before - 1.0, 1e-5, 1e-6));
   });
 }
 
