@@ -69,8 +69,10 @@ enum class Compression {
   /// In 16 bits, half the bytes: each gradient of a shard is rounded, and each sum of the tree over the shards
   /// (summation.h). With Reduction::exact the bits do not depend on the nodes then, as long as there are several; one
   /// node, which sends nothing, has those of `none`. They are the same in every run, and after a restart.
-  fp16,  ///< 11 bits, of gradients that divided by the shards are from 6e-5 to 65504; more is infinite
-  bf16   ///< 8 bits, of gradients of any size
+  /// fp16 has 11 bits, of gradients up to 65504; sums of larger ones may be infinite, and one below 6e-5 times the
+  /// shards loses bits. bf16 has 8 bits, of gradients of any size.
+  fp16,
+  bf16
 };
 
 struct DataParallelOptions {

@@ -117,9 +117,12 @@ TEST(Summation, IsNearTheSumOfFloat32) {
   }
 }
 
-// In float16 the largest number is 65504; a mean below that is there whatever the sum, and one above is infinite.
+// In float16 the largest number is 65504. Numbers up to that add up to one, and larger ones may not, whatever the mean.
 TEST(Summation, DividesByTheShardsWhereNumbersEnd) {
   EXPECT_EQ(total({{40000}, {40000}, {40000}}, Compression::fp16)[0], 120000);
+  EXPECT_EQ(total({{65504}, {65504}}, Compression::fp16)[0], 131008);
+  EXPECT_EQ(total({{1e5F}, {1e5F}}, Compression::fp16)[0], std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(total({{2e5F}, {2e5F}, {-2e5F}, {-2e5F}}, Compression::fp16)[0]));
   EXPECT_EQ(total({{1e6F}, {1e6F}}, Compression::fp16)[0], std::numeric_limits<float>::infinity());
   EXPECT_NEAR(total({{1e30F}, {1e30F}}, Compression::bf16)[0] / 2e30F, 1, 0.01);
 }
