@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -35,6 +36,31 @@ constexpr std::size_t kMostInMessages = kInFirst + (std::size_t(256) << 10);
 constexpr std::chrono::milliseconds kNoEnd = std::chrono::hours(24 * 365);
 // So long the end of a wait may take that was told to end.
 constexpr std::chrono::milliseconds kEndTime = 500ms;
+
+// While one lives, a write of this thread to a connection whose other end has gone is an error and no more. Gloo does
+// not ask the kernel for that, and SIGPIPE would end the process before anybody is told who has died.
+class WithoutBrokenPipes {
+ public:
+  WithoutBrokenPipes() {
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    sigemptyset(&ours_);
+    sigaddset(&ours_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &ours_, &before_);
+  }
+  ~WithoutBrokenPipes() {
+    const timespec at_once{};
+    if (!was_pending_) sigtimedwait(&ours_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutBrokenPipes(const WithoutBrokenPipes&) = delete;
+  WithoutBrokenPipes& operator=(const WithoutBrokenPipes&) = delete;
+
+ private:
+  sigset_t ours_{}, before_{};
+  bool was_pending_ = false;
+};
 
 // The backend, for the streams of a group and those of its parts, which may be used at the same time: calls come one at
 // a time, waits as they like.
@@ -238,10 +264,13 @@ class C10dStreams final : public Streams {
   void post(C10dWay& way, bool is_sent, int peer, std::size_t begin, std::size_t size) {
     std::vector<at::Tensor> message{way.bytes.narrow(0, std::int64_t(begin), std::int64_t(size))};
     const int rank = ranks_[std::size_t(peer)];
-    std::unique_lock lock(carrier_->mutex);
     c10d::Backend& backend = *carrier_->backend;
-    WorkPointer work = is_sent ? backend.send(message, rank, tag_) : backend.recv(message, rank, tag_);
-    lock.unlock();
+    WorkPointer work;
+    {
+      const std::lock_guard lock(carrier_->mutex);
+      const WithoutBrokenPipes without_broken_pipes;
+      work = is_sent ? backend.send(message, rank, tag_) : backend.recv(message, rank, tag_);
+    }
     if (!work) throw Error("the backend '" + backend.getBackendName() + "' gave no Work for a message");
     way.waits.add(message[0], std::move(work));
   }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -37,6 +38,7 @@ struct Post {
   std::condition_variable changed;
   std::map<Key, std::deque<at::Tensor>> letters;
   bool aborted = false;
+  bool has_no_reader = false;
   std::string broken;
 
   void change(const std::function<void()>& how) {
@@ -81,6 +83,10 @@ class StandIn final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "stand-in"; }
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override {
+    if (post_->has_no_reader) {  // as write() answers
+      raise(SIGPIPE);
+      throw std::runtime_error("broken pipe");
+    }
     post_->change([&] { post_->letters[{getRank(), to, tag}].push_back(tensors.at(0).clone()); });
     return c10::make_intrusive<Posted>();
   }
@@ -174,6 +180,21 @@ TEST(C10dStreams, WhatTheBackendSaysOfAMessageEndsTheWay) {
   const auto one = streams_of(1, post);
   post->change([&] { post->broken = "the cable is cut"; });
   EXPECT_EQ(end_of_way(*one, 0), "the cable is cut");
+}
+
+// Which write() tells by a signal, too, that ends a process.
+TEST(C10dStreams, AConnectionThatNobodyReadsIsAnErrorOfTheWay) {
+  const auto before = std::signal(SIGPIPE, SIG_DFL);
+  const auto post = std::make_shared<Post>();
+  const auto zero = streams_of(0, post);
+  post->has_no_reader = true;
+  std::byte byte{};
+  const iovec one{.iov_base = &byte, .iov_len = 1};
+  EXPECT_EQ(zero->send(1, {&one, 1}).error, "broken pipe");
+  sigset_t pending;
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0) << "it waits for its time";
+  std::signal(SIGPIPE, before);
 }
 
 TEST(C10dStreams, SomebodyElsesMessageIsNone) {
