@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <ctime>
 #include <exception>
 #include <map>
 #include <string>
@@ -37,8 +38,12 @@ struct Entry {
 // That is enough for Gloo, of which each rank sets where it listens once, and asks for what all others have set.
 class MeshStore final : public c10d::Store {
  public:
-  MeshStore(Mesh& mesh, milliseconds timeout, std::function<void()> check)
-      : check_(std::move(check)), patience_{std::chrono::steady_clock::now() + timeout, check_}, limit_(timeout) {
+  /// `signals`: those that are blocked while it waits.
+  MeshStore(Mesh& mesh, milliseconds timeout, std::function<void()> check, const sigset_t& signals)
+      : check_(std::move(check)),
+        patience_{std::chrono::steady_clock::now() + timeout, check_},
+        limit_(timeout),
+        signals_(signals) {
     for (MeshPeer& peer : mesh.peers) {
       ranks_.push_back(peer.rank);
       connections_.push_back(std::move(peer.data));
@@ -112,7 +117,8 @@ class MeshStore final : public c10d::Store {
     std::vector<pollfd> polled;
     for (const base::UniqueFd& connection : connections_)
       polled.push_back({.fd = connection.get(), .events = POLLIN, .revents = 0});
-    const int ready = poll(polled.data(), polled.size(), patience_.slice());
+    const timespec slice{.tv_sec = 0, .tv_nsec = patience_.slice() * 1'000'000L};
+    const int ready = ppoll(polled.data(), polled.size(), &slice, &signals_);
     for (std::size_t peer = 0; ready > 0 && peer < polled.size(); ++peer)
       if (polled[peer].revents != 0) read_entry(peer);
     if (ready <= 0 && patience_.is_over()) throw_late();
@@ -144,6 +150,7 @@ class MeshStore final : public c10d::Store {
   const std::function<void()> check_;
   const Patience patience_;
   const milliseconds limit_;
+  const sigset_t signals_;
   std::vector<int> ranks_;                   // as failures call them
   std::vector<base::UniqueFd> connections_;  // by rank; none to this one
   std::vector<bool> has_said_;               // by rank
@@ -163,6 +170,8 @@ class WithoutSignals {
   WithoutSignals(const WithoutSignals&) = delete;
   WithoutSignals& operator=(const WithoutSignals&) = delete;
 
+  const sigset_t& before() const { return before_; }
+
  private:
   sigset_t before_{};
 };
@@ -171,7 +180,7 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(Mesh& mesh, milliseconds timeout,
   const auto own = std::ranges::find_if(mesh.peers, [](const MeshPeer& peer) { return !peer.news; });
   const int rank = int(own - mesh.peers.begin()), size = int(mesh.peers.size());
   const WithoutSignals without_signals;
-  const auto store = c10::make_intrusive<MeshStore>(mesh, timeout, std::move(check));
+  const auto store = c10::make_intrusive<MeshStore>(mesh, timeout, std::move(check), without_signals.before());
   try {
     const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(rendezvous::host_text(mesh.own)));

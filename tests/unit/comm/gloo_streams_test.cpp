@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
@@ -121,6 +122,20 @@ TEST(GlooStreams, WhoHasGoneIsNamed) {
   std::vector<Mesh> meshes = meshes_of(2);
   meshes[1] = {};
   EXPECT_THAT(told_by_gloo(meshes[0]), HasSubstr("rank 1 went away while the ranks' Gloo was being connected"));
+}
+
+volatile std::sig_atomic_t signals_heard = 0;
+
+// It is blocked in Gloo's threads, which are made in this one.
+TEST(GlooStreams, ASignalIsHeardWhileItWaits) {
+  std::vector<Mesh> meshes = meshes_of(2);
+  const auto before = std::signal(SIGUSR1, [](int) { signals_heard = 1; });
+  const auto look = [] {
+    if (signals_heard != 0) throw GroupAborted({.rank = 5, .cause = "it was heard"});
+    raise(SIGUSR1);
+  };
+  EXPECT_THROW((void)gloo_streams(meshes[0], 3s, look), GroupAborted);
+  std::signal(SIGUSR1, before);
 }
 
 TEST(GlooStreams, AFailureOfTheNodeEndsTheWait) {
