@@ -349,9 +349,11 @@ void StreamWire::lost(int peer, const std::string& how) {
   if (const auto failure = heard()) fail(*failure);
   settings_.ties.check();
   const std::string me = "rank " + std::to_string(name_of(settings_.rank));
+  // Of a dead process a backend tells in words of its own, which say where in it that was seen.
+  const bool is_dead = how.empty() || (streams_->end_with_news() && are_news_over(peer) && cut_of(peer).empty());
   fail({.rank = name_of(peer),
         .cause = has_left(peer) ? "left the group while " + me + " waited for it"
-                 : how.empty()  ? "its connection was closed: " + shown(peer) + " ended without a word"
+                 : is_dead      ? "its connection was closed: " + shown(peer) + " ended without a word"
                                 : "its connection broke: " + shown(peer) + ": " + how});
 }
 
