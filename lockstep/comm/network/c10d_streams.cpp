@@ -134,9 +134,9 @@ class C10dWaits {
     for (;;) {
       state.changed.wait(lock, [&] { return state.is_over || !state.messages.empty(); });
       if (state.is_over) break;
-      const WorkPointer work = state.messages.front().work;
+      const UnderWayInBackend message = state.messages.front();
       lock.unlock();
-      const std::string error = wait_for_one(*work);
+      const std::string error = wait_for_one(*message.work);
       lock.lock();
       if (state.error.empty()) state.error = error;
       state.messages.pop_front();
