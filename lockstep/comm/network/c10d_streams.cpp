@@ -18,6 +18,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/message.h"
 #include "lockstep/base/process_id.h"
+#include "lockstep/comm/network/without_signals.h"
 
 namespace lockstep::comm {
 namespace {
@@ -120,13 +121,9 @@ class C10dWaits {
     bool is_over = false, has_ended = false;
   };
 
-  // Signals are for the program's own threads.
   void start() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const WithoutSignals without_signals;
     thread_ = std::make_unique<std::thread>([state = state_] { wait_for_each(*state); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   static void wait_for_each(State& state) {

@@ -2,7 +2,6 @@
 #include "lockstep/comm/network/gloo_streams.h"
 
 #include <poll.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <csignal>
@@ -20,6 +19,7 @@
 #include "lockstep/base/message.h"
 #include "lockstep/comm/network/c10d_streams.h"
 #include "lockstep/comm/network/door.h"
+#include "lockstep/comm/network/without_signals.h"
 #include "lockstep/rendezvous/own_address.h"
 
 namespace lockstep::comm {
@@ -156,24 +156,6 @@ class MeshStore final : public c10d::Store {
   std::vector<bool> has_said_;               // by rank
   std::map<std::string, std::vector<std::uint8_t>> values_;
   std::exception_ptr failure_;
-};
-
-// Gloo's threads inherit it: signals are for the program's own.
-class WithoutSignals {
- public:
-  WithoutSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-
-  const sigset_t& before() const { return before_; }
-
- private:
-  sigset_t before_{};
 };
 
 c10::intrusive_ptr<c10d::Backend> connect_gloo(Mesh& mesh, milliseconds timeout, std::function<void()> check) {
