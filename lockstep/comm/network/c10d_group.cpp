@@ -50,6 +50,8 @@ RankZero rank_zero_of(int rank, c10d::Store& store, const std::shared_ptr<Meetin
 
 std::shared_ptr<Group> over_backend(c10::intrusive_ptr<c10d::Backend> backend, c10d::Store& store,
                                     const OverBackendOptions& options) {
+  if (backend->getBackendName() == "mpi")
+    throw UsageError("over_backend: libtorch's MPI takes no call while one waits: use init({.backend = \"mpi\"})");
   const bool check_calls = checks_calls(options.check_calls, ::getenv);  // before anybody waits for this rank
   const int rank = backend->getRank(), size = backend->getSize();
   auto node = std::make_shared<SingleGroup>();

@@ -30,7 +30,8 @@ struct OverBackendOptions {
 ///
 /// `store` is read and written until all have met, under keys that begin with "lockstep/over_backend/", where nothing
 /// may be from a time before: give one of this group's own, or a c10d::PrefixStore. Error naming a rank that does not
-/// come within the timeout; UsageError as of make_mesh() (tcp_mesh.h).
+/// come within the timeout; UsageError as of make_mesh() (tcp_mesh.h), and for libtorch's MPI: while somebody waits for
+/// a message nobody else can call it. init({.backend = "mpi"}) takes MPI without it.
 [[nodiscard]] std::shared_ptr<Group> over_backend(c10::intrusive_ptr<c10d::Backend> backend, c10d::Store& store,
                                                   const OverBackendOptions& options = {});
 

@@ -26,6 +26,13 @@ class Unconnected final : public c10d::Backend {
   const std::string getBackendName() const override { return "unconnected"; }
 };
 
+// By its name libtorch's.
+class NamedMpi final : public c10d::Backend {
+ public:
+  using c10d::Backend::Backend;
+  const std::string getBackendName() const override { return "mpi"; }
+};
+
 std::string told_over(int rank, c10d::Store& store) {
   try {
     (void)over_backend(c10::make_intrusive<Unconnected>(rank, 2), store, {.timeout = 200ms});
@@ -40,6 +47,11 @@ TEST(OverBackend, OfOneRankNeedsNobody) {
   const auto group = over_backend(c10::make_intrusive<Unconnected>(0, 1), *store);
   EXPECT_EQ(group->size(), 1);
   EXPECT_EQ(store->getNumKeys(), 0);
+}
+
+TEST(OverBackend, TheMpiOfLibtorchIsRefused) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  EXPECT_THROW((void)over_backend(c10::make_intrusive<NamedMpi>(1, 2), *store, {.timeout = 200ms}), UsageError);
 }
 
 TEST(OverBackend, WhoDoesNotComeIsNamed) {
