@@ -4,9 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -40,7 +43,8 @@ struct Post {
   std::map<Key, std::deque<at::Tensor>> letters;
   bool aborted = false;
   bool has_no_reader = false;
-  bool lost_memory = false;  // before what may read and write it
+  bool lost_memory = false;             // before what may read and write it
+  std::atomic<bool> has_ended = false;  // a stand-in
   std::string broken;
 
   void change(const std::function<void()>& how) {
@@ -92,6 +96,7 @@ class StandIn final : public c10d::Backend {
  public:
   StandIn(std::shared_ptr<Post> post, int rank, bool aborts)
       : c10d::Backend(rank, 2), post_(std::move(post)), aborts_(aborts) {}
+  ~StandIn() override { post_->has_ended = true; }
 
   const std::string getBackendName() const override { return "stand-in"; }
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override {
@@ -240,6 +245,25 @@ TEST(C10dStreams, TheEndWaitsForNobodyWhoCannotBeEnded) {
   for (int i = 0; i < 20'000 && left.use_count() > 1; ++i) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(left.use_count(), 1) << "the thread that waited has gone, and the backend with it";
   post->change([&] { EXPECT_FALSE(post->lost_memory); });
+}
+
+// Its threads are not there: who joins them waits for ever.
+TEST(C10dStreams, AForkedChildLeavesTheBackendToItsParent) {
+  const auto post = std::make_shared<Post>();
+  auto one = streams_of(1, post);
+  std::byte byte{};
+  const iovec room{.iov_base = &byte, .iov_len = 1};
+  EXPECT_EQ(one->receive(0, {&room, 1}).bytes, 0u);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    one.reset();
+    _exit(post->has_ended ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_FALSE(post->has_ended);
 }
 
 }  // namespace
