@@ -39,12 +39,15 @@ class Connection {
   Connection(EventLoop& loop, base::UniqueFd fd, std::unique_ptr<Channel> channel, Events events);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
+  /// For both sides, whoever else has the socket: the reaper does.
+  ~Connection() { close(); }
 
   void send(const rendezvous::Message& message);
-  /// From now on long messages are read, and more may wait to be.
-  void trust() {
+  /// From now on long messages are read, and more may wait to be. Returns the socket, which stays this object's.
+  int trust() {
     longest_ = rendezvous::kLongestMessage;
     most_unsent_ = kMostUnsentToTrusted;
+    return fd_.get();
   }
   /// Whether all that was sent has been handed to the kernel, or never will be.
   bool settled() const { return !open_ || unsent_.empty(); }

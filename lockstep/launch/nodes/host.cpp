@@ -149,7 +149,7 @@ void Host::admit(std::uint64_t id, const meet::Join& join) {
     seat.node.last_rank = int(std::clamp<std::int64_t>(join.rank, -1, settings_.inherited->last.nodes - 1));
     seat.done.emplace();
   }
-  reception_.trust(id);
+  if (const int fd = reception_.trust(id); id != own_ && settings_.meets) settings_.meets(fd);
   if (ending_) tell({.reason = kEnding, .generation = generation_}, reception_, seats_, running_);
   consider();
 }

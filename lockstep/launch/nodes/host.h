@@ -39,6 +39,7 @@ struct HostSettings {
   std::optional<Inheritance> inherited = {};
   ReportCollection* reports = nullptr;  ///< where the nodes' reports go; null: they send none
   std::function<std::unique_ptr<Channel>(int fd)> accept_channel;  ///< on an accepted socket
+  std::function<void(int fd)> meets = {};                          ///< another agent is let in, over this socket
   std::function<void(const std::string& line)> says = {};          ///< for people at this node
 };
 

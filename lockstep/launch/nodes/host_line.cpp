@@ -88,6 +88,7 @@ void HostLine::call(const rendezvous::Resolved& found) {
         if (const int error = rendezvous::connect_error(connecting_.get()); error != 0)
           return try_again(std::strerror(error));
         const int fd = connecting_.get();
+        if (events_.meets) events_.meets(fd);
         use(std::move(connecting_), channel_(fd));
       },
       /*also_room=*/true);

@@ -26,6 +26,7 @@ class HostLine {
     std::function<void(const std::string& why, Parting how)> lost;  ///< it was there, and is no longer
     std::function<void(Clock::time_point until)> leased;            ///< lease() is another
     std::function<void(int fd, rendezvous::Join&)> joins = {};      ///< what is said first, over this socket
+    std::function<void(int fd)> meets = {};                         ///< another agent has taken a connection, this one
   };
 
   struct Where {

@@ -176,6 +176,7 @@ HostSettings HostingAgent::host_settings() {
             if (tls_ == nullptr) return std::make_unique<PlainDoor>(fd);
             return tls_->accept(fd);
           },
+          .meets = events_.meets,
           .says = says_};
 }
 

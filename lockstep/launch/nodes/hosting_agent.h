@@ -32,10 +32,11 @@ class HostingAgent {
  public:
   /// Resolves the endpoint of `plan.nodes`, listens there when this agent hosts, and calls else; one that need not host
   /// waits for a name that nobody knows yet, and resolves it anew for each try. That takes a second here at most; what
-  /// is known later is an event of the loop, which may throw what this does. `events.joins` is set here. UsageError: a
-  /// --local-addr that is not this machine's or of another family, an endpoint that cannot be resolved, whose address
-  /// on this machine cannot be told, that this agent must host and cannot, or that is beyond loopback without a key.
-  /// `says`: for people at this node. `resolver`: the system's, which may take as long as it likes, or a test's.
+  /// is known later is an event of the loop, which may throw what this does. `events.joins` is set here, and
+  /// `events.meets` tells of those who are let in, too, where this agent hosts. UsageError: a --local-addr that is not
+  /// this machine's or of another family, an endpoint that cannot be resolved, whose address on this machine cannot be
+  /// told, that this agent must host and cannot, or that is beyond loopback without a key. `says`: for people at this
+  /// node. `resolver`: the system's, which may take as long as it likes, or a test's.
   HostingAgent(const Plan& plan, EventLoop& loop, HostLine::Events events,
                std::function<void(const std::string& line)> says, const Resolver& resolver = rendezvous::try_resolve);
   HostingAgent(const HostingAgent&) = delete;

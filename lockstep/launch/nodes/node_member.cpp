@@ -59,7 +59,8 @@ NodeMember::NodeMember(const Plan& plan, EventLoop& loop, base::Outlet& console,
               .leased =
                   [&reaper](Clock::time_point until) {
                     reaper.kill_after(std::chrono::ceil<milliseconds>(until - Clock::now()));
-                  }},
+                  },
+              .meets = [&reaper](int fd) { reaper.hold(fd); }},
              [this](const std::string& line) { console_.say("lockstep: " + one_line(line) + "\n"); }) {}
 
 // Not what is over before anybody has read it.

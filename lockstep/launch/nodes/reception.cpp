@@ -64,11 +64,11 @@ void Reception::send(std::uint64_t id, const rendezvous::Message& message) {
     found->second.connection->send(message);
 }
 
-void Reception::trust(std::uint64_t id) {
+int Reception::trust(std::uint64_t id) {
   Guest& guest = guests_.at(id);
   guest.trusted = true;
   guest.heard = Clock::now();
-  guest.connection->trust();
+  return guest.connection->trust();
 }
 
 bool Reception::trusts(std::uint64_t id) const {

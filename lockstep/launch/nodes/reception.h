@@ -53,8 +53,8 @@ class Reception {
   std::uint64_t add(base::UniqueFd fd, std::unique_ptr<Channel> channel, bool own = false);
   /// To one who may have gone: then it is dropped.
   void send(std::uint64_t id, const rendezvous::Message& message);
-  /// He belongs to the job.
-  void trust(std::uint64_t id);
+  /// He belongs to the job. Returns his socket, which stays this object's.
+  int trust(std::uint64_t id);
   bool trusts(std::uint64_t id) const;
   /// Ends a connection when all that was sent is out.
   void drop(std::uint64_t id, const std::string& why) { lose(id, why, Parting::cut); }

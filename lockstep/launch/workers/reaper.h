@@ -6,8 +6,12 @@
 // It holds the read end of a pipe; the agent holds the write end, and every worker has it
 // between fork and exec. Through it come the process groups: a worker announces its own
 // before it runs anything, so there is no instant at which a group is unknown. End of file
-// means that the agent is gone. The reaper sleeps in read() and ends with the pipe: it
+// means that the agent is gone. The reaper sleeps in poll() and ends with the pipe: it
 // cannot outlive the job.
+//
+// The agent passes on its connections to other agents, too. When it is gone the reaper ends
+// them as one who closes: the kernel would say with a reset that something was unread, which
+// says nothing of the workers, for a firewall does that, too.
 
 #include <sys/types.h>
 
@@ -34,11 +38,16 @@ class Reaper {
   /// Kills all groups after this time, unless it is told another before: this process may be stopped then. The machine
   /// may sleep meanwhile: that counts, and they are killed when it wakes.
   void kill_after(std::chrono::milliseconds time);
+  /// The connection (TCP) ends as one that is closed when this process is gone, whatever is unread in it then, and not
+  /// before the groups are killed. Whoever ends it before shuts it down for both ways: closing this descriptor is not
+  /// enough. Does not wait.
+  void hold(int connection);
   /// Says that the group is gone: its number may belong to others from now on.
   void forget(pid_t group);
 
  private:
   base::UniqueFd pipe_;
+  base::UniqueFd connections_;  // through which they are passed on
   base::UniqueFd pidfd_;
   pid_t pid_ = -1;
 };
