@@ -82,7 +82,7 @@ RunLock::RunLock(const std::string& folder, Coming coming, std::chrono::millisec
     case base::LockEnd::held_unsigned:
       throw Error(start + "a job writes there that does not say on which machine it runs");
     case base::LockEnd::stopped:
-      throw Error(start + "asked to end while a job on another machine had it locked");
+      throw Error(start + "asked to end while another job had it locked");
     case base::LockEnd::locked:
       base::sign_lock(file);
   }

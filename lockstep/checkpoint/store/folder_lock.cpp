@@ -48,7 +48,7 @@ bool is_locked(const base::UniqueFd& file, const std::string& folder,
     case base::LockEnd::held_unsigned:
       throw Error(start + "a program saves there that does not say on which machine it runs");
     case base::LockEnd::stopped:
-      throw Error(start + "asked to end while a program on another machine had it locked");
+      throw Error(start + "asked to end while another program had it locked");
     case base::LockEnd::refused:
       return false;
     case base::LockEnd::locked:
