@@ -15,6 +15,7 @@
 #include "lockstep/rendezvous/messages.h"
 #include "lockstep/rendezvous/socket.h"
 #include "tests/multiprocess/nodes_fixture.h"
+#include "tests/multiprocess/two_nodes.h"
 #include "tests/support/job.h"
 #include "tests/support/scratch_folder.h"
 
@@ -244,6 +245,42 @@ TEST_F(NodesTest, TheTimeIsUp) {
   Job& nobody = agent({"--nnodes", "2", "--rdzv-conf", "join_timeout=0.1,is_host=0"}, "true");
   EXPECT_EQ(nobody.wait(), 2);
   EXPECT_THAT(nobody.err(), HasSubstr("no agent hosts at " + address_ + ":29400: Connection refused"));
+}
+
+// In a network of its own, whose only thousand ports that are not for outgoing connections are held.
+TEST_F(NodesTest, WithoutAPortForTheWorkersAllNodesAreToldSo) {
+  if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "no /usr/bin/python3 on this machine";
+  if (const std::string why = testing::no_namespaces(); !why.empty()) GTEST_SKIP() << why;
+  const testing::ScratchFolder folder;
+  folder.write("hold.py", R"py(
+import os, resource, socket, subprocess, sys
+open("/proc/sys/net/ipv4/ip_local_port_range", "w").write("1025 64535")
+resource.setrlimit(resource.RLIMIT_NOFILE, (1100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = [socket.socket() for _ in range(64536, 65536)]
+for port, holder in enumerate(held, 64536): holder.bind(("", port))
+sys.exit(subprocess.run(sys.argv[1:]).returncode)
+)py");
+  folder.write("agents", "lockstep=" LOCKSTEP_PROGRAM R"sh(
+agent() {
+  exec $lockstep run --nnodes 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29400 --rdzv-conf is_host=$2 \
+    sh -c "echo started" > $1.out 2> $1.err
+}
+agent a 1 & a=$!
+agent b 0 & b=$!
+wait $a; echo $?
+wait $b; echo $?
+cat a.out b.out
+)sh");
+  Job job(testing::in_namespace(folder, "ip link set lo up; exec /usr/bin/python3 hold.py sh agents"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  const std::string a = testing::text_of(folder.file("a.err")), b = testing::text_of(folder.file("b.err"));
+  EXPECT_EQ(job.out(), "2\n2\n") << a << b;
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  const std::string why =
+      "lockstep: error: run: on " + std::string(name) + ": no free port for MASTER_PORT: 200 were tried beside 1025 to";
+  for (const std::string& said : {a, b}) EXPECT_THAT(said, AllOf(HasSubstr(why), Not(HasSubstr("is lost"))));
+  EXPECT_TRUE(job.nothing_left());
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ Blame loss_of(const meet::Node& node, double when, const std::string& why) {
       .host = node.host};
 }
 
+// Who is refused says "run: " himself.
+std::string without_run(const std::string& why) { return why.starts_with("run: ") ? why.substr(5) : why; }
+
 // Where the nodes of rank 1, 2, ... would host; none where not enough would be left to go on, or no restart is.
 std::vector<std::string> heirs(std::vector<std::string> addresses, const HostSettings& settings, int restarts) {
   const int left = int(addresses.size());
@@ -280,6 +283,12 @@ void Host::consider() {
 }
 
 void Host::start(const std::vector<std::uint64_t>& ranks) {
+  int master_port = 0;
+  try {
+    master_port = free_port();
+  } catch (const UsageError& none) {  // thrown on, it would be the loss of this node to all others
+    return finish(meet::Refused{"on " + settings_.own.host + ": " + without_run(none.what())});
+  }
   for (auto& [id, seat] : seats_) {
     seat.node.member = seat.stops = false;
     seat.done.reset();
@@ -299,7 +308,7 @@ void Host::start(const std::vector<std::uint64_t>& ranks) {
   meet::Start start{.generation = generation_,
                     .restart_count = history_.restarts,
                     .nodes = std::int64_t(ranks.size()),
-                    .master_port = free_port(),
+                    .master_port = master_port,
                     .master_addr = settings_.master_addr,
                     .run_id = settings_.run_id,
                     .report = settings_.reports != nullptr,
