@@ -1,6 +1,6 @@
 """A PyTorch script under agents of lockstep run on up to three machines: a node comes late, nodes have other numbers of
-workers, a worker, an agent or all of a node is killed, a spare steps in. The numbers are those of torchrun on one
-machine, where nothing happens but that it is started with as many ranks from the same step on.
+workers, a worker, an agent, the one that hosts or all of a node is killed, a spare steps in. The numbers are those of
+torchrun on one machine, where nothing happens but that it is started with as many ranks from the same step on.
 """
 import dataclasses
 import os
@@ -17,7 +17,8 @@ import launchers
 ALONE = ("unshare", "--user", "--map-root-user", "--net")
 # Machines a, b and c, networks of their own behind a router: 10.77.1.2, who hosts, 10.77.2.2 and 10.77.3.2. $1 is
 # lockstep, $2 flags, $3 the program and $4 what happens, in which `begin b 2` starts an agent with two workers, and
-# `says a TEXT` waits until one of a's workers has written it. Prints the agents' exit codes, in the order of the starts.
+# `says a TEXT` waits until one of a's workers has written it, `tells a TEXT` until a's agent has. Prints the agents'
+# exit codes, in the order of the starts.
 MACHINES = """
 set -e
 lockstep=$1 flags=$2 program=$3 story=$4
@@ -45,6 +46,7 @@ agent() {
 }
 begin() { agent $1 $2 & agents="$agents $!"; }
 says() { until grep -q "$2" $1.out; do sleep 0.02; done; }
+tells() { until grep -qs "$2" $1.err; do sleep 0.02; done; }
 eval "$story"
 for one in $agents; do wait $one; echo $?; done
 exit 0
@@ -73,8 +75,9 @@ STORIES = [
           [(3, 12)]),
     Story("one comes late", "1:2", "0.1", "wait", "begin a 1; says a 'waits at step 4'; begin b 1", [0, 0],
           [("0", "0"), ("0", "4")], [(1, 4), (2, 12)]),
-    Story("an agent is killed, and the other one goes on alone", "1:2", "30", "agent", "begin a 1; begin b 1", [0, 137],
-          [("0", "0"), ("1", "4")], [(2, 4), (1, 12)]),
+    Story("the hosting agent is killed, then another, and each time the others go on", "1:3", "30", "host,agent",
+          "begin a 1; begin b 1; tells a ' 2 of at least 1 node'; begin c 1", [137, 0, 137],
+          [("0", "0"), ("1", "4"), ("2", "8")], [(3, 4), (2, 8), (1, 12)]),
 ]
 
 

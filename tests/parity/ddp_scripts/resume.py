@@ -3,8 +3,8 @@
 Usage: resume.py SNAPSHOT [HOW [STEPS]]
 
 HOW is what the last rank kills at step 4 of the first attempt, at step 8 of the second, ...: "worker" itself, "agent"
-its launcher, "node" that and all of its workers; "worker,worker" unless it is given. With "wait" a rank that is alone
-waits at step 4 until it is ended; with "undisturbed" nothing happens.
+its launcher, "node" that and all of its workers; with "host" rank 0 kills its launcher; "worker,worker" unless it is
+given. With "wait" a rank that is alone waits at step 4 until it is ended; with "undisturbed" nothing happens.
 """
 import contextlib
 import glob
@@ -38,6 +38,11 @@ def disturb(what: str):
     time.sleep(1000)
 
 
+def disturbs(what: str) -> bool:
+    """Whether it is this rank that does."""
+    return dist.get_rank() == (0 if what == "host" else dist.get_world_size() - 1)
+
+
 def main():
     path = sys.argv[1]
     how = sys.argv[2] if len(sys.argv) > 2 else "worker,worker"
@@ -45,7 +50,6 @@ def main():
     disturbances = [] if how in ("undisturbed", "wait") else how.split(",")  # by attempt
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     dist.init_process_group("gloo")
-    is_last = dist.get_rank() == dist.get_world_size() - 1
     torch.manual_seed(0)
     model = DDP(nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1)))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -62,7 +66,7 @@ def main():
         if how == "wait" and dist.get_world_size() == 1 and step == 4:
             os.write(1, b"waits at step 4\n")
             time.sleep(1000)
-        if is_last and attempt < len(disturbances) and step == 4 * (attempt + 1):
+        if attempt < len(disturbances) and step == 4 * (attempt + 1) and disturbs(disturbances[attempt]):
             while torch.load(path)["step"] < step:  # rank 0 may be about to write it, and cannot get further
                 time.sleep(0.01)
             disturb(disturbances[attempt])
