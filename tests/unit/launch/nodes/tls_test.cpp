@@ -84,7 +84,7 @@ struct Hello {
   std::map<std::size_t, std::string> extensions;
 };
 
-constexpr std::size_t kPreSharedKey = 41, kVersions = 43, kKeyExchangeModes = 45, kKeyShare = 51;
+constexpr std::size_t kPreSharedKey = 41, kEarlyData = 42, kVersions = 43, kKeyExchangeModes = 45, kKeyShare = 51;
 const std::string kAes128GcmSha256("\x13\x01", 2), kTls13("\x03\x04", 2), kWithDheOnly("\x01\x01", 2);
 
 TEST_F(TlsTest, AConnectionThatEndsEarlySaysNothingOfTheKey) {
@@ -137,6 +137,7 @@ TEST_F(TlsTest, TheyAgreeOnTheKeyWithAnExchangeOfTls13) {
   EXPECT_EQ(offer.extensions[kVersions], "\x02" + kTls13) << "no other version";
   EXPECT_EQ(offer.extensions[kKeyExchangeModes], kWithDheOnly);
   EXPECT_EQ(offer.extensions.count(kPreSharedKey), 1u);
+  EXPECT_EQ(offer.extensions.count(kEarlyData), 0u) << "which whoever has seen it could send again";
 
   const Wire wire;
   const std::unique_ptr<Channel> server = tls.accept(wire.ends[1].get());
@@ -147,6 +148,22 @@ TEST_F(TlsTest, TheyAgreeOnTheKeyWithAnExchangeOfTls13) {
   EXPECT_EQ(answer.extensions[kVersions], kTls13);
   EXPECT_EQ(answer.extensions[kPreSharedKey], std::string(2, '\0')) << "the only key that was offered";
   EXPECT_GT(answer.extensions[kKeyShare].size(), 32u) << "its half of an (EC)DHE exchange";
+}
+
+// A ticket would be another key, kept by whoever it was given to.
+TEST_F(TlsTest, NoTicketIsGiven) {
+  const Tls tls(Secret{1});
+  const std::unique_ptr<Channel> client = tls.connect(ends[0].get());
+  const std::unique_ptr<Channel> server = tls.accept(ends[1].get());
+  EXPECT_EQ(read(*client), "");  // asks
+  EXPECT_EQ(read(*server), "");  // answers
+  EXPECT_EQ(read(*client), "");  // has met
+  EXPECT_EQ(read(*server), "");  // has met, and would give tickets now
+  EXPECT_EQ(taken(0).size(), 0u);
+  EXPECT_EQ(server->write("x", 1).bytes, 1u) << "they have met";
+  char byte = 0;
+  EXPECT_EQ(client->read(&byte, 1).bytes, 1u);
+  EXPECT_EQ(byte, 'x');
 }
 
 TEST_F(TlsTest, AClientOfTls12IsRefused) {
