@@ -4,10 +4,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <string>
 #include <thread>
 #include <vector>
@@ -211,6 +215,36 @@ TEST_F(StoreDeskTest, WhoTalksOtherwiseIsClosed) {
     EXPECT_TRUE(waits([&] { return recv(worker.get(), &byte, 1, MSG_DONTWAIT) == 0; })) << bytes.substr(0, 8);
   }
   EXPECT_EQ(forgotten_, 1);
+}
+
+// In a process of its own: 0 where an AgentStore does not take the agent for its user's, and the desk closes the
+// connection of one that asks all the same.
+int meets_the_desk_as_another_user(const std::string& name) {
+  if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) return 1;
+  const std::string why = what_of([&] { AgentStore store(kPatience, name); });
+  if (why.find("is no agent of this user's") == std::string::npos) return 2;
+  const base::UniqueFd desk = rendezvous::connect_to(name, rendezvous::Carries::bytes);
+  if (!desk) return 3;
+  const std::string ask = to_frame(
+      rendezvous::StoreAsk{.id = 1, .what = std::int64_t(rendezvous::StoreCall::set), .keys = {"a"}, .values = {"b"}});
+  send(desk.get(), ask.data(), ask.size(), MSG_NOSIGNAL);  // it may be closed already
+  pollfd answer{.fd = desk.get(), .events = POLLIN, .revents = 0};
+  if (poll(&answer, 1, int(kPatience.count())) != 1) return 4;
+  char byte = 0;
+  const ssize_t got = recv(desk.get(), &byte, 1, MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno == ECONNRESET) ? 0 : 5;
+}
+
+TEST_F(StoreDeskTest, AnotherUserIsNeitherBelievedNorServed) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  const pid_t stranger = fork();
+  ASSERT_GE(stranger, 0);
+  if (stranger == 0) _exit(meets_the_desk_as_another_user(name_));
+  int status = -1;
+  while (waitpid(stranger, &status, WNOHANG) == 0) loop_.turn(Clock::now() + milliseconds(5));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(asks_, 0);
 }
 
 TEST_F(StoreDeskTest, TooManyAreClosedAndThoseWhoLeaveMakeRoom) {
