@@ -370,8 +370,8 @@ void Host::conclude_when_all_done() {
   const auto blamed = std::ranges::find(ended.blames, std::uint64_t(outcome.blamed), &Blame::node);
   const meet::Limits& limits = settings_.nodes.limits;
   if (outcome.counts && blamed != ended.blames.end() && blamed->node != own_)
-    if (const std::string why = record_.failed(blamed->host, situation().now);
-        !why.empty() && limits.min_nodes < limits.max_nodes)  // or the job never goes on without it
+    if (const std::string why = record_.failed(blamed->host, situation().now);  // or the job never goes on without it
+        !why.empty() && (limits.min_nodes < limits.max_nodes || int(seats_.size()) > limits.min_nodes))
       outcome.text += "lockstep: " + why + "\n";
   running_ = ending_ = false;
   finished_ = !outcome.again;

@@ -29,9 +29,9 @@ class HostTest : public ::testing::Test {
     std::vector<std::size_t> passed_over = {};  // kinds of messages
   };
 
-  explicit HostTest(milliseconds join_timeout = milliseconds(600'000)) {
+  explicit HostTest(milliseconds join_timeout = milliseconds(600'000), int least = 1, int most = 3) {
     settings_.nodes.limits = {
-        .min_nodes = 1, .max_nodes = 3, .join_timeout = join_timeout, .last_call_timeout = milliseconds(0)};
+        .min_nodes = least, .max_nodes = most, .join_timeout = join_timeout, .last_call_timeout = milliseconds(0)};
     settings_.nodes.misses = 60;  // nobody is silent by chance
     settings_.own = {.version = "1", .nnodes = "1:3", .backend = "c10d", .host = "h0"};
     settings_.own.misses = settings_.nodes.misses;
@@ -225,6 +225,36 @@ TEST_F(HostTest, AHostGetsItsRankAgainAfterAGenerationWithoutIt) {
   EXPECT_TRUE(next<rendezvous::Waiting>(one_again));
   EXPECT_THAT(again({&own_}, 3), ::testing::ElementsAre(0));
   EXPECT_THAT(ranks({&two_again, &one_again}), ::testing::ElementsAre(2, 1));
+}
+
+class FixedHostTest : public HostTest {
+ protected:
+  FixedHostTest() : HostTest(milliseconds(600'000), 2, 2) {}
+
+  // A worker of `one` fails, and both want the next generation: what they are told.
+  std::string fail(Member& one, std::int64_t generation) {
+    say(one, rendezvous::Failed{.generation = generation, .code = 3});
+    for (Member* member : {&own_, &one}) say(*member, rendezvous::Done{.generation = generation, .code = 3});
+    EXPECT_TRUE(next<rendezvous::Outcome>(one));
+    const auto outcome = next<rendezvous::Outcome>(own_);
+    for (Member* member : {&own_, &one}) say(*member, rendezvous::Ready{});
+    return outcome.value_or(rendezvous::Outcome{}).text;
+  }
+};
+
+// Where no node may be missing a job goes on without one if another waits.
+TEST_F(FixedHostTest, ALeftOutHostIsToldOfWhereASpareStepsIn) {
+  join(own_, "h0");
+  Member one = come("h1");
+  EXPECT_THAT(ranks({&own_, &one}), ::testing::ElementsAre(0, 1));
+  for (std::int64_t generation = 1; generation <= 3; ++generation) {
+    EXPECT_EQ(fail(one, generation), "") << generation;
+    EXPECT_THAT(ranks({&own_, &one}), ::testing::ElementsAre(0, 1));
+  }
+  Member spare = come("h2");
+  EXPECT_TRUE(next<rendezvous::Waiting>(spare));
+  EXPECT_THAT(fail(one, 4), ::testing::HasSubstr("host h1 has failed 4 times: it is left out for 60 s"));
+  EXPECT_THAT(ranks({&own_, &spare}), ::testing::ElementsAre(0, 1));
 }
 
 TEST_F(HostTest, OneWithAnotherKeepAliveIsRefused) {
