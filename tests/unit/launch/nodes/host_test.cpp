@@ -257,6 +257,26 @@ TEST_F(FixedHostTest, ALeftOutHostIsToldOfWhereASpareStepsIn) {
   EXPECT_THAT(ranks({&own_, &spare}), ::testing::ElementsAre(0, 1));
 }
 
+// A firewall may have sent it to this side alone: until its own limit the other one's workers may run.
+TEST_F(FixedHostTest, BehindAResetTheNextGenerationWaitsForTheLimitOfTheLostNode) {
+  join(own_, "h0");
+  Member one = come("h1");
+  EXPECT_THAT(ranks({&own_, &one}), ::testing::ElementsAre(0, 1));
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(one.fd.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  one.fd = {};
+  EXPECT_TRUE(next<rendezvous::EndNow>(own_));
+  say(own_, rendezvous::Done{.generation = 1, .code = kExitFailure});
+  EXPECT_TRUE(next<rendezvous::Outcome>(own_));
+  say(own_, rendezvous::Ready{});
+  Member spare = come("h2");  // with it they are enough
+  loop_.run_until([] { return false; }, Clock::now() + 2 * kCutOffMargin);
+  Member last = come("h3");
+  const auto waiting = next<rendezvous::Waiting>(last);
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->reason, "workers of a node that was lost may still run");
+}
+
 TEST_F(HostTest, OneWithAnotherKeepAliveIsRefused) {
   Member other{.fd = rendezvous::begin_connect(address_, {}), .received = {}};
   say(other, rendezvous::Join{
