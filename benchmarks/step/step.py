@@ -54,7 +54,7 @@ class Contender:
             self.cold, self.steps = ANEW_COLD, ANEW_COLD + 1
             self.steps = self.cold + max(1, min(MOST_STEPS, math.ceil(seconds / min(self.turn()))))
             return
-        self.steps = 2
+        self.steps = 3  # of the last two the faster: where DDP sorts its buckets, or something is compiled, is no pace
         pace = min(self.turn())
         if pace < LONG_SECONDS:
             self.steps = 4

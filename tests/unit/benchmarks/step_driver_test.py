@@ -121,6 +121,22 @@ class StepJobs(unittest.TestCase):
         self.assertIn("Each contender started anew", report.section(found))
         self.assertNotIn("Each contender started anew", report.section({**found, "anew": False}))
 
+    def test_a_slow_second_step_does_not_make_a_row_one_of_long_steps(self):
+        """As of a compiled peer: it would have turns of a single step, the one that brings caches back."""
+        asked = []
+
+        class Job:
+            def ask(self, command):
+                first = sum(asked)
+                asked.append(command["steps"])
+                took = [0.9 if first + number == 1 else 0.01 for number in range(command["steps"])]
+                return [{"times": [sum(took[:number]) for number in range(len(took) + 1)]}]
+
+        contender = step.Contender("compiled", "tuned", lambda: contextlib.nullcontext(Job()), {}, {})
+        contender.settle(0.4, anew=False)
+        self.assertEqual(contender.cold, 1)
+        self.assertIn(contender.steps, (41, 42))  # 0.4 s, and rounding
+
 
 def trained(name, kind, median, **facts):
     return {"name": name, "kind": kind, "median": median, "p99": median, "rounds": [median], "steps": 3, "weights": 10,
