@@ -154,7 +154,7 @@ NETS = {
     "encoder": Case("transformer encoder, 6 layers, 256 tokens, batch 8 per process, Adam", "encoder", 8),
     "convnet_4_ranks": Case("MNIST ConvNet, four processes, batch 100 per process, SGD", "convnet", 100, ranks=4),
     "wide_mlp_sgd_4_ranks": Case("MLP 1024-4096-4096-1024, four processes, batch 16 per process, SGD with momentum",
-                                 "wide_mlp_sgd", 16, ranks=4),
+                                 "wide_mlp_sgd", 16, ranks=4, anew=True),
     "convnet_2_threads": Case("MNIST ConvNet, one process of two threads, batch 100, SGD", "convnet", 100, ranks=1,
                               threads=2),
     "wide_mlp_sgd_2_threads": Case("MLP 1024-4096-4096-1024, one process of two threads, batch 16, SGD with momentum",

@@ -67,7 +67,7 @@ def table(workload: dict) -> str:
 def section(workload: dict) -> str:
     ours = rows.best(workload["contenders"], median, "ours")
     anew = (" Each contender started anew for each turn, for beside each other they do not fit into memory; the first two "
-            "steps of a turn do not count.") if workload.get("anew") else ""
+            "steps of a turn do not count, and there are at most four rounds.") if workload.get("anew") else ""
     return (f"\n## {workload['title']}\n\n{ours['weights']:,} weights; pages of lockstep's shared state: {ours['pages']}."
             f"{anew}\n\n{table(workload)}{alike(workload)}")
 

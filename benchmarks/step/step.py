@@ -88,10 +88,12 @@ def start_ours(binaries: pathlib.Path, case: Case, flags: list[str], environment
 
 
 class Peers:
-    """Python's jobs of cases that have as many ranks and threads, started when they are first needed."""
+    """Python's jobs, started when they are first needed. Those of other ranks and threads end before: what all of them keep
+    would not fit into memory."""
 
     def __init__(self, stack: contextlib.ExitStack):
-        self.stack, self.jobs = stack, {}
+        self.stack = stack.enter_context(contextlib.ExitStack())
+        self.shape, self.jobs = (), {}
 
     def seat(self, name: str, case: Case) -> Callable[[], contextlib.AbstractContextManager]:
         if case.anew:
@@ -99,6 +101,13 @@ class Peers:
         if name not in self.jobs:
             self.jobs[name] = self.stack.enter_context(start_peer(name, case.ranks, case.threads))
         return lambda: contextlib.nullcontext(self.jobs[name])
+
+    def begin(self, case: Case):
+        """Ends the jobs that this case cannot have."""
+        shape = (case.ranks, case.threads)
+        if case.anew or shape != self.shape:
+            self.stack.close()
+            self.shape, self.jobs = shape, {}
 
     def forget(self):
         """What they have trained."""
@@ -133,8 +142,7 @@ def measure(arguments, name: str, peers: Peers) -> dict:
     case = CASES[name]
     print(f"bench: {case.title}", file=sys.stderr)
     with contextlib.ExitStack() as stack:
-        if (case.ranks, case.threads) != (2, 1):
-            peers = Peers(stack)
+        peers.begin(case)
         everyone = peers_of(case, peers, arguments.quick) + ours_of(arguments, name, stack)
         for contender in everyone:
             contender.settle(arguments.seconds, case.anew)

@@ -70,6 +70,7 @@ class StepJobs(unittest.TestCase):
     class Job:
         """Notes how it was started, and says that a step takes 2 seconds."""
         started = []
+        ended = []
 
         def __init__(self, command, environment, ranks=2):
             self.ranks = ranks
@@ -79,7 +80,7 @@ class StepJobs(unittest.TestCase):
             return self
 
         def __exit__(self, *_):
-            pass
+            self.ended.append(self.ranks)
 
         def tell(self, command):
             pass
@@ -110,6 +111,24 @@ class StepJobs(unittest.TestCase):
                 self.assertEqual(command[command.index("--threads") + 1], "2")
         self.assertFalse([row["name"] for row in found["contenders"] if "pinned" in row["name"]])
         self.assertEqual({ranks for _, _, ranks in self.measure("wide_mlp_sgd_4_ranks")[2]}, {4})
+
+    def test_of_other_ranks_end_before_memory_is_needed(self):
+        def alive():
+            return sum(ranks for _, _, ranks in self.Job.started) - sum(self.Job.ended)
+
+        arguments = argparse.Namespace(bin=pathlib.Path("/bin"), quick=True, rounds=1, seconds=0.1)
+        self.Job.started.clear()
+        self.Job.ended.clear()
+        with contextlib.ExitStack() as stack, contextlib.redirect_stderr(io.StringIO()), \
+                mock.patch.object(step, "Job", self.Job):
+            peers = step.Peers(stack)
+            for name in ("convnet", "encoder"):
+                step.measure(arguments, name, peers)
+                self.assertEqual(alive(), 2 * 2, "as installed and with tcmalloc, kept for the next case")
+            step.measure(arguments, "convnet_4_ranks", peers)
+            self.assertEqual(alive(), 2 * 4)
+            step.measure(arguments, "resnet50", peers)
+            self.assertEqual(alive(), 0)
 
     def test_sleep_between_their_turns_or_start_anew(self):
         _, found, started = self.measure("encoder")
