@@ -73,7 +73,7 @@ The ConvNet of the MNIST tutorials, {whole["epochs"]} epochs on two processes, 1
 
 - DDP as installed: torchrun, the tutorial's script with torchvision's MNIST and DataLoader
 - DDP tuned: tcmalloc, one thread, pixels in memory, one index_select per batch, fused optimizer, one bucket, static graph, flushed denormals, and the memory format of the row's name; compiled: with torch.compile, whose time is a part of the job
-- lockstep, fused: `--fuse`, layers that do the work of several
+- lockstep, fused: `--fuse`, layers that do the work of several, which are the same functions and round otherwise
 - machine: {machine_line(whole["machine"])}
 - torch {v["torch"]}, Python {v["python"]}
 - commit: {whole["commit"]}

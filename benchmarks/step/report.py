@@ -43,12 +43,12 @@ def alike(workload: dict) -> str:
     both = sorted({(row["precision"], row["format"]) for row in rows.of(of, "ours") if "format" in row}, reverse=True)
     if not both:
         return ""
-    lines = ["| like against like | DDP, ms (which) | lockstep, ms | times |", "|---|---:|---:|---:|"]
+    lines = ["| like against like | DDP, ms (which) | lockstep, ms (which) | times |", "|---|---:|---:|---:|"]
     for precision, memory in both:
         like = {"precision": precision, "format": memory}
         ours, peer = rows.best(of, median, "ours", **like), rows.best(of, median, *rows.PEERS, **like)
         if peer is not None:
-            lines.append(f"| {precision}, {memory} | {which(peer)} | {1e3 * ours['median']:.3f} "
+            lines.append(f"| {precision}, {memory} | {which(peer)} | {which(ours)} "
                          f"| {peer['median'] / ours['median']:.2f} |")
     return "\n" + "\n".join(lines) + "\n"
 
@@ -105,7 +105,7 @@ def markdown(whole: dict) -> str:
 
 Forward, backward, gradient exchange and update, on two processes of one thread unless the title says otherwise: Lockstep (`lockstep run`, `DistributedDataParallel`, `lockstep::optim`) beside Python's `DistributedDataParallel` on Gloo, started by torchrun. All took turns in one run, the order rotating, {whole["rounds"]} rounds after one to warm up; who has no turn sleeps. Each step takes a fresh copy of one of 64 random batches (of 224 x 224 pictures fewer); the labels come round in another rhythm, so that nothing is learnt by heart and gradients stay what they are. A step lasts from the end of the one before to its own end, both on the last rank; the first step of a turn, which brings caches back, does not count unless steps are longer than 0.3 s (these have four rounds).
 
-As installed: torchrun's and PyTorch's defaults, float32. Tuned: one thread, fused optimizer, `gradient_as_bucket_view`, `static_graph`, one bucket, flushed denormals, tcmalloc, and what the row's name says; bf16 is autocast, "bf16 gradients" are exchanged in it. Our rows that are fused have `--fuse`: layers that do the work of several, and linear layers whose gradients are computed in their slots. DDP's fastest is the fastest row that is not ours: of the float32 rows beside our float32, of all rows beside our bf16. Targets: times as installed, times tuned, at our fastest.
+As installed: torchrun's and PyTorch's defaults, float32. Tuned: one thread, fused optimizer, `gradient_as_bucket_view`, `static_graph`, one bucket, flushed denormals, tcmalloc, and what the row's name says; bf16 is autocast, "bf16 gradients" are exchanged in it. Our rows that are fused have `--fuse`: layers that do the work of several with BatchNorm, which are the same functions and round otherwise, and linear layers of the same bits whose gradients are computed in their slots. DDP's fastest is the fastest row that is not ours: of the float32 rows beside our float32, of all rows beside our bf16. Targets: times as installed, times tuned, at our fastest.
 
 - machine: {machine_line(m)}
 - torch {v["torch"]}, Python {v["python"]}

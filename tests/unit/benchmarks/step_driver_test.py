@@ -199,13 +199,16 @@ class Page(unittest.TestCase):
             trained("tuned: fp32, channels first", "tuned", 0.04, precision="fp32", **first),
             trained("tuned: fp32, channels-last", "tuned", 0.03, precision="fp32", **last),
             trained("fp32, channels first", "ours", 0.036, precision="fp32", **first),
-            trained("fp32, channels-last", "ours", 0.02, precision="fp32", **last)]
+            trained("fp32, channels-last", "ours", 0.025, precision="fp32", **last),
+            trained("fp32, channels-last, fused", "ours", 0.02, precision="fp32", **last)]
         workload = {"name": "net", "title": "a net", "samples": 100, "targets": (2, 1), "contenders": contenders,
                     "profile": {**PROFILE, "name": "fp32, channels-last", "ranks": 2, "batch": 50}}
         page = report.markdown({**WHOLE, "workloads": [workload]})
-        self.assertIn("| fp32, channels first | 40.000 (fp32, channels first) | 36.000 | 1.11 |", page)
-        self.assertIn("| fp32, channels-last | 30.000 (fp32, channels-last) | 20.000 | 1.50 |", page)
-        self.assertIn("| a net, fp32 | 50.000 | 30.000 (fp32, channels-last) | 20.000 (fp32, channels-last) | 5,000 "
+        self.assertIn("| fp32, channels first | 40.000 (fp32, channels first) | 36.000 (fp32, channels first) | 1.11 |",
+                      page)
+        self.assertIn("| fp32, channels-last | 30.000 (fp32, channels-last) "
+                      "| 20.000 (fp32, channels-last, fused) | 1.50 |", page)
+        self.assertIn("| a net, fp32 | 50.000 | 30.000 (fp32, channels-last) | 20.000 (fp32, channels-last, fused) | 5,000 "
                       "| 2.50 | 1.50 | 2, 1 |", page)
         self.assertIn("### a net, fp32, channels-last\n\nA step of 2 x 50 samples, without input: 20.00 ms on rank 0.", page)
         self.assertIn("| convolution | 15.000 | 75.0 % |", page)
