@@ -53,10 +53,11 @@ class LinearBackward final : public torch::autograd::Node {
     const at::Tensor& dy = gradients[0];
     variable_list found(num_outputs());
     if (!dy.defined()) return found;
-    if (task_should_compute_output(0)) found[0] = with_sizes(rows_of(dy).mm(weight_.unpack()), x_sizes_);
-    if (task_should_compute_output(1)) found[1] = weight_gradient(rows_of(dy));
+    const at::Tensor rows = rows_of(dy);  // copied where they do not lie one behind the other, and once
+    if (task_should_compute_output(0)) found[0] = with_sizes(rows.mm(weight_.unpack()), x_sizes_);
+    if (task_should_compute_output(1)) found[1] = weight_gradient(rows);
     if (num_outputs() > 2 && task_should_compute_output(2))
-      found[2] = bias_gradient(of_more_ == BiasOfMore::within ? rows_of(dy) : dy);
+      found[2] = bias_gradient(of_more_ == BiasOfMore::within ? rows : dy);
     return found;
   }
 

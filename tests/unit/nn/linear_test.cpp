@@ -148,11 +148,11 @@ TEST(Linear, WeightsDoNotDependOnTheRanks) {
 
 // Of a model that calls at::linear, as Python's F.linear.
 struct ByFunction : torch::nn::Module {
-  explicit ByFunction(bool ours) : is_ours(ours) {
+  explicit ByFunction(bool ours, std::int64_t biases = 4) : is_ours(ours) {
     const at::NoGradGuard no_grad;
     auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
     weight = register_parameter("weight", at::empty({4, 6}).normal_(0, 0.3, generator));
-    bias = register_parameter("bias", at::empty({4}).normal_(0, 0.3, generator));
+    if (biases > 0) bias = register_parameter("bias", at::empty({biases}).normal_(0, 0.3, generator));
   }
   at::Tensor forward(const at::Tensor& x) {
     return is_ours ? lockstep::nn::linear(x, weight, bias) : at::linear(x, weight, bias);
@@ -163,27 +163,54 @@ struct ByFunction : torch::nn::Module {
 };
 
 TEST(Linear, AsAFunctionHasTheBitsOfPyTorchsAndItsGradientsInTheirSlots) {
-  for (const std::vector<std::int64_t>& sizes :
-       std::vector<std::vector<std::int64_t>>{{5, 6}, {2, 3, 6}, {1, 1, 6}, {64, 70, 6}}) {
+  for (const std::vector<std::int64_t>& sizes : std::vector<std::vector<std::int64_t>>{
+           {5, 6}, {2, 3, 6}, {1, 1, 6}, {64, 70, 6}, {2, 2, 3, 6}, {0, 3, 6}}) {
     SCOPED_TRACE(at::IntArrayRef(sizes));
-    std::vector<std::vector<at::Tensor>> found(2);
-    for (const bool ours : {false, true}) {
-      DistributedDataParallel ddp(std::make_shared<ByFunction>(ours), std::make_shared<comm::SingleGroup>());
-      optim::SGD optimizer(ddp, {.lr = 0.3, .momentum = 0.5});
-      const CountInPlace counted;
-      for (int i = 0; i < 3; ++i) {
-        at::Tensor x = inputs(sizes).requires_grad_(true);
-        const at::Tensor y = ddp(x);
-        loss_of(y).backward();
-        optimizer.step();
-        found[ours].insert(found[ours].end(), {y.detach(), x.grad()});
+    for (const std::int64_t biases : {4, 0}) {
+      SCOPED_TRACE(biases);
+      std::vector<std::vector<at::Tensor>> found(2);
+      for (const bool ours : {false, true}) {
+        DistributedDataParallel ddp(std::make_shared<ByFunction>(ours, biases), std::make_shared<comm::SingleGroup>());
+        optim::SGD optimizer(ddp, {.lr = 0.3, .momentum = 0.5});
+        const CountInPlace counted;
+        for (int i = 0; i < 3; ++i) {
+          at::Tensor x = inputs(sizes).requires_grad_(true);
+          const at::Tensor y = ddp(x);
+          loss_of(y).backward();
+          optimizer.step();
+          found[ours].insert(found[ours].end(), {y.detach(), x.grad()});
+        }
+        EXPECT_EQ(counted.count(), ours ? 3 : 0);
+        for (const auto& [name, tensor] : ddp.state_dict()) found[ours].push_back(tensor.clone());
       }
-      EXPECT_EQ(counted.count(), ours ? 3 : 0);
-      for (const auto& [name, tensor] : ddp.state_dict()) found[ours].push_back(tensor.clone());
+      ASSERT_EQ(found[0].size(), found[1].size());
+      for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(torch::equal(found[0][i], found[1][i])) << i;
     }
-    ASSERT_EQ(found[0].size(), found[1].size());
-    for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(torch::equal(found[0][i], found[1][i])) << i;
   }
+}
+
+// As behind the attention of a vision transformer. Each of the products would make a copy of its own.
+TEST(Linear, AsAFunctionCopiesATransposedGradientOnce) {
+  static thread_local int clones;
+  std::vector<std::vector<at::Tensor>> found(2);
+  for (const bool ours : {false, true}) {
+    DistributedDataParallel ddp(std::make_shared<ByFunction>(ours), std::make_shared<comm::SingleGroup>());
+    optim::SGD optimizer(ddp, {.lr = 0.3});
+    const at::Tensor y = ddp(inputs({2, 3, 6}));
+    clones = 0;
+    const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+      const auto name = function.operator_name();
+      if (name && name->name == "aten::clone") ++clones;
+      return std::unique_ptr<at::ObserverContext>();
+    }));
+    y.backward(inputs({3, 2, 4}).transpose(0, 1));
+    at::removeCallback(handle);
+    if (ours) EXPECT_EQ(clones, 1);
+    optimizer.step();
+    for (const auto& [name, tensor] : ddp.state_dict()) found[ours].push_back(tensor.clone());
+  }
+  ASSERT_EQ(found[0].size(), found[1].size());
+  for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(torch::equal(found[0][i], found[1][i])) << i;
 }
 
 TEST(Linear, AsAFunctionIsPyTorchsWhereThereAreNoSlots) {
