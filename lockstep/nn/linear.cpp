@@ -107,7 +107,8 @@ bool can_be_direct(const at::Tensor& x, const at::Tensor& weight, const at::Tens
   return at::GradMode::is_enabled() && weight.requires_grad() && x.dim() >= 2 && is_in_rows(x) && is_in_rows(weight) &&
          weight.dim() == 2 && weight.numel() > 0 && x.size(-1) == weight.size(1) && x.stride(-2) != 1 &&
          x.scalar_type() == weight.scalar_type() &&
-         (!bias.defined() || (is_in_rows(bias) && bias.scalar_type() == weight.scalar_type() && bias.dim() == 1)) &&
+         (!bias.defined() || (is_in_rows(bias) && bias.scalar_type() == weight.scalar_type() && bias.dim() == 1 &&
+                              bias.size(0) == weight.size(0))) &&
          GradientHooks::has_place(weight);
 }
 

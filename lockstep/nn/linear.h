@@ -43,8 +43,8 @@ TORCH_MODULE(Linear);
 
 /// For models that call at::linear, which is Python's F.linear: the same, with the same bits, and gradients that are
 /// computed in their slots where those of a Linear would be. It adds the bias within the product, while libtorch's
-/// layer, and so ours, goes over an output of more than two dimensions once more. `bias` may be undefined. Errors are
-/// PyTorch's.
+/// layer, and so ours, goes over an output of more than two dimensions once more. `bias` may be undefined, and is
+/// PyTorch's to expand where it is a single number. Errors are PyTorch's.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace lockstep::nn
