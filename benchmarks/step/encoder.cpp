@@ -71,10 +71,10 @@ class EncoderLayer : public torch::nn::Module, public nn::Fusible {
 
 }  // namespace
 
-Encoder::Encoder(int layers, std::int64_t classes) : ImageModel("Encoder"), last_(kWidth, classes) {
+Encoder::Encoder(int layers, std::int64_t classes) : ImageModel("Encoder") {
   for (int i = 0; i < layers; ++i) layers_->push_back(EncoderLayer());
   register_module("layers", layers_);
-  register_module("last", last_);
+  register_module("last", last_ = torch::nn::Linear(kWidth, classes));  // drawn behind the layers, as Python's
 }
 
 at::Tensor Encoder::forward(at::Tensor samples) { return last_(layers_->forward(std::move(samples)).mean(1)); }

@@ -25,7 +25,7 @@ class Encoder : public models::ImageModel {
 
  private:
   models::Row layers_;
-  torch::nn::Linear last_;
+  torch::nn::Linear last_{nullptr};
 };
 
 }  // namespace lockstep::bench

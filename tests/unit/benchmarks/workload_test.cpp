@@ -2,8 +2,12 @@
 
 #include "benchmarks/step/workload.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linear.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/transformerlayer.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -56,6 +60,42 @@ TEST(Encoder, FusedIsTheSameFunctionOfTheSameTensors) {
   theirs.square().mean().backward();
   for (const auto& item : plain.named_parameters())
     EXPECT_TRUE(torch::allclose(after[item.key()].grad(), item.value().grad(), 1e-2, 1e-4)) << item.key();
+}
+
+// benchmarks/peer/encoder.py draws first what is called first.
+TEST(Encoder, HasTheInitialBitsOfPythons) {
+  at::manual_seed(3);
+  const Encoder encoder(1, 5);
+  at::manual_seed(3);
+  const torch::nn::Linear attention_in(kWidth, 3 * kWidth), attention_out(kWidth, kWidth), first(kWidth, 2048),
+      second(2048, kWidth), last(kWidth, 5);
+  const auto found = encoder.named_parameters();
+  EXPECT_TRUE(torch::equal(found["layers.0.attention_in.weight"], attention_in->weight));
+  EXPECT_TRUE(torch::equal(found["layers.0.attention_out.bias"], attention_out->bias));
+  EXPECT_TRUE(torch::equal(found["layers.0.first.weight"], first->weight));
+  EXPECT_TRUE(torch::equal(found["layers.0.second.bias"], second->bias));
+  EXPECT_TRUE(torch::equal(found["last.weight"], last->weight));
+}
+
+TEST(Encoder, ALayerIsTorchsTransformerEncoderLayer) {
+  at::manual_seed(5);
+  Encoder encoder(1, 5);
+  torch::nn::TransformerEncoderLayer layer(
+      torch::nn::TransformerEncoderLayerOptions(kWidth, 8).dim_feedforward(2048).dropout(0.0));
+  const at::NoGradGuard no_grad;
+  const auto ours = encoder.named_parameters();
+  layer->self_attn->in_proj_weight.copy_(ours["layers.0.attention_in.weight"]);
+  layer->self_attn->in_proj_bias.copy_(ours["layers.0.attention_in.bias"]);
+  layer->self_attn->out_proj->weight.copy_(ours["layers.0.attention_out.weight"]);
+  layer->self_attn->out_proj->bias.copy_(ours["layers.0.attention_out.bias"]);
+  layer->linear1->weight.copy_(ours["layers.0.first.weight"]);
+  layer->linear1->bias.copy_(ours["layers.0.first.bias"]);
+  layer->linear2->weight.copy_(ours["layers.0.second.weight"]);
+  layer->linear2->bias.copy_(ours["layers.0.second.bias"]);
+  const at::Tensor x = torch::randn({3, 4, kWidth});
+  const at::Tensor mean = layer->forward(x.transpose(0, 1)).mean(0);  // tokens come before samples
+  const at::Tensor theirs = at::linear(mean, ours["last.weight"], ours["last.bias"]);
+  EXPECT_TRUE(torch::allclose(encoder.forward(x), theirs, 1e-4, 1e-5));
 }
 
 // What is added to all values of a token is lost in its own normalisation: the others see it.
