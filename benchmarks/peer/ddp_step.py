@@ -88,7 +88,10 @@ def serve(turns: pathlib.Path):
             if "end" in command:
                 return
             if "forget" in command:
+                has_compiled = any(way.compile for _, way in trainers)
                 trainers.clear()
+                if has_compiled:  # dynamo counts what it compiled of a forward, and runs it eagerly beyond a limit
+                    torch.compiler.reset()
                 continue
             key = (command["workload"], Way(**command["way"]))
             if key not in trainers:

@@ -1,9 +1,12 @@
 """What the driver of whole training steps measures: its rows, its jobs, its page."""
 import argparse
 import contextlib
+import importlib.util
 import io
+import json
 import pathlib
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -155,6 +158,32 @@ class StepJobs(unittest.TestCase):
         contender.settle(0.4, anew=False)
         self.assertEqual(contender.cold, 1)
         self.assertIn(contender.steps, (41, 42))  # 0.4 s, and rounding
+
+
+class Peer(unittest.TestCase):
+    """ddp_step.py, for which no torch is needed here."""
+    FOREIGN = ("torch", "torch.distributed", "torch.distributed.algorithms.ddp_comm_hooks.default_hooks", "torch.nn",
+               "torch.nn.functional", "torch.nn.parallel", "workloads")
+
+    def test_forgets_what_is_compiled_with_the_models(self):
+        spec = importlib.util.spec_from_file_location("ddp_step", BENCHMARKS / "peer" / "ddp_step.py")
+        peer = importlib.util.module_from_spec(spec)
+        with mock.patch.dict(sys.modules, {name: mock.MagicMock() for name in self.FOREIGN}):
+            spec.loader.exec_module(peer)
+        peer.dist.get_rank.return_value = 0
+
+        def turn(**way):
+            return {"workload": "mlp", "way": way, "steps": 1}
+
+        commands = [turn(compile=True), turn(), {"forget": True}, turn(), {"forget": True}, turn(), {"end": True}]
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(peer, "Trainer") as trainer:
+            trainer.return_value.turn.return_value = [0.0, 1.0]
+            pathlib.Path(folder, "to.0").write_text("".join(json.dumps(command) + "\n" for command in commands))
+            peer.serve(pathlib.Path(folder))
+            answers = pathlib.Path(folder, "from.0").read_text().splitlines()
+        self.assertEqual([json.loads(answer) for answer in answers], [{"times": [0.0, 1.0]}] * 4)
+        self.assertEqual(trainer.call_count, 4)
+        self.assertEqual(peer.torch.compiler.reset.call_count, 1)
 
 
 def trained(name, kind, median, **facts):
