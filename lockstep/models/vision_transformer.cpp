@@ -62,7 +62,9 @@ class SelfAttentionImpl : public nn::Module, public lockstep::nn::Fusible {
                                   .view({tokens, pictures, 3, heads_, width / heads_})
                                   .permute({2, 1, 3, 0, 4});  // [3, B, heads, tokens, width of a head]
     const at::Tensor seen = at::scaled_dot_product_attention(packed[0], packed[1], packed[2]);
-    return through_rows(out_, seen.permute({2, 0, 1, 3}).reshape({tokens, pictures, width})).transpose(0, 1);
+    // Rows one behind the other, as Python makes them: of others the bias is added by itself, which rounds twice.
+    const at::Tensor rows = seen.permute({2, 0, 1, 3}).contiguous().view({tokens, pictures, width});
+    return through_rows(out_, rows).transpose(0, 1);
   }
 
   std::vector<Fusion> fuse_layers() override {

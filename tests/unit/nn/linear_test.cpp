@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/models/vision_transformer.h"
 #include "lockstep/nn/fuse.h"
 #include "tests/support/ranks.h"
 #include "tests/unit/nn/linear_job.h"
@@ -208,6 +209,29 @@ TEST(Linear, AsAFunctionCopiesATransposedGradientOnce) {
     if (ours) EXPECT_EQ(clones, 1);
     optimizer.step();
     for (const auto& [name, tensor] : ddp.state_dict()) found[ours].push_back(tensor.clone());
+  }
+  ASSERT_EQ(found[0].size(), found[1].size());
+  for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(torch::equal(found[0][i], found[1][i])) << i;
+}
+
+// Behind the attention and in the perceptron of each layer. What goes into the head are rows with others between them.
+TEST(Linear, AFusedVisionTransformerHasItsGradientsInTheirSlotsWithTheSameBits) {
+  const models::VisionTransformerKind kind{.patch = 4, .layers = 2, .heads = 2, .width = 8, .hidden = 16};
+  const models::ImageTask task{.channels = 3, .height = 8, .width = 8};
+  std::vector<std::vector<at::Tensor>> found(2);
+  for (const bool fused : {false, true}) {
+    at::manual_seed(3);
+    const std::shared_ptr<models::ImageModel> model = models::make_vision_transformer(kind, task);
+    if (fused) fuse(*model);
+    DistributedDataParallel ddp(model, std::make_shared<comm::SingleGroup>());
+    optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.5});
+    const CountInPlace counted;
+    for (int i = 0; i < 3; ++i) {
+      loss_of(ddp(inputs({3, 3, 8, 8}))).backward();
+      optimizer.step();
+    }
+    EXPECT_EQ(counted.count(), fused ? 3 * 2 * 3 : 0);  // steps, layers, products
+    for (const auto& [name, tensor] : ddp.state_dict()) found[fused].push_back(tensor.clone());
   }
   ASSERT_EQ(found[0].size(), found[1].size());
   for (std::size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(torch::equal(found[0][i], found[1][i])) << i;
