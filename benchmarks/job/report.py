@@ -72,7 +72,7 @@ def markdown(whole: dict) -> str:
 The ConvNet of the MNIST tutorials, {whole["epochs"]} epochs on two processes, 100 samples per process, SGD with lr 1e-4, the real 60,000 pictures, evaluation on the 10,000 test pictures after each epoch: whole commands, from their start to their end, taking turns in an order that rotates ({whole["rounds"]} of each, after a job of one epoch by each; medians).
 
 - DDP as installed: torchrun, the tutorial's script with torchvision's MNIST and DataLoader
-- DDP tuned: tcmalloc, one thread, pixels in memory, one index_select per batch, fused optimizer, one bucket, static graph, flushed denormals, and the memory format of the row's name; compiled: with torch.compile, whose time is a part of the job
+- DDP tuned: tcmalloc, one thread, pixels in memory, one index_select per batch, fused optimizer, one bucket, static graph, flushed denormals, and the memory format of the row's name; compiled: with torch.compile, whose time is a part of the job, with what it has kept on disk from the first round
 - lockstep, fused: `--fuse`, layers that do the work of several, which are the same functions and round otherwise
 - machine: {machine_line(whole["machine"])}
 - torch {v["torch"]}, Python {v["python"]}
