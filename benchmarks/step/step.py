@@ -158,6 +158,17 @@ def measure(arguments, name: str, peers: Peers) -> dict:
                 "contenders": [contender.results() for contender in everyone]}
 
 
+def measure_all(arguments) -> list[dict]:
+    """Each case is shown as soon as it is measured: a later one that fails does not take hours with it."""
+    workloads = []
+    with contextlib.ExitStack() as stack:
+        peers = Peers(stack)
+        for name in arguments.workload:
+            workloads.append(measure(arguments, name, peers))
+            print(report.section(workloads[-1]), file=sys.stderr, flush=True)
+    return workloads
+
+
 def profile(arguments, workload: dict) -> dict:
     """Of the fastest row of ours, measured alone."""
     case, best = CASES[workload["name"]], rows.best(workload["contenders"], report.median, "ours")
@@ -193,9 +204,7 @@ def main():
         raise SystemExit("bench: torchvision is needed: scripts/bootstrap --tests installs it")
     report.require_tcmalloc()
     machine = report.read_machine()
-    with contextlib.ExitStack() as stack:
-        peers = Peers(stack)
-        workloads = [measure(arguments, name, peers) for name in arguments.workload]
+    workloads = measure_all(arguments)
     for workload in workloads:  # nobody is left who might compute beside it
         workload["profile"] = profile(arguments, workload)
     command = report.command_text("step")

@@ -143,6 +143,21 @@ class StepJobs(unittest.TestCase):
         self.assertIn("Each contender started anew", report.section(found))
         self.assertNotIn("Each contender started anew", report.section({**found, "anew": False}))
 
+    def test_what_is_measured_is_shown_before_another_case_fails(self):
+        def measure(_, name, __):
+            if name == "resnet50":
+                raise SystemExit("bench: no answer")
+            return {"title": "a net", "samples": 100,
+                    "contenders": [trained("fp32", "ours", 0.02, precision="fp32")]}
+
+        said = io.StringIO()
+        arguments = argparse.Namespace(workload=["encoder", "resnet50"])
+        with contextlib.redirect_stderr(said), mock.patch.object(step, "measure", measure), \
+                self.assertRaisesRegex(SystemExit, "no answer"):
+            step.measure_all(arguments)
+        self.assertIn("## a net", said.getvalue())
+        self.assertIn("| lockstep, fp32 | 20.000 |", said.getvalue())
+
     def test_a_slow_second_step_does_not_make_a_row_one_of_long_steps(self):
         """As of a compiled peer: it would have turns of a single step, the one that brings caches back."""
         asked = []
