@@ -27,7 +27,8 @@ std::size_t bytes_of(int name) {
 Machine read_machine() {
   Machine machine;
   // Virtual machines hide the model's name; family and model tell the generation.
-  machine.cpu = cpu_info("model name") + " (family " + cpu_info("cpu family") + ", model " + cpu_info("model\t") + ")";
+  machine.cpu = cpu_info("model name") + " (family " + cpu_info("cpu family") + ", model " + cpu_info("model\t") + ")" +
+                instruction_sets(cpu_info("flags"));
   cpu_set_t set;
   CPU_ZERO(&set);
   sched_getaffinity(0, sizeof set, &set);
@@ -38,6 +39,14 @@ Machine read_machine() {
   machine.kernel = name.release;
   getloadavg(&machine.load, 1);
   return machine;
+}
+
+std::string instruction_sets(const std::string& flags) {
+  const std::string words = " " + flags + " ";
+  std::string found;
+  for (const std::string name : {"avx2", "avx512f", "avx512_bf16", "amx_bf16"})
+    if (words.find(" " + name + " ") != std::string::npos) found += (found.empty() ? " with " : ", ") + name;
+  return found;
 }
 
 }  // namespace lockstep::bench

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "benchmarks/support/machine.h"
 #include "benchmarks/support/shapes.h"
 #include "benchmarks/support/statistics.h"
 
@@ -17,6 +18,12 @@ TEST(Shapes, AreThoseOfResNet50) {
   EXPECT_EQ(shapes.size(), 161u);
   EXPECT_EQ(weights_of(shapes), 25'557'032);
   EXPECT_EQ(shapes.front().second, (std::vector<std::int64_t>{64, 3, 7, 7}));
+}
+
+TEST(Machine, NamesTheInstructionSetsThatDecideHowFastProductsAre) {
+  EXPECT_EQ(instruction_sets("fpu avx avx2 avx512fp16 amx_bf16"), " with avx2, amx_bf16");
+  EXPECT_EQ(instruction_sets("avx512f"), " with avx512f");
+  EXPECT_EQ(instruction_sets("unknown"), "");
 }
 
 TEST(Shapes, NarrowOnesAreAsMany) {
