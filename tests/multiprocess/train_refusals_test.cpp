@@ -129,6 +129,30 @@ TEST_F(TrainRefusals, PicturesThatAModelCannotTake) {
                  {"model 'vgg11' cannot take pictures of 28x28: pictures of 32x32 or larger expected"});
 }
 
+// By a recipe, a file of flags, or against one of these.
+TEST_F(TrainRefusals, RecipesAndFilesOfFlags) {
+  expect_refused({"--recipe", "mnist-sinlge"}, {"--recipe", "'mnist-sinlge'", "did you mean 'mnist-single'?"});
+  expect_refused(good() + Flags{"--config", folder_.write("own.json", R"({"batchsize": 3})")},
+                 {"own.json': there is no flag 'batchsize': did you mean 'batch_size'?"});
+  expect_refused(good() + Flags{"--config", folder_.write("own.json", R"({"opt": "adm"})")},
+                 {"'adm'", "did you mean 'adam'?"});
+  expect_refused(with_set(set_) + Flags{"--recipe", "mnist-distributed", "--parallel", "dp", "--replicas", "2"},
+                 {"--nproc-per-node 2 with --parallel dp"});
+  expect_refused({"--recipe", "finetune-resnet34", "--data-path", set_, "--loss", "mse"},
+                 {"--loss mse with --dataset imagefolder"});
+  expect_refused(with_set(set_) + Flags{"--monitor", "mae", "--save-every", "1ep"},
+                 {"--monitor mae with --dataset mnist, whose targets are classes: loss, top1 or top5"});
+}
+
+TEST_F(TrainRefusals, TablesThatLackColumnsOrNumbers) {
+  const Flags csv = {"--dataset", "csv", "--model", "mlp", "--max-steps", "2", "--no-eval", "--data-path"};
+  const std::string words = folder_.write("words.csv", "a,y\n1,2\n3,four\n");
+  expect_refused(csv + Flags{words}, {words + ":3: column 2 (y) 'four' is not a number"});
+  const std::string numbers = folder_.write("numbers.csv", "a,y\n1,2\n3,4\n");
+  for (const char* flag : {"--target", "--columns"})
+    expect_refused(csv + Flags{numbers, flag, "price"}, {"'" + numbers + "'", "price"});
+}
+
 TEST_F(TrainRefusals, PatternsOfNoParameter) {
   expect_refused(good() + Flags{"--model", "convnet", "--freeze", "layr1.*"},
                  {"--freeze 'layr1.*' fits the name of no parameter: did you mean 'layer1.*'?"});
