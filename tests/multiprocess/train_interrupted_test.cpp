@@ -178,7 +178,6 @@ std::int64_t kept_bytes(const testing::OwnControlGroup& group) {
   return bytes;
 }
 
-// Launcher, workers and who saves share the group, as in a container. Its largest process is a worker.
 // A queue that gives a job so long, again and again: where it is cut decides nothing.
 TEST_F(TrainResume, CutByTimeItEndsWithTheSameBits) {
   const Words way = {"--epochs",      "3", "--momentum", "0.5", "--lr", "0.3", "--lr-scheduler", "reducelronplateau",
@@ -190,6 +189,7 @@ TEST_F(TrainResume, CutByTimeItEndsWithTheSameBits) {
   EXPECT_EQ(hash("run"), hash("undisturbed"));
 }
 
+// Launcher, workers and who saves share the group, as in a container. Its largest process is a worker.
 TEST_F(TrainResume, KilledForItsMemoryItSaysSoAndTheLastCommittedStepIsSaved) {
   const testing::OwnControlGroup group("memory", "memory.limit_in_bytes", "memory.max");
   if (!group.made()) GTEST_SKIP() << group.why_not();
