@@ -77,6 +77,19 @@ TEST(Checkpoints, TheBestIsByWhatIsMonitored) {
   EXPECT_EQ(monitored({.monitor = "ema_top1"}, event), 4);
 }
 
+TEST(Checkpoints, TheBestOfARegressionIsByItsNumbers) {
+  const EvalEvent event{.evaluation = {.loss = 1, .errors = Errors{.mae = 2, .r2 = 3}},
+                        .ema = Evaluation{.loss = 4, .errors = Errors{.mae = 5, .r2 = 6}}};
+  EXPECT_EQ(monitored({.monitor = "loss"}, event), 1);
+  EXPECT_EQ(monitored({.monitor = "mae"}, event), 2);
+  EXPECT_EQ(monitored({.monitor = "r2"}, event), 3);
+  EXPECT_EQ(monitored({.monitor = "ema_loss"}, event), 4);
+  EXPECT_EQ(monitored({.monitor = "ema_mae"}, event), 5);
+  EXPECT_EQ(monitored({.monitor = "ema_r2"}, event), 6);
+  EXPECT_TRUE(smaller_is_better({.monitor = "ema_mae"}));
+  EXPECT_FALSE(smaller_is_better({.monitor = "r2"}));
+}
+
 TEST(Checkpoints, TheRateAndWhatWasDecidedStandThereInWords) {
   const Options step = options(
       {"--lr", "0.5", "--lr-scheduler", "steplr", "--lr-step-size", "3", "--epochs", "9", "--lr-warmup-epochs", "1"});
