@@ -30,6 +30,8 @@ Compose with_policy(Compose transforms, const TrainPresetOptions& options) {
       return std::move(transforms).then(AutoAugment(AutoAugmentPolicy::imagenet, warp_of(options)));
     case AutoAugmentKind::cifar10:
       return std::move(transforms).then(AutoAugment(AutoAugmentPolicy::cifar10, warp_of(options)));
+    case AutoAugmentKind::svhn:
+      return std::move(transforms).then(AutoAugment(AutoAugmentPolicy::svhn, warp_of(options)));
     case AutoAugmentKind::ra:
       return std::move(transforms).then(RandAugment({.magnitude = options.ra_magnitude, .warp = warp_of(options)}));
     case AutoAugmentKind::ta_wide:

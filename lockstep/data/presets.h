@@ -20,7 +20,7 @@ Preparation to_tensor_preset();
 Preparation mnist_preset();
 
 /// The policy that torchvision's reference trainer knows by the same name.
-enum class AutoAugmentKind { none, imagenet, cifar10, ra, ta_wide, augmix };
+enum class AutoAugmentKind { none, imagenet, cifar10, svhn, ra, ta_wide, augmix };
 
 struct TrainPresetOptions {
   int crop_size = 224;  ///< of the ImageNet preset

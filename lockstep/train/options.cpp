@@ -156,7 +156,7 @@ const std::vector<std::string>& interpolation_names() {
 }
 
 const std::vector<std::string>& auto_augment_names() {
-  static const std::vector<std::string> names = {"none", "imagenet", "cifar10", "ra", "ta_wide", "augmix"};
+  static const std::vector<std::string> names = {"none", "imagenet", "cifar10", "svhn", "ra", "ta_wide", "augmix"};
   return names;
 }
 

@@ -191,7 +191,9 @@ class Tables(unittest.TestCase):
 
     def test_pairs(self):
         (line,) = image_probe("policies", image=(32, 32))
-        for name, pairs in json.loads(line)["pairs"].items():
+        ours = json.loads(line)["pairs"]
+        self.assertEqual(set(ours), {policy.value for policy in autoaugment.AutoAugmentPolicy})
+        for name, pairs in ours.items():
             policy = autoaugment.AutoAugment(autoaugment.AutoAugmentPolicy(name))
             theirs = [[[op, p, magnitude or 0] for op, p, magnitude in pair] for pair in policy.policies]
             self.assertEqual(pairs, theirs)

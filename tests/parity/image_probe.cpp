@@ -282,7 +282,8 @@ void print_policies(const json& request) {
     }
   }
   for (const auto& [name, policy] : {std::pair("imagenet", data::AutoAugmentPolicy::imagenet),
-                                     std::pair("cifar10", data::AutoAugmentPolicy::cifar10)}) {
+                                     std::pair("cifar10", data::AutoAugmentPolicy::cifar10),
+                                     std::pair("svhn", data::AutoAugmentPolicy::svhn)}) {
     for (const data::PolicyPair& pair : policy_pairs(policy)) {
       pairs[name].push_back({step_of(pair.first), step_of(pair.second)});
     }

@@ -79,7 +79,7 @@ enum class AugmentSpace {
 std::vector<double> magnitudes(AugmentSpace space, AugmentOp op, int bins, Size size);
 bool is_signed(AugmentOp op);
 
-enum class AutoAugmentPolicy { imagenet, cifar10 };
+enum class AutoAugmentPolicy { imagenet, cifar10, svhn };
 
 /// Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data": one of 25 pairs of operations.
 class AutoAugment : public Transform {

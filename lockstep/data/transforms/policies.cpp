@@ -58,7 +58,42 @@ const std::vector<PolicyPair>& policy_pairs(AutoAugmentPolicy policy) {
       {{AugmentOp::equalize, 0.8, 0}, {AugmentOp::invert, 0.1, 0}},
       {{AugmentOp::translate_y, 0.7, 9}, {AugmentOp::auto_contrast, 0.9, 0}},
   };
-  return policy == AutoAugmentPolicy::imagenet ? kImageNet : kCifar10;
+  static const std::vector<PolicyPair> kSvhn = {
+      {{AugmentOp::shear_x, 0.9, 4}, {AugmentOp::invert, 0.2, 0}},
+      {{AugmentOp::shear_y, 0.9, 8}, {AugmentOp::invert, 0.7, 0}},
+      {{AugmentOp::equalize, 0.6, 0}, {AugmentOp::solarize, 0.6, 6}},
+      {{AugmentOp::invert, 0.9, 0}, {AugmentOp::equalize, 0.6, 0}},
+      {{AugmentOp::equalize, 0.6, 0}, {AugmentOp::rotate, 0.9, 3}},
+      {{AugmentOp::shear_x, 0.9, 4}, {AugmentOp::auto_contrast, 0.8, 0}},
+      {{AugmentOp::shear_y, 0.9, 8}, {AugmentOp::invert, 0.4, 0}},
+      {{AugmentOp::shear_y, 0.9, 5}, {AugmentOp::solarize, 0.2, 6}},
+      {{AugmentOp::invert, 0.9, 0}, {AugmentOp::auto_contrast, 0.8, 0}},
+      {{AugmentOp::equalize, 0.6, 0}, {AugmentOp::rotate, 0.9, 3}},
+      {{AugmentOp::shear_x, 0.9, 4}, {AugmentOp::solarize, 0.3, 3}},
+      {{AugmentOp::shear_y, 0.8, 8}, {AugmentOp::invert, 0.7, 0}},
+      {{AugmentOp::equalize, 0.9, 0}, {AugmentOp::translate_y, 0.6, 6}},
+      {{AugmentOp::invert, 0.9, 0}, {AugmentOp::equalize, 0.6, 0}},
+      {{AugmentOp::contrast, 0.3, 3}, {AugmentOp::rotate, 0.8, 4}},
+      {{AugmentOp::invert, 0.8, 0}, {AugmentOp::translate_y, 0.0, 2}},
+      {{AugmentOp::shear_y, 0.7, 6}, {AugmentOp::solarize, 0.4, 8}},
+      {{AugmentOp::invert, 0.6, 0}, {AugmentOp::rotate, 0.8, 4}},
+      {{AugmentOp::shear_y, 0.3, 7}, {AugmentOp::translate_x, 0.9, 3}},
+      {{AugmentOp::shear_x, 0.1, 6}, {AugmentOp::invert, 0.6, 0}},
+      {{AugmentOp::solarize, 0.7, 2}, {AugmentOp::translate_y, 0.6, 7}},
+      {{AugmentOp::shear_y, 0.8, 4}, {AugmentOp::invert, 0.8, 0}},
+      {{AugmentOp::shear_x, 0.7, 9}, {AugmentOp::translate_y, 0.8, 3}},
+      {{AugmentOp::shear_y, 0.8, 5}, {AugmentOp::auto_contrast, 0.7, 0}},
+      {{AugmentOp::shear_x, 0.7, 2}, {AugmentOp::invert, 0.1, 0}},
+  };
+  switch (policy) {
+    case AutoAugmentPolicy::imagenet:
+      return kImageNet;
+    case AutoAugmentPolicy::cifar10:
+      return kCifar10;
+    case AutoAugmentPolicy::svhn:
+      return kSvhn;
+  }
+  __builtin_unreachable();
 }
 
 }  // namespace lockstep::data

@@ -62,8 +62,8 @@ TEST(Presets, EveryPolicyAndErasingChangeThePictures) {
     const auto batch = [&](const TrainPresetOptions& options) { return prepared(make(options), {40, 40}); };
     const at::Tensor plain = batch({.crop_size = 24});
     EXPECT_FALSE(at::equal(plain, batch({.crop_size = 24, .random_erase = 1})));
-    for (const auto policy : {AutoAugmentKind::imagenet, AutoAugmentKind::cifar10, AutoAugmentKind::ra,
-                              AutoAugmentKind::ta_wide, AutoAugmentKind::augmix})
+    for (const auto policy : {AutoAugmentKind::imagenet, AutoAugmentKind::cifar10, AutoAugmentKind::svhn,
+                              AutoAugmentKind::ra, AutoAugmentKind::ta_wide, AutoAugmentKind::augmix})
       EXPECT_FALSE(at::equal(plain, batch({.crop_size = 24, .auto_augment = policy}))) << int(policy);
   }
 }

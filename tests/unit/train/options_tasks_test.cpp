@@ -128,7 +128,8 @@ TEST(TransformLists, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal({"--transforms", "hflip=2"}), HasSubstr("a number from 0 to 1"));
   EXPECT_THAT(refusal({"--transforms", "hflip=nan"}), HasSubstr("a number from 0 to 1"));
   EXPECT_THAT(refusal({"--transforms", "to_tensor=1"}), HasSubstr("it takes no value"));
-  EXPECT_THAT(refusal({"--transforms", "auto_augment=none"}), HasSubstr("imagenet, cifar10, ra, ta_wide, augmix"));
+  EXPECT_THAT(refusal({"--transforms", "auto_augment=none"}),
+              HasSubstr("imagenet, cifar10, svhn, ra, ta_wide, augmix"));
   EXPECT_THAT(refusal({"--transforms", "to_tensor,hflip"}), HasSubstr("it stands behind to_tensor"));
   EXPECT_THAT(refusal({"--transforms", "normalize=mnist,to_tensor"}), HasSubstr("normalize"));
   EXPECT_THAT(refusal({"--transforms", "hflip,,vflip"}), HasSubstr("unknown step ''"));

@@ -87,7 +87,7 @@ TEST(Augmented, NamesTheOperationsAsTheyAre) {
 }
 
 TEST(AutoAugmentTransform, AppliesOneOfThePairs) {
-  for (const auto policy : {AutoAugmentPolicy::imagenet, AutoAugmentPolicy::cifar10}) {
+  for (const auto policy : {AutoAugmentPolicy::imagenet, AutoAugmentPolicy::cifar10, AutoAugmentPolicy::svhn}) {
     EXPECT_EQ(policy_pairs(policy).size(), 25u);
     EXPECT_GT(variety(AutoAugment(policy), 200), 40u);
     for (std::uint64_t index = 0; index < 20; ++index) {
