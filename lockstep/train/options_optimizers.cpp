@@ -44,6 +44,17 @@ std::unique_ptr<optim::Optimizer> make_nesterov(const Options& given, const std:
       decays, target);
 }
 
+// With the alpha and eps that torchvision's trainer has under this name.
+std::unique_ptr<optim::Optimizer> make_rmsprop(const Options& given, const std::vector<WeightDecay>& decays,
+                                               optim::Target& target) {
+  return make_with(optim::RMSpropOptions{.lr = given.lr,
+                                         .alpha = 0.9,
+                                         .eps = 0.0316,
+                                         .weight_decay = given.weight_decay,
+                                         .momentum = given.momentum},
+                   decays, target);
+}
+
 }  // namespace
 
 const std::vector<OptimizerRow>& optimizers() {
@@ -59,7 +70,7 @@ const std::vector<OptimizerRow>& optimizers() {
       {.name = "lion", .make = make<optim::LionOptions>},
       {.name = "nadam", .make = make<optim::NAdamOptions>},
       {.name = "radam", .make = make<optim::RAdamOptions>},
-      {.name = "rmsprop", .make = make<optim::RMSpropOptions>, .takes_momentum = true}};
+      {.name = "rmsprop", .make = make_rmsprop, .takes_momentum = true}};
   return rows;
 }
 

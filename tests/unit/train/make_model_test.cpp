@@ -1,7 +1,11 @@
 #include "lockstep/train/make_model.h"
 
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "lockstep/checkpoint/weights.h"
 #include "lockstep/models/registry.h"
@@ -84,6 +88,18 @@ TEST(MakeModel, EveryOptimizerTakesItsOptions) {
                            weight({.opt = name, .momentum = momentum})))
         << name;
   }
+}
+
+// Whose trainer asks for an alpha of 0.9 and an eps of 0.0316.
+TEST(MakeModel, RMSpropHasTheNumbersOfTorchvisionsTrainer) {
+  const auto weight = [](Options options) {
+    options.model = "mlp";
+    return after_one_step(options).at("fc2.weight").to(at::kDouble);
+  };
+  const at::Tensor start = weight({.opt = "sgd", .lr = 0});
+  const at::Tensor gradient = start - weight({.opt = "sgd", .lr = 1});
+  const at::Tensor wanted = start - 0.01 * gradient / (gradient.abs() * std::sqrt(0.1) + 0.0316);
+  EXPECT_TRUE(at::allclose(weight({.opt = "rmsprop", .lr = 0.01}), wanted, 0, 1e-5));
 }
 
 TEST(MakeModel, WeightDecaysAreThoseOfTorchvision) {
