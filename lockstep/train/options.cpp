@@ -151,7 +151,8 @@ bool is_own_model(const Options& options) {
 bool is_regression(const Options& options) { return data::holds_numbers(set_of(options)); }
 
 const std::vector<std::string>& interpolation_names() {
-  static const std::vector<std::string> names = {"nearest", "bilinear", "bicubic"};
+  static const std::vector<std::string> names = {"nearest", "nearest-exact", "bilinear", "bicubic",
+                                                 "box",     "hamming",       "lanczos"};
   return names;
 }
 

@@ -151,6 +151,9 @@ void check_transforms(const Options& options, const flags::Parsed& parsed) {
       "for --transforms " + transforms + ": in a list it is for resize, random_resized_crop and auto_augment=augmix");
   refuse_unless(imagenet || policy || list, "--interpolation",
                 "for --transforms cifar without --auto-augment: nothing is resized or turned");
+  const std::string& how = options.interpolation;
+  if ((how == "box" || how == "hamming" || how == "lanczos") && (policy || lists_policy(options, "augmix")))
+    throw UsageError("--interpolation " + how + " with a policy that turns pictures: nearest, bilinear or bicubic");
 }
 
 void check_in_memory(const Options& options, const flags::Parsed& parsed) {

@@ -64,9 +64,12 @@ data::NormalizeOptions statistics_named(const std::string& name) {
 }  // namespace
 
 data::Interpolation interpolation_of(const Options& options) {
-  using data::Interpolation;
-  static const std::map<std::string, Interpolation> kinds = {
-      {"nearest", Interpolation::nearest}, {"bilinear", Interpolation::bilinear}, {"bicubic", Interpolation::bicubic}};
+  using Kind = data::Interpolation;
+  // Of Pillow's pictures nearest is the exact one.
+  static const std::map<std::string, Kind> kinds = {{"nearest", Kind::nearest},   {"nearest-exact", Kind::nearest},
+                                                    {"bilinear", Kind::bilinear}, {"bicubic", Kind::bicubic},
+                                                    {"box", Kind::box},           {"hamming", Kind::hamming},
+                                                    {"lanczos", Kind::lanczos}};
   return kinds.at(options.interpolation);
 }
 

@@ -68,7 +68,10 @@ using Step = void (*)(Picture& picture, const json& arguments);
 data::Interpolation interpolation(const std::string& name) {
   static const std::map<std::string, data::Interpolation> kNames = {{"nearest", data::Interpolation::nearest},
                                                                     {"bilinear", data::Interpolation::bilinear},
-                                                                    {"bicubic", data::Interpolation::bicubic}};
+                                                                    {"bicubic", data::Interpolation::bicubic},
+                                                                    {"box", data::Interpolation::box},
+                                                                    {"hamming", data::Interpolation::hamming},
+                                                                    {"lanczos", data::Interpolation::lanczos}};
   return kNames.at(name);
 }
 

@@ -12,7 +12,8 @@ from torchvision.transforms.functional import InterpolationMode
 from pictures import encode, load, lockstep_pictures, real_pictures, textured
 
 RESAMPLING = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR,
-              "bicubic": Image.Resampling.BICUBIC}
+              "bicubic": Image.Resampling.BICUBIC, "box": Image.Resampling.BOX,
+              "hamming": Image.Resampling.HAMMING, "lanczos": Image.Resampling.LANCZOS}
 SHAPES = [(40, 60), (61, 37), (16, 16), (15, 15), (7, 100), (1, 1), (1, 40), (33, 2), (200, 300)]
 SIZES = [(1, 1), (5, 3), (16, 16), (24, 24), (40, 60), (40, 31), (77, 60), (224, 224)]
 

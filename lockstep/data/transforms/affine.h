@@ -19,7 +19,8 @@ using AffineMatrix = std::array<double, 6>;
 using PerspectiveMatrix = std::array<double, 8>;
 
 /// How the pixels are made, from the picture as it is (no antialiasing), and the colour of what comes from outside.
-/// Bicubic is Pillow's of Image.transform: Keys' cubic with a = −1, not the −1/2 of resize().
+/// Bicubic is Pillow's of Image.transform: Keys' cubic with a = −1, not the −1/2 of resize(). UsageError from
+/// who makes pixels by an interpolation of resizing alone.
 struct WarpOptions {
   Interpolation interpolation = Interpolation::nearest;
   std::array<std::uint8_t, 3> fill{};  ///< a grey picture takes the first

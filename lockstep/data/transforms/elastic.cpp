@@ -11,8 +11,10 @@ namespace lockstep::data {
 namespace {
 
 void require_nearest_or_bilinear(Interpolation interpolation, const char* who) {
-  if (interpolation != Interpolation::bicubic) return;
-  throw UsageError(std::string(who) + ": bicubic interpolation, nearest or bilinear expected");
+  if (interpolation == Interpolation::nearest || interpolation == Interpolation::bilinear) return;
+  const std::string what =
+      interpolation == Interpolation::bicubic ? "bicubic interpolation" : "an interpolation of resizing";
+  throw UsageError(who + (": " + what) + ", nearest or bilinear expected");
 }
 
 // torch's grid_sample with align_corners false: the pixel, in float, that a displaced pixel comes from.

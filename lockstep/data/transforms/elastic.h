@@ -27,7 +27,8 @@ struct Displacement {
 };
 
 /// The picture with its pixels displaced, nearest or bilinear. A place beyond the edge has the fill colour; one at the
-/// edge is mixed with it as torchvision mixes, which counts what is outside twice. UsageError for bicubic.
+/// edge is mixed with it as torchvision mixes, which counts what is outside twice. UsageError for other
+/// interpolations.
 Image elastic_transform(const ImageView& image, const Displacement& displacement, const WarpOptions& options);
 
 struct ElasticTransformOptions {
@@ -39,7 +40,8 @@ struct ElasticTransformOptions {
 /// As if seen through moving water.
 class ElasticTransform : public Transform {
  public:
-  /// UsageError unless alpha and sigma are finite and sigma not negative, both 0 or both above, and for bicubic.
+  /// UsageError unless alpha and sigma are finite and sigma not negative, both 0 or both above, and for other
+  /// interpolations than nearest and bilinear.
   explicit ElasticTransform(const ElasticTransformOptions& options = {});
 
   /// How a picture of this size is displaced.

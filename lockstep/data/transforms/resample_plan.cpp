@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "lockstep/data/transforms/pixel_kernels.h"
 
@@ -27,6 +28,43 @@ double keys(double distance) {
   return 0.0;
 }
 
+double rectangle(double distance) { return distance > -0.5 && distance <= 0.5 ? 1.0 : 0.0; }
+
+double sinc(double distance) {
+  if (distance == 0.0) return 1.0;
+  const double angle = distance * std::numbers::pi;
+  return std::sin(angle) / angle;
+}
+
+// With the window's numbers in floats, as Pillow has them.
+double hamming(double distance) {
+  const double x = std::abs(distance);
+  if (x == 0.0) return 1.0;  // the floats do not add up to it
+  if (x >= 1.0) return 0.0;
+  return sinc(x) * (double(0.54F) + double(0.46F) * std::cos(x * std::numbers::pi));
+}
+
+double lanczos(double distance) {
+  return distance >= -3.0 && distance < 3.0 ? sinc(distance) * sinc(distance / 3) : 0.0;
+}
+
+Filter filter_of(Interpolation interpolation) {
+  switch (interpolation) {
+    case Interpolation::nearest:  // has none: plan_nearest()
+    case Interpolation::bilinear:
+      return {1.0, triangle};
+    case Interpolation::bicubic:
+      return {2.0, keys};
+    case Interpolation::box:
+      return {0.5, rectangle};
+    case Interpolation::hamming:
+      return {1.0, hamming};
+    case Interpolation::lanczos:
+      return {3.0, lanczos};
+  }
+  __builtin_unreachable();
+}
+
 std::int32_t to_fixed(double weight) {
   const double scaled = weight * (1 << kWeightBits);
   return std::int32_t(weight < 0 ? scaled - 0.5 : scaled + 0.5);
@@ -36,7 +74,7 @@ std::int32_t to_fixed(double weight) {
 
 ResamplePlan plan_resample(const Scaling& scaling, Stretch wanted, Interpolation interpolation) {
   const auto [from, begin, end, to] = scaling;
-  const Filter filter = interpolation == Interpolation::bicubic ? Filter{2.0, keys} : Filter{1.0, triangle};
+  const Filter filter = filter_of(interpolation);
   const double scale = double(end - begin) / to;
   const double stretch = std::max(scale, 1.0);
   const double radius = filter.radius * stretch;

@@ -14,6 +14,9 @@ enum class Interpolation {
   nearest,   ///< the pixel at its centre
   bilinear,  ///< a triangle over the pixels that it covers
   bicubic,   ///< Keys' cubic with a = −1/2, as wide
+  box,       ///< their mean, without weights; this and what follows is for resizing alone
+  hamming,   ///< a sinc in Hamming's window, as wide as the triangle
+  lanczos,   ///< a sinc in the window of a wider one, of three lobes
 };
 
 /// For each of the wanted samples a range of the source and its weights.
@@ -44,7 +47,7 @@ struct Stretch {
 };
 
 /// The plan for the new samples `wanted`. Enlarging interpolates; reducing widens the filter to the samples that a new
-/// one covers (antialiasing). Bilinear or bicubic. The arithmetic follows Pillow's in type and order, so the weights
+/// one covers (antialiasing). Any but nearest. The arithmetic follows Pillow's in type and order, so the weights
 /// are equal.
 ResamplePlan plan_resample(const Scaling& scaling, Stretch wanted, Interpolation interpolation);
 

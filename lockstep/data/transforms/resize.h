@@ -21,7 +21,7 @@ struct Box {
   float bottom = 0;
 };
 
-/// The picture in another size. Bilinear and bicubic are antialiased: 8-bit fixed point,
+/// The picture in another size. All but nearest are antialiased: 8-bit fixed point,
 /// rounded between the two directions. UsageError when the size is not positive or has more than kMaxPixels.
 Image resize(const ImageView& image, Size size, Interpolation interpolation = Interpolation::bilinear);
 

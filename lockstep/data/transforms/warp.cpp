@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/transforms/affine.h"
 
 namespace lockstep::data {
@@ -164,6 +165,10 @@ void warp_by(const ImageView& image, Interpolation interpolation, Origin origin,
       return warp_with<sample_bilinear>(image, origin, out);
     case Interpolation::bicubic:
       return warp_with<sample_bicubic>(image, origin, out);
+    case Interpolation::box:
+    case Interpolation::hamming:
+    case Interpolation::lanczos:
+      throw UsageError("pictures are turned and moved by nearest, bilinear or bicubic interpolation alone");
   }
 }
 

@@ -217,6 +217,15 @@ TEST(OptionErrors, TransformFlagsWithoutEffect) {
       "--interpolation has no meaning for --transforms cifar without --auto-augment: nothing is resized or turned");
   EXPECT_EQ(refusal({"--dataset", "imagefolder", "--data-path", "x", "--val-crop-size", "64", "--no-eval"}),
             "--val-crop-size has no meaning with --no-eval");
+  const std::vector<const char*> folder = {"--dataset", "imagefolder", "--data-path", "x", "--interpolation"};
+  const auto with = [&](std::vector<const char*> more) {
+    more.insert(more.begin(), folder.begin(), folder.end());
+    return more;
+  };
+  for (const char* how : {"nearest-exact", "box", "hamming", "lanczos"})
+    EXPECT_EQ(options(with({how})).interpolation, how);
+  EXPECT_EQ(refusal(with({"lanczos", "--auto-augment", "ra"})),
+            "--interpolation lanczos with a policy that turns pictures: nearest, bilinear or bicubic");
   EXPECT_EQ(refusal({"--random-erase", "0.1"}),
             "--random-erase has no meaning for --transforms none: it is for cifar and imagenet");
   EXPECT_THAT(refusal({"--dataset", "cifar10", "--data-path", "x", "--random-erase", "1.5"}),

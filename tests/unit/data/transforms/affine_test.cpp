@@ -5,6 +5,7 @@
 
 #include "tests/support/image_files.h"
 #include "tests/support/pixels.h"
+#include "tests/support/usage_error.h"
 
 namespace lockstep::data {
 namespace {
@@ -37,6 +38,13 @@ TEST(Warp, LargePicturesUseTheSameRule) {
   EXPECT_EQ(out.row(0)[3], 9);
   EXPECT_EQ(out.row(0)[39999], 9);
   EXPECT_EQ(out.row(1)[0], 9);
+}
+
+TEST(Warp, RefusesAnInterpolationOfResizingAlone) {
+  const Image image = ramp(2, 3);
+  for (const auto how : {Interpolation::box, Interpolation::hamming, Interpolation::lanczos})
+    EXPECT_EQ(usage_error([&] { warp(image.view(), {2, 3}, {1, 0, 0, 0, 1, 0}, {how}); }),
+              "pictures are turned and moved by nearest, bilinear or bicubic interpolation alone");
 }
 
 // By hand: the cubic with a = -1 at the middle of 10, 20, 40, 40 is 31.25, cut off to 31; at the edge 10 counts twice.

@@ -81,6 +81,8 @@ TEST(ElasticTransform, RefusesWhatItCannotDo) {
             "ElasticTransform: sigma 1.000000, 0.000000, both 0 or both above 0 and at most a million expected");
   EXPECT_EQ(usage_error([] { ElasticTransform({.warp = {Interpolation::bicubic}}); }),
             "ElasticTransform: bicubic interpolation, nearest or bilinear expected");
+  EXPECT_EQ(usage_error([] { ElasticTransform({.warp = {Interpolation::lanczos}}); }),
+            "ElasticTransform: an interpolation of resizing, nearest or bilinear expected");
   usage_error([] { ElasticTransform({.alpha = double(INFINITY)}); });
 }
 

@@ -42,8 +42,28 @@ TEST(ResamplePlan, CubicWeightsGoBelowZero) {
   EXPECT_THAT(weights(plan, 8), ElementsAre(-3 * kOne / 128, 29 * (kOne / 128), 111 * (kOne / 128), -9 * kOne / 128));
 }
 
+// Each has the neighbours of its radius: the mean of two, a window of sinc that is 0 at whole distances, three lobes.
+TEST(ResamplePlan, FiltersOfResizingAlone) {
+  const ResamplePlan halved = plan_resample({4, 0, 4, 2}, {0, 2}, Interpolation::box);
+  for (const int i : {0, 1}) {
+    EXPECT_EQ(halved.ranges[std::size_t(i)].first, 2 * i);
+    EXPECT_THAT(weights(halved, i), ElementsAre(kOne / 2, kOne / 2));
+  }
+  EXPECT_THAT(weights(plan_resample({2, 0, 2, 4}, {0, 4}, Interpolation::box), 1), ElementsAre(kOne));
+  const ResamplePlan shifted = plan_resample({8, 0.5F, 7.5F, 7}, {0, 7}, Interpolation::hamming);
+  EXPECT_THAT(weights(shifted, 3), ElementsAre(kOne / 2, kOne / 2)) << "halfway between two";
+  const ResamplePlan wide = plan_resample({16, 0.5F, 15.5F, 15}, {0, 15}, Interpolation::lanczos);
+  const std::vector<std::int32_t> lobes = weights(wide, 7);
+  ASSERT_EQ(lobes.size(), 6u);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(lobes[std::size_t(i)], lobes[std::size_t(5 - i)]);
+  EXPECT_GT(lobes[0], 0);
+  EXPECT_LT(lobes[1], 0);
+  EXPECT_GT(lobes[2], kOne / 2);
+}
+
 TEST(ResamplePlan, StaysInsideAndSumsToOne) {
-  for (const auto how : {Interpolation::bilinear, Interpolation::bicubic}) {
+  for (const auto how : {Interpolation::bilinear, Interpolation::bicubic, Interpolation::box, Interpolation::hamming,
+                         Interpolation::lanczos}) {
     for (const int from : {1, 2, 7, 100}) {
       for (const int to : {1, 3, 16, 250}) {
         const ResamplePlan plan = plan_resample({from, 0, float(from), to}, {0, to}, how);

@@ -20,7 +20,8 @@ namespace {
 using ::testing::HasSubstr;
 using namespace testing;
 
-constexpr Interpolation kAll[] = {Interpolation::nearest, Interpolation::bilinear, Interpolation::bicubic};
+constexpr Interpolation kAll[] = {Interpolation::nearest, Interpolation::bilinear, Interpolation::bicubic,
+                                  Interpolation::box,     Interpolation::hamming,  Interpolation::lanczos};
 
 Image grey(const std::vector<std::vector<std::uint8_t>>& rows) {
   Image image(int(rows.size()), int(rows[0].size()), 1);
