@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/room.h"
+#include "lockstep/comm/network/hierarchical_group.h"
 #include "lockstep/comm/network/wire.h"
 #include "lockstep/state/pin.h"
 #include "tests/support/disturbed_job.h"
@@ -36,6 +37,25 @@ TEST(Nodes, HaveTheBitsOfOne) {
   const std::string one = hash_of(1, job);
   for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1, 1}, {3, 1}, {1, 2}})
     EXPECT_EQ(nodes_hash(nodes, job), one) << ::testing::PrintToString(nodes);
+}
+
+// As init({.backend = "gloo"}) makes their group; a model's waves have a tag of their own.
+TEST(Nodes, HaveTheBitsOfOneThroughGloo) {
+  support::RankOptions options = support::over_gloo();
+  options.group = comm::hierarchical_group;
+  SmallJob job{.shards = 4, .steps = 3, .optimizer = support::small_adam()};
+  job.overlap_bytes = 1024;
+  const std::string one = hash_of(1, job);
+  for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{2, 2}, {1, 1, 1, 1}, {3, 1}})
+    EXPECT_EQ(nodes_hash(nodes, job, options), one) << ::testing::PrintToString(nodes);
+  for (const bool copied : {false, true}) {
+    SmallJob in_shares = job;
+    in_shares.zero1 = true;
+    in_shares.zero1_copy = copied;
+    EXPECT_EQ(nodes_hash({3, 1}, in_shares, options), one) << "copied: " << copied;
+  }
+  job.shards = 9;
+  EXPECT_EQ(nodes_hash({1, 1, 1}, job, options), hash_of(1, job));
 }
 
 // It sends nothing, and has no memory for what other nodes would send: behind its slots the region ends.

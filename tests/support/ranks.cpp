@@ -176,6 +176,13 @@ const char* to_string(RankKind kind) {
   return names[int(kind)];
 }
 
+RankOptions over_gloo(RankOptions options) {
+  options.streams = [timeout = options.timeout](comm::Mesh& mesh) {
+    return comm::gloo_streams(mesh, timeout, [] {});
+  };
+  return options;
+}
+
 int free_port() { return lockstep::testing::Listener().port(); }
 
 std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector<int>& ranks_per_node, int node,
@@ -233,10 +240,7 @@ void run_ranks(RankKind kind, int ranks, const RankBody& body, RankOptions optio
       options.group = comm::hierarchical_group;
       return run_nodes(in_pairs(ranks), body, options);
     case RankKind::gloo:
-      options.streams = [timeout = options.timeout](comm::Mesh& mesh) {
-        return comm::gloo_streams(mesh, timeout, [] {});
-      };
-      return run_nodes(std::vector<int>(std::size_t(ranks), 1), body, options);
+      return run_nodes(std::vector<int>(std::size_t(ranks), 1), body, over_gloo(options));
     case RankKind::c10d:
       return run_round_trip(ranks, body, options);
   }

@@ -42,6 +42,9 @@ struct RankOptions {
   comm::MakeGroup group = comm::flat_group;
 };
 
+/// The same, where libtorch's Gloo carries it.
+RankOptions over_gloo(RankOptions options = {});
+
 /// A place on a node of a job of several, which all meet at `port` of 127.0.0.1. The group of what shares the node's
 /// `segment`.
 std::shared_ptr<comm::Group> join_nodes(base::Segment segment, const std::vector<int>& ranks_per_node, int node,

@@ -123,12 +123,17 @@ std::string hash_of(int ranks, const SmallJob& job) {
 }
 
 std::string nodes_hash(const std::vector<int>& ranks_per_node, const SmallJob& job) {
+  return nodes_hash(ranks_per_node, job, RankOptions());
+}
+
+std::string nodes_hash(const std::vector<int>& ranks_per_node, const SmallJob& job, const RankOptions& options) {
   SharedText hash;
-  run_nodes(ranks_per_node, [&](auto group) {
+  const auto train = [&](const std::shared_ptr<comm::Group>& group) {
     const std::string mine = run_small_job(group, job);
     if (group->rank() == 0) hash.set(mine);
     for (const std::string& theirs : comm::all_gather_bytes(*group, mine)) EXPECT_EQ(theirs, mine);
-  });
+  };
+  run_nodes(ranks_per_node, train, options);
   return hash.get();
 }
 

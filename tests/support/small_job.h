@@ -14,6 +14,8 @@
 
 namespace lockstep::support {
 
+struct RankOptions;  // ranks.h
+
 struct SmallNetImpl : torch::nn::Module {
   /// `ballast`: elements of a module buffer that does nothing but take time to move.
   explicit SmallNetImpl(std::int64_t ballast = 0)
@@ -95,6 +97,8 @@ std::string hash_of(int ranks, const SmallJob& job);
 
 /// The same on nodes with so many ranks each.
 std::string nodes_hash(const std::vector<int>& ranks_per_node, const SmallJob& job);
+/// And with these options of theirs.
+std::string nodes_hash(const std::vector<int>& ranks_per_node, const SmallJob& job, const RankOptions& options);
 
 /// What forked ranks tell the test: text in memory they share, at most 4095 bytes.
 class SharedText {
