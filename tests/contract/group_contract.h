@@ -22,7 +22,8 @@ using support::RankKind;
 struct Ranks {
   RankKind kind;
   int ranks;
-  std::vector<int> per_node = {};  ///< of RankKind::nodes, where empty: one each, and hierarchical
+  /// Of RankKind::nodes, where empty: one each; of hierarchical; and of gloo, whose groups have two levels then.
+  std::vector<int> per_node = {};
 };
 
 class GroupContract : public ::testing::TestWithParam<Ranks> {
@@ -45,11 +46,13 @@ class GroupContract : public ::testing::TestWithParam<Ranks> {
   }
 
   void run(const support::RankBody& body, support::RankOptions options = {}) {
-    if (GetParam().kind == RankKind::hierarchical) options.group = hierarchical_group;
-    if (GetParam().per_node.empty())
-      support::run_ranks(GetParam().kind, GetParam().ranks, body, options);
+    const auto& [kind, ranks, per_node] = GetParam();
+    const bool is_gloo = kind == RankKind::gloo;
+    if (kind == RankKind::hierarchical || (is_gloo && !per_node.empty())) options.group = hierarchical_group;
+    if (per_node.empty())
+      support::run_ranks(kind, ranks, body, options);
     else
-      support::run_nodes(GetParam().per_node, body, options);
+      support::run_nodes(per_node, body, is_gloo ? support::over_gloo(options) : options);
   }
 
   static bool is_over_network() {

@@ -45,6 +45,7 @@ std::vector<Ranks> worlds() {
           Ranks{RankKind::hierarchical, 8, {3, 5}},
           Ranks{RankKind::gloo, 2},
           Ranks{RankKind::gloo, 3},
+          Ranks{RankKind::gloo, 3, {2, 1}},
           Ranks{RankKind::c10d, 2}};
 }
 
