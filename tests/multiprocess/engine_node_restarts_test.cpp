@@ -6,6 +6,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <random>
@@ -61,8 +62,15 @@ struct Kill {
   std::size_t overlap_bytes = kBytesOfAWave;
 };
 
-// The others abort, and all go on with the bits of a run that nobody disturbed.
-void kill_and_go_on(const Kill& blow, const History& history) {
+std::string with_commas(const std::vector<int>& all) {
+  std::string text;
+  for (const int each : all) text += (text.empty() ? "" : ", ") + std::to_string(each);
+  return text;
+}
+
+// The others abort, and all go on with the bits of a run that nobody disturbed. What was done and found, as cells of a
+// table: exit codes by rank, -1 for who was killed.
+std::string kill_and_go_on(const Kill& blow, const History& history) {
   const std::string name = "rank " + std::to_string(blow.victim) + " of nodes " + ::testing::PrintToString(blow.nodes) +
                            " killed behind step " + std::to_string(blow.behind) + ", " +
                            std::to_string(blow.instructions) + " instructions behind the beginning of " +
@@ -75,8 +83,11 @@ void kill_and_go_on(const Kill& blow, const History& history) {
   for (int rank = 0; rank < int(codes.size()); ++rank)
     EXPECT_EQ(codes[std::size_t(rank)], rank == blow.victim ? -1 : support::kAbortedCode)
         << "rank " << rank << "; " << name;
-  EXPECT_THAT(machines.run([&](auto group) { return go_on(group, history, history.steps()); }), ::testing::Each(0))
-      << name;
+  const std::vector<int> afterwards = machines.run([&](auto group) { return go_on(group, history, history.steps()); });
+  EXPECT_THAT(afterwards, ::testing::Each(0)) << name;
+  return with_commas(blow.nodes) + " | " + std::to_string(blow.victim) + " | " + std::string(to_string(blow.phase)) +
+         " behind step " + std::to_string(blow.behind) + ", " + std::to_string(blow.instructions) + " | " +
+         (blow.overlap_bytes > 0 ? "several" : "one") + " | " + with_commas(codes) + " | " + with_commas(afterwards);
 }
 
 constexpr std::array kPhasesOfAStep{Phase::forward, Phase::gather, Phase::update, Phase::vote, Phase::flip};
@@ -94,13 +105,17 @@ TEST(Nodes, LoseNothingWhenARankIsKilled) {
     }
 }
 
-// LOCKSTEP_KILL_SEEDS=300 tries as many. What nodes send each other goes out behind the gather's beginning, for long.
+// LOCKSTEP_KILL_SEEDS=300 tries as many, LOCKSTEP_KILL_REPORT=FILE writes what happened as a table. What nodes send
+// each other goes out behind the gather's beginning, for long.
 TEST(Nodes, LoseNothingWhenARankIsKilledAtRandom) {
   const char* asked = std::getenv("LOCKSTEP_KILL_SEEDS");
   const int seeds = asked == nullptr ? 2 : std::atoi(asked);
   ASSERT_GT(seeds, 0) << "LOCKSTEP_KILL_SEEDS is a number of kills";
   const History history(Amp::none, 4);
   const std::vector<std::vector<int>> jobs{{1, 1, 1}, {2, 1}, {1, 2}};
+  std::string rows =
+      "| seed | ranks of each node | killed | in, and instructions behind its beginning | waves | exit codes | of "
+      "those that go on, 0: with the bits of an undisturbed run in each state |\n|---|---|---|---|---|---|---|\n";
   for (int seed = 0; seed < seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random{unsigned(seed)};
@@ -111,8 +126,9 @@ TEST(Nodes, LoseNothingWhenARankIsKilledAtRandom) {
     blow.behind = 1 + random() % 2;
     blow.instructions = unsigned(random() % most);
     if (seed % 2 != 0) blow.overlap_bytes = 0;
-    kill_and_go_on(blow, history);
+    rows += "| " + std::to_string(seed) + " | " + kill_and_go_on(blow, history) + " |\n";
   }
+  if (const char* const report = std::getenv("LOCKSTEP_KILL_REPORT")) std::ofstream(report) << rows;
 }
 
 // A machine that comes back empty, or another in its place, gets the state from one that has it.
