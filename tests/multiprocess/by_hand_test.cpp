@@ -40,8 +40,10 @@ class ByHand : public ::testing::Test {
     return *jobs_.back();
   }
 
-  void expect_three(const std::string& method, const std::string& backend = "auto") {
-    for (int rank = 2; rank >= 0; --rank) start({method, std::to_string(rank), "3", backend});
+  void expect_three(const std::string& method, const std::string& backend = "auto",
+                    const Words& variables = {"LOCKSTEP_SOCKET_IFNAME=lo"}) {
+    jobs_.clear();
+    for (int rank = 2; rank >= 0; --rank) start({method, std::to_string(rank), "3", backend}, variables);
     for (int rank = 2; rank >= 0; --rank) {
       Job& job = *jobs_[std::size_t(2 - rank)];
       EXPECT_EQ(job.wait(), 0) << job.err();
@@ -70,7 +72,11 @@ TEST_F(ByHand, RanksMeetAtAnAddress) { expect_three(tcp_); }
 
 TEST_F(ByHand, RanksMeetAtAnIpv6Address) {
   if (text_of("/proc/net/if_inet6").find(" lo\n") == std::string::npos) GTEST_SKIP() << "no IPv6 here";
-  expect_three("tcp://[::1]:" + std::to_string(20'000 + getpid() % 10'000));
+  const int port = 20'000 + getpid() % 10'000;
+  expect_three("tcp://[::1]:" + std::to_string(port));
+  // And connect there. No interface is named: of lo the address of IPv4 would be taken.
+  expect_three("tcp://[::1]:" + std::to_string(port + 1), "tcp", {});
+  expect_three("tcp://[::1]:" + std::to_string(port + 2), "gloo", {});
 }
 
 TEST_F(ByHand, RanksMeetByAFile) {
@@ -142,7 +148,6 @@ TEST_F(ByHand, AFileOfAKilledStartIsToldAndAFreshOneWorks) {
   jobs_.clear();
   start({file_, "0", "3"});
   EXPECT_THAT(refusals(), Each(HasSubstr("is not empty; where an earlier start has left it, remove it")));
-  jobs_.clear();
   unlink(folder_.file("meeting").c_str());
   expect_three(file_);
 }
