@@ -152,6 +152,13 @@ TEST_F(ByHand, AFileOfAKilledStartIsToldAndAFreshOneWorks) {
   expect_three(file_);
 }
 
+std::string said_by_four(const ScratchFolder& folder) {
+  std::string said;
+  for (const char* rank : {"0", "1", "2", "3"})
+    said += text_of(folder.file(std::string(rank) + ".out")) + text_of(folder.file(std::string(rank) + ".err"));
+  return said;
+}
+
 // Two ranks on each of two nodes, and what each says.
 std::string on_two_nodes(const std::string& method, const std::string& backend, const ScratchFolder& folder) {
   const std::string script =
@@ -167,10 +174,7 @@ kill $ns
 )sh");
   Job job(in_namespace(folder, script));
   job.wait();
-  std::string said;
-  for (const char* rank : {"0", "1", "2", "3"})
-    said += text_of(folder.file(std::string(rank) + ".out")) + text_of(folder.file(std::string(rank) + ".err"));
-  return said;
+  return said_by_four(folder);
 }
 
 class ByHandOnTwoNodes : public ByHand {
@@ -195,6 +199,23 @@ TEST_F(ByHandOnTwoNodes, RanksFindTheirNodesByAFile) { EXPECT_EQ(on_two_nodes(fi
 TEST_F(ByHandOnTwoNodes, ShmNamesTwoRanksOnDifferentNodes) {
   EXPECT_THAT(on_two_nodes("tcp://10.77.0.1:29500", "shm", folder_),
               AllOf(HasSubstr("backend 'shm' is for ranks of one node"), HasSubstr("are on different ones")));
+}
+
+// On one network, but none sees the processes of the others.
+TEST_F(ByHandOnTwoNodes, RanksWithOtherProcessesAreOnOtherNodes) {
+  const std::string apart = "unshare --pid --fork --mount-proc ";
+  if (Job trial(in_namespace(folder_, apart + "true")); trial.wait() != 0)
+    GTEST_SKIP() << "no namespaces of processes here: " << trial.err();
+  Job job(in_namespace(folder_, "ip link set lo up\necho 'exec " BY_HAND
+                                " tcp://127.0.0.1:29500 $1 4 > $1.out 2> $1.err' > rank\n" +
+                                    apart + R"sh(sh -c 'sh rank 2 & sh rank 3 & wait' & there=$!
+sh rank 0 & zero=$!
+sh rank 1
+wait $zero
+wait $there
+)sh"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(said_by_four(folder_), kAllWell);
 }
 
 // The blocks of docs/guide/launching.md between ```sh and ```, as they stand.
