@@ -15,6 +15,7 @@ import sys
 import tempfile
 import unittest
 
+import launch_ddp_test
 import launchers
 import two_networks
 
@@ -348,6 +349,13 @@ class Guide(unittest.TestCase):
                 if words[0] == "torchrun":
                     words[:1] = launchers.COMMANDS["torchrun"]["run"]
                 self.assertRegex(self.run_script(words, self.train), r"^loss 0\.\d{4} on 2 ranks\n$")
+
+    def test_scripts_run_on_several_nodes(self):
+        if subprocess.run([*two_networks.ALONE, "true"], check=False, capture_output=True, timeout=30).returncode != 0:
+            self.skipTest("two machines need namespaces of users and networks")
+        script = "PATH=$PATH:/usr/sbin:/sbin\n" + launch_ddp_test.TWO_MACHINES
+        words = [*two_networks.ALONE, "sh", "-c", script, "sh", f"{self.site}/bin/lockstep", "train.py"]
+        self.assertEqual(self.run_script(words, self.train), self.run_script(shlex.split(self.commands[0]), self.train))
 
     def test_scripts_run_under_spawn(self):
         text = self.spawn.replace(":29500", f":{launchers.free_port()}")
