@@ -138,8 +138,9 @@ TEST_P(ByMpi, TrainsWithTheBitsOfSharedMemory) {
     EXPECT_THAT(on_one, ::testing::MatchesRegex("weights [0-9a-f]+"));
     const std::string train = std::string(MPI_WORKER " mpi train ") + spread.shards;
     for (const int nodes : spread.nodes)
-      EXPECT_EQ(hash_of(started(nodes, on_nodes(train)), variables()), on_one)
-          << spread.shards << " shards on " << nodes << " nodes";
+      for (const char* const shares : {"", " zero1"})
+        EXPECT_EQ(hash_of(started(nodes, on_nodes(train + shares)), variables()), on_one)
+            << spread.shards << " shards on " << nodes << " nodes" << shares;
   }
 }
 

@@ -1,5 +1,5 @@
-// A user's program for mpirun: mpi_worker BACKEND TASK. "train SHARDS": it trains and says the weights' hash; "die":
-// rank 1 dies between two calls; "differ": the ranks do not call the same. What is lost then is said on standard
+// A user's program for mpirun: mpi_worker BACKEND TASK. "train SHARDS [zero1]": it trains and says the weights' hash;
+// "die": rank 1 dies between two calls; "differ": the ranks do not call the same. What is lost then is said on standard
 // output. "late": rank 0 comes late to the last call; "exit": rank 1 ends by exit(3) while rank 0 waits for it;
 // "outlive": the group lives until the process ends, in a child that each rank has, too.
 
@@ -28,12 +28,12 @@ struct Net : torch::nn::Module {
 };
 
 // Ten steps.
-void train(const lockstep::World& world, int shards) {
+void train(const lockstep::World& world, int shards, bool zero1) {
   torch::manual_seed(0);
   const int samples = 24 * shards;
   const at::Tensor inputs = torch::rand({10 * samples, 20}), targets = torch::randint(5, {10 * samples}, torch::kLong);
   lockstep::DistributedDataParallel ddp(std::make_shared<Net>(), world.group(),
-                                        {.shards = shards, .overlap_bytes = 4096});
+                                        {.shards = shards, .overlap_bytes = 4096, .zero1 = zero1});
   lockstep::data::DataLoader loader(lockstep::data::tensors(inputs, targets), ddp.part(),
                                     {.global_batch_size = samples, .shuffle = true});
   lockstep::optim::SGD optimizer(ddp, {.lr = 0.1, .momentum = 0.9});
@@ -82,8 +82,8 @@ void outlive(const lockstep::World& world) {
   outliving->all_reduce(torch::ones({10}));
 }
 
-void run(std::string_view task, int shards, const lockstep::World& world) {
-  if (task == "train") return train(world, shards);
+void run(std::string_view task, int shards, bool zero1, const lockstep::World& world) {
+  if (task == "train") return train(world, shards, zero1);
   if (task == "late") return come_late(world);
   if (task == "exit") return leave_by_exit(world);
   if (task == "outlive") return outlive(world);
@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
   auto world = lockstep::init({.backend = argv[1], .idle_cores_hint = false});
   const std::string me = "rank " + std::to_string(world.rank());
   try {
-    run(task, argc > 3 ? std::atoi(argv[3]) : 0, world);
+    run(task, argc > 3 ? std::atoi(argv[3]) : 0, argc > 4, world);
     if (task != "train") say(me + " is done");
   } catch (const lockstep::GroupAborted& lost) {
     say(me + " lost rank " + std::to_string(lost.failure().rank) + ": " + lost.failure().cause);
