@@ -254,6 +254,17 @@ int go_on_in_shares(const std::shared_ptr<comm::Group>& group, const std::vector
   return !same ? 3 : *first < least || *first > most ? 4 : 0;
 }
 
+void kill_in_shares(const std::vector<std::string>& history, const std::vector<int>& nodes, const BlowOnShares& blow,
+                    bool copied) {
+  SCOPED_TRACE("rank " + std::to_string(blow.victim) + " of " + ::testing::PrintToString(nodes) + " killed in " +
+               std::string(to_string(blow.ambush.phase)) + (copied ? ", with copies" : ""));
+  Machines machines(nodes);
+  const auto codes = machines.run([&](auto group) { return go_on_in_shares(group, history, 5, 0, 0, blow, copied); });
+  for (int rank = 0; rank < int(codes.size()); ++rank)
+    EXPECT_EQ(codes[std::size_t(rank)], rank == blow.victim ? -1 : support::kAbortedCode) << rank;
+  EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 5, 2, 3, {}, copied); }), Each(0));
+}
+
 // The nodes are there still, so nothing is lost.
 TEST(Zero1, LosesNothingWhenARankIsKilled) {
   const std::vector<std::string> history = history_of(5);
@@ -261,18 +272,11 @@ TEST(Zero1, LosesNothingWhenARankIsKilled) {
   int turn = 0;
   for (const Phase phase : {Phase::forward, Phase::gather, Phase::update, Phase::vote, Phase::flip}) {
     instructions = instructions * 5 % 4093;
-    const int victim = turn % 3;
-    const std::vector<int> nodes = turn++ % 2 == 0 ? std::vector<int>{2, 1} : std::vector<int>{1, 1, 1};
-    SCOPED_TRACE("rank " + std::to_string(victim) + " of " + ::testing::PrintToString(nodes) + " killed in " +
-                 std::string(to_string(phase)));
-    Machines machines(nodes);
     const BlowOnShares blow{
-        .victim = victim, .behind = 2, .ambush = {.phase = phase, .instructions = instructions, .signal = SIGKILL}};
-    const std::vector<int> codes =
-        machines.run([&](auto group) { return go_on_in_shares(group, history, 5, 0, 0, blow); });
-    for (int rank = 0; rank < int(codes.size()); ++rank)
-      EXPECT_EQ(codes[std::size_t(rank)], rank == victim ? -1 : support::kAbortedCode) << rank;
-    EXPECT_THAT(machines.run([&](auto group) { return go_on_in_shares(group, history, 5, 2, 3); }), Each(0));
+        .victim = turn % 3, .behind = 2, .ambush = {.phase = phase, .instructions = instructions, .signal = SIGKILL}};
+    const std::vector<int> nodes = turn++ % 2 == 0 ? std::vector<int>{2, 1} : std::vector<int>{1, 1, 1};
+    kill_in_shares(history, nodes, blow, /*copied=*/false);
+    if (phase == Phase::gather || phase == Phase::flip) kill_in_shares(history, {1, 1, 1}, blow, /*copied=*/true);
   }
 }
 
