@@ -82,9 +82,10 @@ const std::vector<World> kWorldCells = {
     {"a worker killed", 2, "2", FIRST_OF_B "(sleep 0.7; kill -9 $$) &", "agent a 1 & a=$!; agent b 1 & b=$!", "0 0"},
     {"an agent killed, and a spare steps in", 3, "2", "touch up.$NODE; " FIRST_OF_B "(sleep 0.7; kill -9 $PPID) &",
      "agent a 1 & a=$!; agent b 2 & b=$!; up a; up b; agent c 2 & c=$!", "0 137 0"},
+    // Of whose share the other one has a copy: no checkpoint is needed.
     {"a node gone, and a spare steps in", 3, "2",
      "touch up.$NODE; " FIRST_OF_B "(sleep 0.7; kill -9 $PPID $(cat /proc/$PPID/task/*/children)) &",
-     "agent a 1 & a=$!; agent b 1 & b=$!; up a; up b; agent c 1 & c=$!", "0 137 0"},
+     "agent a 1 & a=$!; agent b 1 & b=$!; up a; up b; agent c 1 & c=$!", "0 137 0", " --zero1 copied"},
     {"a node gone from a job of two, and the other goes on", 2, "1:2",
      "until [ $WORLD_SIZE = 2 ] || [ $TORCHELASTIC_RESTART_COUNT = 1 ]; do sleep 0.05; done; " FIRST_OF_B
      "(until [ -s run/metrics.jsonl ]; do sleep 0.01; done; kill -9 $PPID $(cat /proc/$PPID/task/*/children)) &",
