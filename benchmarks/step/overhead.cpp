@@ -1,5 +1,5 @@
 // lockstep-bench-overhead: what parts of the library add to a step: a world of one beside the loop that libtorch's user
-// writes, the check of replicas, SyncBatchNorm beside BatchNorm.
+// writes, the checks of replicas and of nodes' copies, SyncBatchNorm beside BatchNorm.
 
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
@@ -25,8 +25,10 @@
 #include "lockstep/optim.h"
 #include "lockstep/parallel/distributed_data_parallel.h"
 #include "lockstep/parallel/named_tensors.h"
+#include "lockstep/parallel/node_check.h"
 #include "lockstep/parallel/replica_check.h"
 #include "lockstep/parallel/sync_batch_norm.h"
+#include "lockstep/state/shared_state.h"
 
 namespace {
 
@@ -109,6 +111,20 @@ Way fused(const char* name, bool sync_bn) {
           }};
 }
 
+// What a rank does for it where nodes compare their copies: its hash travels in what they tell each other anyway.
+Way hash_of_a_copy() {
+  return {"verify_replicas_every 1 over nodes: the hash of weights and momentum alone",
+          [](const Workload& workload, const Group& group, const Batch&) {
+            auto ddp = std::make_shared<DistributedDataParallel<Model>>(workload.model(), group);
+            auto sgd = std::make_shared<optim::SGD>(*ddp, optim::SGDOptions{.lr = kRate, .momentum = 0.9});
+            return [ddp, sgd, group] {
+              const state::SharedState& copy = *ddp->state().shared();
+              (void)parallel::part_of_hash(copy, int(copy.committed().buffer), group->rank(), group->size());
+            };
+          },
+          true};
+}
+
 struct Comparison {
   const char* title;
   const char* workload;
@@ -128,6 +144,11 @@ std::vector<Comparison> comparisons() {
            1,
            false,
            {classic("torch::optim::SGD", 0), classic("verify_replicas_every 1", 1), check_alone()}},
+          {"Two ranks of a node: the check of its copy, ResNet-18 with CIFAR stem",
+           "resnet18_cifar",
+           1,
+           false,
+           {fused("lockstep::optim::SGD", false), hash_of_a_copy()}},
           {"Two ranks: SyncBatchNorm, ResNet-18 with CIFAR stem",
            "resnet18_cifar",
            1,
