@@ -1,5 +1,6 @@
 #include "lockstep/train/engine_options.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -32,6 +33,7 @@ parallel::DataParallelOptions engine_options(const Options& options, const RunSi
           .amp = amp_of(options),
           .ema = ema_options(options, run),
           .channels_last = options.channels_last,
+          .overlap_bytes = std::size_t(options.wave_bytes),
           .reduction = options.reduction == "fast" ? parallel::Reduction::fast : parallel::Reduction::exact,
           .compression = compression_of(options),
           .zero1 = options.zero1 != "none",

@@ -142,6 +142,7 @@ struct Options {
   std::string reduction = "exact";    ///< one of reduction_names(): where nodes add up their gradients
   std::string compression = "none";   ///< one of compression_names(): in what gradients travel between nodes
   std::string zero1 = "none";         ///< one of zero1_names(): whether nodes share out the optimizer's state
+  std::int64_t wave_bytes = 2 << 20;  ///< DataParallelOptions::overlap_bytes, >= 0; changes no bit
   std::string arithmetic = "native";  ///< one of arithmetic_names(): which kernels of libtorch compute
   int threads = 1;                    ///< computing threads per process, >= 1; part of the arithmetic, it changes bits
   std::string bind_to = "none";       ///< one of bind_to_names(): whether a process keeps to cores of its own

@@ -216,6 +216,8 @@ void check_parallel(const Options& options, const flags::Parsed& parsed) {
   if (options.compression != "none")
     throw UsageError("--compression " + options.compression + " with --parallel dp, which is one process on one node");
   if (options.zero1 != "none") throw UsageError("--zero1 with --parallel dp, which is one process on one node");
+  if (options.wave_bytes != Options().wave_bytes)
+    throw UsageError("--overlap-bytes with --parallel dp, which is one process on one node");
   if (options.bind_to != "none")
     throw UsageError("--bind-to " + options.bind_to + " with --parallel dp, whose replicas would share those cores");
 }

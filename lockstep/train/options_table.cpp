@@ -36,6 +36,7 @@ constexpr std::int64_t kMostSteps = std::int64_t(1) << 40;  // a mark in the con
 constexpr std::int64_t kMostMebibytes = std::int64_t(1) << 30;
 constexpr std::int64_t kMostPixels = 1 << 14;
 constexpr std::int64_t kMostShards = 1 << 16;
+constexpr std::int64_t kMostBytes = std::int64_t(1) << 40;
 constexpr std::int64_t kMostThreads = 1024;
 constexpr std::int64_t kMostRestarts = 1'000'000;
 constexpr std::int64_t kLargestSeed = std::numeric_limits<std::int64_t>::max();
@@ -273,6 +274,9 @@ flags::Group arithmetic_flags(Options& o) {
             "What gradients travel in between nodes, in 16 bits half the bytes; changes bits"},
            {"--zero1", or_alone("shares", one_of(o.zero1, zero1_names())),
             "Each of several nodes keeps a share of the optimizer's state, lost with it; copied: on the next one, too"},
+           unrecorded({"--overlap-bytes", integer(o.wave_bytes, 0, kMostBytes),
+                       "Over several nodes gradients go out while backward computes, whenever there are so many bytes; "
+                       "0: behind it"}),
            {"--arithmetic", one_of(o.arithmetic, arithmetic_names()),
             "native: the fastest kernels of this CPU; portable: those of AVX2, with equal bits on other kinds of CPU"},
            {"--channels-last", on(o.channels_last),

@@ -70,7 +70,8 @@ struct World {
 #define STANDS_STILL "kill -STOP $$; touch held; until [ -e is_cut ]; do sleep 0.01; done; kill -CONT $$"
 const std::vector<World> kWorldCells = {
     {"two nodes, three workers and one", 2, "2", "", "agent a 3 & a=$!; agent b 1 & b=$!", "0 0"},
-    {"three nodes, unequal", 3, "3", "", "agent a 1 & a=$!; agent b 2 & b=$!; agent c 1 & c=$!", "0 0 0"},
+    {"three nodes, unequal", 3, "3", "", "agent a 1 & a=$!; agent b 2 & b=$!; agent c 1 & c=$!", "0 0 0",
+     " --overlap-bytes 1024"},
     {"four nodes", 4, "4", "", "agent a 1 & a=$!; agent b 1 & b=$!; agent c 1 & c=$!; agent d 2 & d=$!", "0 0 0 0"},
     {"a late comer", 2, "1:2", "touch up.$NODE; until [ $WORLD_SIZE = 2 ]; do sleep 0.05; done;",
      "agent a 1 & a=$!; up a; agent b 1 & b=$!", "0 0"},
@@ -79,7 +80,8 @@ const std::vector<World> kWorldCells = {
      "[ $WORLD_SIZE = 1 ] && (trap \"touch cut\" TERM; until [ -s run/metrics.jsonl ]; do sleep 0.01; done; "
      "kill -STOP $$; sleep 2; kill -CONT $$) &",
      "agent a 1 & a=$!; until [ -s run/metrics.jsonl ]; do sleep 0.01; done; agent b 2 & b=$!", "0 0"},
-    {"a worker killed", 2, "2", FIRST_OF_B "(sleep 0.7; kill -9 $$) &", "agent a 1 & a=$!; agent b 1 & b=$!", "0 0"},
+    {"a worker killed", 2, "2", FIRST_OF_B "(sleep 0.7; kill -9 $$) &", "agent a 1 & a=$!; agent b 1 & b=$!", "0 0",
+     " --overlap-bytes 1024"},
     {"an agent killed, and a spare steps in", 3, "2", "touch up.$NODE; " FIRST_OF_B "(sleep 0.7; kill -9 $PPID) &",
      "agent a 1 & a=$!; agent b 2 & b=$!; up a; up b; agent c 2 & c=$!", "0 137 0"},
     // Of whose share the other one has a copy: no checkpoint is needed.
@@ -153,6 +155,7 @@ class StartedWorld {
     }
     EXPECT_THAT(job_.out(), MatchesRegex(world_.ends + " ")) << world_.name << "\n" << err;
     EXPECT_EQ(weights_of(out), one.weights) << world_.name << "\n" << err;
+    EXPECT_EQ(err.find(" waves") != err.npos, world_.more.find("overlap") != err.npos) << world_.name << "\n" << err;
     const std::string metrics = text_of(folder_.file("run/metrics.jsonl"));
     EXPECT_THAT(metrics, HasSubstr("\"event\":\"done\"")) << world_.name;
     EXPECT_EQ(losses_in(metrics), one.losses) << world_.name;

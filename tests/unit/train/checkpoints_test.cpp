@@ -152,6 +152,8 @@ TEST(CheckpointFlags, SharesAreSavedByAllTogether) {
   EXPECT_EQ(options({"--zero1=copied"}).zero1, "copied");
   EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "--zero1"}),
             "--zero1 with --parallel dp, which is one process on one node");
+  EXPECT_EQ(refusal({"--parallel", "dp", "--replicas", "2", "--overlap-bytes", "0"}),
+            "--overlap-bytes with --parallel dp, which is one process on one node");
 }
 
 TEST(CheckpointFlags, WhatMeansNothingIsRefused) {

@@ -232,6 +232,7 @@ TEST(Options, TheListOfFlagsIsFrozen) {
                                            "--reduction",
                                            "--compression",
                                            "--zero1",
+                                           "--overlap-bytes",
                                            "--channels-last",
                                            "--fuse",
                                            "--sync-bn",

@@ -54,6 +54,7 @@ TEST(Options, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(o.reduction, "exact");
   EXPECT_EQ(o.compression, "none");
   EXPECT_EQ(o.zero1, "none");
+  EXPECT_EQ(o.wave_bytes, 2'097'152);
   EXPECT_EQ(o.parallel, "ddp");
   EXPECT_FALSE(o.replicas);
   EXPECT_EQ(o.timeout, 300);
@@ -108,6 +109,8 @@ TEST(Options, EveryFlagArrives) {
                              "fp16",
                              "--zero1",
                              "copied",
+                             "--overlap-bytes",
+                             "1000",
                              "--bind-to",
                              "core",
                              "--timeout",
@@ -141,6 +144,7 @@ TEST(Options, EveryFlagArrives) {
   EXPECT_EQ(o.reduction, "fast");
   EXPECT_EQ(o.compression, "fp16");
   EXPECT_EQ(o.zero1, "copied");
+  EXPECT_EQ(o.wave_bytes, 1000);
   EXPECT_EQ(o.bind_to, "core");
   EXPECT_EQ(o.timeout, 1.5);
   EXPECT_EQ(o.print_freq, 8);
