@@ -47,12 +47,10 @@ std::unique_ptr<optim::Optimizer> make_nesterov(const Options& given, const std:
 // With the alpha and eps that torchvision's trainer has under this name.
 std::unique_ptr<optim::Optimizer> make_rmsprop(const Options& given, const std::vector<WeightDecay>& decays,
                                                optim::Target& target) {
-  return make_with(optim::RMSpropOptions{.lr = given.lr,
-                                         .alpha = 0.9,
-                                         .eps = 0.0316,
-                                         .weight_decay = given.weight_decay,
-                                         .momentum = given.momentum},
-                   decays, target);
+  return make_with(
+      optim::RMSpropOptions{
+          .lr = given.lr, .alpha = 0.9, .eps = 0.0316, .weight_decay = given.weight_decay, .momentum = given.momentum},
+      decays, target);
 }
 
 }  // namespace

@@ -49,10 +49,9 @@ const std::map<std::string, Then>& picture_steps() {
 
 data::AutoAugmentKind auto_augment_named(const std::string& name) {
   using Kind = data::AutoAugmentKind;
-  static const std::map<std::string, Kind> kinds = {{"none", Kind::none},       {"imagenet", Kind::imagenet},
-                                                    {"cifar10", Kind::cifar10}, {"svhn", Kind::svhn},
-                                                    {"ra", Kind::ra},           {"ta_wide", Kind::ta_wide},
-                                                    {"augmix", Kind::augmix}};
+  static const std::map<std::string, Kind> kinds = {
+      {"none", Kind::none}, {"imagenet", Kind::imagenet}, {"cifar10", Kind::cifar10}, {"svhn", Kind::svhn},
+      {"ra", Kind::ra},     {"ta_wide", Kind::ta_wide},   {"augmix", Kind::augmix}};
   return kinds.at(name);
 }
 

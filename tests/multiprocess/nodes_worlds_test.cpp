@@ -213,9 +213,10 @@ World cut_at_random(int seed) {
               .nodes = 2,
               .nnodes = "2",
               .before = "",
-              .agents = "agent a 1 & a=$!; agent b 1 & b=$!; until [ -s run/metrics.jsonl ]; do sleep 0.01; done; "
-                        "sleep 0." +
-                        std::to_string(1000 + delay).substr(1) + "; ip link set vb down",
+              .agents =
+                  "agent a 1 & a=$!; agent b 1 & b=$!; until [ -s run/metrics.jsonl ]; do sleep 0.01; done; "
+                  "sleep 0." +
+                  std::to_string(1000 + delay).substr(1) + "; ip link set vb down",
               .ends = "0 0"};
   if (for_good) {
     world.nnodes = "1:2";

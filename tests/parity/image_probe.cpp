@@ -66,12 +66,10 @@ using data::Picture;
 using Step = void (*)(Picture& picture, const json& arguments);
 
 data::Interpolation interpolation(const std::string& name) {
-  static const std::map<std::string, data::Interpolation> kNames = {{"nearest", data::Interpolation::nearest},
-                                                                    {"bilinear", data::Interpolation::bilinear},
-                                                                    {"bicubic", data::Interpolation::bicubic},
-                                                                    {"box", data::Interpolation::box},
-                                                                    {"hamming", data::Interpolation::hamming},
-                                                                    {"lanczos", data::Interpolation::lanczos}};
+  static const std::map<std::string, data::Interpolation> kNames = {
+      {"nearest", data::Interpolation::nearest}, {"bilinear", data::Interpolation::bilinear},
+      {"bicubic", data::Interpolation::bicubic}, {"box", data::Interpolation::box},
+      {"hamming", data::Interpolation::hamming}, {"lanczos", data::Interpolation::lanczos}};
   return kNames.at(name);
 }
 
@@ -284,9 +282,9 @@ void print_policies(const json& request) {
                                        {"signed", is_signed(one)}};
     }
   }
-  for (const auto& [name, policy] : {std::pair("imagenet", data::AutoAugmentPolicy::imagenet),
-                                     std::pair("cifar10", data::AutoAugmentPolicy::cifar10),
-                                     std::pair("svhn", data::AutoAugmentPolicy::svhn)}) {
+  for (const auto& [name, policy] :
+       {std::pair("imagenet", data::AutoAugmentPolicy::imagenet),
+        std::pair("cifar10", data::AutoAugmentPolicy::cifar10), std::pair("svhn", data::AutoAugmentPolicy::svhn)}) {
     for (const data::PolicyPair& pair : policy_pairs(policy)) {
       pairs[name].push_back({step_of(pair.first), step_of(pair.second)});
     }

@@ -177,9 +177,7 @@ const char* to_string(RankKind kind) {
 }
 
 RankOptions over_gloo(RankOptions options) {
-  options.streams = [timeout = options.timeout](comm::Mesh& mesh) {
-    return comm::gloo_streams(mesh, timeout, [] {});
-  };
+  options.streams = [timeout = options.timeout](comm::Mesh& mesh) { return comm::gloo_streams(mesh, timeout, [] {}); };
   return options;
 }
 

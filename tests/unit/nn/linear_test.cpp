@@ -164,8 +164,8 @@ struct ByFunction : torch::nn::Module {
 };
 
 TEST(Linear, AsAFunctionHasTheBitsOfPyTorchsAndItsGradientsInTheirSlots) {
-  for (const std::vector<std::int64_t>& sizes : std::vector<std::vector<std::int64_t>>{
-           {5, 6}, {2, 3, 6}, {1, 1, 6}, {64, 70, 6}, {2, 2, 3, 6}, {0, 3, 6}}) {
+  for (const std::vector<std::int64_t>& sizes :
+       std::vector<std::vector<std::int64_t>>{{5, 6}, {2, 3, 6}, {1, 1, 6}, {64, 70, 6}, {2, 2, 3, 6}, {0, 3, 6}}) {
     SCOPED_TRACE(at::IntArrayRef(sizes));
     for (const std::int64_t biases : {4, 0, 1}) {
       SCOPED_TRACE(biases);

@@ -43,7 +43,9 @@ TEST(Warp, LargePicturesUseTheSameRule) {
 TEST(Warp, RefusesAnInterpolationOfResizingAlone) {
   const Image image = ramp(2, 3);
   for (const auto how : {Interpolation::box, Interpolation::hamming, Interpolation::lanczos})
-    EXPECT_EQ(usage_error([&] { warp(image.view(), {2, 3}, {1, 0, 0, 0, 1, 0}, {how}); }),
+    EXPECT_EQ(usage_error([&] {
+                warp(image.view(), {2, 3}, {1, 0, 0, 0, 1, 0}, {how});
+              }),
               "pictures are turned and moved by nearest, bilinear or bicubic interpolation alone");
 }
 
