@@ -28,7 +28,7 @@ asan_skip = */processes4* */processes5* */processes6* */processes7* */processes8
   */nodes5* */nodes_2_2* */nodes_3_1* */nodes_3_5* */hierarchical_1* */hierarchical_2_2* */hierarchical_3* \
   Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* \
   TrainRecipes.* *OurTrainer* *NoFileDescriptorsAreLeft* Session.EndsWithTheProgram
-tsan_skip = */processes* */nodes* */hierarchical* */gloo_2_1* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* \
+tsan_skip = */processes* */nodes* */hierarchical* */gloo* */c10d* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* \
   Member.AsManyRanks* CachingAllocatorAtStart.* *NoFileDescriptorsAreLeft*
 
 # The folder of MNIST's files, for parity-long.
