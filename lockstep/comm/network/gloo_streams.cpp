@@ -77,6 +77,21 @@ class MeshStore final : public c10d::Store {
   bool check(const std::vector<std::string>& keys) override {
     return std::ranges::all_of(keys, [this](const std::string& key) { return values_.contains(key); });
   }
+
+  /// Behind it all ranks have called it. One that is connected to all may have nothing to do and end, which those that
+  /// still connect would take for a failure of Gloo's.
+  void wait_until_all_are_connected(int rank) {
+    const auto key = [](std::size_t of) { return "lockstep connected " + std::to_string(of); };
+    set(key(std::size_t(rank)), {1});
+    std::vector<std::string> keys;
+    for (std::size_t peer = 0; peer < ranks_.size(); ++peer) {
+      keys.push_back(key(peer));
+      has_said_[peer] = values_.contains(keys.back());
+    }
+    wanted_ = "connect its Gloo";
+    wait(keys);
+  }
+
   std::int64_t getNumKeys() override { return std::int64_t(values_.size()); }
   c10::intrusive_ptr<c10d::Store> clone() override { throw_unused(); }
   std::int64_t add(const std::string&, std::int64_t) override { throw_unused(); }
@@ -110,7 +125,7 @@ class MeshStore final : public c10d::Store {
     throw Error("group: " + rank + " went away while the ranks' Gloo was being connected");
   }
   std::string late(const std::string& who) const {
-    return "group: " + who + " did not tell where its Gloo listens within " + std::to_string(limit_.count()) + " ms";
+    return "group: " + who + " did not " + wanted_ + " within " + std::to_string(limit_.count()) + " ms";
   }
 
   void read_more() {
@@ -153,7 +168,8 @@ class MeshStore final : public c10d::Store {
   const sigset_t signals_;
   std::vector<int> ranks_;                   // as failures call them
   std::vector<base::UniqueFd> connections_;  // by rank; none to this one
-  std::vector<bool> has_said_;               // by rank
+  const char* wanted_ = "tell where its Gloo listens";
+  std::vector<bool> has_said_;  // that, by rank
   std::map<std::string, std::vector<std::uint8_t>> values_;
   std::exception_ptr failure_;
 };
@@ -167,7 +183,9 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(Mesh& mesh, milliseconds timeout,
     const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(rendezvous::host_text(mesh.own)));
     options->threads = 1;  // of collectives, which nobody calls
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+    store->wait_until_all_are_connected(rank);
+    return gloo;
   } catch (const std::exception& error) {
     store->rethrow();
     throw Error("group: Gloo cannot connect the ranks: " + base::line_of(error.what()));

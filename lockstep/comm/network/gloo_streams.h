@@ -13,8 +13,8 @@
 namespace lockstep::comm {
 
 /// Called by all ranks of a mesh, which tell each other over its connections for payload where their Gloo listens: no
-/// store is needed, and no other port is opened. Error when one of them does not within `timeout`, or has gone, which
-/// names it, and with Gloo's words when it fails; `check` may throw meanwhile.
+/// store is needed, and no other port is opened. Behind it all of them are connected. Error when one of them does not
+/// within `timeout`, or has gone, which names it, and with Gloo's words when it fails; `check` may throw meanwhile.
 std::unique_ptr<Streams> gloo_streams(Mesh& mesh, std::chrono::milliseconds timeout, std::function<void()> check);
 
 }  // namespace lockstep::comm

@@ -82,6 +82,25 @@ std::string told_by_gloo(Mesh& mesh) {
   return "it is connected";
 }
 
+// Others still connect to a rank that has nothing to do and ends at once.
+TEST(GlooStreams, AreConnectedOnAllRanksBeforeOneMayGo) {
+  for (int round = 0; round < 10; ++round) {
+    std::vector<Mesh> meshes = meshes_of(4);
+    std::vector<std::string> told(meshes.size());
+    std::vector<std::thread> ranks;
+    for (std::size_t rank = 0; rank < meshes.size(); ++rank)
+      ranks.emplace_back([&, rank] {
+        try {
+          gloo_streams(meshes[rank], 20s, [] {}).reset();
+        } catch (const Error& error) {
+          told[rank] = error.what();
+        }
+      });
+    for (std::thread& rank : ranks) rank.join();
+    ASSERT_THAT(told, ::testing::Each("")) << "round " << round;
+  }
+}
+
 TEST(GlooStreams, ConnectRanksAtTheirAddressAlone) {
   constexpr std::size_t kSize = 300'001;
   std::vector<Mesh> meshes = meshes_of(2);
