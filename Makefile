@@ -23,13 +23,13 @@ tsan_labels = contract threads
 # of more than three processes, each a fork of all that AddressSanitizer keeps; worlds of a size or shape between two
 # that are run; counts of launches and ranks, saves killed at each system call, recipes, and trainers on several nodes;
 # and programs without descriptors, which a sanitizer needs. One case ends by exit(), when LeakSanitizer finds a pool of
-# libtorch's.
+# libtorch's. ThreadSanitizer does not see how libtorch's Gloo guards what its threads share.
 asan_skip = */processes4* */processes5* */processes6* */processes7* */processes8* */threads7* */threads8* */nodes4* \
   */nodes5* */nodes_2_2* */nodes_3_1* */nodes_3_5* */hierarchical_1* */hierarchical_2_2* */hierarchical_3* \
   Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* \
   TrainRecipes.* *OurTrainer* *NoFileDescriptorsAreLeft* Session.EndsWithTheProgram
-tsan_skip = */processes* */nodes* */hierarchical* */gloo* */c10d* */threads7* Fault.AThousandLaunches* Ranks.AsManyAs* \
-  Member.AsManyRanks* CachingAllocatorAtStart.* *NoFileDescriptorsAreLeft*
+tsan_skip = */processes* */nodes* */hierarchical* */gloo* */c10d* GlooStreams.* */threads7* \
+  Fault.AThousandLaunches* Ranks.AsManyAs* Member.AsManyRanks* CachingAllocatorAtStart.* *NoFileDescriptorsAreLeft*
 
 # The folder of MNIST's files, for parity-long.
 MNIST ?= ../shared/data/mnist
