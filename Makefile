@@ -26,7 +26,7 @@ tsan_labels = contract threads
 # libtorch's. ThreadSanitizer does not see how libtorch's Gloo guards what its threads share.
 asan_skip = */processes4* */processes5* */processes6* */processes7* */processes8* */threads7* */threads8* */nodes4* \
   */nodes5* */nodes_2_2* */nodes_3_1* */nodes_3_5* */hierarchical_1* */hierarchical_2_2* */hierarchical_3* \
-  */gloo3* Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* \
+  Fault.AThousandLaunches* Ranks.AsManyAs* WriteDisturbed.* \
   TrainRecipes.* *OurTrainer* *NoFileDescriptorsAreLeft* Session.EndsWithTheProgram
 tsan_skip = */processes* */nodes* */hierarchical* */gloo* */c10d* GlooStreams.* */threads7* \
   Fault.AThousandLaunches* Ranks.AsManyAs* Member.AsManyRanks* CachingAllocatorAtStart.* *NoFileDescriptorsAreLeft*
